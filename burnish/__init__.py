@@ -1,0 +1,33 @@
+"""Burnish: an optimizing compiler for machine-learning models. Importing it is cheap: names load on first use."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from burnish.compiler import compile
+    from burnish.graph.graph import Graph
+    from burnish.runtime.artifact import load
+    from burnish.runtime.module import Module
+
+__version__ = "0.1.0"
+__all__ = ["Graph", "Module", "compile", "load"]
+
+_HOME = {
+    "compile": "burnish.compiler",
+    "load": "burnish.runtime.artifact",
+    "Module": "burnish.runtime.module",
+    "Graph": "burnish.graph.graph",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the module that defines a public name when the name is first read (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'burnish' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

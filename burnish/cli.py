@@ -1,0 +1,278 @@
+"""The command line: `burnish compile | bench | check | inspect`, for people by default and for machines with `--json`."""
+
+import dataclasses
+import importlib
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import burnish as bn
+from burnish import compiler, peers
+from burnish.errors import BurnishError, InputError
+
+TOLERANCE = 1e-4
+EXACT_TOLERANCE = 1e-5
+
+app = typer.Typer(
+    help="Burnish compiles machine-learning models to fast native code.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Model = Annotated[str, typer.Argument(help="An ONNX file, or a compiled .bn file.", show_default=False)]
+Target = Annotated[str, typer.Option(help="The machine to compile for.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads to run on. Default: one for each core.")]
+Exact = Annotated[bool, typer.Option("--exact", help="No transformation that changes rounding, such as Winograd.")]
+CacheDir = Annotated[Path | None, typer.Option(help="Where compiled kernels are kept between runs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random inputs.")]
+Inputs = Annotated[Path | None, typer.Option(help="An .npz file with inputs by name, instead of random ones.")]
+
+
+@app.command("compile")
+def compile_command(
+    model: Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .bn.")] = None,
+    target: Target = "cpu",
+    threads: Threads = None,
+    exact: Exact = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """Compile a model into one file of machine code and parameters."""
+    output = output or model.with_suffix(".bn")
+    module = compiled(model, target, threads, exact, cache_dir, quiet=as_json)
+    module.save(output)
+    if as_json:
+        print_json({"output": str(output), "bytes": output.stat().st_size, "memory": as_data(module.memory)})
+    else:
+        print(f"{output}: {output.stat().st_size / 1e6:.1f} MB; {module.memory}")
+
+
+@app.command()
+def bench(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="An ONNX file, or MODULE:FUNCTION where the function returns a torch.nn.Module and its inputs, "
+            "NumPy arrays by name in the order of its arguments.",
+            show_default=False,
+        ),
+    ],
+    vs: Annotated[str, typer.Option(help=f"Peers to compare with, out of {','.join(peers.NAMES)}.")] = "onnxruntime",
+    target: Target = "cpu",
+    threads: Threads = None,
+    exact: Exact = False,
+    cache_dir: CacheDir = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time to measure for.")] = 5.0,
+    inputs: Inputs = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Time a model side by side with other libraries, taking turns in one process."""
+    names = [name for name in vs.split(",") if name]
+    with onnx_file(model) as (path, network):
+        module = compiled(path, target, threads, exact, cache_dir, quiet=as_json)
+        threads = module.threads
+        arrays = read_inputs(inputs, module.graph) if inputs else random_inputs(module.graph, seed)
+        runs = {"burnish": peers.compiled(module)}
+        for name in names:
+            runs[name] = (
+                peers.torch_eager(network, threads)
+                if name == "torch" and network is not None
+                else peers.prepare(name, path, threads)
+            )
+        outputs = runs["burnish"](arrays)
+        errors = {name: peers.scaled_error(outputs, runs[name](arrays)) for name in names}
+        timings = peers.alternate({name: (lambda run=run: run(arrays)) for name, run in runs.items()}, seconds)
+    rows = [
+        {
+            "name": name,
+            "median_ms": timing.median * 1e3,
+            "p10_ms": timing.p10 * 1e3,
+            "p90_ms": timing.p90 * 1e3,
+            "calls": timing.calls,
+            "speedup": peers.speedup(timings["burnish"], timing) if name in errors else None,
+            "error": errors.get(name),
+        }
+        for name, timing in timings.items()
+    ]
+    if as_json:
+        print_json({"model": model, "threads": threads, "contenders": rows})
+    else:
+        Console().print(bench_table(f"{model}, {threads} threads", rows))
+
+
+def bench_table(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=title)
+    table.add_column("")
+    for heading in ("median ms", "p10 … p90 ms", "burnish is faster by", "max error / scale"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            row["name"],
+            f"{row['median_ms']:.3f}",
+            f"{row['p10_ms']:.3f} … {row['p90_ms']:.3f}",
+            "" if row["speedup"] is None else f"{row['speedup']:.2f}×",
+            "" if row["error"] is None else f"{row['error']:.1e}",
+        )
+    return table
+
+
+@app.command()
+def check(
+    model: Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)],
+    against: Annotated[str, typer.Option(help="reference (every kernel by itself) or onnxruntime.")] = "reference",
+    target: Target = "cpu",
+    threads: Threads = None,
+    exact: Exact = False,
+    cache_dir: CacheDir = None,
+    inputs: Inputs = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare a compiled model's answers with the reference interpreter's or onnxruntime's; exit status 1 if they differ."""
+    if against not in ("reference", "onnxruntime"):
+        raise InputError(f"--against {against}: allowed are reference and onnxruntime")
+    module = compiled(model, target, threads, exact, cache_dir, quiet=as_json)
+    arrays = read_inputs(inputs, module.graph) if inputs else random_inputs(module.graph, seed)
+    if against == "onnxruntime":
+        expected = peers.prepare("onnxruntime", model, module.threads)(arrays)
+        errors = {"outputs": peers.scaled_error(peers.compiled(module)(arrays), expected)}
+    else:
+        errors = compiler.check(module, arrays)
+    allowed = EXACT_TOLERANCE if exact else TOLERANCE
+    wrong = {name: error for name, error in errors.items() if not error <= allowed}
+    if as_json:
+        print_json({"model": str(model), "against": against, "allowed": allowed, "errors": errors, "ok": not wrong})
+    else:
+        for name, error in wrong.items():
+            print(f"{name}: error {error:.1e} of the scale, allowed {allowed:.0e}")
+        print(f"{len(errors) - len(wrong)} of {len(errors)} agree, largest error {max(errors.values(), default=0):.1e}")
+    if wrong:
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(
+    model: Model,
+    target: Target = "cpu",
+    threads: Threads = None,
+    exact: Exact = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a model was compiled to: its graph, its memory plan and its kernels."""
+    path = Path(model)
+    if path.suffix == ".bn":
+        module = bn.load(path)
+    else:
+        module = compiled(path, target, threads, exact, cache_dir, quiet=as_json)
+    if as_json:
+        kernels = [as_data(kernel) for kernel in module.kernels]
+        print_json({"graph": str(module.graph), "memory": as_data(module.memory), "kernels": kernels})
+        return
+    print(module.graph)
+    print(module.memory)
+    for kernel in module.kernels:
+        print(kernel)
+
+
+def compiled(
+    model: Path, target: str, threads: int | None, exact: bool, cache_dir: Path | None, quiet: bool
+) -> bn.Module:
+    """Compiles the model with a progress bar on the terminal's error stream."""
+    with progress_bar(quiet) as report:
+        return bn.compile(
+            model, target=target, threads=threads, exact=exact, cache_dir=cache_dir, progress=report
+        )
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A callback (stage, steps done, steps in all) that draws one bar, which disappears at the end."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as progress:
+        task = progress.add_task("compiling", total=None)
+
+        def report(stage: str, done: int, total: int) -> None:
+            progress.update(task, description=stage, completed=done, total=total)
+
+        yield report
+
+
+@contextmanager
+def onnx_file(model: str) -> Iterator[tuple[Path, Any]]:
+    """The path of the ONNX file to run, and the torch network it was exported from if MODULE:FUNCTION was given."""
+    if Path(model).exists() or not re.fullmatch(r"[\w.]+:\w+", model):
+        yield Path(model), None
+        return
+    module_name, function = model.split(":")
+    sys.path.insert(0, "")
+    try:
+        network, arrays = getattr(importlib.import_module(module_name), function)()
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise InputError(f"{model}: {error}") from error
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        peers.export_onnx(network, arrays, path)
+        yield path, network
+
+
+def random_inputs(graph: bn.Graph, seed: int) -> dict[str, np.ndarray]:
+    """Standard normal floats, and integers 0 or 1, which are valid indices into anything that has two entries."""
+    random = np.random.default_rng(seed)
+    arrays = {}
+    for name in graph.inputs:
+        kind = graph.types[name]
+        floating = "float" in kind.dtype
+        values = random.standard_normal(kind.shape) if floating else random.integers(0, 2, kind.shape)
+        arrays[name] = np.asarray(values).astype(kind.dtype)
+    return arrays
+
+
+def read_inputs(path: Path, graph: bn.Graph) -> dict[str, np.ndarray]:
+    """The graph's inputs from an .npz file, in the graph's order."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = dict(stored)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--inputs {path}: {error}") from error
+    missing = [name for name in graph.inputs if name not in arrays]
+    if missing:
+        raise InputError(f"--inputs {path}: no array {missing[0]!r}; found {sorted(arrays)}, needed {list(graph.inputs)}")
+    return {name: arrays[name] for name in graph.inputs}
+
+
+def as_data(value: Any) -> Any:
+    """A dataclass as plain data for JSON."""
+    return dataclasses.asdict(value)
+
+
+def print_json(report: dict[str, Any]) -> None:
+    print(json.dumps(report, indent=2))
+
+
+def main() -> None:
+    """Runs the command; an error of the user's making is one line and exit status 2."""
+    try:
+        app()
+    except BurnishError as error:
+        print(f"burnish: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

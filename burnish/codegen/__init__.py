@@ -1,0 +1,1 @@
+"""Machine code from lowered loop programs."""

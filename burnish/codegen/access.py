@@ -1,0 +1,179 @@
+"""Loads and stores: register slots, contiguous vectors, broadcasts, gathers; guarded so that no byte outside is read."""
+
+from __future__ import annotations
+
+from burnish.codegen.addressing import Addressing, Memory
+from burnish.codegen.builder import Value, mangle, vector_type
+from burnish.codegen.resolve import Address, Resolver
+from burnish.loops.expr import ITEM_BYTES, Load
+
+ZEROS = 4096  # bytes of constant zeros: what a load outside its buffer reads instead
+
+
+class Access(Addressing):
+    """Adds memory accesses. ``guards``: conditions under which the current code runs (scalars and lane masks)."""
+
+    def __init__(self, resolver: Resolver, declarations: dict[str, str]) -> None:
+        super().__init__(resolver, declarations)
+        self.guards: list[Value] = []
+
+    @property
+    def lanes(self) -> int:
+        return self.resolver.vector[1] if self.resolver.vector else 1
+
+    # --- loads --------------------------------------------------------------------------------------------------------
+
+    def read(self, access: Load) -> Value:
+        """The value(s) at ``access``: a scalar if the address does not depend on the lane, else a vector."""
+        memory = self.memory[access.buffer.name]
+        address = self.resolver.address(access)
+        if memory.slots is not None:
+            slot, lanes = self._slot(memory, address)
+            return self.result(f"load {vector_type(access.dtype, lanes)}, ptr {slot}", access.dtype, lanes)
+        guards = () if not self.guards or self.resolver.safe(access) else tuple(self.guards)
+        key = (access.buffer.name, address, tuple(g.text for g in guards))
+        if key not in self.local:
+            self.local[key] = self._read(memory, address, guards)
+        return self.local[key]
+
+    def _read(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
+        dtype = memory.buffer.dtype
+        if address.lane_step == 1:
+            return self._read_vector(memory, address, guards)
+        if address.lane_step == 0:
+            return self._read_scalar(memory, address, guards)
+        vector = Value("poison", dtype, self.lanes)
+        for lane in range(self.lanes):
+            picked = tuple(self._lane(g, lane) for g in guards)
+            scalar = self._read_scalar(memory, self._at_lane(address, lane), picked)
+            text = f"insertelement {vector.type} {vector.text}, {scalar.type} {scalar.text}, i64 {lane}"
+            vector = self.result(text, dtype, self.lanes)
+        return vector
+
+    def _read_vector(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
+        dtype, lanes = memory.buffer.dtype, self.lanes
+        stored = "uint8" if dtype == "bool" else dtype
+        mask = self._mask(guards)
+        pointer = self._guarded(self.pointer(memory, address.terms, address.const), guards)
+        align = ITEM_BYTES[dtype]
+        if mask is None:
+            v = self.result(f"load {vector_type(stored, lanes)}, ptr {pointer}, align {align}", stored, lanes)
+        else:
+            vt = vector_type(stored, lanes)
+            name = f"llvm.masked.load.{mangle(stored, lanes)}.p0"
+            self.declare(name, vt, ["ptr", "i32", f"<{lanes} x i1>", vt])
+            text = f"call {vt} @{name}(ptr {pointer}, i32 {align}, {mask.type} {mask.text}, {vt} zeroinitializer)"
+            v = self.result(text, stored, lanes)
+        return self.cast(v, "bool") if dtype == "bool" else v
+
+    def _read_scalar(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
+        dtype = memory.buffer.dtype
+        stored = "uint8" if dtype == "bool" else dtype
+        scalars = tuple(self._any(g) for g in guards)
+        pointer = self._guarded(self.pointer(memory, address.terms, address.const), scalars)
+        v = self.result(f"load {vector_type(stored, 1)}, ptr {pointer}", stored)
+        return self.cast(v, "bool") if dtype == "bool" else v
+
+    def _guarded(self, pointer: str, guards: tuple[Value, ...]) -> str:
+        """``pointer`` if every scalar guard holds, else the constant zeros."""
+        for guard in guards:
+            if guard.lanes == 1:
+                pointer = self.result(f"select i1 {guard.text}, ptr {pointer}, ptr @zeros", "int64").text
+        return pointer
+
+    def _mask(self, guards: tuple[Value, ...]) -> Value | None:
+        """The conjunction of the lane masks among ``guards``."""
+        mask: Value | None = None
+        for guard in guards:
+            if guard.lanes > 1:
+                mask = guard if mask is None else self.binary("and", mask, guard)
+        return mask
+
+    def _any(self, guard: Value) -> Value:
+        if guard.lanes == 1:
+            return guard
+        return self.intrinsic(f"llvm.vector.reduce.or.{mangle('bool', guard.lanes)}", "bool", 1, (guard,))
+
+    def _lane(self, v: Value, lane: int) -> Value:
+        if v.lanes == 1:
+            return v
+        return self.result(f"extractelement {v.type} {v.text}, i64 {lane}", v.dtype)
+
+    def _at_lane(self, address: Address, lane: int) -> Address:
+        """The scalar address of one lane."""
+        if address.lane_step is not None:
+            return Address(address.terms, 0, address.const + lane * address.lane_step)
+        assert self.resolver.vector is not None
+        name, extent = self.resolver.vector
+        self.resolver.vector = None
+        self.resolver.fixed[name] = lane
+        scalar = self.resolver.form(self.resolver.expr(address.terms[0][0]))
+        del self.resolver.fixed[name]
+        self.resolver.vector = (name, extent)
+        return scalar
+
+    # --- stores -------------------------------------------------------------------------------------------------------
+
+    def write(self, access: Load, v: Value) -> None:
+        """Stores a value where the guards hold; a vector store of a scalar value broadcasts it."""
+        memory = self.memory[access.buffer.name]
+        address = self.resolver.address(access)
+        if memory.slots is not None:
+            self._write_slot(memory, address, v)
+            return
+        for key in [k for k in self.local if isinstance(k, tuple) and k[0] == access.buffer.name]:
+            del self.local[key]
+        if access.dtype == "bool":
+            v = self.cast(v, "uint8")
+        mask = self._mask(tuple(self.guards))
+        if address.lane_step == 1:
+            self._write_vector(memory, address, self.splat(v, self.lanes), mask)
+        elif address.lane_step == 0:
+            pointer = self.pointer(memory, address.terms, address.const)
+            last = self._lane(v, self.lanes - 1)
+            self.emit(f"store {last.type} {last.text}, ptr {pointer}")
+        else:
+            for lane in range(self.lanes):
+                self._write_lane(memory, address, self._lane(v, lane), lane, mask)
+
+    def _write_vector(self, memory: Memory, address: Address, v: Value, mask: Value | None) -> None:
+        pointer = self.pointer(memory, address.terms, address.const)
+        align = ITEM_BYTES[memory.buffer.dtype]
+        if mask is None:
+            self.emit(f"store {v.type} {v.text}, ptr {pointer}, align {align}")
+            return
+        name = f"llvm.masked.store.{mangle(v.dtype, v.lanes)}.p0"
+        self.declare(name, "void", [v.type, "ptr", "i32", mask.type])
+        self.emit(f"call void @{name}({v.type} {v.text}, ptr {pointer}, i32 {align}, {mask.type} {mask.text})")
+
+    def _write_lane(self, memory: Memory, address: Address, v: Value, lane: int, mask: Value | None) -> None:
+        scalar = self._at_lane(address, lane)
+        pointer = self.pointer(memory, scalar.terms, scalar.const)
+        if mask is not None:  # a lane that is off writes to its own stack slot
+            spare = self.hoist(0, f"alloca {v.type}, align 8")
+            on = self._lane(mask, lane)
+            pointer = self.result(f"select i1 {on.text}, ptr {pointer}, ptr {spare}", "int64").text
+        self.emit(f"store {v.type} {v.text}, ptr {pointer}")
+
+    # --- register slots -----------------------------------------------------------------------------------------------
+
+    def _slot(self, memory: Memory, address: Address) -> tuple[str, int]:
+        assert memory.slots is not None and not address.terms, address
+        lanes = memory.slots.lanes
+        number = address.const // lanes
+        if number not in memory.values:
+            kind = vector_type(memory.buffer.dtype, lanes)
+            memory.values[number] = self.hoist(0, f"alloca {kind}")
+        return memory.values[number], lanes
+
+    def _write_slot(self, memory: Memory, address: Address, v: Value) -> None:
+        slot, lanes = self._slot(memory, address)
+        if lanes == 1 and v.lanes > 1:
+            v = self._lane(v, v.lanes - 1)
+        v = self.splat(v, lanes)
+        mask = self._mask(tuple(self.guards))
+        if mask is not None and lanes > 1:
+            old = self.result(f"load {v.type}, ptr {slot}", v.dtype, lanes)
+            v = self.select(mask, v, old)
+        self.emit(f"store {v.type} {v.text}, ptr {slot}")
+

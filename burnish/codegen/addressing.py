@@ -1,0 +1,194 @@
+"""Scopes and addresses: index arithmetic emitted at the outermost loop where its variables exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from burnish.codegen.builder import Builder, Value
+from burnish.codegen.registers import Slots
+from burnish.codegen.resolve import Resolver
+from burnish.errors import ScheduleError
+from burnish.loops.bounds import bounds
+from burnish.loops.expr import (
+    COMPARISONS,
+    INDEX,
+    ITEM_BYTES,
+    LOGICAL,
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    free_vars,
+    loads,
+)
+
+
+@dataclass
+class Scope:
+    """One open loop: the instructions at the top of its body, and what they made available."""
+
+    variables: set[str]
+    head: list[str] = field(default_factory=list)
+    cache: dict[object, str] = field(default_factory=dict)
+
+
+@dataclass
+class Memory:
+    """Where a buffer lives: a base pointer, or register slots (vector number -> stack slot, promoted to SSA later)."""
+
+    buffer: Buffer
+    base: str = ""
+    slots: Slots | None = None
+    values: dict[int, str] = field(default_factory=dict)
+
+
+class Addressing(Builder):
+    """A function under construction: open scopes, variables, buffers."""
+
+    def __init__(self, resolver: Resolver, declarations: dict[str, str]) -> None:
+        super().__init__()
+        self.declarations = declarations
+        self.resolver = resolver
+        self.memory: dict[str, Memory] = {}
+        self.scopes = [Scope(set())]
+        self.variables: dict[str, str] = {}
+        self.local: dict[object, Value] = {}  # values available in the current basic block
+        self.block = "entry"
+
+    def label(self, name: str) -> None:
+        """Starts a basic block."""
+        self.lines.append(f"{name}:")
+        self.block = name
+        self.local.clear()
+
+    def hoist(self, depth: int, text: str) -> str:
+        """Emits an instruction at the top of the body of loop ``depth`` (0: function entry); returns its name."""
+        name = "%" + self.fresh("h")
+        self.scopes[depth].head.append(f"  {name} = {text}")
+        return name
+
+    def depth_of(self, e: Expr) -> int:
+        """The innermost loop whose variable ``e`` reads."""
+        names = free_vars(e)
+        return max((d for d, s in enumerate(self.scopes) if s.variables & names), default=0)
+
+    def splat(self, v: Value, lanes: int) -> Value:
+        """As :meth:`Builder.splat`, once per value and basic block."""
+        if v.lanes == lanes or v.const is not None:
+            return super().splat(v, lanes)
+        key = ("splat", v.text, lanes)
+        if key not in self.local:
+            self.local[key] = super().splat(v, lanes)
+        return self.local[key]
+
+    # --- index expressions --------------------------------------------------------------------------------------------
+
+    def index(self, e: Expr) -> str:
+        """A resolved int64 expression (no vector variable, no loads) as an operand computed as far out as possible."""
+        if isinstance(e, Const):
+            return str(int(e.value))
+        if isinstance(e, Var):
+            return self.variables[e.name]
+        depth = self.depth_of(e)
+        cache = self.scopes[depth].cache
+        if e not in cache:
+            cache[e] = self._index(e, depth)
+        return cache[e]
+
+    def _index(self, e: Expr, depth: int) -> str:
+        if isinstance(e, Select):
+            return self.hoist(
+                depth, f"select i1 {self._condition(e.cond, depth)}, i64 {self.index(e.a)}, i64 {self.index(e.b)}"
+            )
+        if not isinstance(e, Binary):
+            raise ScheduleError(f"index expression {e}: only arithmetic, min, max and select are allowed in an index")
+        a, b = self.index(e.a), self.index(e.b)
+        match e.op:
+            case "+" | "-" | "*":
+                word = {"+": "add", "-": "sub", "*": "mul"}[e.op]
+                return self.hoist(depth, f"{word} nsw i64 {a}, {b}")
+            case "min" | "max":
+                self.declare(f"llvm.s{e.op}.i64", "i64", ["i64", "i64"])
+                return self.hoist(depth, f"call i64 @llvm.s{e.op}.i64(i64 {a}, i64 {b})")
+            case "//" | "%":
+                return self._floor(e, a, b, depth)
+        raise ScheduleError(f"index expression {e}: operator '{e.op}' is not allowed in an index")
+
+    def _floor(self, e: Binary, a: str, b: str, depth: int) -> str:
+        """Floor division or remainder by a positive divisor; unsigned when the dividend is known not to be negative."""
+        if bounds(e.a, self.resolver.ranges)[0] >= 0:
+            return self.hoist(depth, f"{'udiv' if e.op == '//' else 'urem'} i64 {a}, {b}")
+        r = self.hoist(depth, f"srem i64 {a}, {b}")
+        negative = self.hoist(depth, f"icmp slt i64 {r}, 0")
+        if e.op == "//":
+            q = self.hoist(depth, f"sdiv i64 {a}, {b}")
+            less = self.hoist(depth, f"sext i1 {negative} to i64")
+            return self.hoist(depth, f"add i64 {q}, {less}")
+        fix = self.hoist(depth, f"select i1 {negative}, i64 {b}, i64 0")
+        return self.hoist(depth, f"add i64 {r}, {fix}")
+
+    def _condition(self, cond: Expr, depth: int) -> str:
+        if isinstance(cond, Binary) and cond.op in LOGICAL:
+            return self.hoist(
+                depth, f"{cond.op} i1 {self._condition(cond.a, depth)}, {self._condition(cond.b, depth)}"
+            )
+        if not (isinstance(cond, Binary) and cond.op in COMPARISONS):
+            raise ScheduleError(f"index condition {cond}: only comparisons, 'and' and 'or' are allowed")
+        word = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}[cond.op]
+        return self.hoist(depth, f"icmp {word} i64 {self.index(cond.a)}, {self.index(cond.b)}")
+
+    def condition(self, cond: Expr) -> str | None:
+        """A resolved condition over indices alone, hoisted; None if it reads memory or the vector variable."""
+        vector = self.resolver.vector
+        if loads(cond) or (vector and vector[0] in free_vars(cond)) or not index_only(cond):
+            return None
+        depth = self.depth_of(cond)
+        cache = self.scopes[depth].cache
+        if cond not in cache:
+            cache[cond] = self._condition(cond, depth)
+        return cache[cond]
+
+    # --- pointers -----------------------------------------------------------------------------------------------------
+
+    def pointer(self, memory: Memory, terms: tuple[tuple[Expr, int], ...], const: int) -> str:
+        """``base + terms + const`` (in elements); the variable part is built loop by loop, outermost first, and cached."""
+        size = ITEM_BYTES[memory.buffer.dtype]
+        pointer = memory.base
+        by_depth: dict[int, list[tuple[Expr, int]]] = {}
+        gathered: list[tuple[Expr, int]] = []
+        for atom, c in terms:
+            if loads(atom):
+                gathered.append((atom, c))
+            else:
+                by_depth.setdefault(self.depth_of(atom), []).append((atom, c))
+        for depth in sorted(by_depth):
+            group = tuple(sorted(by_depth[depth], key=lambda t: str(t[0])))
+            key = (pointer, group)
+            cache = self.scopes[depth].cache
+            if key not in cache:
+                start = pointer
+                for atom, c in group:
+                    offset = self.hoist(depth, f"mul nsw i64 {self.index(atom)}, {c * size}")
+                    start = self.hoist(depth, f"getelementptr i8, ptr {start}, i64 {offset}")
+                cache[key] = start
+            pointer = cache[key]
+        for atom, c in gathered:
+            offset_value = self.binary("*", self.value(atom), self.const(c * size, INDEX))
+            pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {offset_value.text}", INDEX).text
+        if const:
+            pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {const * size}", INDEX).text
+        return pointer
+
+    def value(self, e: Expr) -> Value:
+        """The value of an expression; defined by the layer above."""
+        raise NotImplementedError
+
+
+def index_only(cond: Expr) -> bool:
+    """Whether a condition compares int64 expressions only."""
+    if isinstance(cond, Binary) and cond.op in LOGICAL:
+        return index_only(cond.a) and index_only(cond.b)
+    return isinstance(cond, Binary) and cond.op in COMPARISONS and cond.a.dtype == INDEX

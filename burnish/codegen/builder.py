@@ -1,0 +1,220 @@
+"""A small text builder for LLVM IR: typed scalar and vector values, straight-line operations, constant folding.
+
+``Value`` is an operand: its text, element dtype, and lanes (1 = scalar). Operations broadcast scalars to vectors.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from burnish.loops.expr import FLOATS, ITEM_BYTES
+
+LLVM_TYPE = {
+    "float64": "double", "float32": "float", "float16": "half", "bfloat16": "bfloat", "bool": "i1",
+    **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+_SUFFIX = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "bool": "i1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An IR operand. ``const`` holds the Python number of a literal."""
+
+    text: str
+    dtype: str
+    lanes: int = 1
+    const: int | float | None = None
+
+    @property
+    def type(self) -> str:
+        return vector_type(self.dtype, self.lanes)
+
+
+def vector_type(dtype: str, lanes: int) -> str:
+    """LLVM spelling of a scalar (lanes 1) or vector type."""
+    scalar = LLVM_TYPE[dtype]
+    return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+
+
+def mangle(dtype: str, lanes: int) -> str:
+    """The suffix of an overloaded intrinsic, such as ``v16f32``."""
+    scalar = _SUFFIX.get(dtype) or f"i{ITEM_BYTES[dtype] * 8}"
+    return scalar if lanes == 1 else f"v{lanes}{scalar}"
+
+
+def literal(value: int | float, dtype: str) -> str:
+    """LLVM spelling of a scalar constant."""
+    if dtype == "bool":
+        return "true" if value else "false"
+    if dtype == "float32":
+        return f"0x{struct.unpack('<Q', struct.pack('<d', struct.unpack('<f', _f32(value))[0]))[0]:016X}"
+    if dtype == "float64":
+        return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
+    if dtype == "float16":
+        return f"0xH{struct.unpack('<H', struct.pack('<e', max(-65504.0, min(65504.0, value)) if abs(value) < 1e300 else value))[0]:04X}"
+    if dtype == "bfloat16":
+        return f"0xR{_bfloat16_bits(value):04X}"
+    return str(int(value))
+
+
+def _f32(value: float) -> bytes:
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+
+
+def _bfloat16_bits(value: float) -> int:
+    bits = struct.unpack("<I", _f32(value))[0]
+    if value != value:
+        return 0x7FC0
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+class Builder:
+    """Appends instructions to ``lines``; ``declare`` collects the intrinsics used."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.declarations: dict[str, str] = {}
+        self.count = 0
+
+    def fresh(self, prefix: str = "v") -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def emit(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def result(self, text: str, dtype: str, lanes: int = 1) -> Value:
+        """Emits ``%fresh = text``."""
+        name = "%" + self.fresh()
+        self.lines.append(f"  {name} = {text}")
+        return Value(name, dtype, lanes)
+
+    # --- constants and shape ------------------------------------------------------------------------------------------
+
+    def const(self, value: int | float, dtype: str) -> Value:
+        return Value(literal(value, dtype), dtype, 1, value)
+
+    def splat(self, v: Value, lanes: int) -> Value:
+        """A scalar broadcast to ``lanes``; a vector of that many lanes unchanged."""
+        if v.lanes == lanes:
+            return v
+        if v.lanes != 1:
+            raise AssertionError(f"cannot broadcast {v.lanes} lanes to {lanes}")
+        if v.const is not None:
+            return Value(f"splat ({v.type} {v.text})", v.dtype, lanes, v.const)
+        vt = vector_type(v.dtype, lanes)
+        one = self.result(f"insertelement {vt} poison, {v.type} {v.text}, i64 0", v.dtype, lanes)
+        return self.result(f"shufflevector {vt} {one.text}, {vt} poison, <{lanes} x i32> zeroinitializer", v.dtype, lanes)
+
+    def _match(self, *values: Value) -> tuple[Value, ...]:
+        lanes = max(v.lanes for v in values)
+        return tuple(self.splat(v, lanes) for v in values)
+
+    # --- arithmetic ---------------------------------------------------------------------------------------------------
+
+    def binary(self, op: str, a: Value, b: Value) -> Value:
+        """``op``: + - * / min max and or xor shl lshr ashr, sdiv/udiv/srem/urem by their LLVM names."""
+        a, b = self._match(a, b)
+        kind = "f" if a.dtype in FLOATS else "u" if a.dtype.startswith("u") or a.dtype == "bool" else "s"
+        if op in ("min", "max"):
+            return self._minmax(op, a, b, kind)
+        word = {
+            "+": {"f": "fadd contract"}.get(kind, "add"), "-": {"f": "fsub contract"}.get(kind, "sub"),
+            "*": {"f": "fmul contract"}.get(kind, "mul"), "/": {"f": "fdiv", "s": "sdiv", "u": "udiv"}[kind],
+        }.get(op, op)  # fmt: skip
+        return self.result(f"{word} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
+
+    def _minmax(self, op: str, a: Value, b: Value, kind: str) -> Value:
+        """Floating min and max propagate NaN from either operand, as NumPy and ONNX do."""
+        if kind != "f":
+            name = f"llvm.{kind}{op}.{mangle(a.dtype, a.lanes)}"
+            return self.intrinsic(name, a.dtype, a.lanes, (a, b))
+        if b.const is not None and b.const == b.const:  # one compare: an ordered test fails on NaN and keeps `a`
+            keep = self.compare("<=" if op == "max" else ">=", a, b, unordered=False)
+            return self.select(keep, b, a)
+        worse = self.compare("<" if op == "min" else ">", a, b)
+        picked = self.select(worse, a, b)
+        nan = self.compare("!=", a, a)
+        return self.select(nan, a, picked)
+
+    def compare(self, op: str, a: Value, b: Value, unordered: bool = False) -> Value:
+        """A bool; floating comparisons are false on NaN (``!=`` is true), unless ``unordered``."""
+        a, b = self._match(a, b)
+        if a.dtype in FLOATS:
+            order = "u" if unordered or op == "!=" else "o"
+            word = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}[op]
+            return self.result(f"fcmp {order}{word} {a.type} {a.text}, {b.text}", "bool", a.lanes)
+        sign = "u" if a.dtype.startswith("u") or a.dtype == "bool" else "s"
+        word = {"==": "eq", "!=": "ne", "<": f"{sign}lt", "<=": f"{sign}le", ">": f"{sign}gt", ">=": f"{sign}ge"}[op]
+        return self.result(f"icmp {word} {a.type} {a.text}, {b.text}", "bool", a.lanes)
+
+    def select(self, cond: Value, a: Value, b: Value) -> Value:
+        if cond.lanes == 1:
+            a, b = self._match(a, b)
+        else:
+            cond, a, b = self._match(cond, a, b)
+        return self.result(f"select {cond.type} {cond.text}, {a.type} {a.text}, {b.type} {b.text}", a.dtype, a.lanes)
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """``a * b + c``, fused where the target has the instruction."""
+        a, b, c = self._match(a, b, c)
+        return self.intrinsic(f"llvm.fmuladd.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a, b, c))
+
+    def neg(self, a: Value) -> Value:
+        if a.dtype in FLOATS:
+            return self.result(f"fneg {a.type} {a.text}", a.dtype, a.lanes)
+        return self.binary("-", self.const(0, a.dtype), a)
+
+    def not_(self, a: Value) -> Value:
+        return self.binary("xor", a, self.const(1, a.dtype))
+
+    def intrinsic(self, name: str, dtype: str, lanes: int, args: Sequence[Value]) -> Value:
+        """A call of an LLVM intrinsic, declared once."""
+        rtype = vector_type(dtype, lanes)
+        self.declare(name, rtype, [a.type for a in args])
+        operands = ", ".join(f"{a.type} {a.text}" for a in args)
+        return self.result(f"call {rtype} @{name}({operands})", dtype, lanes)
+
+    def unary(self, name: str, a: Value) -> Value:
+        """``llvm.<name>`` of one float operand: sqrt, fabs, floor, ceil, trunc, roundeven ..."""
+        return self.intrinsic(f"llvm.{name}.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a,))
+
+    def declare(self, name: str, rtype: str, types: Sequence[str]) -> None:
+        self.declarations.setdefault(name, f"declare {rtype} @{name}({', '.join(types)})")
+
+    # --- conversions --------------------------------------------------------------------------------------------------
+
+    def bitcast(self, a: Value, dtype: str) -> Value:
+        """Same bits, other element type of the same width."""
+        return self.result(f"bitcast {a.type} {a.text} to {vector_type(dtype, a.lanes)}", dtype, a.lanes)
+
+    def cast(self, a: Value, dtype: str) -> Value:
+        """Value conversion: float to integer truncates towards zero (saturating), to bool is ``!= 0``."""
+        if a.dtype == dtype:
+            return a
+        to = vector_type(dtype, a.lanes)
+        if dtype == "bool":
+            return self.compare("!=", a, self.const(0, a.dtype))
+        source_float, target_float = a.dtype in FLOATS, dtype in FLOATS
+        unsigned = a.dtype.startswith("u") or a.dtype == "bool"
+        if source_float and target_float:
+            if ITEM_BYTES[a.dtype] == ITEM_BYTES[dtype]:  # float16 <-> bfloat16
+                return self.cast(self.cast(a, "float32"), dtype)
+            word = "fptrunc" if ITEM_BYTES[a.dtype] > ITEM_BYTES[dtype] else "fpext"
+        elif source_float:
+            sign = "u" if dtype.startswith("u") else "s"
+            name = f"llvm.fpto{sign}i.sat.{mangle(dtype, a.lanes)}.{mangle(a.dtype, a.lanes)}"
+            return self.intrinsic(name, dtype, a.lanes, (a,))
+        elif target_float:
+            word = "uitofp" if unsigned else "sitofp"
+        else:
+            narrow = ITEM_BYTES[dtype] if a.dtype != "bool" else 9
+            if a.dtype != "bool" and narrow == ITEM_BYTES[a.dtype]:
+                return Value(a.text, dtype, a.lanes)
+            word = "trunc" if narrow < ITEM_BYTES[a.dtype] else "zext" if unsigned else "sext"
+        return self.result(f"{word} {a.type} {a.text} to {to}", dtype, a.lanes)

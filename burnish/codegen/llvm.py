@@ -1,0 +1,257 @@
+"""Loop program to LLVM IR text: the one emitter for CPUs.
+
+Unrolled loops are unrolled here, the vectorized loop becomes the lanes of explicit vectors, register buffers become
+SSA values, and a parallel loop becomes a function handed to the thread pool.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from burnish.codegen.access import ZEROS
+from burnish.codegen.addressing import Memory, Scope
+from burnish.codegen.builder import Value
+from burnish.codegen.intrinsics import INTRINSICS
+from burnish.codegen.registers import plan_slots
+from burnish.codegen.resolve import Resolver
+from burnish.codegen.values import Values
+from burnish.errors import ScheduleError
+from burnish.loops.expr import FLOATS, INDEX, Binary, Buffer, Expr, Load
+from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
+
+STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Code:
+    """LLVM IR text of one kernel, and the bytes of scratch it needs per thread."""
+
+    text: str
+    scratch_bytes: int
+
+
+@dataclass
+class Module:
+    """What the functions of one kernel share."""
+
+    name: str
+    functions: list[str] = field(default_factory=list)
+    declarations: dict[str, str] = field(default_factory=dict)
+    scratch: int = 0
+
+    def text(self) -> str:
+        zeros = f"@zeros = private unnamed_addr constant [{ZEROS} x i8] zeroinitializer, align {ALIGNMENT}"
+        parts = [zeros, *self.declarations.values(), *self.functions]
+        return "\n".join([*parts, 'attributes #0 = { nounwind "no-builtins" "prefer-vector-width"="512" }', ""])
+
+
+def emit(program: Program) -> Code:
+    """The kernel ``void name(ptr args, ptr rt)`` as a module of its own."""
+    module = Module(program.name)
+    function = FunctionEmitter(module, Resolver())
+    for i, buffer in enumerate(program.params):
+        slot = function.hoist(0, f"getelementptr ptr, ptr %args, i64 {i}")
+        function.memory[buffer.name] = Memory(buffer, function.hoist(0, f"load ptr, ptr {slot}"))
+    function.statement(program.body)
+    module.functions.append(function.finish(f"define void @{program.name}(ptr noalias %args, ptr noalias %rt)"))
+    return Code(module.text(), module.scratch)
+
+
+class FunctionEmitter(Values):
+    """Emits one function: the kernel itself, or the body of a parallel loop."""
+
+    def __init__(self, module: Module, resolver: Resolver, rt: str = "%rt", scratch_used: int = 0) -> None:
+        super().__init__(resolver, module.declarations)
+        self.module = module
+        self.rt = rt
+        self.scratch_used = scratch_used
+        self.inside_parallel = False
+        self._targets: dict[int, tuple[Store, Load]] = {}
+
+    def finish(self, signature: str) -> str:
+        """The whole function: entry head, then the body."""
+        return "\n".join([f"{signature} #0 {{", "entry:", *self.scopes[0].head, *self.lines, "  ret void", "}"])
+
+    def statement(self, s: Stmt) -> None:
+        match s:
+            case Seq(stmts):
+                for inner in stmts:
+                    self.statement(inner)
+            case For():
+                self._for(s)
+            case Store():
+                self._store(s)
+            case If(cond, body):
+                self._if(cond, body)
+            case Alloc():
+                self._alloc(s)
+            case Intrinsic(name):
+                if name not in INTRINSICS:
+                    raise ScheduleError(f"intrinsic '{name}' has no code; known: {', '.join(INTRINSICS)}")
+                INTRINSICS[name](self, s)
+
+    # --- loops --------------------------------------------------------------------------------------------------------
+
+    def _for(self, loop: For) -> None:
+        r = self.resolver
+        if r.ranges.get(loop.var, loop.extent) != loop.extent:
+            raise ScheduleError(f"loop '{loop.var}' occurs with extents {r.ranges[loop.var]} and {loop.extent}")
+        r.ranges[loop.var] = loop.extent
+        if loop.kind == "unroll" or loop.extent == 1:
+            for value in range(loop.extent):
+                r.fixed[loop.var] = value
+                self.statement(loop.body)
+            r.fixed.pop(loop.var, None)
+        elif loop.kind == "vectorize":
+            if r.vector is not None:
+                raise ScheduleError(f"loop '{loop.var}' is vectorized inside vectorized loop '{r.vector[0]}'")
+            r.vector = (loop.var, loop.extent)
+            self.statement(loop.body)
+            r.vector = None
+        elif loop.kind == "parallel" and not self.inside_parallel:
+            self._parallel(loop)
+        elif loop.extent > 0:
+            self._serial(loop.var, "0", str(loop.extent), loop.body)
+
+    def _serial(self, var: str, begin: str, end: str, body: Stmt) -> None:
+        n = self.fresh()
+        head, entry = f"loop{n}", self.block
+        self.emit(f"br label %{head}")
+        outer, self.lines = self.lines, []
+        self.scopes.append(Scope({var}))
+        self.variables[var] = f"%i{n}"
+        self.local.clear()
+        self.block = head
+        self.statement(body)
+        scope, inner, self.lines = self.scopes.pop(), self.lines, outer
+        del self.variables[var]
+        self.lines += [
+            f"{head}:",
+            f"  %i{n} = phi i64 [ {begin}, %{entry} ], [ %n{n}, %{self.block} ]",
+            *scope.head,
+            *inner,
+            f"  %n{n} = add nuw nsw i64 %i{n}, 1",
+            f"  %c{n} = icmp slt i64 %n{n}, {end}",
+            f"  br i1 %c{n}, label %{head}, label %exit{n}",
+        ]
+        self.label(f"exit{n}")
+
+    def _parallel(self, loop: For) -> None:
+        """``body(ctx, begin, end, thread)``; ctx holds rt, and the buffers and variables of the code around."""
+        buffers = [m for m in self.memory.values() if m.slots is None]
+        variables = list(self.variables.items())
+        captured = [("ptr", self.rt), *(("ptr", m.base) for m in buffers), *(("i64", text) for _, text in variables)]
+        ctx = self.hoist(0, f"alloca [{len(captured)} x i64], align 8")
+        body = FunctionEmitter(self.module, self.resolver, scratch_used=self.scratch_used)
+        inner = []
+        for i, (kind, text) in enumerate(captured):
+            slot = self.result(f"getelementptr i64, ptr {ctx}, i64 {i}", INDEX).text
+            self.emit(f"store {kind} {text}, ptr {slot}")
+            slot = body.hoist(0, f"getelementptr i64, ptr %ctx, i64 {i}")
+            inner.append(body.hoist(0, f"load {kind}, ptr {slot}"))
+        body.rt = inner[0]
+        body.inside_parallel = True
+        body.memory = {m.buffer.name: Memory(m.buffer, base) for m, base in zip(buffers, inner[1:], strict=False)}
+        body.variables = {v: t for (v, _), t in zip(variables, inner[1 + len(buffers) :], strict=True)}
+        body.emit("%some = icmp slt i64 %begin, %end")
+        body.emit("br i1 %some, label %start, label %done")
+        body.label("start")
+        body._serial(loop.var, "%begin", "%end", loop.body)
+        body.emit("br label %done")
+        body.label("done")
+        name = f"{self.module.name}.parallel{len(self.module.functions)}"
+        signature = f"define internal void @{name}(ptr noalias %ctx, i64 %begin, i64 %end, i64 %thread)"
+        self.module.functions.append(body.finish(signature))
+        run = self.result(f"load ptr, ptr {self.rt}", INDEX).text
+        slot = self.result(f"getelementptr ptr, ptr {self.rt}, i64 1", INDEX).text
+        pool = self.result(f"load ptr, ptr {slot}", INDEX).text
+        self.emit(f"call void {run}(ptr {pool}, ptr @{name}, ptr {ctx}, i64 {loop.extent})")
+        self.local.clear()
+
+    def _if(self, cond: Expr, body: Stmt) -> None:
+        test = self.value(self.resolver.expr(cond))
+        if test.const is not None:
+            if test.const:
+                self.statement(body)
+            return
+        if test.lanes > 1:
+            self.guards.append(test)
+            self.statement(body)
+            self.guards.pop()
+            return
+        n = self.fresh()
+        self.emit(f"br i1 {test.text}, label %then{n}, label %endif{n}")
+        self.label(f"then{n}")
+        self.statement(body)
+        self.emit(f"br label %endif{n}")
+        self.label(f"endif{n}")
+
+    # --- storage ------------------------------------------------------------------------------------------------------
+
+    def _alloc(self, s: Alloc) -> None:
+        buffer, used = s.buffer, self.scratch_used
+        slots = plan_slots(s) if buffer.scope == "register" else None
+        if slots is not None:
+            self.memory[buffer.name] = Memory(buffer, slots=slots)
+        elif buffer.nbytes <= STACK_LIMIT:
+            base = self.hoist(0, f"alloca [{max(1, buffer.nbytes)} x i8], align {ALIGNMENT}")
+            self.memory[buffer.name] = Memory(buffer, base)
+        else:
+            self.memory[buffer.name] = Memory(buffer, self._scratch(buffer))
+        self.statement(s.body)
+        del self.memory[buffer.name]
+        self.scratch_used = used
+
+    def _scratch(self, buffer: Buffer) -> str:
+        """A piece of this thread's scratch area, free again at the end of the Alloc."""
+        offset = self.scratch_used
+        self.scratch_used += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
+        self.module.scratch = max(self.module.scratch, self.scratch_used)
+        cache = self.scopes[0].cache
+        if "scratch" not in cache:
+            slot = self.hoist(0, f"getelementptr i64, ptr {self.rt}, i64 2")
+            area = self.hoist(0, f"load ptr, ptr {slot}")
+            if self.inside_parallel:
+                slot = self.hoist(0, f"getelementptr i64, ptr {self.rt}, i64 3")
+                step = self.hoist(0, f"load i64, ptr {slot}")
+                shift = self.hoist(0, f"mul i64 {step}, %thread")
+                area = self.hoist(0, f"getelementptr i8, ptr {area}, i64 {shift}")
+            cache["scratch"] = area
+        return self.hoist(0, f"getelementptr i8, ptr {cache['scratch']}, i64 {offset}")
+
+    def _store(self, s: Store) -> None:
+        if id(s) not in self._targets:  # one Load object per store, so that its address is resolved once
+            self._targets[id(s)] = (s, Load(s.buffer, s.indices))
+        target = self._targets[id(s)][1]
+        if s.reduce is None:
+            self.write(target, self.value(s.value))
+            return
+        lanes = self.lanes
+        if lanes > 1 and self.resolver.address(target).lane_step == 0:
+            total = self.horizontal(s.reduce, self.splat(self.value(s.value), lanes))
+            self.write(target, self._combine(s.reduce, self.read(target), total))
+            return
+        if s.reduce == "sum" and isinstance(s.value, Binary) and s.value.op == "*" and s.value.dtype in FLOATS:
+            result = self._multiply_add(s.value, target)
+        else:
+            value = self.value(s.value)
+            result = None if s.reduce == "sum" and value.const == 0 else self._combine(s.reduce, self.read(target), value)
+        if result is not None:
+            self.write(target, result)
+
+    def _combine(self, kind: str, old: Value, new: Value) -> Value:
+        return self.binary({"sum": "+", "prod": "*"}.get(kind, kind), old, new)
+
+    def _multiply_add(self, product: Binary, target: Load) -> Value | None:
+        """``target + a * b``; None when a factor is the constant zero, a plain sum when one is one."""
+        a, b = self.value(product.a), self.value(product.b)
+        if a.const == 0 or b.const == 0:
+            return None
+        for x, y in ((a, b), (b, a)):
+            if x.const == 1:
+                return self.binary("+", self.read(target), y)
+            if x.const == -1:
+                return self.binary("-", self.read(target), y)
+        return self.fma(a, b, self.read(target))
+

@@ -1,0 +1,53 @@
+"""LLVM IR text to relocatable object code."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from burnish.errors import TargetError
+from burnish.target import Target
+
+CODE_VERSION = "1"  # part of every cache key: raise it when emitted code changes meaning
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@cache
+def target_machine(target: Target) -> llvm.TargetMachine:
+    """LLVM's machine for position-independent code at full code-generation effort."""
+    _initialize()
+    try:
+        chosen = llvm.Target.from_triple(target.triple)
+        return chosen.create_target_machine(
+            cpu=target.cpu, features=target.feature_string, opt=3, reloc="pic", codemodel="small"
+        )
+    except RuntimeError as e:
+        raise TargetError(f"target {target.name!r}: LLVM cannot emit code for {target.triple} ({e})") from e
+
+
+def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    """Promotes register slots to SSA and cleans up; the emitter has done everything else."""
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+    passes = llvm.create_new_function_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+
+
+def compile_ir(text: str, target: Target) -> bytes:
+    """The object file of a module of LLVM IR."""
+    machine = target_machine(target)
+    module = llvm.parse_assembly(text)
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    optimize(module, machine)
+    return machine.emit_object(module)

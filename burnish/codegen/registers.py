@@ -1,0 +1,78 @@
+"""Which register buffers become SSA values: those whose every access is a fixed slot once loops are unrolled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish.codegen.resolve import flatten
+from burnish.loops.expr import Buffer, Expr, Var, loads
+from burnish.loops.linear import to_linear
+from burnish.loops.program import Alloc, For, If, Intrinsic, Seq, Stmt, Store
+from burnish.loops.simplify import simplify
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """A register buffer split into vectors of ``lanes`` elements, each an SSA value."""
+
+    lanes: int
+
+
+def plan_slots(alloc: Alloc) -> Slots | None:
+    """The slot width of a register buffer, or None if it must live in memory.
+
+    Every access needs an address of unrolled variables only, plus at most the vector variable with step 1, and all
+    accesses the same number of lanes, aligned to it.
+    """
+    found: set[int] = set()
+    if not all(_check(alloc.body, alloc.buffer.name, {}, {}, found)):
+        return None
+    return Slots(found.pop()) if len(found) == 1 else None
+
+
+def _check(s: Stmt, name: str, kinds: dict[str, str], ranges: dict[str, int], found: set[int]) -> list[bool]:
+    match s:
+        case Seq(stmts):
+            return [ok for x in stmts for ok in _check(x, name, kinds, ranges, found)]
+        case For(var, extent, kind, body):
+            return _check(body, name, {**kinds, var: kind}, {**ranges, var: extent}, found)
+        case Alloc(body=body):
+            return _check(body, name, kinds, ranges, found)
+        case If(cond, body):
+            reads = [(x.buffer, x.indices) for x in loads(cond)]
+            return [*_accesses(reads, name, kinds, ranges, found), *_check(body, name, kinds, ranges, found)]
+        case Store(buffer, indices, value, _):
+            reads = [(x.buffer, x.indices) for e in (*indices, value) for x in loads(e)]
+            return _accesses([(buffer, indices), *reads], name, kinds, ranges, found)
+        case Intrinsic(_, operands, _):
+            return [False] if any(o.buffer.name == name for o in operands) else []
+    raise AssertionError(s)
+
+
+def _accesses(
+    accesses: list[tuple[Buffer, tuple[Expr, ...]]],
+    name: str,
+    kinds: dict[str, str],
+    ranges: dict[str, int],
+    found: set[int],
+) -> list[bool]:
+    results = []
+    for buffer, indices in accesses:
+        if buffer.name != name:
+            continue
+        lanes = next((ranges[v] for v, k in kinds.items() if k == "vectorize"), 1)
+        terms, const = to_linear(simplify(flatten(buffer, indices), ranges))
+        width = 1
+        ok = True
+        for atom, c in terms.items():
+            kind = kinds.get(atom.name) if isinstance(atom, Var) else None
+            if kind == "vectorize" and c == 1:
+                width = lanes
+            elif kind != "unroll":
+                ok = False
+        aligned = all(
+            c % width == 0 for a, c in terms.items() if not (isinstance(a, Var) and kinds.get(a.name) == "vectorize")
+        )
+        found.add(width)
+        results.append(ok and aligned and const % width == 0)
+    return results

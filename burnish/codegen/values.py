@@ -1,0 +1,166 @@
+"""Expression values: scalars where they do not depend on the lane, vectors where they do."""
+
+from __future__ import annotations
+
+from burnish.codegen.access import Access
+from burnish.codegen.addressing import index_only
+from burnish.codegen.builder import Value, mangle, vector_type
+from burnish.codegen.vecmath import MATH
+from burnish.errors import ScheduleError
+from burnish.loops.expr import (
+    COMPARISONS,
+    FLOATS,
+    INDEX,
+    LOGICAL,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Var,
+    free_vars,
+    identity,
+    loads,
+)
+
+
+class Values(Access):
+    """Adds the evaluation of expressions."""
+
+    def value(self, e: Expr) -> Value:
+        """The value of ``e`` under the guards of the moment."""
+        match e:
+            case Const(number, dtype):
+                return self.const(number, dtype)
+            case Load():
+                return self.read(e)
+            case Binary(op, _, _) if op in LOGICAL or op in COMPARISONS:
+                return self._condition_value(e)
+            case Var():
+                return self._index_value(e)
+            case Binary() if e.dtype == INDEX and not loads(e):
+                return self._index_value(e)
+            case Binary(op, a, b):
+                return self._arithmetic(op, a, b)
+            case Not(a):
+                return self.not_(self.value(a))
+            case Select(cond, a, b):
+                return self._select_value(cond, a, b)
+            case Cast(dtype, inner):
+                return self.cast(self.value(inner), dtype)
+            case Call(fn, args):
+                return self._call(fn, tuple(self.value(a) for a in args))
+        raise ScheduleError(f"expression {e}: {type(e).__name__} has no code here")
+
+    def _call(self, fn: str, args: tuple[Value, ...]) -> Value:
+        lanes = max(a.lanes for a in args)
+        return MATH[fn](self, *(self.splat(a, lanes) for a in args))
+
+    def _arithmetic(self, op: str, a: Expr, b: Expr) -> Value:
+        if op == "+" and a.dtype in FLOATS:  # prefer one fused multiply-add
+            for x, y in ((a, b), (b, a)):
+                if isinstance(x, Binary) and x.op == "*":
+                    return self.fma(self.value(x.a), self.value(x.b), self.value(y))
+        left, right = self.value(a), self.value(b)
+        if op in ("//", "%"):
+            return self._floor_value(op, left, right)
+        return self.binary(op, left, right)
+
+    def _floor_value(self, op: str, a: Value, b: Value) -> Value:
+        """Division and remainder rounding towards minus infinity, as Python and NumPy define them."""
+        if a.dtype in FLOATS:
+            q = self.unary("floor", self.binary("/", a, b))
+            return q if op == "//" else self.binary("-", a, self.binary("*", q, b))
+        if a.dtype.startswith("u"):
+            return self.binary("udiv" if op == "//" else "urem", a, b)
+        zero = self.const(0, a.dtype)
+        r = self.binary("srem", a, b)
+        off = self.binary("and", self.compare("!=", r, zero), self.compare("<", self.binary("xor", r, b), zero))
+        if op == "%":
+            return self.select(off, self.binary("+", r, b), r)
+        q = self.binary("sdiv", a, b)
+        return self.select(off, self.binary("-", q, self.const(1, a.dtype)), q)
+
+    # --- indices and conditions as values -----------------------------------------------------------------------------
+
+    def _index_value(self, e: Expr) -> Value:
+        """An int64 expression as data: hoisted where uniform, built from the lane numbers otherwise."""
+        resolved = self.resolver.expr(e)
+        if isinstance(resolved, Const):
+            return self.const(resolved.value, INDEX)
+        vector = self.resolver.vector
+        if vector is None or vector[0] not in free_vars(resolved):
+            return Value(self.index(resolved), INDEX)
+        if isinstance(resolved, Var):
+            steps = ", ".join(f"i64 {lane}" for lane in range(vector[1]))
+            return Value(f"<{steps}>", INDEX, vector[1])
+        if not isinstance(resolved, Binary):
+            raise ScheduleError(f"index expression {resolved} depends on vectorized loop '{vector[0]}'")
+        a, b = self._index_value(resolved.a), self._index_value(resolved.b)
+        if resolved.op in ("//", "%"):
+            return self._floor_value(resolved.op, a, b)
+        return self.binary(resolved.op, a, b)
+
+    def _condition_value(self, e: Binary) -> Value:
+        if index_only(e):
+            resolved = self.resolver.expr(e)
+            if isinstance(resolved, Const):
+                return self.const(resolved.value, "bool")
+            hoisted = self.condition(resolved)
+            if hoisted is not None:
+                return Value(hoisted, "bool")
+            assert isinstance(resolved, Binary)
+            e = resolved
+        a, b = self.value(e.a), self.value(e.b)
+        if e.op not in LOGICAL:
+            return self.compare(e.op, a, b)
+        for known, other in ((a, b), (b, a)):
+            if known.const is not None:
+                return other if bool(known.const) == (e.op == "and") else known
+        return self.binary(e.op, a, b)
+
+    def _select_value(self, cond: Expr, a: Expr, b: Expr) -> Value:
+        test = self.value(cond)
+        if test.const is not None:
+            return self.value(a if test.const else b)
+        constant = isinstance(a, Load) and isinstance(b, Const) and b.value == 0
+        if constant and test.lanes == 1 and not self._safe(a):
+            return self._under(test, a)  # the guarded load itself reads zero where the condition fails
+        taken = self._under(test, a)
+        other = self._under(self.not_(test), b) if not self._safe(b) else self.value(b)
+        return self.select(test, taken, other)
+
+    def _safe(self, e: Expr) -> bool:
+        return all(self.resolver.safe(x) for x in loads(e))
+
+    def _under(self, guard: Value, e: Expr) -> Value:
+        """The value of ``e`` where only lanes with ``guard`` may touch memory."""
+        if self._safe(e):
+            return self.value(e)
+        self.guards.append(guard)
+        v = self.value(e)
+        self.guards.pop()
+        return v
+
+    # --- reductions ---------------------------------------------------------------------------------------------------
+
+    def horizontal(self, kind: str, v: Value) -> Value:
+        """The reduction of a vector's lanes; lanes that are masked off count as the identity."""
+        neutral = self.const(identity(kind, v.dtype).value, v.dtype)
+        mask = self._mask(tuple(self.guards))
+        if mask is not None:
+            v = self.select(mask, v, neutral)
+        suffix = mangle(v.dtype, v.lanes)
+        if v.dtype in FLOATS and kind in ("sum", "prod"):
+            name = f"llvm.vector.reduce.{'fadd' if kind == 'sum' else 'fmul'}.{suffix}"
+            scalar = vector_type(v.dtype, 1)
+            self.declare(name, scalar, [scalar, v.type])
+            return self.result(f"call reassoc {scalar} @{name}({scalar} {neutral.text}, {v.type} {v.text})", v.dtype)
+        sign = "u" if v.dtype.startswith("u") or v.dtype == "bool" else "s"
+        word = {"sum": "add", "prod": "mul"}.get(kind, f"{sign}{kind}")
+        if v.dtype in FLOATS:
+            word = "fmaximum" if kind == "max" else "fminimum"
+        return self.intrinsic(f"llvm.vector.reduce.{word}.{suffix}", v.dtype, 1, (v,))

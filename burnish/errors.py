@@ -1,0 +1,37 @@
+"""Every error that a user can cause. Messages name the operation, the argument, what was found and what is allowed."""
+
+
+class BurnishError(Exception):
+    """Base of all errors with a cause outside Burnish; the command line prints them as one line."""
+
+
+class ModelError(BurnishError):
+    """A model file or object that cannot be read, or that is not valid by its own format's rules."""
+
+
+class UnsupportedOperator(ModelError):  # noqa: N818 - reads as the refusal it is
+    """A valid model that uses an operator, attribute or dtype which Burnish does not implement."""
+
+
+class ArtifactError(BurnishError):
+    """A compiled file that is truncated, altered, of another format version, or made for another machine."""
+
+
+class InputError(BurnishError):
+    """An array passed to a compiled model with the wrong name, shape, dtype or device; or one that is missing."""
+
+
+class ScheduleError(BurnishError):
+    """A schedule primitive whose arguments are invalid or which would break a dependence."""
+
+
+class VerificationError(BurnishError):
+    """A graph or loop program that violates its grammar, or an answer that differs from the reference."""
+
+
+class TargetError(BurnishError):
+    """An unknown target, or one that this machine or this build of LLVM cannot serve."""
+
+
+class MissingDependencyError(BurnishError):
+    """An optional package that is needed for what was asked, but is not installed."""

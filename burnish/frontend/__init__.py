@@ -1,0 +1,1 @@
+"""Frontends: each reads one model format into a Graph."""

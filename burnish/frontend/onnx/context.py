@@ -1,0 +1,161 @@
+"""What a translator sees: the ONNX node, the graph under construction, and the values that are known statically."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from burnish.errors import ModelError, UnsupportedOperator
+from burnish.graph.evaluate import evaluate_node
+from burnish.graph.graph import Attribute, GraphBuilder, Node, infer_types
+
+STATIC_ELEMENTS = 1 << 16  # results of constants are computed at import up to this size; above, constant folding decides
+
+
+@dataclass(frozen=True)
+class OnnxNode:
+    """One node: ``inputs`` are names of graph tensors, or "" where an optional input is left out."""
+
+    op: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any]
+    opset: int
+
+    def __str__(self) -> str:
+        return f"node '{self.name}' ({self.op}, opset {self.opset})"
+
+    def input(self, position: int) -> str:
+        """The name of an input, or "" if it is left out."""
+        return self.inputs[position] if position < len(self.inputs) else ""
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or ``default``."""
+        return self.attrs.get(name, default)
+
+
+Translator = Callable[["Context", OnnxNode], "str | Sequence[str]"]
+
+
+@dataclass
+class Context:
+    """Adds operators to the graph on behalf of the node being translated."""
+
+    builder: GraphBuilder
+    node: OnnxNode = field(default_factory=lambda: OnnxNode("", "", (), (), {}, 0))
+
+    # --- building ---
+
+    def add(self, op: str, *inputs: str, **attrs: Attribute) -> str:
+        """The single output of ``op``; computed at once if the inputs are constants and the result is small."""
+        (output,) = self.add_many(op, *inputs, **attrs)
+        return output
+
+    def add_many(self, op: str, *inputs: str, **attrs: Attribute) -> tuple[str, ...]:
+        """All outputs of ``op``, likewise."""
+        stem = f"{self.node.outputs[0]}.{op}"
+        constants = [self.builder.constants.get(name) for name in inputs]
+        known = [array for array in constants if array is not None]
+        if len(known) == len(inputs) > 0:
+            types = infer_types(op, [self.builder.types[name] for name in inputs], attrs)
+            if all(t.size <= STATIC_ELEMENTS for t in types) and all(a.size <= STATIC_ELEMENTS for a in known):
+                node = Node(op, inputs, tuple(f"{i}" for i in range(len(types))), attrs, self.node.name)
+                return tuple(self.constant(array) for array in evaluate_node(node, known))
+        names = [self.builder.fresh(stem)]
+        return self.builder.add_many(op, *inputs, names=names, node=self.node.name, **attrs)
+
+    def constant(self, value: np.ndarray | float | int | Sequence[int], dtype: str | None = None) -> str:
+        """A constant tensor; Python numbers need ``dtype``."""
+        array = np.asarray(value) if dtype is None else np.asarray(value).astype(np_dtype(dtype))
+        return self.builder.constant(array, self.builder.fresh(f"{self.node.outputs[0]}.const"))
+
+    def scalar(self, value: float | int, like: str) -> str:
+        """A constant of no dimensions with the dtype of tensor ``like``."""
+        return self.constant(value, self.dtype(like))
+
+    # --- asking ---
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.builder.types[name].shape
+
+    def rank(self, name: str) -> int:
+        return len(self.builder.types[name].shape)
+
+    def dtype(self, name: str) -> str:
+        return self.builder.types[name].dtype
+
+    def axis(self, name: str, axis: int) -> int:
+        """``axis`` of tensor ``name`` counted from the front."""
+        rank = self.rank(name)
+        if not -rank <= axis < max(rank, 1):
+            self.refuse("attribute 'axis'", axis, f"-{rank} to {rank - 1} for an input of {rank} dimensions")
+        return axis % rank if rank else 0
+
+    def static(self, name: str, what: str) -> np.ndarray:
+        """The value of a tensor that must be known at compile time."""
+        array = self.builder.constants.get(name)
+        if array is None:
+            self.refuse(f"input '{what}'", f"'{name}', computed at run time", "a value that is known statically")
+        return array
+
+    def ints(self, name: str, what: str) -> tuple[int, ...]:
+        """The integers of a tensor that must be known at compile time."""
+        return tuple(int(v) for v in self.static(name, what).reshape(-1))
+
+    def ints_of(self, attribute: str, position: int) -> tuple[int, ...] | None:
+        """Integers given by an attribute (old opsets) or by an input (new ones); None if by neither."""
+        if attribute in self.node.attrs:
+            value = self.node.attrs[attribute]
+            return tuple(value) if isinstance(value, (list, tuple)) else (int(value),)
+        name = self.node.input(position)
+        return self.ints(name, attribute) if name else None
+
+    def refuse(self, argument: str, found: object, allowed: str) -> NoReturn:
+        """Raises UnsupportedOperator for one argument of the node."""
+        raise UnsupportedOperator(f"{self.node}: {argument}: found {found}; allowed: {allowed}")
+
+    def require_inputs(self, least: int) -> None:
+        """Refuses a node that leaves out one of its first ``least`` inputs."""
+        for position in range(least):
+            if not self.node.input(position):
+                raise ModelError(f"{self.node}: input {position} is missing; {least} are required")
+
+    # --- small compositions ---
+
+    def reshape(self, x: str, shape: Sequence[int]) -> str:
+        """``x`` in another shape, itself if that is its shape."""
+        return x if self.shape(x) == tuple(shape) else self.add("reshape", x, shape=tuple(shape))
+
+    def transpose(self, x: str, perm: Sequence[int]) -> str:
+        """``x`` with permuted dimensions, itself if they stay."""
+        return x if tuple(perm) == tuple(range(len(perm))) else self.add("transpose", x, perm=tuple(perm))
+
+    def cast(self, x: str, dtype: str) -> str:
+        """``x`` as ``dtype``, itself if that is its dtype."""
+        return x if self.dtype(x) == dtype else self.add("cast", x, to=dtype)
+
+    def slice(self, x: str, axis: int, start: int, stop: int) -> str:
+        """``x`` restricted to ``start`` … ``stop - 1`` along ``axis``."""
+        rank, shape = self.rank(x), self.shape(x)
+        starts = tuple(start if d == axis else 0 for d in range(rank))
+        stops = tuple(stop if d == axis else shape[d] for d in range(rank))
+        return self.add("slice", x, starts=starts, stops=stops)
+
+    def flatten(self, x: str, axis: int) -> str:
+        """``x`` as a matrix: dimensions before ``axis`` are rows."""
+        shape = self.shape(x)
+        return self.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+
+
+def np_dtype(dtype: str) -> np.dtype:
+    """NumPy's object for a dtype name; bfloat16 is ml_dtypes'."""
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(dtype)

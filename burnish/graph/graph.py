@@ -1,0 +1,198 @@
+"""The graph: nodes are operators, edges are named tensors.
+
+Grammar (frozen dataclasses; ``str(graph)`` is the debug and golden-test format)::
+
+    graph ::= Graph(inputs, outputs, nodes, types, constants)     nodes in topological order
+    node  ::= Node(op, inputs, outputs, attrs, name)              op: a name in ops.OPERATORS
+    type  ::= TensorType(shape, dtype)                            every shape is static
+
+A tensor is known by its name; every name is defined once: by the graph's inputs, its constants or one node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from burnish import ops
+from burnish.errors import ModelError
+from burnish.loops.expr import ITEM_BYTES
+
+Attribute = bool | int | float | str | tuple["Attribute", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense tensor."""
+        return self.size * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """``outputs = op(inputs; attrs)``. ``name`` is the node's name in the imported model, for messages and profiles."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Attribute] = field(default_factory=dict, hash=False)
+    name: str = ""
+
+    def __str__(self) -> str:
+        words = [*self.inputs, *(f"{k}={v}" for k, v in sorted(self.attrs.items()))]
+        return f"{', '.join(self.outputs)} = {self.op}({', '.join(words)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, np.ndarray]
+
+    def __str__(self) -> str:
+        head = ", ".join(f"{n}: {self.types[n]}" for n in self.inputs)
+        lines = [f"graph({head}) -> ({', '.join(self.outputs)}):"]
+        for name, array in self.constants.items():
+            value = f" = {array.tolist()}" if array.size <= 4 else ""
+            lines.append(f"  const {name}: {self.types[name]}{value}")
+        for node in self.nodes:
+            lines.append(f"  {node} : {', '.join(str(self.types[n]) for n in node.outputs)}")
+        return "\n".join(lines) + "\n"
+
+    def producers(self) -> dict[str, Node]:
+        """Tensor name -> the node that computes it."""
+        return {name: node for node in self.nodes for name in node.outputs}
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Tensor name -> the nodes that read it, in order, each once. Names that nothing reads map to ``[]``."""
+        readers: dict[str, list[Node]] = {name: [] for name in self.types}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                readers[name].append(node)
+        return readers
+
+    def with_nodes(
+        self,
+        nodes: Sequence[Node],
+        *,
+        outputs: Sequence[str] | None = None,
+        types: Mapping[str, TensorType] | None = None,
+        constants: Mapping[str, np.ndarray] | None = None,
+    ) -> Graph:
+        """A copy with other nodes (and, where given, outputs, types, constants) that keeps only the names still in use.
+
+        Inputs stay, used or not: they are the model's signature.
+        """
+        outputs = self.outputs if outputs is None else tuple(outputs)
+        types = self.types if types is None else types
+        constants = self.constants if constants is None else constants
+        read = {name for node in nodes for name in node.inputs} | set(outputs)
+        kept = {name: array for name, array in constants.items() if name in read}
+        named = {*self.inputs, *kept, *(name for node in nodes for name in node.outputs)}
+        return replace(
+            self,
+            outputs=outputs,
+            nodes=tuple(nodes),
+            types={name: t for name, t in types.items() if name in named},
+            constants=kept,
+        )
+
+
+def type_of(array: np.ndarray) -> TensorType:
+    """The type of a NumPy array."""
+    return TensorType(array.shape, str(array.dtype))
+
+
+def infer_types(op: str, inputs: Sequence[TensorType], attrs: Mapping[str, Attribute]) -> list[TensorType]:
+    """Types of an operator's outputs. Raises ModelError for an unknown operator or operands that do not fit."""
+    if op not in ops.OPERATORS:
+        raise ModelError(f"unknown operator '{op}'; known: {', '.join(sorted(ops.OPERATORS))}")
+    return [TensorType(tuple(s), d) for s, d in ops.infer(op, [(t.shape, t.dtype) for t in inputs], attrs)]
+
+
+class GraphBuilder:
+    """Builds a graph one node at a time; types are inferred at once, so an error names the node that causes it."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, TensorType] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self._inputs: list[str] = []
+        self._nodes: list[Node] = []
+        self._serial = 0
+
+    def fresh(self, stem: str) -> str:
+        """An unused tensor name that starts with ``stem``."""
+        if stem not in self.types:
+            return stem
+        while f"{stem}.{self._serial}" in self.types:
+            self._serial += 1
+        return f"{stem}.{self._serial}"
+
+    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> str:
+        """Declares a graph input."""
+        self._define(name, TensorType(tuple(int(d) for d in shape), dtype))
+        self._inputs.append(name)
+        return name
+
+    def constant(self, value: np.ndarray | float | int, name: str | None = None, dtype: str | None = None) -> str:
+        """Adds a constant; a Python number needs ``dtype`` unless float32 (float) or int64 (int) is meant."""
+        if not isinstance(value, np.ndarray):
+            value = np.array(value, dtype or ("float32" if isinstance(value, float) else "int64"))
+        elif dtype is not None:
+            value = value.astype(dtype)
+        name = self.fresh("const") if name is None else name
+        self._define(name, type_of(value))
+        self.constants[name] = value
+        return name
+
+    def add(self, op: str, *inputs: str, name: str | None = None, node: str = "", **attrs: Attribute) -> str:
+        """Adds a node with one output, called ``name`` (default: after the operator), and returns that name."""
+        (output,) = self.add_many(op, *inputs, names=None if name is None else [name], node=node, **attrs)
+        return output
+
+    def add_many(
+        self, op: str, *inputs: str, names: Sequence[str] | None = None, node: str = "", **attrs: Attribute
+    ) -> tuple[str, ...]:
+        """Adds a node with any number of outputs and returns their names. ``node`` is its name in messages."""
+        unknown = [i for i in inputs if i not in self.types]
+        if unknown:
+            raise ModelError(f"node '{node or op}': inputs {unknown} are not defined before it")
+        types = infer_types(op, [self.types[i] for i in inputs], attrs)
+        outputs: list[str] = []
+        for position, output_type in enumerate(types):
+            given = names[position] if names is not None and position < len(names) else ""
+            output = given or self.fresh(f"{outputs[0]}.{position}" if outputs else op)
+            self._define(output, output_type)
+            outputs.append(output)
+        self._nodes.append(Node(op, inputs, tuple(outputs), dict(attrs), node or outputs[0]))
+        return tuple(outputs)
+
+    def build(self, *outputs: str) -> Graph:
+        """The finished graph; constants and types that nothing uses are dropped."""
+        missing = [name for name in outputs if name not in self.types]
+        if missing:
+            raise ModelError(f"graph outputs {missing} are not defined")
+        graph = Graph(tuple(self._inputs), tuple(outputs), tuple(self._nodes), self.types, self.constants)
+        return graph.with_nodes(graph.nodes)
+
+    def _define(self, name: str, type: TensorType) -> None:
+        if name in self.types:
+            raise ModelError(f"tensor '{name}' is defined twice")
+        self.types[name] = type

@@ -1,0 +1,118 @@
+"""The walk that graph passes share: a rule sees one node at a time and may put other nodes in its place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from burnish.graph.graph import Attribute, Graph, GraphBuilder, Node, TensorType
+
+Rule = Callable[["Rewrite", Node], Sequence[str] | None]
+
+
+class Rewrite(GraphBuilder):
+    """The new graph under construction, with what a rule may ask about it and about the old one."""
+
+    def __init__(self, source: Graph) -> None:
+        super().__init__()
+        self.source = source
+        self._producers: dict[str, Node] = {}
+        self._uses = Counter(name for node in source.nodes for name in node.inputs)
+        self._uses.update(source.outputs)
+
+    def fresh(self, stem: str) -> str:
+        """An unused name that the old graph does not use either."""
+        while stem in self.types or stem in self.source.types:
+            self._serial += 1
+            stem = f"{stem.rpartition('.')[0] if stem.rpartition('.')[2].isdigit() else stem}.{self._serial}"
+        return stem
+
+    def producer(self, name: str) -> Node | None:
+        """The node of the new graph that computes ``name``."""
+        return self._producers.get(name)
+
+    def value(self, name: str) -> np.ndarray | None:
+        """The value of a constant; None for any other tensor."""
+        return self.constants.get(name)
+
+    def used_once(self, name: str) -> bool:
+        """Whether one node reads the tensor, once, and it is no graph output."""
+        return self._uses.get(name, 1) == 1 and name not in self.source.outputs
+
+    def replace(self, node: Node, op: str, *inputs: str, **attrs: Attribute) -> tuple[str, ...]:
+        """Adds ``op`` under the output names and the node name of ``node``."""
+        return self.add_many(op, *inputs, names=node.outputs, node=node.name, **attrs)
+
+    def keep(self, node: Node) -> tuple[str, ...]:
+        """Adds the node as it is."""
+        return self.replace(node, node.op, *node.inputs, **node.attrs)
+
+    def add_many(
+        self, op: str, *inputs: str, names: Sequence[str] | None = None, node: str = "", **attrs: Attribute
+    ) -> tuple[str, ...]:
+        """See :meth:`GraphBuilder.add_many`."""
+        outputs = super().add_many(op, *inputs, names=names, node=node, **attrs)
+        self._producers.update((name, self._nodes[-1]) for name in outputs)
+        return outputs
+
+
+def rewrite(graph: Graph, rule: Rule) -> Graph:
+    """``graph`` with ``rule`` applied to every node in topological order, without the nodes that this leaves unused.
+
+    The rule gets the node with its inputs already rewritten, and returns the names that stand for the node's outputs,
+    or None to keep it. Names of graph inputs and outputs do not change.
+    """
+    new = Rewrite(graph)
+    for name in graph.inputs:
+        new.input(name, graph.types[name].shape, graph.types[name].dtype)
+    for name, array in graph.constants.items():
+        new.constant(array, name)
+    renamed: dict[str, str] = {}
+    for node in graph.nodes:
+        node = replace(node, inputs=tuple(renamed.get(n, n) for n in node.inputs))
+        outputs = rule(new, node)
+        if outputs is None:
+            outputs = new.keep(node)
+        renamed.update((old, now) for old, now in zip(node.outputs, outputs, strict=True) if old != now)
+    return drop_dead(_restore_outputs(new.build(*(renamed.get(n, n) for n in graph.outputs)), graph.outputs))
+
+
+def drop_dead(graph: Graph) -> Graph:
+    """``graph`` without the nodes that no output depends on."""
+    needed = set(graph.outputs)
+    nodes = []
+    for node in reversed(graph.nodes):
+        if needed.intersection(node.outputs):
+            nodes.append(node)
+            needed.update(node.inputs)
+    return graph.with_nodes(nodes[::-1])
+
+
+def _restore_outputs(graph: Graph, names: Sequence[str]) -> Graph:
+    """``graph`` with outputs called ``names``: the tensors are renamed where possible, else copied by an identity node."""
+    computed = graph.producers()
+    renamed: dict[str, str] = {}
+    copies: list[Node] = []
+    types: dict[str, TensorType] = dict(graph.types)
+    for found, name in zip(graph.outputs, names, strict=True):
+        if found == name:
+            continue
+        types[name] = graph.types[found]
+        if found in computed and found not in names and found not in renamed:
+            renamed[found] = name
+        else:
+            copies.append(Node("identity", (renamed.get(found, found),), (name,), {}, name))
+    if not renamed and not copies:
+        return graph
+    nodes = [
+        replace(
+            node,
+            inputs=tuple(renamed.get(n, n) for n in node.inputs),
+            outputs=tuple(renamed.get(n, n) for n in node.outputs),
+        )
+        for node in graph.nodes
+    ]
+    return graph.with_nodes([*nodes, *copies], outputs=names, types=types)

@@ -1,0 +1,130 @@
+"""Interval bounds of index expressions, and proofs of conditions from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from burnish.loops.expr import INDEX, ITEM_BYTES, Binary, Cast, Const, Expr, Load, Not, Select, Var, conjuncts
+from burnish.loops.linear import Linear, to_linear
+
+Ranges = Mapping[str, int]  # variable -> extent: the variable is in range(extent)
+Interval = tuple[float, float]  # inclusive; -inf / inf where unknown
+UNKNOWN: Interval = (-math.inf, math.inf)
+
+
+def bounds(e: Expr, ranges: Ranges) -> Interval:
+    """Inclusive bounds of an index expression."""
+    match e:
+        case Const(value, _):
+            return (int(value), int(value))
+        case Var(name):
+            return (0, ranges[name] - 1) if name in ranges else UNKNOWN
+        case Binary("+" | "-", _, _):
+            return linear_bounds(to_linear(e), ranges)
+        case Binary("*", a, b):
+            return _product(bounds(a, ranges), bounds(b, ranges))
+        case Binary("//", a, Const(c, _)) if c > 0:
+            low, high = bounds(a, ranges)
+            return (low // c if math.isfinite(low) else low, high // c if math.isfinite(high) else high)
+        case Binary("%", a, Const(c, _)) if c > 0:
+            low, high = bounds(a, ranges)
+            return (low, high) if low >= 0 and high < c else (0, int(c) - 1)
+        case Binary("min", a, b):
+            (p, q), (r, s) = bounds(a, ranges), bounds(b, ranges)
+            return (min(p, r), min(q, s))
+        case Binary("max", a, b):
+            (p, q), (r, s) = bounds(a, ranges), bounds(b, ranges)
+            return (max(p, r), max(q, s))
+        case Select(_, a, b):
+            (p, q), (r, s) = bounds(a, ranges), bounds(b, ranges)
+            return (min(p, r), max(q, s))
+        case Cast(_, value) if value.dtype == "bool":
+            return (0, 1)
+        case Cast(_, Load() as load) if load.dtype.startswith("uint"):
+            return (0, (1 << 8 * ITEM_BYTES[load.dtype]) - 1)
+    return UNKNOWN
+
+
+def linear_bounds(form: Linear, ranges: Ranges) -> Interval:
+    """Bounds of a linear form; atoms are independent of each other."""
+    terms, const = form
+    low: float = const
+    high: float = const
+    for atom, c in terms.items():
+        p, q = bounds(atom, ranges)
+        low += c * (p if c > 0 else q)
+        high += c * (q if c > 0 else p)
+    return (low, high)
+
+
+def _product(x: Interval, y: Interval) -> Interval:
+    if not all(map(math.isfinite, (*x, *y))):
+        return (0, math.inf) if x[0] >= 0 and y[0] >= 0 else UNKNOWN
+    corners = [p * q for p in x for q in y]
+    return (min(corners), max(corners))
+
+
+def prove(cond: Expr, ranges: Ranges, given: Sequence[Expr] = ()) -> bool:
+    """Whether ``cond`` certainly holds for all values in ``ranges`` under which every condition of ``given`` holds."""
+    facts = [fact for g in given for c in conjuncts(g) for fact in _at_least_zero(c) or []]
+    return _prove(cond, ranges, facts)
+
+
+def _prove(cond: Expr, ranges: Ranges, facts: list[Linear]) -> bool:
+    match cond:
+        case Const(value, "bool"):
+            return bool(value)
+        case Binary("and", a, b):
+            return _prove(a, ranges, facts) and _prove(b, ranges, facts)
+        case Binary("or", a, b):
+            return _prove(a, ranges, facts) or _prove(b, ranges, facts)
+        case Binary("!=", a, b) if a.dtype == INDEX:
+            terms, const = to_linear(Binary("-", a, b))
+            low, high = linear_bounds((terms, const), ranges)
+            return low > 0 or high < 0
+    goals = _at_least_zero(cond)
+    return goals is not None and all(_holds(goal, ranges, facts) for goal in goals)
+
+
+def _at_least_zero(cond: Expr) -> list[Linear] | None:
+    """An index comparison as linear forms that are all >= 0 exactly when it holds; None for other conditions."""
+    if isinstance(cond, Not):
+        opposite = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+        inner = cond.a
+        if isinstance(inner, Binary) and inner.op in opposite:
+            return _at_least_zero(Binary(opposite[inner.op], inner.a, inner.b))
+        return None
+    if not isinstance(cond, Binary) or cond.a.dtype != INDEX:
+        return None
+    less, slack = Binary("-", cond.b, cond.a), Binary("-", cond.a, cond.b)
+    match cond.op:
+        case "<=":
+            return [to_linear(less)]
+        case "<":
+            return [_minus_one(to_linear(less))]
+        case ">=":
+            return [to_linear(slack)]
+        case ">":
+            return [_minus_one(to_linear(slack))]
+        case "==":
+            return [to_linear(less), to_linear(slack)]
+    return None
+
+
+def _minus_one(form: Linear) -> Linear:
+    return form[0], form[1] - 1
+
+
+def _holds(goal: Linear, ranges: Ranges, facts: list[Linear]) -> bool:
+    """goal >= 0, directly or by subtracting one fact (Farkas with a single multiplier of 1)."""
+    if linear_bounds(goal, ranges)[0] >= 0:
+        return True
+    for terms, const in facts:
+        rest = dict(goal[0])
+        for atom, c in terms.items():
+            rest[atom] = rest.get(atom, 0) - c
+        reduced = ({atom: c for atom, c in rest.items() if c}, goal[1] - const)
+        if linear_bounds(reduced, ranges)[0] >= 0:
+            return True
+    return False

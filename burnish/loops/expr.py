@@ -1,0 +1,465 @@
+"""Index expressions: the scalar language of definitions and loop programs.
+
+Grammar (every form is a frozen dataclass; ``str`` prints it)::
+
+    expr   ::= Const(value, dtype) | Var(name) | Binary(op, a, b) | Not(a) | Select(cond, a, b)
+             | Cast(dtype, value) | Call(fn, args) | Load(buffer, indices) | Reduce(kind, body, axes)
+    op     ::= + - * / // % min max == != < <= > >= and or       (// and % round towards minus infinity)
+    fn     ::= a name in MATH                                       (element-wise functions)
+    kind   ::= sum | prod | max | min                               (Reduce occurs in definitions only)
+    buffer ::= Buffer(name, shape, dtype, scope)
+
+Loop variables and indices are int64. A ``Load`` under a false ``Select`` condition is never executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Union
+
+from burnish.errors import ScheduleError
+
+INDEX = "int64"
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
+DTYPES = (*FLOATS, *INTS, "bool")
+SCOPES = ("global", "shared", "local", "register")
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+LOGICAL = ("and", "or")
+ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
+MATH: Mapping[str, int] = {  # function -> number of arguments
+    "exp": 1, "log": 1, "sqrt": 1, "rsqrt": 1, "tanh": 1, "erf": 1, "sigmoid": 1, "sin": 1, "cos": 1, "abs": 1,
+    "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "isnan": 1, "pow": 2,
+}  # fmt: skip
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
+    "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
+}  # fmt: skip
+REDUCTIONS = ("sum", "prod", "max", "min")
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense row-major array. ``scope``: global memory, shared (a GPU block), local (one thread's scratch), register."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    scope: str = "global"
+
+    def __str__(self) -> str:
+        scope = "" if self.scope == "global" else f" @{self.scope}"
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]{scope}"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense array."""
+        return self.size * ITEM_BYTES[self.dtype]
+
+    def with_(self, **changes: object) -> Buffer:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+class Expr:
+    """Base of all expressions; carries the operators. ``a == b`` compares structure: use :func:`equal` for the test."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> str:
+        raise AttributeError("dtype")
+
+    def __add__(self, other: Value) -> Expr:
+        return binary("+", self, other)
+
+    def __radd__(self, other: Value) -> Expr:
+        return binary("+", other, self)
+
+    def __sub__(self, other: Value) -> Expr:
+        return binary("-", self, other)
+
+    def __rsub__(self, other: Value) -> Expr:
+        return binary("-", other, self)
+
+    def __mul__(self, other: Value) -> Expr:
+        return binary("*", self, other)
+
+    def __rmul__(self, other: Value) -> Expr:
+        return binary("*", other, self)
+
+    def __truediv__(self, other: Value) -> Expr:
+        return binary("/", self, other)
+
+    def __rtruediv__(self, other: Value) -> Expr:
+        return binary("/", other, self)
+
+    def __floordiv__(self, other: Value) -> Expr:
+        return binary("//", self, other)
+
+    def __rfloordiv__(self, other: Value) -> Expr:
+        return binary("//", other, self)
+
+    def __mod__(self, other: Value) -> Expr:
+        return binary("%", self, other)
+
+    def __rmod__(self, other: Value) -> Expr:
+        return binary("%", other, self)
+
+    def __neg__(self) -> Expr:
+        return binary("-", Const(0 if self.dtype in INTS else 0.0, self.dtype), self)
+
+    def __lt__(self, other: Value) -> Expr:
+        return binary("<", self, other)
+
+    def __le__(self, other: Value) -> Expr:
+        return binary("<=", self, other)
+
+    def __gt__(self, other: Value) -> Expr:
+        return binary(">", self, other)
+
+    def __ge__(self, other: Value) -> Expr:
+        return binary(">=", self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a symbolic expression has no truth value; use select, all_of or any_of")
+
+
+Value = Union[Expr, int, float, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Expr):
+    value: int | float | bool
+    type: str = INDEX
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Var(Expr):
+    name: str
+
+    @property
+    def dtype(self) -> str:
+        return INDEX
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Expr):
+    op: str
+    a: Expr
+    b: Expr
+
+    @property
+    def dtype(self) -> str:
+        return "bool" if self.op in COMPARISONS or self.op in LOGICAL else self.a.dtype
+
+    def __str__(self) -> str:
+        if self.op in ("min", "max"):
+            return f"{self.op}({self.a}, {self.b})"
+        return f"({self.a} {self.op} {self.b})"
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Expr):
+    a: Expr
+
+    @property
+    def dtype(self) -> str:
+        return "bool"
+
+    def __str__(self) -> str:
+        return f"not {self.a}"
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Expr):
+    cond: Expr
+    a: Expr
+    b: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.a.dtype
+
+    def __str__(self) -> str:
+        return f"({self.a} if {self.cond} else {self.b})"
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Expr):
+    type: str
+    value: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+    def __str__(self) -> str:
+        return f"{self.type}({self.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expr):
+    fn: str
+    args: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:
+        return "bool" if self.fn == "isnan" else self.args[0].dtype
+
+    def __str__(self) -> str:
+        return f"{self.fn}({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Expr):
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.buffer.dtype
+
+    def __str__(self) -> str:
+        return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A reduction axis: a variable over ``range(extent)``."""
+
+    var: Var
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Expr):
+    kind: str
+    body: Expr
+    axes: tuple[Axis, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.body.dtype
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.body}, over=({', '.join(f'{a.var}<{a.extent}' for a in self.axes)}))"
+
+
+# --- construction -----------------------------------------------------------------------------------------------------
+
+
+def wrap(value: Value, dtype: str = INDEX) -> Expr:
+    """A Python number as a constant of ``dtype``; an expression unchanged."""
+    if isinstance(value, Expr):
+        return value
+    if dtype == "bool":
+        return Const(bool(value), dtype)
+    return Const(float(value) if dtype in FLOATS else int(value), dtype)
+
+
+def binary(op: str, a: Value, b: Value) -> Expr:
+    """``a op b``: a number takes the other operand's dtype; index arithmetic on constants folds at once."""
+    if not isinstance(a, Expr):
+        a = wrap(a, b.dtype if isinstance(b, Expr) else INDEX)
+    if not isinstance(b, Expr):
+        b = wrap(b, a.dtype)
+    if a.dtype != b.dtype:
+        raise ScheduleError(f"operator '{op}': operands have dtypes {a.dtype} and {b.dtype}; cast one explicitly")
+    if a.dtype == INDEX and op in ("+", "-", "*", "//", "%"):
+        return _index_arithmetic(op, a, b)
+    return Binary(op, a, b)
+
+
+_FOLD: Mapping[str, Callable[[int, int], int]] = {
+    "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "//": lambda x, y: x // y,
+    "%": lambda x, y: x % y,
+}  # fmt: skip
+
+
+def _index_arithmetic(op: str, a: Expr, b: Expr) -> Expr:
+    if isinstance(a, Const) and isinstance(b, Const) and not (op in ("//", "%") and b.value == 0):
+        return Const(_FOLD[op](int(a.value), int(b.value)), INDEX)
+    if isinstance(b, Const):
+        if (op in ("+", "-") and b.value == 0) or (op in ("*", "//") and b.value == 1):
+            return a
+        if (op == "*" and b.value == 0) or (op == "%" and b.value == 1):
+            return Const(0, INDEX)
+    if isinstance(a, Const):
+        if (op == "+" and a.value == 0) or (op == "*" and a.value == 1):
+            return b
+        if op in ("*", "//", "%") and a.value == 0:
+            return a
+    return Binary(op, a, b)
+
+
+def minimum(a: Value, b: Value) -> Expr:
+    return binary("min", a, b)
+
+
+def maximum(a: Value, b: Value) -> Expr:
+    return binary("max", a, b)
+
+
+def equal(a: Value, b: Value) -> Expr:
+    return binary("==", a, b)
+
+
+def select(cond: Value, a: Value, b: Value) -> Expr:
+    """``a`` where ``cond`` holds, else ``b``; loads in the branch not taken are not executed."""
+    if not isinstance(a, Expr):
+        a = wrap(a, b.dtype if isinstance(b, Expr) else INDEX)
+    b = wrap(b, a.dtype)
+    if a.dtype != b.dtype:
+        raise ScheduleError(f"select: branches have dtypes {a.dtype} and {b.dtype}; cast one explicitly")
+    return Select(wrap(cond, "bool"), a, b)
+
+
+def all_of(*conds: Value) -> Expr:
+    """Conjunction; true when empty."""
+    result: Expr | None = None
+    for cond in conds:
+        result = wrap(cond, "bool") if result is None else Binary("and", result, wrap(cond, "bool"))
+    return result if result is not None else Const(True, "bool")
+
+
+def any_of(*conds: Value) -> Expr:
+    """Disjunction; false when empty."""
+    result: Expr | None = None
+    for cond in conds:
+        result = wrap(cond, "bool") if result is None else Binary("or", result, wrap(cond, "bool"))
+    return result if result is not None else Const(False, "bool")
+
+
+def cast(dtype: str, value: Expr) -> Expr:
+    """``value`` converted to ``dtype``; float to integer truncates towards zero."""
+    if dtype not in DTYPES:
+        raise ScheduleError(f"cast: unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
+    return value if value.dtype == dtype else Cast(dtype, value)
+
+
+def math(fn: str, *args: Expr) -> Expr:
+    """Element-wise function ``fn`` (a key of :data:`MATH`)."""
+    if MATH.get(fn) != len(args):
+        raise ScheduleError(f"math: no function {fn!r} of {len(args)} arguments; known: {', '.join(MATH)}")
+    return Call(fn, args)
+
+
+# --- traversal --------------------------------------------------------------------------------------------------------
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """The direct sub-expressions of ``e``, in order."""
+    match e:
+        case Binary(_, a, b):
+            return (a, b)
+        case Select(cond, a, b):
+            return (cond, a, b)
+        case Cast(_, value):
+            return (value,)
+        case Not(a):
+            return (a,)
+        case Call(_, args):
+            return args
+        case Load(_, indices):
+            return indices
+        case Reduce(_, body, _):
+            return (body,)
+    return ()
+
+
+def rebuild(e: Expr, fn: Callable[[Expr], Expr]) -> Expr:
+    """``e`` with ``fn`` applied to each direct sub-expression; ``e`` itself when nothing changed."""
+    old = children(e)
+    if not old:
+        return e
+    new = tuple(fn(child) for child in old)
+    if all(n is o for n, o in zip(new, old, strict=True)):
+        return e
+    match e:
+        case Binary(op, _, _):
+            return binary(op, *new)
+        case Select():
+            return Select(*new)
+        case Cast(dtype, _):
+            return Cast(dtype, new[0])
+        case Not():
+            return Not(new[0])
+        case Call(name, _):
+            return Call(name, new)
+        case Load(buffer, _):
+            return Load(buffer, new)
+        case Reduce(kind, _, axes):
+            return Reduce(kind, new[0], axes)
+    raise AssertionError(e)
+
+
+def walk(e: Expr) -> Iterable[Expr]:
+    """``e`` and all its sub-expressions, outermost first."""
+    stack = [e]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(children(top))
+
+
+def substitute(e: Expr, values: Mapping[str, Expr]) -> Expr:
+    """``e`` with variables replaced by name."""
+    if isinstance(e, Var):
+        return values.get(e.name, e)
+    return rebuild(e, lambda child: substitute(child, values))
+
+
+def free_vars(e: Expr) -> set[str]:
+    """Names of the variables occurring in ``e``."""
+    return {x.name for x in walk(e) if isinstance(x, Var)}
+
+
+def loads(e: Expr) -> list[Load]:
+    """All loads in ``e``, outermost first."""
+    return [x for x in walk(e) if isinstance(x, Load)]
+
+
+def conjuncts(cond: Expr) -> list[Expr]:
+    """The operands of nested ``and``."""
+    if isinstance(cond, Binary) and cond.op == "and":
+        return conjuncts(cond.a) + conjuncts(cond.b)
+    return [cond]
+
+
+def identity(kind: str, dtype: str) -> Const:
+    """The neutral element of a reduction."""
+    if kind in ("sum", "prod"):
+        return wrap(0 if kind == "sum" else 1, dtype)  # type: ignore[return-value]
+    low = kind == "max"
+    if dtype in FLOATS:
+        return Const(float("-inf") if low else float("inf"), dtype)
+    if dtype == "bool":
+        return Const(not low, dtype)
+    bits, signed = ITEM_BYTES[dtype] * 8, dtype.startswith("int")
+    lo, hi = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    return Const(lo if low else hi, dtype)
+
+
+def combine(kind: str, a: Expr, b: Expr) -> Expr:
+    """One step of a reduction."""
+    return binary({"sum": "+", "prod": "*", "max": "max", "min": "min"}[kind], a, b)

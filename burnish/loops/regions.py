@@ -1,0 +1,164 @@
+"""Which elements of a buffer a statement touches, as intervals that depend on the loops around the statement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds
+from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Not, Select, children, free_vars
+from burnish.loops.linear import Linear, from_linear, to_linear
+from burnish.loops.program import Alloc, For, If, Intrinsic, Seq, Stmt, Store
+from burnish.loops.simplify import simplify
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load, store, reduce or operand (of an intrinsic) of ``buffer``, the loops around it and the conditions that hold."""
+
+    kind: str
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    ranges: Ranges
+    given: tuple[Expr, ...]
+    reduce: str | None = None
+
+    @property
+    def writes(self) -> bool:
+        return self.kind in ("store", "reduce", "output")
+
+
+def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Iterator[Access]:
+    """Every access in ``s``, in program order, index loads included; ``ranges`` and ``given`` hold around ``s``."""
+    match s:
+        case Seq(stmts):
+            for inner in stmts:
+                yield from accesses(inner, ranges, given)
+        case For(var, extent, _, body):
+            yield from accesses(body, {**ranges, var: extent}, given)
+        case If(cond, body):
+            yield from _loads(cond, ranges, given)
+            yield from accesses(body, ranges, (*given, cond))
+        case Alloc(_, body):
+            yield from accesses(body, ranges, given)
+        case Store(buffer, indices, value, reduce):
+            for e in (*indices, value):
+                yield from _loads(e, ranges, given)
+            yield Access("reduce" if reduce else "store", buffer, indices, ranges, given, reduce)
+        case Intrinsic(_, operands, _):
+            for position, operand in enumerate(operands):
+                for index in operand.indices:
+                    yield from _loads(index, ranges, given)
+                yield Access("operand" if position else "output", operand.buffer, operand.indices, ranges, given)
+
+
+def _loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> Iterator[Access]:
+    match e:
+        case Select(cond, a, b):
+            yield from _loads(cond, ranges, given)
+            yield from _loads(a, ranges, (*given, cond))
+            yield from _loads(b, ranges, (*given, Not(cond)))
+            return
+        case Binary("and", a, b):
+            yield from _loads(a, ranges, given)
+            yield from _loads(b, ranges, (*given, a))
+            return
+        case Binary("or", a, b):
+            yield from _loads(a, ranges, given)
+            yield from _loads(b, ranges, (*given, Not(a)))
+            return
+        case Load(buffer, indices):
+            yield Access("load", buffer, indices, ranges, given)
+    for child in children(e):
+        yield from _loads(child, ranges, given)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The integers from ``low`` to ``low + extent - 1``; ``low`` is an expression of outer variables."""
+
+    low: Expr
+    extent: int
+
+
+def region(accessed: Iterable[Access], outer: Collection[str]) -> list[Span | None]:
+    """The smallest known box that covers all ``accessed`` elements of one buffer for fixed ``outer`` variables.
+
+    One span a dimension; None where it cannot be bounded by a constant extent.
+    """
+    box: list[Span | None] | None = None
+    for access in accessed:
+        spans = [span(index, outer, access.ranges, access.given) for index in access.indices]
+        box = spans if box is None else [_hull(p, q, access.ranges) for p, q in zip(box, spans, strict=True)]
+    return box if box is not None else []
+
+
+def span(e: Expr, outer: Collection[str], ranges: Ranges, given: Iterable[Expr] = ()) -> Span | None:
+    """The values of ``e`` for fixed ``outer`` variables, while those of its other variables run over ``ranges``."""
+    form = to_linear(simplify(e, ranges))
+    interval = _interval(form, outer, ranges)
+    if interval is None:
+        return None
+    low, width = interval
+    fixed = {atom: c for atom, c in form[0].items() if free_vars(atom) <= set(outer)}
+    moving: Linear = ({atom: c for atom, c in form[0].items() if atom not in fixed}, form[1])
+    at = _constant(low, from_linear(fixed, 0), ranges)
+    if at is not None:  # the guards of inner loops narrow what moves
+        first, last = at, at + width
+        for terms, const in facts_of(given):
+            if not any(free_vars(atom) & set(outer) for atom in terms):
+                first = max(first, linear_bounds(_sum(moving, (terms, const), -1), ranges)[0])
+                last = min(last, linear_bounds(_sum(moving, (terms, const), 1), ranges)[1])
+        low, width = simplify(from_linear(fixed, int(first)), ranges), int(max(last - first, 0))
+    return Span(low, width + 1)
+
+
+def _interval(form: Linear, outer: Collection[str], ranges: Ranges) -> tuple[Expr, int] | None:
+    """(lowest value, width) of a linear form; the lowest value uses ``outer`` variables only."""
+    low: Expr = Const(form[1], INDEX)
+    width = 0
+    for atom, c in form[0].items():
+        part = _atom_interval(atom, outer, ranges)
+        if part is None:
+            return None
+        start, spread = part
+        low = low + (start if c > 0 else start + spread) * c
+        width += abs(c) * spread
+    return simplify(low, ranges), width
+
+
+def _atom_interval(atom: Expr, outer: Collection[str], ranges: Ranges) -> tuple[Expr, int] | None:
+    if free_vars(atom) <= set(outer):
+        return atom, 0
+    match atom:
+        case Binary("//", a, Const(c, _)) if c > 0 and free_vars(a) & set(outer):
+            inner = _interval(to_linear(a), outer, ranges)
+            return None if inner is None else (inner[0] // int(c), -(-inner[1] // int(c)))
+    low, high = bounds(atom, ranges)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    return Const(int(low), INDEX), int(high - low)
+
+
+def _hull(p: Span | None, q: Span | None, ranges: Ranges) -> Span | None:
+    if p is None or q is None:
+        return None
+    step = _constant(q.low, p.low, ranges)
+    if step is None:
+        return None
+    first = p if step >= 0 else q
+    return Span(first.low, max(p.extent, step + q.extent) - min(0, step))
+
+
+def _constant(a: Expr, b: Expr, ranges: Ranges) -> int | None:
+    """``a - b`` when it is a constant."""
+    terms, const = to_linear(simplify(a - b, ranges))
+    return None if terms else const
+
+
+def _sum(x: Linear, y: Linear, sign: int) -> Linear:
+    terms = dict(x[0])
+    for atom, c in y[0].items():
+        terms[atom] = terms.get(atom, 0) + sign * c
+    return {atom: c for atom, c in terms.items() if c}, x[1] + sign * y[1]

@@ -1,0 +1,238 @@
+"""Simplification of index expressions over known ranges: linear forms, floor division and remainder, dead branches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from burnish.loops.bounds import Ranges, bounds, linear_bounds, prove
+from burnish.loops.expr import (
+    COMPARISONS,
+    FLOATS,
+    INDEX,
+    LOGICAL,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Not,
+    Select,
+    Var,
+    rebuild,
+)
+from burnish.loops.linear import Linear, from_linear, to_linear
+from burnish.loops.program import For, If, Seq, Stmt, Store, map_exprs, rebuild_stmt, seq, substitute_stmt
+
+__all__ = ["Ranges", "bounds", "from_linear", "linear", "prove", "simplify", "simplify_stmt"]
+
+_NO_RANGES: Ranges = {}
+
+
+def linear(e: Expr, ranges: Ranges = _NO_RANGES) -> tuple[dict[Expr, int], int]:
+    """``e`` as (atom -> coefficient, constant), simplified first."""
+    return to_linear(simplify(e, ranges))
+
+
+def simplify(e: Expr, ranges: Ranges = _NO_RANGES) -> Expr:
+    """An equal expression in canonical form: sums of ``coefficient * atom``, divisions resolved where ranges allow."""
+    match e:
+        case Var(name):
+            return Const(0, INDEX) if ranges.get(name) == 1 else e
+        case Const():
+            return e
+        case Binary(op, a, b) if op in ("and", "or"):
+            return _logical(op, simplify(a, ranges), simplify(b, ranges), ranges)
+        case Binary(op, a, b) if op in COMPARISONS and a.dtype == INDEX:
+            return _compare(op, simplify(a, ranges), simplify(b, ranges), ranges)
+        case Binary(op, _, _) if e.dtype == INDEX and op not in LOGICAL:
+            return _index(e, ranges)
+        case Not(a):
+            inner = simplify(a, ranges)
+            return Const(not inner.value, "bool") if isinstance(inner, Const) else Not(inner)
+        case Select(cond, a, b):
+            return _select(simplify(cond, ranges), a, b, ranges)
+    e = rebuild(e, lambda child: simplify(child, ranges))
+    if isinstance(e, Binary):
+        return _float_identities(e)
+    if isinstance(e, Cast) and isinstance(e.value, Const) and e.type in FLOATS and e.value.type != "bool":
+        return Const(float(e.value.value), e.type)
+    return e
+
+
+def _float_identities(e: Binary) -> Expr:
+    """``x * 1``, ``x + 0``-style identities that are exact in floating point, and products with a literal zero.
+
+    A literal ``0 * x`` is zero here although IEEE gives NaN for infinite ``x``: such factors are structural (a Winograd
+    matrix, a padded border), never data.
+    """
+    a, b = e.a, e.b
+    if isinstance(a, Const) and isinstance(b, Const) and e.dtype in FLOATS:
+        x, y = float(a.value), float(b.value)
+        if e.op in ("+", "-", "*"):
+            return Const({"+": x + y, "-": x - y, "*": x * y}[e.op], e.dtype)
+    if isinstance(b, Const) and not isinstance(a, Const) and e.op in ("*", "+"):
+        a, b = b, a
+    if isinstance(a, Const) and e.op == "*" and a.value in (0, 1):
+        return b if a.value == 1 else a
+    if isinstance(a, Const) and e.op == "+" and a.value == 0:
+        return b
+    if isinstance(b, Const) and ((e.op == "-" and b.value == 0) or (e.op == "/" and b.value == 1)):
+        return a
+    return e
+
+
+def _index(e: Binary, ranges: Ranges) -> Expr:
+    a, b = simplify(e.a, ranges), simplify(e.b, ranges)
+    match e.op:
+        case "+" | "-":
+            sign = 1 if e.op == "+" else -1
+            return _from(_add(to_linear(a), to_linear(b), sign), ranges)
+        case "*":
+            if isinstance(a, Const):
+                a, b = b, a
+            if isinstance(b, Const):
+                return _from(_scale(to_linear(a), int(b.value)), ranges)
+            return Binary("*", a, b)
+        case "//" | "%":
+            if isinstance(b, Const) and b.value > 0:
+                return _divide(e.op, a, int(b.value), ranges)
+            return Binary(e.op, a, b)
+        case "min" | "max":
+            low, high = linear_bounds(_add(to_linear(a), to_linear(b), -1), ranges)
+            if high <= 0 or low >= 0:
+                return a if (high <= 0) == (e.op == "min") else b
+            return Binary(e.op, a, b)
+    return Binary(e.op, a, b)
+
+
+def _add(x: Linear, y: Linear, sign: int) -> Linear:
+    terms = dict(x[0])
+    for atom, c in y[0].items():
+        total = terms.get(atom, 0) + sign * c
+        if total:
+            terms[atom] = total
+        else:
+            terms.pop(atom, None)
+    return terms, x[1] + sign * y[1]
+
+
+def _scale(x: Linear, factor: int) -> Linear:
+    return ({atom: c * factor for atom, c in x[0].items()}, x[1] * factor) if factor else ({}, 0)
+
+
+def _from(form: Linear, ranges: Ranges) -> Expr:
+    """Rejoins ``(x // c) * c + x % c`` into ``x``, then builds the expression."""
+    terms, const = form
+    for atom, c in list(terms.items()):
+        if isinstance(atom, Binary) and atom.op == "%" and isinstance(atom.b, Const):
+            quotient = Binary("//", atom.a, atom.b)
+            if terms.get(quotient) == c * int(atom.b.value) and atom in terms:
+                rest = {k: v for k, v in terms.items() if k not in (atom, quotient)}
+                return _from(_add((rest, const), _scale(to_linear(atom.a), c), 1), ranges)
+    return from_linear(terms, const)
+
+
+def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
+    """``a // c`` or ``a % c`` for constant ``c`` > 0: splits off the part divisible by ``c``."""
+    if c == 1:
+        return a if op == "//" else Const(0, INDEX)
+    terms, const = to_linear(a)
+    whole = {atom: k // c for atom, k in terms.items() if k % c == 0}
+    rest = {atom: k for atom, k in terms.items() if k % c}
+    low, high = linear_bounds((rest, const), ranges)
+    if math.isfinite(low) and low // c == high // c:
+        quotient = int(low // c)
+        if op == "//":
+            return from_linear(whole, quotient)
+        return _from((rest, const - quotient * c), ranges)
+    shift, const = (const // c, const % c)
+    g = math.gcd(c, const, *rest.values())
+    if g > 1:  # (g x) // (g d) = x // d;  (g x) % (g d) = g (x % d)
+        inner = from_linear({atom: k // g for atom, k in rest.items()}, const // g)
+        reduced = _divide(op, inner, c // g, ranges)
+        if op == "%":
+            return _from(_scale(to_linear(reduced), g), ranges)
+        return _from(_add((whole, shift), to_linear(reduced), 1), ranges)
+    common = _common_block(rest, const, c, ranges) if op == "//" else None
+    if common is not None:
+        return _from(_add((whole, shift), to_linear(common), 1), ranges)
+    body = from_linear(rest, const)
+    if op == "//":
+        if isinstance(body, Binary) and body.op == "//" and isinstance(body.b, Const):
+            return _from(_add((whole, shift), to_linear(_divide("//", body.a, int(body.b.value) * c, ranges)), 1), ranges)
+        return _from(_add((whole, shift), ({Binary("//", body, Const(c)): 1}, 0), 1), ranges)
+    if isinstance(body, Binary) and body.op == "%" and isinstance(body.b, Const) and int(body.b.value) % c == 0:
+        return _divide("%", body.a, c, ranges)
+    return Binary("%", body, Const(c))
+
+
+def _common_block(rest: Mapping[Expr, int], const: int, c: int, ranges: Ranges) -> Expr | None:
+    """``(g x + r) // (g d)`` is ``x // d`` when ``0 <= r < g``: drops small terms that cannot carry."""
+    for g in sorted({math.gcd(k, c) for k in rest.values()}, reverse=True):
+        if g <= 1:
+            return None
+        small = {atom: k for atom, k in rest.items() if k % g}
+        low, high = linear_bounds((small, const % g), ranges)
+        if low >= 0 and high < g:
+            big = {atom: k // g for atom, k in rest.items() if k % g == 0}
+            return _divide("//", from_linear(big, const // g), c // g, ranges)
+    return None
+
+
+_SWAP = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
+
+
+def _compare(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
+    low, high = linear_bounds(_add(to_linear(a), to_linear(b), -1), ranges)
+    decided = {
+        "<": (high < 0, low >= 0), "<=": (high <= 0, low > 0), ">": (low > 0, high <= 0), ">=": (low >= 0, high < 0),
+        "==": (low == high == 0, low > 0 or high < 0), "!=": (low > 0 or high < 0, low == high == 0),
+    }[op]  # fmt: skip
+    if decided[0] or decided[1]:
+        return Const(decided[0], "bool")
+    terms, const = _add(to_linear(a), to_linear(b), -1)
+    return Binary(op, from_linear(terms, 0), Const(-const))
+
+
+def _logical(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
+    neutral = op == "and"
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Const):
+            return y if bool(x.value) == neutral else x
+    if a == b:
+        return a
+    if op == "and" and prove(b, ranges, (a,)):
+        return a
+    if op == "and" and prove(a, ranges, (b,)):
+        return b
+    return Binary(op, a, b)
+
+
+def _select(cond: Expr, a: Expr, b: Expr, ranges: Ranges) -> Expr:
+    if isinstance(cond, Const):
+        return simplify(a if cond.value else b, ranges)
+    a, b = simplify(a, ranges), simplify(b, ranges)
+    return a if a == b else Select(cond, a, b)
+
+
+def simplify_stmt(s: Stmt, ranges: Ranges = _NO_RANGES) -> Stmt:
+    """Simplifies every expression, drops dead conditions and empty loops, and unwraps serial loops of one iteration."""
+    match s:
+        case For(var, extent, kind, body):
+            if extent == 0:
+                return Seq(())
+            if extent == 1 and kind in ("serial", "unroll", "parallel"):
+                return simplify_stmt(substitute_stmt(body, {var: Const(0, INDEX)}), ranges)
+            inner = simplify_stmt(body, {**ranges, var: extent})
+            return Seq(()) if inner == Seq(()) else For(var, extent, kind, inner)
+        case If(cond, body):
+            cond = simplify(cond, ranges)
+            if isinstance(cond, Const):
+                return simplify_stmt(body, ranges) if cond.value else Seq(())
+            inner = simplify_stmt(body, ranges)
+            return Seq(()) if inner == Seq(()) else If(cond, inner)
+        case Seq(stmts):
+            return seq(*(simplify_stmt(x, ranges) for x in stmts))
+    if isinstance(s, Store) or not hasattr(s, "body"):
+        return map_exprs(s, lambda e: simplify(e, ranges))
+    return rebuild_stmt(s, lambda x: simplify_stmt(x, ranges))

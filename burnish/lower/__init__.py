@@ -1,0 +1,1 @@
+"""From scheduled loop programs to loop programs ready for code generation."""

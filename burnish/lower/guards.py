@@ -1,0 +1,76 @@
+"""Guards out of inner loops: a padded product is skipped whole where its padding condition fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from burnish.loops.expr import Binary, Const, Expr, Select, all_of, conjuncts, free_vars
+from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt
+
+_INNER = ("unroll", "vectorize")
+
+
+def hoist_guards(program: Program) -> Program:
+    """Moves a condition on outer loops out of the loops it does not depend on.
+
+    ``for kh: for kw: y += (x[..] if h >= 1 and w >= 1 else 0) * k`` becomes
+    ``for kh: if h >= 1: for kw: y += (x[..] if w >= 1 else 0) * k`` when ``h`` depends on ``kh`` but not on ``kw``: adding
+    zero times a weight changes nothing. The same holds for ``If`` around one store nest.
+    """
+    return Program(program.name, program.params, _hoist(program.body, []))
+
+
+def _hoist(s: Stmt, path: list[For]) -> Stmt:
+    """``path``: the loops around ``s`` in which it is the only statement."""
+    if isinstance(s, For):
+        inner_path = [*path, s]
+        body, lifted = _take(s.body, inner_path)
+        if lifted:
+            return For(s.var, s.extent, s.kind, If(all_of(*lifted), _hoist(body, inner_path)))
+        return For(s.var, s.extent, s.kind, _hoist(s.body, inner_path))
+    return rebuild_stmt(s, lambda x: _hoist(x, path if isinstance(s, If) else []))
+
+
+def _take(body: Stmt, path: list[For]) -> tuple[Stmt, list[Expr]]:
+    """Removes from the single update nest ``body`` the conditions whose innermost variable is that of ``path[-1]``."""
+    here = path[-1]
+    if here.kind in _INNER:
+        return body, []
+    inner_vars: set[str] = set()
+    inner: list[For | If] = []
+    s = body
+    while isinstance(s, (For, If)):
+        if isinstance(s, For):
+            inner_vars.add(s.var)
+        inner.append(s)
+        s = s.body
+    if not inner or not isinstance(s, Store):
+        return body, []
+
+    def liftable(cond: Expr) -> bool:
+        names = free_vars(cond)
+        return here.var in names and not names & inner_vars and not isinstance(cond, Const)
+
+    lifted: list[Expr] = []
+    if s.reduce == "sum":
+        s = Store(s.buffer, s.indices, _strip(s.value, liftable, lifted), s.reduce)
+    for outer in reversed(inner):
+        if isinstance(outer, For):
+            s = For(outer.var, outer.extent, outer.kind, s)
+            continue
+        keep = [c for c in conjuncts(outer.cond) if not liftable(c)]
+        lifted += [c for c in conjuncts(outer.cond) if liftable(c) and c not in lifted]
+        s = If(all_of(*keep), s) if keep else s
+    return s, lifted
+
+
+def _strip(value: Expr, liftable: Callable[[Expr], bool], lifted: list[Expr]) -> Expr:
+    """A product with liftable conditions removed from its zero-padded factors, and collected."""
+    if isinstance(value, Binary) and value.op == "*":
+        return Binary("*", _strip(value.a, liftable, lifted), _strip(value.b, liftable, lifted))
+    if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
+        conds = conjuncts(value.cond)
+        lifted += [c for c in conds if liftable(c) and c not in lifted]
+        keep = [c for c in conds if not liftable(c)]
+        return Select(all_of(*keep), value.a, value.b) if keep else value.a
+    return value

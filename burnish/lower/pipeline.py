@@ -1,0 +1,30 @@
+"""The lowering on one page: what happens between a schedule and code generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from burnish.loops.program import Program
+from burnish.loops.simplify import simplify_stmt
+from burnish.lower.guards import hoist_guards
+from burnish.lower.partition import partition_loops
+
+
+def simplify_program(program: Program) -> Program:
+    """Simplifies every expression and drops what is dead."""
+    return Program(program.name, program.params, simplify_stmt(program.body))
+
+
+PASSES: tuple[Callable[[Program], Program], ...] = (
+    simplify_program,
+    hoist_guards,
+    partition_loops,
+    simplify_program,
+)
+
+
+def lower(program: Program) -> Program:
+    """The program code generation takes."""
+    for step in PASSES:
+        program = step(program)
+    return program

@@ -1,0 +1,6 @@
+"""Static memory planning: when each buffer lives, and where in one arena it lies."""
+
+from burnish.memory.lifetimes import Interval, Step, lifetimes
+from burnish.memory.share import Plan, plan
+
+__all__ = ["Interval", "Plan", "Step", "lifetimes", "plan"]

@@ -1,0 +1,181 @@
+"""Sharing: places buffers with known lifetimes in one arena, to the byte, close to the proven lower bound.
+
+Greedy placement in several orders (Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference",
+section 5), then repeated promotion of the buffers at the top; the best arena found is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from burnish.errors import VerificationError
+from burnish.memory.lifetimes import Interval
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+PROMOTIONS = 64  # attempts to lower the best arena further
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Byte offsets of the buffers in an arena of ``arena_bytes``; no arena can be smaller than ``lower_bound``.
+
+    ``in_place`` lists the pairs (input, output) that the plan lets share their bytes at one step.
+    """
+
+    offsets: Mapping[str, int]
+    arena_bytes: int
+    lower_bound: int
+    in_place: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        above = 100.0 * (self.arena_bytes / self.lower_bound - 1.0) if self.lower_bound else 0.0
+        return (
+            f"arena {self.arena_bytes} bytes, lower bound {self.lower_bound} (+{above:.1f} %), "
+            f"{len(self.offsets)} buffers, {len(self.in_place)} in place"
+        )
+
+
+def plan(buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), alignment: int = ALIGNMENT) -> Plan:
+    """The smallest arena found for ``buffers``; every offset is a multiple of ``alignment``.
+
+    ``in_place`` holds pairs (dying, born) of buffers where the step that writes ``born`` may overwrite ``dying`` as it
+    reads it. A pair counts only if ``dying`` is last used where ``born`` is first written and is at least as large.
+    Raises VerificationError for repeated names, pairs that name no buffer, or lifetimes that end before they begin.
+    """
+    by_name = {b.name: b for b in buffers}
+    if len(by_name) != len(buffers):
+        raise VerificationError("memory plan: two buffers have the same name")
+    for b in buffers:
+        if b.last < b.first or b.nbytes < 0:
+            raise VerificationError(f"memory plan: buffer '{b.name}' has {b.nbytes} bytes, steps {b.first} to {b.last}")
+    unknown = sorted({name for pair in in_place for name in pair if name not in by_name})
+    if unknown:
+        raise VerificationError(f"memory plan: in-place pairs name unknown buffers {unknown}")
+    pairs = [(a, b) for a, b in in_place if _can_share(by_name[a], by_name[b])]
+    bound = lower_bound(buffers, pairs, alignment)
+    best: Plan | None = None
+    for chosen in ([_matching(pairs), []] if pairs else [[]]):
+        merged, members = _merge(by_name, chosen)
+        offsets, size = _search(merged, bound, alignment)
+        if best is None or size < best.arena_bytes:
+            every = {name: offsets[root] for root, names in members.items() for name in names}
+            best = Plan(every, size, bound, tuple(chosen))
+    assert best is not None
+    return best
+
+
+def lower_bound(
+    buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), alignment: int = ALIGNMENT
+) -> int:
+    """Bytes that no arena can go below: the largest sum of live bytes at a step, less what in-place pairs could save.
+
+    All buffers live at a step but one start at aligned offsets that lie below others, so they count rounded up; the
+    topmost counts as it is, and is taken to be the one for which rounding matters most.
+    """
+    if not buffers:
+        return 0
+    by_name = {b.name: b for b in buffers}
+    bound = 0
+    for step in sorted({b.first for b in buffers}):
+        live = [b for b in buffers if b.first <= step <= b.last and b.nbytes]
+        saved_by_input: dict[str, int] = {}
+        saved_by_output: dict[str, int] = {}
+        for a, b in in_place:
+            if by_name[b].first == step:
+                saving = _round_up(by_name[b].nbytes, alignment)
+                saved_by_input[a] = max(saved_by_input.get(a, 0), saving)
+                saved_by_output[b] = max(saved_by_output.get(b, 0), saving)
+        saved = min(sum(saved_by_input.values()), sum(saved_by_output.values()))
+        slack = max((_round_up(b.nbytes, alignment) - b.nbytes for b in live), default=0)
+        bound = max(bound, sum(_round_up(b.nbytes, alignment) for b in live) - slack - saved)
+    return bound
+
+
+def _round_up(nbytes: int, alignment: int) -> int:
+    return -(-nbytes // alignment) * alignment
+
+
+def _can_share(dying: Interval, born: Interval) -> bool:
+    return dying.last == born.first and dying.first < born.first and dying.nbytes >= born.nbytes > 0
+
+
+def _matching(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Pairs such that every buffer dies into, and is born from, at most one other."""
+    heirs: dict[str, str] = {}
+    for a, b in pairs:
+        if a not in heirs and b not in heirs.values():
+            heirs[a] = b
+    return list(heirs.items())
+
+
+def _merge(
+    by_name: Mapping[str, Interval], pairs: Sequence[tuple[str, str]]
+) -> tuple[list[Interval], dict[str, list[str]]]:
+    """Each chain of in-place pairs as one buffer named after its first member, and the members of every buffer."""
+    heir = dict(pairs)
+    members: dict[str, list[str]] = {}
+    merged = []
+    for name in by_name:
+        if name in heir.values():
+            continue
+        chain = [name]
+        while chain[-1] in heir:
+            chain.append(heir[chain[-1]])
+        members[name] = chain
+        merged.append(Interval(name, by_name[name].nbytes, by_name[name].first, by_name[chain[-1]].last))
+    return merged, members
+
+
+_ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
+    lambda b: (-b.nbytes, b.first),  # greedy by size
+    lambda b: (-b.nbytes * (b.last - b.first + 1), b.first),  # by bytes times steps
+    lambda b: (b.first - b.last, -b.nbytes),  # longest life first
+    lambda b: (b.first, -b.nbytes),  # in order of birth
+    lambda b: (-b.last, -b.nbytes),  # in reverse order of death
+)
+
+
+def _search(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[dict[str, int], int]:
+    """Offsets and arena size, the best over all orders, gap rules and promotions."""
+    best: tuple[int, dict[str, int], list[Interval]] | None = None
+    for key in _ORDERS:
+        order = sorted(buffers, key=key)
+        for tightest in (True, False):
+            offsets, size = _place(order, tightest, alignment)
+            if best is None or size < best[0]:
+                best = size, offsets, order
+            if size <= bound:
+                return offsets, size
+    assert best is not None
+    size, offsets, order = best
+    for _ in range(PROMOTIONS):
+        # Whatever reaches the top of the arena was placed too late: place it first.
+        top = [b for b in order if offsets[b.name] + b.nbytes == size]
+        order = top + [b for b in order if b not in top]
+        offsets, size = _place(order, True, alignment)
+        if size < best[0]:
+            best = size, offsets, order
+        if size <= bound:
+            break
+    return best[1], best[0]
+
+
+def _place(order: Sequence[Interval], tightest: bool, alignment: int) -> tuple[dict[str, int], int]:
+    """Puts each buffer into the tightest (else the lowest) gap between those placed that are live at the same time."""
+    offsets: dict[str, int] = {}
+    placed: list[Interval] = []
+    size = 0
+    for b in order:
+        taken = sorted((offsets[p.name], offsets[p.name] + p.nbytes) for p in placed if p.overlaps(b))
+        position, smallest, chosen = 0, None, None
+        for start, end in taken:
+            gap = start - position
+            if gap >= b.nbytes and (smallest is None or (tightest and gap < smallest)):
+                smallest, chosen = gap, position
+            position = max(position, _round_up(end, alignment))
+        offsets[b.name] = position if chosen is None else chosen
+        size = max(size, offsets[b.name] + b.nbytes)
+        if b.nbytes:
+            placed.append(b)
+    return offsets, size

@@ -1,0 +1,292 @@
+"""Element-wise operators: each output element depends on one element of every (broadcast) input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from burnish.loops.expr import (
+    DTYPES,
+    FLOATS,
+    INTS,
+    Expr,
+    Not,
+    all_of,
+    any_of,
+    equal,
+    identity,
+    math,
+    maximum,
+    minimum,
+    select,
+    wrap,
+)
+from burnish.loops.expr import cast as cast_expr
+from burnish.loops.tensor import Tensor, compute
+from burnish.ops.operator import (
+    Operator,
+    broadcast_load,
+    broadcast_shapes,
+    named_operator,
+    operator,
+    require,
+    require_dtype,
+    require_float,
+    require_number,
+)
+
+NUMBERS = (*FLOATS, *INTS)
+SQRT_HALF = 0.7071067811865476
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al. 2017
+
+
+def _map(name: str, x: Tensor, fn: Callable[[Expr], Expr]) -> Tensor:
+    return compute(x.shape, lambda *i: fn(x[i]), name)
+
+
+# --- one input, no attributes -----------------------------------------------------------------------------------------
+
+
+def sigmoid_expr(x: Expr) -> Expr:
+    """The logistic function."""
+    return math("sigmoid", x)
+
+
+def _absolute(x: Expr) -> Expr:
+    return math("abs", x) if x.dtype in FLOATS else maximum(x, -x)
+
+
+def _softplus(x: Expr) -> Expr:
+    return maximum(x, 0) + math("log", 1.0 + math("exp", -math("abs", x)))  # log(1 + e^x) without overflow
+
+
+def _sign(x: Expr) -> Expr:
+    return select(x > 0, wrap(1, x.dtype), select(x < 0, wrap(-1, x.dtype), wrap(0, x.dtype)))
+
+
+def _hard_swish(x: Expr) -> Expr:
+    return x * minimum(maximum(x / 6.0 + 0.5, 0), 1)
+
+
+def _selu(x: Expr) -> Expr:
+    return SELU_SCALE * select(x > 0, x, SELU_ALPHA * (math("exp", x) - 1.0))
+
+
+_UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name -> dtypes, element
+    "identity": (DTYPES, lambda x: x),
+    "relu": (NUMBERS, lambda x: maximum(x, 0)),
+    "abs": (NUMBERS, _absolute),
+    "neg": (NUMBERS, lambda x: -x),
+    "sign": (NUMBERS, _sign),
+    "exp": (FLOATS, lambda x: math("exp", x)),
+    "log": (FLOATS, lambda x: math("log", x)),
+    "sqrt": (FLOATS, lambda x: math("sqrt", x)),
+    "rsqrt": (FLOATS, lambda x: math("rsqrt", x)),
+    "reciprocal": (FLOATS, lambda x: 1.0 / x),
+    "tanh": (FLOATS, lambda x: math("tanh", x)),
+    "erf": (FLOATS, lambda x: math("erf", x)),
+    "sin": (FLOATS, lambda x: math("sin", x)),
+    "cos": (FLOATS, lambda x: math("cos", x)),
+    "floor": (FLOATS, lambda x: math("floor", x)),
+    "ceil": (FLOATS, lambda x: math("ceil", x)),
+    "round": (FLOATS, lambda x: math("round", x)),
+    "isnan": (FLOATS, lambda x: math("isnan", x)),
+    "sigmoid": (FLOATS, sigmoid_expr),
+    "softplus": (FLOATS, _softplus),
+    "softsign": (FLOATS, lambda x: x / (1.0 + math("abs", x))),
+    "silu": (FLOATS, lambda x: x * sigmoid_expr(x)),
+    "hard_swish": (FLOATS, _hard_swish),
+    "mish": (FLOATS, lambda x: x * math("tanh", _softplus(x))),
+    "selu": (FLOATS, _selu),
+    "logical_not": (("bool",), Not),
+}
+
+
+def _unary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr], Expr]) -> Operator:
+    def define(stage: str, x: Tensor) -> Tensor:
+        require_dtype(x, "x", dtypes)
+        return _map(stage, x, fn)
+
+    return named_operator(name, define, f"Element-wise {name.replace('_', ' ')}.")
+
+
+UNARY = tuple(_unary(name, dtypes, fn) for name, (dtypes, fn) in _UNARY.items())
+
+
+# --- one input, with attributes ---------------------------------------------------------------------------------------
+
+
+@operator
+def leaky_relu(name: str, x: Tensor, *, alpha: float = 0.01) -> Tensor:
+    """``x`` where positive, else ``alpha * x``."""
+    require_float(x, "x")
+    return _map(name, x, lambda e: select(e < 0, alpha * e, e))
+
+
+@operator
+def elu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+    require_float(x, "x")
+    return _map(name, x, lambda e: select(e < 0, alpha * (math("exp", e) - 1.0), e))
+
+
+@operator
+def celu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``."""
+    require_float(x, "x")
+    require(alpha != 0, "attribute 'alpha'", alpha, "a number other than 0")
+    return _map(name, x, lambda e: maximum(e, 0) + minimum(alpha * (math("exp", e / alpha) - 1.0), 0))
+
+
+@operator
+def thresholded_relu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """``x`` where greater than ``alpha``, else 0."""
+    require_float(x, "x")
+    return _map(name, x, lambda e: select(e > alpha, e, 0.0))
+
+
+@operator
+def hard_sigmoid(name: str, x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+    """``alpha * x + beta`` clipped to [0, 1]."""
+    require_float(x, "x")
+    return _map(name, x, lambda e: minimum(maximum(alpha * e + beta, 0), 1))
+
+
+@operator
+def gelu(name: str, x: Tensor, *, approximate: str = "none") -> Tensor:
+    """``x * Phi(x)``, by erf ("none") or by tanh ("tanh"). Source: Hendrycks and Gimpel 2016."""
+    require_float(x, "x")
+    require(approximate in ("none", "tanh"), "attribute 'approximate'", approximate, "none, tanh")
+
+    def element(e: Expr) -> Expr:
+        if approximate == "tanh":
+            return 0.5 * e * (1.0 + math("tanh", 0.7978845608028654 * (e + 0.044715 * (e * e * e))))
+        return 0.5 * e * (1.0 + math("erf", e * SQRT_HALF))
+
+    return _map(name, x, element)
+
+
+@operator
+def clip(name: str, x: Tensor, *, min: float | None = None, max: float | None = None) -> Tensor:
+    """``x`` limited to [min, max]; a missing bound does not limit."""
+    require_number(x, "x")
+
+    def element(e: Expr) -> Expr:
+        e = e if min is None else maximum(e, min)
+        return e if max is None else minimum(e, max)
+
+    return _map(name, x, element)
+
+
+@operator
+def cast(name: str, x: Tensor, *, to: str) -> Tensor:
+    """``x`` converted to dtype ``to``: float to integer truncates, number to bool tests for non-zero."""
+    require(to in DTYPES, "attribute 'to'", repr(to), ", ".join(DTYPES))
+    return _map(name, x, lambda e: cast_expr(to, e))
+
+
+# --- two inputs -------------------------------------------------------------------------------------------------------
+
+
+def _truncated_quotient(a: Expr, b: Expr) -> Expr:
+    floor = a // b
+    if a.dtype.startswith("uint"):
+        return floor
+    return select(all_of(_unequal(a % b, wrap(0, a.dtype)), _differ(a < 0, b < 0)), floor + 1, floor)
+
+
+def _unequal(a: Expr, b: Expr) -> Expr:
+    return Not(equal(a, b))
+
+
+def _differ(a: Expr, b: Expr) -> Expr:
+    return any_of(all_of(a, Not(b)), all_of(Not(a), b))
+
+
+def _divide(a: Expr, b: Expr) -> Expr:
+    return a / b if a.dtype in FLOATS else _truncated_quotient(a, b)
+
+
+def _power(a: Expr, b: Expr) -> Expr:
+    if a.dtype in FLOATS:
+        return math("pow", a, b)
+    return cast_expr(a.dtype, math("pow", cast_expr("float64", a), cast_expr("float64", b)))
+
+
+def _floor_divide(a: Expr, b: Expr) -> Expr:
+    return math("floor", a / b) if a.dtype in FLOATS else a // b
+
+
+_BINARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr, Expr], Expr]]] = {  # name -> dtypes, element
+    "add": (NUMBERS, lambda a, b: a + b),
+    "sub": (NUMBERS, lambda a, b: a - b),
+    "mul": (NUMBERS, lambda a, b: a * b),
+    "div": (NUMBERS, _divide),
+    "floor_div": (NUMBERS, _floor_divide),
+    "pow": (NUMBERS, _power),
+    "minimum": (NUMBERS, minimum),
+    "maximum": (NUMBERS, maximum),
+    "equal": (DTYPES, equal),
+    "not_equal": (DTYPES, _unequal),
+    "less": (NUMBERS, lambda a, b: a < b),
+    "less_equal": (NUMBERS, lambda a, b: a <= b),
+    "greater": (NUMBERS, lambda a, b: a > b),
+    "greater_equal": (NUMBERS, lambda a, b: a >= b),
+    "logical_and": (("bool",), all_of),
+    "logical_or": (("bool",), any_of),
+    "logical_xor": (("bool",), _differ),
+    "prelu": (FLOATS, lambda x, slope: select(x < 0, slope * x, x)),
+}
+
+
+def _broadcast(name: str, a: Tensor, b: Tensor, dtypes: tuple[str, ...], fn: Callable[[Expr, Expr], Expr]) -> Tensor:
+    require_dtype(a, "a", dtypes)
+    require_dtype(b, "b", (a.dtype,))
+    shape = broadcast_shapes({"a": a, "b": b})
+    return compute(shape, lambda *i: fn(broadcast_load(a, i), broadcast_load(b, i)), name)
+
+
+def _binary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr, Expr], Expr]) -> Operator:
+    def define(stage: str, a: Tensor, b: Tensor) -> Tensor:
+        return _broadcast(stage, a, b, dtypes, fn)
+
+    return named_operator(name, define, f"Element-wise {name.replace('_', ' ')} with broadcasting.")
+
+
+BINARY = tuple(_binary(name, dtypes, fn) for name, (dtypes, fn) in _BINARY.items())
+
+
+@operator
+def mod(name: str, a: Tensor, b: Tensor, *, truncate: bool = False) -> Tensor:
+    """Remainder with the sign of ``b`` (floor division), or of ``a`` with ``truncate`` (C's fmod)."""
+
+    def element(x: Expr, y: Expr) -> Expr:
+        if x.dtype in FLOATS:
+            return x - math("trunc" if truncate else "floor", x / y) * y
+        return x - _truncated_quotient(x, y) * y if truncate else x % y
+
+    return _broadcast(name, a, b, NUMBERS, element)
+
+
+@operator
+def where(name: str, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """``a`` where the bool ``condition`` holds, else ``b``; all three broadcast."""
+    require_dtype(condition, "condition", ("bool",))
+    require_dtype(b, "b", (a.dtype,))
+    shape = broadcast_shapes({"condition": condition, "a": a, "b": b})
+
+    def element(*i: Expr) -> Expr:
+        return select(broadcast_load(condition, i), broadcast_load(a, i), broadcast_load(b, i))
+
+    return compute(shape, element, name)
+
+
+@operator
+def isinf(name: str, x: Tensor) -> Tensor:
+    """Whether ``x`` is infinite, of either sign."""
+    require_float(x, "x")
+    return _map(name, x, lambda e: equal(math("abs", e), identity("min", e.dtype)))
+
+
+OPERATORS = (
+    *UNARY, leaky_relu, elu, celu, thresholded_relu, hard_sigmoid, gelu, clip, cast, isinf, *BINARY, mod, where,
+)  # fmt: skip

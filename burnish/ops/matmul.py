@@ -1,0 +1,68 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from burnish.loops.expr import FLOATS, INTS, Expr, cast
+from burnish.loops.tensor import Tensor, compute, reduce_axis
+from burnish.loops.tensor import sum as sum_over
+from burnish.ops.operator import (
+    accumulator_dtype,
+    broadcast_shapes,
+    operator,
+    refuse,
+    require,
+    require_dtype,
+    wide,
+)
+
+
+def _batch_load(t: Tensor, batch: tuple[Expr, ...], rest: tuple[Expr, ...]) -> Expr:
+    """``t`` at matrix index ``rest`` and the batch index it broadcasts to."""
+    own = len(t.shape) - len(rest)
+    tail = batch[len(batch) - own :]
+    return t[(*(0 if d == 1 else i for d, i in zip(t.shape, tail, strict=False)), *rest)]
+
+
+@operator
+def matmul(name: str, a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
+    """``a`` [..., M, K] times ``b`` [..., K, N] with NumPy's broadcasting; a vector drops its M or N from the output.
+
+    ``transpose_a`` / ``transpose_b`` swap the operand's last two dimensions. Reduction axis ``k``; 8-bit operands give
+    int32; halves accumulate in float32 (stage ``name.sum``).
+    """
+    for argument, t in (("a", a), ("b", b)):
+        require(len(t.shape) > 0, f"input '{argument}'", "a scalar", "at least 1 dimension")
+        require_dtype(t, argument, (*FLOATS, *INTS))
+    accumulator = accumulator_dtype(a.dtype)
+    if accumulator_dtype(b.dtype) != accumulator or (a.dtype in FLOATS and b.dtype != a.dtype):
+        refuse("input 'b'", f"dtype {b.dtype}", f"a dtype that multiplies with {a.dtype}")
+    rows, columns = len(a.shape) > 1, len(b.shape) > 1
+    depth = a.shape[-2] if transpose_a and rows else a.shape[-1]
+    other = b.shape[-2] if columns and not transpose_b else b.shape[-1]
+    require(other == depth, "input 'b'", f"shape {list(b.shape)}, inner extent {other}", f"inner extent {depth} of 'a'")
+    lead = {"a": _lead(a), "b": _lead(b)}
+    batch = broadcast_shapes(lead)
+    shape = batch
+    shape += (a.shape[-1 if transpose_a else -2],) if rows else ()
+    shape += (b.shape[-2 if transpose_b else -1],) if columns else ()
+
+    def element(*i: Expr) -> Expr:
+        k = reduce_axis(depth, "k")
+        outer, m, n = i[: len(batch)], i[len(batch) : len(batch) + rows], i[len(batch) + rows :]
+        left = (k.var, *m) if transpose_a else (*m, k.var)
+        right = (*n, k.var) if transpose_b else (k.var, *n)
+        return sum_over(wide(_batch_load(a, outer, left)) * wide(_batch_load(b, outer, right)), k)
+
+    result = a.dtype if a.dtype in FLOATS else accumulator
+    if accumulator == result:
+        return compute(shape, element, name)
+    total = compute(shape, element, f"{name}.sum")
+    return compute(shape, lambda *i: cast(result, total[i]), name)
+
+
+def _lead(t: Tensor) -> Tensor:
+    """A tensor with the batch dimensions of ``t``, for the broadcasting check."""
+    return Tensor(t.buffer.with_(shape=t.shape[:-2]))
+
+
+OPERATORS = (matmul,)

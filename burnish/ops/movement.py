@@ -1,0 +1,283 @@
+"""Operators that move elements without computing on them: views, slices, joins, padding, repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from burnish.loops.expr import Const, Expr, all_of, maximum, minimum, select, wrap
+from burnish.loops.tensor import Tensor, compute
+from burnish.ops.operator import (
+    Ints,
+    Shape,
+    broadcast_load,
+    normal_axes,
+    normal_axis,
+    operator,
+    refuse,
+    require,
+    require_dtype,
+    require_rank,
+)
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+def matched_groups(a: Shape, b: Shape) -> list[tuple[range, range]]:
+    """The finest partition of the dimensions of ``a`` and ``b`` into runs of equal product, in order.
+
+    Example: (1, 128, 768) and (1, 128, 12, 64) give dimensions 0|0, 1|1, 2|2-3.
+    """
+    groups = []
+    i = j = 0
+    while i < len(a) or j < len(b):
+        i0, j0 = i, j
+        left = right = 1
+        while (i, j) == (i0, j0) or left != right:
+            if j == len(b) or (i < len(a) and left <= right):
+                left, i = left * a[i], i + 1
+            else:
+                right, j = right * b[j], j + 1
+        groups.append((range(i0, i), range(j0, j)))
+    return groups
+
+
+def reshaped_index(index: Sequence[Expr], shape: Shape, source: Shape) -> tuple[Expr, ...]:
+    """Where element ``index`` of a tensor of ``shape`` lies in one of shape ``source`` with the same elements in order.
+
+    Works group by group of :func:`matched_groups`, so that unaffected dimensions keep their index as it is.
+    """
+    if 0 in shape:
+        return tuple(wrap(0) for _ in source)
+    out: list[Expr] = [wrap(0)] * len(source)
+    for own, other in matched_groups(source, shape):
+        position: Expr = wrap(0)
+        for d in other:
+            position = position * shape[d] + (index[d] if shape[d] > 1 else 0)
+        stride = 1
+        for d in reversed(own):
+            above = prod(source[e] for e in own if e < d)
+            if source[d] > 1:
+                out[d] = position // stride % source[d] if above > 1 else position // stride
+            stride *= source[d]
+    return tuple(out)
+
+
+@operator
+def reshape(name: str, x: Tensor, *, shape: Ints) -> Tensor:
+    """``x`` with its elements in the same row-major order; one extent may be -1."""
+    size = prod(x.shape)
+    known = prod(d for d in shape if d != -1)
+    open_ = shape.count(-1)
+    ok = open_ <= 1 and min(shape, default=1) >= -1 and (known == size if not open_ else known and size % known == 0)
+    require(bool(ok), "attribute 'shape'", list(shape), f"{size} elements, as in {list(x.shape)}")
+    full = tuple(size // known if d == -1 else d for d in shape)
+    return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)
+
+
+@operator
+def transpose(name: str, x: Tensor, *, perm: Ints | None = None) -> Tensor:
+    """``x`` with dimension ``perm[d]`` at place ``d``; reversed for None."""
+    rank = len(x.shape)
+    perm = tuple(reversed(range(rank))) if perm is None else perm
+    require(sorted(perm) == list(range(rank)), "attribute 'perm'", list(perm), f"a permutation of 0 to {rank - 1}")
+
+    def element(*i: Expr) -> Expr:
+        return x[tuple(i[perm.index(d)] for d in range(rank))]
+
+    return compute(tuple(x.shape[p] for p in perm), element, name)
+
+
+@operator
+def squeeze(name: str, x: Tensor, *, axes: Ints | None = None) -> Tensor:
+    """``x`` without the dimensions ``axes`` of extent 1 (all such for None)."""
+    rank = len(x.shape)
+    dropped = tuple(d for d in range(rank) if x.shape[d] == 1) if axes is None else normal_axes(axes, rank)
+    require(all(x.shape[d] == 1 for d in dropped), "attribute 'axes'", list(dropped), f"extents of 1 in {list(x.shape)}")
+    full = tuple(d for n, d in enumerate(x.shape) if n not in dropped)
+    return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)
+
+
+@operator
+def unsqueeze(name: str, x: Tensor, *, axes: Ints) -> Tensor:
+    """``x`` with new dimensions of extent 1 at the places ``axes`` of the output."""
+    rank = len(x.shape) + len(axes)
+    new = normal_axes(axes, rank)
+    rest = iter(x.shape)
+    full = tuple(1 if d in new else next(rest) for d in range(rank))
+    return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)
+
+
+@operator
+def flatten(name: str, x: Tensor, *, axis: int = 1) -> Tensor:
+    """``x`` as a matrix: dimensions before ``axis`` are its rows, the others its columns."""
+    rank = len(x.shape)
+    require(-rank <= axis <= rank, "attribute 'axis'", axis, f"-{rank} to {rank}")
+    axis = axis + rank if axis < 0 else axis
+    full = (prod(x.shape[:axis]), prod(x.shape[axis:]))
+    return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)
+
+
+@operator
+def expand(name: str, x: Tensor, *, shape: Ints) -> Tensor:
+    """``x`` broadcast with ``shape`` (in both directions, as NumPy broadcasts)."""
+    rank = max(len(shape), len(x.shape))
+    a = (1,) * (rank - len(shape)) + shape
+    b = (1,) * (rank - len(x.shape)) + x.shape
+    ok = all(m == n or 1 in (m, n) for m, n in zip(a, b, strict=True))
+    require(ok, "attribute 'shape'", list(shape), f"a shape that {list(x.shape)} broadcasts with")
+    full = tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
+    return compute(full, lambda *i: broadcast_load(x, i), name)
+
+
+@operator
+def slice_(name: str, x: Tensor, *, starts: Ints, extents: Ints, steps: Ints | None = None) -> Tensor:
+    """Elements ``starts[d] + i * steps[d]`` for ``i`` in ``range(extents[d])`` of every dimension; steps may be negative."""
+    rank = len(x.shape)
+    steps = (1,) * rank if steps is None else steps
+    for key, values in (("starts", starts), ("extents", extents), ("steps", steps)):
+        require(len(values) == rank, f"attribute '{key}'", list(values), f"{rank} integers, one a dimension")
+    for d, (start, extent, step) in enumerate(zip(starts, extents, steps, strict=True)):
+        last = start + (extent - 1) * step
+        inside = extent == 0 or (extent > 0 and 0 <= start < x.shape[d] and 0 <= last < x.shape[d])
+        found = f"start {start}, extent {extent}, step {step} in dimension {d}"
+        require(inside, "attribute 'starts'", found, f"positions within 0 to {x.shape[d] - 1}")
+
+    def element(*i: Expr) -> Expr:
+        return x[tuple(v * step + start for v, step, start in zip(i, steps, starts, strict=True))]
+
+    return compute(extents, element, name)
+
+
+# --- joins and padding ------------------------------------------------------------------------------------------------
+
+
+@operator
+def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
+    """The inputs one after the other along ``axis``."""
+    first = xs[0]
+    dim = normal_axis(axis, len(first.shape))
+    for n, x in enumerate(xs):
+        require_rank(x, str(n), len(first.shape))
+        require_dtype(x, str(n), (first.dtype,))
+        same = x.shape[:dim] + x.shape[dim + 1 :] == first.shape[:dim] + first.shape[dim + 1 :]
+        require(same, f"input '{n}'", f"shape {list(x.shape)}", f"{list(first.shape)} but for dimension {dim}")
+    total = sum(x.shape[dim] for x in xs)
+    parts = [x for x in xs if x.shape[dim]] or [first]
+
+    def element(*i: Expr) -> Expr:
+        end = total
+        value: Expr | None = None
+        for x in reversed(parts):  # the last input is the innermost alternative
+            start = end - x.shape[dim]
+            source = x[(*i[:dim], i[dim] - start, *i[dim + 1 :])]
+            value = source if value is None else select(i[dim] < end, source, value)
+            end = start
+        assert value is not None
+        return value
+
+    return compute((*first.shape[:dim], total, *first.shape[dim + 1 :]), element, name)
+
+
+@operator
+def pad(name: str, x: Tensor, *, pads: Ints, mode: str = "constant", value: float = 0.0) -> Tensor:
+    """``x`` with ``pads`` (all lows, then all highs) elements around it: ``value``, or mirrored, or the edge repeated.
+
+    Negative constant pads crop. ``mode`` is constant, reflect or edge.
+    """
+    rank = len(x.shape)
+    require(mode in ("constant", "reflect", "edge"), "attribute 'mode'", mode, "constant, reflect, edge")
+    require(len(pads) == 2 * rank, "attribute 'pads'", list(pads), f"{2 * rank} integers: {rank} lows, {rank} highs")
+    low, high = pads[:rank], pads[rank:]
+    shape = tuple(d + lo + hi for d, lo, hi in zip(x.shape, low, high, strict=True))
+    require(min(shape, default=0) >= 0, "attribute 'pads'", list(pads), f"pads that leave extents of {list(x.shape)} positive")
+    limit = {"constant": 10**18, "reflect": -1, "edge": 0}[mode]
+    for d, extent in enumerate(x.shape):
+        reach = 10**18 if mode != "reflect" else extent + limit
+        ok = max(low[d], high[d]) <= reach and (mode == "constant" or extent > 0 or not low[d] + high[d])
+        require(ok, "attribute 'pads'", list(pads), f"at most {reach} in dimension {d} with mode {mode}")
+
+    def source(i: Expr, d: int) -> Expr:
+        j, extent = i - low[d], x.shape[d]
+        if mode == "edge":
+            j = maximum(j, 0) if low[d] > 0 else j
+            return minimum(j, extent - 1) if high[d] > 0 else j
+        if mode == "reflect":
+            j = select(j < 0, 0 - j, j) if low[d] > 0 else j
+            return select(j >= extent, 2 * (extent - 1) - j, j) if high[d] > 0 else j
+        return j
+
+    def element(*i: Expr) -> Expr:
+        inside = []
+        for d, extent in enumerate(x.shape):
+            inside += [i[d] >= low[d]] if low[d] > 0 else []
+            inside += [i[d] < extent + low[d]] if high[d] > 0 else []
+        moved = x[tuple(source(v, d) for d, v in enumerate(i))]
+        return select(all_of(*inside), moved, wrap(value, x.dtype)) if inside and mode == "constant" else moved
+
+    return compute(shape, element, name)
+
+
+@operator
+def tile(name: str, x: Tensor, *, repeats: Ints) -> Tensor:
+    """``x`` repeated ``repeats[d]`` times along every dimension."""
+    ok = len(repeats) == len(x.shape) and min(repeats, default=0) >= 0
+    require(ok, "attribute 'repeats'", list(repeats), f"{len(x.shape)} integers of at least 0")
+
+    def element(*i: Expr) -> Expr:
+        return x[tuple(v if r == 1 else v % d if d else wrap(0) for v, d, r in zip(i, x.shape, repeats, strict=True))]
+
+    return compute(tuple(d * r for d, r in zip(x.shape, repeats, strict=True)), element, name)
+
+
+# --- channels and positions -------------------------------------------------------------------------------------------
+
+
+@operator
+def depth_to_space(name: str, x: Tensor, *, block: int, mode: str = "DCR") -> Tensor:
+    """[N, C·block², H, W] to [N, C, H·block, W·block]; ``mode`` DCR: block index before the channel, CRD: after it."""
+    require_rank(x, "x", 4, "[N, C, H, W]")
+    require(mode in ("DCR", "CRD"), "attribute 'mode'", mode, "DCR, CRD")
+    ok = block > 0 and x.shape[1] % (block * block) == 0
+    require(ok, "attribute 'block'", block, f"an integer whose square divides {x.shape[1]} channels")
+    channels = x.shape[1] // (block * block)
+
+    def element(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
+        phase = h % block * block + w % block
+        channel = phase * channels + c if mode == "DCR" else c * (block * block) + phase
+        return x[n, channel, h // block, w // block]
+
+    return compute((x.shape[0], channels, x.shape[2] * block, x.shape[3] * block), element, name)
+
+
+@operator
+def space_to_depth(name: str, x: Tensor, *, block: int) -> Tensor:
+    """[N, C, H·block, W·block] to [N, C·block², H, W], the block index before the channel."""
+    require_rank(x, "x", 4, "[N, C, H, W]")
+    ok = block > 0 and x.shape[2] % block == 0 and x.shape[3] % block == 0
+    require(ok, "attribute 'block'", block, f"a divisor of {x.shape[2]} and {x.shape[3]}")
+    channels = x.shape[1]
+
+    def element(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
+        phase = c // channels
+        return x[n, c % channels, h * block + phase // block, w * block + phase % block]
+
+    return compute((x.shape[0], channels * block * block, x.shape[2] // block, x.shape[3] // block), element, name)
+
+
+@operator
+def trilu(name: str, x: Tensor, *, upper: bool = True, diagonal: int = 0) -> Tensor:
+    """The upper (else lower) triangle of the last two dimensions from ``diagonal`` on; zero elsewhere."""
+    require(len(x.shape) >= 2, "input 'x'", f"shape {list(x.shape)}", "at least 2 dimensions")
+
+    def element(*i: Expr) -> Expr:
+        offset = i[-1] - i[-2]
+        return select(offset >= diagonal if upper else offset <= diagonal, x[i], wrap(0, x.dtype))
+
+    return compute(x.shape, element, name)
+
+
+OPERATORS = (
+    reshape, transpose, squeeze, unsqueeze, flatten, expand, slice_, concat, pad, tile, depth_to_space, space_to_depth,
+    trilu,
+)  # fmt: skip

@@ -1,0 +1,230 @@
+"""An operator: its name, attributes and the index-expression definition everything else is derived from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from burnish.errors import ModelError, ScheduleError
+from burnish.loops.expr import FLOATS, INTS, Expr, Value, cast
+from burnish.loops.tensor import Tensor, placeholder
+
+Shape = tuple[int, ...]
+TensorType = tuple[Shape, str]  # shape and dtype
+REQUIRED = inspect.Parameter.empty  # the default of an attribute that must be given
+
+
+class Refusal(ModelError):  # noqa: N818 - reads as what it is
+    """An argument an operator does not accept; :meth:`Operator.define` puts the operator's name in front."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator. ``inputs`` is the least and greatest number of tensors (None: any); ``attrs`` maps to defaults."""
+
+    name: str
+    function: Callable[..., Tensor | tuple[Tensor, ...]]
+    arguments: tuple[str, ...]
+    attrs: Mapping[str, Any]
+    types: Mapping[str, str]
+    inputs: tuple[int, int | None]
+    doc: str
+
+    def define(self, name: str, inputs: Sequence[Tensor], attrs: Mapping[str, Any] | None = None) -> tuple[Tensor, ...]:
+        """The output tensors of this operator applied to ``inputs``.
+
+        A single output's stage is called ``name``, several are ``name.0``, ``name.1``…; inner stages ``name.<what>``.
+        Raises ModelError naming the operator, the argument, what was found and what is allowed.
+        """
+        try:
+            self._check_count(len(inputs))
+            result = self.function(name, *inputs, **self.complete(attrs or {}))
+        except Refusal as refusal:
+            raise ModelError(f"{self.name} '{name}': {refusal}") from None
+        except ScheduleError as error:
+            raise ModelError(f"{self.name} '{name}': {error}") from error
+        return (result,) if isinstance(result, Tensor) else result
+
+    def complete(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """``attrs`` checked, lists made tuples, and defaults filled in."""
+        for key in attrs:
+            if key not in self.attrs:
+                refuse(f"attribute '{key}'", "given", f"only {', '.join(self.attrs) or 'no attributes'}")
+        values = {}
+        for key, default in self.attrs.items():
+            value = attrs.get(key, default)
+            if value is REQUIRED:
+                refuse(f"attribute '{key}'", "nothing", f"a value of type {self.types[key]}; it has no default")
+            values[key] = _coerce(key, value, self.types[key])
+        return values
+
+    def _check_count(self, count: int) -> None:
+        least, most = self.inputs
+        if count < least or (most is not None and count > most):
+            expected = f"{least}" if most == least else f"{least} to {most}" if most is not None else f"at least {least}"
+            refuse("inputs", f"{count} tensors", f"{expected} ({', '.join(self.arguments)})")
+
+
+def operator(function: Callable[..., Tensor | tuple[Tensor, ...]]) -> Operator:
+    """The operator that a definition describes by its signature.
+
+    ``def conv2d(name, x, w, bias=None, *, strides: Ints = (1, 1))``: positional parameters after ``name`` are inputs
+    (optional where they default to None, any number as ``*xs``), keyword-only ones are attributes.
+    """
+    return named_operator(function.__name__, function)
+
+
+def named_operator(name: str, function: Callable[..., Tensor | tuple[Tensor, ...]], doc: str = "") -> Operator:
+    """:func:`operator` under another name, for definitions made from a table."""
+    arguments: list[str] = []
+    attrs: dict[str, Any] = {}
+    types: dict[str, str] = {}
+    least, most = 0, 0
+    variadic = False
+    for p in list(inspect.signature(function).parameters.values())[1:]:
+        if p.kind is p.KEYWORD_ONLY:
+            attrs[p.name] = p.default
+            types[p.name] = str(p.annotation)
+            continue
+        arguments.append(p.name)
+        variadic = variadic or p.kind is p.VAR_POSITIONAL
+        most += 1
+        least += p.default is not None
+    text = doc or inspect.getdoc(function) or ""
+    return Operator(name, function, tuple(arguments), attrs, types, (least, None if variadic else most), text)
+
+
+def infer(op: Operator, inputs: Sequence[TensorType], attrs: Mapping[str, Any] | None = None) -> list[TensorType]:
+    """Shapes and dtypes of the outputs of ``op`` for inputs of the given shapes and dtypes."""
+    tensors = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(inputs)]
+    return [(t.shape, t.dtype) for t in op.define("y", tensors, attrs)]
+
+
+# --- attribute types --------------------------------------------------------------------------------------------------
+
+Ints = tuple[int, ...]
+Floats = tuple[float, ...]
+
+
+def _is_int(value: object) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def _is_float(value: object) -> bool:
+    return (isinstance(value, float) or _is_int(value)) and not isinstance(value, bool)
+
+
+_CHECKS: Mapping[str, Callable[[Any], Any]] = {  # annotation -> the value in its one Python form; raises TypeError
+    "int": lambda v: int(v) if _is_int(v) else _mistyped(),
+    "float": lambda v: float(v) if _is_float(v) else _mistyped(),
+    "bool": lambda v: bool(v) if isinstance(v, bool) or v in (0, 1) else _mistyped(),
+    "str": lambda v: v if isinstance(v, str) else _mistyped(),
+    "Ints": lambda v: tuple(int(i) if _is_int(i) else _mistyped() for i in v),
+    "Floats": lambda v: tuple(float(i) if _is_float(i) else _mistyped() for i in v),
+}
+
+
+def _mistyped() -> NoReturn:
+    raise TypeError
+
+
+def _coerce(key: str, value: Any, annotation: str) -> Any:
+    base = annotation.removesuffix(" | None")
+    if value is None and base != annotation:
+        return None
+    try:
+        return _CHECKS[base](value)
+    except TypeError:
+        return refuse(f"attribute '{key}'", repr(value), f"a value of type {annotation}")
+
+
+# --- checks and accesses shared by definitions ------------------------------------------------------------------------
+
+
+def refuse(argument: str, found: object, allowed: str) -> NoReturn:
+    """Raises the error for one argument."""
+    raise Refusal(f"{argument}: found {found}; allowed: {allowed}")
+
+
+def require(condition: bool, argument: str, found: object, allowed: str) -> None:
+    """Refuses ``argument`` unless ``condition`` holds."""
+    if not condition:
+        refuse(argument, found, allowed)
+
+
+def require_rank(t: Tensor, argument: str, rank: int, meaning: str = "") -> None:
+    """Refuses a tensor that does not have ``rank`` dimensions."""
+    words = f"{rank} dimensions" + (f" {meaning}" if meaning else "")
+    require(len(t.shape) == rank, f"input '{argument}'", f"shape {list(t.shape)}", words)
+
+
+def require_shape(t: Tensor, argument: str, shape: Shape) -> None:
+    """Refuses a tensor of another shape."""
+    require(t.shape == shape, f"input '{argument}'", f"shape {list(t.shape)}", f"shape {list(shape)}")
+
+
+def require_dtype(t: Tensor, argument: str, allowed: Sequence[str]) -> None:
+    """Refuses a tensor whose dtype is not among ``allowed``."""
+    require(t.dtype in allowed, f"input '{argument}'", f"dtype {t.dtype}", f"dtype {', '.join(allowed)}")
+
+
+def require_float(t: Tensor, argument: str) -> None:
+    """Refuses a tensor that is not floating-point."""
+    require_dtype(t, argument, FLOATS)
+
+
+def require_number(t: Tensor, argument: str) -> None:
+    """Refuses a bool tensor."""
+    require_dtype(t, argument, (*FLOATS, *INTS))
+
+
+def normal_axis(axis: int, rank: int, key: str = "axis") -> int:
+    """``axis`` counted from the front."""
+    require(-rank <= axis < rank, f"attribute '{key}'", axis, f"-{rank} to {rank - 1} for {rank} dimensions")
+    return axis % rank
+
+
+def normal_axes(axes: Ints | None, rank: int) -> Ints:
+    """Sorted axes counted from the front; all of them for None."""
+    if axes is None:
+        return tuple(range(rank))
+    normal = tuple(sorted(normal_axis(a, rank, "axes") for a in axes))
+    require(len(set(normal)) == len(normal), "attribute 'axes'", list(axes), "each axis once")
+    return normal
+
+
+def broadcast_shapes(tensors: Mapping[str, Tensor]) -> Shape:
+    """The shape that all tensors broadcast to (NumPy's rule)."""
+    rank = max((len(t.shape) for t in tensors.values()), default=0)
+    shape = [1] * rank
+    for argument, t in tensors.items():
+        for d, extent in enumerate(t.shape, rank - len(t.shape)):
+            if extent != 1:
+                ok = shape[d] in (1, extent)
+                words = f"extents that are 1 or equal to those of {list(shape)}, counted from the last"
+                require(ok, f"input '{argument}'", f"shape {list(t.shape)}", words)
+                shape[d] = extent
+    return tuple(shape)
+
+
+def broadcast_load(t: Tensor, index: Sequence[Value]) -> Expr:
+    """``t`` at the output index it broadcasts to: missing leading dimensions dropped, extents of 1 read at 0."""
+    tail = index[len(index) - len(t.shape) :]
+    return t[tuple(0 if extent == 1 else i for extent, i in zip(t.shape, tail, strict=True))]
+
+
+# --- accumulation in a wider type -------------------------------------------------------------------------------------
+
+
+def accumulator_dtype(dtype: str) -> str:
+    """The dtype in which sums of ``dtype`` are kept: halves in float32, 8- and 16-bit integers in int32."""
+    if dtype in ("float16", "bfloat16"):
+        return "float32"
+    return "int32" if dtype in ("int8", "uint8", "int16", "uint16") else dtype
+
+
+def wide(e: Expr) -> Expr:
+    """``e`` in its accumulator's dtype."""
+    return cast(accumulator_dtype(e.dtype), e)

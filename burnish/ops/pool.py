@@ -1,0 +1,106 @@
+"""Two-dimensional pooling over NCHW windows. Pooling over all positions is a reduction."""
+
+from __future__ import annotations
+
+from burnish.loops.expr import FLOATS, INTS, Expr, Var, cast, identity, maximum, minimum
+from burnish.loops.tensor import Tensor, compute, reduce_axis
+from burnish.loops.tensor import max as max_over
+from burnish.loops.tensor import sum as sum_over
+from burnish.ops.convolution import padded, require_window, window_extent
+from burnish.ops.operator import Ints, operator, require, require_dtype, require_float, require_rank, wide
+
+
+def _windows(size: int, kernel: int, stride: int, low: int, high: int, dilation: int, ceil_mode: bool) -> int:
+    """Number of windows; with ``ceil_mode`` also a last partial one, if it starts inside the input or its low padding."""
+    if not ceil_mode:
+        return window_extent(size, kernel, stride, low, high, dilation)
+    count = -(-(size + low + high - dilation * (kernel - 1) - 1) // stride) + 1
+    return count - 1 if (count - 1) * stride >= size + low else count
+
+
+def _extents(
+    x: Tensor, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Output height and width, and the padding below and to the right that the last windows reach into."""
+    require_rank(x, "x", 4, "[N, C, H, W]")
+    require_window(strides, pads, dilations)
+    require(len(kernel) == 2 and min(kernel) > 0, "attribute 'kernel'", list(kernel), "two positive integers")
+    size, high = [], []
+    for d in (0, 1):
+        count = _windows(x.shape[2 + d], kernel[d], strides[d], pads[d], pads[2 + d], dilations[d], ceil_mode)
+        found = f"shape {list(x.shape)} with pads {list(pads)}"
+        require(count > 0, "input 'x'", found, f"an input of at least the dilated kernel, {list(kernel)}")
+        end = (count - 1) * strides[d] + dilations[d] * (kernel[d] - 1) + 1
+        size.append(count)
+        high.append(max(pads[2 + d] if not ceil_mode else 0, end - pads[d] - x.shape[2 + d]))
+    return (size[0], size[1]), (high[0], high[1])
+
+
+@operator
+def max_pool2d(
+    name: str,
+    x: Tensor,
+    *,
+    kernel: Ints,
+    strides: Ints = (1, 1),
+    pads: Ints = (0, 0, 0, 0),
+    dilations: Ints = (1, 1),
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Greatest element of each window of ``x`` [N, C, H, W]; ``pads`` is top, left, bottom, right. Stage ``name.pad``."""
+    require_dtype(x, "x", (*FLOATS, *INTS))
+    size, high = _extents(x, kernel, strides, pads, dilations, ceil_mode)
+    lowest = identity("max", x.dtype).value
+    image = padded(f"{name}.pad", x, (0, 0, *pads[:2]), (0, 0, *high), lowest)
+
+    def element(n: Var, c: Var, oh: Var, ow: Var) -> Expr:
+        kh, kw = reduce_axis(kernel[0], "kh"), reduce_axis(kernel[1], "kw")
+        row, column = oh * strides[0] + kh.var * dilations[0], ow * strides[1] + kw.var * dilations[1]
+        return max_over(image[n, c, row, column], (kh, kw))
+
+    return compute((*x.shape[:2], *size), element, name)
+
+
+@operator
+def avg_pool2d(
+    name: str,
+    x: Tensor,
+    *,
+    kernel: Ints,
+    strides: Ints = (1, 1),
+    pads: Ints = (0, 0, 0, 0),
+    dilations: Ints = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> Tensor:
+    """Mean of each window of ``x`` [N, C, H, W]; ``count_include_pad`` counts padding (never what ``ceil_mode`` adds).
+
+    Stages ``name.pad``, ``name.sum``, and ``name.count`` [OH, OW] where windows hold unequal numbers of elements.
+    """
+    require_float(x, "x")
+    size, high = _extents(x, kernel, strides, pads, dilations, ceil_mode)
+    image = padded(f"{name}.pad", x, (0, 0, *pads[:2]), (0, 0, *high))
+
+    def window(n: Var, c: Var, oh: Var, ow: Var) -> Expr:
+        kh, kw = reduce_axis(kernel[0], "kh"), reduce_axis(kernel[1], "kw")
+        row, column = oh * strides[0] + kh.var * dilations[0], ow * strides[1] + kw.var * dilations[1]
+        return sum_over(wide(image[n, c, row, column]), (kh, kw))
+
+    total = compute((*x.shape[:2], *size), window, f"{name}.sum")
+    counted = pads if count_include_pad else (0, 0, 0, 0)
+
+    def taps(position: Var, d: int) -> Expr:
+        """Number of taps of the window at ``position`` that fall on counted elements along dimension ``d``."""
+        start = position * strides[d] - pads[d]
+        first = maximum((-counted[d] - start + dilations[d] - 1) // dilations[d], 0)
+        last = minimum((x.shape[2 + d] + counted[2 + d] - 1 - start) // dilations[d] + 1, kernel[d])
+        return last - first
+
+    if all(counted[d] == pads[d] and high[d] <= counted[2 + d] for d in (0, 1)):
+        area = float(kernel[0] * kernel[1])
+        return compute(total.shape, lambda *i: cast(x.dtype, total[i] / area), name)
+    count = compute(size, lambda oh, ow: cast(total.dtype, taps(oh, 0) * taps(ow, 1)), f"{name}.count")
+    return compute(total.shape, lambda *i: cast(x.dtype, total[i] / count[i[2:]]), name)
+
+
+OPERATORS = (max_pool2d, avg_pool2d)

@@ -1,0 +1,169 @@
+"""Reductions over axes, positions of extremes, and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from burnish.loops.expr import FLOATS, INTS, Expr, Reduce, cast, math, maximum, select
+from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
+from burnish.ops.operator import (
+    Ints,
+    Operator,
+    Shape,
+    accumulator_dtype,
+    named_operator,
+    normal_axes,
+    normal_axis,
+    operator,
+    require,
+    require_dtype,
+    require_float,
+    require_number,
+    wide,
+)
+
+NUMBERS = (*FLOATS, *INTS)
+Element = Callable[[Expr], Expr]
+
+
+def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
+    """The shape after reducing ``axes``, kept with extent 1 or dropped."""
+    return tuple(1 if d in axes else n for d, n in enumerate(shape) if keepdims or d not in axes)
+
+
+def reduce_stage(
+    name: str,
+    kind: str,
+    shape: Shape,
+    axes: Sequence[int],
+    body: Callable[..., Expr],
+    keepdims: bool = True,
+) -> Tensor:
+    """The stage that reduces ``body(*index)``, index over ``shape``, along ``axes`` (reduction variables k0, k1…)."""
+
+    def element(*i: Expr) -> Expr:
+        ks = {axis: reduce_axis(shape[axis], f"k{n}") for n, axis in enumerate(axes)}
+        spatial = iter(i)
+        index = []
+        for d in range(len(shape)):
+            own = next(spatial) if keepdims or d not in ks else None
+            index.append(ks[d].var if d in ks else own)
+        value = body(*index)
+        return Reduce(kind, value, tuple(ks.values())) if ks else value
+
+    return compute(reduced_shape(shape, axes, keepdims), element, name)
+
+
+# --- sum, mean and their kin ------------------------------------------------------------------------------------------
+
+
+def _reduction(name: str, kind: str, dtypes: tuple[str, ...], before: Element, after: Callable[[Expr, int], Expr] | None) -> Operator:
+    """The operator ``after(kind over axes of before(x), number of elements reduced)``."""
+
+    def define(stage: str, x: Tensor, *, axes: Ints | None = None, keepdims: bool = True) -> Tensor:
+        require_dtype(x, "x", dtypes)
+        normal = normal_axes(axes, len(x.shape))
+        count = 1
+        for a in normal:
+            count *= x.shape[a]
+        exact = kind in ("max", "min")
+        narrow = not exact and accumulator_dtype(x.dtype) != x.dtype
+
+        def element(*i: Expr) -> Expr:
+            return before(x[i] if exact else wide(x[i]))
+
+        if after is None and not narrow:
+            return reduce_stage(stage, kind, x.shape, normal, element, keepdims)
+        total = reduce_stage(f"{stage}.{kind}", kind, x.shape, normal, element, keepdims)
+        finish = after or (lambda e, _: e)
+        return compute(total.shape, lambda *i: cast(x.dtype, finish(total[i], count)), stage)
+
+    return named_operator(name, define, f"{name.removeprefix('reduce_')} over ``axes`` (all for None).")
+
+
+def _same(x: Expr) -> Expr:
+    return x
+
+
+def _absolute(x: Expr) -> Expr:
+    return math("abs", x) if x.dtype in FLOATS else maximum(x, -x)
+
+
+def _square(x: Expr) -> Expr:
+    return x * x
+
+
+REDUCTIONS = (
+    _reduction("reduce_sum", "sum", NUMBERS, _same, None),
+    _reduction("reduce_prod", "prod", NUMBERS, _same, None),
+    _reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None),
+    _reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None),
+    _reduction("reduce_mean", "sum", FLOATS, _same, lambda total, n: total / float(n)),
+    _reduction("reduce_l1", "sum", NUMBERS, _absolute, None),
+    _reduction("reduce_l2", "sum", FLOATS, _square, lambda total, _: math("sqrt", total)),
+    _reduction("reduce_sumsq", "sum", NUMBERS, _square, None),
+)
+
+
+@operator
+def reduce_logsumexp(name: str, x: Tensor, *, axes: Ints | None = None, keepdims: bool = True) -> Tensor:
+    """``log(sum(exp(x)))`` over ``axes`` (all for None), safe from overflow. Stages ``name.max``, ``name.sum``."""
+    require_float(x, "x")
+    normal = normal_axes(axes, len(x.shape))
+    top = reduce_stage(f"{name}.max", "max", x.shape, normal, lambda *i: wide(x[i]))
+
+    def exponential(*i: Expr) -> Expr:
+        return math("exp", wide(x[i]) - top[row_index(i, normal)])
+
+    total = reduce_stage(f"{name}.sum", "sum", x.shape, normal, exponential)
+
+    def element(*i: Expr) -> Expr:
+        spatial = iter(i)
+        full = tuple(0 if d in normal and not keepdims else next(spatial) for d in range(len(x.shape)))
+        return cast(x.dtype, math("log", total[full]) + top[full])
+
+    return compute(reduced_shape(x.shape, normal, keepdims), element, name)
+
+
+def row_index(index: Sequence[Expr], axes: Sequence[int]) -> tuple[Expr | int, ...]:
+    """``index`` with 0 at ``axes``: where a keepdims statistic of the row of ``index`` lies."""
+    return tuple(0 if d in axes else i for d, i in enumerate(index))
+
+
+# --- positions and running sums ---------------------------------------------------------------------------------------
+
+
+def _arg(name: str, kind: str) -> Operator:
+    def define(stage: str, x: Tensor, *, axis: int = 0, keepdims: bool = True) -> Tensor:
+        require_number(x, "x")
+        dim = normal_axis(axis, len(x.shape))
+        require(x.shape[dim] > 0, "input 'x'", f"shape {list(x.shape)}", f"at least one element along axis {dim}")
+        if keepdims:
+            return argreduce(x, dim, kind, stage)
+        index = argreduce(x, dim, kind, f"{stage}.index")
+        shape = reduced_shape(x.shape, (dim,), False)
+        return compute(shape, lambda *i: index[(*i[:dim], 0, *i[dim:])], stage)
+
+    return named_operator(name, define, f"First position of the {kind} along ``axis``; int64.")
+
+
+ARG_REDUCTIONS = (_arg("argmax", "max"), _arg("argmin", "min"))
+
+
+@operator
+def cumsum(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    """Running sum along ``axis``; ``exclusive`` leaves the element itself out, ``reverse`` runs from the end."""
+    require_number(x, "x")
+    dim = normal_axis(axis, len(x.shape))
+
+    def element(*i: Expr) -> Expr:
+        k = reduce_axis(x.shape[dim], "k")
+        first, second = (i[dim], k.var) if reverse else (k.var, i[dim])
+        taken = first < second if exclusive else first <= second
+        value = x[(*i[:dim], k.var, *i[dim + 1 :])]
+        return Reduce("sum", select(taken, value, 0), (k,))
+
+    return compute(x.shape, element, name)
+
+
+OPERATORS = (*REDUCTIONS, reduce_logsumexp, *ARG_REDUCTIONS, cumsum)

@@ -1,0 +1,201 @@
+"""The libraries that Burnish is measured against, and a fair way to time several contenders in one process."""
+
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from burnish.errors import InputError
+from burnish.optional import require
+
+Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
+"""Takes the inputs by name, returns the outputs in the model's order. They are valid until the next call."""
+
+NAMES = ("onnxruntime", "openvino", "torch")
+
+# onnxruntime's threads go on spinning for about 27 ms after a call and take the cores from whoever is timed next.
+SETTLE_SECONDS = 0.05
+
+
+def prepare(name: str, model: Path | bytes, threads: int) -> Run:
+    """Loads an ONNX model into the peer `name`, "onnxruntime" or "openvino"."""
+    if name == "onnxruntime":
+        return onnxruntime(model, threads)
+    if name == "openvino":
+        return openvino(model, threads)
+    if name == "torch":
+        raise InputError("torch cannot run an ONNX file: give the network as MODULE:FUNCTION to compare with torch")
+    raise InputError(f"unknown peer {name!r}; allowed: {', '.join(NAMES)}")
+
+
+def share_onnxruntime_threads(threads: int) -> None:
+    """Creates the pool of `onnxruntime(..., own_threads=False)`. Allowed once per process, before any session exists.
+
+    Sessions with threads of their own spin after each call, and when they take turns each is an order of magnitude
+    slower than alone.
+    """
+    require("onnxruntime", extra="bench").set_global_thread_pool_sizes(threads, 1)
+
+
+def onnxruntime(model: Path | bytes, threads: int, own_threads: bool = True) -> Run:
+    """An onnxruntime session with all graph optimizations (its default)."""
+    ort = require("onnxruntime", extra="bench")
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    if own_threads:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    else:
+        options.use_per_session_threads = False
+    source = model if isinstance(model, bytes) else str(model)
+    session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+    def run(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        outputs: list[np.ndarray] = session.run(None, inputs)
+        return outputs
+
+    return run
+
+
+def openvino(model: Path | bytes, threads: int) -> Run:
+    """An OpenVINO model for lowest latency, kept to float32, which reads and writes our arrays without copies."""
+    ov = require("openvino", extra="bench")
+    core = ov.Core()
+    compiled = core.compile_model(
+        core.read_model(model),
+        "CPU",
+        {
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+        },
+    )
+    request = compiled.create_infer_request()
+
+    def run(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        results = request.infer(inputs, share_inputs=True, share_outputs=True)
+        return list(results.values())
+
+    return run
+
+
+def compiled(module: Callable[..., Any]) -> Run:
+    """A model compiled by Burnish, with the interface of the peers."""
+
+    def run(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        outputs = module(*inputs.values())
+        return [outputs] if isinstance(outputs, np.ndarray) else list(outputs)
+
+    return run
+
+
+def torch_eager(module: Any, threads: int) -> Run:
+    """A torch.nn.Module called as it is, on arrays given in the order of its arguments."""
+    torch = require("torch", extra="torch")
+    torch.set_num_threads(threads)
+
+    def run(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        with torch.inference_mode():
+            outputs = module(*(torch.from_numpy(array) for array in inputs.values()))
+        if not isinstance(outputs, tuple | list):
+            outputs = (outputs,)
+        return [output.numpy() for output in outputs]
+
+    return run
+
+
+def export_onnx(module: Any, inputs: Mapping[str, np.ndarray], path: Path, opset: int = 17) -> None:
+    """Writes a torch.nn.Module as an ONNX file whose inputs carry the given names, in the order of its arguments."""
+    torch = require("torch", extra="torch")
+    with warnings.catch_warnings():
+        # The exporter without torch.export is deprecated, but is the one that needs no further package.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module,
+            tuple(torch.from_numpy(array) for array in inputs.values()),
+            path,
+            input_names=list(inputs),
+            opset_version=opset,
+            dynamo=False,
+        )
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one contender in seconds: one median for each round, and over all calls."""
+
+    rounds: tuple[float, ...]
+    median: float
+    p10: float
+    p90: float
+    calls: int
+
+
+def alternate(
+    contenders: Mapping[str, Callable[[], object]], seconds: float = 3.0, rounds: int = 7, warm_up: int = 3
+) -> dict[str, Timing]:
+    """Times several contenders in turn, in about `seconds` for all of them (waits between turns not counted).
+
+    Each round gives every contender a block of calls; the order rotates from round to round. A block starts after
+    a pause in which the threads of the previous contender fall asleep, and after `warm_up` calls that are not timed.
+    """
+    samples: dict[str, list[list[int]]] = {name: [] for name in contenders}
+    block = seconds / rounds / max(1, len(contenders))
+    names = list(contenders)
+    for turn in range(rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            time.sleep(SETTLE_SECONDS)
+            samples[name].append(time_block(contenders[name], block, warm_up))
+    return {name: summarize(blocks) for name, blocks in samples.items()}
+
+
+def time_block(call: Callable[[], object], seconds: float, warm_up: int) -> list[int]:
+    """Times single calls, in nanoseconds, for the given time; at least three."""
+    for _ in range(warm_up):
+        call()
+    times: list[int] = []
+    clock = time.perf_counter_ns
+    end = clock() + int(seconds * 1e9)
+    while len(times) < 3 or clock() < end:
+        start = clock()
+        call()
+        times.append(clock() - start)
+    return times
+
+
+def summarize(blocks: Sequence[Sequence[int]]) -> Timing:
+    every = sorted(sample for block in blocks for sample in block)
+    return Timing(
+        rounds=tuple(statistics.median(block) / 1e9 for block in blocks),
+        median=statistics.median(every) / 1e9,
+        p10=every[len(every) // 10] / 1e9,
+        p90=every[len(every) * 9 // 10] / 1e9,
+        calls=len(every),
+    )
+
+
+def speedup(ours: Timing, theirs: Timing) -> float:
+    """How many times faster `ours` is: the median of the rounds' ratios, from which a drift of the machine cancels."""
+    return statistics.median(b / a for a, b in zip(ours.rounds, theirs.rounds, strict=True))
+
+
+def scaled_error(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    """The largest |found − expected| / max |expected| of all outputs; NaN if one is NaN where the other is not.
+
+    Raises InputError if the number of outputs or a shape differs.
+    """
+    shapes = [[array.shape for array in arrays] for arrays in (found, expected)]
+    if shapes[0] != shapes[1]:
+        raise InputError(f"outputs have shapes {shapes[0]}, expected {shapes[1]}")
+    errors = [0.0]
+    for a, b in zip(found, expected, strict=True):
+        if not np.array_equal(a, b, equal_nan=b.dtype.kind == "f"):
+            difference = np.abs(a.astype(np.float64) - b.astype(np.float64)).max()
+            errors.append(difference / (np.abs(b).max() or 1.0))
+    return float(np.max(errors))

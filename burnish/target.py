@@ -1,0 +1,95 @@
+"""Machines as data: instruction set, vector width, caches, cores; what schedules, code generation and artifacts ask."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from burnish.errors import TargetError
+
+
+@dataclass(frozen=True)
+class Target:
+    """One machine. Sizes in bytes; ``features`` are LLVM's names of the instruction sets code may use."""
+
+    name: str
+    triple: str
+    cpu: str
+    features: frozenset[str]
+    vector_bytes: int
+    vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    cores: int
+
+    @property
+    def lanes(self) -> int:
+        """float32 elements of one vector register."""
+        return self.vector_bytes // 4
+
+    @property
+    def feature_string(self) -> str:
+        """The features as LLVM's ``+a,+b``."""
+        return ",".join(f"+{f}" for f in sorted(self.features))
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
+
+
+# name -> (triple, cpu, features, vector bytes, vector registers, L1, L2, L3, cores)
+_KNOWN: Mapping[str, tuple[str, str, str, int, int, int, int, int, int]] = {
+    "x86-64-v4": ("x86_64-unknown-linux-gnu", "x86-64-v4", "avx512f avx512bw avx512dq avx512vl avx2 fma", 64, 32,
+                  32 << 10, 1 << 20, 32 << 20, 2),
+    "x86-64-v3": ("x86_64-unknown-linux-gnu", "x86-64-v3", "avx2 fma f16c", 32, 16, 32 << 10, 512 << 10, 16 << 20, 2),
+    "aarch64-cortex-a53": ("aarch64-unknown-linux-gnu", "cortex-a53", "neon", 16, 32, 32 << 10, 512 << 10, 0, 4),
+    "aarch64-neoverse-n1": ("aarch64-unknown-linux-gnu", "neoverse-n1", "neon dotprod fullfp16", 16, 32, 64 << 10,
+                            1 << 20, 32 << 20, 4),
+    "riscv64": ("riscv64-unknown-linux-gnu", "generic-rv64", "m a f d c", 16, 32, 32 << 10, 512 << 10, 0, 4),
+}  # fmt: skip
+
+
+def target(name: str = "cpu") -> Target:
+    """The machine called ``name``: ``cpu`` is this one. Raises TargetError naming the known ones."""
+    if name == "cpu":
+        return host()
+    if name not in _KNOWN:
+        raise TargetError(f"target {name!r} is unknown; known: cpu, {', '.join(_KNOWN)}")
+    triple, cpu, features, width, registers, l1, l2, l3, cores = _KNOWN[name]
+    return Target(name, triple, cpu, frozenset(features.split()), width, registers, l1, l2, l3, cores)
+
+
+@cache
+def host() -> Target:
+    """This machine, from LLVM's feature detection and the kernel's cache description."""
+    features = frozenset(f for f, on in llvm.get_host_cpu_features().items() if on)
+    triple = llvm.get_process_triple()
+    wide = "avx512f" in features
+    x86 = triple.startswith(("x86_64", "i686"))
+    width = 64 if wide else 32 if "avx2" in features else 16
+    registers = 32 if wide or not x86 else 16
+    caches = _host_caches()
+    return Target(
+        "cpu", triple, llvm.get_host_cpu_name(), features, width, registers, caches.get(1, 32 << 10),
+        caches.get(2, 1 << 20), caches.get(3, 0), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+    )  # fmt: skip
+
+
+def _host_caches() -> dict[int, int]:
+    """Cache level -> bytes seen by one core, where the kernel says."""
+    sizes: dict[int, int] = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            number, unit = re.fullmatch(r"(\d+)([KMG]?)", (index / "size").read_text().strip()).groups()  # type: ignore[union-attr]
+            sizes[int((index / "level").read_text())] = int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
+        except (OSError, AttributeError, ValueError):
+            continue
+    return sizes
