@@ -1,4 +1,4 @@
-"""The command line: `burnish compile | bench | check | inspect`, for people by default and for machines with `--json`."""
+"""The command line: `burnish compile | bench | check | inspect`, for people, and with `--json` for machines."""
 
 import dataclasses
 import importlib
@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,7 +97,7 @@ def bench(
             )
         outputs = runs["burnish"](arrays)
         errors = {name: peers.scaled_error(outputs, runs[name](arrays)) for name in names}
-        timings = peers.alternate({name: (lambda run=run: run(arrays)) for name, run in runs.items()}, seconds)
+        timings = peers.alternate({name: partial(run, arrays) for name, run in runs.items()}, seconds)
     rows = [
         {
             "name": name,
@@ -143,7 +144,7 @@ def check(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Compare a compiled model's answers with the reference interpreter's or onnxruntime's; exit status 1 if they differ."""
+    """Compare a compiled model's answers with a reference; exit status 1 if they differ."""
     if against not in ("reference", "onnxruntime"):
         raise InputError(f"--against {against}: allowed are reference and onnxruntime")
     module = compiled(model, target, threads, exact, cache_dir, quiet=as_json)
@@ -195,9 +196,7 @@ def compiled(
 ) -> bn.Module:
     """Compiles the model with a progress bar on the terminal's error stream."""
     with progress_bar(quiet) as report:
-        return bn.compile(
-            model, target=target, threads=threads, exact=exact, cache_dir=cache_dir, progress=report
-        )
+        return bn.compile(model, target=target, threads=threads, exact=exact, cache_dir=cache_dir, progress=report)
 
 
 @contextmanager
@@ -252,7 +251,9 @@ def read_inputs(path: Path, graph: bn.Graph) -> dict[str, np.ndarray]:
         raise InputError(f"--inputs {path}: {error}") from error
     missing = [name for name in graph.inputs if name not in arrays]
     if missing:
-        raise InputError(f"--inputs {path}: no array {missing[0]!r}; found {sorted(arrays)}, needed {list(graph.inputs)}")
+        raise InputError(
+            f"--inputs {path}: no array {missing[0]!r}; found {sorted(arrays)}, needed {list(graph.inputs)}"
+        )
     return {name: arrays[name] for name in graph.inputs}
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from burnish.loops.expr import FLOATS, ITEM_BYTES
@@ -53,7 +53,7 @@ def literal(value: int | float, dtype: str) -> str:
     if dtype == "float64":
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
     if dtype == "float16":
-        return f"0xH{struct.unpack('<H', struct.pack('<e', max(-65504.0, min(65504.0, value)) if abs(value) < 1e300 else value))[0]:04X}"
+        return f"0xH{_float16_bits(value):04X}"
     if dtype == "bfloat16":
         return f"0xR{_bfloat16_bits(value):04X}"
     return str(int(value))
@@ -64,6 +64,13 @@ def _f32(value: float) -> bytes:
         return struct.pack("<f", value)
     except OverflowError:
         return struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+
+
+def _float16_bits(value: float) -> int:
+    try:
+        return struct.unpack("<H", struct.pack("<e", value))[0]
+    except OverflowError:
+        return 0x7C00 if value > 0 else 0xFC00
 
 
 def _bfloat16_bits(value: float) -> int:
@@ -109,9 +116,11 @@ class Builder:
             return Value(f"splat ({v.type} {v.text})", v.dtype, lanes, v.const)
         vt = vector_type(v.dtype, lanes)
         one = self.result(f"insertelement {vt} poison, {v.type} {v.text}, i64 0", v.dtype, lanes)
-        return self.result(f"shufflevector {vt} {one.text}, {vt} poison, <{lanes} x i32> zeroinitializer", v.dtype, lanes)
+        return self.result(
+            f"shufflevector {vt} {one.text}, {vt} poison, <{lanes} x i32> zeroinitializer", v.dtype, lanes
+        )
 
-    def _match(self, *values: Value) -> tuple[Value, ...]:
+    def match(self, *values: Value) -> tuple[Value, ...]:
         lanes = max(v.lanes for v in values)
         return tuple(self.splat(v, lanes) for v in values)
 
@@ -119,7 +128,9 @@ class Builder:
 
     def binary(self, op: str, a: Value, b: Value) -> Value:
         """``op``: + - * / min max and or xor shl lshr ashr, sdiv/udiv/srem/urem by their LLVM names."""
-        a, b = self._match(a, b)
+        a, b = self.match(a, b)
+        if a.dtype == "bfloat16":
+            return self._through_float32(lambda x, y: self.binary(op, x, y), a, b)
         kind = "f" if a.dtype in FLOATS else "u" if a.dtype.startswith("u") or a.dtype == "bool" else "s"
         if op in ("min", "max"):
             return self._minmax(op, a, b, kind)
@@ -129,22 +140,20 @@ class Builder:
         }.get(op, op)  # fmt: skip
         return self.result(f"{word} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
 
+    def _through_float32(self, operation: Callable[..., Value], *args: Value) -> Value:
+        """A bfloat16 operation in float32: most targets lack it, and LLVM would call a library to round the result."""
+        return self.cast(operation(*(self.cast(a, "float32") for a in args)), "bfloat16")
+
     def _minmax(self, op: str, a: Value, b: Value, kind: str) -> Value:
         """Floating min and max propagate NaN from either operand, as NumPy and ONNX do."""
         if kind != "f":
-            name = f"llvm.{kind}{op}.{mangle(a.dtype, a.lanes)}"
-            return self.intrinsic(name, a.dtype, a.lanes, (a, b))
-        if b.const is not None and b.const == b.const:  # one compare: an ordered test fails on NaN and keeps `a`
-            keep = self.compare("<=" if op == "max" else ">=", a, b, unordered=False)
-            return self.select(keep, b, a)
-        worse = self.compare("<" if op == "min" else ">", a, b)
-        picked = self.select(worse, a, b)
-        nan = self.compare("!=", a, a)
-        return self.select(nan, a, picked)
+            return self.intrinsic(f"llvm.{kind}{op}.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a, b))
+        name = f"llvm.{op}imum.{mangle(a.dtype, a.lanes)}"  # without `nsz` x86 would spend three more on the sign of 0
+        return self.intrinsic(name, a.dtype, a.lanes, (a, b), "nsz")
 
     def compare(self, op: str, a: Value, b: Value, unordered: bool = False) -> Value:
         """A bool; floating comparisons are false on NaN (``!=`` is true), unless ``unordered``."""
-        a, b = self._match(a, b)
+        a, b = self.match(a, b)
         if a.dtype in FLOATS:
             order = "u" if unordered or op == "!=" else "o"
             word = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}[op]
@@ -155,14 +164,16 @@ class Builder:
 
     def select(self, cond: Value, a: Value, b: Value) -> Value:
         if cond.lanes == 1:
-            a, b = self._match(a, b)
+            a, b = self.match(a, b)
         else:
-            cond, a, b = self._match(cond, a, b)
+            cond, a, b = self.match(cond, a, b)
         return self.result(f"select {cond.type} {cond.text}, {a.type} {a.text}, {b.type} {b.text}", a.dtype, a.lanes)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """``a * b + c``, fused where the target has the instruction."""
-        a, b, c = self._match(a, b, c)
+        a, b, c = self.match(a, b, c)
+        if a.dtype == "bfloat16":
+            return self._through_float32(self.fma, a, b, c)
         return self.intrinsic(f"llvm.fmuladd.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a, b, c))
 
     def neg(self, a: Value) -> Value:
@@ -173,15 +184,17 @@ class Builder:
     def not_(self, a: Value) -> Value:
         return self.binary("xor", a, self.const(1, a.dtype))
 
-    def intrinsic(self, name: str, dtype: str, lanes: int, args: Sequence[Value]) -> Value:
-        """A call of an LLVM intrinsic, declared once."""
+    def intrinsic(self, name: str, dtype: str, lanes: int, args: Sequence[Value], flags: str = "") -> Value:
+        """A call of an LLVM intrinsic, declared once; ``flags`` are fast-math flags."""
         rtype = vector_type(dtype, lanes)
         self.declare(name, rtype, [a.type for a in args])
         operands = ", ".join(f"{a.type} {a.text}" for a in args)
-        return self.result(f"call {rtype} @{name}({operands})", dtype, lanes)
+        return self.result(" ".join(filter(None, ("call", flags, rtype, f"@{name}({operands})"))), dtype, lanes)
 
     def unary(self, name: str, a: Value) -> Value:
         """``llvm.<name>`` of one float operand: sqrt, fabs, floor, ceil, trunc, roundeven ..."""
+        if a.dtype == "bfloat16":
+            return self._through_float32(lambda x: self.unary(name, x), a)
         return self.intrinsic(f"llvm.{name}.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a,))
 
     def declare(self, name: str, rtype: str, types: Sequence[str]) -> None:
@@ -203,13 +216,17 @@ class Builder:
         source_float, target_float = a.dtype in FLOATS, dtype in FLOATS
         unsigned = a.dtype.startswith("u") or a.dtype == "bool"
         if source_float and target_float:
-            if ITEM_BYTES[a.dtype] == ITEM_BYTES[dtype]:  # float16 <-> bfloat16
-                return self.cast(self.cast(a, "float32"), dtype)
+            if ITEM_BYTES[dtype] == 2 and a.dtype != "float32":  # libraries would be called for these
+                return self.cast(self._narrow(a) if a.dtype == "float64" else self.cast(a, "float32"), dtype)
+            if dtype == "bfloat16":
+                return self._round_bfloat16(a)
             word = "fptrunc" if ITEM_BYTES[a.dtype] > ITEM_BYTES[dtype] else "fpext"
         elif source_float:
             sign = "u" if dtype.startswith("u") else "s"
             name = f"llvm.fpto{sign}i.sat.{mangle(dtype, a.lanes)}.{mangle(a.dtype, a.lanes)}"
             return self.intrinsic(name, dtype, a.lanes, (a,))
+        elif dtype == "bfloat16":
+            return self.cast(self.cast(a, "float32"), dtype)
         elif target_float:
             word = "uitofp" if unsigned else "sitofp"
         else:
@@ -218,3 +235,25 @@ class Builder:
                 return Value(a.text, dtype, a.lanes)
             word = "trunc" if narrow < ITEM_BYTES[a.dtype] else "zext" if unsigned else "sext"
         return self.result(f"{word} {a.type} {a.text} to {to}", dtype, a.lanes)
+
+    def _narrow(self, a: Value) -> Value:
+        """float64 to float32 rounding to odd, so that one more rounding gives the nearest 2-byte float."""
+        bits = self.bitcast(a, "int64")
+        low = (1 << 29) - 1  # the bits that float32 has not
+        inexact = self.compare("!=", self.binary("and", bits, self.const(low, "int64")), self.const(0, "int64"))
+        odd = self.select(inexact, self.const(low + 1, "int64"), self.const(0, "int64"))
+        kept = self.binary("or", self.binary("and", bits, self.const(~low, "int64")), odd)
+        exact = self.bitcast(kept, "float64")
+        return self.result(
+            f"fptrunc {exact.type} {exact.text} to {vector_type('float32', a.lanes)}", "float32", a.lanes
+        )
+
+    def _round_bfloat16(self, a: Value) -> Value:
+        """float32 to bfloat16, to nearest even: LLVM calls a library for it where there is no instruction."""
+        bits = self.bitcast(a, "uint32")
+        high = self.binary("lshr", bits, self.const(16, "uint32"))
+        half = self.binary("+", self.binary("and", high, self.const(1, "uint32")), self.const(0x7FFF, "uint32"))
+        rounded = self.binary("lshr", self.binary("+", bits, half), self.const(16, "uint32"))
+        quiet = self.binary("or", high, self.const(0x40, "uint32"))
+        chosen = self.select(self.compare("!=", a, a), quiet, rounded)
+        return self.bitcast(self.cast(chosen, "uint16"), "bfloat16")

@@ -151,12 +151,12 @@ class GraphBuilder:
         self._inputs.append(name)
         return name
 
-    def constant(self, value: np.ndarray | float | int, name: str | None = None, dtype: str | None = None) -> str:
+    def constant(self, value: np.ndarray | np.generic | float | int, name: str | None = None, dtype: str | None = None) -> str:
         """Adds a constant; a Python number needs ``dtype`` unless float32 (float) or int64 (int) is meant."""
-        if not isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray | np.generic):
+            value = np.asarray(value) if dtype is None else np.asarray(value).astype(dtype)
+        else:
             value = np.array(value, dtype or ("float32" if isinstance(value, float) else "int64"))
-        elif dtype is not None:
-            value = value.astype(dtype)
         name = self.fresh("const") if name is None else name
         self._define(name, type_of(value))
         self.constants[name] = value
@@ -183,6 +183,19 @@ class GraphBuilder:
             outputs.append(output)
         self._nodes.append(Node(op, inputs, tuple(outputs), dict(attrs), node or outputs[0]))
         return tuple(outputs)
+
+    def rename(self, old: str, new: str) -> str:
+        """Gives a tensor another, unused name; returns it. Meant for recent tensors: looks at nodes from the last on."""
+        self._define(new, self.types.pop(old))
+        if old in self.constants:
+            self.constants[new] = self.constants.pop(old)
+        for position in reversed(range(len(self._nodes))):
+            node = self._nodes[position]
+            inputs, outputs = (tuple(new if n == old else n for n in names) for names in (node.inputs, node.outputs))
+            self._nodes[position] = replace(node, inputs=inputs, outputs=outputs)
+            if new in outputs:
+                break
+        return new
 
     def build(self, *outputs: str) -> Graph:
         """The finished graph; constants and types that nothing uses are dropped."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from burnish.loops.expr import INDEX, ITEM_BYTES, Binary, Cast, Const, Expr, Load, Not, Select, Var, conjuncts
 from burnish.loops.linear import Linear, to_linear
@@ -67,8 +67,12 @@ def _product(x: Interval, y: Interval) -> Interval:
 
 def prove(cond: Expr, ranges: Ranges, given: Sequence[Expr] = ()) -> bool:
     """Whether ``cond`` certainly holds for all values in ``ranges`` under which every condition of ``given`` holds."""
-    facts = [fact for g in given for c in conjuncts(g) for fact in _at_least_zero(c) or []]
-    return _prove(cond, ranges, facts)
+    return _prove(cond, ranges, facts_of(given))
+
+
+def facts_of(given: Iterable[Expr]) -> list[Linear]:
+    """The linear forms that are known to be >= 0 where every condition of ``given`` holds."""
+    return [fact for g in given for c in conjuncts(g) for fact in _at_least_zero(c) or []]
 
 
 def _prove(cond: Expr, ranges: Ranges, facts: list[Linear]) -> bool:

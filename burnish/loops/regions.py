@@ -6,8 +6,21 @@ import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds
-from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Not, Select, children, free_vars
+from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds, prove
+from burnish.loops.expr import (
+    INDEX,
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    all_of,
+    children,
+    free_vars,
+    walk,
+)
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import Alloc, For, If, Intrinsic, Seq, Stmt, Store
 from burnish.loops.simplify import simplify
@@ -15,7 +28,7 @@ from burnish.loops.simplify import simplify
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One load, store, reduce or operand (of an intrinsic) of ``buffer``, the loops around it and the conditions that hold."""
+    """One load, store, reduce, output or operand of ``buffer``, with the loops around it and the conditions that hold."""
 
     kind: str
     buffer: Buffer
@@ -74,6 +87,25 @@ def _loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> Iterator[Access]
         yield from _loads(child, ranges, given)
 
 
+def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> bool:
+    """Whether ``0 <= index < size`` certainly holds; conditions on ``e`` also count for ``e // c`` in the index."""
+    inside = all_of(index >= 0, index < size)
+    return prove(inside, ranges, given) or prove(inside, ranges, (*given, *_divided(index, ranges, given)))
+
+
+def _divided(index: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> list[Expr]:
+    """What the conditions say about quotients: ``e <= n`` implies ``e // c <= n // c``, likewise from below."""
+    divisors = {e.b for e in walk(index) if isinstance(e, Binary) and e.op == "//" and isinstance(e.b, Const)}
+    derived: list[Expr] = []
+    for terms, const in facts_of(given):
+        for c in divisors:
+            step = int(c.value)
+            above = simplify(from_linear({atom: -k for atom, k in terms.items()}, 0) // step, ranges)
+            below = simplify(from_linear(terms, 0) // step, ranges)
+            derived += [above <= const // step, below >= -const // step]
+    return derived
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """The integers from ``low`` to ``low + extent - 1``; ``low`` is an expression of outer variables."""
@@ -105,7 +137,7 @@ def span(e: Expr, outer: Collection[str], ranges: Ranges, given: Iterable[Expr] 
     moving: Linear = ({atom: c for atom, c in form[0].items() if atom not in fixed}, form[1])
     at = _constant(low, from_linear(fixed, 0), ranges)
     if at is not None:  # the guards of inner loops narrow what moves
-        first, last = at, at + width
+        first, last = float(at), float(at + width)
         for terms, const in facts_of(given):
             if not any(free_vars(atom) & set(outer) for atom in terms):
                 first = max(first, linear_bounds(_sum(moving, (terms, const), -1), ranges)[0])

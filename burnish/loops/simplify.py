@@ -121,15 +121,30 @@ def _scale(x: Linear, factor: int) -> Linear:
 
 
 def _from(form: Linear, ranges: Ranges) -> Expr:
-    """Rejoins ``(x // c) * c + x % c`` into ``x``, then builds the expression."""
+    """Rejoins digits of a mixed radix, ``(x // c) * c + x % c`` and its kin, then builds the expression."""
     terms, const = form
-    for atom, c in list(terms.items()):
+    for atom, c in terms.items():
         if isinstance(atom, Binary) and atom.op == "%" and isinstance(atom.b, Const):
-            quotient = Binary("//", atom.a, atom.b)
-            if terms.get(quotient) == c * int(atom.b.value) and atom in terms:
-                rest = {k: v for k, v in terms.items() if k not in (atom, quotient)}
-                return _from(_add((rest, const), _scale(to_linear(atom.a), c), 1), ranges)
+            joined = _join(atom, c, terms)
+            if joined is not None:
+                higher, whole = joined
+                rest = {k: v for k, v in terms.items() if k not in (atom, higher)}
+                return _from(_add((rest, const), _scale(to_linear(whole), c), 1), ranges)
     return from_linear(terms, const)
+
+
+def _join(low: Binary, c: int, terms: Mapping[Expr, int]) -> tuple[Expr, Expr] | None:
+    """For ``c * (x % a)`` a partner term: ``c * a * (x // a)``, giving ``x``, or ``c * a * (x // a % b)``, ``x % (a * b)``."""
+    assert isinstance(low.b, Const)
+    a = int(low.b.value)
+    quotient = _divide("//", low.a, a, _NO_RANGES)
+    if terms.get(quotient) == c * a:
+        return quotient, low.a
+    for atom, k in terms.items():
+        if k == c * a and isinstance(atom, Binary) and atom.op == "%" and atom.a == quotient:
+            assert isinstance(atom.b, Const)
+            return atom, Binary("%", low.a, Const(a * int(atom.b.value)))
+    return None
 
 
 def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:

@@ -8,6 +8,7 @@ from burnish.loops.program import Program
 from burnish.loops.simplify import simplify_stmt
 from burnish.lower.guards import hoist_guards
 from burnish.lower.partition import partition_loops
+from burnish.lower.registers import vectors_innermost
 
 
 def simplify_program(program: Program) -> Program:
@@ -20,6 +21,7 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
     hoist_guards,
     partition_loops,
     simplify_program,
+    vectors_innermost,
 )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from burnish.errors import UnsupportedOperator
 from burnish.ops import (
     convolution,
     elementwise,
@@ -16,9 +18,21 @@ from burnish.ops import (
     reduce,
     resize,
 )
-from burnish.ops.operator import REQUIRED, Operator, infer
+from burnish.ops.operator import REQUIRED, Operator, TensorType
 
-__all__ = ["OPERATORS", "REQUIRED", "Operator", "infer"]
+__all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "operator_named"]
 
 _FAMILIES = (elementwise, matmul, convolution, pool, reduce, normalize, movement, indexing, resize, recurrent)
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
+
+
+def operator_named(name: str) -> Operator:
+    """The operator called ``name``; raises UnsupportedOperator naming those that exist."""
+    if name not in OPERATORS:
+        raise UnsupportedOperator(f"operator '{name}' is not defined; defined are {', '.join(sorted(OPERATORS))}")
+    return OPERATORS[name]
+
+
+def infer(name: str, inputs: Sequence[TensorType], attrs: Mapping[str, Any] | None = None) -> list[TensorType]:
+    """Shapes and dtypes of the outputs of operator ``name`` for inputs of the given shapes and dtypes."""
+    return operator_named(name).infer(inputs, attrs)

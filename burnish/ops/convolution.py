@@ -46,7 +46,8 @@ def require_window(strides: Ints, pads: Ints, dilations: Ints = (1, 1)) -> None:
     """Refuses strides, pads (top, left, bottom, right) and dilations that describe no window."""
     require(len(strides) == 2 and min(strides) > 0, "attribute 'strides'", list(strides), "two positive integers")
     require(len(pads) == 4, "attribute 'pads'", list(pads), "top, left, bottom, right")
-    require(len(dilations) == 2 and min(dilations) > 0, "attribute 'dilations'", list(dilations), "two positive integers")
+    ok = len(dilations) == 2 and min(dilations) > 0
+    require(ok, "attribute 'dilations'", list(dilations), "two positive integers")
 
 
 @operator
@@ -63,8 +64,8 @@ def conv2d(
 ) -> Tensor:
     """Convolution of ``x`` [N, C, H, W] with ``weight`` [O, C / groups, KH, KW] plus ``bias`` [O].
 
-    ``pads`` is top, left, bottom, right. Stages: ``name.pad`` where padded, ``name.sum`` where a bias or a narrower dtype
-    follows the reduction. 8-bit operands give int32.
+    ``pads`` is top, left, bottom, right. Stages: ``name.pad`` where padded, ``name.sum`` where a bias or a
+    narrower dtype follows the reduction. 8-bit operands give int32.
     """
     require_rank(x, "x", 4, "[N, C, H, W]")
     require_rank(weight, "weight", 4, "[O, C / groups, KH, KW]")
@@ -145,7 +146,8 @@ def conv2d_transpose(
     require(len(output_padding) == 2, "attribute 'output_padding'", list(output_padding), "two integers")
     outputs = weight.shape[1] * groups
     _require_groups(groups, x.shape[1], outputs)
-    require(weight.shape[0] == x.shape[1], "input 'weight'", f"shape {list(weight.shape)}", f"{x.shape[1]} channels first")
+    found = f"shape {list(weight.shape)}"
+    require(weight.shape[0] == x.shape[1], "input 'weight'", found, f"{x.shape[1]} input channels first")
     if bias is not None:
         require_shape(bias, "bias", (outputs,))
     size = tuple(

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from burnish.loops.expr import Const, Expr, all_of, maximum, minimum, select, wrap
+from burnish.loops.expr import Expr, all_of, maximum, minimum, select, wrap
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
     Ints,
     Shape,
     broadcast_load,
-    normal_axes,
     normal_axis,
     operator,
-    refuse,
     require,
     require_dtype,
     require_rank,
@@ -89,36 +87,6 @@ def transpose(name: str, x: Tensor, *, perm: Ints | None = None) -> Tensor:
 
 
 @operator
-def squeeze(name: str, x: Tensor, *, axes: Ints | None = None) -> Tensor:
-    """``x`` without the dimensions ``axes`` of extent 1 (all such for None)."""
-    rank = len(x.shape)
-    dropped = tuple(d for d in range(rank) if x.shape[d] == 1) if axes is None else normal_axes(axes, rank)
-    require(all(x.shape[d] == 1 for d in dropped), "attribute 'axes'", list(dropped), f"extents of 1 in {list(x.shape)}")
-    full = tuple(d for n, d in enumerate(x.shape) if n not in dropped)
-    return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)
-
-
-@operator
-def unsqueeze(name: str, x: Tensor, *, axes: Ints) -> Tensor:
-    """``x`` with new dimensions of extent 1 at the places ``axes`` of the output."""
-    rank = len(x.shape) + len(axes)
-    new = normal_axes(axes, rank)
-    rest = iter(x.shape)
-    full = tuple(1 if d in new else next(rest) for d in range(rank))
-    return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)
-
-
-@operator
-def flatten(name: str, x: Tensor, *, axis: int = 1) -> Tensor:
-    """``x`` as a matrix: dimensions before ``axis`` are its rows, the others its columns."""
-    rank = len(x.shape)
-    require(-rank <= axis <= rank, "attribute 'axis'", axis, f"-{rank} to {rank}")
-    axis = axis + rank if axis < 0 else axis
-    full = (prod(x.shape[:axis]), prod(x.shape[axis:]))
-    return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)
-
-
-@operator
 def expand(name: str, x: Tensor, *, shape: Ints) -> Tensor:
     """``x`` broadcast with ``shape`` (in both directions, as NumPy broadcasts)."""
     rank = max(len(shape), len(x.shape))
@@ -132,7 +100,7 @@ def expand(name: str, x: Tensor, *, shape: Ints) -> Tensor:
 
 @operator
 def slice_(name: str, x: Tensor, *, starts: Ints, extents: Ints, steps: Ints | None = None) -> Tensor:
-    """Elements ``starts[d] + i * steps[d]`` for ``i`` in ``range(extents[d])`` of every dimension; steps may be negative."""
+    """Elements ``starts[d] + i * steps[d]``, ``i`` in ``range(extents[d])``, in every dimension (steps of any sign)."""
     rank = len(x.shape)
     steps = (1,) * rank if steps is None else steps
     for key, values in (("starts", starts), ("extents", extents), ("steps", steps)):
@@ -190,11 +158,11 @@ def pad(name: str, x: Tensor, *, pads: Ints, mode: str = "constant", value: floa
     require(len(pads) == 2 * rank, "attribute 'pads'", list(pads), f"{2 * rank} integers: {rank} lows, {rank} highs")
     low, high = pads[:rank], pads[rank:]
     shape = tuple(d + lo + hi for d, lo, hi in zip(x.shape, low, high, strict=True))
-    require(min(shape, default=0) >= 0, "attribute 'pads'", list(pads), f"pads that leave extents of {list(x.shape)} positive")
-    limit = {"constant": 10**18, "reflect": -1, "edge": 0}[mode]
+    ok = min(shape, default=0) >= 0
+    require(ok, "attribute 'pads'", list(pads), f"pads that crop no more than {list(x.shape)} holds")
     for d, extent in enumerate(x.shape):
-        reach = 10**18 if mode != "reflect" else extent + limit
-        ok = max(low[d], high[d]) <= reach and (mode == "constant" or extent > 0 or not low[d] + high[d])
+        reach = extent - 1 if mode == "reflect" else max(low[d], high[d]) if extent else 0
+        ok = mode == "constant" or max(low[d], high[d]) <= reach
         require(ok, "attribute 'pads'", list(pads), f"at most {reach} in dimension {d} with mode {mode}")
 
     def source(i: Expr, d: int) -> Expr:
@@ -278,6 +246,5 @@ def trilu(name: str, x: Tensor, *, upper: bool = True, diagonal: int = 0) -> Ten
 
 
 OPERATORS = (
-    reshape, transpose, squeeze, unsqueeze, flatten, expand, slice_, concat, pad, tile, depth_to_space, space_to_depth,
-    trilu,
+    reshape, transpose, expand, slice_, concat, pad, tile, depth_to_space, space_to_depth, trilu,
 )  # fmt: skip

@@ -75,7 +75,13 @@ def _row_statistics(name: str, x: Tensor, axes: Ints, epsilon: float) -> tuple[T
 
 @operator
 def layer_norm(
-    name: str, x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5
+    name: str,
+    x: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
 ) -> Tensor:
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` over the dimensions from ``axis`` on (Ba et al. 2016).
 

@@ -47,6 +47,11 @@ class Operator:
             raise ModelError(f"{self.name} '{name}': {error}") from error
         return (result,) if isinstance(result, Tensor) else result
 
+    def infer(self, inputs: Sequence[TensorType], attrs: Mapping[str, Any] | None = None) -> list[TensorType]:
+        """Shapes and dtypes of the outputs for inputs of the given shapes and dtypes."""
+        tensors = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(inputs)]
+        return [(t.shape, t.dtype) for t in self.define("y", tensors, attrs)]
+
     def complete(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """``attrs`` checked, lists made tuples, and defaults filled in."""
         for key in attrs:
@@ -63,17 +68,18 @@ class Operator:
     def _check_count(self, count: int) -> None:
         least, most = self.inputs
         if count < least or (most is not None and count > most):
-            expected = f"{least}" if most == least else f"{least} to {most}" if most is not None else f"at least {least}"
-            refuse("inputs", f"{count} tensors", f"{expected} ({', '.join(self.arguments)})")
+            words = "" if most == least else " or more" if most is None else f" to {most}"
+            refuse("inputs", f"{count} tensors", f"{least}{words} ({', '.join(self.arguments)})")
 
 
 def operator(function: Callable[..., Tensor | tuple[Tensor, ...]]) -> Operator:
     """The operator that a definition describes by its signature.
 
     ``def conv2d(name, x, w, bias=None, *, strides: Ints = (1, 1))``: positional parameters after ``name`` are inputs
-    (optional where they default to None, any number as ``*xs``), keyword-only ones are attributes.
+    (optional where they default to None, any number as ``*xs``), keyword-only ones are attributes. A trailing
+    underscore of the name (``slice_``) is dropped.
     """
-    return named_operator(function.__name__, function)
+    return named_operator(function.__name__.rstrip("_"), function)
 
 
 def named_operator(name: str, function: Callable[..., Tensor | tuple[Tensor, ...]], doc: str = "") -> Operator:
@@ -94,12 +100,6 @@ def named_operator(name: str, function: Callable[..., Tensor | tuple[Tensor, ...
         least += p.default is not None
     text = doc or inspect.getdoc(function) or ""
     return Operator(name, function, tuple(arguments), attrs, types, (least, None if variadic else most), text)
-
-
-def infer(op: Operator, inputs: Sequence[TensorType], attrs: Mapping[str, Any] | None = None) -> list[TensorType]:
-    """Shapes and dtypes of the outputs of ``op`` for inputs of the given shapes and dtypes."""
-    tensors = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(inputs)]
-    return [(t.shape, t.dtype) for t in op.define("y", tensors, attrs)]
 
 
 # --- attribute types --------------------------------------------------------------------------------------------------

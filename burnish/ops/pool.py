@@ -11,7 +11,7 @@ from burnish.ops.operator import Ints, operator, require, require_dtype, require
 
 
 def _windows(size: int, kernel: int, stride: int, low: int, high: int, dilation: int, ceil_mode: bool) -> int:
-    """Number of windows; with ``ceil_mode`` also a last partial one, if it starts inside the input or its low padding."""
+    """Number of windows; with ``ceil_mode`` also a last partial one that starts inside the input or its low padding."""
     if not ceil_mode:
         return window_extent(size, kernel, stride, low, high, dilation)
     count = -(-(size + low + high - dilation * (kernel - 1) - 1) // stride) + 1
@@ -47,7 +47,7 @@ def max_pool2d(
     dilations: Ints = (1, 1),
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Greatest element of each window of ``x`` [N, C, H, W]; ``pads`` is top, left, bottom, right. Stage ``name.pad``."""
+    """Greatest element of each window of ``x`` [N, C, H, W]; ``pads``: top, left, bottom, right. Stage ``name.pad``."""
     require_dtype(x, "x", (*FLOATS, *INTS))
     size, high = _extents(x, kernel, strides, pads, dilations, ceil_mode)
     lowest = identity("max", x.dtype).value

@@ -57,7 +57,9 @@ def reduce_stage(
 # --- sum, mean and their kin ------------------------------------------------------------------------------------------
 
 
-def _reduction(name: str, kind: str, dtypes: tuple[str, ...], before: Element, after: Callable[[Expr, int], Expr] | None) -> Operator:
+def _reduction(
+    name: str, kind: str, dtypes: tuple[str, ...], before: Element, after: Callable[[Expr, int], Expr] | None
+) -> Operator:
     """The operator ``after(kind over axes of before(x), number of elements reduced)``."""
 
     def define(stage: str, x: Tensor, *, axes: Ints | None = None, keepdims: bool = True) -> Tensor:

@@ -30,6 +30,11 @@ class OnnxNode:
     def __str__(self) -> str:
         return f"node '{self.name}' ({self.op}, opset {self.opset})"
 
+    @property
+    def stem(self) -> str:
+        """What names of intermediate tensors begin with: the first output in use."""
+        return next((name for name in self.outputs if name), self.name)
+
     def input(self, position: int) -> str:
         """The name of an input, or "" if it is left out."""
         return self.inputs[position] if position < len(self.inputs) else ""
@@ -58,7 +63,6 @@ class Context:
 
     def add_many(self, op: str, *inputs: str, **attrs: Attribute) -> tuple[str, ...]:
         """All outputs of ``op``, likewise."""
-        stem = f"{self.node.outputs[0]}.{op}"
         constants = [self.builder.constants.get(name) for name in inputs]
         known = [array for array in constants if array is not None]
         if len(known) == len(inputs) > 0:
@@ -66,13 +70,13 @@ class Context:
             if all(t.size <= STATIC_ELEMENTS for t in types) and all(a.size <= STATIC_ELEMENTS for a in known):
                 node = Node(op, inputs, tuple(f"{i}" for i in range(len(types))), attrs, self.node.name)
                 return tuple(self.constant(array) for array in evaluate_node(node, known))
-        names = [self.builder.fresh(stem)]
+        names = [self.builder.fresh(f"{self.node.stem}.{op}")]
         return self.builder.add_many(op, *inputs, names=names, node=self.node.name, **attrs)
 
     def constant(self, value: np.ndarray | float | int | Sequence[int], dtype: str | None = None) -> str:
         """A constant tensor; Python numbers need ``dtype``."""
         array = np.asarray(value) if dtype is None else np.asarray(value).astype(np_dtype(dtype))
-        return self.builder.constant(array, self.builder.fresh(f"{self.node.outputs[0]}.const"))
+        return self.builder.constant(array, self.builder.fresh(f"{self.node.stem}.const"))
 
     def scalar(self, value: float | int, like: str) -> str:
         """A constant of no dimensions with the dtype of tensor ``like``."""
@@ -143,8 +147,8 @@ class Context:
         """``x`` restricted to ``start`` … ``stop - 1`` along ``axis``."""
         rank, shape = self.rank(x), self.shape(x)
         starts = tuple(start if d == axis else 0 for d in range(rank))
-        stops = tuple(stop if d == axis else shape[d] for d in range(rank))
-        return self.add("slice", x, starts=starts, stops=stops)
+        extents = tuple(stop - start if d == axis else shape[d] for d in range(rank))
+        return self.add("slice", x, starts=starts, extents=extents)
 
     def flatten(self, x: str, axis: int) -> str:
         """``x`` as a matrix: dimensions before ``axis`` are rows."""

@@ -1,10 +1,12 @@
-"""ONNX element types and Burnish dtypes."""
+"""ONNX element types and tensors as Burnish dtypes and NumPy arrays."""
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
+import onnx.numpy_helper
 
-from burnish.errors import UnsupportedOperator
+from burnish.errors import ModelError, UnsupportedOperator
 from burnish.loops.expr import DTYPES
 
 _NAMES = {
@@ -16,8 +18,18 @@ _NAMES = {
 
 def dtype_name(element_type: int, where: str) -> str:
     """The dtype of an ONNX element type; UnsupportedOperator, naming ``where``, if there is none."""
-    known = dict((number, name) for name, number in onnx.TensorProto.DataType.items())
-    name = known.get(element_type, str(element_type))
+    names = {number: name for name, number in onnx.TensorProto.DataType.items()}
+    name = names.get(element_type, str(element_type))
     if name not in _NAMES:
         raise UnsupportedOperator(f"{where}: element type: found {name}; allowed: {', '.join(DTYPES)}")
     return _NAMES[name]
+
+
+def to_array(tensor: onnx.TensorProto, where: str, base_dir: str = "") -> np.ndarray:
+    """The tensor's value; data kept in other files is looked up under ``base_dir``. Raises ModelError, naming ``where``."""
+    dtype_name(tensor.data_type, where)
+    try:
+        return onnx.numpy_helper.to_array(tensor, base_dir)
+    except (ValueError, TypeError, OSError, onnx.checker.ValidationError) as error:
+        dims = list(tensor.dims)
+        raise ModelError(f"{where}: the data of a tensor with dimensions {dims} cannot be read: {error}") from error

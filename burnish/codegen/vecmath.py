@@ -1,0 +1,268 @@
+"""Element-wise functions as straight-line IR: no calls, no tables in memory, the same for any number of lanes.
+
+Targets need rounding instructions (x86: SSE4.1) and, for float16, conversions (x86: F16C). A fused multiply-add is used
+where there is one and never relied on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from burnish.codegen import coefficients as data
+from burnish.codegen.arithmetic import Arithmetic, Pair
+from burnish.codegen.builder import Builder, Value
+from burnish.loops.expr import FLOATS
+
+INFINITY, NAN = float("inf"), float("nan")
+
+# --- exp, sigmoid -----------------------------------------------------------------------------------------------------
+
+
+def _exp_parts(m: Arithmetic, x: Value, offset: int, sign: int = 1, low: Value | None = None) -> Pair:
+    """e^(sign x) = p 2^n as p and an integer whose low bits are n + ``offset``; ``low`` is added to the reduced x."""
+    f = m.format
+    magic = f.magic + offset
+    shifted = m.fma(x, sign * data.LOG2E, magic)
+    n = m.sub(shifted, magic)
+    r = m.fma(n, -sign * f.ln2[1], m.fma(n, -sign * f.ln2[0], x))
+    if low is not None:
+        r = m.add(r, low)
+    return m.polynomial(r, tuple(c * sign**i for i, c in enumerate(f.exp))), m.bits(shifted)
+
+
+def _exp_normal(m: Arithmetic, x: Value) -> Value:
+    """e^x where the result is certain to be normal."""
+    p, n = _exp_parts(m, x, m.format.bias)
+    return m.mul(p, m.from_bits(m.to_exponent(n)))
+
+
+def _exp(m: Arithmetic, x: Value, low: Value | None = None) -> Value:
+    """2^n is applied in two factors, so that one rounding makes the denormals and one overflow the infinity."""
+    p, n = _exp_parts(m, m.clamp(x, *m.format.exp_range), 2 * m.format.bias, low=low)
+    first = m.to_exponent(m.integer("lshr", n, 1))
+    second = m.integer("-", m.to_exponent(n), first)
+    return m.mul(m.mul(p, m.from_bits(first)), m.from_bits(second))
+
+
+def _sigmoid(m: Arithmetic, x: Value) -> Value:
+    """1 / (1 + e^-x) with both terms scaled by a power of two that keeps e^-x finite wherever the result is not 0."""
+    scale = (m.format.bias + 1) // 2
+    p, n = _exp_parts(m, m.clamp(x, m.format.exp_range[0], 40.0), m.format.bias - scale, sign=-1)
+    w = m.mul(p, m.from_bits(m.to_exponent(n)))
+    return m.div(2.0**-scale, m.add(w, 2.0**-scale))
+
+
+# --- log --------------------------------------------------------------------------------------------------------------
+
+
+def _split(m: Arithmetic, x: Value) -> Pair:
+    """A positive normal x = 2^e q with sqrt(1/2) <= q < sqrt(2), as e (a float) and q."""
+    f = m.format
+    root_half = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}[f.dtype]
+    signed = f"int{f.bits}"
+    bits = m.bits(x)
+    biased = m.builder.bitcast(m.integer("-", bits, root_half), signed)
+    e = m.builder.binary("ashr", biased, m.builder.const(f.mantissa, signed))
+    q = m.from_bits(m.integer("-", bits, m.to_exponent(m.builder.bitcast(e, f.integer))))
+    return m.builder.cast(e, f.dtype), q
+
+
+def _normalize(m: Arithmetic, x: Value) -> Pair:
+    """A positive x = 2^-shift y with y normal, as y and ``shift`` (a float)."""
+    shift = m.format.mantissa + 1
+    small = m.test("<", x, m.format.tiny)
+    return m.where(small, m.mul(x, 2.0**shift), x), m.where(small, float(shift), 0.0)
+
+
+def _log_normal(m: Arithmetic, e: Value, q: Value) -> Value:
+    """e log(2) + log(1 + f), as fdlibm has it: log(1 + f) = f - (f^2/2 - s (f^2/2 + R(s^2))), s = f / (2 + f)."""
+    f = m.sub(q, 1.0)
+    s = m.div(f, m.add(f, 2.0))
+    z = m.mul(s, s)
+    r = m.mul(z, m.polynomial(z, m.format.log))
+    half = m.mul(m.mul(f, 0.5), f)
+    rest = m.fma(s, m.add(half, r), m.mul(e, m.format.ln2[1]))
+    return m.fma(e, m.format.ln2[0], m.sub(f, m.sub(half, rest)))
+
+
+def _log(m: Arithmetic, x: Value) -> Value:
+    normal, shift = _normalize(m, x)
+    e, q = _split(m, normal)
+    value = _log_normal(m, m.sub(e, shift), q)
+    edge = m.where(m.test("==", x, 0.0), -INFINITY, m.where(m.test("<", x, 0.0), NAN, x))
+    inside = m.builder.binary("and", m.test(">", x, 0.0), m.test("<", x, INFINITY))
+    return m.where(inside, value, edge)
+
+
+# --- tanh, erf --------------------------------------------------------------------------------------------------------
+
+
+def _odd_rational(m: Arithmetic, x: Value, ratio: data.Rational, one: float) -> Value:
+    """x P(x^2) / Q(x^2), which has reached 1 at x = ``one`` and is held there: from ``one`` on it is x / one."""
+    z = m.builder.binary("min", m.mul(x, x), m.real(one * one))
+    p, q = m.rational(z, ratio)
+    return m.clamp(m.div(m.mul(x, p), q), -1.0, 1.0)
+
+
+def _tanh(m: Arithmetic, x: Value) -> Value:
+    if m.format.dtype == "float32":
+        return _odd_rational(m, x, data.TANH32, data.TANH32_ONE)
+    a = m.builder.binary("min", m.builder.unary("fabs", x), m.real(22.0))  # tanh 22 rounds to 1
+    small = m.test("<", a, data.TANH64_SMALL)
+    z = m.mul(a, a)
+    p, q = m.rational(z, data.TANH64)
+    above = m.add(_exp_normal(m, m.add(a, a)), 1.0)
+    ratio = m.div(m.where(small, m.mul(m.mul(a, z), p), -2.0), m.where(small, q, above))  # one division serves both
+    return m.with_sign(m.add(m.where(small, a, 1.0), ratio), x)
+
+
+def _erf(m: Arithmetic, x: Value) -> Value:
+    if m.format.dtype == "float32":
+        return _odd_rational(m, x, data.ERF32, data.ERF32_ONE)
+    a = m.builder.binary("min", m.builder.unary("fabs", x), m.real(data.ERF64_ONE))
+    small = m.test("<", a, 1.0)
+    z = m.mul(a, a)
+    p, q = m.rational(z, data.ERF64)
+    above, below = m.rational(a, data.ERFCX64)
+    tail = m.builder.neg(m.mul(_exp_normal(m, m.builder.neg(z)), above))
+    ratio = m.div(m.where(small, m.mul(a, p), tail), m.where(small, q, below))
+    return m.with_sign(m.add(m.where(small, a, 1.0), ratio), x)
+
+
+# --- sin, cos ---------------------------------------------------------------------------------------------------------
+
+
+def _reduce_angle(m: Arithmetic, x: Value) -> Pair:
+    """x = n pi/2 + r as r within about pi/4 and the bits of n, both of x's width; in float64, by Cody and Waite."""
+    b = m.builder
+    d = Arithmetic(b, "float64")
+    wide = b.cast(x, "float64")
+    shifted = d.fma(wide, data.TWO_OVER_PI, d.format.magic)
+    n = d.sub(shifted, d.format.magic)
+    r = wide
+    for part in data.HALF_PI[: m.format.half_pi_parts]:
+        r = d.fma(n, -part, r)
+    r = d.clamp(r, -0.8, 0.8)  # holds only for arguments too large to reduce
+    return b.cast(r, m.format.dtype), b.cast(d.bits(shifted), m.format.integer)
+
+
+def _sine(m: Arithmetic, x: Value, quarters: int) -> Value:
+    """sin(x + quarters pi/2). Beyond |x| = TRIG_LIMIT digits are lost, in the end all: some value within [-1, 1]."""
+    r, n = _reduce_angle(m, x)
+    if quarters:
+        n = m.integer("+", n, quarters)
+    z = m.mul(r, r)
+    sin = m.fma(m.mul(r, z), m.polynomial(z, m.format.sin), r)
+    cos = m.fma(z, m.fma(z, m.polynomial(z, m.format.cos), -0.5), 1.0)
+    odd = m.builder.cast(m.integer("and", n, 1), "bool")
+    sign = m.integer("shl", m.integer("and", n, 2), m.format.bits - 2)
+    value = m.from_bits(m.integer("xor", m.bits(m.where(odd, cos, sin)), sign))
+    return value if quarters else m.where(m.test("==", x, 0.0), x, value)  # -0 stays
+
+
+# --- pow --------------------------------------------------------------------------------------------------------------
+
+
+def _log_pair(m: Arithmetic, x: Value) -> Pair:
+    """log of a positive finite x to about 68 bits."""
+    normal, shift = _normalize(m, x)
+    e, q = _split(m, normal)
+    e = m.sub(e, shift)
+    f = m.exactly("fsub", q, 1.0)
+    below = m.exactly("fadd", q, 1.0)
+    below_rest = m.exactly("fsub", q, m.exactly("fsub", below, 1.0))
+    inverse = m.div(1.0, below)
+    s = m.exactly("fmul", f, inverse)
+    product, product_rest = m.two_product(s, below)
+    remainder = m.sub(m.sub(m.exactly("fsub", f, product), product_rest), m.mul(s, below_rest))
+    ratio = (s, m.mul(remainder, inverse))  # (q - 1) / (q + 1)
+    square = m.pair_product(ratio, ratio)
+    tail = m.exactly("fmul", square[0], m.polynomial(square[0], data.LOG_TAIL64))
+    third, third_rest = m.quick_sum(m.real(data.TWO_THIRDS[0]), tail)
+    series = m.pair_product(m.pair_product((third, m.add(third_rest, data.TWO_THIRDS[1])), square), ratio)
+    doubled = (m.add(s, s), m.add(ratio[1], ratio[1]))
+    high, rest = m.two_sum(m.exactly("fmul", e, m.format.ln2[0]), doubled[0])
+    high, more = m.quick_sum(high, series[0])
+    low = m.add(m.add(rest, more), m.add(doubled[1], m.fma(e, m.format.ln2[1], series[1])))
+    return m.quick_sum(high, low)
+
+
+def _pow_magnitude(m: Arithmetic, a: Value, y: Value) -> Value:
+    """a^y for a positive finite a: float32 through float64, float64 through pairs."""
+    far = 2.0**66  # a further exponent gives 0, 1 or infinity just the same, and its products would overflow
+    y = m.clamp(y, -far, far)
+    if m.format.dtype == "float64":
+        log, log_low = _log_pair(m, a)
+        product, rest = m.two_product(y, log)
+        low = m.clamp(m.fma(y, log_low, rest), -(2.0**-40), 2.0**-40)  # holds where the product overflows exp
+        return _exp(m, product, low=low)
+    d = Arithmetic(m.builder, "float64")
+    log = _log_normal(d, *_split(d, m.builder.cast(a, "float64")))
+    value = _exp_normal(d, d.clamp(d.mul(m.builder.cast(y, "float64"), log), -110.0, 90.0))
+    return m.builder.cast(value, "float32")
+
+
+def _pow(b: Builder, x: Value, y: Value) -> Value:
+    """IEEE 754 pow with its special cases."""
+    m = Arithmetic(b, x.dtype)
+    a = b.unary("fabs", x)
+    either, both = (lambda p, q: b.binary("or", p, q)), (lambda p, q: b.binary("and", p, q))
+    zero, negative_y = m.test("==", a, 0.0), m.test("<", y, 0.0)
+    edge = m.where(b.binary("xor", zero, negative_y), 0.0, INFINITY)
+    value = m.where(either(zero, m.test("==", a, INFINITY)), edge, _pow_magnitude(m, a, y))
+    half = m.mul(y, 0.5)
+    whole = m.test("==", b.unary("trunc", y), y)
+    odd = both(whole, m.test("!=", b.unary("trunc", half), half))
+    value = m.where(odd, m.with_sign(value, x), value)
+    rootless = both(both(m.test("<", x, 0.0), m.test(">", x, -INFINITY)), b.not_(whole))
+    unknown = either(m.test("!=", x, x), m.test("!=", y, y))
+    value = m.where(either(rootless, unknown), NAN, value)
+    return m.where(either(m.test("==", y, 0.0), m.test("==", x, 1.0)), 1.0, value)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def _abs(b: Builder, x: Value) -> Value:
+    if x.dtype in FLOATS:
+        return b.unary("fabs", x)
+    return b.select(b.compare("<", x, b.const(0, x.dtype)), b.neg(x), x)
+
+
+def _in_float32(b: Builder, function: Callable[..., Value], *args: Value) -> Value:
+    """Two-byte floats through float32: its error disappears in the last rounding."""
+    if args[0].dtype not in ("float16", "bfloat16"):
+        return function(b, *args)
+    return b.cast(function(b, *(b.cast(a, "float32") for a in args)), args[0].dtype)
+
+
+def _wide(function: Callable[..., Value]) -> Callable[..., Value]:
+    return lambda b, *args: _in_float32(b, function, *args)
+
+
+def _of(function: Callable[[Arithmetic, Value], Value]) -> Callable[..., Value]:
+    return _wide(lambda b, x: function(Arithmetic(b, x.dtype), x))
+
+
+def _rounding(name: str) -> Callable[..., Value]:
+    return _wide(lambda b, x: b.unary(name, x))
+
+
+MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.MATH: name -> f(builder, value, ...)
+    "exp": _of(_exp),
+    "log": _of(_log),
+    "sqrt": _rounding("sqrt"),
+    "rsqrt": _of(lambda m, x: m.div(1.0, m.builder.unary("sqrt", x))),
+    "tanh": _of(_tanh),
+    "erf": _of(_erf),
+    "sigmoid": _of(_sigmoid),
+    "sin": _of(lambda m, x: _sine(m, x, 0)),
+    "cos": _of(lambda m, x: _sine(m, x, 1)),
+    "abs": _abs,
+    "floor": _rounding("floor"),
+    "ceil": _rounding("ceil"),
+    "round": _rounding("roundeven"),
+    "trunc": _rounding("trunc"),
+    "isnan": lambda b, x: b.compare("!=", x, x),
+    "pow": _wide(_pow),
+}

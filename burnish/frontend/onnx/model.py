@@ -1,0 +1,227 @@
+"""Reads an ONNX model into a Graph: load and check the file, fix the shapes, translate node by node, fold what is static."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.defs
+from google.protobuf.message import DecodeError
+
+from burnish.errors import ModelError, UnsupportedOperator
+from burnish.frontend.onnx import elementwise, movement, product, recurrent, reduction, window
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.dtypes import dtype_name, to_array
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.graph.rewrite import drop_dead
+
+OLDEST_OPSET = 7  # before it, broadcasting was an attribute
+DOMAINS = ("", "ai.onnx")
+TRANSLATORS: Mapping[str, Translator] = {
+    **elementwise.TRANSLATORS,
+    **movement.TRANSLATORS,
+    **product.TRANSLATORS,
+    **recurrent.TRANSLATORS,
+    **reduction.TRANSLATORS,
+    **window.TRANSLATORS,
+}
+_BATCH = re.compile(r"batch|^[nb]$|^none$|^unk|^\?$|^-1$|^$", re.IGNORECASE)
+_log = logging.getLogger("burnish")
+
+
+def from_onnx(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> Graph:
+    """The model as a graph with static shapes; names of inputs and outputs are the model's.
+
+    ``model`` is a path, the bytes of a file, or a ModelProto. ``shapes`` gives the full shape of inputs by name, which
+    those with open dimensions need; an open *first* dimension that looks like a batch (unnamed, or called N, batch, …)
+    is otherwise taken as 1. Raises ModelError for what is no valid model, UnsupportedOperator (a ModelError) for valid
+    models that use what Burnish lacks.
+    """
+    proto, folder = _load(model)
+    opset = _opset(proto)
+    graph = proto.graph
+    _refuse_unsupported(graph)
+    context = Context(GraphBuilder())
+    names = _add_constants(context, graph, folder)
+    _add_inputs(context, graph, names, dict(shapes or {}))
+    used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    for position, node in enumerate(graph.node):
+        _translate(context, names, node, position, opset)
+        _refuse_missing_outputs(context.node, names, used)
+    outputs = []
+    for value in graph.output:
+        if value.name not in names:
+            raise ModelError(f"model output '{value.name}' is computed by no node")
+        outputs.append(_named(context.builder, names[value.name], value.name))
+    return drop_dead(context.builder.build(*outputs))
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
+    """The parsed model, and the folder in which external data is looked up."""
+    folder = ""
+    if isinstance(model, onnx.ModelProto):
+        proto, where = model, "the ModelProto"
+    else:
+        if isinstance(model, bytes):
+            data, where = model, f"the model of {len(model)} bytes"
+        else:
+            path = Path(model)
+            where, folder = f"model file '{path}'", str(path.parent)
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                raise ModelError(f"{where}: cannot be read: {error.strerror}") from error
+        try:
+            proto = onnx.ModelProto.FromString(data)
+        except DecodeError as error:
+            raise ModelError(f"{where}: not an ONNX model, or truncated ({len(data)} bytes): {error}") from error
+    if not proto.HasField("graph") or not proto.graph.output:
+        raise ModelError(f"{where}: holds no graph with outputs; it is not an ONNX model, or truncated")
+    return proto, folder
+
+
+def _opset(proto: onnx.ModelProto) -> int:
+    versions = {o.domain: o.version for o in proto.opset_import}
+    version = next((versions[d] for d in DOMAINS if d in versions), None)
+    newest = onnx.defs.onnx_opset_version()
+    if version is None or not OLDEST_OPSET <= version <= newest:
+        found = "none" if version is None else version
+        raise UnsupportedOperator(f"model: opset of the default domain: found {found}; allowed: {OLDEST_OPSET} to {newest}")
+    return version
+
+
+def _refuse_unsupported(graph: onnx.GraphProto) -> None:
+    """Names every node without a translator at once, so that a user sees the whole distance."""
+    missing: dict[str, list[str]] = {}
+    for position, node in enumerate(graph.node):
+        if node.domain not in DOMAINS or node.op_type not in TRANSLATORS:
+            operator = f"{node.domain}.{node.op_type}" if node.domain not in DOMAINS else node.op_type
+            missing.setdefault(operator, []).append(node.name or f"#{position}")
+    if missing:
+        words = [f"{operator} ({', '.join(nodes[:5])}{', …' * (len(nodes) > 5)})" for operator, nodes in missing.items()]
+        raise UnsupportedOperator(f"model uses operators that are not supported: {'; '.join(words)}")
+    if graph.sparse_initializer:
+        raise UnsupportedOperator(f"model: {len(graph.sparse_initializer)} sparse initializers; allowed: dense ones")
+
+
+def _add_constants(context: Context, graph: onnx.GraphProto, folder: str) -> dict[str, str]:
+    """Adds the initializers; returns ONNX name -> graph name."""
+    for tensor in graph.initializer:
+        if tensor.name in context.builder.types:
+            raise ModelError(f"initializer '{tensor.name}' is defined twice")
+        array = to_array(tensor, f"initializer '{tensor.name}'", folder)
+        context.builder.constant(array, tensor.name)
+    return {tensor.name: tensor.name for tensor in graph.initializer}
+
+
+# --- inputs and their shapes ------------------------------------------------------------------------------------------
+
+
+def _add_inputs(
+    context: Context, graph: onnx.GraphProto, names: dict[str, str], shapes: Mapping[str, Sequence[int]]
+) -> None:
+    """Adds the graph's inputs; one that an initializer gives a value is a constant."""
+    inputs = [value for value in graph.input if value.name not in names]
+    unknown = sorted(set(shapes) - {value.name for value in inputs})
+    if unknown:
+        allowed = ", ".join(value.name for value in inputs)
+        raise ModelError(f"shapes: found names {unknown} of no model input; allowed: {allowed}")
+    for value in inputs:
+        if not value.type.HasField("tensor_type"):
+            kind = value.type.WhichOneof("value")
+            raise UnsupportedOperator(f"input '{value.name}': found type {kind}; allowed: tensors")
+        dtype = dtype_name(value.type.tensor_type.elem_type, f"input '{value.name}'")
+        context.builder.input(value.name, _input_shape(value, shapes.get(value.name)), dtype)
+        names[value.name] = value.name
+
+
+def _input_shape(value: onnx.ValueInfoProto, given: Sequence[int] | None) -> tuple[int, ...]:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        if given is None:
+            raise ModelError(f"input '{value.name}' has no shape; pass shapes={{'{value.name}': (...)}}")
+        return tuple(given)
+    declared = [_dimension(d) for d in tensor.shape.dim]
+    if given is not None:
+        fits = len(given) == len(declared) and all(
+            isinstance(d, str) or d == g for d, g in zip(declared, given, strict=True)
+        )
+        if not fits or any(g < 0 for g in given):
+            raise ModelError(f"shapes: input '{value.name}': found {list(given)}; allowed: {declared}")
+        return tuple(int(g) for g in given)
+    open_ = [d for position, d in enumerate(declared) if isinstance(d, str) and (position or not _BATCH.search(d))]
+    if open_:
+        words = ", ".join(str(d) for d in declared)
+        raise ModelError(
+            f"input '{value.name}' has open dimensions {open_} in shape [{words}]; "
+            f"pass the whole shape: shapes={{'{value.name}': ({words})}} with numbers in their place"
+        )
+    if any(isinstance(d, str) for d in declared):
+        _log.info("input '%s': open batch dimension '%s' is taken as 1", value.name, declared[0])
+    return tuple(1 if isinstance(d, str) else d for d in declared)
+
+
+def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str:
+    """The extent, or the name of an open dimension; some exporters write -1 for one."""
+    if dimension.HasField("dim_value") and dimension.dim_value >= 0:
+        return int(dimension.dim_value)
+    return dimension.dim_param or "?"
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, position: int, opset: int) -> None:
+    """Adds one node's operators and binds its outputs in ``names``."""
+    label = node.name or next((o for o in node.output if o), f"#{position}")
+    undefined = [name for name in node.input if name and name not in names]
+    if undefined:
+        raise ModelError(f"node '{label}' ({node.op_type}): inputs {undefined} are defined by nothing before it")
+    repeated = [name for name in node.output if name and name in names]
+    if repeated:
+        raise ModelError(f"node '{label}' ({node.op_type}): outputs {repeated} are defined before")
+    inputs = tuple(names[name] if name else "" for name in node.input)
+    outputs = tuple(node.output)
+    context.node = OnnxNode(node.op_type, label, inputs, outputs, dict(_attributes(node)), opset)
+    before = set(context.builder.types)
+    try:
+        result = TRANSLATORS[node.op_type](context, context.node)
+    except UnsupportedOperator:
+        raise
+    except ModelError as error:
+        raise ModelError(f"{context.node}: {error}") from error
+    except (KeyError, IndexError, ValueError) as error:
+        raise ModelError(f"{context.node}: malformed inputs or attributes: {error!r}") from error
+    found = [result] if isinstance(result, str) else list(result)
+    for index, name in enumerate(node.output):
+        if name and index < len(found):
+            fresh = found[index] not in before and name not in context.builder.types
+            names[name] = context.builder.rename(found[index], name) if fresh else found[index]
+
+
+def _refuse_missing_outputs(node: OnnxNode, names: Mapping[str, str], used: Collection[str]) -> None:
+    """Optional outputs that no translator computes (a dropout's mask, …) may be there, but not be read."""
+    for index, name in enumerate(node.outputs):
+        if name in used and name and name not in names:
+            raise UnsupportedOperator(f"{node}: output {index} ('{name}'): found in use; allowed: not used")
+
+
+def _attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Any]]:
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        yield attribute.name, value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _named(builder: GraphBuilder, found: str, name: str) -> str:
+    """``found`` under the name that the model gives its output."""
+    return found if found == name else builder.add("identity", found, name=builder.fresh(name))

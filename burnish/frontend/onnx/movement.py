@@ -1,0 +1,210 @@
+"""Translators of ONNX operators that move, select, join, repeat or create elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.dtypes import dtype_name, to_array
+
+_INT_MAX = 1 << 62
+
+
+def _reshape(c: Context, n: OnnxNode) -> str:
+    x, source = n.inputs[0], c.shape(n.inputs[0])
+    wanted = c.ints_of("shape", 1) or ()
+    shape = [source[d] if v == 0 and not n.attr("allowzero", 0) else v for d, v in enumerate(wanted)]
+    if -1 in shape:
+        rest = math.prod(v for v in shape if v != -1)
+        shape[shape.index(-1)] = math.prod(source) // rest if rest else 0
+    return c.add("reshape", x, shape=tuple(shape))
+
+
+def _flatten(c: Context, n: OnnxNode) -> str:
+    x, axis = n.inputs[0], n.attr("axis", 1)
+    return c.flatten(x, axis + c.rank(x) if axis < 0 else axis)
+
+
+def _squeeze(c: Context, n: OnnxNode) -> str:
+    x, shape = n.inputs[0], c.shape(n.inputs[0])
+    axes = c.ints_of("axes", 1)
+    dropped = [d for d, extent in enumerate(shape) if extent == 1] if axes is None else [c.axis(x, a) for a in axes]
+    wrong = [d for d in dropped if shape[d] != 1]
+    if wrong:
+        c.refuse("axes", f"{wrong}, where the input's shape is {list(shape)}", "dimensions of extent 1")
+    return c.add("reshape", x, shape=tuple(e for d, e in enumerate(shape) if d not in dropped))
+
+
+def _unsqueeze(c: Context, n: OnnxNode) -> str:
+    x = n.inputs[0]
+    axes = c.ints_of("axes", 1) or ()
+    rank = c.rank(x) + len(axes)
+    new = {a % rank for a in axes}
+    rest = iter(c.shape(x))
+    return c.add("reshape", x, shape=tuple(1 if d in new else next(rest) for d in range(rank)))
+
+
+def _transpose(c: Context, n: OnnxNode) -> str:
+    x = n.inputs[0]
+    return c.add("transpose", x, perm=tuple(n.attr("perm", range(c.rank(x) - 1, -1, -1))))
+
+
+def _concat(c: Context, n: OnnxNode) -> str:
+    return c.add("concat", *n.inputs, axis=n.attrs["axis"])
+
+
+def _split(c: Context, n: OnnxNode) -> list[str]:
+    x = n.inputs[0]
+    axis = c.axis(x, n.attr("axis", 0))
+    extent = c.shape(x)[axis]
+    sizes = c.ints_of("split", 1)
+    if sizes is None:
+        parts = n.attr("num_outputs", len(n.outputs))
+        chunk = -(-extent // parts)
+        sizes = tuple(min(chunk, extent - i * chunk) for i in range(parts))
+    if sum(sizes) != extent or len(sizes) != len(n.outputs):
+        c.refuse("split", list(sizes), f"{len(n.outputs)} sizes that add up to {extent}")
+    ends = np.cumsum(sizes)
+    return [c.slice(x, axis, int(end - size), int(end)) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _slice(c: Context, n: OnnxNode) -> str:
+    x, shape = n.inputs[0], c.shape(n.inputs[0])
+    starts, ends = c.ints_of("starts", 1) or (), c.ints_of("ends", 2) or ()
+    axes = c.ints_of("axes", 3) or tuple(range(len(starts)))
+    steps = c.ints_of("steps", 4) or (1,) * len(starts)
+    first, extents, step_of = [0] * len(shape), list(shape), [1] * len(shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        d = c.axis(x, axis)
+        taken = range(shape[d])[slice(max(start, -_INT_MAX), end if abs(end) < _INT_MAX else _far(end), step)]
+        first[d], extents[d], step_of[d] = (taken[0] if taken else 0), len(taken), step
+    return c.add("slice", x, starts=tuple(first), extents=tuple(extents), steps=tuple(step_of))
+
+
+def _far(end: int) -> int | None:
+    """The Python bound for ONNX's "to the very end": beyond everything on either side."""
+    return _INT_MAX if end > 0 else None
+
+
+def _gather(c: Context, n: OnnxNode) -> str:
+    x, index = n.inputs[:2]
+    axis = c.axis(x, n.attr("axis", 0))
+    value = c.builder.constants.get(index)
+    if value is not None and value.ndim == 0 and x not in c.builder.constants:  # one known position is a slice
+        position = int(value) % c.shape(x)[axis]
+        part = c.slice(x, axis, position, position + 1)
+        return c.add("reshape", part, shape=tuple(e for d, e in enumerate(c.shape(x)) if d != axis))
+    return c.add("gather", x, index, axis=axis)
+
+
+def _gather_elements(c: Context, n: OnnxNode) -> str:
+    return c.add("gather_elements", *n.inputs, axis=c.axis(n.inputs[0], n.attr("axis", 0)))
+
+
+def _gather_nd(c: Context, n: OnnxNode) -> str:
+    return c.add("gather_nd", *n.inputs, batch_dims=n.attr("batch_dims", 0))
+
+
+def _pad(c: Context, n: OnnxNode) -> str:
+    x, rank, mode = n.inputs[0], c.rank(n.inputs[0]), n.attr("mode", "constant")
+    given = c.ints_of("pads", 1) or ()
+    value = n.attr("value", 0.0)
+    if n.input(2):
+        value = c.static(n.input(2), "constant_value").reshape(-1)[0].item()
+    axes = c.ints(n.input(3), "axes") if n.input(3) else tuple(range(rank))
+    low, high = [0] * rank, [0] * rank
+    for position, axis in enumerate(axes):
+        d = c.axis(x, axis)
+        low[d], high[d] = given[position], given[position + len(axes)]
+    if mode != "constant":
+        return c.add("pad", x, pads=(*low, *high), mode=mode)
+    return c.add("pad", x, pads=(*low, *high), value=value)
+
+
+def _expand(c: Context, n: OnnxNode) -> str:
+    return c.add("expand", n.inputs[0], shape=c.ints(n.inputs[1], "shape"))
+
+
+def _tile(c: Context, n: OnnxNode) -> str:
+    return c.add("tile", n.inputs[0], repeats=c.ints(n.inputs[1], "repeats"))
+
+
+def _shape(c: Context, n: OnnxNode) -> str:
+    shape = c.shape(n.inputs[0])
+    return c.constant(shape[n.attr("start", 0) : n.attr("end", len(shape))], "int64")
+
+
+def _size(c: Context, n: OnnxNode) -> str:
+    return c.constant(math.prod(c.shape(n.inputs[0])), "int64")
+
+
+def _constant(c: Context, n: OnnxNode) -> str:
+    (key, value), *others = [(k, v) for k, v in n.attrs.items() if k.startswith("value") or k == "sparse_value"]
+    if others or key in ("sparse_value", "value_string", "value_strings"):
+        c.refuse("attribute", ", ".join([key, *(k for k, _ in others)]), "one of value, value_int(s), value_float(s)")
+    if isinstance(value, onnx.TensorProto):
+        return c.constant(to_array(value, str(n)))
+    return c.constant(value, "float32" if "float" in key else "int64")
+
+
+def _constant_of_shape(c: Context, n: OnnxNode) -> str:
+    """A constant that takes no memory however large: a view of its one element."""
+    shape = c.ints(n.inputs[0], "input") if c.shape(n.inputs[0]) else ()
+    tensor = n.attr("value")
+    fill = np.zeros(1, np.float32) if tensor is None else to_array(tensor, str(n))
+    return c.constant(np.broadcast_to(fill.reshape(()), shape))
+
+
+def _range(c: Context, n: OnnxNode) -> str:
+    start, limit, delta = (c.static(name, what) for name, what in zip(n.inputs, ("start", "limit", "delta"), strict=True))
+    return c.constant(np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype))
+
+
+def _non_zero(c: Context, n: OnnxNode) -> str:
+    return c.constant(np.array(np.nonzero(c.static(n.inputs[0], "X")), dtype=np.int64))
+
+
+def _eye_like(c: Context, n: OnnxNode) -> str:
+    rows, columns = c.shape(n.inputs[0])
+    dtype = dtype_name(n.attrs["dtype"], str(n)) if "dtype" in n.attrs else c.dtype(n.inputs[0])
+    return c.constant(np.eye(rows, columns, n.attr("k", 0)), dtype)
+
+
+def _one_hot(c: Context, n: OnnxNode) -> str:
+    indices, depth, values = n.inputs
+    if c.dtype(indices) not in ("int32", "int64"):
+        indices = c.cast(indices, "int64")
+    count = int(c.static(depth, "depth").reshape(-1)[0])
+    return c.add("one_hot", indices, values, depth=count, axis=n.attr("axis", -1))
+
+
+def _depth_to_space(c: Context, n: OnnxNode) -> str:
+    return c.add("depth_to_space", n.inputs[0], block=n.attrs["blocksize"], mode=n.attr("mode", "DCR"))
+
+
+def _space_to_depth(c: Context, n: OnnxNode) -> str:
+    return c.add("space_to_depth", n.inputs[0], block=n.attrs["blocksize"])
+
+
+def _trilu(c: Context, n: OnnxNode) -> str:
+    diagonal = int(c.static(n.input(1), "k").reshape(-1)[0]) if n.input(1) else 0
+    return c.add("trilu", n.inputs[0], upper=bool(n.attr("upper", 1)), diagonal=diagonal)
+
+
+def _first(c: Context, n: OnnxNode) -> str:
+    """The first input: inference form of an operator that only training gives another effect."""
+    return c.add("identity", n.inputs[0])
+
+
+TRANSLATORS: Mapping[str, Translator] = {
+    "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Transpose": _transpose,
+    "Concat": _concat, "Split": _split, "Slice": _slice, "Gather": _gather, "GatherElements": _gather_elements,
+    "GatherND": _gather_nd, "Pad": _pad, "Expand": _expand, "Tile": _tile, "Shape": _shape, "Size": _size,
+    "Constant": _constant, "ConstantOfShape": _constant_of_shape, "Range": _range, "NonZero": _non_zero,
+    "EyeLike": _eye_like, "OneHot": _one_hot, "DepthToSpace": _depth_to_space, "SpaceToDepth": _space_to_depth,
+    "Trilu": _trilu, "Dropout": _first,
+}  # fmt: skip

@@ -1,0 +1,71 @@
+"""Translators of ONNX matrix products and of Einsum, which becomes one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+
+
+def _matmul(c: Context, n: OnnxNode) -> str:
+    return c.add("matmul", *n.inputs)
+
+
+def _gemm(c: Context, n: OnnxNode) -> str:
+    """``alpha * A' B' + beta * C``."""
+    transpose_a, transpose_b = bool(n.attr("transA", 0)), bool(n.attr("transB", 0))
+    y = c.add("matmul", *n.inputs[:2], transpose_a=transpose_a, transpose_b=transpose_b)
+    alpha, beta, bias = n.attr("alpha", 1.0), n.attr("beta", 1.0), n.input(2)
+    if alpha != 1.0:
+        y = c.add("mul", y, c.scalar(alpha, y))
+    if not bias or beta == 0.0:
+        return y
+    return c.add("add", y, bias if beta == 1.0 else c.add("mul", bias, c.scalar(beta, bias)))
+
+
+def _einsum(c: Context, n: OnnxNode) -> str:
+    equation = n.attrs["equation"].replace(" ", "")
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    if not arrow:
+        result = "".join(sorted(label for label in set(left) - {","} if left.count(label) == 1))
+    simple = all(len(set(t)) == len(t) == c.rank(x) for t, x in zip(terms, n.inputs, strict=True))
+    if "." in equation or not simple or not set(result) <= set(left) or len(set(result)) != len(result):
+        c.refuse("attribute 'equation'", equation, "one letter a dimension, none twice in a term, no ellipsis")
+    x, labels = n.inputs[0], terms[0]
+    for position in range(1, len(terms)):
+        needed = set(result).union(*terms[position + 1 :])
+        x, labels = _contract(c, (x, labels), (n.inputs[position], terms[position]), needed)
+    x, labels = _sum_out(c, x, labels, set(result))
+    return c.transpose(x, [labels.index(label) for label in result])
+
+
+def _sum_out(c: Context, x: str, labels: str, needed: set[str]) -> tuple[str, str]:
+    """``x`` summed over the labels that nothing needs any more."""
+    axes = tuple(d for d, label in enumerate(labels) if label not in needed)
+    if not axes:
+        return x, labels
+    return c.add("reduce_sum", x, axes=axes, keepdims=False), "".join(v for v in labels if v in needed)
+
+
+def _contract(c: Context, a: tuple[str, str], b: tuple[str, str], needed: set[str]) -> tuple[str, str]:
+    """Product of two labelled tensors as one batched matrix product [batch, M, K] × [batch, K, N]."""
+    x, left = _sum_out(c, *a, needed | set(b[1]))
+    y, right = _sum_out(c, *b, needed | set(a[1]))
+    batch = [v for v in left if v in right and v in needed]
+    inner = [v for v in left if v in right and v not in needed]
+    rows, columns = [v for v in left if v not in right], [v for v in right if v not in left]
+    extent = {**dict(zip(left, c.shape(x), strict=True)), **dict(zip(right, c.shape(y), strict=True))}
+
+    def matrix(tensor: str, labels: str, *parts: list[str]) -> str:
+        order = [v for part in parts for v in part]
+        moved = c.transpose(tensor, [labels.index(v) for v in order])
+        return c.reshape(moved, [math.prod(extent[v] for v in part) for part in parts])
+
+    product = c.add("matmul", matrix(x, left, batch, rows, inner), matrix(y, right, batch, inner, columns))
+    order = [*batch, *rows, *columns]
+    return c.reshape(product, [extent[v] for v in order]), "".join(order)
+
+
+TRANSLATORS: Mapping[str, Translator] = {"MatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum}

@@ -1,0 +1,154 @@
+"""Translators of ONNX recurrent layers: one product for the inputs of all steps, then one cell a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+
+Step = Callable[[str, tuple[str, ...]], tuple[str, ...]]  # gates of one step, states -> new states, the hidden one first
+Cell = Callable[[str, tuple[str, str]], tuple[str, Step]]  # recurrent weight, biases -> bias of the gates, step
+
+
+def _unroll(c: Context, gates: str, states: Sequence[str], reverse: bool, step: Step) -> tuple[str, list[str]]:
+    """All hidden states [T · B, H] in order of time, and the final states, of one direction.
+
+    ``gates`` [T · B, G] is the product of all steps' inputs; ``states`` are [B, H].
+    """
+    batch = c.shape(states[0])[0]
+    steps = c.shape(gates)[0] // batch
+    now = tuple(states)
+    hidden = [""] * steps
+    for t in reversed(range(steps)) if reverse else range(steps):
+        part = gates if steps == 1 else c.slice(gates, 0, t * batch, (t + 1) * batch)
+        now = step(part, now)
+        hidden[t] = now[0]
+    return (hidden[0] if steps == 1 else c.add("concat", *hidden, axis=0)), list(now)
+
+
+def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int], cell: Cell) -> list[str]:
+    """A recurrent layer of one or two directions: the outputs Y and the final states."""
+    _check(c, n)
+    x, batch_first = n.inputs[0], bool(n.attr("layout", 0))
+    x = c.transpose(x, (1, 0, 2)) if batch_first else x
+    steps, batch, _ = c.shape(x)
+    hidden = c.shape(n.inputs[2])[2]
+    rows = c.flatten(x, 2)
+    sequences, finals = [], []
+    directions = 2 if n.attr("direction", "forward") == "bidirectional" else 1
+    for d in range(directions):
+        reverse = d == 1 or n.attr("direction", "forward") == "reverse"
+        weight, recurrent, bias = _parameters(c, n, d, gate_count, hidden)
+        initial = [_initial_state(c, n, p, d, batch, hidden, batch_first) for p in state_inputs]
+        gate_bias, step = cell(recurrent, bias)
+        gates = c.add("add", c.add("matmul", rows, weight, transpose_b=True), gate_bias)
+        sequence, final = _unroll(c, gates, initial, reverse, step)
+        sequences.append(c.reshape(sequence, (steps, 1, batch, hidden)))
+        finals.append([c.reshape(state, (1, batch, hidden)) for state in final])
+    y = sequences[0] if directions == 1 else c.add("concat", *sequences, axis=1)
+    states = [parts[0] if directions == 1 else c.add("concat", *parts, axis=0) for parts in zip(*finals, strict=True)]
+    if batch_first:
+        y, states = c.transpose(y, (2, 0, 1, 3)), [c.transpose(s, (1, 0, 2)) for s in states]
+    return [y, *states][: max(len(n.outputs), 1)]
+
+
+def _check(c: Context, n: OnnxNode) -> None:
+    """Refuses what the cells do not compute."""
+    c.require_inputs(3)
+    direction = n.attr("direction", "forward")
+    if direction not in ("forward", "reverse", "bidirectional"):
+        c.refuse("attribute 'direction'", direction, "forward, reverse, bidirectional")
+    for attribute in ("clip", "input_forget"):
+        if n.attr(attribute):
+            c.refuse(f"attribute '{attribute}'", n.attr(attribute), "not given")
+    if n.input(7):
+        c.refuse("input 7 (peephole weights)", "given", "not given")
+    if n.input(4):
+        steps = c.shape(n.inputs[0])[1 if n.attr("layout", 0) else 0]
+        lengths = c.ints(n.input(4), "sequence_lens")
+        if set(lengths) != {steps}:
+            c.refuse("input 4 (sequence_lens)", sorted(set(lengths)), f"full length, {steps}, for the whole batch")
+
+
+def _activations(c: Context, n: OnnxNode, *default: str) -> list[str]:
+    found = [a.lower() for a in n.attr("activations", [])] or list(default)
+    if len(found) % len(default) or any(
+        found[i : i + len(default)] != found[: len(default)] for i in range(0, len(found), len(default))
+    ):
+        c.refuse("attribute 'activations'", found, "the same for both directions")
+    return found[: len(default)]
+
+
+def _parameters(c: Context, n: OnnxNode, d: int, gate_count: int, hidden: int) -> tuple[str, str, tuple[str, str]]:
+    """Weight [G · H, I], recurrent weight [G · H, H] and both biases [G · H] of direction ``d``."""
+    weight, recurrent = (
+        c.reshape(c.slice(p, 0, d, d + 1) if c.shape(p)[0] > 1 else p, c.shape(p)[1:]) for p in n.inputs[1:3]
+    )
+    size = gate_count * hidden
+    if not n.input(3):
+        zero = c.constant(np.zeros(size), c.dtype(weight))
+        return weight, recurrent, (zero, zero)
+    both = n.inputs[3]
+    both = c.reshape(c.slice(both, 0, d, d + 1) if c.shape(both)[0] > 1 else both, (2 * size,))
+    return weight, recurrent, (c.slice(both, 0, 0, size), c.slice(both, 0, size, 2 * size))
+
+
+def _initial_state(
+    c: Context, n: OnnxNode, position: int, d: int, batch: int, hidden: int, batch_first: bool
+) -> str:
+    """The initial state [B, H] of direction ``d``; zero if it is left out."""
+    name = n.input(position)
+    if not name:
+        return c.constant(np.zeros((batch, hidden)), c.dtype(n.inputs[0]))
+    axis = 1 if batch_first else 0
+    part = c.slice(name, axis, d, d + 1) if c.shape(name)[axis] > 1 else name
+    return c.reshape(part, (batch, hidden))
+
+
+def _lstm(c: Context, n: OnnxNode) -> list[str]:
+    activations = _activations(c, n, "sigmoid", "tanh", "tanh")
+    if activations != ["sigmoid", "tanh", "tanh"]:
+        c.refuse("attribute 'activations'", activations, "Sigmoid, Tanh, Tanh")
+
+    def cell(recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
+        def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
+            return c.add_many("lstm_cell", gates, *states, recurrent)
+
+        return c.add("add", *bias), step
+
+    return _layer(c, n, 4, (5, 6), cell)
+
+
+def _gru(c: Context, n: OnnxNode) -> list[str]:
+    activations = _activations(c, n, "sigmoid", "tanh")
+    if activations != ["sigmoid", "tanh"]:
+        c.refuse("attribute 'activations'", activations, "Sigmoid, Tanh")
+    linear = bool(n.attr("linear_before_reset", 0))
+
+    def cell(recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
+        def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
+            return c.add_many("gru_cell", gates, states[0], recurrent, bias[1], linear_before_reset=linear)
+
+        return bias[0], step
+
+    return _layer(c, n, 3, (5,), cell)
+
+
+def _rnn(c: Context, n: OnnxNode) -> list[str]:
+    (activation,) = _activations(c, n, "tanh")
+    if activation not in ("tanh", "relu", "sigmoid"):
+        c.refuse("attribute 'activations'", activation, "Tanh, Relu, Sigmoid")
+
+    def cell(recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
+        def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
+            product = c.add("matmul", states[0], recurrent, transpose_b=True)
+            return (c.add(activation, c.add("add", product, gates)),)
+
+        return c.add("add", *bias), step
+
+    return _layer(c, n, 1, (5,), cell)
+
+
+TRANSLATORS: Mapping[str, Translator] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}

@@ -1,0 +1,124 @@
+"""Translators of ONNX reductions, normalizations and softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+
+
+def _reduce(op: str, c: Context, n: OnnxNode) -> str:
+    axes = c.ints_of("axes", 1)
+    keepdims = bool(n.attr("keepdims", 1))
+    if axes is None or axes == ():
+        if n.attr("noop_with_empty_axes", 0):
+            return c.add("identity", n.inputs[0])
+        return c.add(op, n.inputs[0], keepdims=keepdims)
+    return c.add(op, n.inputs[0], axes=axes, keepdims=keepdims)
+
+
+def _reduce_log_sum(c: Context, n: OnnxNode) -> str:
+    return c.add("log", _reduce("reduce_sum", c, n))
+
+
+def _arg(op: str, c: Context, n: OnnxNode) -> str:
+    if n.attr("select_last_index", 0):
+        c.refuse("attribute 'select_last_index'", 1, "0")
+    return c.add(op, n.inputs[0], axis=n.attr("axis", 0), keepdims=bool(n.attr("keepdims", 1)))
+
+
+def _cumsum(c: Context, n: OnnxNode) -> str:
+    (axis,) = c.ints(n.inputs[1], "axis")
+    exclusive, reverse = bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))
+    return c.add("cumsum", n.inputs[0], axis=axis, exclusive=exclusive, reverse=reverse)
+
+
+def _softmax(op: str, c: Context, n: OnnxNode) -> str:
+    """Over one axis; before opset 13 over all dimensions from ``axis`` on, as one."""
+    x, shape = n.inputs[0], c.shape(n.inputs[0])
+    if n.opset >= 13:
+        return c.add(op, x, axis=n.attr("axis", -1))
+    axis = c.axis(x, n.attr("axis", 1))
+    if math.prod(shape[axis + 1 :]) == 1:
+        return c.add(op, x, axis=axis)
+    return c.reshape(c.add(op, c.flatten(x, axis), axis=1), shape)
+
+
+def _hardmax(c: Context, n: OnnxNode) -> str:
+    x, shape = n.inputs[0], c.shape(n.inputs[0])
+    axis = c.axis(x, n.attr("axis", -1 if n.opset >= 13 else 1))
+    rows = x if n.opset >= 13 else c.flatten(x, axis)
+    axis = axis if n.opset >= 13 else 1
+    index = c.add("argmax", rows, axis=axis, keepdims=False)
+    values = c.constant([0, 1], c.dtype(x))
+    return c.reshape(c.add("one_hot", index, values, depth=c.shape(rows)[axis], axis=axis), shape)
+
+
+def _batch_norm(c: Context, n: OnnxNode) -> str:
+    if n.attr("training_mode", 0) or not n.attr("spatial", 1):
+        c.refuse("attributes 'training_mode' and 'spatial'", "1 or 0", "the inference form: 0 and 1")
+    return c.add("batch_norm", *n.inputs, epsilon=n.attr("epsilon", 1e-5))
+
+
+def _instance_norm(c: Context, n: OnnxNode) -> str:
+    return c.add("instance_norm", *n.inputs, epsilon=n.attr("epsilon", 1e-5))
+
+
+def _group_norm(c: Context, n: OnnxNode) -> str:
+    x, scale, bias = n.inputs
+    groups, channels = n.attrs["num_groups"], c.shape(x)[1]
+    if n.opset < 21:  # scale and bias hold one value a group
+        scale, bias = (
+            c.reshape(c.add("expand", c.reshape(p, (groups, 1)), shape=(groups, channels // groups)), (channels,))
+            for p in (scale, bias)
+        )
+    return c.add("group_norm", x, scale, bias, groups=groups, epsilon=n.attr("epsilon", 1e-5))
+
+
+def _layer_norm(op: str, c: Context, n: OnnxNode) -> str:
+    x = n.inputs[0]
+    axis = c.axis(x, n.attr("axis", -1))
+    shape = c.shape(x)[axis:]
+    parameters = [p if c.shape(p) == shape else c.add("expand", p, shape=shape) for p in n.inputs[1:] if p]
+    return c.add(op, x, *parameters, axis=axis, epsilon=n.attr("epsilon", 1e-5))
+
+
+def _lp_norm(c: Context, n: OnnxNode) -> str:
+    x, order = n.inputs[0], n.attr("p", 2)
+    if order not in (1, 2):
+        c.refuse("attribute 'p'", order, "1, 2")
+    return c.add("div", x, c.add(f"reduce_l{order}", x, axes=(n.attr("axis", -1),), keepdims=True))
+
+
+def _lrn(c: Context, n: OnnxNode) -> str:
+    alpha, beta, bias = n.attr("alpha", 1e-4), n.attr("beta", 0.75), n.attr("bias", 1.0)
+    return c.add("lrn", n.inputs[0], size=n.attrs["size"], alpha=alpha, beta=beta, bias=bias)
+
+
+TRANSLATORS: Mapping[str, Translator] = {
+    "ReduceSum": partial(_reduce, "reduce_sum"),
+    "ReduceMean": partial(_reduce, "reduce_mean"),
+    "ReduceMax": partial(_reduce, "reduce_max"),
+    "ReduceMin": partial(_reduce, "reduce_min"),
+    "ReduceProd": partial(_reduce, "reduce_prod"),
+    "ReduceL1": partial(_reduce, "reduce_l1"),
+    "ReduceL2": partial(_reduce, "reduce_l2"),
+    "ReduceSumSquare": partial(_reduce, "reduce_sumsq"),
+    "ReduceLogSumExp": partial(_reduce, "reduce_logsumexp"),
+    "ReduceLogSum": _reduce_log_sum,
+    "ArgMax": partial(_arg, "argmax"),
+    "ArgMin": partial(_arg, "argmin"),
+    "CumSum": _cumsum,
+    "Softmax": partial(_softmax, "softmax"),
+    "LogSoftmax": partial(_softmax, "log_softmax"),
+    "Hardmax": _hardmax,
+    "BatchNormalization": _batch_norm,
+    "InstanceNormalization": _instance_norm,
+    "GroupNormalization": _group_norm,
+    "LayerNormalization": partial(_layer_norm, "layer_norm"),
+    "RMSNormalization": partial(_layer_norm, "rms_norm"),
+    "LpNormalization": _lp_norm,
+    "LRN": _lrn,
+}

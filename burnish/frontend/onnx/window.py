@@ -1,0 +1,151 @@
+"""Translators of ONNX operators that slide a window: convolutions, pooling and resampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+
+
+def _explicit_pads(c: Context, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
+    """All lows, then all highs, from ``pads`` or from ``auto_pad`` for the spatial dimensions of the first input."""
+    n = c.node
+    rank = len(kernel)
+    mode = n.attr("auto_pad", "NOTSET")
+    if mode in ("NOTSET", ""):
+        return list(n.attr("pads", [0] * (2 * rank)))
+    if mode == "VALID":
+        return [0] * (2 * rank)
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        c.refuse("attribute 'auto_pad'", mode, "NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    low, high = [], []
+    for extent, k, s, d in zip(c.shape(n.inputs[0])[2:], kernel, strides, dilations, strict=True):
+        total = max((-(-extent // s) - 1) * s + d * (k - 1) + 1 - extent, 0)
+        less = total // 2
+        low.append(less if mode == "SAME_UPPER" else total - less)
+        high.append(total - low[-1])
+    return low + high
+
+
+def _image(c: Context, x: str) -> str:
+    """``x`` [N, C, L] as an image of one row; an image as it is."""
+    shape = c.shape(x)
+    if len(shape) not in (3, 4):
+        c.refuse("input 0", f"{len(shape)} dimensions", "3 or 4: [N, C, L] or [N, C, H, W]")
+    return x if len(shape) == 4 else c.add("reshape", x, shape=(*shape[:2], 1, shape[2]))
+
+
+def _two(values: Sequence[int], neutral: int) -> tuple[int, ...]:
+    """Values for height and width: a single one is the width's."""
+    return (neutral, *values) if len(values) == 1 else tuple(values)
+
+
+def _two_pads(pads: Sequence[int]) -> tuple[int, ...]:
+    return (0, pads[0], 0, pads[1]) if len(pads) == 2 else tuple(pads)
+
+
+def _restore(c: Context, y: str, rank: int) -> str:
+    """The image ``y`` with ``rank`` dimensions again."""
+    shape = c.shape(y)
+    return y if rank == 4 else c.add("reshape", y, shape=(*shape[:2], shape[3]))
+
+
+def _conv(c: Context, n: OnnxNode) -> str:
+    c.require_inputs(2)
+    x, weight = n.inputs[:2]
+    kernel = c.shape(weight)[2:]
+    strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
+    pads = _explicit_pads(c, kernel, strides, dilations)
+    bias = [n.input(2)] if n.input(2) else []
+    y = c.add(
+        "conv2d", _image(c, x), _image(c, weight), *bias,
+        strides=_two(strides, 1), pads=_two_pads(pads), dilations=_two(dilations, 1), groups=n.attr("group", 1),
+    )  # fmt: skip
+    return _restore(c, y, c.rank(x))
+
+
+def _conv_transpose(c: Context, n: OnnxNode) -> str:
+    c.require_inputs(2)
+    x, weight = n.inputs[:2]
+    kernel = c.shape(weight)[2:]
+    rank = len(kernel)
+    strides, dilations = n.attr("strides", [1] * rank), n.attr("dilations", [1] * rank)
+    extra = list(n.attr("output_padding", [0] * rank))
+    pads = list(n.attr("pads", [0] * (2 * rank)))
+    mode, wanted = n.attr("auto_pad", "NOTSET"), n.attr("output_shape")
+    if wanted is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
+        for d, extent in enumerate(c.shape(x)[2:]):
+            out = wanted[len(wanted) - rank + d] if wanted is not None else extent * strides[d]
+            total = strides[d] * (extent - 1) + extra[d] + (kernel[d] - 1) * dilations[d] + 1 - out
+            if total < 0:  # the output is larger than the windows reach
+                extra[d], total = extra[d] - total, 0
+            more, less = total - total // 2, total // 2
+            pads[d], pads[rank + d] = (less, more) if mode == "SAME_UPPER" else (more, less)
+    bias = [n.input(2)] if n.input(2) else []
+    y = c.add(
+        "conv2d_transpose", _image(c, x), _image(c, weight), *bias,
+        strides=_two(strides, 1), pads=_two_pads(pads), output_padding=_two(extra, 0), dilations=_two(dilations, 1),
+        groups=n.attr("group", 1),
+    )  # fmt: skip
+    return _restore(c, y, c.rank(x))
+
+
+def _pool(op: str, c: Context, n: OnnxNode) -> str:
+    x, kernel = n.inputs[0], n.attrs["kernel_shape"]
+    strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
+    attrs = {"count_include_pad": bool(n.attr("count_include_pad", 0))} if op == "avg_pool2d" else {}
+    y = c.add(
+        op, _image(c, x), kernel=_two(kernel, 1), strides=_two(strides, 1), dilations=_two(dilations, 1),
+        pads=_two_pads(_explicit_pads(c, kernel, strides, dilations)), ceil_mode=bool(n.attr("ceil_mode", 0)), **attrs,
+    )  # fmt: skip
+    return _restore(c, y, c.rank(x))
+
+
+def _global_pool(op: str, c: Context, n: OnnxNode) -> str:
+    return c.add(op, n.inputs[0], axes=tuple(range(2, c.rank(n.inputs[0]))), keepdims=True)
+
+
+_COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+
+
+def _resize(c: Context, n: OnnxNode) -> str:
+    """Resize of any opset, and Upsample, which is its asymmetric form that rounds down."""
+    x, shape = n.inputs[0], c.shape(n.inputs[0])
+    modern = n.op == "Resize" and n.opset >= 11
+    coordinates = n.attr("coordinate_transformation_mode", "half_pixel" if modern else "asymmetric")
+    mode = n.attr("mode", "nearest")
+    if mode not in ("nearest", "linear", "bilinear"):
+        c.refuse("attribute 'mode'", mode, "nearest, linear")
+    if coordinates not in _COORDINATES:
+        c.refuse("attribute 'coordinate_transformation_mode'", coordinates, ", ".join(_COORDINATES))
+    if n.attr("antialias", 0) or n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        c.refuse("attributes 'antialias' and 'keep_aspect_ratio_policy'", "not the default", "0 and stretch")
+    axes = [c.axis(x, a) for a in n.attr("axes", range(len(shape)))]
+    scales, sizes = [1.0] * len(shape), list(shape)
+    position = 2 if modern else 1
+    given = c.static(n.input(position), "scales").tolist() if n.input(position) else n.attr("scales", [])
+    if len(given):
+        for d, scale in zip(axes, given, strict=True):
+            scales[d], sizes[d] = scale, math.floor(shape[d] * scale)
+    else:
+        for d, size in zip(axes, c.ints(n.input(3), "sizes"), strict=True):
+            scales[d], sizes[d] = size / shape[d], size
+    rounding = n.attr("nearest_mode", "round_prefer_floor" if modern else "floor")
+    return c.add(
+        "resize", x, sizes=tuple(sizes), scales=tuple(scales), mode=mode.removeprefix("bi"), coordinates=coordinates,
+        rounding=rounding,
+    )  # fmt: skip
+
+
+TRANSLATORS: Mapping[str, Translator] = {
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "MaxPool": partial(_pool, "max_pool2d"),
+    "AveragePool": partial(_pool, "avg_pool2d"),
+    "GlobalAveragePool": partial(_global_pool, "reduce_mean"),
+    "GlobalMaxPool": partial(_global_pool, "reduce_max"),
+    "Resize": _resize,
+    "Upsample": _resize,
+}

@@ -1,0 +1,57 @@
+"""Reference evaluation of a graph, node by node, through the operators' definitions: the oracle of ``burnish check``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from burnish import ops
+from burnish.errors import InputError
+from burnish.graph.graph import Graph, Node, TensorType, type_of
+from burnish.loops.evaluate import evaluate as evaluate_tensors
+from burnish.loops.tensor import placeholder
+
+
+def evaluate(
+    graph: Graph, feeds: Mapping[str, np.ndarray], dtype_override: str | None = None, keep: Collection[str] = ()
+) -> dict[str, np.ndarray]:
+    """Values of the graph's outputs, and of the tensors in ``keep``, by name.
+
+    ``dtype_override="float64"`` computes all floating-point values in float64. Raises InputError for a missing feed, or
+    one of another shape or dtype.
+    """
+    values: dict[str, np.ndarray] = {name: _feed(graph, name, feeds) for name in graph.inputs}
+    values.update(graph.constants)
+    wanted = {*graph.outputs, *keep}
+    last = {name: position for position, node in enumerate(graph.nodes) for name in node.inputs}
+    for position, node in enumerate(graph.nodes):
+        arrays = [values[name] for name in node.inputs]
+        types = [graph.types[name] for name in node.inputs]
+        values.update(zip(node.outputs, evaluate_node(node, arrays, types, dtype_override), strict=True))
+        for name in {*node.inputs, *node.outputs}:
+            if last.get(name, -1) <= position and name not in wanted and name in values:
+                del values[name]  # of large models, not all intermediate values fit at once
+    return {name: values[name] for name in (*graph.outputs, *keep)}
+
+
+def evaluate_node(
+    node: Node,
+    inputs: Sequence[np.ndarray],
+    types: Sequence[TensorType] | None = None,
+    dtype_override: str | None = None,
+) -> list[np.ndarray]:
+    """Values of a node's outputs. ``types`` are those of the inputs, where an override makes the arrays differ."""
+    types = [type_of(array) for array in inputs] if types is None else types
+    tensors = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
+    outputs = ops.OPERATORS[node.op].define("y", tensors, node.attrs)
+    return evaluate_tensors(outputs, {t.name: a for t, a in zip(tensors, inputs, strict=True)}, dtype_override)
+
+
+def _feed(graph: Graph, name: str, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
+    if name not in feeds:
+        raise InputError(f"evaluate: input '{name}' is missing; given: {', '.join(feeds) or 'none'}")
+    array = np.asarray(feeds[name])
+    if type_of(array) != graph.types[name]:
+        raise InputError(f"evaluate: input '{name}': found {type_of(array)}; allowed: {graph.types[name]}")
+    return array

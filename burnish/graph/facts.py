@@ -1,0 +1,135 @@
+"""What fusion asks about a node: its class, and how it reads each operand. All derived from the operator's definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from burnish import ops
+from burnish.graph.graph import Attribute, Graph, Node, TensorType
+from burnish.loops.expr import Binary, Expr, Load, Var, free_vars, wrap
+from burnish.loops.linear import to_linear
+from burnish.loops.simplify import simplify
+from burnish.loops.tensor import Tensor, placeholder, stages
+from burnish.ops.classify import Access, accesses, fusion_class, inlined, is_elementwise, is_view
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """``kind``: the fusion class. The sets hold positions of operands.
+
+    ``elementwise``: injective, and all operands are read at the output's own index up to broadcasting.
+    ``bijection``: a view of one operand that uses each of its elements once. ``alias``: one that also keeps their order.
+    ``once``: of an injective node, operands of which no element is read by two output elements.
+    ``reduced``: of a reduction, operands that it reads along its reduction axes, each element once in a pass.
+    """
+
+    kind: str
+    elementwise: bool = False
+    bijection: bool = False
+    alias: bool = False
+    once: frozenset[int] = frozenset()
+    reduced: frozenset[int] = frozenset()
+
+
+def facts_of(graph: Graph, node: Node) -> Facts:
+    """The facts of one node."""
+    types = tuple(graph.types[name] for name in node.inputs)
+    return _facts(node.op, types, tuple(sorted(node.attrs.items())))
+
+
+@lru_cache(maxsize=4096)
+def _facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> Facts:
+    inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
+    outputs = ops.OPERATORS[op].define("y", inputs, dict(attrs))
+    kind = fusion_class(outputs)
+    if kind == "injective" and len(outputs) == 1:
+        return _injective_facts(inputs, outputs[0])
+    if kind == "reduction":
+        return Facts(kind, reduced=_reduced(inputs, outputs[0]))
+    return Facts(kind)
+
+
+def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> Facts:
+    read: dict[str, list[Access]] = {}
+    for access in accesses(output):
+        read.setdefault(access.source.name, []).append(access)
+    moving = {v.name for v, extent in zip(output.axes, output.shape, strict=True) if extent > 1}
+    once = frozenset(
+        i for i, t in enumerate(inputs) if all(moving <= _index_vars(a) for a in read.get(t.name, ()))
+    )
+    bijection = len(inputs) == 1 and is_view([output]) and inputs[0].buffer.size == output.buffer.size and 0 in once
+    alias = bijection and _keeps_order(inputs[0], output)
+    return Facts("injective", is_elementwise([output]), bijection, alias, once)
+
+
+def _index_vars(access: Access) -> set[str]:
+    return set().union(*(free_vars(i) for i in access.indices))
+
+
+def _reduced(inputs: Sequence[Tensor], output: Tensor) -> frozenset[int]:
+    extents = {v.name: n for v, n in zip(output.axes, output.shape, strict=True)}
+    for t in stages([output]):
+        axes = getattr(t.body, "axes", ())
+        extents.update({f"{t.name}.{a.var.name}": a.extent for a in axes})
+    own = {v.name for v in output.axes}
+    along: set[str] = set()
+    repeated: set[str] = set()
+    for access in accesses(output):
+        used = _index_vars(access)
+        if used - own:
+            along.add(access.source.name)
+        if prod(extents[v] for v in used) > access.source.buffer.size:  # overlapping windows
+            repeated.add(access.source.name)
+    return frozenset(i for i, t in enumerate(inputs) if t.name in along - repeated)
+
+
+def _ranges(output: Tensor) -> Mapping[str, int]:
+    return {v.name: extent for v, extent in zip(output.axes, output.shape, strict=True)}
+
+
+def _flat(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    position: Expr = wrap(0)
+    for i, extent in zip(index, shape, strict=True):
+        position = position * extent + i
+    return position
+
+
+def _keeps_order(source: Tensor, output: Tensor) -> bool:
+    body = inlined(output)
+    if not isinstance(body, Load):
+        return False
+    read, written = _flat(body.indices, source.shape), _flat(output.axes, output.shape)
+    ranges = _ranges(output)
+    return simplify(read, ranges) == simplify(written, ranges)
+
+
+def separable(graph: Graph, chain: Sequence[Node]) -> bool:
+    """Whether a chain of views reads, in each dimension of its source, digits of single output dimensions.
+
+    Then its inverse is affine in those digits, and a kernel can store through it: reshapes that split and join whole
+    dimensions, and transposes, are separable; a reshape from [6, 4] to [8, 3] is not.
+    """
+    if not chain:
+        return True
+    source = graph.types[chain[0].inputs[0]]
+    tensor = placeholder(source.shape, source.dtype, "x")
+    for position, node in enumerate(chain):
+        (tensor,) = ops.OPERATORS[node.op].define(f"y{position}", [tensor], node.attrs)
+    body = inlined(tensor)
+    assert isinstance(body, Load)
+    ranges = _ranges(tensor)
+    return all(_digits(simplify(i, ranges)) for i in body.indices)
+
+
+def _digits(index: Expr) -> bool:
+    """A sum of multiples of ``v``, ``v // a``, ``v % b`` and ``v // a % b`` for variables ``v``."""
+    return all(_is_digit(atom) for atom in to_linear(index)[0])
+
+
+def _is_digit(e: Expr) -> bool:
+    if isinstance(e, Binary) and e.op in ("//", "%"):
+        return _is_digit(e.a) and not free_vars(e.b)
+    return isinstance(e, Var)

@@ -1,0 +1,208 @@
+"""Operator fusion by the four classes that follow from definitions: injective, reduction, complex-out-fusable, opaque.
+
+Source: thesis-chen section 4.2 ("Operator Fusion", figure 4.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from burnish.graph.facts import facts_of, separable
+from burnish.graph.graph import Graph, Node
+
+LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a single result
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that become one kernel, in topological order.
+
+    ``inputs`` are the tensors the kernel reads from memory, in order of first use, constants of one element excepted
+    (these are written into the code); ``outputs`` what it writes. ``anchor`` is the complex, reduction or opaque node;
+    None for a purely injective group. ``alias``: the output has its only input's elements in the same order, so it may
+    share its memory where both have the plain layout.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    anchor: Node | None = None
+    alias: bool = False
+
+    def __str__(self) -> str:
+        ops = " ".join(f"[{node.op}]" if node is self.anchor else node.op for node in self.nodes)
+        word = "alias " if self.alias else ""
+        return f"{word}{', '.join(self.outputs)} = {ops} ({', '.join(self.inputs)})"
+
+
+def fuse(graph: Graph) -> list[Group]:
+    """The graph's nodes in groups, each node in one, in topological order.
+
+    - A complex node takes in the element-wise chain behind it, and then views up to the last that moves elements; in
+      front, views that move elements and only feed it.
+    - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed what it reduces.
+    - Injective nodes merge into chains. An opaque node stays alone, and so does a reshape: it moves nothing.
+
+    A group has one result: where an intermediate is needed elsewhere, the group ends. Hence no two groups can wait for
+    each other.
+    """
+    fusion = _Fusion(graph)
+    for kind in ("complex", "reduction", "opaque", "injective"):
+        for position, node in enumerate(graph.nodes):
+            if position not in fusion.owner and fusion.facts[position].kind == kind:
+                fusion.grow(position, node)
+    return fusion.groups()
+
+
+class _Fusion:
+    """The state of the algorithm: which group, named by its first node's position, owns each node."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.facts = [facts_of(graph, node) for node in graph.nodes]
+        self.position = {name: p for p, node in enumerate(graph.nodes) for name in node.outputs}
+        self.readers: dict[str, list[int]] = {name: [] for name in graph.types}
+        for p, node in enumerate(graph.nodes):
+            for name in dict.fromkeys(node.inputs):
+                self.readers[name].append(p)
+        self.owner: dict[int, int] = {}
+        self.anchors: dict[int, Node | None] = {}
+
+    def grow(self, position: int, node: Node) -> None:
+        """Makes a group around a node that no group owns yet."""
+        facts = self.facts[position]
+        members = {position}
+        if len(node.outputs) == 1 and facts.kind != "opaque" and not facts.alias:
+            chain = self._continues_chain if facts.kind == "injective" else self._is_epilogue
+            members, tail = self._epilogue(members, node.outputs[0], chain)
+            if facts.kind == "complex":
+                members |= self._views_behind(tail)
+                members |= self._views_before(position, members)
+            elif facts.kind == "reduction":
+                members |= self._prologue(position, members)
+        self.owner.update(dict.fromkeys(members, position))
+        self.anchors[position] = None if facts.kind == "injective" else node
+
+    # --- behind the anchor ---
+
+    def _epilogue(
+        self, members: set[int], tail: str, accepts: Callable[[int, set[str]], bool]
+    ) -> tuple[set[int], str]:
+        """The largest extension of ``members`` by readers of their results that again has a single result.
+
+        Takes readers in one at a time, in topological order; between, several results may be open: x, erf(x) and
+        1 + erf(x) on the way to x * (1 + erf(x)).
+        """
+        best, end = set(members), tail
+        current, live = set(members), {tail}
+        while len(current) - len(best) < LOOKAHEAD and not live & set(self.graph.outputs):
+            candidates = sorted({p for name in live for p in self.readers[name]} - current)
+            inside = {name for p in current for name in self.graph.nodes[p].outputs}
+            if not candidates or candidates[0] in self.owner or not accepts(candidates[0], inside):
+                break
+            taken = candidates[0]
+            current.add(taken)
+            live = {name for name in inside.union(self.graph.nodes[taken].outputs) if self._needed(name, current)}
+            if len(live) == 1 and not self.facts[taken].alias:
+                best, (end,) = set(current), live
+        return best, end
+
+    def _needed(self, name: str, members: set[int]) -> bool:
+        """Whether anything outside ``members`` uses a tensor."""
+        return name in self.graph.outputs or any(p not in members for p in self.readers[name])
+
+    def _is_epilogue(self, position: int, inside: set[str]) -> bool:
+        """An element-wise node that reads the group's results at its own index, without broadcasting them."""
+        node = self.graph.nodes[position]
+        shape = self.graph.types[node.outputs[0]].shape
+        own = all(self.graph.types[name].shape == shape for name in node.inputs if name in inside)
+        return self.facts[position].elementwise and own
+
+    def _continues_chain(self, position: int, inside: set[str]) -> bool:
+        """An injective node that reads every element of the group's results at most once: nothing is recomputed."""
+        node, facts = self.graph.nodes[position], self.facts[position]
+        if facts.kind != "injective" or len(node.outputs) != 1:
+            return False
+        return all(i in facts.once for i, name in enumerate(node.inputs) if name in inside)
+
+    def _views_behind(self, tail: str) -> set[int]:
+        """The chain of views behind ``tail`` up to the last one that moves elements, if a store can follow its map."""
+        taken: list[int] = []
+        moving = 0
+        while len(self.readers[tail]) == 1 and tail not in self.graph.outputs:
+            (p,) = self.readers[tail]
+            if p in self.owner or not self.facts[p].bijection:
+                break
+            taken.append(p)
+            moving = moving if self.facts[p].alias else len(taken)
+            tail = self.graph.nodes[p].outputs[0]
+        chain = taken[:moving]
+        return set(chain) if separable(self.graph, [self.graph.nodes[p] for p in chain]) else set()
+
+    # --- in front of the anchor ---
+
+    def _views_before(self, anchor: int, members: set[int]) -> set[int]:
+        """Views that only feed the complex node, up to the first that moves elements."""
+        taken: set[int] = set()
+        for name in self.graph.nodes[anchor].inputs:
+            chain: list[int] = []
+            moving = 0
+            while (p := self._sole_producer(name, {*members, *taken, *chain})) is not None and self.facts[p].bijection:
+                chain.append(p)
+                moving = moving if self.facts[p].alias else len(chain)
+                name = self.graph.nodes[p].inputs[0]
+            taken.update(chain[:moving])
+        return taken
+
+    def _prologue(self, anchor: int, members: set[int]) -> set[int]:
+        """Injective nodes that only feed what the reduction reduces, if no element is computed more than once a pass."""
+        taken: set[int] = set()
+        pending = [name for i, name in enumerate(self.graph.nodes[anchor].inputs) if i in self.facts[anchor].reduced]
+        while pending:
+            p = self._sole_producer(pending.pop(), members | taken)
+            if p is not None and self.facts[p].kind == "injective":
+                taken.add(p)
+                pending.extend(name for i, name in enumerate(self.graph.nodes[p].inputs) if i in self.facts[p].once)
+        while leading := {p for p in taken if self.facts[p].alias and not self._reads_from(p, taken)}:
+            taken -= leading  # a reshape in front saves nothing here, and costs nothing alone
+        return taken
+
+    def _sole_producer(self, name: str, members: set[int]) -> int | None:
+        """The position of the node that computes ``name`` for ``members`` alone and is still free."""
+        p = self.position.get(name)
+        if p is None or p in self.owner or p in members or len(self.graph.nodes[p].outputs) != 1:
+            return None
+        return None if self._needed(name, members) else p
+
+    def _reads_from(self, position: int, members: set[int]) -> bool:
+        return any(self.position.get(name) in members for name in self.graph.nodes[position].inputs)
+
+    # --- the result ---
+
+    def groups(self) -> list[Group]:
+        """All groups, ordered by their last node."""
+        members: dict[int, list[int]] = {}
+        for p in range(len(self.graph.nodes)):
+            members.setdefault(self.owner[p], []).append(p)
+        order = sorted(members, key=lambda first: members[first][-1])
+        return [self._group(members[first], self.anchors[first]) for first in order]
+
+    def _group(self, members: Sequence[int], anchor: Node | None) -> Group:
+        nodes = tuple(self.graph.nodes[p] for p in members)
+        inside = {name for node in nodes for name in node.outputs}
+        read = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)
+        inputs = tuple(name for name in read if not self._literal(name, members))
+        outputs = tuple(name for node in nodes for name in node.outputs if self._needed(name, set(members)))
+        if not outputs:  # nothing reads an output of a node with several: keep the kernel's signature
+            outputs = nodes[-1].outputs
+        alias = len(members) == 1 and self.facts[members[0]].alias
+        return Group(nodes, inputs, outputs, anchor, alias)
+
+    def _literal(self, name: str, members: Iterable[int]) -> bool:
+        """Whether a tensor is a constant of one element that only injective nodes read."""
+        if name not in self.graph.constants or self.graph.types[name].size != 1:
+            return False
+        readers = [p for p in members if name in self.graph.nodes[p].inputs]
+        return all(self.facts[p].kind == "injective" for p in readers)
+

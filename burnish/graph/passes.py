@@ -1,0 +1,21 @@
+"""The pipeline of graph passes that every model goes through before layout and fusion."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from burnish.graph.affine import fold_affine
+from burnish.graph.canonical import canonicalize
+from burnish.graph.eliminate import eliminate
+from burnish.graph.fold import fold
+from burnish.graph.graph import Graph
+
+
+def optimize(graph: Graph, exact: bool = False) -> Graph:
+    """``graph`` folded, cleaned and in canonical form. ``exact`` forbids rewrites that change how a value is rounded
+    beyond what folding constants into weights does.
+    """
+    canonical = partial(canonicalize, exact=exact)
+    for apply in (fold, eliminate, canonical, fold, fold_affine, eliminate):
+        graph = apply(graph)
+    return graph

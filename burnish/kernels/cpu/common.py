@@ -1,0 +1,100 @@
+"""Steps that several CPU templates share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from burnish.errors import ScheduleError
+from burnish.kernels.task import Task
+from burnish.loops.expr import Reduce
+from burnish.loops.layout import Layout
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+def single_output(task: Task) -> str:
+    """The name of the task's only output."""
+    if len(task.outputs) != 1:
+        raise ScheduleError(f"task '{task.name}' has {len(task.outputs)} outputs; this template schedules one")
+    return task.outputs[0].name
+
+
+def inline_around(s: Schedule, task: Task, keep: Sequence[str]) -> str:
+    """Inlines every element-wise stage but the output into its readers; returns the accumulator stage of the anchor.
+
+    What remains: the stages in ``keep``, the anchor, and the output nest that holds the whole epilogue.
+    """
+    out, anchor = single_output(task), task.anchor()
+    if anchor is None:
+        raise ScheduleError(f"task '{task.name}' has no contraction")
+    for stage in task.stages():
+        if stage.name not in (out, anchor.name, *keep) and not isinstance(stage.body, Reduce):
+            s.compute_inline(stage.name)
+    return anchor.name if anchor.name != out else s.cache_write(out, "register")
+
+
+def apply_layouts(s: Schedule, task: Task, constants: dict[str, str]) -> None:
+    """Lays the parameters out: activations as the task says, constants as the template chose (name -> tag)."""
+    for tensor in (*task.inputs, *task.outputs):
+        layout: Layout | str | None = constants.get(tensor.name) or task.layouts.get(tensor.name)
+        if layout is not None and not (isinstance(layout, Layout) and layout.plain):
+            s.transform_layout(tensor.name, layout)
+
+
+def channel_constants(task: Task, block: int) -> dict[str, str]:
+    """Layouts padding per-channel constants ([C] or [C, 1, 1], ...) to whole blocks, so that they load as vectors."""
+    tags = {}
+    for tensor in task.inputs:
+        wide = [d for d, extent in enumerate(tensor.shape) if extent > 1]
+        if tensor.name in task.constants and len(wide) == 1 and tensor.shape[wide[0]] % block:
+            letters = [chr(ord("A") + d) for d in range(len(tensor.shape))]
+            tags[tensor.name] = "".join(letters) + f"{block}{letters[wide[0]].lower()}"
+    return tags
+
+
+def is_blocked(layout: Layout, dim: int, block: int) -> bool:
+    """Whether ``layout`` keeps ``block`` consecutive elements of ``dim`` innermost."""
+    last = layout.parts[-1]
+    return last.dim == dim and last.block == block and last.step == 1
+
+
+def mark(s: Schedule, kind: str, *loops: str) -> None:
+    """Applies ``unroll`` or ``vectorize`` to several loops."""
+    for loop in loops:
+        getattr(s, kind)(loop)
+
+
+def parallel_over(s: Schedule, loops: Sequence[str]) -> str:
+    """Fuses perfectly nested ``loops``, outermost first, and runs the result in parallel."""
+    fused = loops[0]
+    for loop in loops[1:]:
+        fused = s.fuse(fused, loop)
+    s.parallel(fused)
+    return fused
+
+
+def register_tile(target: Target, width: int, blocks: int) -> tuple[int, int]:
+    """(positions, vectors) of the accumulator tile for ``width`` positions and ``blocks`` channel blocks.
+
+    Minimises cycles: a step costs ``positions * vectors / 2`` (two multiply-adds a cycle), and no less than the
+    multiply-add latency of 4; the last, partial tile of a row counts as its own size. The tile, one vector of each
+    operand's block and one broadcast must fit the register file.
+    """
+    best: tuple[float, int, int] | None = None
+    for vectors in (v for v in (4, 3, 2, 1) if v <= blocks):
+        spare = 1 if vectors > 1 else 0
+        most = (target.vector_registers - vectors - 1) // vectors if spare else target.vector_registers - 2
+        for positions in range(1, min(width, most) + 1):
+            full, rest = divmod(width, positions)
+            cost = full * _step(positions, vectors) + (_step(rest, vectors) if rest else 0)
+            rounds = -(-blocks // vectors)
+            key = (cost * rounds + 0.01 * abs(vectors - 2), -positions, vectors)
+            if best is None or key < best:
+                best = key
+    assert best is not None
+    return -best[1], best[2]
+
+
+def _step(positions: int, vectors: int) -> float:
+    """Cycles of one reduction step of a tile: multiply-adds, loads (two a cycle), latency."""
+    return max(positions * vectors / 2, (positions + vectors) / 2, 4.0) + 0.5

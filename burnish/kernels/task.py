@@ -1,0 +1,87 @@
+"""What a schedule template is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from burnish.loops.expr import Binary, Reduce, Select, loads
+from burnish.loops.layout import Layout, row_major
+from burnish.loops.program import Program
+from burnish.loops.tensor import Tensor, create_program, stages
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+@dataclass(frozen=True)
+class Task:
+    """One fused kernel: its definition, the layouts its activations arrive and leave in, and which inputs are constant.
+
+    ``layouts`` and ``constants`` are keyed by parameter name; what is not in ``layouts`` is row-major. A template may
+    choose any layout for a constant, since it is packed at compile time.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    op: str
+    layouts: Mapping[str, Layout]
+    constants: frozenset[str]
+
+    def program(self) -> Program:
+        """The naive loop program."""
+        return create_program(self.name, self.inputs, self.outputs)
+
+    def stages(self) -> list[Tensor]:
+        """Defined tensors, producers first."""
+        return [t for t in stages(self.outputs) if t.body is not None]
+
+    def anchor(self) -> Tensor | None:
+        """The stage that is a sum of products of two tensors: the matrix-product-like heart of a complex operator."""
+        return next((t for t in self.stages() if is_contraction(t)), None)
+
+    def layout(self, name: str) -> Layout:
+        """The layout of a parameter."""
+        tensor = next(t for t in (*self.inputs, *self.outputs) if t.name == name)
+        return self.layouts.get(name) or row_major(len(tensor.shape))
+
+
+def is_contraction(t: Tensor) -> bool:
+    """Whether ``t`` sums products of loads from two different tensors."""
+    body = t.body
+    if not (isinstance(body, Reduce) and body.kind == "sum" and isinstance(body.body, Binary) and body.body.op == "*"):
+        return False
+    factors = (body.body.a, body.body.b)
+    if any(isinstance(f, Select) and not loads(f) for f in factors):
+        return False
+    sources = [{x.buffer.name for x in loads(f)} for f in factors]
+    return bool(sources[0] and sources[1] and sources[0] != sources[1])
+
+
+Choice = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Space:
+    """A schedule space as data: knob name -> its choices, the analytic default first in ``default``."""
+
+    knobs: Mapping[str, Sequence[int | str]]
+    default: Choice
+
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        total = 1
+        for choices in self.knobs.values():
+            total *= len(choices)
+        return total
+
+
+@dataclass(frozen=True)
+class Template:
+    """``matches`` says whether the template can schedule a task, ``space`` its knobs, ``apply`` makes the schedule."""
+
+    name: str
+    matches: Callable[[Task, Target], bool]
+    space: Callable[[Task, Target], Space]
+    apply: Callable[[Task, Target, Choice], Schedule]

@@ -1,0 +1,55 @@
+"""Register buffers laid out for vectors: the dimension the vectorized loop runs over becomes the last."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from burnish.loops.expr import Buffer, Expr, free_vars, loads
+from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, rebuild_stmt
+
+T = TypeVar("T")
+
+
+def vectors_innermost(program: Program) -> Program:
+    """Permutes the dimensions of each register buffer whose accesses all vectorize over one dimension, to end with it.
+
+    A register buffer has no memory layout to keep, and a vector needs its lanes side by side.
+    """
+    return Program(program.name, program.params, _permute(program.body))
+
+
+def _permute(s: Stmt) -> Stmt:
+    s = rebuild_stmt(s, _permute)
+    if not (isinstance(s, Alloc) and s.buffer.scope == "register"):
+        return s
+    dims = _vector_dims(s.body, s.buffer.name, frozenset())
+    if len(dims) != 1:
+        return s
+    d = dims.pop()
+    old, name = s.buffer, s.buffer.name
+    new = old.with_(shape=_last(old.shape, d))
+
+    def move(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        return (new, _last(indices, d)) if buffer.name == name else (buffer, indices)
+
+    return Alloc(new, map_access(s.body, move))
+
+
+def _last(items: tuple[T, ...], d: int) -> tuple[T, ...]:
+    return (*items[:d], *items[d + 1 :], items[d])
+
+
+def _vector_dims(s: Stmt, name: str, lanes: frozenset[str]) -> set[int]:
+    """The dimensions of buffer ``name`` indexed by a vectorized loop's variable."""
+    match s:
+        case Seq(stmts):
+            return set().union(*(_vector_dims(x, name, lanes) for x in stmts))
+        case For(var, _, kind, body):
+            return _vector_dims(body, name, lanes | {var} if kind == "vectorize" else lanes)
+        case If(_, body) | Alloc(_, body):
+            return _vector_dims(body, name, lanes)
+        case Store(buffer, indices, value, _):
+            accesses = [x.indices for e in (*indices, value) for x in loads(e) if x.buffer.name == name]
+            accesses += [indices] if buffer.name == name else []
+            return {d for index in accesses for d, i in enumerate(index) if free_vars(i) & lanes}
+    return set()

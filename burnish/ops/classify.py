@@ -1,0 +1,236 @@
+"""What follows from a definition: fusion class, element-wise inputs, work, traffic, and roles of the output's axes.
+
+Source of the classes: thesis-chen section 4.2, operator fusion (injective, reduction, complex-out-fusable, opaque).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from burnish.loops.expr import (
+    ARITHMETIC,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Var,
+    free_vars,
+    loads,
+    rebuild,
+    substitute,
+)
+from burnish.loops.tensor import Tensor, stages
+
+CLASSES = ("injective", "reduction", "complex", "opaque")
+
+
+@dataclass(frozen=True)
+class Access:
+    """One element read by an output element: indices in terms of the output's axes and of reduction variables."""
+
+    source: Tensor
+    indices: tuple[Expr, ...]
+
+
+def fusion_class(outputs: Sequence[Tensor]) -> str:
+    """``injective`` without reductions; ``complex`` if a sum of products of two tensors is all it reduces; else
+    ``reduction``; ``opaque`` for several outputs that share one.
+    """
+    reductions = [t for t in stages(outputs) if isinstance(t.body, Reduce)]
+    if not reductions:
+        return "injective"
+    if len(outputs) > 1:
+        return "opaque"
+    products = [is_contraction(t) for t in reductions]
+    return "complex" if products == [True] else "reduction"
+
+
+def is_contraction(t: Tensor) -> bool:
+    """Whether ``t`` is a sum of products of two different loads, each indexed by a reduction axis."""
+    if not isinstance(t.body, Reduce) or t.body.kind != "sum":
+        return False
+    product = t.body.body
+    if not (isinstance(product, Binary) and product.op == "*"):
+        return False
+    reduced = {a.var.name for a in t.body.axes}
+    factors = [_uncast(product.a), _uncast(product.b)]
+    return factors[0] != factors[1] and all(isinstance(f, Load) and free_vars(f) & reduced for f in factors)
+
+
+def _uncast(e: Expr) -> Expr:
+    return _uncast(e.value) if isinstance(e, Cast) else e
+
+
+# --- accesses ---------------------------------------------------------------------------------------------------------
+
+
+def accesses(output: Tensor) -> list[Access]:
+    """Every read of a placeholder that an element of ``output`` depends on, inner stages substituted away.
+
+    Reduction variables of inner stages are renamed ``stage.variable``. Reads in indices are included.
+    """
+    producers = {t.name: t for t in stages([output])}
+    found: dict[tuple[str, tuple[Expr, ...]], Access] = {}
+    for e in _reads(_renamed(output), producers):
+        found.setdefault((e.buffer.name, e.indices), Access(producers[e.buffer.name], e.indices))
+    return list(found.values())
+
+
+def _renamed(t: Tensor) -> Expr:
+    """The body of ``t``, bare of its reduction, whose variables are prefixed by the stage's name."""
+    assert t.body is not None
+    if not isinstance(t.body, Reduce):
+        return t.body
+    fresh: dict[str, Expr] = {a.var.name: Var(f"{t.name}.{a.var.name}") for a in t.body.axes}
+    return substitute(t.body.body, fresh)
+
+
+def _reads(e: Expr, producers: dict[str, Tensor]) -> Iterator[Load]:
+    for load in loads(e):
+        t = producers[load.buffer.name]
+        if t.body is None:
+            yield load
+        else:
+            index = dict(zip((v.name for v in t.axes), load.indices, strict=True))
+            yield from _reads(substitute(_renamed(t), index), producers)
+
+
+def inlined(output: Tensor) -> Expr:
+    """The body of an injective ``output`` as one expression over placeholders."""
+    producers = {t.name: t for t in stages([output])}
+
+    def expand(e: Expr) -> Expr:
+        e = rebuild(e, expand)
+        t = producers[e.buffer.name] if isinstance(e, Load) else None
+        if not isinstance(e, Load) or t is None or t.body is None:
+            return e
+        return expand(substitute(t.body, dict(zip((v.name for v in t.axes), e.indices, strict=True))))
+
+    assert output.body is not None
+    return expand(output.body)
+
+
+def is_view(outputs: Sequence[Tensor]) -> bool:
+    """Pure data movement: each output element is one input element, whose place does not depend on data."""
+    if fusion_class(outputs) != "injective":
+        return False
+    return all(isinstance(e, Load) and len(loads(e)) == 1 for e in map(inlined, outputs))
+
+
+def elementwise_inputs(outputs: Sequence[Tensor]) -> frozenset[str]:
+    """Names of the inputs that are read at the output's own index only, up to broadcasting.
+
+    That is: the last dimensions of the index are the last output axes, or 0 where the input's extent is 1.
+    """
+    read: dict[str, bool] = {}
+    for output in outputs:
+        for access in accesses(output):
+            own = _reads_own_index(access, output)
+            read[access.source.name] = read.get(access.source.name, True) and own
+    return frozenset(name for name, own in read.items() if own)
+
+
+def _reads_own_index(access: Access, output: Tensor) -> bool:
+    rank = len(access.indices)
+    if rank > len(output.axes):
+        return False
+    tail = output.axes[len(output.axes) - rank :]
+    pairs = zip(access.indices, tail, access.source.shape, strict=True)
+    return all(i == v or (extent == 1 and isinstance(i, Const)) for i, v, extent in pairs)
+
+
+def is_elementwise(outputs: Sequence[Tensor]) -> bool:
+    """Injective, and every input is read at the output's own index, at least one of them in full."""
+    if fusion_class(outputs) != "injective":
+        return False
+    inputs = {t.name: t for t in stages(outputs) if t.body is None}
+    own = elementwise_inputs(outputs)
+    return own == inputs.keys() and any(inputs[n].shape == outputs[0].shape for n in own)
+
+
+# --- work and traffic -------------------------------------------------------------------------------------------------
+
+
+def flops(outputs: Sequence[Tensor]) -> int:
+    """Arithmetic operations on values: a function call is one, a multiply-add two, index arithmetic none."""
+    total = 0
+    for t in stages(outputs):
+        if isinstance(t.body, Reduce):
+            points = prod(t.shape) * prod(a.extent for a in t.body.axes)
+            total += points * (_operations(t.body.body) + 1)
+        elif t.body is not None:
+            total += prod(t.shape) * _operations(t.body)
+    return total
+
+
+def _operations(e: Expr) -> int:
+    match e:
+        case Load():
+            return 0
+        case Select(_, a, b):
+            return max(_operations(a), _operations(b))
+        case Binary(op, a, b):
+            return (op in ARITHMETIC) + _operations(a) + _operations(b)
+        case Call(_, args):
+            return 1 + sum(_operations(a) for a in args)
+        case Cast(_, value):
+            return _operations(value)
+    return 0
+
+
+def traffic(outputs: Sequence[Tensor]) -> int:
+    """Least bytes moved: every output once, and of every input once what is read (at most all of it)."""
+    total = sum(t.buffer.nbytes for t in outputs)
+    touched: dict[str, int] = {}
+    sources: dict[str, Tensor] = {}
+    for output in outputs:
+        extents = _extents(output)
+        for access in accesses(output):
+            points = prod(extents[v] for v in set().union(*(free_vars(i) for i in access.indices), set()))
+            name = access.source.name
+            sources[name] = access.source
+            touched[name] = min(touched.get(name, 0) + points, access.source.buffer.size)
+    for name, elements in touched.items():
+        buffer = sources[name].buffer
+        total += elements * buffer.nbytes // max(buffer.size, 1)
+    return total
+
+
+def _extents(output: Tensor) -> dict[str, int]:
+    """Extents of the variables that :func:`accesses` speaks of."""
+    extents = {v.name: n for v, n in zip(output.axes, output.shape, strict=True)}
+    for t in stages([output]):
+        if isinstance(t.body, Reduce):
+            extents.update({f"{t.name}.{a.var.name}": a.extent for a in t.body.axes})
+    return extents
+
+
+# --- axes -------------------------------------------------------------------------------------------------------------
+
+
+def axis_inputs(output: Tensor) -> tuple[frozenset[str], ...]:
+    """For every axis of ``output``, the inputs whose elements it selects."""
+    found = accesses(output)
+    return tuple(
+        frozenset(a.source.name for a in found if any(v.name in free_vars(i) for i in a.indices)) for v in output.axes
+    )
+
+
+def axis_roles(output: Tensor, parameters: Collection[str] = ()) -> tuple[str, ...]:
+    """For every axis of ``output`` what splitting it over devices splits (thesis-jia section 3.3, table 3.1).
+
+    ``parameter`` if it selects elements of an input named in ``parameters``; ``sample`` if it is the first axis and the
+    first index of all that is read of the other inputs; else ``attribute``.
+    """
+    found = [a for a in accesses(output) if a.source.name not in parameters]
+    roles = []
+    for d, (v, names) in enumerate(zip(output.axes, axis_inputs(output), strict=True)):
+        independent = d == 0 and all(a.indices[:1] == (v,) for a in found)
+        roles.append("parameter" if names & set(parameters) else "sample" if independent else "attribute")
+    return tuple(roles)

@@ -1,0 +1,89 @@
+"""Operators that read at positions held in a tensor."""
+
+from __future__ import annotations
+
+from burnish.loops.expr import INDEX, Expr, cast, equal, select
+from burnish.loops.tensor import Tensor, compute
+from burnish.ops.operator import normal_axis, operator, require, require_dtype, require_rank, require_shape
+
+INDEX_DTYPES = ("int64", "int32")
+
+
+def _position(value: Expr, extent: int) -> Expr:
+    """A stored index as a position: negative ones count from the end."""
+    value = cast(INDEX, value)
+    return select(value < 0, value + extent, value)
+
+
+@operator
+def gather(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """Slices of ``data`` along ``axis`` at ``indices`` (negative: from the end), whose dimensions replace that axis.
+
+    An index out of range is undefined. An embedding is a gather along axis 0.
+    """
+    require_dtype(indices, "indices", INDEX_DTYPES)
+    dim, rank = normal_axis(axis, len(data.shape)), len(indices.shape)
+    extent = data.shape[dim]
+
+    def element(*i: Expr) -> Expr:
+        at = _position(indices[i[dim : dim + rank]], extent)
+        return data[(*i[:dim], at, *i[dim + rank :])]
+
+    return compute((*data.shape[:dim], *indices.shape, *data.shape[dim + 1 :]), element, name)
+
+
+@operator
+def gather_elements(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """``data`` at each position of ``indices``, with the index along ``axis`` replaced by the one stored there."""
+    require_dtype(indices, "indices", INDEX_DTYPES)
+    require_rank(indices, "indices", len(data.shape), "like 'data'")
+    dim = normal_axis(axis, len(data.shape))
+    ok = all(m <= n for d, (m, n) in enumerate(zip(indices.shape, data.shape, strict=True)) if d != dim)
+    found = f"shape {list(indices.shape)}"
+    require(ok, "input 'indices'", found, f"extents within {list(data.shape)} but for axis {dim}")
+
+    def element(*i: Expr) -> Expr:
+        return data[(*i[:dim], _position(indices[i], data.shape[dim]), *i[dim + 1 :])]
+
+    return compute(indices.shape, element, name)
+
+
+@operator
+def gather_nd(name: str, data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
+    """Slices of ``data`` at the index tuples along the last dimension of ``indices``; ``batch_dims`` leading dimensions
+    are common to both.
+    """
+    require_dtype(indices, "indices", INDEX_DTYPES)
+    require(len(indices.shape) > 0, "input 'indices'", "a scalar", "at least 1 dimension")
+    depth, lead = indices.shape[-1], len(indices.shape) - 1
+    ok = 0 <= batch_dims <= min(lead, len(data.shape)) and data.shape[:batch_dims] == indices.shape[:batch_dims]
+    require(ok, "attribute 'batch_dims'", batch_dims, f"leading extents that {list(data.shape)} and indices share")
+    fits = batch_dims + depth <= len(data.shape)
+    require(fits, "input 'indices'", f"index tuples of {depth}", f"at most {len(data.shape) - batch_dims}")
+
+    def element(*i: Expr) -> Expr:
+        at = [_position(indices[(*i[:lead], k)], data.shape[batch_dims + k]) for k in range(depth)]
+        return data[(*i[:batch_dims], *at, *i[lead:])]
+
+    return compute((*indices.shape[:-1], *data.shape[batch_dims + depth :]), element, name)
+
+
+@operator
+def one_hot(name: str, indices: Tensor, values: Tensor, *, depth: int, axis: int = -1) -> Tensor:
+    """``values[1]`` where the position along the new dimension ``axis`` is the index, else ``values[0]``.
+
+    A negative index counts from the end.
+    """
+    require_dtype(indices, "indices", INDEX_DTYPES)
+    require_shape(values, "values", (2,))
+    require(depth > 0, "attribute 'depth'", depth, "a positive integer")
+    dim = normal_axis(axis, len(indices.shape) + 1)
+
+    def element(*i: Expr) -> Expr:
+        hit = equal(_position(indices[(*i[:dim], *i[dim + 1 :])], depth), i[dim])
+        return select(hit, values[1], values[0])
+
+    return compute((*indices.shape[:dim], depth, *indices.shape[dim:]), element, name)
+
+
+OPERATORS = (gather, gather_elements, gather_nd, one_hot)

@@ -1,0 +1,87 @@
+"""One time step of recurrent layers; the products with the input, which need no recurrence, come precomputed."""
+
+from __future__ import annotations
+
+from burnish.loops.expr import Expr, Var, math
+from burnish.loops.tensor import Tensor, compute, reduce_axis
+from burnish.loops.tensor import sum as sum_over
+from burnish.ops.operator import operator, require_float, require_rank, require_shape
+
+
+def _recurrent_product(name: str, h: Tensor, weight: Tensor, first: int, gates: int) -> Tensor:
+    """``name[g, b, j] = sum_k h[b, k] * weight[(first + g) * H + j, k]`` for ``gates`` gates."""
+    batch, hidden = h.shape
+
+    def element(g: Var, b: Var, j: Var) -> Expr:
+        k = reduce_axis(hidden, "k")
+        return sum_over(h[b, k.var] * weight[(g + first) * hidden + j, k.var], k)
+
+    return compute((gates, batch, hidden), element, name)
+
+
+def _require_state(x_gates: Tensor, h: Tensor, recurrent: Tensor, gates: int) -> tuple[int, int]:
+    require_rank(h, "h", 2, "[B, H]")
+    require_float(h, "h")
+    batch, hidden = h.shape
+    require_shape(x_gates, "x_gates", (batch, gates * hidden))
+    require_shape(recurrent, "recurrent", (gates * hidden, hidden))
+    return batch, hidden
+
+
+@operator
+def lstm_cell(name: str, x_gates: Tensor, h: Tensor, c: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor]:
+    """One LSTM step: new ``h`` [B, H] and ``c`` [B, H] (Hochreiter and Schmidhuber 1997).
+
+    ``x_gates`` [B, 4H] is the input's product plus both biases, ``recurrent`` [4H, H]; gates in the order input,
+    output, forget, cell. Stage ``name.gates`` [4, B, H] is the recurrent product.
+    """
+    batch, hidden = _require_state(x_gates, h, recurrent, 4)
+    require_shape(c, "c", h.shape)
+    gates = _recurrent_product(f"{name}.gates", h, recurrent, 0, 4)
+
+    def gate(fn: str, g: int, b: Var, j: Var) -> Expr:
+        return math(fn, gates[g, b, j] + x_gates[b, j + g * hidden])
+
+    def cell(b: Var, j: Var) -> Expr:
+        return gate("sigmoid", 2, b, j) * c[b, j] + gate("sigmoid", 0, b, j) * gate("tanh", 3, b, j)
+
+    new_c = compute((batch, hidden), cell, f"{name}.1")
+    new_h = compute((batch, hidden), lambda b, j: gate("sigmoid", 1, b, j) * math("tanh", new_c[b, j]), f"{name}.0")
+    return new_h, new_c
+
+
+@operator
+def gru_cell(
+    name: str, x_gates: Tensor, h: Tensor, recurrent: Tensor, bias: Tensor, *, linear_before_reset: bool = True
+) -> Tensor:
+    """One GRU step: new ``h`` [B, H] (Cho et al. 2014).
+
+    ``x_gates`` [B, 3H] is the input's product plus its bias, ``recurrent`` [3H, H], ``bias`` [3H] that of the recurrent
+    product; gates in the order update, reset, hidden. With ``linear_before_reset`` the reset gate scales the hidden
+    gate's recurrent product, else the state that enters it. Stages ``name.gates``, ``.reset``, ``.hidden``.
+    """
+    batch, hidden = _require_state(x_gates, h, recurrent, 3)
+    require_shape(bias, "bias", (3 * hidden,))
+    gates = _recurrent_product(f"{name}.gates", h, recurrent, 0, 3 if linear_before_reset else 2)
+
+    def gate(g: int, b: Var, j: Var) -> Expr:
+        at = j + g * hidden
+        return math("sigmoid", gates[g, b, j] + bias[at] + x_gates[b, at])
+
+    if linear_before_reset:
+        product, entry = gates, 2
+    else:
+        state = compute((batch, hidden), lambda b, j: gate(1, b, j) * h[b, j], f"{name}.reset")
+        product, entry = _recurrent_product(f"{name}.hidden", state, recurrent, 2, 1), 0
+
+    def element(b: Var, j: Var) -> Expr:
+        at = j + 2 * hidden
+        inner = product[entry, b, j] + bias[at]
+        proposal = math("tanh", (gate(1, b, j) * inner if linear_before_reset else inner) + x_gates[b, at])
+        update = gate(0, b, j)
+        return (1.0 - update) * proposal + update * h[b, j]
+
+    return compute((batch, hidden), element, name)
+
+
+OPERATORS = (lstm_cell, gru_cell)

@@ -1,0 +1,103 @@
+"""Resampling to another size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import ceil, floor
+
+from burnish.loops.expr import INDEX, Const, Expr, cast, math, maximum, minimum
+from burnish.loops.tensor import Tensor, compute
+from burnish.ops.operator import Floats, Ints, operator, require, require_float, wide
+
+# From the output position i: source coordinate = i * factor + offset; arguments: extent in, extent out, scale.
+_COORDINATES: Mapping[str, Callable[[int, int, float], tuple[float, float]]] = {
+    "half_pixel": lambda n, m, s: (1 / s, 0.5 / s - 0.5),
+    "pytorch_half_pixel": lambda n, m, s: (1 / s, 0.5 / s - 0.5) if m > 1 else (0.0, 0.0),
+    "asymmetric": lambda n, m, s: (1 / s, 0.0),
+    "align_corners": lambda n, m, s: ((n - 1) / (m - 1), 0.0) if m > 1 else (0.0, 0.0),
+}
+# Rounding of a coordinate: shift, then floor or ceil.
+_ROUNDINGS: Mapping[str, tuple[str, float]] = {
+    "round_prefer_floor": ("ceil", -0.5),
+    "round_prefer_ceil": ("floor", 0.5),
+    "floor": ("floor", 0.0),
+    "ceil": ("ceil", 0.0),
+}
+
+
+@operator
+def resize(
+    name: str,
+    x: Tensor,
+    *,
+    sizes: Ints,
+    scales: Floats | None = None,
+    mode: str = "nearest",
+    coordinates: str = "half_pixel",
+    rounding: str = "round_prefer_floor",
+) -> Tensor:
+    """``x`` resampled to shape ``sizes``; ``scales`` (output / input, one a dimension) places the samples.
+
+    ``mode`` is nearest or linear, ``coordinates`` and ``rounding`` are ONNX's coordinate_transformation_mode and
+    nearest_mode. Positions beyond the edge read the edge.
+    """
+    rank = len(x.shape)
+    require(len(sizes) == rank and min(sizes, default=0) >= 0, "attribute 'sizes'", list(sizes), f"{rank} extents")
+    scales = scales or tuple(m / n if n else 1.0 for m, n in zip(sizes, x.shape, strict=True))
+    ok = len(scales) == rank and min(scales, default=1) > 0
+    require(ok, "attribute 'scales'", list(scales), f"{rank} positive numbers")
+    require(mode in ("nearest", "linear"), "attribute 'mode'", mode, "nearest, linear")
+    require(coordinates in _COORDINATES, "attribute 'coordinates'", coordinates, ", ".join(_COORDINATES))
+    require(rounding in _ROUNDINGS, "attribute 'rounding'", rounding, ", ".join(_ROUNDINGS))
+    lines = [_COORDINATES[coordinates](*nms) for nms in zip(x.shape, sizes, scales, strict=True)]
+    moved = [d for d in range(rank) if x.shape[d] != sizes[d] or lines[d] != (1.0, 0.0)]
+    if mode == "nearest":
+
+        def nearest(*i: Expr) -> Expr:
+            source = list(i)
+            for d in moved:
+                source[d] = _nearest(i[d], x.shape[d], sizes[d], lines[d], rounding)
+            return x[tuple(source)]
+
+        return compute(sizes, nearest, name)
+    require_float(x, "x")
+
+    def linear(*i: Expr) -> Expr:
+        return cast(x.dtype, _interpolate(x, list(i), moved, lines))
+
+    return compute(sizes, linear, name)
+
+
+def _nearest(i: Expr, extent: int, size: int, line: tuple[float, float], rounding: str) -> Expr:
+    """The source position of output position ``i``: integer arithmetic where that is the same for every ``i``."""
+    direction, shift = _ROUNDINGS[rounding]
+    factor, offset = line
+    step = ceil if direction == "ceil" else floor
+    table = [min(max(step(p * factor + offset + shift), 0), extent - 1) for p in range(size)]
+    for up in {size // extent, round(1 / factor) if factor else 0} - {0}:
+        if table == [p // up for p in range(size)]:
+            return i // up
+    down = table[1] - table[0] if size > 1 else 1
+    if table == [p * down + table[0] for p in range(size)]:
+        return i * down + table[0]
+    position = math(direction, cast("float64", i) * factor + (offset + shift))
+    return minimum(maximum(cast(INDEX, position), 0), extent - 1)
+
+
+def _interpolate(x: Tensor, index: list[Expr], dims: list[int], lines: list[tuple[float, float]]) -> Expr:
+    """Linear interpolation along ``dims``, the last one innermost; ``index`` holds output positions at ``dims``."""
+    if not dims:
+        return wide(x[tuple(index)])
+    d, rest = dims[0], dims[1:]
+    factor, offset = lines[d]
+    top = x.shape[d] - 1
+    coordinate = minimum(maximum(cast("float64", index[d]) * factor + offset, 0), Const(float(top), "float64"))
+    before = cast(INDEX, coordinate)  # truncation is floor: the coordinate is not negative
+    after = minimum(before + 1, top)
+    low = _interpolate(x, [*index[:d], before, *index[d + 1 :]], rest, lines)
+    high = _interpolate(x, [*index[:d], after, *index[d + 1 :]], rest, lines)
+    weight = cast(low.dtype, coordinate - cast("float64", before))
+    return low + (high - low) * weight
+
+
+OPERATORS = (resize,)

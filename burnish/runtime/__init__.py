@@ -1,0 +1,1 @@
+"""Runs compiled models: linker, thread pool, module, artifact, object cache, paired timing. Loading needs no LLVM."""

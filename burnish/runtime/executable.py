@@ -1,0 +1,106 @@
+"""What the compiler hands to the runtime: plain data that a module runs and an artifact stores.
+
+executable ::= Executable(inputs, outputs, calls, driver, code, params, arena_bytes, scratch_bytes, target, graph, info)
+tensor     ::= TensorSpec(name, shape, dtype)
+call       ::= Call(kernel, args, node)
+slot       ::= Slot(space, index, offset)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from burnish.errors import VerificationError
+from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.image import Image
+
+Space = Literal["input", "output", "param", "arena"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output: C-contiguous; ``dtype`` is NumPy's name or ``bfloat16``."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * numpy_dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a kernel finds an argument: byte ``offset`` of input or output ``index``, of parameters or arena."""
+
+    space: Space
+    index: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel call. ``node`` names the graph nodes it computes, for people."""
+
+    kernel: str
+    args: tuple[Slot, ...]
+    node: str
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """A compiled model; ``build`` makes one from the compiler's objects.
+
+    ``driver`` holds the thread pool and the call loop, ``code`` the kernels. ``params`` are bytes (uint8), the arena is
+    ``arena_bytes``, the scratch ``scratch_bytes`` for each thread. ``target`` is a ``host.fingerprint``. ``info`` is
+    anything that JSON can hold. Raises VerificationError if a call refers to what does not exist.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    calls: tuple[Call, ...]
+    driver: Image
+    code: Image
+    params: np.ndarray
+    arena_bytes: int
+    scratch_bytes: int
+    target: str
+    graph: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for role, specs in (("input", self.inputs), ("output", self.outputs)):
+            names = [spec.name for spec in specs]
+            if len(set(names)) < len(names):
+                raise VerificationError(f"executable: two {role}s have the same name in {names}")
+        if self.params.dtype != np.uint8 or self.params.ndim != 1:
+            found = f"{self.params.dtype}{list(self.params.shape)}"
+            raise VerificationError(f"executable: params are {found}, allowed: uint8 in one dimension")
+        for call in self.calls:
+            if call.kernel not in self.code.symbols:
+                raise VerificationError(f"executable: node '{call.node}' calls '{call.kernel}', which is undefined")
+            for position, slot in enumerate(call.args):
+                size = self._bytes_of(slot)
+                if size is None or not 0 <= slot.offset <= size:
+                    raise VerificationError(
+                        f"executable: argument {position} of '{call.kernel}' is {slot}, "
+                        + ("which does not exist" if size is None else f"allowed: offsets from 0 to {size}")
+                    )
+
+    def _bytes_of(self, slot: Slot) -> int | None:
+        """Size of what the slot points into; None if there is no such thing."""
+        if slot.space == "param":
+            return self.params.nbytes
+        if slot.space == "arena":
+            return self.arena_bytes
+        specs = {"input": self.inputs, "output": self.outputs}.get(slot.space, ())
+        return specs[slot.index].nbytes if 0 <= slot.index < len(specs) else None

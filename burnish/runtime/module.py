@@ -1,0 +1,276 @@
+"""The callable compiled model: checks arguments, hands addresses to native code, returns fresh arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import statistics
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from burnish.errors import InputError
+from burnish.runtime import artifact
+from burnish.runtime.buffers import address_of, aligned_array, allocate, numpy_dtype, round_up
+from burnish.runtime.dlpack import from_dlpack
+from burnish.runtime.executable import Executable, TensorSpec
+from burnish.runtime.host import check_host
+from burnish.runtime.image import LoadedImage
+from burnish.runtime.pool import pool
+
+_SCRATCH_STRIDE = 4096  # bytes: a multiple of it per thread, so that no two threads touch one page
+_libc = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One kernel call: median time in microseconds, and its share of the sum over all calls."""
+
+    node: str
+    kernel: str
+    microseconds: float
+    share: float
+
+
+class _Runtime(ctypes.Structure):
+    """``struct Runtime``, the second argument of every kernel (``%Runtime`` of driver.py)."""
+
+    _fields_ = (
+        ("parallel", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
+        ("scratch", ctypes.c_void_p),
+        ("scratch_stride", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        ("profile", ctypes.c_void_p),
+    )
+
+
+class _Plan(ctypes.Structure):
+    """``%Plan`` of driver.py."""
+
+    _fields_ = (
+        ("calls", ctypes.c_void_p),
+        ("call_count", ctypes.c_int64),
+        ("patches", ctypes.c_void_p),
+        ("patch_count", ctypes.c_int64),
+        ("clock", ctypes.c_void_p),
+    )
+
+
+class Module:
+    """A compiled model as a function from NumPy arrays to NumPy arrays. Calls from several threads take turns."""
+
+    def __init__(self, executable: Executable, threads: int | None = None) -> None:
+        """Loads the machine code and allocates arena and scratch; ``threads`` defaults to all cores of this process.
+
+        Raises ArtifactError if this machine cannot run the executable, and ValueError for a wrong number of threads.
+        """
+        check_host(executable.target)
+        self.executable = executable
+        self._inputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.inputs]
+        self._outputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.outputs]
+        self._pool = pool(executable.driver, threads)
+        self._code = LoadedImage(executable.code)
+        self._params = executable.params
+        self._arena = allocate(executable.arena_bytes)
+        stride = round_up(executable.scratch_bytes, _SCRATCH_STRIDE)
+        self._scratch = allocate(stride * self._pool.threads)
+        self._runtime = _Runtime(
+            self._pool.parallel, self._pool.address, address_of(self._scratch), stride, self._pool.threads, None
+        )
+        self._io = (ctypes.c_void_p * (len(self._inputs) + len(self._outputs)))()
+        self._plan = self._make_plan()
+        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        self._run = run(self._pool.driver.address("burnish_run"))
+        self._run_args = tuple(ctypes.addressof(x) for x in (self._plan, self._io, self._runtime))
+        self._lock = threading.Lock()
+        _watch_forks()
+        _modules.add(self)
+
+    def _make_plan(self) -> _Plan:
+        """The call table. Addresses in parameters and arena are final; those of inputs and outputs become patches."""
+        calls = self.executable.calls
+        bases = {"param": address_of(self._params), "arena": address_of(self._arena)}
+        first_io = {"input": 0, "output": len(self._inputs)}
+        self._args = np.zeros(max(sum(len(call.args) for call in calls), 1), np.uint64)
+        table, patches = [], []
+        place = address_of(self._args)
+        for call in calls:
+            table.append((self._code.address(call.kernel), place))
+            for slot in call.args:
+                if slot.space in bases:
+                    self._args[(place - address_of(self._args)) // 8] = bases[slot.space] + slot.offset
+                else:
+                    patches.append((place, first_io[slot.space] + slot.index, slot.offset))
+                place += 8
+        self._table = np.array(table, np.uint64).reshape(-1, 2)
+        self._patches = np.array(patches, np.uint64).reshape(-1, 3)
+        clock = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p)
+        return _Plan(address_of(self._table), len(table), address_of(self._patches), len(patches), clock.value)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return self.executable.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return self.executable.outputs
+
+    @property
+    def threads(self) -> int:
+        return self._pool.threads
+
+    @property
+    def graph(self) -> str:
+        """The compiled graph as text."""
+        return self.executable.graph
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of the ``arena`` (activations), the ``params``, the ``scratch`` of all threads, and the ``code``."""
+        return {
+            "arena": self._arena.nbytes,
+            "params": self._params.nbytes,
+            "scratch": self._scratch.nbytes,
+            "code": len(self.executable.code.data),
+        }
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The output, or the tuple of several outputs: new arrays, aligned to 64 bytes.
+
+        Inputs are given in order or by name: NumPy arrays, or objects with ``__dlpack__`` in CPU memory. They are not
+        copied unless they are not contiguous. Raises InputError for what is missing, unknown, or of another shape or
+        dtype than compiled.
+        """
+        arrays = self._accept_all(args if len(args) == len(self._inputs) and not kwargs else self._bind(args, kwargs))
+        results = [aligned_array(shape, dtype) for shape, dtype in self._outputs]
+        self._execute([address_of(a) for a in arrays] + [address for _, address in results])
+        return results[0][0] if len(results) == 1 else tuple(array for array, _ in results)
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
+        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other.
+
+        Raises InputError.
+        """
+        arrays = self._accept_all(inputs)
+        if len(outputs) != len(self._outputs):
+            raise InputError(f"{len(outputs)} output arrays given, the model has {len(self._outputs)}")
+        for i, (array, (shape, dtype)) in enumerate(zip(outputs, self._outputs, strict=True)):
+            spec = self.executable.outputs[i]
+            if array.shape != shape or array.dtype != dtype:
+                raise InputError(f"output '{spec.name}' is {_describe(array)}, allowed: {spec.dtype}{list(shape)}")
+            if not (array.flags.c_contiguous and array.flags.writeable):
+                raise InputError(f"output '{spec.name}' is not contiguous or not writable, allowed: both")
+            if any(np.may_share_memory(array, other) for other in [*arrays, *outputs[:i]]):
+                raise InputError(f"output '{spec.name}' shares memory with another array, allowed: its own memory")
+        self._execute([address_of(a) for a in [*arrays, *outputs]])
+
+    def profile(self, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
+        """Time of every kernel call, in order: medians over ``repeat`` runs, after one that is not counted."""
+        arrays = self._accept_all(self._bind(args, kwargs))
+        results = [aligned_array(shape, dtype) for shape, dtype in self._outputs]
+        addresses = [address_of(a) for a in arrays] + [address for _, address in results]
+        calls = self.executable.calls
+        stamps = np.zeros((len(calls) + 1, 2), np.int64)  # struct timespec: seconds, nanoseconds
+        rounds = []
+        for _ in range(repeat + 1):
+            self._execute(addresses, profile=address_of(stamps))
+            rounds.append(np.diff(stamps[:, 0] * 10**9 + stamps[:, 1]))
+        medians = [statistics.median(times) / 1e3 for times in np.array(rounds[1:]).T.tolist()]
+        total = sum(medians) or 1.0
+        return [
+            ProfileRow(call.node, call.kernel, time, time / total) for call, time in zip(calls, medians, strict=True)
+        ]
+
+    def save(self, path: str | Path) -> None:
+        """Writes the artifact, which ``load`` reads. Raises OSError."""
+        artifact.save(self.executable, path)
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
+        return f"Module({inputs} -> {outputs}; {len(self.executable.calls)} kernels, {self.threads} threads)"
+
+    def _execute(self, addresses: list[int], profile: int | None = None) -> None:
+        with self._lock:
+            if not self._pool.running:
+                self._pool.start()
+            self._io[:] = addresses  # type: ignore[assignment]
+            self._runtime.profile = profile
+            self._run(*self._run_args)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        names = [spec.name for spec in self.inputs]
+        values = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names:
+                raise InputError(f"input '{name}' is unknown; the model's inputs: {', '.join(map(str, self.inputs))}")
+            if name in values:
+                raise InputError(f"input '{name}' is given twice, by position and by name")
+            values[name] = value
+        missing = [str(spec) for spec in self.inputs if spec.name not in values]
+        if missing:
+            raise InputError(f"input {'; '.join(missing)} is missing")
+        return [values[name] for name in names] + list(args[len(names) :])
+
+    def _accept_all(self, values: Sequence[Any]) -> list[np.ndarray]:
+        if len(values) != len(self._inputs):
+            listed = "; ".join(map(str, self.inputs)) or "none"
+            raise InputError(f"{len(values)} inputs given, the model has {len(self._inputs)}: {listed}")
+        arrays = []
+        for i, (value, (shape, dtype)) in enumerate(zip(values, self._inputs, strict=True)):
+            if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype:
+                value = self._convert(self.inputs[i], value)
+            # Kernels read whole vectors at any address, but elements at multiples of their size.
+            if not (value.flags.c_contiguous and value.flags.aligned):
+                value = np.array(value, order="C")
+            arrays.append(value)
+        return arrays
+
+    def _convert(self, spec: TensorSpec, value: Any) -> np.ndarray:
+        """The value as an array of exactly the dtype and shape of ``spec``. Raises InputError."""
+        if isinstance(value, (np.ndarray, np.generic)):
+            array = np.asarray(value)
+        elif hasattr(value, "__dlpack__"):
+            try:
+                array = from_dlpack(value)
+            except InputError as error:
+                raise InputError(f"input '{spec.name}': {error}") from error.__cause__
+        else:
+            raise InputError(
+                f"input '{spec.name}' is a {type(value).__name__}, allowed: a NumPy array or an object with __dlpack__"
+            )
+        if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.shape:
+            raise InputError(f"input '{spec.name}' is {_describe(array)}, allowed: {spec.dtype}{list(spec.shape)}")
+        return array
+
+
+def load(path: str | Path, threads: int | None = None) -> Module:
+    """The module saved in ``path``, ready to run, without LLVM.
+
+    Raises ArtifactError for a damaged file or one that this machine cannot run, OSError if it cannot be read.
+    """
+    return Module(artifact.read(path), threads)
+
+
+def _describe(array: np.ndarray) -> str:
+    return f"{array.dtype}{list(array.shape)}"
+
+
+_modules: WeakSet[Module] = WeakSet()
+
+
+@cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    """In a child, no thread is left that could release a lock."""
+    for module in _modules:
+        module._lock = threading.Lock()

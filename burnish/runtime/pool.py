@@ -1,0 +1,158 @@
+"""The thread pool's side in Python: creates the workers, and creates them anew in forked children."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import warnings
+from functools import cache
+
+from burnish.runtime.buffers import address_of, allocate, round_up
+from burnish.runtime.image import Image, LoadedImage
+
+SPIN = 20_000  # pauses, about 0.5 to 1 ms: longer than the gaps inside a model, too short to be felt as load
+_libc = ctypes.CDLL(None)
+
+
+class _PoolStruct(ctypes.Structure):
+    """``%Pool`` of driver.py."""
+
+    _fields_ = (
+        ("generation", ctypes.c_int32),
+        ("body", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("extent", ctypes.c_int64),
+        ("_line1", ctypes.c_char * 96),
+        ("sleepers", ctypes.c_int32),
+        ("_line2", ctypes.c_char * 124),
+        ("busy", ctypes.c_int32),
+        ("_line3", ctypes.c_char * 124),
+        ("threads", ctypes.c_int64),
+        ("spin", ctypes.c_int64),
+        ("syscall", ctypes.c_void_p),
+        ("_line4", ctypes.c_char * 104),
+    )
+
+
+class _WorkerStruct(ctypes.Structure):
+    """``%Worker`` of driver.py."""
+
+    _fields_ = (
+        ("done", ctypes.c_int32),
+        ("thread", ctypes.c_int64),
+        ("pool", ctypes.c_void_p),
+        ("_line", ctypes.c_char * 104),
+    )
+
+
+class Pool:
+    """``threads`` threads that share parallel regions: the calling one and native workers that never see Python.
+
+    ``address`` and ``parallel`` are what kernels find in ``struct Runtime``. Call ``start`` before native code that
+    may use them. A pool lives as long as its process.
+    """
+
+    def __init__(self, driver: LoadedImage, threads: int) -> None:
+        self.driver = driver
+        self.threads = threads
+        size = ctypes.sizeof(_PoolStruct)
+        memory = allocate(size + threads * ctypes.sizeof(_WorkerStruct) + 64)
+        _never_free(memory)
+        self.address = round_up(address_of(memory), 128)
+        self.parallel = driver.address("burnish_parallel")
+        self._pool = _PoolStruct.from_address(self.address)
+        self._workers = (_WorkerStruct * (threads - 1)).from_address(self.address + size)
+        self.reset()
+
+    def reset(self) -> None:
+        """The state in which no worker exists and no region runs, as at the beginning and in a forked child."""
+        self._lock = threading.Lock()
+        self.running = self.threads == 1
+        self._pool.generation = self._pool.sleepers = self._pool.busy = 0
+        self._pool.threads = self.threads
+        # With more threads than cores, a spinning thread keeps from working the one that it waits for.
+        self._pool.spin = SPIN if self.threads <= available_cores() else 0
+        if sys.platform.startswith("linux"):
+            self._pool.syscall = ctypes.cast(_libc.syscall, ctypes.c_void_p).value
+
+    def start(self) -> None:
+        """Creates the workers of this process if it has none yet."""
+        with self._lock:
+            if self.running:
+                return
+            # Signals are for Python's own threads, whose system calls they interrupt.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            try:
+                self._create_workers()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            self.running = True
+
+    def _create_workers(self) -> None:
+        entry = ctypes.c_void_p(self.driver.address("burnish_worker"))
+        handle = ctypes.c_ulong()
+        for index, worker in enumerate(self._workers):
+            worker.done, worker.thread, worker.pool = self._pool.generation, index + 1, self.address
+            error = _libc.pthread_create(ctypes.byref(handle), None, entry, ctypes.byref(worker))
+            if error:
+                warnings.warn(
+                    f"threads: the system allows only {index + 1} of {self.threads} ({os.strerror(error)})",
+                    RuntimeWarning, stacklevel=4,
+                )  # fmt: skip
+                self._pool.threads = index + 1
+                return
+            _libc.pthread_detach(handle)
+
+
+_pools: dict[tuple[str, int], Pool] = {}
+_drivers: dict[str, LoadedImage] = {}
+_registry_lock = threading.Lock()
+
+
+def pool(driver: Image, threads: int | None = None) -> Pool:
+    """The process's pool of ``threads`` threads (default: the cores this process may use).
+
+    On other systems than Linux a pool has one thread: kernels then run serially. Raises ValueError.
+    """
+    count = available_cores() if threads is None else threads
+    if count < 1:
+        raise ValueError(f"threads={count}, allowed: 1 or more, or None for all {available_cores()} cores")
+    if not sys.platform.startswith("linux"):
+        count = 1
+    _watch_forks()
+    with _registry_lock:
+        key = (driver.digest, count)
+        if driver.digest not in _drivers:
+            _drivers[driver.digest] = LoadedImage(driver)
+            _never_free(_drivers[driver.digest])
+        if key not in _pools:
+            _pools[key] = Pool(_drivers[driver.digest], count)
+        return _pools[key]
+
+
+def _never_free(value: object) -> None:
+    """Workers use the code and memory of their pool until the process ends, after Python freed its objects."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+
+
+def available_cores() -> int:
+    """Cores that the scheduler may give to this process."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    """A child has the pools' memory but none of their workers, and no other thread that could hold a lock."""
+    global _registry_lock
+    _registry_lock = threading.Lock()
+    for each in _pools.values():
+        each.reset()

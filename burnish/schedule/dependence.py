@@ -1,0 +1,160 @@
+"""Whether iterations of a loop touch the same elements: what makes a reordering or a parallel loop legal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from burnish.loops.expr import Binary, Const, Expr, Var, free_vars
+from burnish.loops.linear import Linear, to_linear
+from burnish.loops.program import Intrinsic, Stmt, walk_stmt, written
+from burnish.loops.regions import Access, accesses
+from burnish.loops.simplify import Ranges, bounds, simplify
+from burnish.schedule.nest import allocated
+
+Digit = tuple[str, int]  # (loop variable, place value): the variable in a mixed radix, (x // place) % size
+Form = tuple[dict[Expr, int], dict[Digit, int], float, float]  # fixed terms, digits, the interval of the rest
+
+
+def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: bool) -> str | None:
+    """Why iterations of ``loops`` around ``body`` depend on each other; None when they are independent.
+
+    ``ranges`` are those of the loops further out, which stay fixed. With ``reassociate``, buffers that are only combined
+    into by one reduction do not count: its order is free (floating-point sums are re-associated).
+    """
+    inside = allocated(body)
+    shared = written(body) - inside
+    if any(isinstance(s, Intrinsic) for s in walk_stmt(body)):
+        return "it contains an intrinsic, whose footprint is unknown here; tensorize last"
+    all_accesses = list(accesses(body, {**ranges, **loops}))
+    for name in sorted(shared):
+        touching = [a for a in all_accesses if a.buffer.name == name]
+        kinds = {a.reduce for a in touching}
+        if reassociate and len(kinds) == 1 and None not in kinds:
+            continue
+        clashing = undetermined(touching, loops)
+        if clashing:
+            verb = "combined into" if None not in kinds else "written"
+            return f"buffer '{name}' is {verb} by several iterations of {', '.join(repr(v) for v in clashing)}"
+    return None
+
+
+def undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[str]:
+    """Those of ``loops`` whose different iterations may touch a common element through any two of the accesses."""
+    varying = {name: extent for name, extent in loops.items() if extent > 1}
+    tuples = [_merge_pairs([to_linear(simplify(i, a.ranges)) for i in a.indices]) for a in touching]
+    digits = {name: _digits(name, extent, tuples) for name, extent in varying.items()}
+    rank = len(tuples[0])
+    dimensions = [
+        form
+        for d in range(rank)
+        if (form := _common([_form(t[d], a.ranges, digits, loops) for t, a in zip(tuples, touching, strict=True)]))
+    ]
+    open_digits = {(name, place): size for name, sizes in digits.items() for place, size in sizes.items() if size > 1}
+    progress = True
+    while progress:
+        progress = False
+        for _, coefficients, low, high in dimensions:
+            for digit in _determined(coefficients, open_digits, high - low):
+                del open_digits[digit]
+                progress = True
+    return [name for name in loops if any(digit[0] == name for digit in open_digits)]
+
+
+def _determined(coefficients: Mapping[Digit, int], open_digits: Mapping[Digit, int], noise: float) -> list[Digit]:
+    """Digits that the value of this dimension fixes: each weighs more than all smaller terms together."""
+    terms = sorted(((abs(c), d) for d, c in coefficients.items() if d in open_digits), reverse=True)
+    found = []
+    for position, (c, digit) in enumerate(terms):
+        rest = noise + sum(k * (open_digits[d] - 1) for k, d in terms[position + 1 :])
+        if c <= rest:
+            break
+        found.append(digit)
+    return found
+
+
+def _merge_pairs(index: list[Linear]) -> list[Linear]:
+    """Joins the dimensions ``e // c`` and ``e % c`` (a blocked layout) into ``e``."""
+    merged = list(index)
+    for i, (terms, const) in enumerate(index):
+        if len(terms) != 1 or const:
+            continue
+        ((atom, c),) = terms.items()
+        if c == 1 and isinstance(atom, Binary) and atom.op == "//":
+            rest: Linear = ({Binary("%", atom.a, atom.b): 1}, 0)
+            if rest in index:
+                merged[i] = to_linear(atom.a)
+                merged[index.index(rest)] = ({}, 0)
+    return merged
+
+
+def _digits(name: str, extent: int, tuples: Iterable[list[Linear]]) -> dict[int, int]:
+    """Place value -> size of the mixed radix in which every ``//`` and ``%`` of the variable is a run of digits."""
+    cuts = {1}
+    for index in tuples:
+        for terms, _ in index:
+            for atom in terms:
+                run = _run(atom, name)
+                if run:
+                    cuts |= {int(c) for c in run if c < extent}
+    places = sorted(cuts)
+    if any(b % a for a, b in pairwise(places)):
+        places = [1]
+    ends = [*places[1:], places[-1] * -(-extent // places[-1])]
+    return {p: end // p for p, end in zip(places, ends, strict=True)}
+
+
+def _run(atom: Expr, name: str) -> tuple[int, float] | None:
+    """(low place, end place) when ``atom`` is ``x``, ``x // c``, ``x % c`` or ``x // c % b`` of variable ``name``."""
+    match atom:
+        case Var(n) if n == name:
+            return 1, math.inf
+        case Binary("//", Var(n), Const(c, _)) if n == name:
+            return int(c), math.inf
+        case Binary("%", Var(n), Const(c, _)) if n == name:
+            return 1, int(c)
+        case Binary("%", Binary("//", Var(n), Const(c, _)), Const(b, _)) if n == name:
+            return int(c), int(c) * int(b)
+    return None
+
+
+def _form(form: Linear, ranges: Ranges, digits: Mapping[str, Mapping[int, int]], loops: Mapping[str, int]) -> Form:
+    """Splits a linear form into terms of loops further out, digits of the loops in question, and bounded noise."""
+    fixed: dict[Expr, int] = {}
+    coefficients: dict[Digit, int] = {}
+    low = high = float(form[1])
+    inner = set(ranges) - _outer(ranges, loops)
+    for atom, c in form[0].items():
+        names = free_vars(atom)
+        if not names & inner:
+            fixed[atom] = c
+            continue
+        name = next(iter(names)) if len(names) == 1 else ""
+        run = _run(atom, name) if name in digits else None
+        places = digits.get(name, {})
+        if run and run[0] in places and (run[1] in places or run[1] >= loops[name]):
+            for place in places:
+                if run[0] <= place < run[1]:
+                    digit = (name, place)
+                    coefficients[digit] = coefficients.get(digit, 0) + c * (place // run[0])
+            continue
+        p, q = bounds(atom, ranges)
+        low += c * (p if c > 0 else q)
+        high += c * (q if c > 0 else p)
+    return fixed, coefficients, low, high
+
+
+def _outer(ranges: Ranges, loops: Mapping[str, int]) -> set[str]:
+    """Variables of the loops around those in question: they come first in ``ranges``."""
+    first = min((position for position, name in enumerate(ranges) if name in loops), default=len(ranges))
+    return set(list(ranges)[:first])
+
+
+def _common(forms: Sequence[Form]) -> Form | None:
+    """One form for all accesses: equal but for the noise, whose union counts; None when they move differently."""
+    fixed, coefficients, _, _ = forms[0]
+    if any(f[0] != fixed or f[1] != coefficients for f in forms[1:]):
+        return None
+    low, high = min(f[2] for f in forms), max(f[3] for f in forms)
+    return (fixed, coefficients, low, high) if math.isfinite(low) and math.isfinite(high) else None

@@ -1,0 +1,229 @@
+"""Finding and rewriting parts of a loop program by the names of loops and stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from burnish.errors import ScheduleError
+from burnish.loops.expr import Expr, Var, all_of, binary, conjuncts, loads
+from burnish.loops.program import (
+    Alloc,
+    For,
+    If,
+    Intrinsic,
+    Program,
+    Seq,
+    Stmt,
+    Store,
+    map_exprs,
+    rebuild_stmt,
+    seq,
+    substitute_stmt,
+    walk_stmt,
+    written,
+)
+from burnish.loops.simplify import Ranges, prove, simplify
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A statement and everything around it, outermost first."""
+
+    stmt: Stmt
+    path: tuple[Stmt, ...]
+
+    @property
+    def ranges(self) -> dict[str, int]:
+        """Extents of the loops around the statement."""
+        return {s.var: s.extent for s in self.path if isinstance(s, For)}
+
+    @property
+    def given(self) -> tuple[Expr, ...]:
+        """Conditions that hold at the statement."""
+        return tuple(s.cond for s in self.path if isinstance(s, If))
+
+    @property
+    def loops(self) -> list[str]:
+        """Names of the loops around the statement."""
+        return list(self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSite(Site):
+    """A loop found by its name."""
+
+    loop: For
+
+
+def sites(s: Stmt, path: tuple[Stmt, ...] = ()) -> Iterator[Site]:
+    """``s`` and all its sub-statements in program order, each with its ancestors."""
+    yield Site(s, path)
+    match s:
+        case Seq(stmts):
+            for inner in stmts:
+                yield from sites(inner, (*path, s))
+        case For(body=body) | If(body=body) | Alloc(body=body):
+            yield from sites(body, (*path, s))
+
+
+def all_loops(s: Stmt) -> list[For]:
+    """All loops in ``s``, in program order."""
+    return [inner for inner in walk_stmt(s) if isinstance(inner, For)]
+
+
+def find_loop(program: Program, name: str, primitive: str) -> LoopSite:
+    """The loop called ``name``; ScheduleError when there is none, or when several disjoint loops share the name."""
+    found = [LoopSite(s.stmt, s.path, s.stmt) for s in sites(program.body) if isinstance(s.stmt, For)]
+    found = [s for s in found if s.loop.var == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ScheduleError(f"{primitive}: loop name '{name}' is ambiguous, {len(found)} loops have it")
+    known = [loop.var for loop in all_loops(program.body)]
+    near = get_close_matches(name, known, n=4) or known[:12]
+    raise ScheduleError(f"{primitive}: no loop '{name}' in program '{program.name}'; loops there: {', '.join(near)}")
+
+
+def check_fresh(program: Program, names: tuple[str, ...], primitive: str) -> None:
+    """ScheduleError when a new loop name is taken or repeated."""
+    taken = {loop.var for loop in all_loops(program.body)}
+    for position, name in enumerate(names):
+        if name in taken or name in names[:position]:
+            raise ScheduleError(f"{primitive}: loop name '{name}' is already in use; choose another one")
+
+
+def replace_stmt(s: Stmt, target: Stmt, new: Stmt) -> Stmt:
+    """``s`` with the very object ``target`` replaced; what holds no target stays the same object, an emptied loop goes."""
+    if s is target:
+        return new
+    changed = False
+
+    def visit(inner: Stmt) -> Stmt:
+        nonlocal changed
+        result = replace_stmt(inner, target, new)
+        changed = changed or result is not inner
+        return result
+
+    result = rebuild_stmt(s, visit)
+    if not changed:
+        return s
+    return Seq(()) if isinstance(result, (For, If, Alloc)) and result.body == Seq(()) else result
+
+
+def replace_at(program: Program, target: Stmt, new: Stmt) -> Program:
+    """``program`` with the very object ``target`` of its body replaced."""
+    return Program(program.name, program.params, replace_stmt(program.body, target, new))
+
+
+def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
+    """Simplifies expressions and drops conditions that hold, but keeps every loop, since schedules refer to its name.
+
+    The variable of a loop of one iteration stays in the indices: it is treated as if it could also be 1.
+    """
+    wide = {name: max(extent, 2) for name, extent in ranges.items()}
+    match s:
+        case For(var, extent, kind, body):
+            return For(var, extent, kind, clean(body, {**ranges, var: extent}, given))
+        case Seq(stmts):
+            return seq(*(clean(inner, ranges, given) for inner in stmts))
+        case Alloc(buffer, body):
+            return Alloc(buffer, clean(body, ranges, given))
+        case If(cond, body):
+            kept: list[Expr] = []
+            for c in conjuncts(simplify(cond, wide)):
+                if not prove(c, ranges, (*given, *kept)):
+                    kept.append(c)
+            inner = clean(body, ranges, (*given, *kept))
+            return If(all_of(*kept), inner) if kept else inner
+    return map_exprs(s, lambda e: simplify(e, wide))
+
+
+def rename_loops(s: Stmt, rename: Callable[[str], str]) -> Stmt:
+    """``s`` with every loop renamed, its uses included."""
+    if isinstance(s, For):
+        name = rename(s.var)
+        body = rename_loops(s.body, rename)
+        return For(name, s.extent, s.kind, body if name == s.var else substitute_var(body, s.var, name))
+    return rebuild_stmt(s, lambda inner: rename_loops(inner, rename))
+
+
+def substitute_var(s: Stmt, old: str, new: str) -> Stmt:
+    """``s`` with the variable ``old`` called ``new``."""
+    return substitute_stmt(s, {old: Var(new)})
+
+
+def guard(s: Stmt, cond: Expr) -> Stmt:
+    """``s`` with ``cond`` around every innermost store, so that perfect nests stay perfect."""
+    match s:
+        case Store() | Intrinsic():
+            return If(cond, s)
+        case If(inner, body) if not loads(inner):
+            return If(binary("and", cond, inner), body)
+    return rebuild_stmt(s, lambda child: guard(child, cond))
+
+
+# --- stages -----------------------------------------------------------------------------------------------------------
+
+
+def allocated(s: Stmt) -> set[str]:
+    """Names of the buffers allocated in ``s``."""
+    return {inner.buffer.name for inner in walk_stmt(s) if isinstance(inner, Alloc)}
+
+
+def stage_names(program: Program) -> list[str]:
+    """Buffers that the program stores to, in order of their first store."""
+    return list(dict.fromkeys(name for s in walk_stmt(program.body) for name in sorted(_targets(s))))
+
+
+def _targets(s: Stmt) -> set[str]:
+    return written(s) if isinstance(s, (Store, Intrinsic)) else set()
+
+
+def stage_nests(program: Program, stage: str, primitive: str) -> list[Site]:
+    """The largest loop nests that write ``stage`` and nothing else that outlives them, in program order."""
+    if stage not in stage_names(program):
+        raise ScheduleError(
+            f"{primitive}: no stage '{stage}' in program '{program.name}'; stages: {', '.join(stage_names(program))}"
+        )
+    return list(_nests(program.body, stage, ()))
+
+
+def _nests(s: Stmt, stage: str, path: tuple[Stmt, ...]) -> Iterator[Site]:
+    writes = written(s)
+    if stage not in writes:
+        return
+    if not isinstance(s, (Seq, Alloc)) and writes - allocated(s) == {stage}:
+        yield Site(s, path)
+        return
+    match s:
+        case Seq(stmts):
+            for inner in stmts:
+                yield from _nests(inner, stage, (*path, s))
+        case For(body=body) | If(body=body) | Alloc(body=body):
+            yield from _nests(body, stage, (*path, s))
+
+
+def find_alloc(program: Program, buffer: str, primitive: str) -> Site:
+    """The allocation of ``buffer``; ScheduleError when it is a parameter or unknown."""
+    for site in sites(program.body):
+        if isinstance(site.stmt, Alloc) and site.stmt.buffer.name == buffer:
+            return site
+    if any(p.name == buffer for p in program.params):
+        raise ScheduleError(f"{primitive}: '{buffer}' is a parameter of program '{program.name}', not an intermediate")
+    raise ScheduleError(f"{primitive}: no buffer '{buffer}' in program '{program.name}'")
+
+
+def perfect_chain(outer: For, inner: str) -> list[For] | None:
+    """The loops from ``outer`` down to ``inner`` when nothing but conditions stands between them."""
+    chain = [outer]
+    s: Stmt = outer
+    while chain[-1].var != inner:
+        s = s.body  # type: ignore[attr-defined]
+        while isinstance(s, If):
+            s = s.body
+        if not isinstance(s, For):
+            return None
+        chain.append(s)
+    return chain

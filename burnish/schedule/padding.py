@@ -1,0 +1,116 @@
+"""The primitive that pads a loop: whole blocks instead of guarded ones, where the extra work is harmless."""
+
+from __future__ import annotations
+
+from burnish.errors import ScheduleError
+from burnish.loops.expr import Expr, all_of, conjuncts, free_vars, loads
+from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, rebuild_stmt
+from burnish.loops.regions import Access, accesses, span, within
+from burnish.schedule.dependence import undetermined
+from burnish.schedule.memory import buffers, replace_buffer
+from burnish.schedule.nest import LoopSite, allocated, clean, find_loop, replace_at
+
+
+def pad(program: Program, loop: str, multiple: int) -> Program:
+    """Extends a spatial ``loop`` up to a multiple and drops the guards on it where that is harmless.
+
+    The extra iterations write elements that hold no data: the padding of a blocked layout, or of an intermediate, which
+    is enlarged for them. Refused where an access could leave its buffer or hit an element that does hold data::
+
+        for c.i in 4:
+          for c.j in 24:
+            c[c.i, (c.j // 16), (c.j % 16)] = (a[c.i, (c.j // 16), (c.j % 16)] * 2.0)
+
+        for c.i in 4:
+          for c.j in 32:
+            c[c.i, (c.j // 16), (c.j % 16)] = (a[c.i, (c.j // 16), (c.j % 16)] * 2.0)
+    """
+    site = find_loop(program, loop, "pad")
+    if multiple < 1:
+        raise ScheduleError(f"pad: loop '{loop}': multiple {multiple} must be at least 1")
+    extent = -(-site.loop.extent // multiple) * multiple
+    before = site.loop.extent
+    program = _enlarge(replace_at(program, site.stmt, For(loop, extent, site.loop.kind, site.loop.body)), loop)
+    site = find_loop(program, loop, "pad")
+    problem = _overreach(site, site.loop.body)
+    if problem:
+        raise ScheduleError(f"pad: loop '{loop}' cannot grow from {before} to {extent}: {problem}")
+    body = site.loop.body
+    for cond in _guards(body, loop):
+        without = _drop(body, cond)
+        enlarged = _enlarge(replace_at(program, site.stmt, For(loop, extent, site.loop.kind, without)), loop)
+        candidate = find_loop(enlarged, loop, "pad")
+        if _overreach(candidate, candidate.loop.body) is None:
+            program, site, body = enlarged, candidate, candidate.loop.body
+    return replace_at(program, site.stmt, clean(site.loop, site.ranges, site.given))
+
+
+def _overreach(site: LoopSite, body: Stmt) -> str | None:
+    """Why the iterations of the loop may not all run: an access out of bounds, or an element written twice."""
+    loop = site.loop.var
+    ranges = {**site.ranges, loop: site.loop.extent}
+    inside = allocated(body)
+    for access in accesses(body, ranges, site.given):
+        if not any(loop in free_vars(i) for i in access.indices):
+            if access.writes and access.buffer.name not in inside:
+                return f"it is a reduction or repetition for stage '{access.buffer.name}'"
+            continue
+        for d, index in enumerate(access.indices):
+            if loads(index):
+                return f"buffer '{access.buffer.name}' is accessed at '{index}', whose value would be unknown"
+            size = access.buffer.shape[d]
+            if not within(index, size, access.ranges, access.given):
+                return f"index {d} of buffer '{access.buffer.name}', '{index}', would leave its {size} elements"
+        if access.writes and access.buffer.name not in inside:
+            clashing = undetermined([access], {loop: site.loop.extent, **_inner(access, ranges)})
+            if loop in clashing:
+                return f"padding would overwrite elements of '{access.buffer.name}' that hold data"
+    return None
+
+
+def _inner(access: Access, outer: dict[str, int]) -> dict[str, int]:
+    """The loops inside ``outer`` that appear in the indices of an access."""
+    used = {name for index in access.indices for name in free_vars(index)}
+    return {name: extent for name, extent in access.ranges.items() if name not in outer and name in used}
+
+
+def _enlarge(program: Program, loop: str) -> Program:
+    """``program`` with intermediates made large enough for every access that depends on ``loop``."""
+    site = find_loop(program, loop, "pad")
+    known = buffers(program)
+    params = {p.name for p in program.params}
+    for access in accesses(site.loop.body, {**site.ranges, loop: site.loop.extent}, site.given):
+        name = access.buffer.name
+        if name in params or not any(loop in free_vars(i) for i in access.indices):
+            continue
+        shape = list(known[name].shape)
+        for d, index in enumerate(access.indices):
+            reached = span(index, (), access.ranges, access.given)
+            if reached is not None:
+                shape[d] = max(shape[d], int(reached.low.value) + reached.extent)  # type: ignore[attr-defined]
+        if tuple(shape) != known[name].shape:
+            larger = known[name].with_(shape=tuple(shape))
+            program = replace_buffer(program, known[name], larger)
+            known[name] = larger
+    return program
+
+
+def _guards(s: Stmt, loop: str) -> list[Expr]:
+    """Parts of the conditions in ``s`` that mention ``loop``."""
+    match s:
+        case If(cond, body):
+            return [c for c in conjuncts(cond) if loop in free_vars(c)] + _guards(body, loop)
+        case Seq(stmts):
+            return [c for inner in stmts for c in _guards(inner, loop)]
+        case For(body=body) | Alloc(body=body):
+            return _guards(body, loop)
+    return []
+
+
+def _drop(s: Stmt, cond: Expr) -> Stmt:
+    """``s`` without ``cond`` in its conditions."""
+    if isinstance(s, If):
+        kept = [c for c in conjuncts(s.cond) if c != cond]
+        body = _drop(s.body, cond)
+        return If(all_of(*kept), body) if kept else body
+    return rebuild_stmt(s, lambda inner: _drop(inner, cond))

@@ -1,0 +1,350 @@
+"""Primitives on stages: where a stage is computed, and whether it is stored at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from burnish.errors import ScheduleError
+from burnish.loops.expr import Buffer, Const, Expr, Load, Var, all_of, free_vars, rebuild, substitute
+from burnish.loops.program import (
+    Alloc,
+    For,
+    If,
+    Program,
+    Seq,
+    Stmt,
+    Store,
+    map_access,
+    map_exprs,
+    read,
+    rebuild_stmt,
+    seq,
+    substitute_stmt,
+    walk_stmt,
+    written,
+)
+from burnish.loops.regions import Span, accesses, region
+from burnish.schedule.dependence import undetermined
+from burnish.schedule.nest import (
+    LoopSite,
+    Site,
+    allocated,
+    clean,
+    find_alloc,
+    find_loop,
+    guard,
+    replace_stmt,
+    sites,
+    stage_names,
+    stage_nests,
+)
+
+
+def compute_at(program: Program, stage: str, loop: str) -> Program:
+    """Computes ``stage`` inside ``loop``, just before its first consumer there, and only the part that is read there.
+
+    The stage's buffer shrinks to that part and is allocated directly inside ``loop``; a part that may reach over the
+    stage's border is guarded::
+
+        alloc p: float32[10]
+        for p.i in 10:
+          p[p.i] = (x[p.i] * 2.0)
+        for y.i in 8:
+          for y.j in 3:
+            y[y.i, y.j] = p[(y.i + y.j)]
+
+        for y.i in 8:
+          alloc p: float32[3]
+          for p.i in 3:
+            p[p.i] = (x[(y.i + p.i)] * 2.0)
+          for y.j in 3:
+            y[y.i, y.j] = p[y.j]
+    """
+    site = find_loop(program, loop, "compute_at")
+    nests = stage_nests(program, stage, "compute_at")
+    alloc = find_alloc(program, stage, "compute_at")
+    _check_movable(program, stage, loop, site, nests)
+    outer = [*site.ranges, loop]
+    ranges = {**site.ranges, loop: site.loop.extent}
+    body: Stmt = site.loop.body
+    for nest in nests:
+        body = replace_stmt(body, nest.stmt, Seq(()))
+    consumed = [a for a in accesses(body, ranges, site.given) if a.buffer.name == stage]
+    buffer: Buffer = alloc.stmt.buffer  # type: ignore[attr-defined]
+    offsets, shape, loops = _shrink(buffer, region(consumed, outer), nests)
+    small = buffer.with_(shape=shape)
+    moved = [_rebase(_shrink_loops(n.stmt, loops), small, offsets) for n in nests]
+    body = _insert(_rebase(body, small, offsets), stage, moved)
+    new_loop = For(loop, site.loop.extent, site.loop.kind, clean(Alloc(small, body), ranges, site.given))
+    result = replace_stmt(program.body, site.stmt, new_loop)
+    for nest in nests:
+        result = replace_stmt(result, nest.stmt, Seq(()))
+    return Program(program.name, program.params, _drop_alloc(result, buffer))
+
+
+def _check_movable(program: Program, stage: str, loop: str, site: LoopSite, nests: list[Site]) -> None:
+    """ScheduleError unless every reader of ``stage`` is inside ``loop`` and the loop is not part of the stage itself."""
+    for nest in nests:
+        if any(s is nest.stmt for s in (*site.path, site.stmt)):
+            raise ScheduleError(
+                f"compute_at: loop '{loop}' belongs to stage '{stage}' itself; name one of its consumer"
+            )
+        if stage in read(nest.stmt):
+            raise ScheduleError(f"compute_at: stage '{stage}' reads itself and cannot be recomputed inside '{loop}'")
+    within = _count(site.loop.body, stage)
+    if within == 0:
+        raise ScheduleError(f"compute_at: loop '{loop}' contains no consumer of stage '{stage}'")
+    if within != _count(program.body, stage):
+        outside = sorted(
+            {
+                name
+                for s in sites(program.body)
+                if isinstance(s.stmt, Store) and stage in read(s.stmt) and loop not in s.loops
+                for name in written(s.stmt)
+            }
+        )
+        raise ScheduleError(
+            f"compute_at: stage '{stage}' is also read outside of loop '{loop}': by {', '.join(outside)}"
+        )
+    inputs = {name for nest in nests for name in read(nest.stmt)} - {stage}
+    late = sorted(inputs & (written(site.loop.body) - {stage} - allocated(site.loop.body)))
+    if late:
+        raise ScheduleError(f"compute_at: stage '{stage}' reads '{late[0]}', which loop '{loop}' overwrites")
+
+
+def _count(s: Stmt, buffer: str) -> int:
+    """How often ``buffer`` is read in ``s``."""
+    return sum(1 for a in accesses(s, {}) if a.buffer.name == buffer and not a.writes)
+
+
+Shrunk = dict[str, tuple[int, Expr, int]]  # loop -> (new extent, offset, old extent)
+
+
+def _shrink(
+    buffer: Buffer, box: Sequence[Span | None], nests: Sequence[Site]
+) -> tuple[dict[int, Expr], tuple[int, ...], Shrunk]:
+    """For each dimension that the consumers read only in part: its offset, its new extent, and the loops that shrink."""
+    offsets: dict[int, Expr] = {}
+    shape = list(buffer.shape)
+    loops: Shrunk = {}
+    for d, span in enumerate(box):
+        if span is None or span.extent >= buffer.shape[d]:
+            continue
+        owners = [_owner(n.stmt, buffer.name, d) for n in nests]
+        if all(o is not None and span.extent >= o.extent for o in owners):
+            continue
+        for nest, owner in zip(nests, owners, strict=True):
+            if owner is None:
+                store = _store_of(nest.stmt, buffer.name)
+                raise ScheduleError(
+                    f"compute_at: dimension {d} of stage '{buffer.name}' is stored at '{store.indices[d]}', which is not "
+                    f"one loop, so it cannot shrink to the {span.extent} elements read; compute_at before splitting it"
+                )
+            loops[owner.var] = (span.extent, span.low, owner.extent)
+        offsets[d] = span.low
+        shape[d] = span.extent
+    return offsets, tuple(shape), loops
+
+
+def _store_of(s: Stmt, buffer: str) -> Store:
+    return next(x for x in walk_stmt(s) if isinstance(x, Store) and x.buffer.name == buffer)
+
+
+def _owner(nest: Stmt, buffer: str, d: int) -> For | None:
+    """The loop of ``nest`` whose variable is the whole index ``d`` of every store to ``buffer``."""
+    indices = {s.indices[d] for s in walk_stmt(nest) if isinstance(s, Store) and s.buffer.name == buffer}
+    index = indices.pop() if len(indices) == 1 else None
+    if not isinstance(index, Var):
+        return None
+    return next((s for s in walk_stmt(nest) if isinstance(s, For) and s.var == index.name), None)
+
+
+def _shrink_loops(s: Stmt, loops: Shrunk) -> Stmt:
+    """``s`` with loops running over a window of their old range; indices are still the old, absolute ones."""
+    if not isinstance(s, For) or s.var not in loops:
+        return rebuild_stmt(s, lambda inner: _shrink_loops(inner, loops))
+    extent, offset, old = loops[s.var]
+    whole = offset + Var(s.var)
+    body = substitute_stmt(_shrink_loops(s.body, loops), {s.var: whole})
+    return For(s.var, extent, s.kind, guard(body, all_of(whole >= 0, whole < old)))
+
+
+def _rebase(s: Stmt, small: Buffer, offsets: dict[int, Expr]) -> Stmt:
+    """``s`` with accesses of the buffer relative to ``offsets``."""
+
+    def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        if buffer.name != small.name:
+            return buffer, indices
+        return small, tuple(i - offsets[d] if d in offsets else i for d, i in enumerate(indices))
+
+    return map_access(s, access)
+
+
+def _insert(body: Stmt, stage: str, moved: Sequence[Stmt]) -> Stmt:
+    """``body`` with ``moved`` in front of its first statement that reads ``stage``."""
+    if isinstance(body, Alloc):
+        return Alloc(body.buffer, _insert(body.body, stage, moved))
+    stmts = body.stmts if isinstance(body, Seq) else (body,)
+    first = next(i for i, s in enumerate(stmts) if stage in read(s))
+    return seq(*stmts[:first], *moved, *stmts[first:])
+
+
+def _drop_alloc(s: Stmt, buffer: Buffer) -> Stmt:
+    """``s`` without the outermost allocation of ``buffer``."""
+    if isinstance(s, Alloc) and s.buffer.name == buffer.name:
+        return s.body
+    return rebuild_stmt(s, lambda inner: _drop_alloc(inner, buffer))
+
+
+# --- inlining ---------------------------------------------------------------------------------------------------------
+
+
+def compute_inline(program: Program, stage: str) -> Program:
+    """Replaces every read of ``stage``, which must be one plain store, by the value stored there::
+
+        alloc p: float32[10]
+        for p.i in 10:
+          p[p.i] = (x[p.i] * 2.0)
+        for y.i in 8:
+          for y.j in 3:
+            y[y.i, y.j] = p[(y.i + y.j)]
+
+        for y.i in 8:
+          for y.j in 3:
+            y[y.i, y.j] = (x[(y.i + y.j)] * 2.0)
+    """
+    nests = stage_nests(program, stage, "compute_inline")
+    buffer: Buffer = find_alloc(program, stage, "compute_inline").stmt.buffer  # type: ignore[attr-defined]
+    stores = [s for n in nests for s in walk_stmt(n.stmt) if isinstance(s, Store) and s.buffer.name == stage]
+    if len(stores) != 1 or stores[0].reduce:
+        raise ScheduleError(f"compute_inline: stage '{stage}' is not one plain store (a reduction cannot be inlined)")
+    definition = stores[0]
+    names = [i.name for i in definition.indices if isinstance(i, Var)]
+    inside = {s.var for s in walk_stmt(nests[0].stmt) if isinstance(s, For)}
+    plain = len(set(names)) == len(definition.indices) and inside >= set(names)
+    if not plain or not free_vars(definition.value) & inside <= set(names):
+        raise ScheduleError(
+            f"compute_inline: stage '{stage}' is stored at [{', '.join(map(str, definition.indices))}], not at plain "
+            f"loop variables; inline before splitting, fusing or changing its layout"
+        )
+    if any(isinstance(s, If) for s in walk_stmt(nests[0].stmt)) or allocated(nests[0].stmt):
+        raise ScheduleError(f"compute_inline: stage '{stage}' is computed under conditions or from stages of its own")
+
+    def value(e: Expr) -> Expr:
+        e = rebuild(e, value)
+        if isinstance(e, Load) and e.buffer.name == stage:
+            return substitute(definition.value, dict(zip(names, e.indices, strict=True)))
+        return e
+
+    body = _drop_alloc(replace_stmt(program.body, nests[0].stmt, Seq(())), buffer)
+    return Program(program.name, program.params, _clean_readers(body, stage, value))
+
+
+def _clean_readers(s: Stmt, stage: str, value: Callable[[Expr], Expr]) -> Stmt:
+    """``s`` with reads of ``stage`` replaced, simplified only where something changed."""
+
+    def visit(inner: Stmt, ranges: dict[str, int]) -> Stmt:
+        if stage not in read(inner):
+            return inner
+        if isinstance(inner, For):
+            return For(inner.var, inner.extent, inner.kind, visit(inner.body, {**ranges, inner.var: inner.extent}))
+        if isinstance(inner, Store):
+            return clean(map_exprs(inner, value), ranges)
+        if isinstance(inner, If):
+            cond = value(inner.cond)
+            return clean(If(cond, visit(inner.body, ranges)), ranges)
+        return rebuild_stmt(inner, lambda child: visit(child, ranges))
+
+    return visit(s, {})
+
+
+def inline_all(program: Program, keep: Sequence[str] = ()) -> Program:
+    """Inlines every intermediate stage that is one plain store, except those in ``keep``."""
+    for stage in stage_names(program):
+        stores = [s for s in walk_stmt(program.body) if isinstance(s, Store) and s.buffer.name == stage]
+        intermediate = stage in allocated(program.body)
+        if intermediate and stage not in keep and len(stores) == 1 and stores[0].reduce is None:
+            program = compute_inline(program, stage)
+    return program
+
+
+# --- epilogues --------------------------------------------------------------------------------------------------------
+
+
+def reverse_compute_at(program: Program, stage: str, loop: str) -> Program:
+    """Computes ``stage``, a plain store, at the end of ``loop`` of its producer: the elements that loop just finished::
+
+        alloc p: float32[8, 4]
+        for p.i in 8:
+          for p.j in 4:
+            p[p.i, p.j] = (x[p.i, p.j] * 2.0)
+        for y.i in 8:
+          for y.j in 4:
+            y[y.i, y.j] = (p[y.i, y.j] + 1.0)
+
+        alloc p: float32[8, 4]
+        for p.i in 8:
+          for p.j in 4:
+            p[p.i, p.j] = (x[p.i, p.j] * 2.0)
+          for y.i in 1:
+            for y.j in 4:
+              y[(p.i + y.i), y.j] = (p[(p.i + y.i), y.j] + 1.0)
+    """
+    site = find_loop(program, loop, "reverse_compute_at")
+    nests = stage_nests(program, stage, "reverse_compute_at")
+    stores = [s for n in nests for s in walk_stmt(n.stmt) if isinstance(s, Store)]
+    if len(nests) != 1 or len(stores) != 1 or stores[0].reduce:
+        raise ScheduleError(f"reverse_compute_at: stage '{stage}' is not one plain store")
+    nest = nests[0]
+    produced = sorted((written(site.loop.body) - allocated(site.loop.body)) & read(nest.stmt))
+    if len(produced) != 1:
+        raise ScheduleError(f"reverse_compute_at: loop '{loop}' must produce one input of '{stage}'; found {produced}")
+    producer = produced[0]
+    _check_epilogue(program, stage, producer, site, nest)
+    ranges = {**site.ranges, loop: site.loop.extent}
+    writes = [a for a in accesses(site.loop.body, ranges) if a.buffer.name == producer and a.writes]
+    box = region(writes, list(ranges))
+    loops = _windows(stage, producer, nest, box, writes[0].buffer.shape)
+    epilogue = clean(_shrink_loops(nest.stmt, loops), ranges, site.given)
+    body = replace_stmt(program.body, nest.stmt, Seq(()))
+    new_loop = For(loop, site.loop.extent, site.loop.kind, seq(site.loop.body, epilogue))
+    return Program(program.name, program.params, replace_stmt(body, site.stmt, new_loop))
+
+
+def _check_epilogue(program: Program, stage: str, producer: str, site: LoopSite, nest: Site) -> None:
+    """ScheduleError unless the elements that ``loop`` writes are final at its end and all other inputs are ready."""
+    loop = site.loop.var
+    shared = {s.var for s in nest.path if isinstance(s, For)}
+    path = {name: extent for name, extent in {**site.ranges, loop: site.loop.extent}.items() if name not in shared}
+    outer = {name: extent for name, extent in site.ranges.items() if name in shared}
+    writes = [a for a in accesses(site.loop.body, {**outer, **path}) if a.buffer.name == producer and a.writes]
+    clashing = undetermined(writes, path)
+    if clashing:
+        raise ScheduleError(
+            f"reverse_compute_at: '{producer}' is not final at the end of loop '{loop}': iterations of "
+            f"{', '.join(repr(c) for c in clashing)} combine into the same elements"
+        )
+    order = [s.stmt for s in sites(program.body)]
+    start = next(i for i, s in enumerate(order) if s is site.stmt)
+    for other in sorted(read(nest.stmt) - {producer}):
+        if any(isinstance(s, Store) and s.buffer.name == other for s in order[start:]):
+            raise ScheduleError(f"reverse_compute_at: '{stage}' also reads '{other}', which is not ready in '{loop}'")
+
+
+def _windows(stage: str, producer: str, nest: Site, box: Sequence[Span | None], shape: tuple[int, ...]) -> Shrunk:
+    """The window of each loop of the consumer in which it reads what one iteration produced."""
+    loops: Shrunk = {}
+    inner = {s.var: s.extent for s in walk_stmt(nest.stmt) if isinstance(s, For)}
+    reads = {a.indices for a in accesses(nest.stmt, {}) if a.buffer.name == producer}
+    for d, span in enumerate(box):
+        if span is None or (span.extent >= shape[d] and span.low == Const(0)):
+            continue
+        at = {indices[d] for indices in reads}
+        index = at.pop()
+        if at or not isinstance(index, Var) or index.name not in inner or index.name in loops:
+            raise ScheduleError(
+                f"reverse_compute_at: stage '{stage}' reads dimension {d} of '{producer}' at "
+                f"{', '.join(repr(str(i)) for i in sorted({index, *at}, key=str))}, not at one loop of its own"
+            )
+        loops[index.name] = (span.extent, span.low, inner[index.name])
+    return loops

@@ -1,0 +1,124 @@
+"""The primitive that hands a loop nest to a tensor intrinsic of the machine (thesis-chen section 4.3.3)."""
+
+from __future__ import annotations
+
+from burnish.errors import ScheduleError
+from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Var, children, free_vars, substitute
+from burnish.loops.linear import to_linear
+from burnish.loops.program import For, If, Intrinsic, Program, Stmt, Store
+from burnish.loops.simplify import Ranges, simplify
+from burnish.schedule.intrinsics import TensorIntrinsic
+from burnish.schedule.nest import find_loop, replace_at
+
+
+def tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic) -> Program:
+    """Replaces the nest of ``loop``, which must compute what ``intrinsic`` declares, by the intrinsic.
+
+    Loops must agree in number, order and extent, operands in dtype and strides::
+
+        for y.init.i in 16:
+          y[y.init.i] = 0
+        for y.i in 16:
+          for y.k in 4:
+            y[y.i] += (int32(x[y.k]) * int32(w[y.i, y.k]))
+
+        for y.init.i in 16:
+          y[y.init.i] = 0
+        dot_u8s8_i32(y[0], x[0], w[0, 0])
+    """
+    site = find_loop(program, loop, "tensorize")
+    matcher = _Matcher(loop, intrinsic, site.ranges)
+    return replace_at(program, site.stmt, matcher.match(site.loop))
+
+
+class _Matcher:
+    """One attempt to match a nest; collects which access stands for which operand."""
+
+    def __init__(self, loop: str, intrinsic: TensorIntrinsic, ranges: Ranges) -> None:
+        self.loop, self.intrinsic, self.ranges = loop, intrinsic, ranges
+        self.found: dict[str, Load] = {}
+        self.renamed: dict[str, Expr] = {}
+
+    def fail(self, reason: str) -> ScheduleError:
+        return ScheduleError(f"tensorize: the nest of loop '{self.loop}' is not '{self.intrinsic.name}': {reason}")
+
+    def match(self, nest: Stmt) -> Intrinsic:
+        """The intrinsic call that replaces ``nest``; ScheduleError where they differ."""
+        declared, actual = self.intrinsic.program.body, nest
+        ranges = dict(self.ranges)
+        while isinstance(declared, For):
+            if not isinstance(actual, For):
+                raise self.fail(f"it has no loop for the declared '{declared.var}' of {declared.extent} iterations")
+            if actual.extent != declared.extent:
+                raise self.fail(f"loop '{actual.var}' has {actual.extent} iterations, declared are {declared.extent}")
+            ranges[actual.var] = actual.extent
+            self.renamed[declared.var] = Var(actual.var)
+            declared, actual = declared.body, actual.body
+        if not isinstance(actual, Store) or not isinstance(declared, Store):
+            found = "a condition" if isinstance(actual, If) else "more than one statement or more loops"
+            raise self.fail(f"inside its loops stands {found}, not one store")
+        if actual.reduce != declared.reduce:
+            raise self.fail(f"its store combines by {actual.reduce}, declared is {declared.reduce}")
+        self.ranges = ranges
+        self._access(Load(actual.buffer, actual.indices), Load(declared.buffer, declared.indices))
+        self._expr(actual.value, declared.value)
+        zeros: dict[str, Expr] = {str(v): Const(0, INDEX) for v in self.renamed.values()}
+        operands = tuple(
+            Load(a.buffer, tuple(simplify(substitute(i, zeros), ranges) for i in a.indices))
+            for a in (self.found[b.name] for b in self.intrinsic.operands)
+        )
+        return Intrinsic(self.intrinsic.name, operands)
+
+    def _expr(self, actual: Expr, declared: Expr) -> None:
+        if isinstance(declared, Load) and isinstance(actual, Load):
+            self._access(actual, declared)
+            return
+        a, d = children(actual), children(declared)
+        if type(actual) is not type(declared) or len(a) != len(d) or actual.dtype != declared.dtype or not a:
+            raise self.fail(f"found '{actual}' where '{declared}' is declared")
+        if isinstance(actual, Binary) and isinstance(declared, Binary):
+            if actual.op != declared.op:
+                raise self.fail(f"found '{actual}' where '{declared}' is declared")
+            if actual.op in ("+", "*"):  # operands may stand in either order
+                before = dict(self.found)
+                try:
+                    self._expr(a[0], d[0])
+                    self._expr(a[1], d[1])
+                    return
+                except ScheduleError:
+                    self.found = before
+                    a = (a[1], a[0])
+        for x, y in zip(a, d, strict=True):
+            self._expr(x, y)
+
+    def _access(self, actual: Load, declared: Load) -> None:
+        tile = declared.buffer
+        if actual.dtype != tile.dtype:
+            raise self.fail(
+                f"buffer '{actual.buffer.name}' holds {actual.dtype}, operand '{tile.name}' is {tile.dtype}"
+            )
+        moving = {str(v) for v in self.renamed.values()}
+        strides = _strides(actual, moving, self.ranges)
+        wanted = _strides(Load(tile, tuple(substitute(i, self.renamed) for i in declared.indices)), moving, self.ranges)
+        if strides is None or strides != wanted:
+            raise self.fail(f"'{actual}' does not step through memory like operand '{tile.name}' {list(tile.shape)}")
+        self.found[tile.name] = actual
+
+
+def _strides(access: Load, moving: set[str], ranges: Ranges) -> dict[str, int] | None:
+    """Elements by which the address of ``access`` moves with each variable of ``moving``; None when not linear."""
+    terms, _ = to_linear(simplify(_address(access.buffer, access.indices), ranges))
+    strides = {}
+    for atom, c in terms.items():
+        if isinstance(atom, Var) and atom.name in moving:
+            strides[atom.name] = c
+        elif free_vars(atom) & moving:
+            return None
+    return strides
+
+
+def _address(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    address: Expr = Const(0, INDEX)
+    for extent, index in zip(buffer.shape, indices, strict=True):
+        address = address * extent + index
+    return address
