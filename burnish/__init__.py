@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from burnish.compiler import compile
     from burnish.graph.graph import Graph
-    from burnish.runtime.artifact import load
-    from burnish.runtime.module import Module
+    from burnish.runtime.module import Module, load
 
 __version__ = "0.1.0"
 __all__ = ["Graph", "Module", "compile", "load"]
 
 _HOME = {
     "compile": "burnish.compiler",
-    "load": "burnish.runtime.artifact",
+    "load": "burnish.runtime.module",
     "Module": "burnish.runtime.module",
     "Graph": "burnish.graph.graph",
 }

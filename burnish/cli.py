@@ -1,6 +1,5 @@
 """The command line: `burnish compile | bench | check | inspect`, for people, and with `--json` for machines."""
 
-import dataclasses
 import importlib
 import json
 import re
@@ -21,6 +20,7 @@ from rich.table import Table
 import burnish as bn
 from burnish import compiler, peers
 from burnish.errors import BurnishError, InputError
+from burnish.runtime.buffers import numpy_dtype
 
 TOLERANCE = 1e-4
 EXACT_TOLERANCE = 1e-5
@@ -57,9 +57,9 @@ def compile_command(
     module = compiled(model, target, threads, exact, cache_dir, quiet=as_json)
     module.save(output)
     if as_json:
-        print_json({"output": str(output), "bytes": output.stat().st_size, "memory": as_data(module.memory)})
+        print_json({"output": str(output), "bytes": output.stat().st_size, "memory": module.memory})
     else:
-        print(f"{output}: {output.stat().st_size / 1e6:.1f} MB; {module.memory}")
+        print(f"{output}: {output.stat().st_size / 1e6:.1f} MB; {memory_text(module)}")
 
 
 @app.command()
@@ -87,7 +87,7 @@ def bench(
     with onnx_file(model) as (path, network):
         module = compiled(path, target, threads, exact, cache_dir, quiet=as_json)
         threads = module.threads
-        arrays = read_inputs(inputs, module.graph) if inputs else random_inputs(module.graph, seed)
+        arrays = read_inputs(inputs, module) if inputs else random_inputs(module, seed)
         runs = {"burnish": peers.compiled(module)}
         for name in names:
             runs[name] = (
@@ -148,7 +148,7 @@ def check(
     if against not in ("reference", "onnxruntime"):
         raise InputError(f"--against {against}: allowed are reference and onnxruntime")
     module = compiled(model, target, threads, exact, cache_dir, quiet=as_json)
-    arrays = read_inputs(inputs, module.graph) if inputs else random_inputs(module.graph, seed)
+    arrays = read_inputs(inputs, module) if inputs else random_inputs(module, seed)
     if against == "onnxruntime":
         expected = peers.prepare("onnxruntime", model, module.threads)(arrays)
         errors = {"outputs": peers.scaled_error(peers.compiled(module)(arrays), expected)}
@@ -181,14 +181,24 @@ def inspect(
         module = bn.load(path)
     else:
         module = compiled(path, target, threads, exact, cache_dir, quiet=as_json)
+    calls = module.executable.calls
+    info = dict(module.executable.info)
     if as_json:
-        kernels = [as_data(kernel) for kernel in module.kernels]
-        print_json({"graph": str(module.graph), "memory": as_data(module.memory), "kernels": kernels})
+        kernels = [{"kernel": call.kernel, "node": call.node} for call in calls]
+        print_json({"graph": module.graph, "memory": module.memory, "kernels": kernels, "info": info})
         return
     print(module.graph)
-    print(module.memory)
-    for kernel in module.kernels:
-        print(kernel)
+    print(memory_text(module))
+    for key, value in info.items():
+        print(f"{key}: {value}")
+    print(f"{len(calls)} kernel calls:")
+    for call in calls:
+        print(f"  {call.kernel}  {call.node}")
+
+
+def memory_text(module: bn.Module) -> str:
+    """The module's memory in one line."""
+    return ", ".join(f"{part} {nbytes / 1e6:.2f} MB" for part, nbytes in module.memory.items())
 
 
 def compiled(
@@ -230,36 +240,29 @@ def onnx_file(model: str) -> Iterator[tuple[Path, Any]]:
         yield path, network
 
 
-def random_inputs(graph: bn.Graph, seed: int) -> dict[str, np.ndarray]:
+def random_inputs(module: bn.Module, seed: int) -> dict[str, np.ndarray]:
     """Standard normal floats, and integers 0 or 1, which are valid indices into anything that has two entries."""
     random = np.random.default_rng(seed)
     arrays = {}
-    for name in graph.inputs:
-        kind = graph.types[name]
-        floating = "float" in kind.dtype
-        values = random.standard_normal(kind.shape) if floating else random.integers(0, 2, kind.shape)
-        arrays[name] = np.asarray(values).astype(kind.dtype)
+    for spec in module.inputs:
+        floating = "float" in spec.dtype
+        values = random.standard_normal(spec.shape) if floating else random.integers(0, 2, spec.shape)
+        arrays[spec.name] = np.asarray(values).astype(numpy_dtype(spec.dtype))
     return arrays
 
 
-def read_inputs(path: Path, graph: bn.Graph) -> dict[str, np.ndarray]:
-    """The graph's inputs from an .npz file, in the graph's order."""
+def read_inputs(path: Path, module: bn.Module) -> dict[str, np.ndarray]:
+    """The module's inputs from an .npz file, in the module's order."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = dict(stored)
     except (OSError, ValueError) as error:
         raise InputError(f"--inputs {path}: {error}") from error
-    missing = [name for name in graph.inputs if name not in arrays]
+    names = [spec.name for spec in module.inputs]
+    missing = [name for name in names if name not in arrays]
     if missing:
-        raise InputError(
-            f"--inputs {path}: no array {missing[0]!r}; found {sorted(arrays)}, needed {list(graph.inputs)}"
-        )
-    return {name: arrays[name] for name in graph.inputs}
-
-
-def as_data(value: Any) -> Any:
-    """A dataclass as plain data for JSON."""
-    return dataclasses.asdict(value)
+        raise InputError(f"--inputs {path}: no array {missing[0]!r}; found {sorted(arrays)}, needed {names}")
+    return {name: arrays[name] for name in names}
 
 
 def print_json(report: dict[str, Any]) -> None:
@@ -267,10 +270,10 @@ def print_json(report: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Runs the command; an error of the user's making is one line and exit status 2."""
+    """Runs the command; an error of the user's making, or a file's, is one line and exit status 2."""
     try:
         app()
-    except BurnishError as error:
+    except (BurnishError, OSError) as error:
         print(f"burnish: {error}", file=sys.stderr)
         sys.exit(2)
 

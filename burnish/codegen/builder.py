@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from burnish.loops.expr import FLOATS, ITEM_BYTES
 
-LLVM_TYPE = {
-    "float64": "double", "float32": "float", "float16": "half", "bfloat16": "bfloat", "bool": "i1",
+LLVM_TYPE = {  # a bfloat16 is carried as its bits: few targets have arithmetic for it, and LLVM would call libraries
+    "float64": "double", "float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i1",
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-_SUFFIX = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "bool": "i1"}
+_SUFFIX = {"float64": "f64", "float32": "f32", "float16": "f16", "bool": "i1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def literal(value: int | float, dtype: str) -> str:
     if dtype == "float16":
         return f"0xH{_float16_bits(value):04X}"
     if dtype == "bfloat16":
-        return f"0xR{_bfloat16_bits(value):04X}"
+        return str(_bfloat16_bits(value))
     return str(int(value))
 
 
@@ -141,7 +141,7 @@ class Builder:
         return self.result(f"{word} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
 
     def _through_float32(self, operation: Callable[..., Value], *args: Value) -> Value:
-        """A bfloat16 operation in float32: most targets lack it, and LLVM would call a library to round the result."""
+        """A bfloat16 operation in float32."""
         return self.cast(operation(*(self.cast(a, "float32") for a in args)), "bfloat16")
 
     def _minmax(self, op: str, a: Value, b: Value, kind: str) -> Value:
@@ -154,6 +154,8 @@ class Builder:
     def compare(self, op: str, a: Value, b: Value, unordered: bool = False) -> Value:
         """A bool; floating comparisons are false on NaN (``!=`` is true), unless ``unordered``."""
         a, b = self.match(a, b)
+        if a.dtype == "bfloat16":
+            a, b = self.cast(a, "float32"), self.cast(b, "float32")
         if a.dtype in FLOATS:
             order = "u" if unordered or op == "!=" else "o"
             word = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}[op]
@@ -177,6 +179,10 @@ class Builder:
         return self.intrinsic(f"llvm.fmuladd.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a, b, c))
 
     def neg(self, a: Value) -> Value:
+        if a.dtype == "bfloat16":
+            return self.result(
+                f"xor {a.type} {a.text}, {self.splat(self.const(-0.0, a.dtype), a.lanes).text}", a.dtype, a.lanes
+            )
         if a.dtype in FLOATS:
             return self.result(f"fneg {a.type} {a.text}", a.dtype, a.lanes)
         return self.binary("-", self.const(0, a.dtype), a)
@@ -220,8 +226,13 @@ class Builder:
                 return self.cast(self._narrow(a) if a.dtype == "float64" else self.cast(a, "float32"), dtype)
             if dtype == "bfloat16":
                 return self._round_bfloat16(a)
+            if a.dtype == "bfloat16":
+                high = self.binary("shl", self.cast(self.bitcast(a, "uint16"), "uint32"), self.const(16, "uint32"))
+                return self.cast(self.bitcast(high, "float32"), dtype)
             word = "fptrunc" if ITEM_BYTES[a.dtype] > ITEM_BYTES[dtype] else "fpext"
         elif source_float:
+            if a.dtype == "bfloat16":
+                return self.cast(self.cast(a, "float32"), dtype)
             sign = "u" if dtype.startswith("u") else "s"
             name = f"llvm.fpto{sign}i.sat.{mangle(dtype, a.lanes)}.{mangle(a.dtype, a.lanes)}"
             return self.intrinsic(name, dtype, a.lanes, (a,))
@@ -249,7 +260,7 @@ class Builder:
         )
 
     def _round_bfloat16(self, a: Value) -> Value:
-        """float32 to bfloat16, to nearest even: LLVM calls a library for it where there is no instruction."""
+        """float32 to bfloat16, to nearest even."""
         bits = self.bitcast(a, "uint32")
         high = self.binary("lshr", bits, self.const(16, "uint32"))
         half = self.binary("+", self.binary("and", high, self.const(1, "uint32")), self.const(0x7FFF, "uint32"))

@@ -14,6 +14,7 @@ from burnish.codegen.builder import Builder, Value
 from burnish.loops.expr import FLOATS
 
 INFINITY, NAN = float("inf"), float("nan")
+TRIG_LIMIT = 2.0**22  # up to this |x| sin and cos keep their bound
 
 # --- exp, sigmoid -----------------------------------------------------------------------------------------------------
 
@@ -265,4 +266,18 @@ MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.MATH: name ->
     "trunc": _rounding("trunc"),
     "isnan": lambda b, x: b.compare("!=", x, x),
     "pow": _wide(_pow),
+}
+
+_APPROXIMATED = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "sin", "cos", "pow")
+_BOUNDS: Mapping[str, tuple[float, ...]] = {  # of these functions; of all others: 0
+    "float32": (1.25, 1.0, 0.5, 1.5, 6.0, 6.0, 2.5, 1.6, 1.6, 0.51),
+    "float64": (1.25, 1.0, 0.5, 1.5, 1.5, 1.5, 2.0, 2.25, 2.25, 1.25),
+    "float16": (0.51,) * len(_APPROXIMATED),
+    "bfloat16": (0.51,) * len(_APPROXIMATED),
+}
+ULP: Mapping[tuple[str, str], float] = {  # (function, dtype) -> greatest error in units of the last place
+    (fn, dtype): dict(zip(_APPROXIMATED, bounds, strict=True)).get(fn, 0.0)
+    for dtype, bounds in _BOUNDS.items()
+    for fn in MATH
+    if fn != "isnan"
 }

@@ -1,4 +1,4 @@
-"""Folding of affine maps into weights: batch normalization and scales vanish into the product before them, shifts into a bias.
+"""Folding of affine maps into weights: batch normalization and scales go into the product before, shifts into a bias.
 
 Source: Jacob et al. 2018, section 3.2 (batch normalization folding).
 """

@@ -22,7 +22,7 @@ def canonicalize(graph: Graph, exact: bool = False) -> Graph:
     x / c                         →  x * (1 / c)                         with ``exact``: only if 1 / c is exact
     x - c                         →  x + (-c)
     pow(x, 2), pow(x, 0.5)        →  x * x, sqrt(x)
-    squeeze, unsqueeze, flatten   →  reshape                             also transpose that moves only extents of 1
+    transpose                     →  reshape                             if it moves only extents of 1
     """
     return rewrite(graph, partial(_rule, exact=exact))
 
@@ -43,8 +43,6 @@ def _rule(new: Rewrite, node: Node, exact: bool) -> Sequence[str] | None:
             return _add_negative(new, node)
         case "pow":
             return _special_power(new, node)
-        case "squeeze" | "unsqueeze" | "flatten":
-            return new.replace(node, "reshape", node.inputs[0], shape=new.source.types[node.outputs[0]].shape)
         case "transpose":
             return _trivial_transpose(new, node)
     return None

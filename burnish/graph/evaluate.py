@@ -1,4 +1,4 @@
-"""Reference evaluation of a graph, node by node, through the operators' definitions: the oracle of ``burnish check``."""
+"""Reference evaluation of a graph, node by node, by the operators' definitions: the oracle of ``burnish check``."""
 
 from __future__ import annotations
 

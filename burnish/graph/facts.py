@@ -1,4 +1,4 @@
-"""What fusion asks about a node: its class, and how it reads each operand. All derived from the operator's definition."""
+"""What fusion asks about a node: its class, and how it reads each operand. All derived from its definition."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ class Facts:
     """``kind``: the fusion class. The sets hold positions of operands.
 
     ``elementwise``: injective, and all operands are read at the output's own index up to broadcasting.
-    ``bijection``: a view of one operand that uses each of its elements once. ``alias``: one that also keeps their order.
+    ``view``: pure movement of one operand's elements, none used twice. ``bijection``: a view that uses them all.
+    ``alias``: one that also keeps their order.
     ``once``: of an injective node, operands of which no element is read by two output elements.
     ``reduced``: of a reduction, operands that it reads along its reduction axes, each element once in a pass.
     """
 
     kind: str
     elementwise: bool = False
+    view: bool = False
     bijection: bool = False
     alias: bool = False
     once: frozenset[int] = frozenset()
@@ -57,12 +59,11 @@ def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> Facts:
     for access in accesses(output):
         read.setdefault(access.source.name, []).append(access)
     moving = {v.name for v, extent in zip(output.axes, output.shape, strict=True) if extent > 1}
-    once = frozenset(
-        i for i, t in enumerate(inputs) if all(moving <= _index_vars(a) for a in read.get(t.name, ()))
-    )
-    bijection = len(inputs) == 1 and is_view([output]) and inputs[0].buffer.size == output.buffer.size and 0 in once
+    once = frozenset(i for i, t in enumerate(inputs) if all(moving <= _index_vars(a) for a in read.get(t.name, ())))
+    view = len(inputs) == 1 and is_view([output]) and 0 in once
+    bijection = view and inputs[0].buffer.size == output.buffer.size
     alias = bijection and _keeps_order(inputs[0], output)
-    return Facts("injective", is_elementwise([output]), bijection, alias, once)
+    return Facts("injective", is_elementwise([output]), view, bijection, alias, once)
 
 
 def _index_vars(access: Access) -> set[str]:

@@ -40,9 +40,9 @@ def fuse(graph: Graph) -> list[Group]:
     """The graph's nodes in groups, each node in one, in topological order.
 
     - A complex node takes in the element-wise chain behind it, and then views up to the last that moves elements; in
-      front, views that move elements and only feed it.
-    - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed what it reduces.
-    - Injective nodes merge into chains. An opaque node stays alone, and so does a reshape: it moves nothing.
+      front, views that move or select elements and only feed it. The latter holds for opaque nodes too.
+    - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed it.
+    - Injective nodes merge into chains. A reshape stays alone: it moves nothing.
 
     A group has one result: where an intermediate is needed elsewhere, the group ends. Hence no two groups can wait for
     each other.
@@ -78,9 +78,10 @@ class _Fusion:
             members, tail = self._epilogue(members, node.outputs[0], chain)
             if facts.kind == "complex":
                 members |= self._views_behind(tail)
-                members |= self._views_before(position, members)
             elif facts.kind == "reduction":
                 members |= self._prologue(position, members)
+        if facts.kind in ("complex", "opaque"):
+            members |= self._views_before(position, members)
         self.owner.update(dict.fromkeys(members, position))
         self.anchors[position] = None if facts.kind == "injective" else node
 
@@ -143,12 +144,12 @@ class _Fusion:
     # --- in front of the anchor ---
 
     def _views_before(self, anchor: int, members: set[int]) -> set[int]:
-        """Views that only feed the complex node, up to the first that moves elements."""
+        """Views (slices too) that only feed the node, up to the first of each chain that moves elements."""
         taken: set[int] = set()
         for name in self.graph.nodes[anchor].inputs:
             chain: list[int] = []
             moving = 0
-            while (p := self._sole_producer(name, {*members, *taken, *chain})) is not None and self.facts[p].bijection:
+            while (p := self._sole_producer(name, {*members, *taken, *chain})) is not None and self.facts[p].view:
                 chain.append(p)
                 moving = moving if self.facts[p].alias else len(chain)
                 name = self.graph.nodes[p].inputs[0]
@@ -156,7 +157,7 @@ class _Fusion:
         return taken
 
     def _prologue(self, anchor: int, members: set[int]) -> set[int]:
-        """Injective nodes that only feed what the reduction reduces, if no element is computed more than once a pass."""
+        """Injective nodes that only feed what the reduction reduces, if a pass computes no element twice."""
         taken: set[int] = set()
         pending = [name for i, name in enumerate(self.graph.nodes[anchor].inputs) if i in self.facts[anchor].reduced]
         while pending:

@@ -151,7 +151,9 @@ class GraphBuilder:
         self._inputs.append(name)
         return name
 
-    def constant(self, value: np.ndarray | np.generic | float | int, name: str | None = None, dtype: str | None = None) -> str:
+    def constant(
+        self, value: np.ndarray | np.generic | float | int, name: str | None = None, dtype: str | None = None
+    ) -> str:
         """Adds a constant; a Python number needs ``dtype`` unless float32 (float) or int64 (int) is meant."""
         if isinstance(value, np.ndarray | np.generic):
             value = np.asarray(value) if dtype is None else np.asarray(value).astype(dtype)
@@ -185,7 +187,7 @@ class GraphBuilder:
         return tuple(outputs)
 
     def rename(self, old: str, new: str) -> str:
-        """Gives a tensor another, unused name; returns it. Meant for recent tensors: looks at nodes from the last on."""
+        """Gives a tensor another, unused name; returns it. Looks at nodes from the last one back."""
         self._define(new, self.types.pop(old))
         if old in self.constants:
             self.constants[new] = self.constants.pop(old)

@@ -92,7 +92,7 @@ def drop_dead(graph: Graph) -> Graph:
 
 
 def _restore_outputs(graph: Graph, names: Sequence[str]) -> Graph:
-    """``graph`` with outputs called ``names``: the tensors are renamed where possible, else copied by an identity node."""
+    """``graph`` with outputs called ``names``: tensors are renamed where possible, else copied by an identity node."""
     computed = graph.producers()
     renamed: dict[str, str] = {}
     copies: list[Node] = []

@@ -21,7 +21,8 @@ def verify(graph: Graph) -> None:
     for position, node in enumerate(graph.nodes):
         for name in node.inputs:
             if name not in defined:
-                raise VerificationError(f"node {position} '{node.name}' ({node.op}) reads '{name}', {_why(graph, name)}")
+                where = f"node {position} '{node.name}' ({node.op})"
+                raise VerificationError(f"{where} reads '{name}', {_why(graph, name)}")
         for name in node.outputs:
             _define(defined, name, f"node {position} '{node.name}'")
         _check_types(graph, position)

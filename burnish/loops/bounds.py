@@ -121,14 +121,29 @@ def _minus_one(form: Linear) -> Linear:
 
 
 def _holds(goal: Linear, ranges: Ranges, facts: list[Linear]) -> bool:
-    """goal >= 0, directly or by subtracting one fact (Farkas with a single multiplier of 1)."""
+    """goal >= 0, directly or by subtracting multiples of facts, chosen so that a term cancels (Farkas' lemma).
+
+    Over the integers ``goal >= 0`` is ``k * goal + k - 1 >= 0``, which lets a coefficient of the goal meet a larger one.
+    """
     if linear_bounds(goal, ranges)[0] >= 0:
         return True
-    for terms, const in facts:
-        rest = dict(goal[0])
-        for atom, c in terms.items():
-            rest[atom] = rest.get(atom, 0) - c
-        reduced = ({atom: c for atom, c in rest.items() if c}, goal[1] - const)
-        if linear_bounds(reduced, ranges)[0] >= 0:
-            return True
+    for position, (terms, const) in enumerate(facts):
+        for scale, multiple in sorted(_cancelling(goal[0], terms)):
+            rest = {atom: scale * c for atom, c in goal[0].items()}
+            for atom, c in terms.items():
+                rest[atom] = rest.get(atom, 0) - multiple * c
+            constant = scale * goal[1] + scale - 1 - multiple * const
+            if _holds(({atom: c for atom, c in rest.items() if c}, constant), ranges, facts[position + 1 :]):
+                return True
     return False
+
+
+def _cancelling(goal: Mapping[Expr, int], fact: Mapping[Expr, int]) -> set[tuple[int, int]]:
+    """(scale of the goal, multiple of the fact), both positive, for which some term of the two cancels."""
+    pairs = set()
+    for atom, c in fact.items():
+        g = goal.get(atom, 0)
+        if g * c > 0:
+            common = math.gcd(g, c)
+            pairs.add((abs(c) // common, abs(g) // common))
+    return pairs

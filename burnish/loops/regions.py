@@ -19,7 +19,6 @@ from burnish.loops.expr import (
     all_of,
     children,
     free_vars,
-    walk,
 )
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import Alloc, For, If, Intrinsic, Seq, Stmt, Store
@@ -88,22 +87,17 @@ def _loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> Iterator[Access]
 
 
 def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> bool:
-    """Whether ``0 <= index < size`` certainly holds; conditions on ``e`` also count for ``e // c`` in the index."""
-    inside = all_of(index >= 0, index < size)
-    return prove(inside, ranges, given) or prove(inside, ranges, (*given, *_divided(index, ranges, given)))
-
-
-def _divided(index: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> list[Expr]:
-    """What the conditions say about quotients: ``e <= n`` implies ``e // c <= n // c``, likewise from below."""
-    divisors = {e.b for e in walk(index) if isinstance(e, Binary) and e.op == "//" and isinstance(e.b, Const)}
-    derived: list[Expr] = []
-    for terms, const in facts_of(given):
-        for c in divisors:
-            step = int(c.value)
-            above = simplify(from_linear({atom: -k for atom, k in terms.items()}, 0) // step, ranges)
-            below = simplify(from_linear(terms, 0) // step, ranges)
-            derived += [above <= const // step, below >= -const // step]
-    return derived
+    """Whether ``0 <= index < size`` certainly holds where the conditions ``given`` do."""
+    if prove(all_of(index >= 0, index < size), ranges, given):
+        return True
+    terms, const = to_linear(index)
+    for atom, k in terms.items():
+        if k == 1 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
+            # e // c + rest = (e + c * rest) // c, about which the conditions may say more
+            c = int(atom.b.value)
+            rest = from_linear({other: n * c for other, n in terms.items() if other != atom}, const * c)
+            return within(simplify(atom.a + rest, ranges), size * c, ranges, given)
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,20 @@ def _compare(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
     if decided[0] or decided[1]:
         return Const(decided[0], "bool")
     terms, const = _add(to_linear(a), to_linear(b), -1)
+    if op in ("<", ">="):
+        terms, const = _whole_blocks(terms, const, ranges)
     return Binary(op, from_linear(terms, 0), Const(-const))
+
+
+def _whole_blocks(terms: dict[Expr, int], const: int, ranges: Ranges) -> Linear:
+    """``g x + r < g k`` is ``x < k`` when ``0 <= r < g``, and likewise for ``>=``: the position in a block drops out."""
+    for g in sorted({abs(c) for c in terms.values()}, reverse=True):
+        if g > 1 and const % g == 0:
+            small = {atom: c for atom, c in terms.items() if c % g}
+            low, high = linear_bounds((small, 0), ranges)
+            if 0 <= low and high < g:
+                return {atom: c // g for atom, c in terms.items() if c % g == 0}, const // g
+    return terms, const
 
 
 def _logical(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:

@@ -138,28 +138,7 @@ def conv2d_transpose(
     phase modulo the stride use the same taps, so the whole is one ordinary convolution with stride 1 and
     ``O * SH * SW`` channels (``name.conv``, its taps in ``name.weight``), then interleaved. Source: Shi et al. 2016.
     """
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 4, "[C, O / groups, KH, KW]")
-    require_window(strides, pads, dilations)
-    require_dtype(x, "x", FLOATS)
-    require_dtype(weight, "weight", (x.dtype,))
-    require(len(output_padding) == 2, "attribute 'output_padding'", list(output_padding), "two integers")
-    outputs = weight.shape[1] * groups
-    _require_groups(groups, x.shape[1], outputs)
-    found = f"shape {list(weight.shape)}"
-    require(weight.shape[0] == x.shape[1], "input 'weight'", found, f"{x.shape[1]} input channels first")
-    if bias is not None:
-        require_shape(bias, "bias", (outputs,))
-    size = tuple(
-        (x.shape[2 + d] - 1) * strides[d]
-        + dilations[d] * (weight.shape[2 + d] - 1)
-        + 1
-        + output_padding[d]
-        - pads[d]
-        - pads[2 + d]
-        for d in (0, 1)
-    )
-    require(min(size) > 0, "attribute 'pads'", list(pads), f"pads that leave a positive output, not {list(size)}")
+    size = _transposed_size(x, weight, bias, strides, pads, output_padding, dilations, groups)
     dilated = [dilations[d] * (weight.shape[2 + d] - 1) + 1 for d in (0, 1)]
     taps = tuple(-(-dilated[d] // strides[d]) for d in (0, 1))
     kernel = _phase_kernel(f"{name}.weight", weight, strides, taps, dilations, groups)
@@ -178,7 +157,44 @@ def conv2d_transpose(
         value: Expr = phases[n, channel, row // strides[0] - first[0], column // strides[1] - first[1]]
         return value if bias is None else value + bias[oc]
 
-    return compute((x.shape[0], outputs, *size), element, name)
+    return compute((x.shape[0], weight.shape[1] * groups, *size), element, name)
+
+
+def _transposed_size(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    strides: Ints,
+    pads: Ints,
+    output_padding: Ints,
+    dilations: Ints,
+    groups: int,
+) -> tuple[int, int]:
+    """Output height and width, after all arguments are checked."""
+    require_rank(x, "x", 4, "[N, C, H, W]")
+    require_rank(weight, "weight", 4, "[C, O / groups, KH, KW]")
+    require_window(strides, pads, dilations)
+    require_dtype(x, "x", FLOATS)
+    require_dtype(weight, "weight", (x.dtype,))
+    require(len(output_padding) == 2, "attribute 'output_padding'", list(output_padding), "two integers")
+    outputs = weight.shape[1] * groups
+    _require_groups(groups, x.shape[1], outputs)
+    found = f"shape {list(weight.shape)}"
+    require(weight.shape[0] == x.shape[1], "input 'weight'", found, f"{x.shape[1]} input channels first")
+    if bias is not None:
+        require_shape(bias, "bias", (outputs,))
+    height, width = (
+        (x.shape[2 + d] - 1) * strides[d]
+        + dilations[d] * (weight.shape[2 + d] - 1)
+        + 1
+        + output_padding[d]
+        - pads[d]
+        - pads[2 + d]
+        for d in (0, 1)
+    )
+    ok = height > 0 and width > 0
+    require(ok, "attribute 'pads'", list(pads), f"pads that leave a positive output, not {height}×{width}")
+    return height, width
 
 
 def _phase_kernel(name: str, weight: Tensor, strides: Ints, taps: Ints, dilations: Ints, groups: int) -> Tensor:

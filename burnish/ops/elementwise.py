@@ -51,7 +51,8 @@ def sigmoid_expr(x: Expr) -> Expr:
     return math("sigmoid", x)
 
 
-def _absolute(x: Expr) -> Expr:
+def absolute(x: Expr) -> Expr:
+    """The absolute value of a float or an integer."""
     return math("abs", x) if x.dtype in FLOATS else maximum(x, -x)
 
 
@@ -74,7 +75,7 @@ def _selu(x: Expr) -> Expr:
 _UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name -> dtypes, element
     "identity": (DTYPES, lambda x: x),
     "relu": (NUMBERS, lambda x: maximum(x, 0)),
-    "abs": (NUMBERS, _absolute),
+    "abs": (NUMBERS, absolute),
     "neg": (NUMBERS, lambda x: -x),
     "sign": (NUMBERS, _sign),
     "exp": (FLOATS, lambda x: math("exp", x)),

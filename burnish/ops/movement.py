@@ -30,12 +30,12 @@ def matched_groups(a: Shape, b: Shape) -> list[tuple[range, range]]:
     i = j = 0
     while i < len(a) or j < len(b):
         i0, j0 = i, j
-        left = right = 1
-        while (i, j) == (i0, j0) or left != right:
-            if j == len(b) or (i < len(a) and left <= right):
-                left, i = left * a[i], i + 1
+        i, j = min(i + 1, len(a)), min(j + 1, len(b))
+        while prod(a[i0:i]) != prod(b[j0:j]):
+            if prod(a[i0:i]) < prod(b[j0:j]):
+                i += 1
             else:
-                right, j = right * b[j], j + 1
+                j += 1
         groups.append((range(i0, i), range(j0, j)))
     return groups
 

@@ -93,6 +93,8 @@ def named_operator(name: str, function: Callable[..., Tensor | tuple[Tensor, ...
         if p.kind is p.KEYWORD_ONLY:
             attrs[p.name] = p.default
             types[p.name] = str(p.annotation)
+            if types[p.name].removesuffix(" | None") not in _CHECKS:
+                raise TypeError(f"operator {name}: attribute '{p.name}' needs an annotation among {', '.join(_CHECKS)}")
             continue
         arguments.append(p.name)
         variadic = variadic or p.kind is p.VAR_POSITIONAL

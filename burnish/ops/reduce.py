@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from burnish.loops.expr import FLOATS, INTS, Expr, Reduce, cast, math, maximum, select
+from burnish.loops.expr import FLOATS, Expr, Reduce, cast, math, select
 from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
+from burnish.ops.elementwise import NUMBERS, absolute
 from burnish.ops.operator import (
     Ints,
     Operator,
@@ -22,7 +23,6 @@ from burnish.ops.operator import (
     wide,
 )
 
-NUMBERS = (*FLOATS, *INTS)
 Element = Callable[[Expr], Expr]
 
 
@@ -87,10 +87,6 @@ def _same(x: Expr) -> Expr:
     return x
 
 
-def _absolute(x: Expr) -> Expr:
-    return math("abs", x) if x.dtype in FLOATS else maximum(x, -x)
-
-
 def _square(x: Expr) -> Expr:
     return x * x
 
@@ -101,7 +97,7 @@ REDUCTIONS = (
     _reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None),
     _reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None),
     _reduction("reduce_mean", "sum", FLOATS, _same, lambda total, n: total / float(n)),
-    _reduction("reduce_l1", "sum", NUMBERS, _absolute, None),
+    _reduction("reduce_l1", "sum", NUMBERS, absolute, None),
     _reduction("reduce_l2", "sum", FLOATS, _square, lambda total, _: math("sqrt", total)),
     _reduction("reduce_sumsq", "sum", NUMBERS, _square, None),
 )

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import ceil, floor
+from typing import NamedTuple
 
 from burnish.loops.expr import INDEX, Const, Expr, cast, math, maximum, minimum
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import Floats, Ints, operator, require, require_float, wide
 
-# From the output position i: source coordinate = i * factor + offset; arguments: extent in, extent out, scale.
-_COORDINATES: Mapping[str, Callable[[int, int, float], tuple[float, float]]] = {
-    "half_pixel": lambda n, m, s: (1 / s, 0.5 / s - 0.5),
-    "pytorch_half_pixel": lambda n, m, s: (1 / s, 0.5 / s - 0.5) if m > 1 else (0.0, 0.0),
-    "asymmetric": lambda n, m, s: (1 / s, 0.0),
-    "align_corners": lambda n, m, s: ((n - 1) / (m - 1), 0.0) if m > 1 else (0.0, 0.0),
+
+class _Line(NamedTuple):
+    """Output position i reads the source coordinate ``(i * factor + shift) / divisor - shift``, in float64."""
+
+    factor: float
+    shift: float
+    divisor: float
+
+    def at(self, i: int) -> float:
+        return (i * self.factor + self.shift) / self.divisor - self.shift
+
+    def expr(self, i: Expr) -> Expr:
+        return (cast("float64", i) * self.factor + self.shift) / self.divisor - self.shift
+
+
+_ORIGIN = _Line(0.0, 0.0, 1.0)
+# Extent in, extent out, scale -> line.
+_COORDINATES: Mapping[str, Callable[[int, int, float], _Line]] = {
+    "half_pixel": lambda n, m, scale: _Line(1.0, 0.5, scale),
+    "pytorch_half_pixel": lambda n, m, scale: _Line(1.0, 0.5, scale) if m > 1 else _ORIGIN,
+    "asymmetric": lambda n, m, scale: _Line(1.0, 0.0, scale),
+    "align_corners": lambda n, m, scale: _Line(float(n - 1), 0.0, float(m - 1)) if m > 1 else _ORIGIN,
 }
 # Rounding of a coordinate: shift, then floor or ceil.
 _ROUNDINGS: Mapping[str, tuple[str, float]] = {
@@ -50,7 +67,7 @@ def resize(
     require(coordinates in _COORDINATES, "attribute 'coordinates'", coordinates, ", ".join(_COORDINATES))
     require(rounding in _ROUNDINGS, "attribute 'rounding'", rounding, ", ".join(_ROUNDINGS))
     lines = [_COORDINATES[coordinates](*nms) for nms in zip(x.shape, sizes, scales, strict=True)]
-    moved = [d for d in range(rank) if x.shape[d] != sizes[d] or lines[d] != (1.0, 0.0)]
+    moved = [d for d in range(rank) if x.shape[d] != sizes[d] or lines[d].factor != lines[d].divisor]
     if mode == "nearest":
 
         def nearest(*i: Expr) -> Expr:
@@ -68,30 +85,28 @@ def resize(
     return compute(sizes, linear, name)
 
 
-def _nearest(i: Expr, extent: int, size: int, line: tuple[float, float], rounding: str) -> Expr:
+def _nearest(i: Expr, extent: int, size: int, line: _Line, rounding: str) -> Expr:
     """The source position of output position ``i``: integer arithmetic where that is the same for every ``i``."""
     direction, shift = _ROUNDINGS[rounding]
-    factor, offset = line
     step = ceil if direction == "ceil" else floor
-    table = [min(max(step(p * factor + offset + shift), 0), extent - 1) for p in range(size)]
-    for up in {size // extent, round(1 / factor) if factor else 0} - {0}:
-        if table == [p // up for p in range(size)]:
-            return i // up
+    table = [min(max(step(line.at(p) + shift), 0), extent - 1) for p in range(size)]
+    up = max(round(line.divisor / line.factor), 1) if line.factor else size
+    if table == [p // up for p in range(size)]:
+        return i // up
     down = table[1] - table[0] if size > 1 else 1
     if table == [p * down + table[0] for p in range(size)]:
         return i * down + table[0]
-    position = math(direction, cast("float64", i) * factor + (offset + shift))
+    position = math(direction, line.expr(i) + shift)
     return minimum(maximum(cast(INDEX, position), 0), extent - 1)
 
 
-def _interpolate(x: Tensor, index: list[Expr], dims: list[int], lines: list[tuple[float, float]]) -> Expr:
+def _interpolate(x: Tensor, index: list[Expr], dims: list[int], lines: list[_Line]) -> Expr:
     """Linear interpolation along ``dims``, the last one innermost; ``index`` holds output positions at ``dims``."""
     if not dims:
         return wide(x[tuple(index)])
     d, rest = dims[0], dims[1:]
-    factor, offset = lines[d]
     top = x.shape[d] - 1
-    coordinate = minimum(maximum(cast("float64", index[d]) * factor + offset, 0), Const(float(top), "float64"))
+    coordinate = minimum(maximum(lines[d].expr(index[d]), 0), Const(float(top), "float64"))
     before = cast(INDEX, coordinate)  # truncation is floor: the coordinate is not negative
     after = minimum(before + 1, top)
     low = _interpolate(x, [*index[:d], before, *index[d + 1 :]], rest, lines)

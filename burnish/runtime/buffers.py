@@ -38,6 +38,15 @@ def allocate(nbytes: int) -> np.ndarray:
     return np.frombuffer(pages, np.uint8, nbytes, -start % HUGE_PAGE)
 
 
+def aligned(data: np.ndarray) -> np.ndarray:
+    """The bytes (uint8) themselves if they start at a multiple of 64, else a copy that does."""
+    if address_of(data) % ALIGNMENT == 0 and data.flags.c_contiguous:
+        return data
+    copy = allocate(data.nbytes)
+    copy[:] = data
+    return copy
+
+
 def anonymous_pages(nbytes: int) -> mmap.mmap:
     """Zeroed pages of this process alone: a forked child gets its own copy (Python's default would share them)."""
     return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)

@@ -58,11 +58,13 @@ def from_dlpack(value: Any) -> np.ndarray:
         strides = tuple(tensor.strides[: tensor.ndim])
     else:
         strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
-    span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
-    memory = (ctypes.c_char * (span * dtype.itemsize)).from_address(tensor.data + tensor.byte_offset)
+    reach = [(extent - 1) * stride * dtype.itemsize for extent, stride in zip(shape, strides, strict=True)]
+    before = -sum(r for r in reach if r < 0)  # bytes in use below and
+    after = sum(r for r in reach if r > 0) + dtype.itemsize  # from the address of element 0 on
+    memory = (ctypes.c_char * (before + after)).from_address(tensor.data + tensor.byte_offset - before)
     # The capsule is never renamed to "used_dltensor", so its destructor releases the tensor when the last view dies.
     memory.capsule = capsule
-    return np.ndarray(shape, dtype, memory, strides=tuple(s * dtype.itemsize for s in strides))
+    return np.ndarray(shape, dtype, memory, before, tuple(s * dtype.itemsize for s in strides))
 
 
 def _dtype(tensor: _DLTensor) -> np.dtype:

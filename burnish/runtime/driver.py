@@ -109,6 +109,7 @@ publish:
   %syscall = load ptr, ptr %syscall.at
   %spin.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
   %spin = load i64, ptr %spin.at
+  %patience = lshr i64 %spin, 4
   br i1 %asleep, label %wake, label %work
 wake: ; FUTEX_WAKE_PRIVATE, all of them
   %woken = call i64 (i64, ...) %syscall(i64 {futex}, ptr %pool, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
@@ -128,13 +129,13 @@ check:
   %ready = icmp eq i32 %done, %generation
   br i1 %ready, label %finished, label %wait
 wait:
-  %long = icmp sge i64 %i, %spin
+  %long = icmp sge i64 %i, %patience
   br i1 %long, label %yield, label %pause
 pause:
   call void @{pause}
   %i.next = add i64 %i, 1
   br label %check
-yield: ; more threads than cores: the worker may need this one
+yield: ; the worker may be waiting for this core: other programs run as well, or there are more threads than cores
   %yielded = call i64 (i64, ...) %syscall(i64 {sched_yield})
   br label %check
 finished:

@@ -17,7 +17,7 @@ import numpy as np
 
 from burnish.errors import InputError
 from burnish.runtime import artifact
-from burnish.runtime.buffers import address_of, aligned_array, allocate, numpy_dtype, round_up
+from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, numpy_dtype, round_up
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.host import check_host
@@ -77,7 +77,7 @@ class Module:
         self._outputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.outputs]
         self._pool = pool(executable.driver, threads)
         self._code = LoadedImage(executable.code)
-        self._params = executable.params
+        self._params = aligned(executable.params)
         self._arena = allocate(executable.arena_bytes)
         stride = round_up(executable.scratch_bytes, _SCRATCH_STRIDE)
         self._scratch = allocate(stride * self._pool.threads)
@@ -98,17 +98,21 @@ class Module:
         calls = self.executable.calls
         bases = {"param": address_of(self._params), "arena": address_of(self._arena)}
         first_io = {"input": 0, "output": len(self._inputs)}
-        self._args = np.zeros(max(sum(len(call.args) for call in calls), 1), np.uint64)
-        table, patches = [], []
-        place = address_of(self._args)
+        args: list[int] = []
+        table: list[tuple[int, int]] = []
+        patches: list[tuple[int, int, int]] = []
         for call in calls:
-            table.append((self._code.address(call.kernel), place))
+            table.append((self._code.address(call.kernel), len(args)))
             for slot in call.args:
                 if slot.space in bases:
-                    self._args[(place - address_of(self._args)) // 8] = bases[slot.space] + slot.offset
+                    args.append(bases[slot.space] + slot.offset)
                 else:
-                    patches.append((place, first_io[slot.space] + slot.index, slot.offset))
-                place += 8
+                    patches.append((len(args), first_io[slot.space] + slot.index, slot.offset))
+                    args.append(0)
+        self._args = np.array(args, np.uint64)
+        place = address_of(self._args)
+        table = [(kernel, place + 8 * position) for kernel, position in table]
+        patches = [(place + 8 * position, index, offset) for position, index, offset in patches]
         self._table = np.array(table, np.uint64).reshape(-1, 2)
         self._patches = np.array(patches, np.uint64).reshape(-1, 3)
         clock = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p)

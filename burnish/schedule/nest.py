@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Expr, Var, all_of, binary, conjuncts, loads
+from burnish.loops.expr import Const, Expr, Select, Var, all_of, binary, conjuncts, loads, rebuild
 from burnish.loops.program import (
     Alloc,
     For,
@@ -137,7 +137,17 @@ def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
                     kept.append(c)
             inner = clean(body, ranges, (*given, *kept))
             return If(all_of(*kept), inner) if kept else inner
-    return map_exprs(s, lambda e: simplify(e, wide))
+    single = 1 in ranges.values()
+    return map_exprs(s, lambda e: simplify(_take_branches(e, ranges) if single else e, wide))
+
+
+def _take_branches(e: Expr, ranges: Ranges) -> Expr:
+    """``e`` with every select decided whose condition is constant over ``ranges``."""
+    if isinstance(e, Select):
+        cond = simplify(e.cond, ranges)
+        if isinstance(cond, Const):
+            return _take_branches(e.a if cond.value else e.b, ranges)
+    return rebuild(e, lambda child: _take_branches(child, ranges))
 
 
 def rename_loops(s: Stmt, rename: Callable[[str], str]) -> Stmt:

@@ -39,7 +39,7 @@ def partition(program: Program, loop: str, at: int) -> Program:
           y[y.i] = (x[(y.i - 1)] if (y.i >= 1) else 0.0)
 
         for y.i in 1:
-          y[y.i] = (x[(y.i - 1)] if (y.i >= 1) else 0.0)
+          y[y.i] = 0.0
         for y.i.tail in 9:
           y[(y.i.tail + 1)] = x[y.i.tail]
     """
@@ -60,7 +60,7 @@ def peel(program: Program, loop: str, head: int = 0, tail: int = 0) -> Program:
           y[y.i] = (x[(y.i - 1)] if (y.i >= 1) else 0.0)
 
         for y.i.head in 1:
-          y[y.i.head] = (x[(y.i.head - 1)] if (y.i.head >= 1) else 0.0)
+          y[y.i.head] = 0.0
         for y.i in 9:
           y[(y.i + 1)] = x[y.i]
     """

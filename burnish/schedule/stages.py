@@ -38,6 +38,7 @@ from burnish.schedule.nest import (
     stage_names,
     stage_nests,
 )
+from burnish.schedule.scopes import rescope
 
 
 def compute_at(program: Program, stage: str, loop: str) -> Program:
@@ -79,11 +80,24 @@ def compute_at(program: Program, stage: str, loop: str) -> Program:
     result = replace_stmt(program.body, site.stmt, new_loop)
     for nest in nests:
         result = replace_stmt(result, nest.stmt, Seq(()))
-    return Program(program.name, program.params, _drop_alloc(result, buffer))
+    return rescope(Program(program.name, program.params, _drop_alloc(result, buffer)), "compute_at")
+
+
+def _check_inside(primitive: str, stage: str, site: LoopSite, nests: Sequence[Site]) -> None:
+    """ScheduleError unless ``site`` is inside every loop that the nests of ``stage`` are in."""
+    around = {*site.ranges, site.loop.var}
+    for nest in nests:
+        outside = [name for name in nest.loops if name not in around]
+        if outside:
+            raise ScheduleError(
+                f"{primitive}: stage '{stage}' is computed inside loop '{outside[0]}', which does not contain "
+                f"loop '{site.loop.var}'"
+            )
 
 
 def _check_movable(program: Program, stage: str, loop: str, site: LoopSite, nests: list[Site]) -> None:
     """ScheduleError unless every reader of ``stage`` is inside ``loop`` and the loop is not part of the stage itself."""
+    _check_inside("compute_at", stage, site, nests)
     for nest in nests:
         if any(s is nest.stmt for s in (*site.path, site.stmt)):
             raise ScheduleError(
@@ -237,7 +251,7 @@ def compute_inline(program: Program, stage: str) -> Program:
         return e
 
     body = _drop_alloc(replace_stmt(program.body, nests[0].stmt, Seq(())), buffer)
-    return Program(program.name, program.params, _clean_readers(body, stage, value))
+    return rescope(Program(program.name, program.params, _clean_readers(body, stage, value)), "compute_inline")
 
 
 def _clean_readers(s: Stmt, stage: str, value: Callable[[Expr], Expr]) -> Stmt:
@@ -296,6 +310,7 @@ def reverse_compute_at(program: Program, stage: str, loop: str) -> Program:
     if len(nests) != 1 or len(stores) != 1 or stores[0].reduce:
         raise ScheduleError(f"reverse_compute_at: stage '{stage}' is not one plain store")
     nest = nests[0]
+    _check_inside("reverse_compute_at", stage, site, nests)
     produced = sorted((written(site.loop.body) - allocated(site.loop.body)) & read(nest.stmt))
     if len(produced) != 1:
         raise ScheduleError(f"reverse_compute_at: loop '{loop}' must produce one input of '{stage}'; found {produced}")
@@ -308,7 +323,7 @@ def reverse_compute_at(program: Program, stage: str, loop: str) -> Program:
     epilogue = clean(_shrink_loops(nest.stmt, loops), ranges, site.given)
     body = replace_stmt(program.body, nest.stmt, Seq(()))
     new_loop = For(loop, site.loop.extent, site.loop.kind, seq(site.loop.body, epilogue))
-    return Program(program.name, program.params, replace_stmt(body, site.stmt, new_loop))
+    return rescope(Program(program.name, program.params, replace_stmt(body, site.stmt, new_loop)), "reverse_compute_at")
 
 
 def _check_epilogue(program: Program, stage: str, producer: str, site: LoopSite, nest: Site) -> None:
@@ -324,10 +339,14 @@ def _check_epilogue(program: Program, stage: str, producer: str, site: LoopSite,
             f"reverse_compute_at: '{producer}' is not final at the end of loop '{loop}': iterations of "
             f"{', '.join(repr(c) for c in clashing)} combine into the same elements"
         )
-    order = [s.stmt for s in sites(program.body)]
+    order = list(walk_stmt(program.body))
     start = next(i for i, s in enumerate(order) if s is site.stmt)
+    end = start + sum(1 for _ in walk_stmt(site.stmt))
+    stores = [(i, s.buffer.name) for i, s in enumerate(order) if isinstance(s, Store)]
+    if any(i >= end and name == producer for i, name in stores):
+        raise ScheduleError(f"reverse_compute_at: '{producer}' is not final in loop '{loop}': it is written again later")
     for other in sorted(read(nest.stmt) - {producer}):
-        if any(isinstance(s, Store) and s.buffer.name == other for s in order[start:]):
+        if any(i >= start and name == other for i, name in stores):
             raise ScheduleError(f"reverse_compute_at: '{stage}' also reads '{other}', which is not ready in '{loop}'")
 
 

@@ -13,7 +13,7 @@ from burnish.errors import ModelError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, infer_types
 
-STATIC_ELEMENTS = 1 << 16  # results of constants are computed at import up to this size; above, constant folding decides
+STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def dtype_name(element_type: int, where: str) -> str:
 
 
 def to_array(tensor: onnx.TensorProto, where: str, base_dir: str = "") -> np.ndarray:
-    """The tensor's value; data kept in other files is looked up under ``base_dir``. Raises ModelError, naming ``where``."""
+    """The tensor's value; external data is looked up under ``base_dir``. Raises ModelError, naming ``where``."""
     dtype_name(tensor.data_type, where)
     try:
         return onnx.numpy_helper.to_array(tensor, base_dir)

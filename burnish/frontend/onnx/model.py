@@ -1,4 +1,4 @@
-"""Reads an ONNX model into a Graph: load and check the file, fix the shapes, translate node by node, fold what is static."""
+"""Reads an ONNX model into a Graph: load and check the file, fix the shapes, translate node by node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 import onnx.defs
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx import elementwise, movement, product, recurrent, reduction, window
@@ -96,7 +96,8 @@ def _opset(proto: onnx.ModelProto) -> int:
     newest = onnx.defs.onnx_opset_version()
     if version is None or not OLDEST_OPSET <= version <= newest:
         found = "none" if version is None else version
-        raise UnsupportedOperator(f"model: opset of the default domain: found {found}; allowed: {OLDEST_OPSET} to {newest}")
+        allowed = f"{OLDEST_OPSET} to {newest}"
+        raise UnsupportedOperator(f"model: opset of the default domain: found {found}; allowed: {allowed}")
     return version
 
 
@@ -108,7 +109,7 @@ def _refuse_unsupported(graph: onnx.GraphProto) -> None:
             operator = f"{node.domain}.{node.op_type}" if node.domain not in DOMAINS else node.op_type
             missing.setdefault(operator, []).append(node.name or f"#{position}")
     if missing:
-        words = [f"{operator} ({', '.join(nodes[:5])}{', …' * (len(nodes) > 5)})" for operator, nodes in missing.items()]
+        words = [f"{name} ({', '.join(nodes[:5])}{', …' * (len(nodes) > 5)})" for name, nodes in missing.items()]
         raise UnsupportedOperator(f"model uses operators that are not supported: {'; '.join(words)}")
     if graph.sparse_initializer:
         raise UnsupportedOperator(f"model: {len(graph.sparse_initializer)} sparse initializers; allowed: dense ones")

@@ -160,7 +160,8 @@ def _constant_of_shape(c: Context, n: OnnxNode) -> str:
 
 
 def _range(c: Context, n: OnnxNode) -> str:
-    start, limit, delta = (c.static(name, what) for name, what in zip(n.inputs, ("start", "limit", "delta"), strict=True))
+    arguments = zip(n.inputs, ("start", "limit", "delta"), strict=True)
+    start, limit, delta = (c.static(name, what) for name, what in arguments)
     return c.constant(np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 
-Step = Callable[[str, tuple[str, ...]], tuple[str, ...]]  # gates of one step, states -> new states, the hidden one first
+Step = Callable[[str, tuple[str, ...]], tuple[str, ...]]  # gates of one step, states -> new states, hidden first
 Cell = Callable[[str, tuple[str, str]], tuple[str, Step]]  # recurrent weight, biases -> bias of the gates, step
 
 

@@ -1,1 +1,13 @@
 """Templates for CPUs with vector registers; the first that matches a task schedules it."""
+
+from burnish.kernels.cpu.conv import DIRECT_CONV
+from burnish.kernels.cpu.generic import GENERIC
+from burnish.kernels.task import Task, Template
+from burnish.target import Target
+
+TEMPLATES: tuple[Template, ...] = (DIRECT_CONV, GENERIC)
+
+
+def template_for(task: Task, target: Target) -> Template:
+    """The first template that can schedule ``task``; the generic one can schedule everything."""
+    return next(t for t in TEMPLATES if t.matches(task, target))

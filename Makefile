@@ -1,0 +1,45 @@
+# Two commands matter: `make demo` and `make test`. Each creates the environment it needs in .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test test-all bench lint size clean
+
+demo: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.demo
+
+test: lint
+	$(BIN)/python -m pytest -q -m 'not slow'
+
+test-all: lint
+	$(BIN)/python -m pytest -q -m ''
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.kernels
+	$(BIN)/python -m benchmarks.e2e
+	$(BIN)/python -m benchmarks.overheads
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+size: $(VENV)/.bench
+	$(BIN)/python -m tools.size
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The demo needs onnxruntime and openvino to compare with, but not torch, which is ten times their size.
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	touch $@
+
+# One pinned torch keeps the seeded models of benchmarks/networks.py the same everywhere.
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[bench,dev,torch]'
+	touch $(VENV)/.bench $@
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/.cache
+	find burnish benchmarks tests tools examples -name __pycache__ -type d -prune -exec rm -rf {} +

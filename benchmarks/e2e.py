@@ -1,0 +1,47 @@
+"""Whole models beside onnxruntime and OpenVINO: alternating medians in one process, answers compared.
+
+`python -m benchmarks.e2e [MODEL ...] [--torch] [--peers-only] [--json]`
+"""
+
+import sys
+from functools import partial
+
+from rich.progress import track
+
+from benchmarks import harness, models
+from burnish import peers
+
+
+def measure(name: str, threads: int, seconds: float, with_burnish: bool, with_torch: bool) -> harness.Row:
+    """One model, random input of seed 1; the error is against onnxruntime, or the stored output if that is larger."""
+    path = models.build(name)
+    inputs = models.inputs(name, seed=1)
+    runs = {peer: peers.prepare(peer, path, threads) for peer in harness.PEERS}
+    if with_torch and name in models.EXPORTED:
+        runs["torch"] = peers.torch_eager(models.network(name)[0], threads)
+    error = None
+    if with_burnish:
+        runs = {"burnish": harness.burnish_run(path, threads), **runs}
+        error = peers.scaled_error(runs["burnish"](inputs), runs[harness.ORACLE](inputs))
+        if name in models.LIGHT:
+            stored_inputs, stored_output = models.stored_case(name)
+            error = max(error, peers.scaled_error(runs["burnish"](stored_inputs), [stored_output]))
+    return harness.compare(
+        name, "hot", {contender: partial(run, inputs) for contender, run in runs.items()}, seconds, error
+    )
+
+
+def main() -> int:
+    parser = harness.options(__doc__, seconds=6)
+    parser.add_argument("--torch", action="store_true", help="time torch in eager mode too")
+    arguments = parser.parse_args()
+    names = harness.chosen(arguments, parser, models.names())
+    rows = [
+        measure(name, arguments.threads, arguments.seconds, not arguments.peers_only, arguments.torch)
+        for name in track(names, "models", disable=arguments.json, transient=True)
+    ]
+    return harness.show(f"Whole models, {arguments.threads} threads", rows, arguments.json, unit="ms")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""One fused task to object code: schedule, lower, emit, through the content-hash cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import burnish
+from burnish.codegen.llvm import emit
+from burnish.codegen.objects import compile_ir
+from burnish.kernels.cpu import template_for
+from burnish.kernels.task import Choice, Task
+from burnish.loops.program import Program
+from burnish.lower.pipeline import lower
+from burnish.runtime.cache import ObjectCache, cache_key
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+_CODE = ("loops", "schedule", "kernels", "lower", "codegen", "build.py")  # what decides which code a task becomes
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Machine code of one task. ``packing``: layout tag of each constant parameter that is not row-major."""
+
+    symbol: str
+    code: bytes
+    scratch_bytes: int
+    packing: Mapping[str, str]
+    template: str
+    choice: Choice
+
+
+@cache
+def code_version() -> str:
+    """A hash of the compiler's own source: kernels of another version are not reused."""
+    root = Path(burnish.__file__).parent
+    files = [f for name in _CODE for f in ([root / name] if name.endswith(".py") else sorted((root / name).rglob("*.py")))]
+    return cache_key(*(f.read_bytes() for f in files))
+
+
+def schedule(task: Task, target: Target, choice: Choice | None = None) -> tuple[Schedule, str, Choice]:
+    """The schedule of ``task`` (by default the analytic choice), its template's name, and the choice made."""
+    template = template_for(task, target)
+    chosen = {**template.space(task, target).default, **(choice or {})}
+    return template.apply(task, target, chosen), template.name, chosen
+
+
+def task_key(task: Task, target: Target) -> str:
+    """Identifies what a task computes, in which layouts, on which machine."""
+    definition = "\n".join(str(t) for t in (*task.inputs, *task.stages()))
+    layouts = json.dumps({name: str(layout) for name, layout in sorted(task.layouts.items())})
+    machine = f"{target.triple} {target.cpu} {target.feature_string} {target.cores}"
+    outputs = " ".join(t.name for t in task.outputs)
+    return cache_key(code_version(), machine, task.op, definition, outputs, layouts, " ".join(sorted(task.constants)))
+
+
+def build(task: Task, target: Target, store: ObjectCache | None) -> Kernel:
+    """The kernel of ``task`` with the default choice of its template."""
+    key = task_key(task, target)
+    found = store.get(key) if store else None
+    if found is not None:
+        head, _, code = found.partition(b"\n")
+        return Kernel(code=code, **json.loads(head))
+    made, template, choice = schedule(replace(task, name=f"{task.op or 'map'}_{key[:12]}"), target)
+    kernel = compile_program(made.program, target, packing(made, task), template, choice)
+    if store:
+        head = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
+        store.put(key, json.dumps(head).encode() + b"\n" + kernel.code)
+    return kernel
+
+
+def packing(made: Schedule, task: Task) -> dict[str, str]:
+    """The layouts a schedule gave to the constant parameters."""
+    return {
+        args[0]: str(args[1]) for name, args in made.trace if name == "transform_layout" and args[0] in task.constants
+    }
+
+
+def compile_program(
+    program: Program, target: Target, packed: Mapping[str, str], template: str, choice: Choice
+) -> Kernel:
+    """Lowers and compiles a scheduled program."""
+    code = emit(lower(program))
+    return Kernel(program.name, compile_ir(code.text, target), code.scratch_bytes, packed, template, choice)

@@ -1,0 +1,222 @@
+"""The compiler on one page: import, optimize, fuse, choose layouts, build kernels, plan memory, link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from burnish import build as kernels
+from burnish.frontend.onnx import from_onnx
+from burnish.graph.compose import tensors
+from burnish.graph.fuse import Group, fuse
+from burnish.graph.graph import Graph
+from burnish.graph.isolate import isolate
+from burnish.graph.layout import choose_layouts, separate_outputs
+from burnish.graph.passes import optimize
+from burnish.kernels.constants import split_constants
+from burnish.kernels.task import Task
+from burnish.loops.evaluate import evaluate
+from burnish.loops.layout import Layout, layout
+from burnish.memory.lifetimes import Step, lifetimes
+from burnish.memory.share import Plan, plan
+from burnish.runtime.buffers import allocate, round_up
+from burnish.runtime.build import build as link_executable
+from burnish.runtime.cache import ObjectCache
+from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
+from burnish.runtime.host import fingerprint
+from burnish.runtime.module import Module
+from burnish.target import Target, target as find_target
+
+Progress = Callable[[str, int, int], None]
+ALIGNMENT = 64  # bytes between parameters: a cache line, and the widest vector
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A group on its way to being a kernel call. ``values``: the graph tensor or derived constant of each parameter."""
+
+    group: Group
+    task: Task
+    kernel: kernels.Kernel
+    values: Mapping[str, str]
+
+
+def compile(  # noqa: A001 - the product's own name for it
+    model: Any,
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    exact: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Module:
+    """Compiles ``model`` (an ONNX file or ``ModelProto``, or a :class:`Graph`) into a callable module.
+
+    ``threads``: threads it will run on (default: one a core). ``exact``: no transformation that changes rounding beyond
+    re-association. ``shapes``: extents of inputs the model leaves open. ``progress(stage, done, total)`` is called as
+    work goes on. Raises ModelError, UnsupportedOperator or TargetError before any work is lost.
+    """
+    machine = find_target(target)
+    return Module(build_executable(import_graph(model, shapes), machine, exact, cache_dir, progress), threads)
+
+
+def import_graph(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """A graph from whatever the user has."""
+    return model if isinstance(model, Graph) else from_onnx(model, shapes)
+
+
+def build_executable(
+    graph: Graph, target: Target, exact: bool = False, cache_dir: str | Path | None = None, progress: Progress | None = None
+) -> Executable:
+    """Everything but running it."""
+    report = progress or (lambda stage, done, total: None)
+    report("optimize", 0, 1)
+    graph = optimize(graph, exact)
+    graph, groups = separate_outputs(graph, fuse(graph), target.lanes)
+    layouts = choose_layouts(graph, groups, target.lanes)
+    constants = dict(graph.constants)
+    store = ObjectCache(cache_dir)
+    stages: list[Stage | Group] = []
+    for done, group in enumerate(groups):
+        report("kernels", done, len(groups))
+        if is_alias(graph, group, layouts):
+            stages.append(group)
+        else:
+            stages.append(build_stage(graph, group, layouts, constants, target, store))
+    report("link", 0, 1)
+    memory, home = plan_memory(graph, stages, layouts)
+    params, offsets = pack_parameters(stages, constants)
+    calls = [make_call(graph, s, memory, home, offsets) for s in stages if isinstance(s, Stage)]
+    return link_executable(
+        inputs=[TensorSpec(n, graph.types[n].shape, graph.types[n].dtype) for n in graph.inputs],
+        outputs=[TensorSpec(n, graph.types[n].shape, graph.types[n].dtype) for n in graph.outputs],
+        calls=calls,
+        objects={s.kernel.symbol: s.kernel.code for s in stages if isinstance(s, Stage)},
+        params=params,
+        arena_bytes=memory.arena_bytes,
+        scratch_bytes=max((s.kernel.scratch_bytes for s in stages if isinstance(s, Stage)), default=0),
+        target=fingerprint(target.triple, target.cpu, target.features),
+        graph=str(graph),
+        info={"arena": str(memory), "kernels": describe(stages, layouts)},
+    )
+
+
+def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
+    """Whether a group's output can be its input's memory: same elements in the same order, neither the user's."""
+    if not group.alias or group.outputs[0] in graph.outputs or group.inputs[0] in graph.constants:
+        return False
+    source = layouts.get(group.inputs[0])
+    if group.outputs[0] in layouts:
+        return False
+    shape = graph.types[group.inputs[0]].shape
+    return source is None or (shape[2:] == (1, 1) and shape[1] % source.block(1) == 0)
+
+
+def build_stage(
+    graph: Graph,
+    group: Group,
+    layouts: Mapping[str, Layout],
+    constants: dict[str, np.ndarray],
+    target: Target,
+    store: ObjectCache,
+) -> Stage:
+    """The kernel of a group. Values derived from constants alone are computed now and added to ``constants``."""
+    alone, own, names = isolate(graph, group)
+    inputs, outputs = tensors(alone, own)
+    fixed = {t.name for t in inputs if names[t.name] in constants}
+    inputs, outputs, derived = split_constants(inputs, outputs, fixed)
+    values = {t.name: names[t.name] for t in (*inputs, *outputs) if t.name in names}
+    if derived:
+        feeds = {name: constants[names[name]] for name in fixed}
+        for t, array in zip(derived, evaluate(derived, feeds), strict=True):
+            values[t.name] = f"{group.outputs[0]}/{t.name}"
+            constants[values[t.name]] = array
+    own_layouts = {name: layouts[value] for name, value in values.items() if value in layouts}
+    known = frozenset(t.name for t in inputs if values[t.name] in constants)
+    op = own.anchor.op if own.anchor else ""
+    task = Task("kernel", tuple(inputs), tuple(outputs), op, own_layouts, known)
+    return Stage(group, task, kernels.build(task, target, store), values)
+
+
+def plan_memory(
+    graph: Graph, stages: Sequence[Stage | Group], layouts: Mapping[str, Layout]
+) -> tuple[Plan, dict[str, str]]:
+    """The arena, and for every value the buffer it lies in (a graph output's memory is the caller's)."""
+    sizes = {}
+    for name, t in graph.types.items():
+        shape = layouts[name].physical_shape(t.shape) if name in layouts else t.shape
+        sizes[name] = TensorSpec(name, shape, t.dtype).nbytes
+    steps = []
+    for stage in stages:
+        group = stage.group if isinstance(stage, Stage) else stage
+        reads = tuple(n for n in group.inputs if n not in graph.constants)
+        steps.append(Step(reads, group.outputs, alias=isinstance(stage, Group)))
+    intervals, home = lifetimes(steps, sizes, keep=graph.outputs)
+    outside = set(graph.outputs)
+    return plan([i for i in intervals if i.name not in outside]), home
+
+
+def pack_parameters(
+    stages: Sequence[Stage | Group], constants: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, dict[tuple[str, str], int]]:
+    """All constants in the layouts their kernels want, and the byte offset of each (name, layout tag)."""
+    blocks: list[np.ndarray] = []
+    offsets: dict[tuple[str, str], int] = {}
+    size = 0
+    for stage in stages:
+        if not isinstance(stage, Stage):
+            continue
+        for name in sorted(stage.task.constants):
+            tag = stage.kernel.packing.get(name, "")
+            key = (stage.values[name], tag)
+            if key in offsets:
+                continue
+            array = constants[key[0]]
+            packed = np.ascontiguousarray(layout(tag).pack(array) if tag else array)
+            offsets[key] = size
+            blocks.append(packed)
+            size += round_up(packed.nbytes, ALIGNMENT)
+    params = allocate(max(size, 1))
+    for (_, offset), block in zip(offsets.items(), blocks, strict=True):
+        params[offset : offset + block.nbytes] = block.reshape(-1).view(np.uint8)
+    return params, offsets
+
+
+def make_call(
+    graph: Graph, stage: Stage, memory: Plan, home: Mapping[str, str], offsets: Mapping[tuple[str, str], int]
+) -> Call:
+    """The kernel call of a stage: where it finds every argument."""
+    slots = []
+    for t in (*stage.task.inputs, *stage.task.outputs):
+        value = stage.values[t.name]
+        if t.name in stage.task.constants:
+            slots.append(Slot("param", 0, offsets[value, stage.kernel.packing.get(t.name, "")]))
+            continue
+        place = home.get(value, value)
+        if place in graph.outputs:
+            slots.append(Slot("output", graph.outputs.index(place)))
+        elif place in graph.inputs:
+            slots.append(Slot("input", graph.inputs.index(place)))
+        else:
+            slots.append(Slot("arena", 0, memory.offsets[place]))
+    return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
+
+
+def describe(stages: Sequence[Stage | Group], layouts: Mapping[str, Layout]) -> list[dict[str, Any]]:
+    """One row per kernel call, for people: what it computes, by which template, with which choices and layouts."""
+    return [
+        {
+            "kernel": s.kernel.symbol,
+            "group": str(s.group),
+            "template": s.kernel.template,
+            "choice": dict(s.kernel.choice),
+            "layouts": {n: str(layouts[n]) for n in (*s.group.inputs, *s.group.outputs) if n in layouts},
+        }
+        for s in stages
+        if isinstance(s, Stage)
+    ]

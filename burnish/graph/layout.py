@@ -1,0 +1,72 @@
+"""Whole-graph layout choice: which activations are stored in channel blocks, and where that has to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from burnish.graph.fuse import Group
+from burnish.graph.graph import Graph, Node
+from burnish.loops.layout import Layout, layout
+
+# What a value's neighbours gain from blocks, relative to moving the value once: a convolution that reads plain channels
+# cannot vectorize its stores, an element-wise map does not care.
+_GAIN: Mapping[str, float] = {
+    "conv2d": 8.0, "winograd_conv2d": 8.0, "conv2d_transpose": 4.0, "max_pool2d": 2.0, "avg_pool2d": 2.0, "lrn": 1.0,
+    "reduce_mean": 1.0, "concat": 0.5, "resize": 1.0, "batch_norm": 1.0,
+}  # fmt: skip
+_LOSS: Mapping[str, float] = {"reshape": 2.0, "matmul": 4.0, "softmax": 1.0, "transpose": 1.0, "layer_norm": 2.0}
+
+
+def blocked(lanes: int) -> Layout:
+    """NCHW with the channels in blocks of one vector."""
+    return layout(f"ABCD{lanes}b")
+
+
+def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[str, Layout]:
+    """The layout of every activation that is not row-major.
+
+    A value is blocked when the groups that write and read it gain more than they lose, and it fills at least one block.
+    Graph inputs and outputs are row-major: that is their contract.
+    """
+    fixed = {*graph.inputs, *graph.outputs, *graph.constants}
+    score: dict[str, float] = {}
+    for group in groups:
+        ops = {node.op for node in group.nodes}
+        worth = sum(_GAIN.get(op, 0.0) for op in ops) - sum(_LOSS.get(op, 0.0) for op in ops)
+        for name in (*group.inputs, *group.outputs):
+            score[name] = score.get(name, 0.0) + worth
+    chosen = {name for name, worth in score.items() if worth > 0 and name not in fixed and _blockable(graph, name, lanes)}
+    for _ in range(2):  # element-wise groups follow their neighbours
+        for group in groups:
+            values = [n for n in (*group.inputs, *group.outputs) if n not in fixed and _blockable(graph, n, lanes)]
+            if all(score.get(n, 0.0) == 0.0 or n in chosen for n in values) and any(n in chosen for n in values):
+                chosen.update(values)
+    return {name: blocked(lanes) for name in chosen}
+
+
+def _blockable(graph: Graph, name: str, lanes: int) -> bool:
+    shape = graph.types[name].shape
+    return len(shape) == 4 and shape[1] >= lanes and graph.types[name].dtype == "float32"
+
+
+def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple[Graph, list[Group]]:
+    """Gives a graph output that a convolution writes a copy of its own, so that the convolution may write blocks."""
+    types = dict(graph.types)
+    changed: list[Group] = []
+    copies: list[Group] = []
+    for group in groups:
+        result = group.outputs[0]
+        anchored = group.anchor is not None and _GAIN.get(group.anchor.op, 0.0) >= 4.0
+        if not (anchored and result in graph.outputs and _blockable(graph, result, lanes)):
+            changed.append(group)
+            continue
+        inner = f"{result}.blocked"
+        types[inner] = types[result]
+        last = replace(group.nodes[-1], outputs=(inner,))
+        changed.append(replace(group, nodes=(*group.nodes[:-1], last), outputs=(inner,)))
+        if group.anchor is group.nodes[-1]:
+            changed[-1] = replace(changed[-1], anchor=last)
+        copies.append(Group((Node("identity", (inner,), (result,)),), (inner,), (result,)))
+    nodes = [node for group in (*changed, *copies) for node in group.nodes]
+    return replace(graph, nodes=tuple(nodes), types=types), [*changed, *copies]

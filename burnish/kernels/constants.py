@@ -1,0 +1,31 @@
+"""Stages that depend on constants alone are computed once, at compile time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from burnish.loops.tensor import Tensor, stages
+
+
+def split_constants(
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], constants: Collection[str]
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """(inputs, outputs, derived): ``derived`` are the stages to evaluate at compile time, inputs of the rest by name.
+
+    A stage is derived when it reads only constant inputs and derived stages (or nothing) and some other stage reads it.
+    Inputs that only derived stages read are dropped from the first list.
+    """
+    order = [t for t in stages(outputs) if t.body is not None]
+    known: set[str] = set(constants)
+    for t in order:
+        if t not in outputs and all(i.name in known for i in t.inputs):
+            known.add(t.name)
+    current: dict[str, Tensor] = {t.name: t for t in inputs}
+    for t in order:
+        reads = tuple(current[i.name] for i in t.inputs)
+        current[t.name] = Tensor(t.buffer) if t.name in known else replace(t, inputs=reads)
+    results = [current[t.name] for t in outputs]
+    reached = {t.name for t in stages(results) if t.body is None}
+    derived = [t for t in order if t.name in reached]
+    return [t for t in inputs if t.name in reached] + [current[t.name] for t in derived], results, derived

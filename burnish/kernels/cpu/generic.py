@@ -1,0 +1,183 @@
+"""The schedule for everything without a template: element-wise maps, data movement, pooling, softmax, norms.
+
+The output's nest is cut into *rows*: loops over the axes at which every reducing (or dear) stage is read at the output's
+own index. Rows run in parallel and hold what those stages need for one row. If the output's unit-stride axis is a row
+axis, a vector of it stays inside, and the stages compute vectors; otherwise reductions go through partial sums.
+"""
+
+from __future__ import annotations
+
+from burnish.errors import ScheduleError
+from burnish.kernels.cpu.common import apply_layouts
+from burnish.kernels.cpu.strides import strides
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Call, Reduce, Var, loads, walk
+from burnish.loops.program import Alloc, For, If, Seq, Stmt
+from burnish.loops.tensor import Tensor
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+DEAR = {"exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "pow"}
+GRAIN = 1 << 12  # elements of work below which waking the threads costs more than it saves
+REGISTERS = 24  # vectors an accumulator may take
+
+
+def _space(task: Task, target: Target) -> Space:
+    return Space({"vectors": (1, 2, 4)}, {"vectors": 4 if _is_map(task) else 1})
+
+
+def _is_map(task: Task) -> bool:
+    return not any(isinstance(t.body, Reduce) for t in task.stages())
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    s = Schedule(task.program())
+    kept = _inline_cheap(s, task)
+    caches = {t.name: s.cache_write(t.name, "local") for t in task.outputs if isinstance(t.body, Reduce)}
+    apply_layouts(s, task, {})
+    for out in task.outputs:
+        inner = [t for t in kept if t not in task.outputs] if len(task.outputs) == 1 else []
+        names = [t.name for t in inner] + ([caches[out.name]] if out.name in caches else [])
+        _schedule_output(s, out.name, names, _row_axes(task, out, inner), target.lanes, int(choice["vectors"]))
+    return s
+
+
+def _inline_cheap(s: Schedule, task: Task) -> list[Tensor]:
+    """Inlines the stages that cost little to repeat; returns those that stay, producers first, reducing outputs included."""
+    stages = task.stages()
+    kept = []
+    for t in stages:
+        readers = [u for u in stages if t in u.inputs]
+        dear = t.body is not None and any(isinstance(e, Call) and e.fn in DEAR for e in walk(t.body))
+        repeated = len(readers) > 1 or any(isinstance(u.body, Reduce) for u in readers)
+        if isinstance(t.body, Reduce) or (dear and repeated and t not in task.outputs):
+            kept.append(t)
+        elif t not in task.outputs:
+            s.compute_inline(t.name)
+    return kept
+
+
+def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], lanes: int, vectors: int) -> None:
+    """Rows outermost and in parallel, ``stages`` computed for each, one vector loop in every nest."""
+    own = s.loops(out)
+    outer = [own[d] for d in rows] if stages else own
+    inner = [v for v in own if v not in outer]
+    unit = next((v for v in reversed(own) if s.extent(v) > 1 and strides(s, out, v).store in (1, None)), None)
+    vector = None
+    if unit is not None:
+        wide = lanes * vectors
+        over, vector = _cut(s, unit, wide if s.extent(unit) % wide == 0 else lanes)
+        outer = [over if v == unit else v for v in outer]
+        inner = [over if v == unit else v for v in inner] + [vector]
+    s.reorder(*outer, *inner)
+    if outer:
+        for stage in reversed(stages):
+            s.compute_at(stage, outer[-1])
+    for stage in stages:
+        _vectorize_stage(s, stage, lanes)
+    if vector is not None and strides(s, out, vector).store == 1:
+        s.vectorize(vector)
+    _parallelize(s, outer)
+
+
+def _row_axes(task: Task, out: Tensor, kept: list[Tensor]) -> list[int]:
+    """The output's dimensions at which every kept stage is read at the output's own index, directly or through others."""
+    maps: dict[str, dict[int, int]] = {out.name: {d: d for d in range(len(out.shape))}}
+    for consumer in reversed(task.stages()):
+        seen = maps.get(consumer.name)
+        if seen is None or consumer.body is None:
+            continue
+        axis_of = {consumer.axes[d].name: axis for axis, d in seen.items()}
+        for load in loads(consumer.body):
+            here = {
+                axis_of[i.name]: d
+                for d, i in enumerate(load.indices)
+                if isinstance(i, Var) and i.name in axis_of and load.buffer.shape[d] == out.shape[axis_of[i.name]]
+            }
+            old = maps.get(load.buffer.name)
+            maps[load.buffer.name] = here if old is None else {a: d for a, d in here.items() if old.get(a) == d}
+    return [d for d in range(len(out.shape)) if all(d in maps.get(t.name, {}) for t in kept)]
+
+
+def _cut(s: Schedule, loop: str, width: int) -> tuple[str, str]:
+    """Splits a loop into vectors; whole ones where the buffers have room for them, else the last is masked."""
+    if s.extent(loop) % width:
+        try:
+            s.pad(loop, width)
+        except ScheduleError:
+            pass
+    return s.split(loop, min(width, s.extent(loop)))
+
+
+def _vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
+    """One vector loop for the nest of a stage that is computed inside the rows."""
+    own = [v for v in s.loops(stage) if s.extent(v) > 1]
+    found = {v: strides(s, stage, v) for v in own}
+    spatial = [v for v in own if found[v].store != 0]
+    smooth = [v for v in spatial if all(x in (0, 1) for x in found[v].loads) and found[v].store == 1]
+    if smooth:
+        _vectorize_spatial(s, stage, smooth[-1], lanes)
+        return
+    reduced = [v for v in own if v not in spatial and 1 in found[v].loads and s.extent(v) >= lanes]
+    if reduced and s.init_loops(stage):
+        _vectorize_reduction(s, stage, reduced[-1], lanes)
+
+
+def _vectorize_spatial(s: Schedule, stage: str, loop: str, lanes: int) -> None:
+    position = s.loops(stage).index(loop)
+    inits = s.init_loops(stage)
+    whole = s.extent(loop) == lanes
+    vector = loop if s.extent(loop) <= lanes else s.split(loop, lanes)[1]
+    s.reorder(*[v for v in s.loops(stage) if v != vector], vector)
+    s.vectorize(vector)
+    if inits:
+        init = inits[position]
+        init_vector = init if s.extent(init) <= lanes else s.split(init, lanes)[1]
+        s.reorder(*[v for v in s.init_loops(stage) if v != init_vector], init_vector)
+        s.vectorize(init_vector)
+        size = 1
+        for v in s.init_loops(stage):
+            size *= s.extent(v)
+        if whole and size <= REGISTERS * lanes:
+            for v in [v for v in s.loops(stage) if strides(s, stage, v).store not in (0,) and v != vector]:
+                s.unroll(v)
+            for v in [v for v in s.init_loops(stage) if v != init_vector]:
+                s.unroll(v)
+            s.set_scope(stage, "register")
+
+
+def _vectorize_reduction(s: Schedule, stage: str, loop: str, lanes: int) -> None:
+    """``loop`` in vectors of partial results, combined across the lanes once at the end."""
+    _, inner = s.split(loop, lanes)
+    partial = s.rfactor(stage, inner, -1)
+    lane = s.loops(partial)
+    vector = next(v for v in lane if strides(s, partial, v).store == 1 and s.extent(v) == lanes)
+    s.reorder(*[v for v in lane if v != vector], vector)
+    s.vectorize(vector)
+    s.vectorize(s.init_loops(partial)[-1])
+    s.vectorize(s.loops(stage)[-1])
+
+
+def _parallelize(s: Schedule, outer: list[str]) -> None:
+    if not outer or _work(s.program.body) < GRAIN:
+        return
+    fused = outer[0]
+    for loop in outer[1:]:
+        fused = s.fuse(fused, loop)
+    if s.extent(fused) > 1:
+        s.parallel(fused)
+
+
+def _work(body: Stmt) -> int:
+    """Stores executed."""
+    match body:
+        case For(_, extent, _, inner):
+            return extent * _work(inner)
+        case Seq(stmts):
+            return sum(_work(x) for x in stmts)
+        case If(_, inner) | Alloc(_, inner):
+            return _work(inner)
+    return 1
+
+
+GENERIC = Template("generic", lambda task, target: True, _space, _apply)

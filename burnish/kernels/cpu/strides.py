@@ -1,0 +1,57 @@
+"""How far each access of a stage moves, in elements, when one loop variable advances by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish.loops.expr import Buffer, Const, Expr, Load, Var, free_vars, walk
+from burnish.loops.linear import to_linear
+from burnish.loops.program import For, Store
+from burnish.loops.simplify import simplify
+from burnish.schedule.nest import sites
+from burnish.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Element strides of a stage's store and loads along a loop; None where the address is not linear in it."""
+
+    store: int | None
+    loads: tuple[int | None, ...]
+
+
+def strides(s: Schedule, stage: str, loop: str) -> Strides:
+    """The strides of the stage's combining store (its only one, if it does not reduce) along ``loop``."""
+    store, ranges = _store(s, stage)
+    reads = [x for e in (store.value, *store.indices) for x in walk(e) if isinstance(x, Load)]
+    return Strides(
+        _stride(store.buffer, store.indices, loop, ranges),
+        tuple(_stride(x.buffer, x.indices, loop, ranges) for x in reads),
+    )
+
+
+def _store(s: Schedule, stage: str) -> tuple[Store, dict[str, int]]:
+    found: tuple[Store, dict[str, int]] | None = None
+    for site in sites(s.program.body):
+        if isinstance(site.stmt, Store) and site.stmt.buffer.name == stage:
+            ranges = {x.var: x.extent for x in site.path if isinstance(x, For)}
+            if found is None or site.stmt.reduce is not None:
+                found = (site.stmt, ranges)
+    assert found is not None, stage
+    return found
+
+
+def _stride(buffer: Buffer, indices: tuple[Expr, ...], loop: str, ranges: dict[str, int]) -> int | None:
+    flat: Expr = Const(0)
+    step = 1
+    for index, extent in zip(reversed(indices), reversed(buffer.shape), strict=True):
+        flat = flat + index * step
+        step *= extent
+    terms, _ = to_linear(simplify(flat, ranges))
+    total = 0
+    for atom, c in terms.items():
+        if atom == Var(loop):
+            total += c
+        elif loop in free_vars(atom):
+            return None
+    return total

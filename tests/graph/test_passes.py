@@ -1,0 +1,305 @@
+"""Every graph pass: what it turns small graphs into, and that their values stay."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from burnish.graph import Graph, GraphBuilder
+from burnish.graph.affine import fold_affine
+from burnish.graph.canonical import canonicalize
+from burnish.graph.eliminate import eliminate
+from burnish.graph.evaluate import evaluate
+from burnish.graph.fold import fold
+from burnish.graph.passes import optimize
+from burnish.graph.verify import verify
+
+RANDOM = np.random.default_rng(1)
+
+
+def array(*shape: int, low: float = -1.0, high: float = 1.0) -> np.ndarray:
+    return RANDOM.uniform(low, high, shape).astype(np.float32)
+
+
+def applied(apply: Callable[[Graph], Graph], graph: Graph, tolerance: float = 1e-5) -> Graph:
+    """The graph after a pass, verified and found to compute the same from random inputs."""
+    verify(graph)
+    after = apply(graph)
+    verify(after)
+    assert (after.inputs, after.outputs) == (graph.inputs, graph.outputs)
+    feeds = {n: array(*graph.types[n].shape, low=0.1).astype(graph.types[n].dtype) for n in graph.inputs}
+    before, now = evaluate(graph, feeds), evaluate(after, feeds)
+    for name in graph.outputs:
+        np.testing.assert_allclose(now[name], before[name], rtol=tolerance, atol=tolerance)
+    return after
+
+
+def ops(graph: Graph) -> list[str]:
+    return [node.op for node in graph.nodes]
+
+
+def one(op: str, shape: tuple[int, ...], /, *constants: np.ndarray, **attrs: object) -> Graph:
+    """The graph y = op(x, constants)."""
+    g = GraphBuilder()
+    x = g.input("x", shape)
+    names = [g.constant(c, f"c{i}") for i, c in enumerate(constants)]
+    return g.build(g.add(op, x, *names, name="y", **attrs))  # type: ignore[arg-type]
+
+
+# --- fold -------------------------------------------------------------------------------------------------------------
+
+
+def test_constant_expressions_become_constants() -> None:
+    g = GraphBuilder()
+    x = g.input("x", (3,))
+    two = g.add("add", g.constant(1.0), g.constant(1.0))
+    graph = g.build(g.add("mul", x, g.add("exp", two), name="y"))
+    after = applied(fold, graph)
+    assert ops(after) == ["mul"]
+    assert after.constants[after.nodes[0].inputs[1]] == np.exp(np.float32(2))
+
+
+def test_an_output_that_is_constant_is_a_constant() -> None:
+    g = GraphBuilder()
+    g.input("x", (1,))
+    after = applied(fold, g.build(g.add("neg", g.constant(array(2)), name="y")))
+    assert ops(after) == []
+    assert list(after.constants) == ["y"]
+
+
+def test_folding_does_not_bloat() -> None:
+    g = GraphBuilder()
+    x = g.input("x", (1,))
+    big = g.add("expand", g.constant(array(1)), shape=(1 << 19,))
+    graph = g.build(g.add("add", x, big, name="y"))
+    assert ops(applied(fold, graph)) == ["expand", "add"]
+
+
+def test_views_of_constants_share_their_memory() -> None:
+    g = GraphBuilder()
+    x, w = g.input("x", (4, 3)), array(2, 6)
+    moved = g.add("transpose", g.add("reshape", g.constant(w), shape=(4, 3)), perm=(1, 0))
+    after = applied(fold, g.build(g.add("matmul", x, moved, name="y")))
+    assert ops(after) == ["matmul"]
+    assert np.shares_memory(after.constants[after.nodes[0].inputs[1]], w)
+
+
+# --- eliminate --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        one("identity", (2, 3)),
+        one("cast", (2, 3), to="float32"),
+        one("reshape", (2, 3), shape=(2, 3)),
+        one("transpose", (2, 3), perm=(0, 1)),
+        one("expand", (2, 3), shape=(1, 3)),
+        one("slice", (2, 3), starts=(0, 0), extents=(2, 3)),
+        one("pad", (2, 3), pads=(0, 0, 0, 0)),
+        one("concat", (2, 3), axis=0),
+        one("tile", (2, 3), repeats=(1, 1)),
+        one("add", (2, 3), np.zeros((1, 3), np.float32)),
+        one("mul", (2, 3), np.ones((), np.float32)),
+        one("sub", (2, 3), np.zeros((3,), np.float32)),
+        one("div", (2, 3), np.ones((2, 3), np.float32)),
+    ],
+    ids=lambda graph: graph.nodes[0].op,
+)
+def test_nodes_that_change_nothing_vanish(graph: Graph) -> None:
+    g = GraphBuilder()
+    x = g.input("x", (2, 3))
+    for name, value in graph.constants.items():
+        g.constant(value, name)
+    node = graph.nodes[0]
+    middle = g.add(node.op, x, *node.inputs[1:], **node.attrs)
+    after = applied(eliminate, g.build(g.add("relu", middle, name="y")))
+    assert ops(after) == ["relu"]
+    assert ops(applied(eliminate, graph)) == ["identity"]  # the graph's output keeps its name
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        one("cast", (2, 3), to="float64"),
+        one("reshape", (2, 3), shape=(3, 2)),
+        one("transpose", (3, 3), perm=(1, 0)),
+        one("slice", (2, 3), starts=(0, 2), extents=(2, 3), steps=(1, -1)),
+        one("pad", (2, 3), pads=(0, 1, 0, -1)),
+        one("add", (1, 3), np.zeros((2, 3), np.float32)),
+        one("mul", (2, 3), np.zeros((), np.float32)),
+        one("relu", (2, 3)),
+    ],
+    ids=lambda graph: graph.nodes[0].op,
+)
+def test_nodes_that_change_something_stay(graph: Graph) -> None:
+    assert ops(applied(eliminate, graph)) == [graph.nodes[0].op]
+
+
+def test_subtraction_from_zero_and_division_of_one_stay() -> None:
+    g = GraphBuilder()
+    x = g.input("x", (3,))
+    zero, unit = g.constant(np.zeros(3, np.float32)), g.constant(np.ones(3, np.float32))
+    graph = g.build(g.add("div", unit, g.add("sub", zero, x), name="y"))
+    assert ops(applied(eliminate, graph)) == ["sub", "div"]
+
+
+def test_views_of_views_become_one_or_none() -> None:
+    g = GraphBuilder()
+    x = g.input("x", (2, 3, 4))
+    back = g.add("transpose", g.add("transpose", x, perm=(1, 2, 0)), perm=(2, 0, 1))
+    flat = g.add("reshape", g.add("reshape", back, shape=(6, 4)), shape=(24,))
+    after = applied(eliminate, g.build(g.add("relu", flat, name="y")))
+    assert [(n.op, dict(n.attrs)) for n in after.nodes] == [("reshape", {"shape": (24,)}), ("relu", {})]
+
+
+def test_equal_computations_are_done_once() -> None:
+    g = GraphBuilder()
+    x = g.input("x", (3,))
+    a, b = g.add("exp", x), g.add("exp", x)
+    graph = g.build(g.add("add", g.add("clip", a, min=0.0), g.add("clip", b, min=0.5), name="y"))
+    assert ops(applied(eliminate, graph)) == ["exp", "clip", "clip", "add"]
+
+
+def test_dead_nodes_vanish() -> None:
+    g = GraphBuilder()
+    x = g.input("x", (3,))
+    g.add("exp", g.add("neg", x))
+    assert ops(applied(eliminate, g.build(g.add("relu", x, name="y")))) == ["relu"]
+
+
+def test_outputs_keep_their_names_when_two_become_one() -> None:
+    g = GraphBuilder()
+    x = g.input("x", (3,))
+    graph = g.build(g.add("exp", x, name="a"), g.add("exp", x, name="b"), g.add("identity", x, name="c"))
+    after = applied(eliminate, graph)
+    assert [str(n) for n in after.nodes] == ["a = exp(x)", "b = identity(a)", "c = identity(x)"]
+
+
+# --- affine -----------------------------------------------------------------------------------------------------------
+
+
+def statistics(channels: int) -> list[np.ndarray]:
+    return [array(channels), array(channels), array(channels), array(channels, low=0.5, high=2.0)]
+
+
+@pytest.mark.parametrize(
+    ("op", "weight", "attrs"),
+    [
+        ("conv2d", (6, 2, 3, 3), {"groups": 2}),
+        ("conv2d", (6, 4, 1, 1), {}),
+        ("conv2d_transpose", (4, 6, 2, 2), {"strides": (2, 2)}),
+        ("conv2d_transpose", (4, 3, 2, 2), {"groups": 2}),
+    ],
+)
+def test_batch_norm_goes_into_convolutions(op: str, weight: tuple[int, ...], attrs: dict[str, object]) -> None:
+    g = GraphBuilder()
+    y = g.add(op, g.input("x", (1, 4, 5, 6)), g.constant(array(*weight)), **attrs)  # type: ignore[arg-type]
+    y = g.add("add", y, g.constant(array(6, 1, 1)))
+    graph = g.build(g.add("batch_norm", y, *(g.constant(p) for p in statistics(6)), name="y"))
+    assert ops(applied(fold_affine, graph)) == [op, "add"]
+
+
+def test_batch_norm_without_a_product_is_a_scale_and_a_shift() -> None:
+    g = GraphBuilder()
+    x = g.input("x", (2, 3, 4))
+    graph = g.build(g.add("batch_norm", x, *(g.constant(p) for p in statistics(3)), epsilon=0.1, name="y"))
+    assert ops(applied(fold_affine, graph)) == ["mul", "add"]
+
+
+def test_consecutive_scales_and_shifts_merge() -> None:
+    g = GraphBuilder()
+    y = g.input("x", (2, 3, 4, 5))
+    for _ in range(3):
+        y = g.add("add", g.add("mul", y, g.constant(array(3, 1, 1))), g.constant(array(3, 1, 1)))
+    graph = g.build(g.add("relu", y, name="y"))
+    assert ops(applied(fold_affine, graph)) == ["mul", "add", "relu"]
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_scales_go_into_matrix_products(transpose_b: bool) -> None:
+    g = GraphBuilder()
+    weight = g.constant(array(5, 4) if transpose_b else array(4, 5))
+    y = g.add("matmul", g.input("x", (2, 3, 4)), weight, transpose_b=transpose_b)
+    graph = g.build(g.add("mul", y, g.constant(array(5)), name="y"))
+    assert ops(applied(fold_affine, graph)) == ["matmul"]
+
+
+def test_a_result_that_is_used_elsewhere_is_not_scaled() -> None:
+    g = GraphBuilder()
+    y = g.add("conv2d", g.input("x", (1, 4, 5, 6)), g.constant(array(6, 4, 1, 1)))
+    scaled = g.add("mul", y, g.constant(array(6, 1, 1)))
+    assert ops(applied(fold_affine, g.build(g.add("add", y, scaled, name="y")))) == ["conv2d", "mul", "add"]
+
+
+def test_a_scale_along_another_dimension_stays() -> None:
+    g = GraphBuilder()
+    y = g.add("conv2d", g.input("x", (1, 4, 5, 6)), g.constant(array(6, 4, 1, 1)))
+    graph = g.build(g.add("mul", y, g.constant(array(6)), name="y"))  # one factor a column, and as many as channels
+    assert ops(applied(fold_affine, graph)) == ["conv2d", "mul"]
+
+
+# --- canonical --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        (one("conv2d", (1, 3, 5, 5), array(4, 3, 3, 3), array(4)), ["conv2d", "add"]),
+        (one("conv2d_transpose", (1, 3, 5, 5), array(3, 4, 3, 3), array(4)), ["conv2d_transpose", "add"]),
+        (one("avg_pool2d", (1, 3, 5, 4), kernel=(5, 4)), ["reduce_mean"]),
+        (one("max_pool2d", (1, 3, 5, 4), kernel=(5, 4)), ["reduce_max"]),
+        (one("max_pool2d", (1, 3, 5, 4), kernel=(5, 3)), ["max_pool2d"]),
+        (one("matmul", (2, 4), array(3, 4), transpose_b=True), ["matmul"]),
+        (one("div", (3,), np.float32(3.0)), ["mul"]),
+        (one("div", (3,), np.float32(0.0)), ["div"]),
+        (one("sub", (3,), array(3)), ["add"]),
+        (one("pow", (3,), np.float32(2.0)), ["mul"]),
+        (one("pow", (3,), np.float32(0.5)), ["sqrt"]),
+        (one("pow", (3,), np.float32(3.0)), ["pow"]),
+        (one("transpose", (2, 1, 4), perm=(1, 0, 2)), ["reshape"]),
+        (one("transpose", (2, 1, 4), perm=(2, 1, 0)), ["transpose"]),
+    ],
+    ids=str,
+)
+def test_canonical_forms(graph: Graph, expected: list[str]) -> None:
+    assert ops(applied(canonicalize, graph)) == expected
+
+
+def test_exact_forbids_inexact_reciprocals() -> None:
+    def exactly(graph: Graph) -> Graph:
+        return canonicalize(graph, exact=True)
+
+    assert ops(applied(exactly, one("div", (3,), np.float32(3.0)), 0.0)) == ["div"]
+    assert ops(applied(exactly, one("div", (3,), np.float32(8.0)), 0.0)) == ["mul"]
+
+
+def test_transposed_constants_are_views() -> None:
+    w = array(3, 4)
+    after = applied(canonicalize, one("matmul", (2, 4), w, transpose_b=True))
+    assert np.shares_memory(after.constants[after.nodes[0].inputs[1]], w)
+    assert after.nodes[0].attrs["transpose_b"] is False
+
+
+@pytest.mark.parametrize(
+    ("pads", "expected"), [((0, 0, 1, 2, 0, 0, 3, 0), ["conv2d"]), ((0, 1, 0, 0, 0, 0, 0, 0), ["pad", "conv2d"])]
+)
+def test_zero_padding_goes_into_the_convolution(pads: tuple[int, ...], expected: list[str]) -> None:
+    g = GraphBuilder()
+    padded = g.add("pad", g.input("x", (1, 3, 5, 5)), pads=pads)
+    weight = g.constant(array(4, 3 + pads[1], 3, 3))
+    assert ops(applied(canonicalize, g.build(g.add("conv2d", padded, weight, pads=(1, 1, 1, 1), name="y")))) == expected
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def test_the_pipeline_leaves_a_convolution_with_its_epilogue() -> None:
+    g = GraphBuilder()
+    y = g.add("conv2d", g.input("x", (1, 3, 8, 8)), g.constant(array(4, 3, 3, 3)), g.constant(array(4)))
+    y = g.add("batch_norm", g.add("identity", y), *(g.constant(p) for p in statistics(4)))
+    y = g.add("mul", y, g.add("reshape", g.constant(array(4)), shape=(4, 1, 1)))
+    graph = g.build(g.add("relu", g.add("div", y, g.constant(3.0)), name="y"))
+    after = applied(optimize, graph)
+    assert ops(after) == ["conv2d", "add", "relu"]
+    assert optimize(after).nodes == after.nodes

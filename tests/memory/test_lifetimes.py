@@ -1,0 +1,45 @@
+import pytest
+
+from burnish.errors import VerificationError
+from burnish.memory import Interval, Step, lifetimes
+
+
+def test_a_buffer_lives_from_its_write_to_its_last_read() -> None:
+    steps = [Step(("x",), ("a",)), Step(("a", "w"), ("b",)), Step(("a", "b"), ("c",))]
+    intervals, home = lifetimes(steps, {"a": 4, "b": 8, "c": 12}, keep=["c"])
+    assert intervals == [Interval("a", 4, 0, 2), Interval("b", 8, 1, 2), Interval("c", 12, 2, 2)]
+    assert home == {"a": "a", "b": "b", "c": "c"}
+
+
+def test_an_alias_prolongs_the_life_of_its_source() -> None:
+    steps = [
+        Step(("x",), ("a",)), Step(("a",), ("flat",), alias=True), Step(("x",), ("b",)), Step(("flat", "b"), ("c",)),
+    ]  # fmt: skip
+    intervals, home = lifetimes(steps, {"a": 4, "flat": 4, "b": 4, "c": 4})
+    assert intervals[0] == Interval("a", 4, 0, 3)
+    assert home["flat"] == "a"
+
+
+def test_an_alias_of_an_input_needs_no_buffer() -> None:
+    steps = [Step(("x",), ("flat",), alias=True), Step(("flat",), ("y",))]
+    intervals, home = lifetimes(steps, {"flat": 4, "y": 4}, keep=["y"])
+    assert intervals == [Interval("y", 4, 1, 1)]
+    assert home == {"y": "y"}
+
+
+def test_results_live_to_the_end() -> None:
+    steps = [Step(("x",), ("a",)), Step(("x",), ("b",)), Step(("x",), ("c",))]
+    intervals, _ = lifetimes(steps, {"a": 4, "b": 4, "c": 4}, keep=["a"])
+    assert [(b.name, b.last) for b in intervals] == [("a", 2), ("b", 1), ("c", 2)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([Step(("a",), ("b",)), Step((), ("a",))], "step 0 reads 'a' before it is written"),
+        ([Step((), ("a",)), Step((), ("a",))], "step 1 writes 'a', which an earlier step wrote"),
+    ],
+)
+def test_wrong_orders_are_refused(steps: list[Step], message: str) -> None:
+    with pytest.raises(VerificationError, match=message):
+        lifetimes(steps, {"a": 4, "b": 4})

@@ -1,0 +1,76 @@
+"""Reductions against ONNX's reference implementation and NumPy."""
+
+import numpy as np
+import pytest
+
+from burnish.errors import ModelError
+from burnish.ops import infer
+
+PAIRS = [
+    ("reduce_sum", "ReduceSum"), ("reduce_mean", "ReduceMean"), ("reduce_max", "ReduceMax"),
+    ("reduce_min", "ReduceMin"), ("reduce_prod", "ReduceProd"), ("reduce_l1", "ReduceL1"), ("reduce_l2", "ReduceL2"),
+    ("reduce_sumsq", "ReduceSumSquare"), ("reduce_logsumexp", "ReduceLogSumExp"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "onnx_name"), PAIRS)
+@pytest.mark.parametrize("axes", [None, (1,), (0, 2), (-1,)])
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_reductions_match_onnx(name, onnx_name, axes, keepdims, apply, reference, normal):
+    x = normal(3, 4, 5)
+    chosen = None if axes is None else np.array(axes)
+    expected = reference(onnx_name, x, chosen, keepdims=int(keepdims))[0]
+    y = apply(name, x, axes=axes, keepdims=keepdims)[0]
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_integers_and_bool(apply, rng):
+    x = rng.integers(-100, 100, (3, 40)).astype("int8")
+    np.testing.assert_array_equal(apply("reduce_sum", x, axes=(1,))[0], x.sum(1, keepdims=True, dtype="int8"))
+    np.testing.assert_array_equal(apply("reduce_max", x, axes=(1,))[0], x.max(1, keepdims=True))
+    flags = np.array([[True, False], [False, False]])
+    np.testing.assert_array_equal(apply("reduce_max", flags, axes=(1,), keepdims=False)[0], [True, False])
+
+
+def test_half_precision_sums_in_float32(apply):
+    assert apply("reduce_sum", np.ones(4096, "float16"))[0].item() == 4096
+    assert apply("reduce_mean", np.full(4096, 3, "float16"), keepdims=False)[0] == 3
+
+
+def test_no_axes_changes_nothing(apply, normal):
+    x = normal(2, 3)
+    np.testing.assert_array_equal(apply("reduce_sum", x, axes=())[0], x)
+
+
+@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_arg_reductions_take_the_first_position(axis, keepdims, apply, rng):
+    x = rng.integers(0, 3, (4, 5, 6)).astype("float32")
+    for name, function in (("argmax", np.argmax), ("argmin", np.argmin)):
+        y = apply(name, x, axis=axis, keepdims=keepdims)[0]
+        np.testing.assert_array_equal(y, function(x, axis, keepdims=keepdims))
+        assert y.dtype == np.int64
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_cumsum_matches_onnx(exclusive, reverse, apply, reference, normal):
+    x = normal(3, 4)
+    expected = reference("CumSum", x, np.array(1), exclusive=int(exclusive), reverse=int(reverse))[0]
+    y = apply("cumsum", x, axis=1, exclusive=exclusive, reverse=reverse)[0]
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "attrs", "words"),
+    [
+        ("reduce_sum", "float32", {"axes": (2,)}, ["reduce_sum 'y'", "'axes'", "2", "-2 to 1"]),
+        ("reduce_sum", "float32", {"axes": (0, -2)}, ["'axes'", "once"]),
+        ("reduce_mean", "int32", {}, ["reduce_mean", "'x'", "int32", "float32"]),
+        ("argmax", "bool", {}, ["argmax", "'x'", "bool"]),
+        ("cumsum", "float32", {"axis": 5}, ["cumsum", "'axis'", "5"]),
+    ],
+)
+def test_refusals(name, dtype, attrs, words):
+    with pytest.raises(ModelError, match=".*".join(words)):
+        infer(name, [((2, 3), dtype)], attrs)

@@ -1,0 +1,101 @@
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from burnish.runtime.cache import ObjectCache, cache_key, default_directory
+
+
+def test_what_is_put_is_got_also_by_another_process(tmp_path) -> None:
+    cache = ObjectCache(tmp_path / "deep" / "cache")
+    assert cache.get("a") is None
+    cache.put("a", b"code")
+    cache.put("empty", b"")
+    assert cache.get("a") == b"code" and cache.get("empty") == b""
+    script = "import sys; from burnish.runtime.cache import ObjectCache; print(ObjectCache(sys.argv[1]).get('a'))"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(cache.directory)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "b'code'"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda d: d[:-1], lambda d: d[:10], lambda d: b"", lambda d: d[:-1] + b"?", lambda d: d + b"x"]
+)
+def test_damaged_entries_are_ignored_and_can_be_replaced(tmp_path, damage) -> None:
+    cache = ObjectCache(tmp_path)
+    cache.put("a", b"some code")
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(damage(file.read_bytes()))
+    assert cache.get("a") is None
+    cache.put("a", b"new code")
+    assert cache.get("a") == b"new code"
+
+
+def test_the_least_recently_used_entries_go_first(tmp_path) -> None:
+    cache = ObjectCache(tmp_path, max_bytes=1000)
+    for i in range(8):
+        cache.put(str(i), bytes(100))
+        os.utime(cache._path(str(i)), (i + 1, i + 1))
+    assert cache.get("0") is not None  # used now
+    cache.prune()
+    assert [i for i in range(8) if cache.get(str(i)) is not None] == [0, 4, 5, 6, 7]
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 750
+
+
+def test_pruning_removes_abandoned_writes_but_no_foreign_files(tmp_path) -> None:
+    cache = ObjectCache(tmp_path, max_bytes=100)
+    abandoned, foreign = tmp_path / ".a.bnobj.1.ab.tmp", tmp_path / "photo.jpg"
+    abandoned.write_bytes(bytes(5000))
+    foreign.write_bytes(bytes(5000))
+    cache.prune()
+    assert foreign.exists() and not abandoned.exists()
+
+
+def test_writing_prunes(tmp_path) -> None:
+    cache = ObjectCache(tmp_path, max_bytes=10_000)
+    for i in range(300):
+        cache.put(str(i), bytes(500))
+    assert len(list(tmp_path.iterdir())) < 100
+
+
+def test_an_unwritable_directory_warns_once_and_keeps_entries_in_memory(tmp_path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    cache = ObjectCache(tmp_path / "file" / "cache")
+    with pytest.warns(RuntimeWarning, match="object cache: .*set BURNISH_CACHE"):
+        cache.put("a", b"code")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.put("b", b"more")
+    assert (cache.get("a"), cache.get("b"), cache.get("c")) == (b"code", b"more", None)
+
+
+def test_processes_may_write_the_same_entries_at_once(tmp_path) -> None:
+    script = (
+        "import sys; from burnish.runtime.cache import ObjectCache; cache = ObjectCache(sys.argv[1])\n"
+        "for i in range(300):\n"
+        "    key = str(i % 7); found = cache.get(key); assert found in (None, key.encode() * 5000)\n"
+        "    cache.put(key, key.encode() * 5000)\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert len(list(tmp_path.iterdir())) == 7
+
+
+def test_the_directory_follows_the_environment(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("BURNISH_CACHE", "/chosen")
+    assert str(default_directory()) == "/chosen"
+    monkeypatch.delenv("BURNISH_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert str(default_directory()) == "/xdg/burnish"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_directory() == tmp_path / ".cache" / "burnish"
+
+
+def test_keys_tell_parts_apart() -> None:
+    assert cache_key("ab", "c") != cache_key("a", "bc")
+    assert cache_key("ab", b"c") == cache_key(b"ab", "c")
+    assert len(cache_key()) == 64

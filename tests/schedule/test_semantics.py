@@ -1,0 +1,131 @@
+"""Any sequence of primitives that is not refused leaves a valid program which computes the same."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from burnish.errors import ScheduleError
+from burnish.loops import tensor as t
+from burnish.loops.expr import all_of, math, maximum, select
+from burnish.loops.interpret import run_program
+from burnish.loops.layout import Layout, layout
+from burnish.loops.program import Program
+from burnish.loops.verify import verify
+from burnish.schedule.nest import all_loops, allocated, stage_names
+from burnish.schedule.schedule import Schedule, replay
+
+
+def matmul() -> Program:
+    a, b = t.placeholder((5, 6), name="a"), t.placeholder((6, 4), name="b")
+    k = t.reduce_axis(6, "k")
+    c = t.compute((5, 4), lambda i, j: t.sum(a[i, k.var] * b[k.var, j], k), "c")
+    return t.create_program("matmul", [a, b], [t.compute((5, 4), lambda i, j: maximum(c[i, j], 0.5), "d")])
+
+
+def padded_conv() -> Program:
+    x, w = t.placeholder((1, 2, 4, 5), name="x"), t.placeholder((3, 2, 3, 3), name="w")
+    inside = lambda h, v: all_of(h >= 1, h < 5, v >= 1, v < 6)  # noqa: E731
+    p = t.compute((1, 2, 6, 7), lambda n, c, h, v: select(inside(h, v), x[n, c, h - 1, v - 1], 0.0), "p")
+    c, r, s = t.reduce_axis(2, "c"), t.reduce_axis(3, "r"), t.reduce_axis(3, "s")
+    y = t.compute(
+        (1, 3, 4, 5),
+        lambda n, o, h, v: t.sum(p[n, c.var, h + r.var, v + s.var] * w[o, c.var, r.var, s.var], (c, r, s)),
+        "y",
+    )
+    out = t.compute((1, 3, 4, 5), lambda n, o, h, v: maximum(y[n, o, h, v], 0.0), "out")
+    return t.create_program("padded_conv", [x, w], [out])
+
+
+def softmax() -> Program:
+    x = t.placeholder((3, 5), name="x")
+    k, m = t.reduce_axis(5, "k"), t.reduce_axis(5, "m")
+    top = t.compute((3,), lambda i: t.max(x[i, k.var], k), "top")
+    e = t.compute((3, 5), lambda i, j: math("exp", x[i, j] - top[i]), "e")
+    total = t.compute((3,), lambda i: t.sum(e[i, m.var], m), "total")
+    return t.create_program("softmax", [x], [t.compute((3, 5), lambda i, j: e[i, j] / total[i], "y")])
+
+
+def pooling() -> Program:
+    x = t.placeholder((2, 7, 7), name="x")
+    r, s = t.reduce_axis(3, "r"), t.reduce_axis(3, "s")
+    p = t.compute((2, 7, 7), lambda c, h, v: x[c, h, v] + 1.0, "p")
+    y = t.compute((2, 3, 3), lambda c, h, v: t.max(p[c, h * 2 + r.var, v * 2 + s.var], (r, s)), "y")
+    return t.create_program("pooling", [x], [y])
+
+
+BUILDERS: list[Callable[[], Program]] = [matmul, padded_conv, softmax, pooling]
+BLOCKED = {2: ["AB4b", "BA", "AB2a4b"], 3: ["ABC2a", "BCA", "ABC4c"], 4: ["ABCD2b", "ACDB", "ABCD2b4a", "ABCD4d"]}
+
+
+def draw_call(draw: Callable[[st.SearchStrategy], object], program: Program) -> tuple[str, list[object]]:
+    """A random call whose names exist; it may well be refused."""
+    names = [loop.var for loop in all_loops(program.body)]
+    loop = st.sampled_from(names)
+    stage = st.sampled_from(stage_names(program))
+    buffer = st.sampled_from([*(p.name for p in program.params), *sorted(allocated(program.body))])
+    number = st.integers(1, 5)
+    calls = st.one_of(
+        st.tuples(st.just("split"), st.tuples(loop, number)),
+        st.tuples(st.just("fuse"), neighbours(program)),
+        st.tuples(st.just("reorder"), st.permutations(names).map(lambda order: order[:2]) | neighbours(program).map(swap)),
+        st.tuples(st.sampled_from(["unroll", "vectorize", "parallel", "vthread", "distribute"]), st.tuples(loop)),
+        st.tuples(st.sampled_from(["compute_at", "reverse_compute_at", "rfactor"]), st.tuples(stage, loop)),
+        st.tuples(st.sampled_from(["compute_at", "reverse_compute_at"]), st.tuples(stage, loop)),
+        st.tuples(st.just("compute_inline"), st.tuples(stage)),
+        st.tuples(st.just("cache_write"), st.tuples(buffer, st.just("local"))),
+        st.tuples(st.just("cache_read"), st.tuples(buffer, st.just("local"), stage)),
+        st.tuples(st.sampled_from(["pad", "partition"]), st.tuples(loop, number)),
+        st.tuples(st.just("peel"), st.tuples(loop, st.integers(0, 2), st.integers(0, 2))),
+        st.tuples(st.just("hoist_alloc"), st.tuples(buffer, loop)),
+    )
+    name, args = draw(calls)  # type: ignore[misc]
+    return name, list(args)
+
+
+def neighbours(program: Program) -> st.SearchStrategy[tuple[str, str]]:
+    """Two loops, one directly inside the other."""
+    loops = all_loops(program.body)
+    pairs = [(a.var, b.var) for a, b in zip(loops, loops[1:], strict=False) if a.body is b]
+    return st.sampled_from(pairs) if pairs else st.just((loops[0].var, loops[-1].var))
+
+
+def swap(pair: tuple[str, str]) -> tuple[str, str]:
+    return pair[1], pair[0]
+
+
+def inputs(program: Program) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return {p.name: rng.standard_normal(p.shape).astype(p.dtype) for p in program.params}
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_random_schedules_keep_the_meaning(build: Callable[[], Program], data: st.DataObject) -> None:
+    program = build()
+    arrays = inputs(program)
+    expected = run_program(program, arrays)
+    schedule = Schedule(program)
+    layouts: dict[str, Layout] = {}
+    for buffer in program.params:
+        tags = BLOCKED.get(len(buffer.shape), [])
+        tag = data.draw(st.sampled_from(["", *tags]))
+        if tag:
+            layouts[buffer.name] = layout(tag)
+            schedule.transform_layout(buffer.name, tag)
+    for _ in range(data.draw(st.integers(1, 7))):
+        name, args = draw_call(data.draw, schedule.program)
+        try:
+            getattr(schedule, name)(*args)
+        except ScheduleError:
+            continue
+        verify(schedule.program)
+    packed = {n: layouts[n].pack(a) if n in layouts else a for n, a in arrays.items()}
+    found = run_program(schedule.program, packed)
+    for name, array in expected.items():
+        actual = layouts[name].unpack(found[name], array.shape) if name in layouts else found[name]
+        np.testing.assert_allclose(actual, array, rtol=1e-5, atol=1e-6, err_msg=str(schedule))
+    assert replay(program, schedule.trace) == schedule.program

@@ -1,0 +1,128 @@
+"""The command line: what each command prints and writes, its exit status, and one-line errors."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from typer.testing import CliRunner
+
+from burnish import cli, compiler, peers
+from burnish.errors import InputError
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """y = relu(x @ w), 2×3 times 3×2."""
+    weight = helper.make_tensor("w", onnx.TensorProto.FLOAT, (3, 2), [1, -2, 3, 4, -5, 6])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (2, 3))
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (2, 2))
+    graph = helper.make_graph(nodes, "affine", [x], [y], [weight])
+    path = tmp_path / "affine.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def run(*arguments: object) -> str:
+    """Standard output of a command that must succeed."""
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("command", ["compile", "bench", "check", "inspect"])
+def test_every_command_explains_itself(command: str) -> None:
+    assert "--json" in run(command, "--help")
+
+
+def test_compile_then_inspect(model: Path) -> None:
+    report = json.loads(run("compile", model, "--json"))
+    artifact = model.with_suffix(".bn")
+    assert report["output"] == str(artifact)
+    assert report["bytes"] == artifact.stat().st_size
+    seen = json.loads(run("inspect", artifact, "--json"))
+    assert "matmul" in seen["graph"]
+    assert len(seen["kernels"]) >= 1
+    assert seen["memory"] == report["memory"]
+
+
+def test_inspect_prints_the_graph(model: Path) -> None:
+    text = run("inspect", model)
+    assert "graph(x: float32[2, 3])" in text
+    assert "arena " in text
+
+
+def test_bench_compares_times_and_answers(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SETTLE_SECONDS", 0.0)
+    report = json.loads(run("bench", model, "--vs", "onnxruntime,openvino", "--seconds", 0.1, "--threads", 1, "--json"))
+    assert [row["name"] for row in report["contenders"]] == ["burnish", "onnxruntime", "openvino"]
+    assert all(row["median_ms"] > 0 for row in report["contenders"])
+    assert all(row["error"] < 1e-6 and row["speedup"] > 0 for row in report["contenders"][1:])
+
+
+def test_bench_takes_a_torch_network_from_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SETTLE_SECONDS", 0.0)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "burnish_test_network.py").write_text(
+        "import numpy, torch\ndef build():\n    return torch.nn.Linear(4, 3), {'x': numpy.ones((2, 4), 'float32')}\n"
+    )
+    report = json.loads(run("bench", "burnish_test_network:build", "--vs", "torch", "--seconds", 0.1, "--json"))
+    assert [row["name"] for row in report["contenders"]] == ["burnish", "torch"]
+    assert report["contenders"][1]["error"] < 1e-6
+
+
+@pytest.mark.parametrize("against", ["reference", "onnxruntime"])
+def test_check_agrees(model: Path, against: str) -> None:
+    report = json.loads(run("check", model, "--against", against, "--json"))
+    assert report["ok"]
+    assert report["errors"]
+
+
+def test_check_reports_a_wrong_kernel(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "check", lambda module, inputs: {"good": 1e-7, "bad": float("nan")})
+    result = CliRunner().invoke(cli.app, ["check", str(model)])
+    assert result.exit_code == 1
+    assert "bad: error nan" in result.stdout
+    assert "1 of 2 agree" in result.stdout
+
+
+def test_inputs_come_from_a_file(model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", x=np.ones((2, 3), np.float32))
+    report = json.loads(run("check", model, "--inputs", tmp_path / "inputs.npz", "--json"))
+    assert report["ok"]
+
+
+def test_inputs_without_a_needed_array_are_refused(model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", z=np.ones(3))
+    with pytest.raises(InputError, match=r"no array 'x'; found \['z'\], needed \['x'\]"):
+        run("check", model, "--inputs", tmp_path / "inputs.npz")
+
+
+def test_pickled_inputs_are_refused(model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", x=np.array([{}], dtype=object))
+    with pytest.raises(InputError, match=r"inputs\.npz"):
+        run("check", model, "--inputs", tmp_path / "inputs.npz")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compile", "no-such-file.onnx"], "no-such-file.onnx"),
+        (["compile", __file__], "test_cli.py"),
+        (["bench", "no_such_module:build"], "no_such_module"),
+    ],
+)
+def test_errors_are_one_line_and_exit_status_2(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["burnish", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("burnish: ")
+    assert message in line

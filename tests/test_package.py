@@ -1,0 +1,46 @@
+"""`import burnish` stays light, its public names resolve, and its errors name what to do."""
+
+import subprocess
+import sys
+
+import pytest
+
+import burnish
+from burnish.errors import MissingDependencyError
+from burnish.optional import require
+
+HEAVY = ("numpy", "onnx", "llvmlite", "numba", "torch", "onnxruntime", "openvino", "rich", "typer")
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = f"import sys, burnish; print([name for name in {HEAVY!r} if name in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", burnish.__all__)
+def test_public_names_resolve(name: str) -> None:
+    assert callable(getattr(burnish, name))
+
+
+def test_compile_stays_a_function_when_its_module_is_imported() -> None:
+    import burnish.compiler
+
+    assert burnish.compile is burnish.compiler.compile
+
+
+def test_unknown_attribute_is_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = burnish.nonsense
+
+
+def test_missing_package_names_the_extra() -> None:
+    with pytest.raises(MissingDependencyError, match=r'pip install "burnish\[bench\]"'):
+        require("no_such_package_of_burnish.part", extra="bench")
+
+
+def test_broken_package_keeps_its_own_error(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "burnish_test_broken.py").write_text("import no_such_dependency_of_it")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_dependency_of_it"):
+        require("burnish_test_broken", extra="bench")

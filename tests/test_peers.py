@@ -1,0 +1,86 @@
+"""Peers run one model alike; timings alternate; errors are relative to the expected scale."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from burnish import peers
+from burnish.errors import InputError
+
+
+def affine_model() -> bytes:
+    """y = relu(x @ w), 2×3 times 3×2."""
+    weight = helper.make_tensor("w", onnx.TensorProto.FLOAT, (3, 2), [1, -2, 3, 4, -5, 6])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (2, 3))
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (2, 2))
+    graph = helper.make_graph(nodes, "affine", [x], [y], [weight])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    serialized: bytes = proto.SerializeToString()
+    return serialized
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("from_file", [False, True])
+def test_peer_runs_a_model(name: str, from_file: bool, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(affine_model())
+    run = peers.prepare(name, path if from_file else affine_model(), threads=1)
+    x = np.array([[1, 2, 3], [-1, 0, 1]], np.float32)
+    (y,) = run({"x": x})
+    np.testing.assert_array_equal(y, np.maximum(x @ np.array([[1, -2], [3, 4], [-5, 6]], np.float32), 0))
+
+
+def test_torch_runs_a_module_and_exports_it(tmp_path: Path) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    module = torch.nn.Linear(4, 3)
+    inputs = {"x": np.ones((2, 4), np.float32)}
+    expected = peers.torch_eager(module, threads=1)(inputs)
+    peers.export_onnx(module, inputs, tmp_path / "linear.onnx")
+    found = peers.prepare("onnxruntime", tmp_path / "linear.onnx", threads=1)(inputs)
+    assert peers.scaled_error(found, expected) < 1e-6
+
+
+@pytest.mark.parametrize(("name", "message"), [("torch", "MODULE:FUNCTION"), ("tvm", "unknown peer 'tvm'; allowed: ")])
+def test_peer_that_cannot_run_the_file_is_refused(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        peers.prepare(name, affine_model(), threads=1)
+
+
+def test_alternate_times_every_contender_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SETTLE_SECONDS", 0.0)
+    calls: list[str] = []
+    timings = peers.alternate(
+        {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, rounds=4, warm_up=1
+    )
+    assert "".join(calls) == "aaaabbbb" + "bbbbaaaa" + "aaaabbbb" + "bbbbaaaa"
+    assert [(len(timings[name].rounds), timings[name].calls) for name in "ab"] == [(4, 12), (4, 12)]
+
+
+def test_speedup_is_the_median_of_paired_ratios() -> None:
+    ours = peers.Timing(rounds=(1.0, 2.0, 4.0), median=2.0, p10=1.0, p90=4.0, calls=3)
+    theirs = peers.Timing(rounds=(2.0, 6.0, 4.0), median=4.0, p10=2.0, p90=6.0, calls=3)
+    assert peers.speedup(ours, theirs) == 2.0
+
+
+def test_scaled_error_is_relative_to_each_output() -> None:
+    expected = [np.array([10.0, -100.0]), np.array([1.0])]
+    assert peers.scaled_error([np.array([11.0, -100.0]), np.array([1.0])], expected) == pytest.approx(0.01)
+    assert peers.scaled_error([np.array([10.0, -100.0]), np.array([1.5])], expected) == pytest.approx(0.5)
+
+
+def test_scaled_error_accepts_the_same_nan_only() -> None:
+    nan = np.array([np.nan, 1.0])
+    assert peers.scaled_error([nan], [nan.copy()]) == 0.0
+    assert math.isnan(peers.scaled_error([nan, np.array([2.0])], [np.array([0.0, 1.0]), np.array([1.0])]))
+
+
+def test_scaled_error_refuses_other_shapes() -> None:
+    with pytest.raises(InputError, match=r"shapes \[\(2,\)\], expected \[\(3,\)\]"):
+        peers.scaled_error([np.zeros(2)], [np.zeros(3)])
