@@ -11,6 +11,7 @@ import numpy as np
 
 from burnish import build as kernels
 from burnish.frontend.onnx import from_onnx
+from burnish.graph.algorithms import choose_algorithms
 from burnish.graph.compose import tensors
 from burnish.graph.fuse import Group, fuse
 from burnish.graph.graph import Graph
@@ -76,7 +77,7 @@ def build_executable(
     """Everything but running it."""
     report = progress or (lambda stage, done, total: None)
     report("optimize", 0, 1)
-    graph = optimize(graph, exact)
+    graph = choose_algorithms(optimize(graph, exact), target, exact)
     graph, groups = separate_outputs(graph, fuse(graph), target.lanes)
     layouts = choose_layouts(graph, groups, target.lanes)
     constants = dict(graph.constants)

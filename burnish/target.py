@@ -35,6 +35,16 @@ class Target:
         return self.vector_bytes // 4
 
     @property
+    def flops(self) -> float:
+        """Estimated float32 operations a second of all cores: two multiply-adds a cycle on every lane at 3.3 GHz."""
+        return self.cores * self.lanes * 4 * 3.3e9
+
+    @property
+    def memory_bandwidth(self) -> float:
+        """Estimated bytes a second read from memory by all cores."""
+        return 15e9 * self.cores
+
+    @property
     def feature_string(self) -> str:
         """The features as LLVM's ``+a,+b``."""
         return ",".join(f"+{f}" for f in sorted(self.features))

@@ -8,7 +8,7 @@ import burnish
 
 FLOORS = (
     "errors", "optional", "target", "comm", "search", "boost", "loops", "schedule", "ops", "graph", "kernels", "lower",
-    "codegen", "runtime", "frontend", "tune", "rewrite", "memory", "compiler", "array", "parallel", "gnn", "report",
+    "codegen", "runtime", "frontend", "tune", "rewrite", "memory", "build", "compiler", "array", "parallel", "gnn", "report",
     "peers", "cli",
 )  # fmt: skip
 HOUSE = Path(burnish.__file__).parent

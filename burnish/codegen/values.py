@@ -149,6 +149,8 @@ class Values(Access):
 
     def horizontal(self, kind: str, v: Value) -> Value:
         """The reduction of a vector's lanes; lanes that are masked off count as the identity."""
+        if v.dtype == "bfloat16":  # held as integers: reduced in float32
+            return self.cast(self.horizontal(kind, self.cast(v, "float32")), "bfloat16")
         neutral = self.const(identity(kind, v.dtype).value, v.dtype)
         mask = self._mask(tuple(self.guards))
         if mask is not None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from burnish import ops
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
 
@@ -46,8 +47,7 @@ def _batch_norm(new: Rewrite, node: Node) -> Sequence[str] | None:
     if any(v is None for v in values):
         return None
     gamma, beta, mean, variance = (v.astype(np.float64) for v in values if v is not None)
-    epsilon = node.attrs.get("epsilon", 1e-5)
-    assert isinstance(epsilon, float)
+    epsilon = ops.OPERATORS[node.op].complete(node.attrs)["epsilon"]
     scale = gamma / np.sqrt(variance + epsilon)
     shift = beta - mean * scale
     dtype, rank = new.types[x].dtype, len(new.types[x].shape)

@@ -10,6 +10,7 @@ from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.loops.expr import Const, Value, wrap
 from burnish.loops.tensor import Tensor, placeholder
+from burnish.ops.classify import elementwise_inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,20 @@ def tensors(graph: Graph, group: Group) -> tuple[list[Tensor], list[Tensor]]:
         defined = ops.OPERATORS[node.op].define(names.of(node.outputs[0]), operands, node.attrs)
         values.update(zip(node.outputs, defined, strict=True))
     return inputs, [values[name] for name in group.outputs]
+
+
+def overwritable(graph: Graph, group: Group) -> tuple[str, ...]:
+    """Inputs whose memory the group's result may take, if nothing else needs them and both have the same layout.
+
+    That is: of the result's type, and read at the result's own index only, so a kernel that stores an element after
+    its last read of it may store in place. Empty for a group of several results.
+    """
+    inputs, outputs = tensors(graph, group)
+    if len(outputs) != 1:
+        return ()
+    own, result = elementwise_inputs(outputs), graph.types[group.outputs[0]]
+    pairs = zip(group.inputs, inputs, strict=True)
+    return tuple(name for name, t in pairs if t.name in own and graph.types[name] == result)
 
 
 class _Names:

@@ -139,11 +139,11 @@ class GraphBuilder:
 
     def fresh(self, stem: str) -> str:
         """An unused tensor name that starts with ``stem``."""
-        if stem not in self.types:
-            return stem
-        while f"{stem}.{self._serial}" in self.types:
+        name = stem
+        while self._taken(name):
             self._serial += 1
-        return f"{stem}.{self._serial}"
+            name = f"{stem}.{self._serial}"
+        return name
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> str:
         """Declares a graph input."""
@@ -193,6 +193,8 @@ class GraphBuilder:
             self.constants[new] = self.constants.pop(old)
         for position in reversed(range(len(self._nodes))):
             node = self._nodes[position]
+            if old not in node.inputs and old not in node.outputs:
+                continue
             inputs, outputs = (tuple(new if n == old else n for n in names) for names in (node.inputs, node.outputs))
             self._nodes[position] = replace(node, inputs=inputs, outputs=outputs)
             if new in outputs:
@@ -206,6 +208,9 @@ class GraphBuilder:
             raise ModelError(f"graph outputs {missing} are not defined")
         graph = Graph(tuple(self._inputs), tuple(outputs), tuple(self._nodes), self.types, self.constants)
         return graph.with_nodes(graph.nodes)
+
+    def _taken(self, name: str) -> bool:
+        return name in self.types
 
     def _define(self, name: str, type: TensorType) -> None:
         if name in self.types:

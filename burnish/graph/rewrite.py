@@ -23,13 +23,6 @@ class Rewrite(GraphBuilder):
         self._uses = Counter(name for node in source.nodes for name in node.inputs)
         self._uses.update(source.outputs)
 
-    def fresh(self, stem: str) -> str:
-        """An unused name that the old graph does not use either."""
-        while stem in self.types or stem in self.source.types:
-            self._serial += 1
-            stem = f"{stem.rpartition('.')[0] if stem.rpartition('.')[2].isdigit() else stem}.{self._serial}"
-        return stem
-
     def producer(self, name: str) -> Node | None:
         """The node of the new graph that computes ``name``."""
         return self._producers.get(name)
@@ -57,6 +50,9 @@ class Rewrite(GraphBuilder):
         outputs = super().add_many(op, *inputs, names=names, node=node, **attrs)
         self._producers.update((name, self._nodes[-1]) for name in outputs)
         return outputs
+
+    def _taken(self, name: str) -> bool:
+        return super()._taken(name) or name in self.source.types  # which a later node may define
 
 
 def rewrite(graph: Graph, rule: Rule) -> Graph:

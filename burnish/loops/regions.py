@@ -90,6 +90,9 @@ def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> b
     """Whether ``0 <= index < size`` certainly holds where the conditions ``given`` do."""
     if prove(all_of(index >= 0, index < size), ranges, given):
         return True
+    index, given = simplify(index, ranges), tuple(simplify(g, ranges) for g in given)
+    if prove(all_of(index >= 0, index < size), ranges, (*given, *_multiplied_out(given, ranges))):
+        return True
     terms, const = to_linear(index)
     for atom, k in terms.items():
         if k == 1 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
@@ -98,6 +101,19 @@ def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> b
             rest = from_linear({other: n * c for other, n in terms.items() if other != atom}, const * c)
             return within(simplify(atom.a + rest, ranges), size * c, ranges, given)
     return False
+
+
+def _multiplied_out(given: tuple[Expr, ...], ranges: Ranges) -> list[Expr]:
+    """What the conditions say without quotients: ``rest >= e // c`` is ``c * rest + c - 1 >= e``."""
+    derived: list[Expr] = []
+    for terms, const in facts_of(given):
+        for atom, k in terms.items():
+            if abs(k) == 1 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
+                c = int(atom.b.value)
+                rest = from_linear({other: n * c for other, n in terms.items() if other != atom}, const * c)
+                whole = rest + atom.a if k == 1 else rest - atom.a + (c - 1)
+                derived.append(simplify(whole, ranges) >= 0)
+    return derived
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,13 @@ from burnish.ops import (
     recurrent,
     reduce,
     resize,
+    winograd,
 )
 from burnish.ops.operator import REQUIRED, Operator, TensorType
 
 __all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "operator_named"]
 
-_FAMILIES = (elementwise, matmul, convolution, pool, reduce, normalize, movement, indexing, resize, recurrent)
+_FAMILIES = (elementwise, matmul, convolution, pool, reduce, normalize, movement, indexing, resize, recurrent, winograd)
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 
 

@@ -39,16 +39,24 @@ class Access:
 
 
 def fusion_class(outputs: Sequence[Tensor]) -> str:
-    """``injective`` without reductions; ``complex`` if a sum of products of two tensors is all it reduces; else
-    ``reduction``; ``opaque`` for several outputs that share one.
+    """``injective`` without reductions; ``complex`` if a sum of products of two tensors is all it reduces (maps by
+    literal matrices aside); else ``reduction``; ``opaque`` for several outputs that share one.
     """
     reductions = [t for t in stages(outputs) if isinstance(t.body, Reduce)]
     if not reductions:
         return "injective"
     if len(outputs) > 1:
         return "opaque"
-    products = [is_contraction(t) for t in reductions]
+    products = [is_contraction(t) for t in reductions if not is_literal_map(t)]
     return "complex" if products == [True] else "reduction"
+
+
+def is_literal_map(t: Tensor) -> bool:
+    """Whether ``t`` multiplies another tensor by a matrix of literals, as the transforms of Winograd's algorithm do."""
+    body = t.body
+    if not (isinstance(body, Reduce) and body.kind == "sum" and isinstance(body.body, Binary) and body.body.op == "*"):
+        return False
+    return not all(loads(factor) for factor in (body.body.a, body.body.b))
 
 
 def is_contraction(t: Tensor) -> bool:

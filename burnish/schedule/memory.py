@@ -11,6 +11,7 @@ from burnish.loops.layout import layout as parse_layout
 from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, read, seq, walk_stmt, written
 from burnish.schedule.nest import (
     Site,
+    allocated,
     clean,
     find_alloc,
     find_loop,
@@ -98,6 +99,8 @@ def cache_read(program: Program, buffer: str, scope: str, consumer: str, name: s
     nests = [n for n in stage_nests(program, consumer, "cache_read") if buffer in read(n.stmt)]
     if len(nests) != 1:
         raise ScheduleError(f"cache_read: stage '{consumer}' reads '{buffer}' in {len(nests)} nests, not in one")
+    if buffer in allocated(nests[0].stmt):
+        raise ScheduleError(f"cache_read: '{buffer}' is computed inside stage '{consumer}'; cache it before compute_at")
     copy = _copy_nest(cache, old, [f"{target}.{d}" for d in range(len(old.shape))])
     return replace_at(program, nests[0].stmt, Alloc(cache, seq(copy, _redirect(nests[0].stmt, buffer, cache))))
 

@@ -118,14 +118,15 @@ def replace_at(program: Program, target: Stmt, new: Stmt) -> Program:
 
 
 def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
-    """Simplifies expressions and drops conditions that hold, but keeps every loop, since schedules refer to its name.
+    """Simplifies expressions, drops conditions that hold and what never runs, but keeps all other loops and their names.
 
     The variable of a loop of one iteration stays in the indices: it is treated as if it could also be 1.
     """
     wide = {name: max(extent, 2) for name, extent in ranges.items()}
     match s:
         case For(var, extent, kind, body):
-            return For(var, extent, kind, clean(body, {**ranges, var: extent}, given))
+            inner = clean(body, {**ranges, var: extent}, given)
+            return Seq(()) if inner == Seq(()) else For(var, extent, kind, inner)
         case Seq(stmts):
             return seq(*(clean(inner, ranges, given) for inner in stmts))
         case Alloc(buffer, body):
@@ -133,10 +134,12 @@ def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
         case If(cond, body):
             kept: list[Expr] = []
             for c in conjuncts(simplify(cond, wide)):
+                if simplify(c, ranges) == Const(False, "bool"):
+                    return Seq(())
                 if not prove(c, ranges, (*given, *kept)):
                     kept.append(c)
             inner = clean(body, ranges, (*given, *kept))
-            return If(all_of(*kept), inner) if kept else inner
+            return If(all_of(*kept), inner) if kept and inner != Seq(()) else inner
     single = 1 in ranges.values()
     return map_exprs(s, lambda e: simplify(_take_branches(e, ranges) if single else e, wide))
 

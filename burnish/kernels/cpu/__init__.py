@@ -2,10 +2,11 @@
 
 from burnish.kernels.cpu.conv import DIRECT_CONV
 from burnish.kernels.cpu.generic import GENERIC
+from burnish.kernels.cpu.winograd import WINOGRAD_CONV
 from burnish.kernels.task import Task, Template
 from burnish.target import Target
 
-TEMPLATES: tuple[Template, ...] = (DIRECT_CONV, GENERIC)
+TEMPLATES: tuple[Template, ...] = (DIRECT_CONV, WINOGRAD_CONV, GENERIC)
 
 
 def template_for(task: Task, target: Target) -> Template:

@@ -78,17 +78,16 @@ def register_tile(target: Target, width: int, blocks: int) -> tuple[int, int]:
 
     Minimises cycles: a step costs ``positions * vectors / 2`` (two multiply-adds a cycle), and no less than the
     multiply-add latency of 4; the last, partial tile of a row counts as its own size. The tile, one vector of each
-    operand's block and one broadcast must fit the register file.
+    operand's block and one broadcast must fit the register file, and the tile's channels divide the blocks there are.
     """
     best: tuple[float, int, int] | None = None
-    for vectors in (v for v in (4, 3, 2, 1) if v <= blocks):
+    for vectors in (v for v in (4, 3, 2, 1) if blocks % v == 0):
         spare = 1 if vectors > 1 else 0
         most = (target.vector_registers - vectors - 1) // vectors if spare else target.vector_registers - 2
         for positions in range(1, min(width, most) + 1):
             full, rest = divmod(width, positions)
             cost = full * _step(positions, vectors) + (_step(rest, vectors) if rest else 0)
-            rounds = -(-blocks // vectors)
-            key = (cost * rounds + 0.01 * abs(vectors - 2), -positions, vectors)
+            key = (cost * (blocks // vectors) + 0.01 * abs(vectors - 2), -positions, vectors)
             if best is None or key < best:
                 best = key
     assert best is not None
