@@ -12,6 +12,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from burnish.errors import TargetError
+from burnish.permission import allow_matrix_tiles
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Target:
     def flops(self) -> float:
         """Estimated float32 operations a second of all cores: two multiply-adds a cycle on every lane at 3.3 GHz."""
         return self.cores * self.lanes * 4 * 3.3e9
+
+    @property
+    def matrix_flops(self) -> float:
+        """Estimated bfloat16 operations a second of the matrix units; 0 without."""
+        return self.cores * 3.0e12 if self.has("amx-bf16") else 0.0
 
     @property
     def memory_bandwidth(self) -> float:
@@ -79,6 +85,8 @@ def target(name: str = "cpu") -> Target:
 def host() -> Target:
     """This machine, from LLVM's feature detection and the kernel's cache description."""
     features = frozenset(f for f, on in llvm.get_host_cpu_features().items() if on)
+    if not allow_matrix_tiles():
+        features = frozenset(f for f in features if not f.startswith("amx-"))
     triple = llvm.get_process_triple()
     wide = "avx512f" in features
     x86 = triple.startswith(("x86_64", "i686"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "optional", "target", "comm", "search", "boost", "loops", "schedule", "ops", "graph", "kernels", "lower",
+    "errors", "optional", "permission", "target", "comm", "search", "boost", "loops", "schedule", "ops", "graph", "kernels", "lower",
     "codegen", "runtime", "frontend", "tune", "rewrite", "memory", "build", "compiler", "array", "parallel", "gnn", "report",
     "peers", "cli",
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from burnish.codegen import tiles
 from burnish.codegen.values import Values
 from burnish.loops.program import Intrinsic
 
@@ -17,4 +18,9 @@ def _prefetch(f: Values, s: Intrinsic) -> None:
     f.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {dict(s.attrs).get('locality', 2)}, i32 1)")
 
 
-INTRINSICS: Mapping[str, Callable[[Values, Intrinsic], None]] = {"prefetch": _prefetch}
+INTRINSICS: Mapping[str, Callable[[Values, Intrinsic], None]] = {
+    "prefetch": _prefetch,
+    "amx_zero": tiles.zero,
+    "amx_dot_bf16": tiles.dot,
+    "amx_store": tiles.store,
+}

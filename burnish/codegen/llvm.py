@@ -14,6 +14,7 @@ from burnish.codegen.builder import Value
 from burnish.codegen.intrinsics import INTRINSICS
 from burnish.codegen.registers import plan_slots
 from burnish.codegen.resolve import Resolver
+from burnish.codegen.tiles import config_global, holds_tiles
 from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
 from burnish.loops.expr import FLOATS, INDEX, Binary, Buffer, Expr, Load
@@ -42,7 +43,8 @@ class Module:
 
     def text(self) -> str:
         zeros = f"@zeros = private unnamed_addr constant [{ZEROS} x i8] zeroinitializer, align {ALIGNMENT}"
-        parts = [zeros, *self.declarations.values(), *self.functions]
+        tiles = [config_global()] if "llvm.x86.ldtilecfg" in self.declarations else []
+        parts = [zeros, *tiles, *self.declarations.values(), *self.functions]
         return "\n".join([*parts, 'attributes #0 = { nounwind "no-builtins" "prefer-vector-width"="512" }', ""])
 
 
@@ -67,11 +69,18 @@ class FunctionEmitter(Values):
         self.rt = rt
         self.scratch_used = scratch_used
         self.inside_parallel = False
+        self.uses_tiles = False
         self._targets: dict[int, tuple[Store, Load]] = {}
 
     def finish(self, signature: str) -> str:
-        """The whole function: entry head, then the body."""
-        return "\n".join([f"{signature} #0 {{", "entry:", *self.scopes[0].head, *self.lines, "  ret void", "}"])
+        """The whole function: entry head, then the body, with matrix tiles configured where it uses them."""
+        before, after = [], []
+        if self.uses_tiles:
+            self.declare("llvm.x86.ldtilecfg", "void", ["ptr"])
+            self.declare("llvm.x86.tilerelease", "void", [])
+            before, after = ["  call void @llvm.x86.ldtilecfg(ptr @tiles)"], ["  call void @llvm.x86.tilerelease()"]
+        body = [*self.scopes[0].head, *before, *self.lines, *after, "  ret void", "}"]
+        return "\n".join([f"{signature} #0 {{", "entry:", *body])
 
     def statement(self, s: Stmt) -> None:
         match s:
@@ -194,6 +203,9 @@ class FunctionEmitter(Values):
         slots = plan_slots(s) if buffer.scope == "register" else None
         if slots is not None:
             self.memory[buffer.name] = Memory(buffer, slots=slots)
+        elif buffer.scope == "register" and holds_tiles(s):
+            self.uses_tiles = True
+            self.memory[buffer.name] = Memory(buffer)
         elif buffer.nbytes <= STACK_LIMIT:
             base = self.hoist(0, f"alloca [{max(1, buffer.nbytes)} x i8], align {ALIGNMENT}")
             self.memory[buffer.name] = Memory(buffer, base)

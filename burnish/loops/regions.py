@@ -27,7 +27,7 @@ from burnish.loops.simplify import simplify
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One load, store, reduce, output or operand of ``buffer``, with the loops around it and the conditions that hold."""
+    """One load, store, reduce, output or operand of ``buffer``, with the loops around it and the conditions there."""
 
     kind: str
     buffer: Buffer
@@ -91,7 +91,8 @@ def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> b
     if prove(all_of(index >= 0, index < size), ranges, given):
         return True
     index, given = simplify(index, ranges), tuple(simplify(g, ranges) for g in given)
-    if prove(all_of(index >= 0, index < size), ranges, (*given, *_multiplied_out(given, ranges))):
+    given = (*given, *_multiplied_out(given, ranges))
+    if prove(all_of(index >= 0, index < size), ranges, (*given, *_quotient_bounds(index, ranges, given))):
         return True
     terms, const = to_linear(index)
     for atom, k in terms.items():
@@ -99,8 +100,35 @@ def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> b
             # e // c + rest = (e + c * rest) // c, about which the conditions may say more
             c = int(atom.b.value)
             rest = from_linear({other: n * c for other, n in terms.items() if other != atom}, const * c)
-            return within(simplify(atom.a + rest, ranges), size * c, ranges, given)
+            if within(simplify(atom.a + rest, ranges), size * c, ranges, given):
+                return True
     return False
+
+
+def _quotient_bounds(index: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> list[Expr]:
+    """What follows from the conditions for each ``e // c`` in ``index``, and for each difference of two of them."""
+    quotients = [e for e in to_linear(index)[0] if isinstance(e, Binary) and e.op == "//" and isinstance(e.b, Const)]
+    derived: list[Expr] = []
+    for q in quotients:
+        low, high = _bounds_given(to_linear(q.a), ranges, given)
+        derived += [q >= low // int(q.b.value)] if math.isfinite(low) else []  # type: ignore[attr-defined]
+        derived += [q <= high // int(q.b.value)] if math.isfinite(high) else []  # type: ignore[attr-defined]
+    for p in quotients:
+        for q in quotients:
+            if p is not q and p.b == q.b:
+                c = int(p.b.value)  # type: ignore[attr-defined]
+                _, high = bounds(simplify(p.a - q.a, ranges), ranges)
+                derived += [p - q <= (int(high) + c - 1) // c] if math.isfinite(high) else []
+    return derived
+
+
+def _bounds_given(form: Linear, ranges: Ranges, given: Iterable[Expr]) -> tuple[float, float]:
+    """Bounds of a linear form, narrowed by each condition that involves its terms."""
+    low, high = linear_bounds(form, ranges)
+    for fact in facts_of(given):
+        low = max(low, linear_bounds(_sum(form, fact, -1), ranges)[0])
+        high = min(high, linear_bounds(_sum(form, fact, 1), ranges)[1])
+    return low, high
 
 
 def _multiplied_out(given: tuple[Expr, ...], ranges: Ranges) -> list[Expr]:
@@ -138,7 +166,8 @@ def region(accessed: Iterable[Access], outer: Collection[str]) -> list[Span | No
 
 def span(e: Expr, outer: Collection[str], ranges: Ranges, given: Iterable[Expr] = ()) -> Span | None:
     """The values of ``e`` for fixed ``outer`` variables, while those of its other variables run over ``ranges``."""
-    form = to_linear(simplify(e, ranges))
+    wide = keep_single(ranges)
+    form = to_linear(simplify(e, wide))
     interval = _interval(form, outer, ranges)
     if interval is None:
         return None
@@ -147,13 +176,16 @@ def span(e: Expr, outer: Collection[str], ranges: Ranges, given: Iterable[Expr] 
     moving: Linear = ({atom: c for atom, c in form[0].items() if atom not in fixed}, form[1])
     at = _constant(low, from_linear(fixed, 0), ranges)
     if at is not None:  # the guards of inner loops narrow what moves
-        first, last = float(at), float(at + width)
-        for terms, const in facts_of(given):
-            if not any(free_vars(atom) & set(outer) for atom in terms):
-                first = max(first, linear_bounds(_sum(moving, (terms, const), -1), ranges)[0])
-                last = min(last, linear_bounds(_sum(moving, (terms, const), 1), ranges)[1])
-        low, width = simplify(from_linear(fixed, int(first)), ranges), int(max(last - first, 0))
+        inner = [g for g in given if not free_vars(g) & set(outer)]
+        first, last = _bounds_given(moving, ranges, inner)
+        first, last = max(first, at), min(last, at + width)
+        low, width = simplify(from_linear(fixed, int(first)), wide), int(max(last - first, 0))
     return Span(low, width + 1)
+
+
+def keep_single(ranges: Ranges) -> dict[str, int]:
+    """Ranges with which :func:`simplify` does not replace the variable of a loop of one iteration by 0."""
+    return {name: max(extent, 2) for name, extent in ranges.items()}
 
 
 def _interval(form: Linear, outer: Collection[str], ranges: Ranges) -> tuple[Expr, int] | None:
@@ -167,7 +199,7 @@ def _interval(form: Linear, outer: Collection[str], ranges: Ranges) -> tuple[Exp
         start, spread = part
         low = low + (start if c > 0 else start + spread) * c
         width += abs(c) * spread
-    return simplify(low, ranges), width
+    return simplify(low, keep_single(ranges)), width
 
 
 def _atom_interval(atom: Expr, outer: Collection[str], ranges: Ranges) -> tuple[Expr, int] | None:

@@ -17,13 +17,14 @@ from burnish.ops import (
     recurrent,
     reduce,
     resize,
+    split,
     winograd,
 )
 from burnish.ops.operator import REQUIRED, Operator, TensorType
 
 __all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "operator_named"]
 
-_FAMILIES = (elementwise, matmul, convolution, pool, reduce, normalize, movement, indexing, resize, recurrent, winograd)
+_FAMILIES = (elementwise, matmul, convolution, pool, reduce, normalize, movement, indexing, resize, recurrent, winograd, split)
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from burnish.errors import ArtifactError
+from burnish.permission import allow_matrix_tiles
 
 # LLVM's name of an instruction set -> the Linux kernel's name in /proc/cpuinfo.
 _FLAGS: Mapping[str, Mapping[str, str]] = {
@@ -57,6 +58,8 @@ def check_host(target: str) -> None:
     known = _FLAGS.get(machine, {})
     # An empty set of flags means that the system does not tell.
     missing = [f for f in features.split(",") if f and known.get(f, f) not in flags] if flags else []
+    if "amx-tile" in features.split(",") and not missing and not allow_matrix_tiles():
+        missing = ["permission from the kernel to use amx-tile"]
     if missing:
         raise ArtifactError(
             f"the model was compiled for {cpu}, but this CPU lacks {', '.join(missing)}; compile it for this machine"

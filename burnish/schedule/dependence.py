@@ -20,8 +20,8 @@ Form = tuple[dict[Expr, int], dict[Digit, int], float, float]  # fixed terms, di
 def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: bool) -> str | None:
     """Why iterations of ``loops`` around ``body`` depend on each other; None when they are independent.
 
-    ``ranges`` are those of the loops further out, which stay fixed. With ``reassociate``, buffers that are only combined
-    into by one reduction do not count: its order is free (floating-point sums are re-associated).
+    ``ranges`` are those of the loops further out, which stay fixed. With ``reassociate``, buffers that are only
+    combined into by one reduction do not count: its order is free (floating-point sums are re-associated).
     """
     inside = allocated(body)
     shared = written(body) - inside

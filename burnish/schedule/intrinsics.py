@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from burnish.loops.expr import Buffer, Expr, Load, Var, cast
+from burnish.loops.expr import Buffer, Const, Expr, Load, Var, cast
 from burnish.loops.interpret import IntrinsicFunction, run_program
 from burnish.loops.program import For, Program, Stmt, Store
 
@@ -25,6 +25,7 @@ class TensorIntrinsic:
 
     name: str
     program: Program
+    free: frozenset[str] = frozenset()  # operands whose rows may lie further apart; attribute ``<operand>_stride`` says how far
 
     @property
     def operands(self) -> tuple[Buffer, ...]:
@@ -45,18 +46,45 @@ def dot(name: str, lanes: int, width: int, a: str, b: str, accumulator: str) -> 
 
 DOT_U8S8_I32 = dot("dot_u8s8_i32", 16, 4, "uint8", "int8", "int32")  # AVX-512 VNNI vpdpbusd
 DOT_BF16_F32 = dot("dot_bf16_f32", 16, 2, "bfloat16", "bfloat16", "float32")  # AVX-512 BF16 vdpbf16ps
-INTRINSICS: Mapping[str, TensorIntrinsic] = {t.name: t for t in (DOT_U8S8_I32, DOT_BF16_F32)}
+
+
+def _nest(loops: Sequence[tuple[str, int]], body: Stmt) -> Stmt:
+    for name, extent in reversed(loops):
+        body = For(name, extent, "serial", body)
+    return body
+
+
+def _amx_tiles() -> tuple[TensorIntrinsic, ...]:
+    """AMX on bfloat16: a 16 x 16 float32 accumulator tile, 16 rows of 32 on the left, pairs of rows on the right."""
+    c, d = Buffer("c", (16, 16)), Buffer("d", (16, 16))
+    a, b = Buffer("a", (16, 32), "bfloat16"), Buffer("b", (16, 16, 2), "bfloat16")
+    i, j, k, pair = (Var(n) for n in ("i", "j", "k", "pair"))
+    plane = [("i", 16), ("j", 16)]
+    product = cast("float32", Load(a, (i, k * 2 + pair))) * cast("float32", Load(b, (k, j, pair)))
+    zero = _nest(plane, Store(c, (i, j), Const(0.0, "float32")))
+    dot_ = _nest([*plane, ("k", 16), ("pair", 2)], Store(c, (i, j), product, "sum"))
+    store = _nest(plane, Store(d, (i, j), Load(c, (i, j))))
+    return (
+        TensorIntrinsic("amx_zero", Program("amx_zero", (c,), zero)),
+        TensorIntrinsic("amx_dot_bf16", Program("amx_dot_bf16", (c, a, b), dot_), frozenset({"a"})),
+        TensorIntrinsic("amx_store", Program("amx_store", (d, c), store), frozenset({"d"})),
+    )
+
+
+INTRINSICS: Mapping[str, TensorIntrinsic] = {t.name: t for t in (DOT_U8S8_I32, DOT_BF16_F32, *_amx_tiles())}
 
 
 def reference(intrinsic: TensorIntrinsic) -> IntrinsicFunction:
     """What the interpreter runs for ``intrinsic``: its declaration, on the tiles at the operands' addresses."""
 
     def run(operands: Sequence[tuple[np.ndarray, tuple[int, ...]]], attrs: Mapping[str, int | str]) -> None:
-        del attrs
         tiles = []
         for (array, index), tile in zip(operands, intrinsic.operands, strict=True):
             start = int(np.ravel_multi_index(index, array.shape))
-            tiles.append(array.reshape(-1)[start : start + tile.size].reshape(tile.shape))
+            flat = array.reshape(-1)[start:]
+            steps = np.cumprod([1, *tile.shape[:0:-1]])[::-1].tolist()
+            steps[0] = int(attrs.get(f"{tile.name}_stride", steps[0]))
+            tiles.append(np.lib.stride_tricks.as_strided(flat, tile.shape, [step * flat.itemsize for step in steps]))
         arrays = {tile.name: view for tile, view in zip(intrinsic.operands, tiles, strict=True)}
         tiles[0][...] = run_program(intrinsic.program, arrays)[intrinsic.operands[0].name]
 

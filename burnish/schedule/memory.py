@@ -11,6 +11,7 @@ from burnish.loops.layout import layout as parse_layout
 from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, read, seq, walk_stmt, written
 from burnish.schedule.nest import (
     Site,
+    all_loops,
     allocated,
     clean,
     find_alloc,
@@ -18,6 +19,7 @@ from burnish.schedule.nest import (
     rename_loops,
     replace_at,
     replace_stmt,
+    sites,
     stage_nests,
 )
 
@@ -46,6 +48,12 @@ def cache_write(program: Program, buffer: str, scope: str, name: str | None = No
     stores = [s for n in nests for s in walk_stmt(n.stmt) if isinstance(s, Store) and s.buffer.name == buffer]
     if any(load.buffer.name == buffer for s in stores for load in loads(s.value)):
         raise ScheduleError(f"cache_write: stage '{buffer}' reads itself")
+    alloc = next((s for s in sites(program.body) if isinstance(s.stmt, Alloc) and s.stmt.buffer.name == buffer), None)
+    around = [name for n in nests for name in n.loops if alloc is None or name not in alloc.loops]
+    if around:
+        raise ScheduleError(
+            f"cache_write: loop '{around[0]}' computes stage '{buffer}' part by part; cache it before moving it there"
+        )
     old = _buffer(program, "cache_write", buffer)
     cache = old.with_(name=target, scope=scope)
 
@@ -53,7 +61,12 @@ def cache_write(program: Program, buffer: str, scope: str, name: str | None = No
         return target + loop[len(buffer) :] if loop.startswith(f"{buffer}.") else loop
 
     computed = {id(n.stmt): rename_loops(_redirect(n.stmt, buffer, cache), rename) for n in nests}
-    copy = _copy_nest(old, cache, [f"{buffer}.{axis}" for axis in _axis_names(buffer, stores)])
+    own = {loop.var for n in nests for loop in all_loops(n.stmt)}
+    taken = {loop.var for loop in all_loops(program.body)} - own
+    names = [f"{buffer}.{axis}" for axis in _axis_names(buffer, stores)]
+    if taken & {*names, *(rename(loop) for loop in own)}:
+        raise ScheduleError(f"cache_write: loops of other stages already have the names of those of '{buffer}'")
+    copy = _copy_nest(old, cache, names)
     group = _group(nests)
     if group is None:
         raise ScheduleError(

@@ -24,6 +24,7 @@ from burnish.loops.program import (
     walk_stmt,
     written,
 )
+from burnish.loops.regions import keep_single
 from burnish.loops.simplify import Ranges, prove, simplify
 
 
@@ -95,7 +96,7 @@ def check_fresh(program: Program, names: tuple[str, ...], primitive: str) -> Non
 
 
 def replace_stmt(s: Stmt, target: Stmt, new: Stmt) -> Stmt:
-    """``s`` with the very object ``target`` replaced; what holds no target stays the same object, an emptied loop goes."""
+    """``s`` with the very object ``target`` replaced; what does not hold it stays the same object, empty loops go."""
     if s is target:
         return new
     changed = False
@@ -118,11 +119,11 @@ def replace_at(program: Program, target: Stmt, new: Stmt) -> Program:
 
 
 def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
-    """Simplifies expressions, drops conditions that hold and what never runs, but keeps all other loops and their names.
+    """Simplifies expressions, drops conditions that hold and what never runs, but keeps all other loops by name.
 
-    The variable of a loop of one iteration stays in the indices: it is treated as if it could also be 1.
+    The variable of a loop of one iteration stays in the indices too, so that the loop can still be padded.
     """
-    wide = {name: max(extent, 2) for name, extent in ranges.items()}
+    wide = keep_single(ranges)
     match s:
         case For(var, extent, kind, body):
             inner = clean(body, {**ranges, var: extent}, given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Expr, all_of, conjuncts, free_vars, loads
-from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, rebuild_stmt
+from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, rebuild_stmt, walk_stmt
 from burnish.loops.regions import Access, accesses, span, within
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.memory import buffers, replace_buffer
@@ -30,6 +30,9 @@ def pad(program: Program, loop: str, multiple: int) -> Program:
         raise ScheduleError(f"pad: loop '{loop}': multiple {multiple} must be at least 1")
     extent = -(-site.loop.extent // multiple) * multiple
     before = site.loop.extent
+    other = _written_elsewhere(program, site)
+    if other:
+        raise ScheduleError(f"pad: loop '{loop}' computes only a part of stage '{other}'; pad before partitioning it")
     program = _enlarge(replace_at(program, site.stmt, For(loop, extent, site.loop.kind, site.loop.body)), loop)
     site = find_loop(program, loop, "pad")
     problem = _overreach(site, site.loop.body)
@@ -61,17 +64,25 @@ def _overreach(site: LoopSite, body: Stmt) -> str | None:
             size = access.buffer.shape[d]
             if not within(index, size, access.ranges, access.given):
                 return f"index {d} of buffer '{access.buffer.name}', '{index}', would leave its {size} elements"
-        if access.writes and access.buffer.name not in inside:
-            clashing = undetermined([access], {loop: site.loop.extent, **_inner(access, ranges)})
-            if loop in clashing:
-                return f"padding would overwrite elements of '{access.buffer.name}' that hold data"
+        if access.writes and access.buffer.name not in inside and undetermined([access], _indexing(access)):
+            return f"padding would overwrite elements of '{access.buffer.name}' that hold data"
     return None
 
 
-def _inner(access: Access, outer: dict[str, int]) -> dict[str, int]:
-    """The loops inside ``outer`` that appear in the indices of an access."""
+def _indexing(access: Access) -> dict[str, int]:
+    """The loops that appear in the indices of an access."""
     used = {name for index in access.indices for name in free_vars(index)}
-    return {name: extent for name, extent in access.ranges.items() if name not in outer and name in used}
+    return {name: extent for name, extent in access.ranges.items() if name in used}
+
+
+def _written_elsewhere(program: Program, site: LoopSite) -> str | None:
+    """A stage that ``site`` stores to and that a store of the same kind outside of it computes another part of."""
+    inside = [s for s in walk_stmt(site.stmt) if isinstance(s, Store)]
+    kinds = {(s.buffer.name, s.reduce) for s in inside}
+    for s in walk_stmt(program.body):
+        if isinstance(s, Store) and (s.buffer.name, s.reduce) in kinds and all(s is not own for own in inside):
+            return s.buffer.name
+    return None
 
 
 def _enlarge(program: Program, loop: str) -> Program:

@@ -43,7 +43,7 @@ def replay(program: Program, trace: Iterable[Sequence[Any]]) -> Program:
 
 
 class Schedule:
-    """``program`` is the current one, ``trace`` the calls that led to it. Methods that make loops return their names."""
+    """``program`` is the current one, ``trace`` the calls that led to it. What makes loops returns their names."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

@@ -74,13 +74,17 @@ def compute_at(program: Program, stage: str, loop: str) -> Program:
     buffer: Buffer = alloc.stmt.buffer  # type: ignore[attr-defined]
     offsets, shape, loops = _shrink(buffer, region(consumed, outer), nests)
     small = buffer.with_(shape=shape)
+    if any(s is site.stmt for s in alloc.path):
+        body = _drop_alloc(body, buffer)
     moved = [_rebase(_shrink_loops(n.stmt, loops), small, offsets) for n in nests]
     body = _insert(_rebase(body, small, offsets), stage, moved)
     new_loop = For(loop, site.loop.extent, site.loop.kind, clean(Alloc(small, body), ranges, site.given))
     result = replace_stmt(program.body, site.stmt, new_loop)
     for nest in nests:
         result = replace_stmt(result, nest.stmt, Seq(()))
-    return rescope(Program(program.name, program.params, _drop_alloc(result, buffer)), "compute_at")
+    if all(s is not site.stmt for s in alloc.path):
+        result = _drop_alloc(result, buffer)
+    return rescope(Program(program.name, program.params, result), "compute_at")
 
 
 def _check_inside(primitive: str, stage: str, site: LoopSite, nests: Sequence[Site]) -> None:
@@ -96,7 +100,7 @@ def _check_inside(primitive: str, stage: str, site: LoopSite, nests: Sequence[Si
 
 
 def _check_movable(program: Program, stage: str, loop: str, site: LoopSite, nests: list[Site]) -> None:
-    """ScheduleError unless every reader of ``stage`` is inside ``loop`` and the loop is not part of the stage itself."""
+    """ScheduleError unless every reader of ``stage`` is inside ``loop``, and the loop not part of the stage itself."""
     _check_inside("compute_at", stage, site, nests)
     for nest in nests:
         if any(s is nest.stmt for s in (*site.path, site.stmt)):
@@ -137,7 +141,7 @@ Shrunk = dict[str, tuple[int, Expr, int]]  # loop -> (new extent, offset, old ex
 def _shrink(
     buffer: Buffer, box: Sequence[Span | None], nests: Sequence[Site]
 ) -> tuple[dict[int, Expr], tuple[int, ...], Shrunk]:
-    """For each dimension that the consumers read only in part: its offset, its new extent, and the loops that shrink."""
+    """For each dimension that the consumers read only in part: its offset, its new extent, the loops that shrink."""
     offsets: dict[int, Expr] = {}
     shape = list(buffer.shape)
     loops: Shrunk = {}
@@ -151,8 +155,8 @@ def _shrink(
             if owner is None:
                 store = _store_of(nest.stmt, buffer.name)
                 raise ScheduleError(
-                    f"compute_at: dimension {d} of stage '{buffer.name}' is stored at '{store.indices[d]}', which is not "
-                    f"one loop, so it cannot shrink to the {span.extent} elements read; compute_at before splitting it"
+                    f"compute_at: dimension {d} of stage '{buffer.name}' is stored at '{store.indices[d]}', which is "
+                    f"not one loop, so it cannot shrink to the {span.extent} elements read; compute_at before splitting it"
                 )
             loops[owner.var] = (span.extent, span.low, owner.extent)
         offsets[d] = span.low
@@ -241,6 +245,9 @@ def compute_inline(program: Program, stage: str) -> Program:
             f"compute_inline: stage '{stage}' is stored at [{', '.join(map(str, definition.indices))}], not at plain "
             f"loop variables; inline before splitting, fusing or changing its layout"
         )
+    extents = {s.var: s.extent for s in walk_stmt(nests[0].stmt) if isinstance(s, For)}
+    if tuple(extents[name] for name in names) != buffer.shape:
+        raise ScheduleError(f"compute_inline: stage '{stage}' was padded; inline it before padding what reads it")
     if any(isinstance(s, If) for s in walk_stmt(nests[0].stmt)) or allocated(nests[0].stmt):
         raise ScheduleError(f"compute_inline: stage '{stage}' is computed under conditions or from stages of its own")
 
@@ -342,11 +349,12 @@ def _check_epilogue(program: Program, stage: str, producer: str, site: LoopSite,
     order = list(walk_stmt(program.body))
     start = next(i for i, s in enumerate(order) if s is site.stmt)
     end = start + sum(1 for _ in walk_stmt(site.stmt))
-    stores = [(i, s.buffer.name) for i, s in enumerate(order) if isinstance(s, Store)]
-    if any(i >= end and name == producer for i, name in stores):
-        raise ScheduleError(f"reverse_compute_at: '{producer}' is not final in loop '{loop}': it is written again later")
+    stores = [(i, s.buffer.name, s.reduce) for i, s in enumerate(order) if isinstance(s, Store)]
+    combined = any(start <= i < end and name == producer and reduce for i, name, reduce in stores)
+    if any(name == producer and (i >= end or (i < start and (reduce or not combined))) for i, name, reduce in stores):
+        raise ScheduleError(f"reverse_compute_at: loop '{loop}' computes only a part of '{producer}'")
     for other in sorted(read(nest.stmt) - {producer}):
-        if any(i >= start and name == other for i, name in stores):
+        if any(i >= start and name == other for i, name, _ in stores):
             raise ScheduleError(f"reverse_compute_at: '{stage}' also reads '{other}', which is not ready in '{loop}'")
 
 

@@ -38,6 +38,7 @@ class _Matcher:
         self.loop, self.intrinsic, self.ranges = loop, intrinsic, ranges
         self.found: dict[str, Load] = {}
         self.renamed: dict[str, Expr] = {}
+        self.attrs: dict[str, int | str] = {}
 
     def fail(self, reason: str) -> ScheduleError:
         return ScheduleError(f"tensorize: the nest of loop '{self.loop}' is not '{self.intrinsic.name}': {reason}")
@@ -67,11 +68,13 @@ class _Matcher:
             Load(a.buffer, tuple(simplify(substitute(i, zeros), ranges) for i in a.indices))
             for a in (self.found[b.name] for b in self.intrinsic.operands)
         )
-        return Intrinsic(self.intrinsic.name, operands)
+        return Intrinsic(self.intrinsic.name, operands, tuple(self.attrs.items()))
 
     def _expr(self, actual: Expr, declared: Expr) -> None:
         if isinstance(declared, Load) and isinstance(actual, Load):
             self._access(actual, declared)
+            return
+        if isinstance(actual, Const) and actual == declared:
             return
         a, d = children(actual), children(declared)
         if type(actual) is not type(declared) or len(a) != len(d) or actual.dtype != declared.dtype or not a:
@@ -100,6 +103,10 @@ class _Matcher:
         moving = {str(v) for v in self.renamed.values()}
         strides = _strides(actual, moving, self.ranges)
         wanted = _strides(Load(tile, tuple(substitute(i, self.renamed) for i in declared.indices)), moving, self.ranges)
+        if strides is not None and wanted is not None and tile.name in self.intrinsic.free:
+            row = str(self.renamed[str(declared.indices[0])])
+            if strides.get(row, 0) > 0:
+                self.attrs[f"{tile.name}_stride"] = wanted[row] = strides[row]
         if strides is None or strides != wanted:
             raise self.fail(f"'{actual}' does not step through memory like operand '{tile.name}' {list(tile.shape)}")
         self.found[tile.name] = actual

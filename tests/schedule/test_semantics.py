@@ -102,7 +102,7 @@ def inputs(program: Program) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("build", BUILDERS)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_schedules_keep_the_meaning(build: Callable[[], Program], data: st.DataObject) -> None:
     program = build()

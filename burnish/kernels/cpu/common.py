@@ -8,6 +8,7 @@ from burnish.errors import ScheduleError
 from burnish.kernels.task import Task
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import Layout
+from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -31,6 +32,13 @@ def inline_around(s: Schedule, task: Task, keep: Sequence[str]) -> str:
         if stage.name not in (out, anchor.name, *keep) and not isinstance(stage.body, Reduce):
             s.compute_inline(stage.name)
     return anchor.name if anchor.name != out else s.cache_write(out, "register")
+
+
+def constant_weight(task: Task) -> Tensor | None:
+    """The one constant factor of the anchor, None if there is no such input."""
+    anchor = task.anchor()
+    found = [t for t in anchor.inputs if t.name in task.constants] if anchor else []
+    return found[0] if len(found) == 1 else None
 
 
 def apply_layouts(s: Schedule, task: Task, constants: dict[str, str]) -> None:

@@ -1,0 +1,99 @@
+"""Depthwise convolution in channel blocks: one vector of channels, a register tile of pixels, the window's weights in registers.
+
+The structure of ``parallel(channel block, oh) -> ow tile -> kh -> kw`` with weights packed ``[block][kh][kw][16]``. Where the
+whole window fits the register file next to the tile, its weights are loaded once a row; else one row of them at a time.
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    channel_constants,
+    constant_weight,
+    inline_around,
+    is_blocked,
+    mark,
+    parallel_over,
+    single_output,
+)
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce
+from burnish.loops.tensor import Tensor
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+def _matches(task: Task, target: Target) -> bool:
+    if task.op != "conv2d" or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
+        return False
+    anchor, weight = task.anchor(), constant_weight(task)
+    if anchor is None or weight is None or anchor.dtype != "float32" or anchor.shape != task.outputs[0].shape:
+        return False
+    data = next(t for t in anchor.inputs if t.name != weight.name)
+    source = next((t for t in data.inputs), data) if data.body is not None else data
+    return (
+        weight.shape[1] == 1
+        and data.shape[1] == weight.shape[0] > 1
+        and sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
+        and is_blocked(task.layout(single_output(task)), 1, target.lanes)
+        and source in task.inputs
+        and is_blocked(task.layout(source.name), 1, target.lanes)
+    )
+
+
+def _window(task: Task) -> tuple[int, int]:
+    weight = constant_weight(task)
+    assert weight is not None
+    return weight.shape[2], weight.shape[3]
+
+
+def _space(task: Task, target: Target) -> Space:
+    width = task.outputs[0].shape[3]
+    kernel_h, kernel_w = _window(task)
+    registers = target.vector_registers
+    whole = kernel_h * kernel_w + 8 <= registers
+    held = kernel_h * kernel_w if whole else kernel_w
+    most = max(1, min(width, (registers - held) // 2 - 1 if whole else registers - held - 3))
+    tile = min(range(1, most + 1), key=lambda t: (-(-width // t) * (t + 2), -t))
+    knobs = {"tile_ow": tuple(range(1, min(width, registers - 2) + 1)), "weights": ("window", "row")}
+    return Space(knobs, {"tile_ow": tile, "weights": "window" if whole else "row"})
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    lanes = target.lanes
+    weight = constant_weight(task)
+    assert weight is not None
+    s = Schedule(task.program())
+    out = single_output(task)
+    acc = inline_around(s, task, ())
+    held = s.cache_read(weight.name, "register", acc)
+    apply_layouts(s, task, {**channel_constants(task, lanes), weight.name: f"ABCD{lanes}a"})
+
+    n, c, oh, ow = s.loops(out)
+    s.pad(c, lanes)
+    block, lane = s.split(c, lanes)
+    ow_tile, ow = s.split(ow, int(choice["tile_ow"]))
+    s.reorder(n, block, oh, ow_tile, ow, lane)
+    s.compute_at(acc, ow_tile)
+    s.set_scope(acc, "register")
+    s.unroll(ow)
+    s.vectorize(lane)
+
+    _, a_c, a_oh, a_ow, _, kh, kw = s.loops(acc)
+    s.reorder(a_oh, kh, kw, a_ow, a_c)
+    s.compute_at(held, oh if choice["weights"] == "window" else kh)
+    mark(s, "unroll", *((kh, kw, a_ow) if choice["weights"] == "window" else (kw, a_ow)))
+    s.vectorize(a_c)
+    _, i_c, i_oh, i_ow = s.init_loops(acc)
+    s.reorder(i_oh, i_ow, i_c)
+    s.unroll(i_ow)
+    s.vectorize(i_c)
+    w_c, w_depth, w_kh, w_kw = s.loops(held)
+    s.reorder(w_depth, w_kh, w_kw, w_c)
+    mark(s, "unroll", w_kh, w_kw)
+    s.vectorize(w_c)
+    parallel_over(s, (n, block, oh))
+    return s
+
+
+DEPTHWISE_CONV = Template("depthwise_conv2d", _matches, _space, _apply)

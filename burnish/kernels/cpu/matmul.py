@@ -1,0 +1,190 @@
+"""Matrix products: a register tile of rows times column vectors, accumulated over the whole depth, epilogue fused.
+
+The structure of ``parallel(batch, column panel) -> row tile -> k``. A constant right factor is packed at compile time into
+panels ``[N / group][K][group]``, so that each is one contiguous stream; one row (M = 1) takes more vectors, which is the
+memory-bound matrix-vector product. Any other right factor is read in place where its columns are vectors, and otherwise
+copied into panels, one batch at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from burnish.kernels.cpu.common import apply_layouts, channel_constants, inline_around, mark, parallel_over
+from burnish.kernels.cpu.product import Product, product
+from burnish.kernels.cpu.strides import strides
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Var, free_vars
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+SERIAL = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
+MOST_VECTORS = 8
+
+
+def _matches(task: Task, target: Target) -> bool:
+    if task.op != "matmul":
+        return False
+    p = product(task)
+    if p is None:
+        return False
+    shape = task.outputs[0].shape
+    own = [i for i in p.right.indices if free_vars(i) & {p.anchor.axes[-1].name}]
+    whole_blocks = len(p.columns) == 1 or shape[p.columns[-1]] % target.lanes == 0
+    plain = all(layout.plain for layout in task.layouts.values())
+    return plain and whole_blocks and len(own) == 1 and isinstance(own[0], Var)
+
+
+def _space(task: Task, target: Target) -> Space:
+    p = product(task)
+    assert p is not None
+    shape = task.outputs[0].shape
+    rows = shape[p.rows[-1]] if p.rows else 1
+    tile, vectors, outer = _default(p, shape, target)
+    knobs = {
+        "tile": tuple(range(1, min(rows, target.vector_registers - 2) + 1)),
+        "vectors": tuple(range(1, MOST_VECTORS + 1)),
+        "outer": ("columns", "all"),
+    }
+    return Space(knobs, {"tile": tile, "vectors": vectors, "outer": outer})
+
+
+def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, int, str]:
+    """(rows, vectors) of the register tile, and which loops run in parallel.
+
+    Minimises the cycles of the busiest core: a step of a tile costs ``rows * vectors / 2`` (two multiply-adds a cycle),
+    and no less than the multiply-add latency of 4. The tile, one vector of each block and one broadcast must fit the
+    register file; a single row reads its vectors from memory. A partial last tile costs its own size and twice the code.
+    """
+    rows = shape[p.rows[-1]] if p.rows else 1
+    columns = shape[p.columns[-1]]
+    around = _count(shape, (*p.columns[:-1], *p.batch))
+    best: tuple[float, int, int, str] | None = None
+    for vectors in range(1, MOST_VECTORS + 1):
+        group = vectors * target.lanes
+        if (len(p.columns) > 1 and columns % group) or group >= columns + target.lanes:
+            continue
+        panels = around * -(-columns // group)
+        for tile in range(1, rows + 1):
+            if tile > 1 and tile * vectors + vectors + (vectors > 1) > target.vector_registers - (vectors == 1):
+                break
+            full, rest = divmod(rows, tile)
+            cycles = full * _step(tile, vectors) + (_step(rest, vectors) * 1.03 if rest else 0)
+            for outer, jobs, unit in (("columns", panels, cycles), ("all", panels * full, cycles / max(full, 1))):
+                if outer == "all" and (rest or full == 1):
+                    continue
+                cost = -(-jobs // target.cores) * unit * (1.01 if outer == "all" else 1.0)
+                if best is None or cost < best[0] * 0.999:
+                    best = (cost, tile, vectors, outer)
+    assert best is not None
+    return best[1:]
+
+
+def _step(rows: int, vectors: int) -> float:
+    """Cycles of one reduction step of a tile: multiply-adds, loads (two a cycle), latency, loop."""
+    return max(rows * vectors / 2, (rows + vectors) / 2, 4.0) + 0.5
+
+
+def _count(shape: tuple[int, ...], axes: Sequence[int]) -> int:
+    total = 1
+    for d in axes:
+        total *= shape[d]
+    return total
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    p = product(task)
+    assert p is not None
+    lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
+    out = task.outputs[0]
+    s, acc, copy = _prepare(task, p, lanes)
+    constants = channel_constants(task, group)
+    right = p.right.buffer.name
+    panels = _panels(p, group)
+    if right in task.constants:
+        constants[right] = panels
+    apply_layouts(s, task, constants)
+    if copy is not None:
+        s.transform_layout(copy, panels)
+
+    own = s.loops(out.name)
+    panel, column = s.split(own[p.columns[-1]], group)
+    block, lane = s.split(column, lanes)
+    batch = [own[d] for d in p.batch]
+    over = [own[d] for d in p.columns[:-1]] + [panel]
+    rows = [own[d] for d in p.rows[:-1]]
+    inner: list[str] = []
+    if p.rows:
+        tile, row = s.split(own[p.rows[-1]], int(choice["tile"]))
+        rows.append(tile)
+        inner.append(row)
+    single = [v for d, v in enumerate(own) if d not in (*p.columns, *p.rows, *p.batch)]
+    s.reorder(*single, *batch, *over, *rows, *inner, block, lane)
+    s.compute_at(acc, (rows or over)[-1])
+    s.set_scope(acc, "register")
+    mark(s, "unroll", *inner, block)
+    s.vectorize(lane)
+    _schedule_accumulator(s, acc, lanes)
+    jobs = [*batch, *over, *rows] if choice["outer"] == "all" else [*batch, *over]
+    if copy is not None:
+        jobs = _copy_panels(s, copy, p, batch, over, lanes)
+    if p.anchor.buffer.size * p.depth > SERIAL:
+        parallel_over(s, [*single, *jobs])
+    return s
+
+
+def _prepare(task: Task, p: Product, lanes: int) -> tuple[Schedule, str, str | None]:
+    """The schedule with all but the accumulator inlined into the output; a stage for a copy of the right factor, if any."""
+    s = Schedule(task.program())
+    acc = inline_around(s, task, ())
+    right = p.right.buffer.name
+    if right in task.constants:
+        return s, acc, None
+    extent = p.anchor.shape[-1]
+    n = next(v for v in reversed(s.loops(acc)[:-1]))
+    if extent % lanes == 0 and set(strides(s, acc, n).loads) == {0, 1}:
+        return s, acc, None
+    s = Schedule(task.program())
+    if right in {t.name for t in task.stages()}:
+        return s, inline_around(s, task, (right,)), right
+    acc = inline_around(s, task, ())
+    return s, acc, s.cache_read(right, "local", acc)
+
+
+def _panels(p: Product, group: int) -> str:
+    """The layout of the right factor in which the columns of a panel lie side by side, the depth around them."""
+    n = p.anchor.axes[-1]
+    at = next(d for d, i in enumerate(p.right.indices) if i == n)
+    letters = [chr(ord("A") + d) for d in range(len(p.right.indices))]
+    rest = [v for d, v in enumerate(letters) if d != at]
+    return "".join([*rest[:-1], letters[at], *rest[-1:], f"{group}{letters[at].lower()}"])
+
+
+def _schedule_accumulator(s: Schedule, acc: str, lanes: int) -> None:
+    """Depth outside, the tile unrolled inside; columns beyond the last one are computed and not stored."""
+    *spatial, k = s.loops(acc)
+    s.pad(spatial[-1], lanes)
+    block, lane = s.split(spatial[-1], lanes)
+    s.reorder(k, *spatial[:-1], block, lane)
+    mark(s, "unroll", *spatial[:-1], block)
+    s.vectorize(lane)
+    spatial = s.init_loops(acc)
+    s.pad(spatial[-1], lanes)
+    block, lane = s.split(spatial[-1], lanes)
+    mark(s, "unroll", *spatial[:-1], block)
+    s.vectorize(lane)
+
+
+def _copy_panels(
+    s: Schedule, copy: str, p: Product, batch: list[str], over: list[str], lanes: int
+) -> list[str]:
+    """Copies the panels of each batch inside its loop; returns the loops that may run in parallel."""
+    if not batch:
+        return over
+    s.compute_at(copy, batch[-1])
+    own = s.loops(copy)
+    return batch
+
+
+MATMUL = Template("matmul", _matches, _space, _apply)

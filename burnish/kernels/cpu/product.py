@@ -1,0 +1,116 @@
+"""What the matrix-product templates need to know of a contraction: its factors, and where the output nest reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from burnish.kernels.task import Task
+from burnish.loops.expr import Binary, Expr, Load, Reduce, Var, free_vars, loads, substitute
+from burnish.loops.linear import to_linear
+from burnish.loops.simplify import simplify
+from burnish.loops.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Product:
+    """``anchor[..., n] = sum over k of left[...] * right[..., n]``: only ``right`` depends on the last axis, ``n``.
+
+    ``columns``: the output's axes that make up ``n``, each with its coefficient; ``rows`` those of the other anchor axes
+    that do not select ``right``, ``batch`` those that do. The last of ``columns`` has coefficient 1, and so has the last
+    of ``rows``, the one with most iterations. Axes are positions in the output's shape.
+    """
+
+    anchor: Tensor
+    left: Load
+    right: Load
+    depth: int
+    columns: tuple[int, ...]
+    rows: tuple[int, ...]
+    batch: tuple[int, ...]
+
+
+def product(task: Task) -> Product | None:
+    """The task's only contraction as a :class:`Product`; None where it has another form."""
+    anchor = task.anchor()
+    if anchor is None or len(task.outputs) != 1 or sum(isinstance(t.body, Reduce) for t in task.stages()) != 1:
+        return None
+    factors = _factors(anchor)
+    maps = _index_maps(task, anchor)
+    if factors is None or maps is None:
+        return None
+    left, right, depth = factors
+    shape = task.outputs[0].shape
+    selected = set().union(*(free_vars(i) for i in right.indices))
+    columns = _in_order(maps[-1], shape)
+    batch: list[int] = []
+    rows: dict[int, int] = {}
+    for axis, terms in zip(anchor.axes[:-1], maps[:-1], strict=True):
+        if axis.name in selected:
+            batch.extend(_in_order(terms, shape) or ())
+        else:
+            rows |= terms
+    if not columns or len({*columns, *batch, *rows}) != len(columns) + len(batch) + len(rows):
+        return None
+    ordered = _in_order(rows, shape)
+    return Product(anchor, left, right, depth, columns, ordered, tuple(batch)) if ordered is not None else None
+
+
+def _factors(anchor: Tensor) -> tuple[Load, Load, int] | None:
+    """(left, right, depth) of a product of two float32 loads over one reduction axis."""
+    body = anchor.body
+    if not (isinstance(body, Reduce) and len(body.axes) == 1 and isinstance(body.body, Binary) and anchor.axes):
+        return None
+    a, b = body.body.a, body.body.b
+    if not (isinstance(a, Load) and isinstance(b, Load) and a.dtype == b.dtype == anchor.dtype == "float32"):
+        return None
+    n = anchor.axes[-1].name
+    inside = [any(n in free_vars(i) for i in x.indices) for x in (a, b)]
+    if inside == [False, True]:
+        return a, b, body.axes[0].extent
+    return (b, a, body.axes[0].extent) if inside == [True, False] else None
+
+
+def _index_maps(task: Task, anchor: Tensor) -> list[dict[int, int]] | None:
+    """For each axis of the anchor: output axis -> coefficient, where the output reads it; None if not so simple."""
+    out = task.outputs[0]
+    if out is anchor:
+        return [{d: 1} if extent > 1 else {} for d, extent in enumerate(out.shape)]
+    producers = {t.name: t for t in task.stages()}
+    assert out.body is not None
+    found = set(_reads(out.body, producers, anchor.name))
+    if len(found) != 1:
+        return None
+    ranges = {v.name: extent for v, extent in zip(out.axes, out.shape, strict=True)}
+    position = {v.name: d for d, v in enumerate(out.axes)}
+    maps = []
+    for index in found.pop():
+        terms, const = to_linear(simplify(index, ranges))
+        if const or not all(isinstance(atom, Var) and atom.name in position for atom in terms):
+            return None
+        maps.append({position[atom.name]: c for atom, c in terms.items() if isinstance(atom, Var)})
+    return maps
+
+
+def _reads(e: Expr, producers: Mapping[str, Tensor], anchor: str) -> list[tuple[Expr, ...]]:
+    """The indices at which ``e`` reads the anchor, through the stages between."""
+    found: list[tuple[Expr, ...]] = []
+    for load in loads(e):
+        t = producers.get(load.buffer.name)
+        if load.buffer.name == anchor:
+            found.append(load.indices)
+        elif t is not None and t.body is not None:
+            values = {v.name: i for v, i in zip(t.axes, load.indices, strict=True)}
+            found.extend(_reads(substitute(t.body, values), producers, anchor))
+    return found
+
+
+def _in_order(terms: Mapping[int, int], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Output axes with the longest of coefficient 1 last; None where there are axes but none of coefficient 1."""
+    unit = [d for d, c in terms.items() if c == 1]
+    if not terms:
+        return ()
+    if not unit:
+        return None
+    last = max(unit, key=lambda d: (shape[d], d))
+    return (*sorted(d for d in terms if d != last), last)

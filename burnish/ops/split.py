@@ -1,0 +1,94 @@
+"""float32 products from bfloat16 parts: an explicit algorithm beside ``conv2d`` and ``matmul``.
+
+``x = hi + lo`` with ``hi = bfloat16(x)`` and ``lo = bfloat16(x - hi)`` keeps 16 bits of mantissa, and
+``hi * hi' + hi * lo' + lo * hi'`` loses only terms of 2**-18 of the product, accumulated in float32. A matrix unit that
+multiplies bfloat16 many times faster than float32 wins in spite of the three products. Source: Henry, Tang and Heinecke,
+"Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", 2019, section II.
+
+Outputs are computed in tiles of flattened pixels: a row of ``width`` padded pixels after the other, so that one tile's
+input pixels for any tap of the window lie side by side. Strides split the input into phases, each dense.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from burnish.loops.expr import Const, Expr, Var, all_of, cast, equal, math, select
+from burnish.loops.tensor import Tensor, compute, reduce_axis
+from burnish.loops.tensor import sum as sum_over
+from burnish.ops.convolution import window_extent
+from burnish.ops.operator import Ints, operator, require, require_rank
+
+TERMS = 3  # products: (hi, hi), (hi, lo), (lo, hi)
+ROWS, DEPTH = 16, 32  # pixels and channels of a matrix unit's tile
+HUGE = 3.0e38  # above, the low part is zero: infinity minus infinity is not a number
+
+
+def split_weight(weight: np.ndarray) -> np.ndarray:
+    """float32 ``weight`` [O, C, ...] as bfloat16 parts [2, O, C', ...]; C' is C rounded up to whole tiles, with zeros."""
+    pad = [(0, 0)] * weight.ndim
+    pad[1] = (0, -weight.shape[1] % DEPTH)
+    padded = np.pad(weight, pad)
+    high = padded.astype(ml_dtypes.bfloat16)
+    low = (padded - high.astype(np.float32)).astype(ml_dtypes.bfloat16)
+    return np.stack([high, low])
+
+
+def _part(value: Expr, s: Expr) -> Expr:
+    """Part ``s`` (0: high, 1: low) of a float32 value."""
+    high = cast("bfloat16", value)
+    rest = select(math("abs", value) < HUGE, value - cast("float32", high), 0.0)
+    return select(equal(s, 0), high, cast("bfloat16", rest))
+
+
+@operator
+def split_conv2d(
+    name: str, x: Tensor, weight: Tensor, *, strides: Ints = (1, 1), pads: Ints = (0, 0, 0, 0), rows: int = 1
+) -> Tensor:
+    """Convolution of ``x`` [N, C, H, W] with weight parts [2, O, C', KH, KW] of :func:`split_weight`.
+
+    Stages: ``name.parts`` [s, n, c, phase_h, phase_w, row, column], ``name.tile`` [n, oc, block, q] where a block holds
+    ``rows`` output rows and q counts their pixels including ``width - OW`` that are not used, and ``name``.
+    """
+    require_rank(x, "x", 4, "[N, C, H, W]")
+    require_rank(weight, "weight", 5, "[2, O, C', KH, KW]")
+    batch, channels, height, width = x.shape
+    _, outputs, depth, kernel_h, kernel_w = weight.shape
+    found = f"{depth} input channels"
+    require(depth == -(-channels // DEPTH) * DEPTH, "input 'weight'", found, f"{channels} in whole tiles of {DEPTH}")
+    out_h = window_extent(height, kernel_h, strides[0], pads[0], pads[2], 1)
+    out_w = window_extent(width, kernel_w, strides[1], pads[1], pads[3], 1)
+    blocks = -(-out_h // rows)
+    pitch = out_w + (kernel_w - 1) // strides[1]  # pixels from one row to the next, in a phase
+    granule = ROWS if rows * pitch <= ROWS else 2 * ROWS  # whole pairs of tiles
+    size = -(-rows * pitch // granule) * granule
+    last = (blocks - 1) * rows * pitch + size - 1 + (kernel_h - 1) // strides[0] * pitch + (kernel_w - 1) // strides[1]
+    phases = (min(strides[0], kernel_h), min(strides[1], kernel_w))
+
+    def part_of(s: Var, n: Var, c: Var, ph: Var, pw: Var, row: Var, column: Var) -> Expr:
+        h, w = row * strides[0] + ph - pads[0], column * strides[1] + pw - pads[1]
+        inside = all_of(h >= 0, h < height, w >= 0, w < width, c < channels)
+        return _part(select(inside, x[n, c, h, w], Const(0.0, "float32")), s)
+
+    parts = compute((2, batch, depth, *phases, last // pitch + 1, pitch), part_of, f"{name}.parts")
+
+    def tile_of(n: Var, oc: Var, block: Var, q: Var) -> Expr:
+        term, ic = reduce_axis(TERMS, "term"), reduce_axis(depth, "ic")
+        kh, kw = reduce_axis(kernel_h, "kh"), reduce_axis(kernel_w, "kw")
+        p = block * (rows * pitch) + q + kh.var // strides[0] * pitch + kw.var // strides[1]
+        index = (n, ic.var, kh.var % strides[0], kw.var % strides[1], p // pitch, p % pitch)
+        product = cast("float32", parts[(term.var // 2, *index)]) * cast(
+            "float32", weight[term.var % 2, oc, ic.var, kh.var, kw.var]
+        )
+        return sum_over(product, (ic, kh, kw, term))
+
+    tile = compute((batch, outputs, blocks, size), tile_of, f"{name}.tile")
+
+    def output_of(n: Var, oc: Var, oh: Var, ow: Var) -> Expr:
+        return tile[n, oc, oh // rows, oh % rows * pitch + ow]
+
+    return compute((batch, outputs, out_h, out_w), output_of, name)
+
+
+OPERATORS = (split_conv2d,)
