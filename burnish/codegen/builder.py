@@ -83,6 +83,8 @@ def _bfloat16_bits(value: float) -> int:
 class Builder:
     """Appends instructions to ``lines``; ``declare`` collects the intrinsics used."""
 
+    native_bfloat16 = False  # the target converts float32 to bfloat16 itself
+
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
@@ -261,6 +263,12 @@ class Builder:
 
     def _round_bfloat16(self, a: Value) -> Value:
         """float32 to bfloat16, to nearest even."""
+        if self.native_bfloat16:
+            narrow = f"<{a.lanes} x bfloat>" if a.lanes > 1 else "bfloat"
+            rounded = self.result(f"fptrunc {a.type} {a.text} to {narrow}", "float32", a.lanes)
+            return self.result(
+                f"bitcast {narrow} {rounded.text} to {vector_type('bfloat16', a.lanes)}", "bfloat16", a.lanes
+            )
         bits = self.bitcast(a, "uint32")
         high = self.binary("lshr", bits, self.const(16, "uint32"))
         half = self.binary("+", self.binary("and", high, self.const(1, "uint32")), self.const(0x7FFF, "uint32"))

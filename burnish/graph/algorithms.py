@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.ops.convolution import window_extent
-from burnish.ops.split import DEPTH, ROWS, TERMS, split_weight
+from burnish.ops.split import DEPTH, ROWS, TERMS, split_matrix, split_weight
 from burnish.ops.winograd import KERNEL, transform_weight
 from burnish.target import Target
 
@@ -114,6 +114,15 @@ def choose_algorithms(graph: Graph, target: Target, exact: bool) -> Graph:
     types, constants = dict(graph.types), dict(graph.constants)
     nodes = []
     for node in graph.nodes:
+        if _splits_matmul(graph, node, target):
+            source = node.inputs[1]
+            name = f"{source}.split_matmul"
+            if name not in constants:
+                constants[name] = split_matrix(graph.constants[source])
+                types[name] = TensorType(constants[name].shape, str(constants[name].dtype))
+            columns = graph.types[source].shape[1]
+            nodes.append(replace(node, op="split_matmul", inputs=(node.inputs[0], name), attrs={"columns": columns}))
+            continue
         best = _best(graph, node, target)
         if best is None or best.op == "conv2d":
             nodes.append(node)
@@ -147,6 +156,17 @@ def _best(graph: Graph, node: Node, target: Target) -> Estimate | None:
     )
     w = Window(batch, channels, outputs, (kernel_h, kernel_w), (strides[0], strides[1]), (height, width), out)
     return min(estimates(w, pads, target), key=lambda e: e.seconds)
+
+
+def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:
+    """Whether a product with a constant matrix is faster in bfloat16 parts: from half a tile of rows on."""
+    if node.op != "matmul" or node.inputs[1] not in graph.constants or not target.has("amx-bf16"):
+        return False
+    a, b = graph.types[node.inputs[0]], graph.types[node.inputs[1]]
+    if node.inputs[0] in graph.constants or len(b.shape) != 2 or len(a.shape) < 2 or any(node.attrs.values()):
+        return False
+    rows = a.size // max(1, a.shape[-1])
+    return a.dtype == "float32" and rows > ROWS // 2 and b.shape[0] >= DEPTH and b.shape[1] >= ROWS
 
 
 def _ints(value: Attribute) -> tuple[int, ...]:

@@ -18,13 +18,28 @@ from burnish.ops import (
     reduce,
     resize,
     split,
+    transposed,
     winograd,
 )
 from burnish.ops.operator import REQUIRED, Operator, TensorType
 
 __all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "operator_named"]
 
-_FAMILIES = (elementwise, matmul, convolution, pool, reduce, normalize, movement, indexing, resize, recurrent, winograd, split)
+_FAMILIES = (
+    elementwise,
+    matmul,
+    convolution,
+    transposed,
+    pool,
+    reduce,
+    normalize,
+    movement,
+    indexing,
+    resize,
+    recurrent,
+    winograd,
+    split,
+)
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 
 

@@ -1,11 +1,10 @@
-"""Two-dimensional convolution and its transpose, in NCHW / OIHW index space."""
+"""Two-dimensional convolution, in NCHW / OIHW index space."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from burnish.loops.expr import FLOATS, INTS, Expr, Var, all_of, cast, select, wrap
-from burnish.loops.expr import equal as equal_expr
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
@@ -72,22 +71,23 @@ def conv2d(
     require_window(strides, pads, dilations)
     require_dtype(x, "x", (*FLOATS, *INTS))
     channels, outputs = x.shape[1], weight.shape[0]
-    _require_groups(groups, channels, outputs)
+    require_groups(groups, channels, outputs)
     found = f"shape {list(weight.shape)} (groups {groups})"
     require(weight.shape[1] * groups == channels, "input 'weight'", found, f"{channels} / groups input channels")
     if bias is not None:
         require_shape(bias, "bias", (outputs,))
-    return _convolve(name, x, weight, bias, strides, pads, dilations, groups)
+    return convolve(name, x, weight, bias, strides, pads, dilations, groups)
 
 
-def _require_groups(groups: int, channels: int, outputs: int) -> None:
+def require_groups(groups: int, channels: int, outputs: int) -> None:
     ok = groups > 0 and channels % groups == 0 and outputs % groups == 0
     require(ok, "attribute 'groups'", groups, f"a divisor of both {channels} input and {outputs} output channels")
 
 
-def _convolve(
+def convolve(
     name: str, x: Tensor, weight: Tensor, bias: Tensor | None, strides: Ints, pads: Ints, dilations: Ints, groups: int
 ) -> Tensor:
+    """The convolution, its arguments checked but for the weight's dtype and an empty result."""
     accumulator = accumulator_dtype(x.dtype)
     result = x.dtype if x.dtype in FLOATS else accumulator
     require_dtype(weight, "weight", (x.dtype,) if accumulator != "int32" else ("int32", "int8", "uint8", "int16"))
@@ -119,105 +119,4 @@ def _convolve(
     return compute(shape, finish, name)
 
 
-@operator
-def conv2d_transpose(
-    name: str,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    strides: Ints = (1, 1),
-    pads: Ints = (0, 0, 0, 0),
-    output_padding: Ints = (0, 0),
-    dilations: Ints = (1, 1),
-    groups: int = 1,
-) -> Tensor:
-    """Transposed convolution of ``x`` [N, C, H, W] with ``weight`` [C, O / groups, KH, KW] plus ``bias`` [O].
-
-    Output extents are ``(H - 1) * stride + dilation * (K - 1) + 1 + output_padding - pads``. Output positions of equal
-    phase modulo the stride use the same taps, so the whole is one ordinary convolution with stride 1 and
-    ``O * SH * SW`` channels (``name.conv``, its taps in ``name.weight``), then interleaved. Source: Shi et al. 2016.
-    """
-    size = _transposed_size(x, weight, bias, strides, pads, output_padding, dilations, groups)
-    dilated = [dilations[d] * (weight.shape[2 + d] - 1) + 1 for d in (0, 1)]
-    taps = tuple(-(-dilated[d] // strides[d]) for d in (0, 1))
-    kernel = _phase_kernel(f"{name}.weight", weight, strides, taps, dilations, groups)
-    # Output o has phase (o + pad) % stride and reads inputs q - taps + 1 … q with q = (o + pad) // stride.
-    first = [pads[d] // strides[d] for d in (0, 1)]
-    last = [(size[d] - 1 + pads[d]) // strides[d] for d in (0, 1)]
-    low = [taps[d] - 1 - first[d] for d in (0, 1)]
-    high = [last[d] - (x.shape[2 + d] - 1) for d in (0, 1)]
-    if strides == (1, 1):
-        return _convolve(name, x, kernel, bias, (1, 1), (*low, *high), (1, 1), groups)
-    phases = _convolve(f"{name}.conv", x, kernel, None, (1, 1), (*low, *high), (1, 1), groups)
-
-    def element(n: Var, oc: Var, oh: Var, ow: Var) -> Expr:
-        row, column = oh + pads[0], ow + pads[1]
-        channel = (oc * strides[0] + row % strides[0]) * strides[1] + column % strides[1]
-        value: Expr = phases[n, channel, row // strides[0] - first[0], column // strides[1] - first[1]]
-        return value if bias is None else value + bias[oc]
-
-    return compute((x.shape[0], weight.shape[1] * groups, *size), element, name)
-
-
-def _transposed_size(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    strides: Ints,
-    pads: Ints,
-    output_padding: Ints,
-    dilations: Ints,
-    groups: int,
-) -> tuple[int, int]:
-    """Output height and width, after all arguments are checked."""
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 4, "[C, O / groups, KH, KW]")
-    require_window(strides, pads, dilations)
-    require_dtype(x, "x", FLOATS)
-    require_dtype(weight, "weight", (x.dtype,))
-    require(len(output_padding) == 2, "attribute 'output_padding'", list(output_padding), "two integers")
-    outputs = weight.shape[1] * groups
-    _require_groups(groups, x.shape[1], outputs)
-    found = f"shape {list(weight.shape)}"
-    require(weight.shape[0] == x.shape[1], "input 'weight'", found, f"{x.shape[1]} input channels first")
-    if bias is not None:
-        require_shape(bias, "bias", (outputs,))
-    height, width = (
-        (x.shape[2 + d] - 1) * strides[d]
-        + dilations[d] * (weight.shape[2 + d] - 1)
-        + 1
-        + output_padding[d]
-        - pads[d]
-        - pads[2 + d]
-        for d in (0, 1)
-    )
-    ok = height > 0 and width > 0
-    require(ok, "attribute 'pads'", list(pads), f"pads that leave a positive output, not {height}×{width}")
-    return height, width
-
-
-def _phase_kernel(name: str, weight: Tensor, strides: Ints, taps: Ints, dilations: Ints, groups: int) -> Tensor:
-    """The taps of every phase as one OIHW kernel [O * SH * SW, C / groups, TH, TW]; taps beyond the kernel are zero."""
-    channels, per_group, kernel_h, kernel_w = weight.shape
-    depth = channels // groups
-    stride_h, stride_w = strides
-
-    def element(o: Var, ic: Var, th: Var, tw: Var) -> Expr:
-        oc = o // (stride_h * stride_w)
-        row = o // stride_w % stride_h + (taps[0] - 1 - th) * stride_h
-        column = o % stride_w + (taps[1] - 1 - tw) * stride_w
-        inside = []
-        for position, kernel, stride, tap, dilation in (
-            (row, kernel_h, stride_h, taps[0], dilations[0]),
-            (column, kernel_w, stride_w, taps[1], dilations[1]),
-        ):
-            inside += [equal_expr(position % dilation, 0)] if dilation > 1 else []
-            inside += [position // dilation < kernel] if tap * stride != kernel else []
-        source = weight[oc // per_group * depth + ic, oc % per_group, row // dilations[0], column // dilations[1]]
-        return select(all_of(*inside), source, 0.0) if inside else source
-
-    return compute((groups * per_group * stride_h * stride_w, depth, *taps), element, name)
-
-
-OPERATORS = (conv2d, conv2d_transpose)
+OPERATORS = (conv2d,)

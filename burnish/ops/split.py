@@ -11,6 +11,9 @@ input pixels for any tap of the window lie side by side. Strides split the input
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 import ml_dtypes
 import numpy as np
 
@@ -21,7 +24,7 @@ from burnish.ops.convolution import window_extent
 from burnish.ops.operator import Ints, operator, require, require_rank
 
 TERMS = 3  # products: (hi, hi), (hi, lo), (lo, hi)
-ROWS, DEPTH = 16, 32  # pixels and channels of a matrix unit's tile
+ROWS, COLUMNS, DEPTH = 16, 16, 32  # output pixels, output channels and input channels of a matrix unit's tile
 HUGE = 3.0e38  # above, the low part is zero: infinity minus infinity is not a number
 
 
@@ -91,4 +94,57 @@ def split_conv2d(
     return compute((batch, outputs, out_h, out_w), output_of, name)
 
 
-OPERATORS = (split_conv2d,)
+def split_matrix(b: np.ndarray) -> np.ndarray:
+    """A float32 matrix [K, N] as bfloat16 parts [2, K', N']: both extents rounded up to whole tiles, with zeros."""
+    return np.ascontiguousarray(
+        np.swapaxes(split_weight(np.pad(b.T, [(0, -b.shape[1] % COLUMNS), (0, 0)])), 1, 2)
+    )
+
+
+@operator
+def split_matmul(name: str, a: Tensor, b: Tensor, *, columns: int) -> Tensor:
+    """``a`` [..., M, K] times a matrix of ``columns`` columns given by the parts [2, K', N'] of :func:`split_matrix`.
+
+    Stages: ``name.parts`` [s, m, k] with the leading dimensions of ``a`` flattened into m and padded to whole tiles,
+    ``name.tile`` [m, n], and ``name``.
+    """
+    require(len(a.shape) >= 2, "input 'a'", f"{len(a.shape)} dimensions", "at least 2")
+    require_rank(b, "b", 3, "[2, K', N']")
+    lead, extent = a.shape[:-1], a.shape[-1]
+    count = prod(lead)
+    _, depth, width = b.shape
+    require(depth == -(-extent // DEPTH) * DEPTH, "input 'b'", f"depth {depth}", f"{extent} in whole tiles of {DEPTH}")
+    granule = 2 * ROWS if count % (2 * ROWS) in (0, *range(ROWS + 1, 2 * ROWS)) else ROWS
+    rows = -(-count // granule) * granule
+
+    def part_of(s: Var, m: Var, k: Var) -> Expr:
+        inside = all_of(m < count, k < extent)
+        return _part(select(inside, a[(*_unflatten(m, lead), k)], Const(0.0, "float32")), s)
+
+    parts = compute((2, rows, depth), part_of, f"{name}.parts")
+
+    def tile_of(m: Var, n: Var) -> Expr:
+        term, k = reduce_axis(TERMS, "term"), reduce_axis(depth, "k")
+        left = cast("float32", parts[term.var // 2, m, k.var])
+        return sum_over(left * cast("float32", b[term.var % 2, k.var, n]), (k, term))
+
+    tile = compute((rows, width), tile_of, f"{name}.tile")
+    return compute((*lead, columns), lambda *i: tile[_flatten(i[:-1], lead), i[-1]], name)
+
+
+def _flatten(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    flat: Expr = Const(0)
+    for i, extent in zip(index, shape, strict=True):
+        flat = flat * extent + i
+    return flat
+
+
+def _unflatten(flat: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
+    index: list[Expr] = []
+    for position, extent in enumerate(reversed(shape)):
+        index.append(flat if position == len(shape) - 1 else flat % extent)
+        flat = flat // extent
+    return tuple(reversed(index))
+
+
+OPERATORS = (split_conv2d, split_matmul)

@@ -54,15 +54,15 @@ def split(
 def tile(program: Program, y: str, x: str, y_factor: int, x_factor: int) -> Program:
     """Splits two perfectly nested loops and moves the halves to ``y.o, x.o, y.i, x.i``::
 
-        for c.i in 8:
-          for c.j in 8:
-            c[c.i, c.j] = 1.0
+    for c.i in 8:
+      for c.j in 8:
+        c[c.i, c.j] = 1.0
 
-        for c.i.o in 2:
-          for c.j.o in 2:
-            for c.i.i in 4:
-              for c.j.i in 4:
-                c[((c.i.o * 4) + c.i.i), ((c.j.o * 4) + c.j.i)] = 1.0
+    for c.i.o in 2:
+      for c.j.o in 2:
+        for c.i.i in 4:
+          for c.j.i in 4:
+            c[((c.i.o * 4) + c.i.i), ((c.j.o * 4) + c.j.i)] = 1.0
     """
     program = split(split(program, y, y_factor), x, x_factor)
     (yo, yi), (xo, xi) = split_names(y), split_names(x)
@@ -77,12 +77,12 @@ def fused_name(outer: str, inner: str) -> str:
 def fuse(program: Program, outer: str, inner: str, name: str | None = None) -> Program:
     """Makes one loop of two perfectly nested ones::
 
-        for c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
 
-        for ij in 32:
-          c[(ij // 8), (ij % 8)] = (a[(ij // 8), (ij % 8)] * 2.0)
+    for ij in 32:
+      c[(ij // 8), (ij % 8)] = (a[(ij // 8), (ij % 8)] * 2.0)
     """
     site = find_loop(program, outer, "fuse")
     find_loop(program, inner, "fuse")
@@ -176,13 +176,13 @@ def _conditions(chain: list[For], inner: Stmt) -> Stmt:
 def unroll(program: Program, loop: str) -> Program:
     """Marks ``loop`` to be written out iteration by iteration::
 
-        for c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
 
-        for unroll c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for unroll c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
     """
     return _with_kind(program, loop, "unroll", "unroll")
 
@@ -190,13 +190,13 @@ def unroll(program: Program, loop: str) -> Program:
 def vectorize(program: Program, loop: str) -> Program:
     """Marks ``loop`` to run as the lanes of one vector; a loop that only reduces becomes a horizontal reduction::
 
-        for c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
 
-        for c.i in 4:
-          for vectorize c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for c.i in 4:
+      for vectorize c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
     """
     return _independent(program, loop, "vectorize", "vectorize", reassociate=True)
 
@@ -204,13 +204,13 @@ def vectorize(program: Program, loop: str) -> Program:
 def parallel(program: Program, loop: str) -> Program:
     """Spreads the iterations of ``loop`` over threads; refused where two iterations touch the same element::
 
-        for c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
 
-        for parallel c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for parallel c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
     """
     return _independent(program, loop, "parallel", "parallel", reassociate=False)
 
@@ -218,13 +218,13 @@ def parallel(program: Program, loop: str) -> Program:
 def bind(program: Program, loop: str, thread: str) -> Program:
     """Binds ``loop`` to a GPU index (``blockIdx.x``, ``threadIdx.x``, ...)::
 
-        for c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
 
-        for blockIdx.x c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for blockIdx.x c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
     """
     if thread not in BINDINGS:
         raise ScheduleError(f"bind: loop '{loop}': unknown thread {thread!r}; allowed: {', '.join(BINDINGS)}")
@@ -234,13 +234,13 @@ def bind(program: Program, loop: str, thread: str) -> Program:
 def vthread(program: Program, loop: str) -> Program:
     """Makes ``loop`` virtual threads, later interleaved into one instruction stream (thesis-chen section 4.3.4)::
 
-        for c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
 
-        for vthread c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for vthread c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
     """
     return _independent(program, loop, "vthread", "vthread", reassociate=False)
 

@@ -92,17 +92,17 @@ def _group(nests: Sequence[Site]) -> tuple[Stmt, int, int] | None:
 def cache_read(program: Program, buffer: str, scope: str, consumer: str, name: str | None = None) -> Program:
     """Copies ``buffer`` into a new buffer of ``scope``, which the stage ``consumer`` reads instead::
 
-        for c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
 
-        alloc a.shared: float32[4, 8] @shared
-        for a.shared.0 in 4:
-          for a.shared.1 in 8:
-            a.shared[a.shared.0, a.shared.1] = a[a.shared.0, a.shared.1]
-        for c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a.shared[c.i, c.j] * 2.0)
+    alloc a.shared: float32[4, 8] @shared
+    for a.shared.0 in 4:
+      for a.shared.1 in 8:
+        a.shared[a.shared.0, a.shared.1] = a[a.shared.0, a.shared.1]
+    for c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a.shared[c.i, c.j] * 2.0)
     """
     _check_scope("cache_read", buffer, scope)
     target = name or f"{buffer}.{scope}"
@@ -143,19 +143,19 @@ def _redirect(s: Stmt, buffer: str, to: Buffer) -> Stmt:
 def set_scope(program: Program, buffer: str, scope: str) -> Program:
     """Puts an intermediate buffer into another memory::
 
-        alloc p: float32[10]
-        for p.i in 10:
-          p[p.i] = (x[p.i] * 2.0)
-        for y.i in 8:
-          for y.j in 3:
-            y[y.i, y.j] = p[(y.i + y.j)]
+    alloc p: float32[10]
+    for p.i in 10:
+      p[p.i] = (x[p.i] * 2.0)
+    for y.i in 8:
+      for y.j in 3:
+        y[y.i, y.j] = p[(y.i + y.j)]
 
-        alloc p: float32[10] @local
-        for p.i in 10:
-          p[p.i] = (x[p.i] * 2.0)
-        for y.i in 8:
-          for y.j in 3:
-            y[y.i, y.j] = p[(y.i + y.j)]
+    alloc p: float32[10] @local
+    for p.i in 10:
+      p[p.i] = (x[p.i] * 2.0)
+    for y.i in 8:
+      for y.j in 3:
+        y[y.i, y.j] = p[(y.i + y.j)]
     """
     _check_scope("set_scope", buffer, scope)
     old = _alloc_buffer(program, "set_scope", buffer)
@@ -219,19 +219,19 @@ def _map_buffer(
 def hoist_alloc(program: Program, buffer: str, loop: str) -> Program:
     """Allocates ``buffer`` outside of ``loop`` instead of anew in each of its iterations::
 
-        for y.i in 8:
-          alloc p: float32[3]
-          for p.i in 3:
-            p[p.i] = (x[(y.i + p.i)] * 2.0)
-          for y.j in 3:
-            y[y.i, y.j] = p[y.j]
+    for y.i in 8:
+      alloc p: float32[3]
+      for p.i in 3:
+        p[p.i] = (x[(y.i + p.i)] * 2.0)
+      for y.j in 3:
+        y[y.i, y.j] = p[y.j]
 
-        alloc p: float32[3]
-        for y.i in 8:
-          for p.i in 3:
-            p[p.i] = (x[(y.i + p.i)] * 2.0)
-          for y.j in 3:
-            y[y.i, y.j] = p[y.j]
+    alloc p: float32[3]
+    for y.i in 8:
+      for p.i in 3:
+        p[p.i] = (x[(y.i + p.i)] * 2.0)
+      for y.j in 3:
+        y[y.i, y.j] = p[y.j]
     """
     alloc = find_alloc(program, buffer, "hoist_alloc")
     site = find_loop(program, loop, "hoist_alloc")

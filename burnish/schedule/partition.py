@@ -56,13 +56,13 @@ def _checked_extent(program: Program, loop: str, at: int) -> int:
 def peel(program: Program, loop: str, head: int = 0, tail: int = 0) -> Program:
     """Runs the first ``head`` and the last ``tail`` iterations as loops of their own, named ``.head`` and ``.tail``::
 
-        for y.i in 10:
-          y[y.i] = (x[(y.i - 1)] if (y.i >= 1) else 0.0)
+    for y.i in 10:
+      y[y.i] = (x[(y.i - 1)] if (y.i >= 1) else 0.0)
 
-        for y.i.head in 1:
-          y[y.i.head] = 0.0
-        for y.i in 9:
-          y[(y.i + 1)] = x[y.i]
+    for y.i.head in 1:
+      y[y.i.head] = 0.0
+    for y.i in 9:
+      y[(y.i + 1)] = x[y.i]
     """
     site = find_loop(program, loop, "peel")
     extent = site.loop.extent

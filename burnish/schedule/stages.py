@@ -156,7 +156,7 @@ def _shrink(
                 store = _store_of(nest.stmt, buffer.name)
                 raise ScheduleError(
                     f"compute_at: dimension {d} of stage '{buffer.name}' is stored at '{store.indices[d]}', which is "
-                    f"not one loop, so it cannot shrink to the {span.extent} elements read; compute_at before splitting it"
+                    f"not one loop, so it cannot shrink to the {span.extent} elements read; compute_at first"
                 )
             loops[owner.var] = (span.extent, span.low, owner.extent)
         offsets[d] = span.low
@@ -220,16 +220,16 @@ def _drop_alloc(s: Stmt, buffer: Buffer) -> Stmt:
 def compute_inline(program: Program, stage: str) -> Program:
     """Replaces every read of ``stage``, which must be one plain store, by the value stored there::
 
-        alloc p: float32[10]
-        for p.i in 10:
-          p[p.i] = (x[p.i] * 2.0)
-        for y.i in 8:
-          for y.j in 3:
-            y[y.i, y.j] = p[(y.i + y.j)]
+    alloc p: float32[10]
+    for p.i in 10:
+      p[p.i] = (x[p.i] * 2.0)
+    for y.i in 8:
+      for y.j in 3:
+        y[y.i, y.j] = p[(y.i + y.j)]
 
-        for y.i in 8:
-          for y.j in 3:
-            y[y.i, y.j] = (x[(y.i + y.j)] * 2.0)
+    for y.i in 8:
+      for y.j in 3:
+        y[y.i, y.j] = (x[(y.i + y.j)] * 2.0)
     """
     nests = stage_nests(program, stage, "compute_inline")
     buffer: Buffer = find_alloc(program, stage, "compute_inline").stmt.buffer  # type: ignore[attr-defined]
@@ -295,21 +295,21 @@ def inline_all(program: Program, keep: Sequence[str] = ()) -> Program:
 def reverse_compute_at(program: Program, stage: str, loop: str) -> Program:
     """Computes ``stage``, a plain store, at the end of ``loop`` of its producer: the elements that loop just finished::
 
-        alloc p: float32[8, 4]
-        for p.i in 8:
-          for p.j in 4:
-            p[p.i, p.j] = (x[p.i, p.j] * 2.0)
-        for y.i in 8:
-          for y.j in 4:
-            y[y.i, y.j] = (p[y.i, y.j] + 1.0)
+    alloc p: float32[8, 4]
+    for p.i in 8:
+      for p.j in 4:
+        p[p.i, p.j] = (x[p.i, p.j] * 2.0)
+    for y.i in 8:
+      for y.j in 4:
+        y[y.i, y.j] = (p[y.i, y.j] + 1.0)
 
-        alloc p: float32[8, 4]
-        for p.i in 8:
-          for p.j in 4:
-            p[p.i, p.j] = (x[p.i, p.j] * 2.0)
-          for y.i in 1:
-            for y.j in 4:
-              y[(p.i + y.i), y.j] = (p[(p.i + y.i), y.j] + 1.0)
+    alloc p: float32[8, 4]
+    for p.i in 8:
+      for p.j in 4:
+        p[p.i, p.j] = (x[p.i, p.j] * 2.0)
+      for y.i in 1:
+        for y.j in 4:
+          y[(p.i + y.i), y.j] = (p[(p.i + y.i), y.j] + 1.0)
     """
     site = find_loop(program, loop, "reverse_compute_at")
     nests = stage_nests(program, stage, "reverse_compute_at")

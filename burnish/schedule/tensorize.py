@@ -83,16 +83,24 @@ class _Matcher:
             if actual.op != declared.op:
                 raise self.fail(f"found '{actual}' where '{declared}' is declared")
             if actual.op in ("+", "*"):  # operands may stand in either order
-                before = dict(self.found)
-                try:
-                    self._expr(a[0], d[0])
-                    self._expr(a[1], d[1])
-                    return
-                except ScheduleError:
-                    self.found = before
-                    a = (a[1], a[0])
+                self._either_order(a, d)
+                return
         for x, y in zip(a, d, strict=True):
             self._expr(x, y)
+
+    def _either_order(self, a: tuple[Expr, ...], d: tuple[Expr, ...]) -> None:
+        """Matches two operands as they stand or exchanged; when neither fits, says what is wrong as they stand."""
+        before = dict(self.found)
+        try:
+            self._expr(a[0], d[0])
+            self._expr(a[1], d[1])
+        except ScheduleError as first:
+            self.found = before
+            try:
+                self._expr(a[1], d[0])
+                self._expr(a[0], d[1])
+            except ScheduleError:
+                raise first from None
 
     def _access(self, actual: Load, declared: Load) -> None:
         tile = declared.buffer

@@ -56,6 +56,8 @@ def test_conv2d_of_narrow_types(apply, rng):
         ((1, 4, 4, 4), (4, 2, 3, 3), {"groups": 2, "strides": (2, 1), "dilations": (2, 3)}),
         ((1, 3, 3, 3), (3, 2, 1, 2), {"strides": (3, 3)}),
         ((1, 3, 6, 6), (3, 2, 3, 3), {"pads": (2, 2, 2, 2)}),
+        ((2, 6, 5, 4), (6, 16, 4, 3), {"groups": 2, "strides": (2, 3), "pads": (1, 1, 1, 1), "output_padding": (1, 1)}),
+        ((2, 6, 1, 1), (6, 3, 4, 3), {"groups": 2, "pads": (1, 0, 0, 1)}),
         ((1, 2, 5, 5), (2, 2, 2, 2), {"strides": (2, 2), "pads": (3, 3, 2, 2)}),
     ],
 )
@@ -91,12 +93,13 @@ def scattered(x, w, b=None, strides=(1, 1), pads=(0, 0, 0, 0), output_padding=(0
     st.tuples(*[st.integers(1, 3)] * 2),
     st.tuples(*[st.integers(0, 2)] * 4),
     st.tuples(*[st.integers(1, 2)] * 2),
+    st.sampled_from([2, 16]),
 )
-@settings(max_examples=60, deadline=None)
-def test_conv2d_transpose_equals_the_scattered_form(size, kernel, strides, pads, dilations):
+@settings(max_examples=100, deadline=None)
+def test_conv2d_transpose_equals_the_scattered_form(size, kernel, strides, pads, dilations, outputs):
     rng = np.random.default_rng(1)
     x = rng.standard_normal((1, 2, *size)).astype("float32")
-    w = rng.standard_normal((2, 2, *kernel)).astype("float32")
+    w = rng.standard_normal((2, outputs, *kernel)).astype("float32")
     attrs = {"strides": strides, "pads": pads, "dilations": dilations}
     expected = scattered(x, w, **attrs)
     inputs = [placeholder(x.shape, name="x"), placeholder(w.shape, name="w")]
@@ -112,7 +115,7 @@ def test_stage_names_start_with_the_prefix():
     x, w, b = placeholder((1, 4, 6, 6)), placeholder((4, 3, 4, 4), name="w"), placeholder((3,), name="b")
     outputs = OPERATORS["conv2d_transpose"].define("up", [x, w, b], {"strides": (2, 2), "pads": (1, 1, 1, 1)})
     names = [t.name for t in stages(outputs) if t.body is not None]
-    assert names == ["up.conv.pad", "up.weight", "up.conv", "up"]
+    assert names == ["up.conv.pad", "up.kernel", "up.weight", "up.conv", "up"]
 
 
 @pytest.mark.parametrize(

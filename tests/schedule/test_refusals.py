@@ -48,7 +48,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: schedule().compute_inline("c"), "compute_inline: stage 'c' is not one plain store"),
     (lambda: schedule().compute_inline("e"), "compute_inline: 'e' is a parameter"),
-    (lambda: schedule(("split", ["d.i", 4])).compute_inline("d"), "not at plain loop variables; inline before splitting"),
+    (lambda: schedule(("split", ["d.i", 4])).compute_inline("d"), "not at plain loop variables; inline before"),
     (lambda: schedule().reverse_compute_at("d", "c.k"), "'c' is not final at the end of loop 'c.k'"),
     (lambda: schedule().reverse_compute_at("e", "d.i"), "reads dimension 0 of 'd' at"),
     (lambda: schedule().reverse_compute_at("e", "c.i"), "must produce one input of 'e'"),

@@ -1,6 +1,7 @@
 """Any sequence of primitives that is not refused leaves a valid program which computes the same."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -70,7 +71,8 @@ def draw_call(draw: Callable[[st.SearchStrategy], object], program: Program) -> 
     calls = st.one_of(
         st.tuples(st.just("split"), st.tuples(loop, number)),
         st.tuples(st.just("fuse"), neighbours(program)),
-        st.tuples(st.just("reorder"), st.permutations(names).map(lambda order: order[:2]) | neighbours(program).map(swap)),
+        st.tuples(st.just("reorder"), st.permutations(names).map(lambda order: order[:2])),
+        st.tuples(st.just("reorder"), neighbours(program).map(swap)),
         st.tuples(st.sampled_from(["unroll", "vectorize", "parallel", "vthread", "distribute"]), st.tuples(loop)),
         st.tuples(st.sampled_from(["compute_at", "reverse_compute_at", "rfactor"]), st.tuples(stage, loop)),
         st.tuples(st.sampled_from(["compute_at", "reverse_compute_at"]), st.tuples(stage, loop)),
@@ -88,7 +90,7 @@ def draw_call(draw: Callable[[st.SearchStrategy], object], program: Program) -> 
 def neighbours(program: Program) -> st.SearchStrategy[tuple[str, str]]:
     """Two loops, one directly inside the other."""
     loops = all_loops(program.body)
-    pairs = [(a.var, b.var) for a, b in zip(loops, loops[1:], strict=False) if a.body is b]
+    pairs = [(a.var, b.var) for a, b in pairwise(loops) if a.body is b]
     return st.sampled_from(pairs) if pairs else st.just((loops[0].var, loops[-1].var))
 
 
@@ -102,7 +104,7 @@ def inputs(program: Program) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("build", BUILDERS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_schedules_keep_the_meaning(build: Callable[[], Program], data: st.DataObject) -> None:
     program = build()

@@ -36,23 +36,23 @@ def product(task: Task) -> Product | None:
     if anchor is None or len(task.outputs) != 1 or sum(isinstance(t.body, Reduce) for t in task.stages()) != 1:
         return None
     factors = _factors(anchor)
-    maps = _index_maps(task, anchor)
+    maps = index_maps(task, anchor)
     if factors is None or maps is None:
         return None
     left, right, depth = factors
     shape = task.outputs[0].shape
     selected = set().union(*(free_vars(i) for i in right.indices))
-    columns = _in_order(maps[-1], shape)
+    columns = in_order(maps[-1], shape)
     batch: list[int] = []
     rows: dict[int, int] = {}
     for axis, terms in zip(anchor.axes[:-1], maps[:-1], strict=True):
         if axis.name in selected:
-            batch.extend(_in_order(terms, shape) or ())
+            batch.extend(in_order(terms, shape) or ())
         else:
             rows |= terms
     if not columns or len({*columns, *batch, *rows}) != len(columns) + len(batch) + len(rows):
         return None
-    ordered = _in_order(rows, shape)
+    ordered = in_order(rows, shape)
     return Product(anchor, left, right, depth, columns, ordered, tuple(batch)) if ordered is not None else None
 
 
@@ -71,7 +71,7 @@ def _factors(anchor: Tensor) -> tuple[Load, Load, int] | None:
     return (b, a, body.axes[0].extent) if inside == [True, False] else None
 
 
-def _index_maps(task: Task, anchor: Tensor) -> list[dict[int, int]] | None:
+def index_maps(task: Task, anchor: Tensor) -> list[dict[int, int]] | None:
     """For each axis of the anchor: output axis -> coefficient, where the output reads it; None if not so simple."""
     out = task.outputs[0]
     if out is anchor:
@@ -105,7 +105,7 @@ def _reads(e: Expr, producers: Mapping[str, Tensor], anchor: str) -> list[tuple[
     return found
 
 
-def _in_order(terms: Mapping[int, int], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+def in_order(terms: Mapping[int, int], shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Output axes with the longest of coefficient 1 last; None where there are axes but none of coefficient 1."""
     unit = [d for d, c in terms.items() if c == 1]
     if not terms:

@@ -7,6 +7,7 @@ barrier but the one between.
 from __future__ import annotations
 
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, is_blocked, mark, parallel_over, single_output
+from burnish.kernels.cpu.product import in_order, index_maps
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
 from burnish.ops.split import DEPTH, ROWS
@@ -71,8 +72,8 @@ def _rows(task: Task, conv: str) -> int:
 
 def _schedule_tiles(s: Schedule, tile: str, accumulator: str, tiles_m: int) -> None:
     """Accumulators of ``tiles_m`` x (channel tiles) over all taps and channels, then stored to the block's buffer."""
-    s.transform_layout(tile, f"ACDB{COLUMNS}b")
-    _, oc, _, q = s.loops(tile)
+    own = s.loops(tile)
+    oc, q = (own[1], own[3]) if len(own) == 4 else (own[1], own[0])
     s.pad(q, ROWS * tiles_m)
     columns, j = s.split(oc, COLUMNS)
     over, i = s.split(q, ROWS)
@@ -80,18 +81,21 @@ def _schedule_tiles(s: Schedule, tile: str, accumulator: str, tiles_m: int) -> N
     s.reorder(outer, over, columns, i, j)
     s.compute_at(accumulator, outer)
     s.set_scope(accumulator, "register")
-    s.transform_layout(accumulator, f"ABCD{ROWS}d{COLUMNS}b")
-    _, oc, _, q, ic, kh, kw, term = s.loops(accumulator)
+    s.transform_layout(accumulator, f"ABCD{ROWS}d{COLUMNS}b" if len(own) == 4 else f"AB{ROWS}a{COLUMNS}b")
+    update, init = s.loops(accumulator), s.init_loops(accumulator)
+    oc, q = (update[1], update[3]) if len(own) == 4 else (update[1], update[0])
+    depth, *taps = update[len(own) :]
     a_columns, a_j = s.split(oc, COLUMNS)
     a_over, a_i = s.split(q, ROWS)
-    ic_block, k = s.split(ic, DEPTH)
+    depth, k = s.split(depth, DEPTH)
     k, pair = s.split(k, 2)
-    s.reorder(ic_block, kh, kw, term, a_over, a_columns, a_i, a_j, k, pair)
-    _, oc, _, q = s.init_loops(accumulator)
+    s.reorder(depth, *taps, a_over, a_columns, a_i, a_j, k, pair)
+    oc, q = (init[1], init[3]) if len(own) == 4 else (init[1], init[0])
     i_columns, i_j = s.split(oc, COLUMNS)
     i_over, i_i = s.split(q, ROWS)
     s.reorder(i_over, i_columns, i_i, i_j)
-    mark(s, "unroll", over, columns, term, a_over, a_columns, i_over, i_columns, kh, kw)
+    small = [t for t in taps if s.extent(t) <= 3]
+    mark(s, "unroll", over, columns, *small, a_over, a_columns, i_over, i_columns)
     s.tensorize(i_i, "amx_zero")
     s.tensorize(a_i, "amx_dot_bf16")
     s.tensorize(i, "amx_store")
@@ -99,14 +103,84 @@ def _schedule_tiles(s: Schedule, tile: str, accumulator: str, tiles_m: int) -> N
 
 def _schedule_parts(s: Schedule, parts: str, lanes: int) -> None:
     """Both parts of a vector of channels from one load."""
-    s.transform_layout(parts, f"ABCDEFG{DEPTH}c")
-    part, n, c, ph, pw, row, column = s.loops(parts)
+    own = s.loops(parts)
+    c = own[2]
+    s.transform_layout(parts, f"ABCDEFG{DEPTH}c" if len(own) == 7 else f"ACB{DEPTH}c")
+    outer = [own[1], *own[3:]] if len(own) == 7 else [own[1]]
     over, c = s.split(c, DEPTH)
     half, lane = s.split(c, lanes)
-    s.reorder(n, over, ph, pw, row, column, half, part, lane)
-    mark(s, "unroll", half, part)
+    order = [outer[0], over, *outer[1:]] if len(own) == 7 else [outer[0], over]
+    s.reorder(*order, half, own[0], lane)
+    mark(s, "unroll", half, own[0])
     s.vectorize(lane)
-    parallel_over(s, (n, over, ph, pw, row))
+    parallel_over(s, order[:-1])
 
 
+def _matches_matmul(task: Task, target: Target) -> bool:
+    reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
+    single = len(task.outputs) == 1 and len(reductions) == 1
+    return task.op == "split_matmul" and single and target.has("amx-bf16") and _final(task) is not None
+
+
+def _final(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The output's axes that run over the rows and over the columns of the product; None if its index has another form."""
+    maps = index_maps(task, next(t for t in task.stages() if t.name.endswith(".tile")))
+    if maps is None:
+        return None
+    rows, columns = (in_order(terms, task.outputs[0].shape) for terms in maps)
+    return (rows, columns) if rows is not None and columns else None
+
+
+def _space_matmul(task: Task, target: Target) -> Space:
+    tile = next(t for t in task.stages() if t.name.endswith(".tile"))
+    knobs = {"tiles_n": (1, 2), "tiles_m": (1, 2), "block": (32, 64, 128, 256), "outer": ("columns", "rows")}
+    final = _final(task)
+    assert final is not None
+    rows = tile.shape[0]
+    depth = tile.inputs[0].shape[2]
+    stays = 4 * rows * depth <= target.l2_bytes // 2  # the input's parts, read again for every column group
+    share = -(-rows // (target.cores * 2 * ROWS)) * 2 * ROWS
+    inner = task.outputs[0].shape[final[1][-1]]
+    wide = inner % (2 * COLUMNS) == 0 or inner > 8 * COLUMNS
+    default = {
+        "tiles_n": 2 if wide else 1,
+        "tiles_m": 2 if rows % (2 * ROWS) == 0 else 1,
+        "block": min(128, rows) if stays else min(128, share),
+        "outer": "columns" if stays else "rows",
+    }
+    return Space(knobs, default)
+
+
+def _apply_matmul(task: Task, target: Target, choice: Choice) -> Schedule:
+    group, block = int(choice["tiles_n"]) * COLUMNS, int(choice["block"])
+    tile = next(t for t in task.stages() if t.name.endswith(".tile"))
+    parts = tile.name.removesuffix("tile") + "parts"
+    out, final = single_output(task), _final(task)
+    assert final is not None
+    s = Schedule(task.program())
+    for t in task.stages():
+        if t.name not in (out, parts, tile.name):
+            s.compute_inline(t.name)
+    accumulator = s.cache_write(tile.name, "register")
+    apply_layouts(s, task, {tile.inputs[1].name: "ACB16b16c2b"})
+    own = s.loops(out)
+    rows, columns = [own[d] for d in final[0]], [own[d] for d in final[1]]
+    rest = [v for v in own if v not in rows and v not in columns]
+    over, n = s.split(columns[-1], min(group, s.extent(columns[-1])))
+    half, lane = s.split(n, COLUMNS)
+    many, m = s.split(rows[-1], min(block, s.extent(rows[-1]))) if rows else (None, None)
+    over_columns, over_rows = [*columns[:-1], over], [*rows[:-1], *([many] if many else [])]
+    outer = [*rest, *over_columns, *over_rows] if choice["outer"] == "columns" else [*rest, *over_rows, *over_columns]
+    s.reorder(*outer, *([m] if m else []), half, lane)
+    s.compute_at(tile.name, outer[-1])
+    s.set_scope(tile.name, "local")
+    s.unroll(half)
+    s.vectorize(lane)
+    parallel_over(s, outer)
+    _schedule_parts(s, parts, target.lanes)
+    _schedule_tiles(s, tile.name, accumulator, int(choice["tiles_m"]))
+    return s
+
+
+SPLIT_MATMUL = Template("split_matmul", _matches_matmul, _space_matmul, _apply_matmul)
 SPLIT_CONV = Template("split_conv2d", _matches, _space, _apply)

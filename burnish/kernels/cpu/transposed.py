@@ -1,0 +1,167 @@
+"""Transposed convolution: each phase of the output a register-tiled convolution; one input pixel a product of matrices."""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    channel_constants,
+    constant_weight,
+    inline_around,
+    is_blocked,
+    mark,
+    parallel_over,
+    register_tile,
+    single_output,
+)
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce
+from burnish.loops.tensor import Tensor
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+WHOLE = 28  # positions of a phase up to which one register tile holds all of them
+
+
+def _blocked_product(task: Task, target: Target) -> Tensor | None:
+    """The anchor of a transposed convolution with a constant weight and blocked float32 output; None for others."""
+    anchor = task.anchor()
+    if task.op != "conv2d_transpose" or anchor is None or constant_weight(task) is None or len(task.outputs) != 1:
+        return None
+    single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
+    blocked = is_blocked(task.layout(single_output(task)), 1, target.lanes)
+    return anchor if single and blocked and anchor.dtype == "float32" else None
+
+
+# --- phases -----------------------------------------------------------------------------------------------------------
+
+
+def _matches_phases(task: Task, target: Target) -> bool:
+    anchor = _blocked_product(task, target)
+    if anchor is None or len(anchor.shape) != 6:
+        return False
+    (_, _, stride_h, stride_w, _, _), (_, _, height, width) = anchor.shape, task.outputs[0].shape
+    return height % stride_h == 0 and width % stride_w == 0
+
+
+def _space_phases(task: Task, target: Target) -> Space:
+    anchor = task.anchor()
+    assert anchor is not None
+    _, channels, _, _, height, width = anchor.shape
+    whole = height * width <= min(WHOLE, target.vector_registers - 4)
+    tile = (width, 1) if whole else register_tile(target, width, -(-channels // target.lanes))
+    knobs = {
+        "tile_h": (1, height),
+        "tile_w": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
+        "vectors": (1, 2, 3, 4),
+    }
+    return Space(knobs, {"tile_h": height if whole else 1, "tile_w": tile[0], "vectors": tile[1]})
+
+
+def _apply_phases(task: Task, target: Target, choice: Choice) -> Schedule:
+    lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
+    anchor, weight = task.anchor(), constant_weight(task)
+    assert anchor is not None and weight is not None
+    depth = weight.shape[3]
+    depth_block = lanes if depth % lanes == 0 else depth if depth < 2 * lanes else lanes
+    s = Schedule(task.program())
+    out = single_output(task)
+    acc = inline_around(s, task, ())
+    apply_layouts(s, task, {**channel_constants(task, group), weight.name: f"ABCDEF{depth_block}d{group}a"})
+
+    n, oc, oh, ow = s.loops(out)
+    s.pad(oc, group)
+    oc_group, oc = s.split(oc, group)
+    block, lane = s.split(oc, lanes)
+    qh, rh = s.split(oh, anchor.shape[2])
+    qw, rw = s.split(ow, anchor.shape[3])
+    over_h, qh = s.split(qh, int(choice["tile_h"]))
+    over_w, qw = s.split(qw, int(choice["tile_w"]))
+    s.reorder(n, oc_group, over_h, rh, rw, over_w, qh, qw, block, lane)
+    s.compute_at(acc, over_w)
+    s.set_scope(acc, "register")
+    mark(s, "unroll", qh, qw, block)
+    s.vectorize(lane)
+
+    _, a_oc, _, _, a_qh, a_qw, ic, th, tw = s.loops(acc)
+    a_block, a_lane = s.split(a_oc, lanes)
+    ic_block, ic = s.split(ic, depth_block)
+    s.reorder(ic_block, th, tw, ic, a_qh, a_qw, a_block, a_lane)
+    mark(s, "unroll", a_qh, a_qw, a_block)
+    s.vectorize(a_lane)
+    _, i_oc, _, _, i_qh, i_qw = s.init_loops(acc)
+    i_block, i_lane = s.split(i_oc, lanes)
+    s.reorder(i_qh, i_qw, i_block, i_lane)
+    mark(s, "unroll", i_qh, i_qw, i_block)
+    s.vectorize(i_lane)
+    if choice["tile_h"] != 1:  # every border of the map is inside the tile: which taps it has is known per phase
+        mark(s, "unroll", th, tw)
+        _copies(s, rh)
+    else:
+        _copies(s, rw)
+    parallel_over(s, (n, oc_group, over_h))
+    return s
+
+
+def _copies(s: Schedule, loop: str) -> None:
+    """A copy of the code for each iteration, in which the phase is a constant."""
+    for _ in range(s.extent(loop) - 1):
+        _, loop = s.partition(loop, 1)
+
+
+PHASES = Template("conv2d_transpose_phases", _matches_phases, _space_phases, _apply_phases)
+
+
+# --- one input pixel --------------------------------------------------------------------------------------------------
+
+
+def _matches_pixel(task: Task, target: Target) -> bool:
+    anchor, weight = _blocked_product(task, target), constant_weight(task)
+    if anchor is None or weight is None or len(anchor.shape) != 4 or len(weight.shape) != 4:
+        return False
+    return isinstance(anchor.body, Reduce) and len(anchor.body.axes) == 1
+
+
+def _space_pixel(task: Task, target: Target) -> Space:
+    return Space({"positions": tuple(range(1, target.vector_registers - 2))}, {"positions": target.vector_registers // 2})
+
+
+def _apply_pixel(task: Task, target: Target, choice: Choice) -> Schedule:
+    """``parallel(channel block) -> output positions in registers -> ic``, weights streamed once in that order."""
+    lanes, weight = target.lanes, constant_weight(task)
+    assert weight is not None
+    _, _, height, width = task.outputs[0].shape
+    whole = height * width <= int(choice["positions"])
+    s = Schedule(task.program())
+    out = single_output(task)
+    acc = inline_around(s, task, ())
+    order = "BACD" if whole else "BCAD"
+    apply_layouts(s, task, {**channel_constants(task, lanes), weight.name: f"{order}{lanes}b"})
+    n, oc, oh, ow = s.loops(out)
+    s.pad(oc, lanes)
+    block, lane = s.split(oc, lanes)
+    if whole:
+        s.reorder(block, n, oh, ow, lane)
+        s.compute_at(acc, n)
+        s.unroll(oh)
+        outer = [block, n]
+    else:
+        over, ow = s.split(ow, min(width, int(choice["positions"])))
+        s.reorder(block, oh, n, over, ow, lane)
+        s.compute_at(acc, over)
+        outer = [block, oh, n]
+    s.set_scope(acc, "register")
+    s.unroll(ow)
+    s.vectorize(lane)
+    _, a_oc, a_oh, a_ow, ic = s.loops(acc)
+    s.reorder(ic, a_oh, a_ow, a_oc)
+    mark(s, "unroll", a_oh, a_ow)
+    s.vectorize(a_oc)
+    _, i_oc, i_oh, i_ow = s.init_loops(acc)
+    s.reorder(i_oh, i_ow, i_oc)
+    mark(s, "unroll", i_oh, i_ow)
+    s.vectorize(i_oc)
+    parallel_over(s, outer)
+    return s
+
+
+PIXEL = Template("conv2d_transpose_pixel", _matches_pixel, _space_pixel, _apply_pixel)

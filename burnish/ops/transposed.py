@@ -1,0 +1,199 @@
+"""Transposed two-dimensional convolution, in NCHW index space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from burnish.loops.expr import FLOATS, Expr, Var, all_of, select
+from burnish.loops.expr import equal as equal_expr
+from burnish.loops.tensor import Tensor, compute, reduce_axis
+from burnish.loops.tensor import sum as sum_over
+from burnish.ops.convolution import convolve, padded, require_groups, require_window
+from burnish.ops.operator import Ints, operator, require, require_dtype, require_rank, require_shape
+
+FEW = 16  # output channels below which phases are computed as channels, to fill vectors
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Attributes of a transposed convolution; ``taps``: kernel rows and columns that one phase sees."""
+
+    strides: Ints
+    pads: Ints
+    dilations: Ints
+    taps: Ints
+    groups: int
+
+
+@operator
+def conv2d_transpose(
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    strides: Ints = (1, 1),
+    pads: Ints = (0, 0, 0, 0),
+    output_padding: Ints = (0, 0),
+    dilations: Ints = (1, 1),
+    groups: int = 1,
+) -> Tensor:
+    """Transposed convolution of ``x`` [N, C, H, W] with ``weight`` [C, O / groups, KH, KW] plus ``bias`` [O].
+
+    Output extents are ``(H - 1) * stride + dilation * (K - 1) + 1 + output_padding - pads``. Output positions of equal
+    phase modulo the stride use the same taps: their values are one ordinary convolution, with stride 1 and kernel
+    ``name.weight``, which is then interleaved (Shi et al. 2016). Few channels make the phases channels of one
+    convolution; more keep them apart, so that no phase computes positions only another one needs. A single input
+    pixel makes it a matrix product.
+    """
+    size = _transposed_size(x, weight, bias, strides, pads, output_padding, dilations, groups)
+    if x.shape[2:] == (1, 1) and dilations == (1, 1) and output_padding == (0, 0):
+        return _single_pixel(name, x, weight, bias, size, pads, groups)
+    dilated = [dilations[d] * (weight.shape[2 + d] - 1) + 1 for d in (0, 1)]
+    taps = (-(-dilated[0] // strides[0]), -(-dilated[1] // strides[1]))
+    window = _Window(strides, pads, dilations, taps, groups)
+    if strides == (1, 1) or weight.shape[1] * groups < FEW:
+        return _phases_as_channels(name, x, weight, bias, size, window)
+    return _phases_apart(name, x, weight, bias, size, window)
+
+
+def _single_pixel(
+    name: str, x: Tensor, weight: Tensor, bias: Tensor | None, size: Ints, pads: Ints, groups: int
+) -> Tensor:
+    """One input pixel: an output is one tap of the kernel, a matrix product over channels."""
+    per_group, depth = weight.shape[1], weight.shape[0] // groups
+
+    def element(n: Var, oc: Var, oh: Var, ow: Var) -> Expr:
+        ic = reduce_axis(depth, "ic")
+        channel = oc // per_group * depth + ic.var if groups > 1 else ic.var
+        tap = weight[channel, oc % per_group if groups > 1 else oc, oh + pads[0], ow + pads[1]]
+        return sum_over(x[n, channel, 0, 0] * tap, ic)
+
+    shape = (x.shape[0], per_group * groups, *size)
+    if bias is None:
+        return compute(shape, element, name)
+    total = compute(shape, element, f"{name}.sum")
+    return compute(shape, lambda n, oc, oh, ow: total[n, oc, oh, ow] + bias[oc], name)
+
+
+def _phases_apart(name: str, x: Tensor, weight: Tensor, bias: Tensor | None, size: Ints, window: _Window) -> Tensor:
+    """``name.phases`` [N, O, SH, SW, OH / SH, OW / SW]: output row ``q * SH + r`` is element ``q`` of phase ``r``."""
+    strides, pads, taps, groups = window.strides, window.pads, window.taps, window.groups
+    kernel = _phase_kernel(f"{name}.weight", weight, window)
+    outputs, per_group, depth = weight.shape[1] * groups, weight.shape[1], weight.shape[0] // groups
+    count = [-(-size[d] // strides[d]) for d in (0, 1)]
+    # The first tap of element q of phase r is input q + (r + pad) // stride - (taps - 1).
+    low = [taps[d] - 1 - pads[d] // strides[d] for d in (0, 1)]
+    last = [count[d] - 1 + (strides[d] - 1 + pads[d]) // strides[d] for d in (0, 1)]
+    high = [last[d] - (x.shape[2 + d] - 1) for d in (0, 1)]
+    image = padded(f"{name}.pad", x, (0, 0, *low), (0, 0, *high))
+
+    def element(n: Var, oc: Var, rh: Var, rw: Var, qh: Var, qw: Var) -> Expr:
+        ic, th, tw = reduce_axis(depth, "ic"), reduce_axis(taps[0], "th"), reduce_axis(taps[1], "tw")
+        channel = oc // per_group * depth + ic.var if groups > 1 else ic.var
+        row = qh + (rh + pads[0] % strides[0]) // strides[0] + th.var
+        column = qw + (rw + pads[1] % strides[1]) // strides[1] + tw.var
+        tap = kernel[oc, rh, rw, ic.var, th.var, tw.var]
+        return sum_over(image[n, channel, row, column] * tap, (ic, th, tw))
+
+    phases = compute((x.shape[0], outputs, *strides, *count), element, f"{name}.phases")
+
+    def interleave(n: Var, oc: Var, oh: Var, ow: Var) -> Expr:
+        rows, columns = strides
+        value: Expr = phases[n, oc, oh % rows, ow % columns, oh // rows, ow // columns]
+        return value if bias is None else value + bias[oc]
+
+    return compute((x.shape[0], outputs, *size), interleave, name)
+
+
+def _phases_as_channels(
+    name: str, x: Tensor, weight: Tensor, bias: Tensor | None, size: Ints, window: _Window
+) -> Tensor:
+    """``name.conv``: an ordinary convolution with stride 1 and ``O * SH * SW`` channels, then interleaved."""
+    strides, pads, taps, groups = window.strides, window.pads, window.taps, window.groups
+    # Output o has phase (o + pad) % stride and reads inputs q - taps + 1 … q with q = (o + pad) // stride.
+    first = [pads[d] // strides[d] for d in (0, 1)]
+    last = [(size[d] - 1 + pads[d]) // strides[d] for d in (0, 1)]
+    low = [taps[d] - 1 - first[d] for d in (0, 1)]
+    high = [last[d] - (x.shape[2 + d] - 1) for d in (0, 1)]
+    kernel = _phase_kernel(f"{name}.kernel", weight, replace(window, pads=(0, 0)))
+    outputs, depth = weight.shape[1] * groups, weight.shape[0] // groups
+    area = strides[0] * strides[1]
+
+    def as_channel(o: Var, ic: Var, th: Var, tw: Var) -> Expr:
+        return kernel[o // area, o // strides[1] % strides[0], o % strides[1], ic, th, tw]
+
+    flat = compute((outputs * area, depth, *taps), as_channel, f"{name}.weight")
+    if strides == (1, 1):
+        return convolve(name, x, flat, bias, (1, 1), (*low, *high), (1, 1), groups)
+    phases = convolve(f"{name}.conv", x, flat, None, (1, 1), (*low, *high), (1, 1), groups)
+
+    def interleave(n: Var, oc: Var, oh: Var, ow: Var) -> Expr:
+        row, column = oh + pads[0], ow + pads[1]
+        channel = (oc * strides[0] + row % strides[0]) * strides[1] + column % strides[1]
+        value: Expr = phases[n, channel, row // strides[0] - first[0], column // strides[1] - first[1]]
+        return value if bias is None else value + bias[oc]
+
+    return compute((x.shape[0], outputs, *size), interleave, name)
+
+
+def _transposed_size(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    strides: Ints,
+    pads: Ints,
+    output_padding: Ints,
+    dilations: Ints,
+    groups: int,
+) -> tuple[int, int]:
+    """Output height and width, after all arguments are checked."""
+    require_rank(x, "x", 4, "[N, C, H, W]")
+    require_rank(weight, "weight", 4, "[C, O / groups, KH, KW]")
+    require_window(strides, pads, dilations)
+    require_dtype(x, "x", FLOATS)
+    require_dtype(weight, "weight", (x.dtype,))
+    require(len(output_padding) == 2, "attribute 'output_padding'", list(output_padding), "two integers")
+    outputs = weight.shape[1] * groups
+    require_groups(groups, x.shape[1], outputs)
+    found = f"shape {list(weight.shape)}"
+    require(weight.shape[0] == x.shape[1], "input 'weight'", found, f"{x.shape[1]} input channels first")
+    if bias is not None:
+        require_shape(bias, "bias", (outputs,))
+    height, width = (
+        (x.shape[2 + d] - 1) * strides[d]
+        + dilations[d] * (weight.shape[2 + d] - 1)
+        + 1
+        + output_padding[d]
+        - pads[d]
+        - pads[2 + d]
+        for d in (0, 1)
+    )
+    ok = height > 0 and width > 0
+    require(ok, "attribute 'pads'", list(pads), f"pads that leave a positive output, not {height}×{width}")
+    return height, width
+
+
+def _phase_kernel(name: str, weight: Tensor, window: _Window) -> Tensor:
+    """The taps of every phase, [O, SH, SW, C / groups, TH, TW], in the order of the inputs; beyond the kernel zero."""
+    channels, per_group, kernel_h, kernel_w = weight.shape
+    strides, pads, dilations, taps = window.strides, window.pads, window.dilations, window.taps
+    depth = channels // window.groups
+
+    def element(oc: Var, rh: Var, rw: Var, ic: Var, th: Var, tw: Var) -> Expr:
+        row = (rh + pads[0]) % strides[0] + (taps[0] - 1 - th) * strides[0]
+        column = (rw + pads[1]) % strides[1] + (taps[1] - 1 - tw) * strides[1]
+        inside = []
+        for position, kernel, stride, tap, dilation in (
+            (row, kernel_h, strides[0], taps[0], dilations[0]),
+            (column, kernel_w, strides[1], taps[1], dilations[1]),
+        ):
+            inside += [equal_expr(position % dilation, 0)] if dilation > 1 else []
+            inside += [position // dilation < kernel] if tap * stride != kernel else []
+        source = weight[oc // per_group * depth + ic, oc % per_group, row // dilations[0], column // dilations[1]]
+        return select(all_of(*inside), source, 0.0) if inside else source
+
+    return compute((window.groups * per_group, *strides, depth, *taps), element, name)
+
+
+OPERATORS = (conv2d_transpose,)

@@ -1,0 +1,85 @@
+"""Independence is never claimed wrongly, and is found for the index forms that splits, fusions and layouts make."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnish.loops.expr import Buffer, Expr, Load, Var, substitute, wrap
+from burnish.loops.program import Store, seq, store
+from burnish.loops.regions import Access
+from burnish.loops.simplify import simplify
+from burnish.schedule.dependence import carried, undetermined
+
+I, J, F = Var("i"), Var("j"), Var("f")  # noqa: E741
+Y = Buffer("y", (64, 64))
+
+
+def access(*indices: Expr, **extents: int) -> Access:
+    buffer = Buffer("y", (999,) * len(indices))
+    return Access("store", buffer, tuple(simplify(i, extents) for i in indices), extents, ())
+
+
+@pytest.mark.parametrize(
+    ("indices", "extents"),
+    [
+        ((I * 4 + J,), {"i": 3, "j": 4}),
+        ((J, I), {"i": 3, "j": 4}),
+        ((F // 4, F % 4), {"f": 12}),
+        ((F // 12, F // 4 % 3, F % 4), {"f": 24}),
+        (((I * 5 + J) // 4, (I * 5 + J) % 4), {"i": 3, "j": 5}),
+        ((F // 7 * 2 + I, F % 7), {"f": 21, "i": 2}),
+    ],
+)
+def test_distinct_elements_are_recognised(indices: tuple[Expr, ...], extents: dict[str, int]) -> None:
+    assert undetermined([access(*indices, **extents)], extents) == []
+
+
+@pytest.mark.parametrize(
+    ("indices", "extents", "clashing"),
+    [
+        ((I * 3 + J,), {"i": 3, "j": 4}, ["i", "j"]),
+        ((I,), {"i": 3, "j": 4}, ["j"]),
+        ((F // 4,), {"f": 12}, ["f"]),
+        ((F % 4,), {"f": 12}, ["f"]),
+        ((I,), {"i": 3, "j": 1}, []),
+    ],
+)
+def test_repeated_elements_are_named(indices: tuple[Expr, ...], extents: dict[str, int], clashing: list[str]) -> None:
+    assert undetermined([access(*indices, **extents)], extents) == clashing
+
+
+def index_forms() -> st.SearchStrategy[Expr]:
+    def form(a: int, b: int, c: int, d: int, op: str) -> Expr:
+        linear = I * a + J * b + c
+        return linear if op == "linear" else linear // d if op == "//" else linear % d
+
+    small = st.integers(0, 5)
+    return st.builds(form, small, small, st.integers(-2, 2), st.integers(1, 5), st.sampled_from(["linear", "//", "%"]))
+
+
+@given(st.lists(index_forms(), min_size=1, max_size=3), st.integers(1, 5), st.integers(1, 5))
+def test_independence_is_true(indices: list[Expr], rows: int, columns: int) -> None:
+    extents = {"i": rows, "j": columns}
+    if undetermined([access(*indices, **extents)], extents):
+        return
+    touched = [
+        tuple(str(simplify(substitute(index, {"i": wrap(i), "j": wrap(j)}))) for index in indices)
+        for i, j in product(range(rows), range(columns))
+    ]
+    assert len(set(touched)) == len(touched)
+
+
+def test_what_carries_a_dependence() -> None:
+    ranges = {"i": 8}
+    step = store(Y, (I, J), Load(Y, (I, J)) * 2.0)
+    scan = store(Y, (I, J + 1), Load(Y, (I, J)))
+    total = Store(Y, (I, wrap(0)), wrap(1.0, "float32"), "sum")
+    assert carried(step, {"j": 8}, ranges, reassociate=False) is None
+    assert carried(scan, {"j": 8}, ranges, reassociate=True) == "buffer 'y' is written by several iterations of 'j'"
+    assert carried(scan, {"i": 8}, {}, reassociate=False) is None
+    assert carried(total, {"j": 8}, ranges, reassociate=True) is None
+    assert "is combined into by several iterations of 'j'" in str(carried(total, {"j": 8}, ranges, reassociate=False))
+    both = seq(store(Y, (I, wrap(0)), 0.0), total)
+    assert "written by several" in str(carried(both, {"j": 8}, ranges, reassociate=True))
