@@ -104,7 +104,7 @@ def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate
 
 
 def _window_attrs(op: str, w: Window, pads: tuple[int, ...]) -> dict[str, Attribute]:
-    return {"winograd_conv2d": {"pads": pads}, "split_conv2d": {"pads": pads, "strides": w.strides}}.get(op, {})
+    return {"winograd_conv2d": {"pads": pads}, "split_conv2d": {"pads": pads, "strides": w.strides, "outputs": w.outputs}}.get(op, {})
 
 
 def choose_algorithms(graph: Graph, target: Target, exact: bool) -> Graph:

@@ -27,8 +27,9 @@ def _partition(s: Stmt, ranges: dict[str, int], counter: list[int]) -> Stmt:
     body = _partition(s.body, inside, counter)
     if s.kind != "serial" or s.extent < 2:
         return For(s.var, s.extent, s.kind, body)
-    low, high = _main_range(s, body, inside)
-    if (low, high) == (0, s.extent) or low >= high:
+    # Where both ends reach into each other, the middle part has the conditions of both, and the others those of one.
+    low, high = sorted(_main_range(s, body, inside))
+    if (low, high) == (0, s.extent):
         return For(s.var, s.extent, s.kind, body)
     parts = [_piece(s, body, begin, end, ranges, counter) for begin, end in ((0, low), (low, high), (high, s.extent))]
     return seq(*parts)
@@ -66,7 +67,7 @@ def _main_range(loop: For, body: Stmt, ranges: Ranges) -> tuple[int, int]:
                 low = max(low, int(-(worst // c)) if worst < 0 else 0)
             else:
                 high = min(high, int(worst // -c) + 1 if worst >= 0 else 0)
-    return low, high
+    return min(low, loop.extent), max(high, 0)
 
 
 def _inner_ranges(s: Stmt) -> dict[str, int]:

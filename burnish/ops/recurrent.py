@@ -9,12 +9,12 @@ from burnish.ops.operator import operator, require_float, require_rank, require_
 
 
 def _recurrent_product(name: str, h: Tensor, weight: Tensor, first: int, gates: int) -> Tensor:
-    """``name[g, b, j] = sum_k h[b, k] * weight[(first + g) * H + j, k]`` for ``gates`` gates."""
+    """``name[g, b, j] = sum_k h[b, k] * weight[first + g, j, k]`` for ``gates`` gates."""
     batch, hidden = h.shape
 
     def element(g: Var, b: Var, j: Var) -> Expr:
         k = reduce_axis(hidden, "k")
-        return sum_over(h[b, k.var] * weight[(g + first) * hidden + j, k.var], k)
+        return sum_over(h[b, k.var] * weight[g + first, j, k.var], k)
 
     return compute((gates, batch, hidden), element, name)
 
@@ -24,7 +24,7 @@ def _require_state(x_gates: Tensor, h: Tensor, recurrent: Tensor, gates: int) ->
     require_float(h, "h")
     batch, hidden = h.shape
     require_shape(x_gates, "x_gates", (batch, gates * hidden))
-    require_shape(recurrent, "recurrent", (gates * hidden, hidden))
+    require_shape(recurrent, "recurrent", (gates, hidden, hidden))
     return batch, hidden
 
 
@@ -32,7 +32,7 @@ def _require_state(x_gates: Tensor, h: Tensor, recurrent: Tensor, gates: int) ->
 def lstm_cell(name: str, x_gates: Tensor, h: Tensor, c: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor]:
     """One LSTM step: new ``h`` [B, H] and ``c`` [B, H] (Hochreiter and Schmidhuber 1997).
 
-    ``x_gates`` [B, 4H] is the input's product plus both biases, ``recurrent`` [4H, H]; gates in the order input,
+    ``x_gates`` [B, 4H] is the input's product plus both biases, ``recurrent`` [4, H, H]; gates in the order input,
     output, forget, cell. Stage ``name.gates`` [4, B, H] is the recurrent product.
     """
     batch, hidden = _require_state(x_gates, h, recurrent, 4)
@@ -56,7 +56,7 @@ def gru_cell(
 ) -> Tensor:
     """One GRU step: new ``h`` [B, H] (Cho et al. 2014).
 
-    ``x_gates`` [B, 3H] is the input's product plus its bias, ``recurrent`` [3H, H], ``bias`` [3H] that of the recurrent
+    ``x_gates`` [B, 3H] is the input's product plus its bias, ``recurrent`` [3, H, H], ``bias`` [3H] that of the recurrent
     product; gates in the order update, reset, hidden. With ``linear_before_reset`` the reset gate scales the hidden
     gate's recurrent product, else the state that enters it. Stages ``name.gates``, ``.reset``, ``.hidden``.
     """

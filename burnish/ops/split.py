@@ -29,9 +29,9 @@ HUGE = 3.0e38  # above, the low part is zero: infinity minus infinity is not a n
 
 
 def split_weight(weight: np.ndarray) -> np.ndarray:
-    """float32 ``weight`` [O, C, ...] as bfloat16 parts [2, O, C', ...]; C' is C rounded up to whole tiles, with zeros."""
+    """float32 ``weight`` [O, C, ...] as bfloat16 parts [2, O', C', ...], rounded up to whole tiles with zeros."""
     pad = [(0, 0)] * weight.ndim
-    pad[1] = (0, -weight.shape[1] % DEPTH)
+    pad[0], pad[1] = (0, -weight.shape[0] % COLUMNS), (0, -weight.shape[1] % DEPTH)
     padded = np.pad(weight, pad)
     high = padded.astype(ml_dtypes.bfloat16)
     low = (padded - high.astype(np.float32)).astype(ml_dtypes.bfloat16)
@@ -47,22 +47,30 @@ def _part(value: Expr, s: Expr) -> Expr:
 
 @operator
 def split_conv2d(
-    name: str, x: Tensor, weight: Tensor, *, strides: Ints = (1, 1), pads: Ints = (0, 0, 0, 0), rows: int = 1
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    *,
+    outputs: int,
+    strides: Ints = (1, 1),
+    pads: Ints = (0, 0, 0, 0),
+    rows: int = 1,
 ) -> Tensor:
-    """Convolution of ``x`` [N, C, H, W] with weight parts [2, O, C', KH, KW] of :func:`split_weight`.
+    """Convolution of ``x`` [N, C, H, W] with weight parts [2, O', C', KH, KW] of :func:`split_weight`.
 
     Stages: ``name.parts`` [s, n, c, phase_h, phase_w, row, column], ``name.tile`` [n, oc, block, q] where a block holds
-    ``rows`` output rows and q counts their pixels including ``width - OW`` that are not used, and ``name``.
+    at most ``rows`` output rows and q counts their pixels including ``width - OW`` that are not used, and ``name``.
     """
     require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 5, "[2, O, C', KH, KW]")
+    require_rank(weight, "weight", 5, "[2, O', C', KH, KW]")
     batch, channels, height, width = x.shape
-    _, outputs, depth, kernel_h, kernel_w = weight.shape
+    _, padded, depth, kernel_h, kernel_w = weight.shape
     found = f"{depth} input channels"
     require(depth == -(-channels // DEPTH) * DEPTH, "input 'weight'", found, f"{channels} in whole tiles of {DEPTH}")
     out_h = window_extent(height, kernel_h, strides[0], pads[0], pads[2], 1)
     out_w = window_extent(width, kernel_w, strides[1], pads[1], pads[3], 1)
     blocks = -(-out_h // rows)
+    rows = -(-out_h // blocks)
     pitch = out_w + (kernel_w - 1) // strides[1]  # pixels from one row to the next, in a phase
     granule = ROWS if rows * pitch <= ROWS else 2 * ROWS  # whole pairs of tiles
     size = -(-rows * pitch // granule) * granule
@@ -86,7 +94,7 @@ def split_conv2d(
         )
         return sum_over(product, (ic, kh, kw, term))
 
-    tile = compute((batch, outputs, blocks, size), tile_of, f"{name}.tile")
+    tile = compute((batch, padded, blocks, size), tile_of, f"{name}.tile")
 
     def output_of(n: Var, oc: Var, oh: Var, ow: Var) -> Expr:
         return tile[n, oc, oh // rows, oh % rows * pitch + ow]
@@ -96,9 +104,8 @@ def split_conv2d(
 
 def split_matrix(b: np.ndarray) -> np.ndarray:
     """A float32 matrix [K, N] as bfloat16 parts [2, K', N']: both extents rounded up to whole tiles, with zeros."""
-    return np.ascontiguousarray(
-        np.swapaxes(split_weight(np.pad(b.T, [(0, -b.shape[1] % COLUMNS), (0, 0)])), 1, 2)
-    )
+    columns = 2 * COLUMNS if b.shape[1] > COLUMNS else COLUMNS  # whole pairs of tiles
+    return np.swapaxes(split_weight(np.pad(b.T, [(0, -b.shape[1] % columns), (0, 0)])), 1, 2)
 
 
 @operator

@@ -25,7 +25,7 @@ class TensorIntrinsic:
 
     name: str
     program: Program
-    free: frozenset[str] = frozenset()  # operands whose rows may lie further apart; attribute ``<operand>_stride`` says how far
+    free: frozenset[str] = frozenset()  # operands whose rows may lie further apart, by attribute ``<operand>_stride``
 
     @property
     def operands(self) -> tuple[Buffer, ...]:

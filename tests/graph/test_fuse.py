@@ -191,7 +191,7 @@ def test_a_view_that_no_store_can_follow_stays_outside() -> None:
 
 def test_recurrent_cells_stay_alone_but_read_through_slices() -> None:
     g = GraphBuilder()
-    gates, r = g.input("gates", (4, 12)), g.constant(array(12, 3))
+    gates, r = g.input("gates", (4, 12)), g.constant(array(4, 3, 3))
     state = g.constant(array(2, 3)), g.constant(array(2, 3))
     for t in range(2):
         part = g.add("slice", gates, starts=(2 * t, 0), extents=(2, 12))

@@ -37,7 +37,7 @@ def test_names_are_made_unique() -> None:
 
 def test_nodes_of_several_outputs() -> None:
     g = GraphBuilder()
-    gates, h, c, r = (g.input(n, s) for n, s in (("g", (2, 12)), ("h", (2, 3)), ("c", (2, 3)), ("r", (12, 3))))
+    gates, h, c, r = (g.input(n, s) for n, s in (("g", (2, 12)), ("h", (2, 3)), ("c", (2, 3)), ("r", (4, 3, 3))))
     new_h, new_c = g.add_many("lstm_cell", gates, h, c, r, names=["hidden", "cell"])
     graph = g.build(new_h, new_c)
     assert graph.outputs == ("hidden", "cell")

@@ -29,12 +29,9 @@ def test_accepts_guarded_and_gathered_accesses() -> None:
     shifted = select(all_of(I >= 1, I < 9), Load(X, (I - 1,)), 0.0)
     guarded = loop(If(I < 8, copy()), extent=10)
     blocked = loop(loop(If(Var("o") * 3 + I < 8, copy(Var("o") * 3 + I)), 3), 3, name="o")
-    quotients = Program(
-        "q",
-        (Buffer("z", (3, 16)),),
-        loop(loop(If(I * 32 + Var("l") < 40, store(Buffer("z", (3, 16)), ((I * 32 + Var("l")) // 16, Var("l") % 16), 1.0)),
-                  32, name="l"), 2),
-    )  # fmt: skip
+    z, lane = Buffer("z", (3, 16)), Var("l")
+    blocks = If(I * 32 + lane < 40, store(z, ((I * 32 + lane) // 16, lane % 16), 1.0))
+    quotients = Program("q", (z,), loop(loop(blocks, 32, name="l"), 2))
     for body in (loop(store(Y, (I,), gather)), loop(store(Y, (I,), shifted)), guarded):
         verify(program(body))
     verify(program(loop(Store(Y, (I,), Load(X, (I,)), "sum"), kind="vectorize")))

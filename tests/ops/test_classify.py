@@ -48,7 +48,7 @@ IMAGE, KERNEL = (2, 4, 8, 8), (6, 4, 3, 3)
         (define("conv2d", IMAGE, (4, 1, 3, 3), groups=4), "complex"),
         (define("conv2d_transpose", IMAGE, (4, 2, 4, 4), strides=(2, 2)), "complex"),
         (define("matmul", (2, 3), (3, 4), dtypes=["float16"] * 2), "complex"),
-        (define("lstm_cell", (2, 16), (2, 4), (2, 4), (16, 4)), "opaque"),
+        (define("lstm_cell", (2, 16), (2, 4), (2, 4), (4, 4, 4)), "opaque"),
     ],
 )
 def test_fusion_class(outputs, expected):

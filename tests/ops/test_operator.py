@@ -47,7 +47,7 @@ def test_unknown_operators_are_refused_by_name():
 
 
 def test_infer():
-    shapes = [(2, 16), (2, 4), (2, 4), (16, 4)]
+    shapes = [(2, 16), (2, 4), (2, 4), (4, 4, 4)]
     assert infer("lstm_cell", [(s, "float32") for s in shapes]) == [((2, 4), "float32"), ((2, 4), "float32")]
 
 

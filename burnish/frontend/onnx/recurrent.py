@@ -107,14 +107,22 @@ def _initial_state(
     return c.reshape(part, (batch, hidden))
 
 
+def _by_gate(c: Context, recurrent: str) -> str:
+    """A recurrent weight [G · H, H] as [G, H, H]."""
+    rows, hidden = c.shape(recurrent)
+    return c.reshape(recurrent, (rows // hidden, hidden, hidden))
+
+
 def _lstm(c: Context, n: OnnxNode) -> list[str]:
     activations = _activations(c, n, "sigmoid", "tanh", "tanh")
     if activations != ["sigmoid", "tanh", "tanh"]:
         c.refuse("attribute 'activations'", activations, "Sigmoid, Tanh, Tanh")
 
     def cell(recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
+        weight = _by_gate(c, recurrent)
+
         def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
-            return c.add_many("lstm_cell", gates, *states, recurrent)
+            return c.add_many("lstm_cell", gates, *states, weight)
 
         return c.add("add", *bias), step
 
@@ -128,8 +136,10 @@ def _gru(c: Context, n: OnnxNode) -> list[str]:
     linear = bool(n.attr("linear_before_reset", 0))
 
     def cell(recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
+        weight = _by_gate(c, recurrent)
+
         def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
-            return c.add_many("gru_cell", gates, states[0], recurrent, bias[1], linear_before_reset=linear)
+            return c.add_many("gru_cell", gates, states[0], weight, bias[1], linear_before_reset=linear)
 
         return bias[0], step
 

@@ -1,15 +1,28 @@
 """Templates for CPUs with vector registers; the first that matches a task schedules it."""
 
-from burnish.kernels.cpu.conv import DIRECT_CONV
+from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.matmul import MATMUL
+from burnish.kernels.cpu.recurrent import RECURRENT
 from burnish.kernels.cpu.split import SPLIT_CONV, SPLIT_MATMUL
+from burnish.kernels.cpu.transposed import PHASES, PIXEL
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
 from burnish.kernels.task import Task, Template
 from burnish.target import Target
 
-TEMPLATES: tuple[Template, ...] = (DEPTHWISE_CONV, DIRECT_CONV, WINOGRAD_CONV, SPLIT_CONV, SPLIT_MATMUL, MATMUL, GENERIC)
+TEMPLATES: tuple[Template, ...] = (
+    DEPTHWISE_CONV,
+    DIRECT_CONV,
+    PLAIN_CONV,
+    PHASES,
+    PIXEL,
+    WINOGRAD_CONV,
+    SPLIT_CONV,
+    SPLIT_MATMUL,
+    MATMUL,
+    GENERIC,
+)
 
 
 def template_for(task: Task, target: Target) -> Template:

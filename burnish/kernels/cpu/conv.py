@@ -9,6 +9,7 @@ from __future__ import annotations
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
+    constant_weight,
     inline_around,
     is_blocked,
     mark,
@@ -18,40 +19,39 @@ from burnish.kernels.cpu.common import (
 )
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
+from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 
 def _matches(task: Task, target: Target) -> bool:
-    if task.op != "conv2d" or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
-        return False
-    anchor = task.anchor()
-    reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    weight = _weight(task)
-    return (
-        anchor is not None
-        and len(reductions) == 1
-        and anchor.shape == task.outputs[0].shape
-        and weight is not None
-        and anchor.dtype == "float32"
-        and is_blocked(task.layout(single_output(task)), 1, target.lanes)
-    )
+    return _conv(task) is not None and is_blocked(task.layout(single_output(task)), 1, target.lanes)
 
 
-def _weight(task: Task) -> str | None:
-    """The constant input of the convolution."""
-    anchor = task.anchor()
-    names = [t.name for t in anchor.inputs if t.name in task.constants] if anchor else []
-    return names[0] if len(names) == 1 else None
+def _matches_rows(task: Task, target: Target) -> bool:
+    conv = _conv(task, computed=True)
+    return conv is not None and not task.layouts.get(single_output(task))
 
 
-def _shapes(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    weight = next(t for t in task.inputs if t.name == _weight(task))
-    return task.outputs[0].shape, weight.shape
+def _conv(task: Task, computed: bool = False) -> Tensor | None:
+    """The stage that is a float32 convolution with a constant weight, and nothing but element-wise stages behind it.
+
+    ``computed``: it may also be read at other indices than the output's own, as the phases of a transposed one are.
+    """
+    if task.op not in ("conv2d", "conv2d_transpose") or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
+        return None
+    anchor, weight = task.anchor(), constant_weight(task)
+    if anchor is None or weight is None or anchor.dtype != "float32" or len(anchor.shape) != 4:
+        return None
+    taps = isinstance(anchor.body, Reduce) and len(anchor.body.axes) == 3
+    single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
+    return anchor if taps and single and (computed or anchor.shape == task.outputs[0].shape) else None
 
 
 def _space(task: Task, target: Target) -> Space:
-    (_, channels, _, width), (_, depth, _, _) = _shapes(task)
+    anchor = task.anchor()
+    assert anchor is not None
+    _, channels, _, width = anchor.shape
     positions, vectors = register_tile(target, width, -(-channels // target.lanes))
     knobs = {
         "tile_ow": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
@@ -62,19 +62,53 @@ def _space(task: Task, target: Target) -> Space:
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
-    lanes = target.lanes
-    tile, vectors = int(choice["tile_ow"]), int(choice["vectors"])
-    group = vectors * lanes
-    _, (_, depth, _, _) = _shapes(task)
-    depth_block = lanes if depth % lanes == 0 else depth if depth < 2 * lanes else lanes
-    weight = _weight(task)
-    assert weight is not None
     s = Schedule(task.program())
-    out = single_output(task)
     acc = inline_around(s, task, ())
-    constants = channel_constants(task, group)
-    apply_layouts(s, task, {**constants, weight: f"ABCD{depth_block}b{group}a"})
+    _lay_out(s, task, target, choice)
+    parallel_over(s, _schedule_nest(s, task, target, choice, single_output(task), acc))
+    return s
 
+
+def _apply_rows(task: Task, target: Target, choice: Choice) -> Schedule:
+    """All rows of the convolution in channel blocks in a buffer of its own, then the plain output row by row."""
+    s = Schedule(task.program())
+    out, conv = single_output(task), _conv(task, computed=True)
+    assert conv is not None
+    for t in task.stages():
+        if t.name not in (out, conv.name):
+            s.compute_inline(t.name)
+    result = s.cache_write(out, "global") if conv.name == out else conv.name
+    acc = s.cache_write(result, "register")
+    _lay_out(s, task, target, choice)
+    s.transform_layout(result, f"ABCD{target.lanes}b")
+    parallel_over(s, _schedule_nest(s, task, target, choice, result, acc))
+    n, oc, oh, ow = s.loops(out)
+    _, lane = s.split(ow, min(target.lanes, s.extent(ow)))
+    s.vectorize(lane)
+    parallel_over(s, (n, oc, oh))
+    return s
+
+
+def _depth_block(task: Task, lanes: int) -> int:
+    """Input channels that are consecutive in the packed weight."""
+    weight = constant_weight(task)
+    assert weight is not None
+    depth = weight.shape[1]
+    return lanes if depth % lanes == 0 or depth >= 2 * lanes else depth
+
+
+def _lay_out(s: Schedule, task: Task, target: Target, choice: Choice) -> None:
+    group = int(choice["vectors"]) * target.lanes
+    weight = constant_weight(task)
+    assert weight is not None
+    tag = f"ABCD{_depth_block(task, target.lanes)}b{group}a"
+    apply_layouts(s, task, {**channel_constants(task, group), weight.name: tag})
+
+
+def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, str, str]:
+    """The nest that stores ``out`` and the accumulation ``acc`` in it; returns the outer loops, to run in parallel."""
+    lanes, tile = target.lanes, int(choice["tile_ow"])
+    group = int(choice["vectors"]) * lanes
     n, oc, oh, ow = s.loops(out)
     s.pad(oc, group)
     oc_group, oc = s.split(oc, group)
@@ -88,7 +122,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
 
     _, a_oc, a_oh, a_ow, ic, kh, kw = s.loops(acc)
     a_block, a_lane = s.split(a_oc, lanes)
-    ic_block, ic = s.split(ic, depth_block)
+    ic_block, ic = s.split(ic, _depth_block(task, lanes))
     s.reorder(a_oh, ic_block, kh, kw, ic, a_ow, a_block, a_lane)
     mark(s, "unroll", a_ow, a_block)
     s.vectorize(a_lane)
@@ -100,8 +134,8 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
 
     outer = (oc_group, oh) if choice["outer"] == "oc" else (oh, oc_group)
     s.reorder(n, *outer)
-    parallel_over(s, (n, *outer))
-    return s
+    return n, *outer
 
 
 DIRECT_CONV = Template("direct_conv2d", _matches, _space, _apply)
+PLAIN_CONV = Template("plain_conv2d", _matches_rows, _space, _apply_rows)

@@ -70,7 +70,8 @@ def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, i
             if tile > 1 and tile * vectors + vectors + (vectors > 1) > target.vector_registers - (vectors == 1):
                 break
             full, rest = divmod(rows, tile)
-            cycles = full * _step(tile, vectors) + (_step(rest, vectors) * 1.03 if rest else 0)
+            cycles = full * _step(tile, vectors)
+            cycles = (cycles + _step(rest, vectors)) * 1.02 if rest else cycles
             for outer, jobs, unit in (("columns", panels, cycles), ("all", panels * full, cycles / max(full, 1))):
                 if outer == "all" and (rest or full == 1):
                     continue
@@ -82,8 +83,8 @@ def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, i
 
 
 def _step(rows: int, vectors: int) -> float:
-    """Cycles of one reduction step of a tile: multiply-adds, loads (two a cycle), latency, loop."""
-    return max(rows * vectors / 2, (rows + vectors) / 2, 4.0) + 0.5
+    """Cycles of one reduction step of a tile: multiply-adds, loads (two a cycle), latency; loop, vectors from L2."""
+    return max(rows * vectors / 2, (rows + vectors) / 2, 4.0) + 0.5 + 0.15 * vectors
 
 
 def _count(shape: tuple[int, ...], axes: Sequence[int]) -> int:

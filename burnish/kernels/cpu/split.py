@@ -26,8 +26,8 @@ def _matches(task: Task, target: Target) -> bool:
 
 
 def _space(task: Task, target: Target) -> Space:
-    channels = -(-task.outputs[0].shape[1] // COLUMNS)
     tile = next(t for t in task.stages() if t.name.endswith(".tile"))
+    channels = tile.shape[1] // COLUMNS
     rows = tile.shape[3] // ROWS
     knobs = {"tiles_n": (1, 2), "tiles_m": (1, 2), "outer": ("oc", "block")}
     return Space(knobs, {"tiles_n": 2 if channels % 2 == 0 else 1, "tiles_m": 2 if rows % 2 == 0 else 1, "outer": "oc"})
@@ -73,6 +73,8 @@ def _rows(task: Task, conv: str) -> int:
 def _schedule_tiles(s: Schedule, tile: str, accumulator: str, tiles_m: int) -> None:
     """Accumulators of ``tiles_m`` x (channel tiles) over all taps and channels, then stored to the block's buffer."""
     own = s.loops(tile)
+    if len(own) == 4:
+        s.transform_layout(tile, f"ACDB{COLUMNS}b")
     oc, q = (own[1], own[3]) if len(own) == 4 else (own[1], own[0])
     s.pad(q, ROWS * tiles_m)
     columns, j = s.split(oc, COLUMNS)

@@ -1,0 +1,93 @@
+"""One step of an LSTM or GRU: all gates of a block of hidden units in registers, the cell's update fused behind them.
+
+The recurrent weight is packed so that the gates of a block lie side by side: it streams through once, front to back.
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import apply_layouts, constant_weight, mark
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+MOST_VECTORS = 4
+SERIAL = 1 << 16  # weights below which waking the threads costs more than it saves
+
+
+def _matches(task: Task, target: Target) -> bool:
+    anchor, weight = task.anchor(), constant_weight(task)
+    return (
+        task.op in ("lstm_cell", "gru_cell")
+        and anchor is not None
+        and anchor.dtype == "float32"
+        and weight is not None
+        and len(weight.shape) == 3
+        and sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
+        and all(layout.plain for layout in task.layouts.values())
+    )
+
+
+def _space(task: Task, target: Target) -> Space:
+    anchor = task.anchor()
+    assert anchor is not None
+    gates, batch, hidden = anchor.shape
+    vectors = _vectors(gates, hidden, target)
+    rows = max(r for r in range(1, batch + 1) if r == 1 or gates * vectors * (r + 1) + 1 <= target.vector_registers)
+    knobs = {"vectors": tuple(range(1, MOST_VECTORS + 1)), "rows": tuple(range(1, batch + 1))}
+    return Space(knobs, {"vectors": vectors, "rows": next(r for r in range(rows, 0, -1) if batch % r == 0)})
+
+
+def _vectors(gates: int, hidden: int, target: Target) -> int:
+    """Vectors of hidden units in a block: least weight read by the busiest core, then the most independent sums."""
+
+    def busiest(vectors: int) -> int:
+        blocks = -(-hidden // (vectors * target.lanes))
+        return -(-blocks // target.cores) * vectors
+
+    fitting = [v for v in range(1, MOST_VECTORS + 1) if gates * v * 2 + 1 <= target.vector_registers]
+    return min(fitting, key=lambda v: (busiest(v), -v))
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    anchor, weight = task.anchor(), constant_weight(task)
+    assert anchor is not None and weight is not None
+    lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
+    s = Schedule(task.program())
+    kept = {anchor.name, *(t.name for t in task.outputs)}
+    for t in task.stages():
+        if t.name not in kept:
+            s.compute_inline(t.name)
+    apply_layouts(s, task, {weight.name: f"BCA{group}b"})
+    first, *rest = [t.name for t in task.stages() if t in task.outputs]
+    batch, unit = s.loops(first)
+    block, unit = s.split(unit, group)
+    over, row = s.split(batch, int(choice["rows"]))
+    s.reorder(block, over, row, unit)
+    for name in rest:
+        s.reverse_compute_at(name, over)
+    s.compute_at(anchor.name, over)
+    s.set_scope(anchor.name, "register")
+    _vectorize(s, [row, unit], lanes)
+    for name in rest:
+        _vectorize(s, s.loops(name), lanes)
+    gate, row, unit, k = s.loops(anchor.name)
+    s.pad(unit, lanes)
+    s.reorder(k, row, gate, unit)
+    _vectorize(s, [row, gate, unit], lanes)
+    inits = s.init_loops(anchor.name)
+    s.pad(inits[-1], lanes)
+    _vectorize(s, inits, lanes)
+    if weight.buffer.size > SERIAL:
+        s.parallel(block)
+    return s
+
+
+def _vectorize(s: Schedule, loops: list[str], lanes: int) -> None:
+    """Vectors of the last loop, everything else unrolled."""
+    vector, lane = s.split(loops[-1], lanes)
+    mark(s, "unroll", *loops[:-1], vector)
+    s.vectorize(lane)
+
+
+RECURRENT = Template("recurrent", _matches, _space, _apply)
