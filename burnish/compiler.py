@@ -131,7 +131,8 @@ def build_stage(
     inputs, outputs = tensors(alone, own)
     fixed = {t.name for t in inputs if names[t.name] in constants}
     inputs, outputs, derived = split_constants(inputs, outputs, fixed)
-    values = {t.name: names[t.name] for t in (*inputs, *outputs) if t.name in names}
+    values = {t.name: names[t.name] for t in inputs if t.name in names}
+    values.update(zip((t.name for t in outputs), group.outputs, strict=True))
     if derived:
         feeds = {name: constants[names[name]] for name in fixed}
         for t, array in zip(derived, evaluate(derived, feeds), strict=True):

@@ -81,12 +81,13 @@ def parallel_over(s: Schedule, loops: Sequence[str]) -> str:
     return fused
 
 
-def register_tile(target: Target, width: int, blocks: int) -> tuple[int, int]:
+def register_tile(target: Target, width: int, blocks: int, whole: bool = False) -> tuple[int, int]:
     """(positions, vectors) of the accumulator tile for ``width`` positions and ``blocks`` channel blocks.
 
     Minimises cycles: a step costs ``positions * vectors / 2`` (two multiply-adds a cycle), and no less than the
     multiply-add latency of 4; the last, partial tile of a row counts as its own size. The tile, one vector of each
     operand's block and one broadcast must fit the register file, and the tile's channels divide the blocks there are.
+    ``whole``: prefer tiles that divide the width, so that they can run in parallel.
     """
     best: tuple[float, int, int] | None = None
     for vectors in (v for v in (4, 3, 2, 1) if blocks % v == 0):
@@ -94,6 +95,8 @@ def register_tile(target: Target, width: int, blocks: int) -> tuple[int, int]:
         most = (target.vector_registers - vectors - 1) // vectors if spare else target.vector_registers - 2
         for positions in range(1, min(width, most) + 1):
             full, rest = divmod(width, positions)
+            if whole and rest and positions > 1 and any(width % p == 0 for p in range(5, most + 1)):
+                continue
             cost = full * _step(positions, vectors) + (_step(rest, vectors) if rest else 0)
             key = (cost * (blocks // vectors) + 0.01 * abs(vectors - 2), -positions, vectors)
             if best is None or key < best:

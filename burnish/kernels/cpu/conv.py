@@ -49,16 +49,18 @@ def _conv(task: Task, computed: bool = False) -> Tensor | None:
 
 
 def _space(task: Task, target: Target) -> Space:
-    anchor = task.anchor()
-    assert anchor is not None
-    _, channels, _, width = anchor.shape
-    positions, vectors = register_tile(target, width, -(-channels // target.lanes))
+    conv, weight = _conv(task, computed=True), constant_weight(task)
+    assert conv is not None and weight is not None
+    batch, channels, height, width = conv.shape
+    blocks = -(-channels // target.lanes)
+    positions, vectors = register_tile(target, width, blocks, whole=height == 1)
+    pixels_first = weight.shape[2:] == (1, 1) and batch * height * width > channels
     knobs = {
         "tile_ow": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
         "vectors": (1, 2, 3, 4),
         "outer": ("oc", "oh"),
     }
-    return Space(knobs, {"tile_ow": positions, "vectors": vectors, "outer": "oc"})
+    return Space(knobs, {"tile_ow": positions, "vectors": vectors, "outer": "oh" if pixels_first else "oc"})
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
@@ -105,7 +107,7 @@ def _lay_out(s: Schedule, task: Task, target: Target, choice: Choice) -> None:
     apply_layouts(s, task, {**channel_constants(task, group), weight.name: tag})
 
 
-def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, str, str]:
+def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, ...]:
     """The nest that stores ``out`` and the accumulation ``acc`` in it; returns the outer loops, to run in parallel."""
     lanes, tile = target.lanes, int(choice["tile_ow"])
     group = int(choice["vectors"]) * lanes
@@ -113,6 +115,7 @@ def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out:
     s.pad(oc, group)
     oc_group, oc = s.split(oc, group)
     oc_block, lane = s.split(oc, lanes)
+    whole = s.extent(ow) % tile == 0
     ow_tile, ow = s.split(ow, tile)
     s.reorder(n, oc_group, oh, ow_tile, ow, oc_block, lane)
     s.compute_at(acc, ow_tile)
@@ -132,9 +135,10 @@ def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out:
     mark(s, "unroll", i_ow, i_block)
     s.vectorize(i_lane)
 
-    outer = (oc_group, oh) if choice["outer"] == "oc" else (oh, oc_group)
-    s.reorder(n, *outer)
-    return n, *outer
+    pixels = (oh, ow_tile) if s.extent(oh) == 1 and whole else (oh,)
+    outer = (n, oc_group, *pixels) if choice["outer"] == "oc" else (n, *pixels, oc_group)
+    s.reorder(*outer)
+    return outer
 
 
 DIRECT_CONV = Template("direct_conv2d", _matches, _space, _apply)
