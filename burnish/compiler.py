@@ -16,7 +16,7 @@ from burnish.graph.compose import tensors
 from burnish.graph.fuse import Group, fuse
 from burnish.graph.graph import Graph
 from burnish.graph.isolate import isolate
-from burnish.graph.layout import choose_layouts, separate_outputs
+from burnish.graph.layout import choose_layouts, separate_inputs, separate_outputs
 from burnish.graph.passes import optimize
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
@@ -77,7 +77,7 @@ def build_executable(
     """Everything but running it."""
     report = progress or (lambda stage, done, total: None)
     report("optimize", 0, 1)
-    graph = choose_algorithms(optimize(graph, exact), target, exact)
+    graph = choose_algorithms(separate_inputs(optimize(graph, exact), target.lanes), target, exact)
     graph, groups = separate_outputs(graph, fuse(graph), target.lanes)
     layouts = choose_layouts(graph, groups, target.lanes)
     constants = dict(graph.constants)

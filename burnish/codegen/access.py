@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from burnish.codegen.addressing import Addressing, Memory
+from burnish.codegen.addressing import Memory
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.resolve import Address, Resolver
+from burnish.codegen.shuffles import Shuffles
 from burnish.loops.expr import ITEM_BYTES, Load
 
 ZEROS = 4096  # bytes of constant zeros: what a load outside its buffer reads instead
 
 
-class Access(Addressing):
+class Access(Shuffles):
     """Adds memory accesses. ``guards``: conditions under which the current code runs (scalars and lane masks)."""
 
     def __init__(self, resolver: Resolver, declarations: dict[str, str]) -> None:
@@ -33,19 +34,26 @@ class Access(Addressing):
         guards = () if not self.guards or self.resolver.safe(access) else tuple(self.guards)
         key = (access.buffer.name, address, tuple(g.text for g in guards))
         if key not in self.local:
-            self.local[key] = self._read(memory, address, guards)
+            self.local[key] = self._read(memory, access, address, guards)
         return self.local[key]
 
-    def _read(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
+    def _read(self, memory: Memory, access: Load, address: Address, guards: tuple[Value, ...]) -> Value:
         dtype = memory.buffer.dtype
         if address.lane_step == 1:
             return self._read_vector(memory, address, guards)
         if address.lane_step == 0:
             return self._read_scalar(memory, address, guards)
+        column = self.transposed(memory, access, address, self.lanes) if not guards else None
+        if column is not None:
+            return column
+        places = [self._at_lane(address, lane) for lane in range(self.lanes)]
+        picked = self.picked(memory, places, guards)
+        if picked is not None:
+            return picked
         vector = Value("poison", dtype, self.lanes)
-        for lane in range(self.lanes):
-            picked = tuple(self._lane(g, lane) for g in guards)
-            scalar = self._read_scalar(memory, self._at_lane(address, lane), picked)
+        for lane, place in enumerate(places):
+            own = tuple(self._lane(g, lane) for g in guards)
+            scalar = self._read_scalar(memory, place, own)
             text = f"insertelement {vector.type} {vector.text}, {scalar.type} {scalar.text}, i64 {lane}"
             vector = self.result(text, dtype, self.lanes)
         return vector
@@ -54,7 +62,7 @@ class Access(Addressing):
         dtype, lanes = memory.buffer.dtype, self.lanes
         stored = "uint8" if dtype == "bool" else dtype
         mask = self._mask(guards)
-        pointer = self._guarded(self.pointer(memory, address.terms, address.const), guards)
+        pointer = self.guarded(self.pointer(memory, address.terms, address.const), guards)
         align = ITEM_BYTES[dtype]
         if mask is None:
             v = self.result(f"load {vector_type(stored, lanes)}, ptr {pointer}, align {align}", stored, lanes)
@@ -70,16 +78,9 @@ class Access(Addressing):
         dtype = memory.buffer.dtype
         stored = "uint8" if dtype == "bool" else dtype
         scalars = tuple(self._any(g) for g in guards)
-        pointer = self._guarded(self.pointer(memory, address.terms, address.const), scalars)
+        pointer = self.guarded(self.pointer(memory, address.terms, address.const), scalars)
         v = self.result(f"load {vector_type(stored, 1)}, ptr {pointer}", stored)
         return self.cast(v, "bool") if dtype == "bool" else v
-
-    def _guarded(self, pointer: str, guards: tuple[Value, ...]) -> str:
-        """``pointer`` if every scalar guard holds, else the constant zeros."""
-        for guard in guards:
-            if guard.lanes == 1:
-                pointer = self.result(f"select i1 {guard.text}, ptr {pointer}, ptr @zeros", "int64").text
-        return pointer
 
     def _mask(self, guards: tuple[Value, ...]) -> Value | None:
         """The conjunction of the lane masks among ``guards``."""

@@ -144,8 +144,6 @@ def _best(graph: Graph, node: Node, target: Target) -> Estimate | None:
     x, weight = graph.types[node.inputs[0]], graph.types[node.inputs[1]]
     if node.attrs.get("groups", 1) != 1 or node.attrs.get("dilations", (1, 1)) != (1, 1) or x.dtype != "float32":
         return None
-    if node.inputs[0] in graph.inputs:  # arrives in rows, not in blocks of channels
-        return None
     pads = _ints(node.attrs.get("pads", (0, 0, 0, 0)))
     strides = _ints(node.attrs.get("strides", (1, 1)))
     batch, channels, height, width = x.shape

@@ -42,6 +42,12 @@ def _rename(node: Node, fresh: dict[str, str]) -> Node:
     )
 
 
+def _is_pointwise(graph: Graph, anchor: Node | None) -> bool:
+    if anchor is None or anchor.op != "conv2d" or graph.types[anchor.inputs[1]].shape[2:] != (1, 1):
+        return False
+    return all(anchor.attrs.get(key, value) == value for key, value in _POINTWISE.items())
+
+
 _POINTWISE = {"strides": (1, 1), "pads": (0, 0, 0, 0), "groups": 1}
 
 
@@ -50,13 +56,14 @@ def _collapse(graph: Graph, group: Group) -> Graph:
 
     The bytes are the same in any layout of N and C, and a row of all pixels cuts into better register tiles.
     """
-    anchor = group.anchor
-    if anchor is None or anchor.op != "conv2d" or graph.types[anchor.inputs[1]].shape[2:] != (1, 1):
+    copied = all(node.op == "identity" for node in group.nodes)
+    if not copied and not _is_pointwise(graph, group.anchor):
         return graph
-    if any(anchor.attrs.get(key, value) != value for key, value in _POINTWISE.items()):
+    weight = None if copied or group.anchor is None else group.anchor.inputs[1]
+    shape = graph.types[group.nodes[0].outputs[0]].shape
+    if len(shape) != 4:
         return graph
-    height, width = graph.types[anchor.outputs[0]].shape[2:]
-    weight = anchor.inputs[1]
+    height, width = shape[2:]
     types = dict(graph.types)
     for name, t in graph.types.items():
         if name == weight or len(t.shape) < 2 or t.shape[-2:] == (1, 1) or t.size == 1:

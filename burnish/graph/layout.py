@@ -50,6 +50,22 @@ def _blockable(graph: Graph, name: str, lanes: int) -> bool:
     return len(shape) == 4 and shape[1] >= lanes and graph.types[name].dtype == "float32"
 
 
+def separate_inputs(graph: Graph, lanes: int) -> Graph:
+    """Gives a graph input that convolutions read a copy of its own, which may be stored in blocks."""
+    types = dict(graph.types)
+    copies: list[Node] = []
+    renamed: dict[str, str] = {}
+    for name in graph.inputs:
+        readers = [node for node in graph.nodes if name in node.inputs]
+        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 for node in readers)
+        if wanted and _blockable(graph, name, lanes) and graph.types[name].shape[1] % lanes == 0:
+            renamed[name] = f"{name}.blocked"
+            types[renamed[name]] = types[name]
+            copies.append(Node("identity", (name,), (renamed[name],)))
+    nodes = [replace(n, inputs=tuple(renamed.get(i, i) for i in n.inputs)) for n in graph.nodes]
+    return replace(graph, nodes=(*copies, *nodes), types=types)
+
+
 def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple[Graph, list[Group]]:
     """Gives a graph output that a convolution writes a copy of its own, so that the convolution may write blocks."""
     types = dict(graph.types)

@@ -24,6 +24,7 @@ from burnish.loops.expr import Buffer, Expr, Load, Value, loads, rebuild, substi
 
 BINDINGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", *BINDINGS)
+HINTS = ("prefetch",)  # intrinsics that change nothing: no memory is read or written
 
 
 class Stmt:
@@ -202,12 +203,12 @@ def walk_stmt(s: Stmt) -> Iterator[Stmt]:
 
 
 def written(s: Stmt) -> set[str]:
-    """Names of the buffers stored to in ``s``; an intrinsic writes its first operand."""
+    """Names of the buffers stored to in ``s``; an intrinsic that is no hint writes its first operand."""
     names = set()
     for inner in walk_stmt(s):
         if isinstance(inner, Store):
             names.add(inner.buffer.name)
-        elif isinstance(inner, Intrinsic) and inner.operands:
+        elif isinstance(inner, Intrinsic) and inner.operands and inner.name not in HINTS:
             names.add(inner.operands[0].buffer.name)
     return names
 
@@ -221,6 +222,6 @@ def read(s: Stmt) -> set[str]:
                 names.update(x.buffer.name for e in (*indices, value) for x in loads(e))
             case If(cond, _):
                 names.update(x.buffer.name for x in loads(cond))
-            case Intrinsic(_, operands, _):
+            case Intrinsic(name, operands, _) if name not in HINTS:
                 names.update(o.buffer.name for o in operands)
     return names

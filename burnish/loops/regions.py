@@ -21,7 +21,7 @@ from burnish.loops.expr import (
     free_vars,
 )
 from burnish.loops.linear import Linear, from_linear, to_linear
-from burnish.loops.program import Alloc, For, If, Intrinsic, Seq, Stmt, Store
+from burnish.loops.program import HINTS, Alloc, For, If, Intrinsic, Seq, Stmt, Store
 from burnish.loops.simplify import simplify
 
 
@@ -58,7 +58,7 @@ def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Iterator[
             for e in (*indices, value):
                 yield from _loads(e, ranges, given)
             yield Access("reduce" if reduce else "store", buffer, indices, ranges, given, reduce)
-        case Intrinsic(_, operands, _):
+        case Intrinsic(name, operands, _) if name not in HINTS:
             for position, operand in enumerate(operands):
                 for index in operand.indices:
                     yield from _loads(index, ranges, given)

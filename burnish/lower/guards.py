@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from burnish.loops.expr import Binary, Const, Expr, Select, all_of, conjuncts, free_vars
+from burnish.loops.expr import Binary, Const, Expr, Select, all_of, conjuncts, free_vars, identity
 from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt
 
 _INNER = ("unroll", "vectorize")
@@ -52,8 +52,8 @@ def _take(body: Stmt, path: list[For]) -> tuple[Stmt, list[Expr]]:
         return here.var in names and not names & inner_vars and not isinstance(cond, Const)
 
     lifted: list[Expr] = []
-    if s.reduce == "sum":
-        s = Store(s.buffer, s.indices, _strip(s.value, liftable, lifted), s.reduce)
+    if s.reduce is not None:
+        s = Store(s.buffer, s.indices, _strip(s.value, s.reduce, liftable, lifted), s.reduce)
     for outer in reversed(inner):
         if isinstance(outer, For):
             s = For(outer.var, outer.extent, outer.kind, s)
@@ -64,11 +64,14 @@ def _take(body: Stmt, path: list[For]) -> tuple[Stmt, list[Expr]]:
     return s, lifted
 
 
-def _strip(value: Expr, liftable: Callable[[Expr], bool], lifted: list[Expr]) -> Expr:
-    """A product with liftable conditions removed from its zero-padded factors, and collected."""
-    if isinstance(value, Binary) and value.op == "*":
-        return Binary("*", _strip(value.a, liftable, lifted), _strip(value.b, liftable, lifted))
-    if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
+def _strip(value: Expr, reduce: str, liftable: Callable[[Expr], bool], lifted: list[Expr]) -> Expr:
+    """A value that is the reduction's identity where a liftable condition fails, without it; conditions are collected.
+
+    That is a value padded with the identity, and for sums a product with a factor padded with zeros.
+    """
+    if reduce == "sum" and isinstance(value, Binary) and value.op == "*":
+        return Binary("*", _strip(value.a, reduce, liftable, lifted), _strip(value.b, reduce, liftable, lifted))
+    if isinstance(value, Select) and value.b == identity(reduce, value.dtype):
         conds = conjuncts(value.cond)
         lifted += [c for c in conds if liftable(c) and c not in lifted]
         keep = [c for c in conds if not liftable(c)]

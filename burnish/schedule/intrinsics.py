@@ -71,7 +71,17 @@ def _amx_tiles() -> tuple[TensorIntrinsic, ...]:
     )
 
 
-INTRINSICS: Mapping[str, TensorIntrinsic] = {t.name: t for t in (DOT_U8S8_I32, DOT_BF16_F32, *_amx_tiles())}
+def _transpose(size: int) -> TensorIntrinsic:
+    """A square block moved with rows and columns exchanged; both may lie in wider matrices."""
+    d, x = Buffer("d", (size, size)), Buffer("s", (size, size))
+    i, j = Var("i"), Var("j")
+    nest = _nest([("i", size), ("j", size)], Store(d, (i, j), Load(x, (j, i))))
+    name = f"transpose{size}_f32"
+    return TensorIntrinsic(name, Program(name, (d, x), nest), frozenset({"d", "s"}))
+
+
+TRANSPOSE16_F32 = _transpose(16)
+INTRINSICS: Mapping[str, TensorIntrinsic] = {t.name: t for t in (DOT_U8S8_I32, DOT_BF16_F32, TRANSPOSE16_F32, *_amx_tiles())}
 
 
 def reference(intrinsic: TensorIntrinsic) -> IntrinsicFunction:

@@ -170,6 +170,26 @@ def _conditions(chain: list[For], inner: Stmt) -> Stmt:
     return inner
 
 
+def reverse(program: Program, loop: str) -> Program:
+    """Runs the iterations of ``loop`` from the last to the first; refused where one depends on another::
+
+        for c.i in 4:
+          for c.j in 8:
+            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+
+        for c.i in 4:
+          for c.j in 8:
+            c[(3 - c.i), c.j] = (a[(3 - c.i), c.j] * 2.0)
+    """
+    site = find_loop(program, loop, "reverse")
+    extent, kind = site.loop.extent, site.loop.kind
+    reason = carried(site.loop.body, {loop: extent}, site.ranges, reassociate=True)
+    if reason:
+        raise ScheduleError(f"reverse: loop '{loop}' carries a dependence: {reason}")
+    body = substitute_stmt(site.loop.body, {loop: extent - 1 - Var(loop)})
+    return replace_at(program, site.stmt, clean(For(loop, extent, kind, body), site.ranges, site.given))
+
+
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 

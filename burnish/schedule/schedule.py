@@ -8,7 +8,7 @@ from typing import Any
 from burnish.errors import ScheduleError
 from burnish.loops.layout import Layout
 from burnish.loops.program import For, Program, Store
-from burnish.schedule import loops, memory, padding, partition, reduce, stages
+from burnish.schedule import loops, memory, padding, partition, prefetch, reduce, stages
 from burnish.schedule.intrinsics import INTRINSICS, TensorIntrinsic
 from burnish.schedule.nest import find_loop, sites, stage_names, stage_nests
 from burnish.schedule.tensorize import tensorize
@@ -23,13 +23,14 @@ def _tensorize(program: Program, loop: str, name: str) -> Program:
 
 
 PRIMITIVES: Mapping[str, Callable[..., Program]] = {
-    "split": loops.split, "tile": loops.tile, "fuse": loops.fuse, "reorder": loops.reorder, "unroll": loops.unroll,
+    "split": loops.split, "tile": loops.tile, "fuse": loops.fuse, "reorder": loops.reorder, "reverse": loops.reverse, "unroll": loops.unroll,
     "vectorize": loops.vectorize, "parallel": loops.parallel, "bind": loops.bind, "vthread": loops.vthread,
     "serial": loops.serial, "compute_at": stages.compute_at, "compute_inline": stages.compute_inline,
     "inline_all": stages.inline_all, "reverse_compute_at": stages.reverse_compute_at, "cache_read": memory.cache_read,
     "cache_write": memory.cache_write, "set_scope": memory.set_scope, "transform_layout": memory.transform_layout,
     "hoist_alloc": memory.hoist_alloc, "pad": padding.pad, "partition": partition.partition, "peel": partition.peel,
     "distribute": partition.distribute, "rfactor": reduce.rfactor, "tensorize": _tensorize,
+    "prefetch": prefetch.prefetch,
 }  # fmt: skip
 
 
@@ -110,6 +111,9 @@ class Schedule:
     def reorder(self, *names: str) -> None:
         self._apply("reorder", *names)
 
+    def reverse(self, loop: str) -> None:
+        self._apply("reverse", loop)
+
     def unroll(self, loop: str) -> None:
         self._apply("unroll", loop)
 
@@ -161,6 +165,11 @@ class Schedule:
 
     def tensorize(self, loop: str, intrinsic: TensorIntrinsic | str) -> None:
         self._apply("tensorize", loop, intrinsic if isinstance(intrinsic, str) else intrinsic.name)
+
+    def prefetch(
+        self, buffer: str, loop: str, over: str, distance: int = 1, share: str | None = None, locality: int = 2
+    ) -> None:
+        self._apply("prefetch", buffer, loop, over, distance, share, locality)
 
     # --- buffers ------------------------------------------------------------------------------------------------------
 

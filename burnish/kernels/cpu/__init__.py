@@ -7,6 +7,7 @@ from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.cpu.recurrent import RECURRENT
 from burnish.kernels.cpu.split import SPLIT_CONV, SPLIT_MATMUL
 from burnish.kernels.cpu.transposed import PHASES, PIXEL
+from burnish.kernels.cpu.transpose import TRANSPOSE
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
 from burnish.kernels.task import Task, Template
 from burnish.target import Target
@@ -21,6 +22,8 @@ TEMPLATES: tuple[Template, ...] = (
     SPLIT_CONV,
     SPLIT_MATMUL,
     MATMUL,
+    RECURRENT,
+    TRANSPOSE,
     GENERIC,
 )
 

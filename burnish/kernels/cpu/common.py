@@ -66,6 +66,13 @@ def is_blocked(layout: Layout, dim: int, block: int) -> bool:
     return last.dim == dim and last.block == block and last.step == 1
 
 
+def pad_channels(s: Schedule, loops: Sequence[str], block: int) -> None:
+    """Extends channel loops to whole blocks: that of the output first, then those of the accumulator it reads."""
+    for loop in loops:
+        if s.extent(loop) % block:
+            s.pad(loop, block)
+
+
 def mark(s: Schedule, kind: str, *loops: str) -> None:
     """Applies ``unroll`` or ``vectorize`` to several loops."""
     for loop in loops:

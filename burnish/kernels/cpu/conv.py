@@ -13,6 +13,7 @@ from burnish.kernels.cpu.common import (
     inline_around,
     is_blocked,
     mark,
+    pad_channels,
     parallel_over,
     register_tile,
     single_output,
@@ -85,9 +86,14 @@ def _apply_rows(task: Task, target: Target, choice: Choice) -> Schedule:
     s.transform_layout(result, f"ABCD{target.lanes}b")
     parallel_over(s, _schedule_nest(s, task, target, choice, result, acc))
     n, oc, oh, ow = s.loops(out)
-    _, lane = s.split(ow, min(target.lanes, s.extent(ow)))
+    # The channels of a block and the phases of a row side by side: their vectors come out of the same vectors.
+    channels, c = s.split(oc, min(target.lanes, s.extent(oc)))
+    oh, phase = s.split(oh, -(-task.outputs[0].shape[2] // conv.shape[2]))
+    ow, lane = s.split(ow, min(target.lanes, s.extent(ow)))
+    s.reorder(n, channels, oh, ow, phase, c, lane)
+    mark(s, "unroll", phase, c)
     s.vectorize(lane)
-    parallel_over(s, (n, oc, oh))
+    parallel_over(s, (n, channels, oh))
     return s
 
 
@@ -112,7 +118,7 @@ def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out:
     lanes, tile = target.lanes, int(choice["tile_ow"])
     group = int(choice["vectors"]) * lanes
     n, oc, oh, ow = s.loops(out)
-    s.pad(oc, group)
+    pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group)
     oc_group, oc = s.split(oc, group)
     oc_block, lane = s.split(oc, lanes)
     whole = s.extent(ow) % tile == 0

@@ -1,7 +1,8 @@
-"""Depthwise convolution in channel blocks: one vector of channels, a register tile of pixels, the window's weights in registers.
+"""Depthwise convolution: a vector of channels, a register tile of pixels, the window's weights in registers.
 
-The structure of ``parallel(channel block, oh) -> ow tile -> kh -> kw`` with weights packed ``[block][kh][kw][16]``. Where the
-whole window fits the register file next to the tile, its weights are loaded once a row; else one row of them at a time.
+The structure of ``parallel(channel block, oh) -> ow tile -> kh -> kw`` with weights packed ``[block][kh][kw][16]``.
+Where the whole window fits the register file next to the tile, its weights are loaded once an output row; else one row of
+them at a time.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from burnish.kernels.cpu.common import (
     inline_around,
     is_blocked,
     mark,
+    pad_channels,
     parallel_over,
     single_output,
 )
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
-from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -70,7 +71,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     apply_layouts(s, task, {**channel_constants(task, lanes), weight.name: f"ABCD{lanes}a"})
 
     n, c, oh, ow = s.loops(out)
-    s.pad(c, lanes)
+    pad_channels(s, (c, s.loops(acc)[1], s.init_loops(acc)[1]), lanes)
     block, lane = s.split(c, lanes)
     ow_tile, ow = s.split(ow, int(choice["tile_ow"]))
     s.reorder(n, block, oh, ow_tile, ow, lane)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from burnish.kernels.cpu.common import apply_layouts, constant_weight, mark
 from burnish.kernels.task import Choice, Space, Task, Template
-from burnish.loops.expr import Reduce
+from burnish.loops.expr import Reduce, loads
+from burnish.loops.linear import to_linear
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -79,8 +80,27 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s.pad(inits[-1], lanes)
     _vectorize(s, inits, lanes)
     if weight.buffer.size > SERIAL:
-        s.parallel(block)
+        _parallel(s, task, block, weight.buffer.nbytes, target)
     return s
+
+
+def _parallel(s: Schedule, task: Task, block: str, weight_bytes: int, target: Target) -> None:
+    """Each core owns a run of blocks. Where its weights exceed L2, every other step runs backwards, so that a step first
+    reads what the one before has left there.
+    """
+    blocks = s.extent(block)
+    if blocks % target.cores or weight_bytes <= target.cores * target.l2_bytes or _first_row(task) % 2 == 0:
+        s.parallel(block)
+        return
+    core, block = s.split(block, blocks // target.cores)
+    s.reverse(block)
+    s.parallel(core)
+
+
+def _first_row(task: Task) -> int:
+    """The first row that the step reads of the gates of all steps: its number, times the batch size."""
+    reads = [x for t in task.stages() if not isinstance(t.body, Reduce) and t.body is not None for x in loads(t.body)]
+    return max(to_linear(x.indices[0])[1] for x in reads)
 
 
 def _vectorize(s: Schedule, loops: list[str], lanes: int) -> None:

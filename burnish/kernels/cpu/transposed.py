@@ -1,4 +1,4 @@
-"""Transposed convolution: each phase of the output a register-tiled convolution; one input pixel a product of matrices."""
+"""Transposed convolution: each phase of the output a register-tiled convolution; one input pixel a matrix product."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from burnish.kernels.cpu.common import (
     inline_around,
     is_blocked,
     mark,
+    pad_channels,
     parallel_over,
     register_tile,
     single_output,
@@ -69,7 +70,7 @@ def _apply_phases(task: Task, target: Target, choice: Choice) -> Schedule:
     apply_layouts(s, task, {**channel_constants(task, group), weight.name: f"ABCDEF{depth_block}d{group}a"})
 
     n, oc, oh, ow = s.loops(out)
-    s.pad(oc, group)
+    pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group)
     oc_group, oc = s.split(oc, group)
     block, lane = s.split(oc, lanes)
     qh, rh = s.split(oh, anchor.shape[2])
@@ -122,7 +123,8 @@ def _matches_pixel(task: Task, target: Target) -> bool:
 
 
 def _space_pixel(task: Task, target: Target) -> Space:
-    return Space({"positions": tuple(range(1, target.vector_registers - 2))}, {"positions": target.vector_registers // 2})
+    registers = target.vector_registers
+    return Space({"positions": tuple(range(1, registers - 2))}, {"positions": registers // 2})
 
 
 def _apply_pixel(task: Task, target: Target, choice: Choice) -> Schedule:
@@ -137,7 +139,7 @@ def _apply_pixel(task: Task, target: Target, choice: Choice) -> Schedule:
     order = "BACD" if whole else "BCAD"
     apply_layouts(s, task, {**channel_constants(task, lanes), weight.name: f"{order}{lanes}b"})
     n, oc, oh, ow = s.loops(out)
-    s.pad(oc, lanes)
+    pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), lanes)
     block, lane = s.split(oc, lanes)
     if whole:
         s.reorder(block, n, oh, ow, lane)

@@ -1,0 +1,126 @@
+"""Vectors whose lanes are apart in memory, from whole vectors and shuffles: transposed blocks, and lanes of few vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from burnish.codegen.addressing import Addressing, Memory
+from burnish.codegen.builder import Value, vector_type
+from burnish.codegen.resolve import Address
+from burnish.loops.expr import ITEM_BYTES, Expr, Load, loads
+
+Terms = tuple[tuple[Expr, int], ...]
+
+
+class Shuffles(Addressing):
+    """Adds strided and irregular vector loads."""
+
+    def transposed(self, memory: Memory, access: Load, address: Address, lanes: int) -> Value | None:
+        """A strided vector that is a column of a square block whose rows are contiguous; None where it is not.
+
+        Rows are whole aligned vectors, or the columns are the iterations of an unrolled loop with as many iterations as the
+        vector has lanes, each one element further. The block is loaded and transposed when its first column is read.
+        """
+        if address.lane_step is None or lanes & (lanes - 1) or access.dtype == "bool":
+            return None
+        if address.lane_step % lanes == 0 and self._aligned(memory, address.terms, lanes):
+            column = address.const % lanes
+            return self._block(memory, replace(address, const=address.const - column), lanes)[column]
+        fixed = self.resolver.fixed
+        for name, column in list(fixed.items()):
+            if self.resolver.ranges.get(name) != lanes:
+                continue
+            fixed[name] = 0
+            first = self.resolver.address(access)
+            fixed[name] = lanes - 1
+            last = self.resolver.address(access)
+            fixed[name] = column
+            apart = (first.terms, first.lane_step) == (last.terms, last.lane_step) == (address.terms, address.lane_step)
+            if apart and address.const - first.const == column and last.const - first.const == lanes - 1:
+                return self._block(memory, first, lanes)[column]
+        return None
+
+    def _block(self, memory: Memory, first: Address, lanes: int) -> list[Value]:
+        """The columns of the block of ``lanes`` rows at ``first``."""
+        keys = [(memory.buffer.name, "column", first, column) for column in range(lanes)]
+        if keys[0] not in self.local:
+            assert first.lane_step is not None
+            starts = [first.const + lane * first.lane_step for lane in range(lanes)]
+            rows = [self._vector(memory, first.terms, start, lanes) for start in starts]
+            self.local.update(zip(keys, self.transpose(rows), strict=True))
+        return [self.local[key] for key in keys]
+
+    def transpose(self, rows: Sequence[Value]) -> list[Value]:
+        """The columns of a square block: at step s, the blocks of s elements beside each diagonal change places."""
+        block, n = list(rows), len(rows)
+        step = 1
+        while step < n:
+            for i in (i for i in range(n) if not i & step):
+                a, b = block[i], block[i + step]
+                low = [c if not c & step else n + c - step for c in range(n)]
+                high = [c + step if not c & step else n + c for c in range(n)]
+                block[i], block[i + step] = self.shuffle(a, b, low), self.shuffle(a, b, high)
+            step *= 2
+        return block
+
+    def picked(self, memory: Memory, places: Sequence[Address], guards: Sequence[Value]) -> Value | None:
+        """The elements at ``places``, one a lane, if these are in few vectors at constant distances; else None.
+
+        Whole vectors are read at multiples of their length, so that each of them is inside the buffer if one of its elements
+        is. ``guards``: conditions (of all lanes, or of each) under which an element is inside.
+        """
+        lanes, terms = len(places), places[0].terms
+        if memory.buffer.dtype == "bool" or any(p.terms != terms for p in places):
+            return None
+        if not self._aligned(memory, terms, lanes):
+            return None
+        vectors = sorted({p.const // lanes for p in places})
+        if len(vectors) > 3 * lanes // 4:
+            return None
+        result: Value | None = None
+        for number in vectors:
+            mine = [p.const // lanes == number for p in places]
+            here = [self._any_of(g, mine) for g in guards]
+            vector = self._vector(memory, terms, number * lanes, lanes, here)
+            own = [lanes + p.const % lanes if m else lane for lane, (p, m) in enumerate(zip(places, mine, strict=True))]
+            result = self.shuffle(result or vector, vector, own)
+        return result
+
+    def _aligned(self, memory: Memory, terms: Terms, lanes: int) -> bool:
+        """Whether ``terms`` are multiples of ``lanes``, so that an aligned vector with one element inside is all inside."""
+        return memory.buffer.size % lanes == 0 and all(c % lanes == 0 and not loads(atom) for atom, c in terms)
+
+    def _any_of(self, guard: Value, mine: Sequence[bool]) -> Value:
+        """Whether a condition holds for any of the chosen lanes."""
+        if guard.lanes == 1:
+            return guard
+        chosen = f"<{', '.join(f'i1 {str(m).lower()}' for m in mine)}>"
+        both = self.result(f"and {guard.type} {guard.text}, {chosen}", "bool", guard.lanes)
+        word = self.result(f"bitcast {guard.type} {both.text} to i{guard.lanes}", "int64").text
+        return self.result(f"icmp ne i{guard.lanes} {word}, 0", "bool")
+
+    def _vector(
+        self, memory: Memory, terms: Terms, const: int, lanes: int, guards: Sequence[Value] = ()
+    ) -> Value:
+        """A contiguous vector, loaded once a basic block."""
+        dtype = memory.buffer.dtype
+        key = (memory.buffer.name, "vector", terms, const, lanes, tuple(g.text for g in guards))
+        if key not in self.local:
+            pointer = self.guarded(self.pointer(memory, terms, const), guards)
+            text = f"load {vector_type(dtype, lanes)}, ptr {pointer}, align {ITEM_BYTES[dtype]}"
+            self.local[key] = self.result(text, dtype, lanes)
+        return self.local[key]
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        """Lane i is element ``lanes[i]`` of ``a`` followed by ``b``."""
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{mask}>"
+        return self.result(text, a.dtype, len(lanes))
+
+    def guarded(self, pointer: str, guards: Sequence[Value]) -> str:
+        """``pointer`` if every scalar guard holds, else the constant zeros."""
+        for guard in guards:
+            if guard.lanes == 1:
+                pointer = self.result(f"select i1 {guard.text}, ptr {pointer}, ptr @zeros", "int64").text
+        return pointer

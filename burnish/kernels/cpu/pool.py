@@ -1,0 +1,116 @@
+"""Windows over images and channels in channel blocks: pooling, and sums over neighbouring channels."""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import apply_layouts, is_blocked, mark, pad_channels, parallel_over, single_output
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce
+from burnish.loops.tensor import Tensor
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+def _reduction(task: Task, target: Target) -> Tensor | None:
+    """The one reduction of a task whose output and every other image are in channel blocks; None if there is not one."""
+    found = [t for t in task.stages() if isinstance(t.body, Reduce)]
+    images = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t.name not in task.constants]
+    blocked = all(is_blocked(task.layout(t.name), 1, target.lanes) for t in images)
+    if len(found) != 1 or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4 or not blocked:
+        return None
+    return found[0] if found[0].shape == task.outputs[0].shape and found[0].dtype == "float32" else None
+
+
+def _accumulator(s: Schedule, task: Task, reduction: Tensor) -> str:
+    """Inlines all but the reduction and the output; the stage that accumulates, in registers."""
+    out = single_output(task)
+    for t in task.stages():
+        if t.name not in (out, reduction.name):
+            s.compute_inline(t.name)
+    return s.cache_write(out, "register") if reduction.name == out else reduction.name
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------------
+
+
+def _matches_pool(task: Task, target: Target) -> bool:
+    return task.op in ("max_pool2d", "avg_pool2d") and _reduction(task, target) is not None
+
+
+def _space_pool(task: Task, target: Target) -> Space:
+    width = task.outputs[0].shape[3]
+    most = min(width, target.vector_registers // 2)
+    tile = min(range(1, most + 1), key=lambda t: (-(-width // t) * (t + 1), -t))
+    return Space({"tile_ow": tuple(range(1, most + 1))}, {"tile_ow": tile})
+
+
+def _apply_pool(task: Task, target: Target, choice: Choice) -> Schedule:
+    """``parallel(channel block, oh) -> ow tile -> kh -> kw`` with a register tile of pixels."""
+    lanes, reduction = target.lanes, _reduction(task, target)
+    assert reduction is not None
+    s = Schedule(task.program())
+    out = single_output(task)
+    acc = _accumulator(s, task, reduction)
+    apply_layouts(s, task, {})
+    n, c, oh, ow = s.loops(out)
+    pad_channels(s, (c, s.loops(acc)[1], s.init_loops(acc)[1]), lanes)
+    block, lane = s.split(c, lanes)
+    over, ow = s.split(ow, int(choice["tile_ow"]))
+    s.reorder(n, block, oh, over, ow, lane)
+    s.compute_at(acc, over)
+    s.set_scope(acc, "register")
+    s.unroll(ow)
+    s.vectorize(lane)
+    _, a_c, a_oh, a_ow, kh, kw = s.loops(acc)
+    s.reorder(a_oh, kh, kw, a_ow, a_c)
+    mark(s, "unroll", kw, a_ow)
+    s.vectorize(a_c)
+    _, i_c, i_oh, i_ow = s.init_loops(acc)
+    s.reorder(i_oh, i_ow, i_c)
+    s.unroll(i_ow)
+    s.vectorize(i_c)
+    parallel_over(s, (n, block, oh))
+    return s
+
+
+POOL = Template("pool2d", _matches_pool, _space_pool, _apply_pool)
+
+
+# --- neighbouring channels --------------------------------------------------------------------------------------------
+
+
+def _matches_neighbours(task: Task, target: Target) -> bool:
+    found = _reduction(task, target)
+    return task.op == "lrn" and found is not None and task.outputs[0].shape[1] % target.lanes == 0
+
+
+def _space_neighbours(task: Task, target: Target) -> Space:
+    return Space({}, {})
+
+
+def _apply_neighbours(task: Task, target: Target, choice: Choice) -> Schedule:
+    """``parallel(row) -> channel block -> pixel``; the first and the last block, which have borders, get code of their own."""
+    del choice
+    lanes, reduction = target.lanes, _reduction(task, target)
+    assert reduction is not None
+    s = Schedule(task.program())
+    out = single_output(task)
+    acc = _accumulator(s, task, reduction)
+    apply_layouts(s, task, {})
+    n, c, h, w = s.loops(out)
+    block, lane = s.split(c, lanes)
+    s.reorder(n, h, block, w, lane)
+    s.compute_at(acc, w)
+    s.set_scope(acc, "register")
+    s.vectorize(lane)
+    _, a_c, a_h, a_w, k = s.loops(acc)
+    s.reorder(a_h, a_w, k, a_c)
+    s.unroll(k)
+    s.vectorize(a_c)
+    s.vectorize(s.init_loops(acc)[1])
+    _, i_c, i_h, i_w = s.init_loops(acc)
+    s.reorder(i_h, i_w, i_c)
+    parallel_over(s, (n, h))
+    return s
+
+
+LRN = Template("neighbouring_channels", _matches_neighbours, _space_neighbours, _apply_neighbours)

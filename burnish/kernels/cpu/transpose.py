@@ -1,0 +1,79 @@
+"""Copies that change which dimension is innermost: 16 x 16 blocks transposed in registers.
+
+Between row-major and channel-blocked images, and for ordinary transposes of matrices.
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import apply_layouts, parallel_over
+from burnish.kernels.cpu.strides import strides
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Load, Reduce, loads
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+BLOCK = 16
+
+
+def _matches(task: Task, target: Target) -> bool:
+    if task.op or len(task.outputs) != 1 or len(task.inputs) != 1 or target.lanes != BLOCK:
+        return False
+    if any(isinstance(t.body, Reduce) for t in task.stages()) or task.outputs[0].dtype != "float32":
+        return False
+    s, pair = _prepare(task)
+    return pair is not None
+
+
+def _prepare(task: Task) -> tuple[Schedule, tuple[str, str] | None]:
+    """The naive copy with channel blocks split, and its (load unit, store unit) loops."""
+    out = task.outputs[0]
+    s = Schedule(task.program())
+    s.inline_all((out.name,))
+    apply_layouts(s, task, {})
+    body = task.stages()[-1].body
+    if not isinstance(body, Load) or len(loads(body)) != 1 or any(len(t.inputs) != 1 for t in task.stages()):
+        return s, None
+    loops = s.loops(out.name)
+    if task.layouts and len(loops) == 4:
+        if out.shape[1] % BLOCK:
+            return s, None
+        s.split(loops[1], BLOCK)
+        loops = s.loops(out.name)
+    found = {v: strides(s, out.name, v) for v in loops if s.extent(v) >= BLOCK}
+    to = [v for v, x in found.items() if x.store == 1]
+    source = [v for v, x in found.items() if x.loads == (1,)]
+    linear = all(x.store is not None and None not in x.loads for x in found.values())
+    if not linear or len(to) != 1 or len(source) != 1 or to == source:
+        return s, None
+    return s, (source[0], to[0])
+
+
+def _space(task: Task, target: Target) -> Space:
+    return Space({"block": (BLOCK,)}, {"block": BLOCK})
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    s, pair = _prepare(task)
+    assert pair is not None
+    out = task.outputs[0].name
+    nest = s.loops(out)
+    ragged = [v for v in pair if s.extent(v) % BLOCK]
+    if len(ragged) > 1:
+        return s
+    for v in ragged:  # whole blocks in one nest, what is left in another
+        nest = [v, *(x for x in nest if x != v)]
+        s.reorder(*nest)
+        s.partition(v, s.extent(v) // BLOCK * BLOCK)
+    inner = []
+    for v in pair:
+        over, block = (None, v) if s.extent(v) == BLOCK else s.split(v, BLOCK)
+        nest = [*([over] if over else []), *(x for x in nest if x != v)]
+        inner.append(block)
+    s.reorder(*nest, *inner)
+    if nest:
+        parallel_over(s, nest)
+    s.tensorize(inner[0], "transpose16_f32")
+    return s
+
+
+TRANSPOSE = Template("transpose", _matches, _space, _apply)

@@ -1,0 +1,85 @@
+"""The primitive that hints what will be read later, so that it has come from memory by then."""
+
+from __future__ import annotations
+
+from math import prod
+
+from burnish.errors import ScheduleError
+from burnish.loops.expr import INDEX, ITEM_BYTES, Buffer, Const, Expr, Load, Var, minimum, substitute
+from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
+from burnish.loops.regions import Span, accesses, region
+from burnish.loops.simplify import simplify
+from burnish.schedule.nest import LoopSite, find_loop, replace_at
+
+LINE = 64  # bytes
+
+
+def prefetch(
+    program: Program, buffer: str, loop: str, over: str, distance: int = 1, share: str | None = None, locality: int = 2
+) -> Program:
+    """In each iteration of ``loop``, hints the cache lines of ``buffer`` read there ``distance`` iterations of ``over`` later.
+
+    ``over`` is ``loop`` or a loop around it; the hints stop at its last iteration, so that nothing outside the buffer is
+    touched. With ``share``, a loop between the two that reads the same lines again, its iterations divide them.
+    ``locality`` 3 is the first cache level, 2 the second, 0 the first without keeping it anywhere else::
+
+        for y.i in 8:
+          for y.j in 32:
+            y[y.i, y.j] = (x[y.i, y.j] * 2.0)
+
+        for y.i in 8:
+          prefetch(x[min((y.i + 1), 7), 0], locality=2)
+          prefetch(x[min((y.i + 1), 7), 16], locality=2)
+          for y.j in 32:
+            y[y.i, y.j] = (x[y.i, y.j] * 2.0)
+    """
+    site = find_loop(program, loop, "prefetch")
+    ranges = {**site.ranges, loop: site.loop.extent}
+    for name in (over, *([share] if share else [])):
+        if name not in ranges:
+            raise ScheduleError(f"prefetch: loop '{name}' is not around loop '{loop}'; around it: {', '.join(ranges)}")
+    if distance < 1 or not 0 <= locality <= 3:
+        raise ScheduleError(f"prefetch: distance {distance} must be at least 1, and locality {locality} from 0 to 3")
+    found, box = _footprint(site, buffer, ranges)
+    per_line = LINE // ITEM_BYTES[found.dtype]
+    lines = -(-prod(span.extent for span in box) // per_line)
+    later = {over: minimum(Var(over) + distance, ranges[over] - 1)}
+    parts = min(ranges[share], lines) if share else 1
+    each = -(-lines // parts)
+    hints: list[Stmt] = []
+    for i in range(each):
+        line: Expr = Const(i, INDEX)
+        if share is not None:
+            line = minimum(Var(share) * each + i, lines - 1)
+        index = _element(box, line * per_line)
+        wanted = tuple(simplify(substitute(e, later), ranges) for e in index)
+        hints.append(Intrinsic("prefetch", (Load(found, wanted),), (("locality", locality),)))
+    return replace_at(program, site.stmt, For(loop, site.loop.extent, site.loop.kind, _before(site.loop.body, hints)))
+
+
+def _footprint(site: LoopSite, buffer: str, ranges: dict[str, int]) -> tuple[Buffer, list[Span]]:
+    """The buffer, and the box of it that one iteration of the loop reads: contiguous in memory."""
+    reads = [a for a in accesses(site.loop.body, ranges, site.given) if a.buffer.name == buffer and not a.writes]
+    if not reads:
+        raise ScheduleError(f"prefetch: loop '{site.loop.var}' does not read buffer '{buffer}'")
+    found = reads[0].buffer
+    box = [span for span in region(reads, list(ranges)) if span is not None]
+    whole = len(box) == len(found.shape)
+    first = next((d for d, span in enumerate(box) if span.extent > 1), len(box))
+    if not whole or any(span.extent < n for span, n in zip(box[first + 1 :], found.shape[first + 1 :], strict=True)):
+        raise ScheduleError(f"prefetch: what loop '{site.loop.var}' reads of buffer '{buffer}' is not one run of memory")
+    return found, box
+
+
+def _element(box: list[Span], flat: Expr) -> list[Expr]:
+    """The index of element number ``flat`` of a box."""
+    index: list[Expr] = []
+    step = prod(span.extent for span in box)
+    for span in box:
+        step //= span.extent
+        index.append(span.low + (flat // step) % span.extent)
+    return index
+
+
+def _before(s: Stmt, hints: list[Stmt]) -> Stmt:
+    return Alloc(s.buffer, _before(s.body, hints)) if isinstance(s, Alloc) else seq(*hints, s)

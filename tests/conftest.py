@@ -1,0 +1,116 @@
+"""Fixtures: loop programs compiled for this machine and run in a child process, every buffer fenced in by forbidden pages."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Mapping
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+from burnish.codegen.llvm import emit
+from burnish.codegen.objects import compile_ir
+from burnish.loops.numeric import numpy_dtype
+from burnish.loops.program import Program, written
+from burnish.lower.pipeline import lower
+from burnish.runtime.driver import driver_image
+from burnish.runtime.image import LoadedImage
+from burnish.runtime.link import link
+from burnish.runtime.pool import pool
+from burnish.target import host
+
+FILL = 0xFF  # of memory that nobody has written yet: NaN in every float type
+_FORBIDDEN = 0  # PROT_NONE
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Fenced:
+    """Bytes shared with child processes, directly after a forbidden page (``edge`` start) or before one (end)."""
+
+    def __init__(self, nbytes: int, edge: str) -> None:
+        page = mmap.PAGESIZE
+        size = -(-max(nbytes, 1) // page) * page
+        self._pages = mmap.mmap(-1, size + 2 * page)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
+        self._room = np.frombuffer(self._pages, np.uint8, size, page)
+        self._room[:] = FILL
+        first = size - nbytes if edge == "end" else 0
+        self._inside = slice(first, first + nbytes)
+        self.bytes = self._room[self._inside]
+        self.address = base + page + first
+        for fence in (base, base + page + size):
+            assert _libc.mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(page), _FORBIDDEN) == 0
+
+    def untouched_around(self) -> bool:
+        """Whether the rest of the pages still holds what it held."""
+        around = np.ones(self._room.size, bool)
+        around[self._inside] = False
+        return bool((self._room[around] == FILL).all())
+
+
+class Runtime(ctypes.Structure):
+    """``struct Runtime``, the second argument of every kernel."""
+
+    _fields_ = (
+        ("parallel", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
+        ("scratch", ctypes.c_void_p),
+        ("scratch_stride", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        ("profile", ctypes.c_void_p),
+    )
+
+
+def run_native(
+    program: Program, arrays: Mapping[str, np.ndarray], *, edge: str = "end", threads: int = 2, lowered: bool = False
+) -> dict[str, np.ndarray]:
+    """What the compiled ``program`` leaves in the parameters that it writes; ``arrays`` are the others.
+
+    ``lowered``: the program is emitted as it is. Fails if the code reads or writes a byte outside its buffers (such an
+    access kills the child or shows afterwards), or changes a parameter that it only reads.
+    """
+    machine = host()
+    code = emit(program if lowered else lower(program), native_bfloat16=machine.has("avx512bf16"))
+    loaded = LoadedImage(link({program.name: compile_ir(code.text, machine)}))
+    workers = pool(driver_image(llvm.get_process_triple()), threads)
+    outputs = written(program.body) & {p.name for p in program.params}
+    fenced = {p.name: Fenced(p.nbytes, edge) for p in program.params}
+    for p in program.params:
+        if p.name in arrays:
+            given = np.ascontiguousarray(arrays[p.name])
+            assert (given.shape, given.dtype) == (p.shape, numpy_dtype(p.dtype)), p
+            fenced[p.name].bytes[:] = given.reshape(-1).view(np.uint8)
+    stride = -(-code.scratch_bytes // 64) * 64
+    scratch = Fenced(stride * threads, edge)
+    args = (ctypes.c_void_p * len(fenced))(*(f.address for f in fenced.values()))
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(loaded.address(program.name))
+    child = os.fork()
+    if child == 0:
+        try:
+            workers.start()
+            runtime = Runtime(workers.parallel, workers.address, scratch.address, stride, threads, None)
+            kernel(ctypes.addressof(args), ctypes.addressof(runtime))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert not os.WIFSIGNALED(status), f"killed by signal {os.WTERMSIG(status)}: memory outside the buffers\n{program}"
+    assert os.WEXITSTATUS(status) == 0
+    results = {}
+    for p in program.params:
+        assert fenced[p.name].untouched_around(), f"bytes next to '{p.name}' were written\n{program}"
+        value = fenced[p.name].bytes.view(numpy_dtype(p.dtype)).reshape(p.shape).copy()
+        if p.name in outputs:
+            results[p.name] = value
+        else:
+            assert value.tobytes() == np.ascontiguousarray(arrays[p.name]).tobytes(), f"'{p.name}' was changed"
+    return results
+
+
+@pytest.fixture(scope="session")
+def native() -> Callable[..., dict[str, np.ndarray]]:
+    """``native(program, arrays)``: see :func:`run_native`."""
+    return run_native
