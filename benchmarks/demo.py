@@ -10,6 +10,7 @@ from rich.table import Table
 import burnish as bn
 from benchmarks import models
 from burnish import peers
+from burnish.accuracy import scaled_error
 
 MODEL = "light_resnet50"
 THREADS = 2
@@ -53,7 +54,7 @@ def main() -> int:
 def stored_error(module: bn.Module) -> float:
     """Error on the case that the `onnx` package stores; its constant weights give every class the same score."""
     inputs, output = models.stored_case(MODEL)
-    return peers.scaled_error(peers.compiled(module)(inputs), [output])
+    return scaled_error(peers.compiled(module)(inputs), [output])
 
 
 def random_weights_error() -> float:
@@ -61,7 +62,7 @@ def random_weights_error() -> float:
     proto = models.randomized(MODEL)
     inputs = models.inputs(MODEL, seed=1)
     expected = peers.prepare("onnxruntime", proto.SerializeToString(), THREADS)(inputs)
-    return peers.scaled_error(peers.compiled(bn.compile(proto, threads=THREADS))(inputs), expected)
+    return scaled_error(peers.compiled(bn.compile(proto, threads=THREADS))(inputs), expected)
 
 
 if __name__ == "__main__":

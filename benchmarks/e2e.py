@@ -10,6 +10,7 @@ from rich.progress import track
 
 from benchmarks import harness, models
 from burnish import peers
+from burnish.accuracy import scaled_error
 
 
 def measure(name: str, threads: int, seconds: float, with_burnish: bool, with_torch: bool) -> harness.Row:
@@ -22,10 +23,10 @@ def measure(name: str, threads: int, seconds: float, with_burnish: bool, with_to
     error = None
     if with_burnish:
         runs = {"burnish": harness.burnish_run(path, threads), **runs}
-        error = peers.scaled_error(runs["burnish"](inputs), runs[harness.ORACLE](inputs))
+        error = scaled_error(runs["burnish"](inputs), runs[harness.ORACLE](inputs))
         if name in models.LIGHT:
             stored_inputs, stored_output = models.stored_case(name)
-            error = max(error, peers.scaled_error(runs["burnish"](stored_inputs), [stored_output]))
+            error = max(error, scaled_error(runs["burnish"](stored_inputs), [stored_output]))
     return harness.compare(
         name, "hot", {contender: partial(run, inputs) for contender, run in runs.items()}, seconds, error
     )

@@ -17,6 +17,7 @@ from rich.progress import track
 
 from benchmarks import harness, layers, peak
 from burnish import peers
+from burnish.accuracy import scaled_error
 
 FORMS = ("hot", "cold", "chain")
 CHAIN = 8
@@ -51,7 +52,7 @@ def measure(
         run(inputs)  # the first call of a model allocates and touches its memory
     error = None
     if "burnish" in runs:
-        error = peers.scaled_error(runs["burnish"][0](inputs), runs[harness.ORACLE][0](inputs))
+        error = scaled_error(runs["burnish"][0](inputs), runs[harness.ORACLE][0](inputs))
     calls = {name: in_turn(runs[name], inputs) for name in contenders}
     row = harness.compare(layer.name, form, calls, seconds, error, calls=length)
     note = f"{layer.flops / min(row.microseconds.values()) / 1e3:.0f} GFLOP/s"

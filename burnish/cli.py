@@ -5,8 +5,9 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,12 +19,15 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 import burnish as bn
-from burnish import compiler, peers
+from burnish import peers
+from burnish.accuracy import scaled_error
+from burnish.check import EXACT_TOLERANCE, TOLERANCE, KernelCheck, check as check_kernels
+from burnish.compiler import import_graph, stored
 from burnish.errors import BurnishError, InputError
 from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.executable import TensorSpec
 
-TOLERANCE = 1e-4
-EXACT_TOLERANCE = 1e-5
+WORST = 5  # rows that `check` prints
 
 app = typer.Typer(
     help="Burnish compiles machine-learning models to fast native code.",
@@ -87,7 +91,7 @@ def bench(
     with onnx_file(model) as (path, network):
         module = compiled(path, target, threads, exact, cache_dir, quiet=as_json)
         threads = module.threads
-        arrays = read_inputs(inputs, module) if inputs else random_inputs(module, seed)
+        arrays = read_inputs(inputs, module.inputs) if inputs else random_inputs(module.inputs, seed)
         runs = {"burnish": peers.compiled(module)}
         for name in names:
             runs[name] = (
@@ -96,7 +100,7 @@ def bench(
                 else peers.prepare(name, path, threads)
             )
         outputs = runs["burnish"](arrays)
-        errors = {name: peers.scaled_error(outputs, runs[name](arrays)) for name in names}
+        errors = {name: scaled_error(outputs, runs[name](arrays)) for name in names}
         timings = peers.alternate({name: partial(run, arrays) for name, run in runs.items()}, seconds)
     rows = [
         {
@@ -147,23 +151,40 @@ def check(
     """Compare a compiled model's answers with a reference; exit status 1 if they differ."""
     if against not in ("reference", "onnxruntime"):
         raise InputError(f"--against {against}: allowed are reference and onnxruntime")
-    module = compiled(model, target, threads, exact, cache_dir, quiet=as_json)
-    arrays = read_inputs(inputs, module) if inputs else random_inputs(module, seed)
+    graph = import_graph(model)
+    specs = [stored(graph, name, {}) for name in graph.inputs]
+    arrays = read_inputs(inputs, specs) if inputs else random_inputs(specs, seed)
     if against == "onnxruntime":
+        module = compiled(model, target, threads, exact, cache_dir, quiet=as_json)
         expected = peers.prepare("onnxruntime", model, module.threads)(arrays)
-        errors = {"outputs": peers.scaled_error(peers.compiled(module)(arrays), expected)}
+        error = scaled_error(peers.compiled(module)(arrays), expected)
+        rows = [KernelCheck("all", "the whole model", "", error, EXACT_TOLERANCE if exact else TOLERANCE)]
     else:
-        errors = compiler.check(module, arrays)
-    allowed = EXACT_TOLERANCE if exact else TOLERANCE
-    wrong = {name: error for name, error in errors.items() if not error <= allowed}
+        with progress_bar(as_json) as report:
+            rows = check_kernels(
+                graph, arrays, target=target, threads=threads, exact=exact, cache_dir=cache_dir, progress=report
+            )
+    wrong = [row for row in rows if not row.ok]
     if as_json:
-        print_json({"model": str(model), "against": against, "allowed": allowed, "errors": errors, "ok": not wrong})
+        found = [asdict(row) for row in rows]
+        print_json({"model": str(model), "against": against, "kernels": found, "ok": not wrong})
     else:
-        for name, error in wrong.items():
-            print(f"{name}: error {error:.1e} of the scale, allowed {allowed:.0e}")
-        print(f"{len(errors) - len(wrong)} of {len(errors)} agree, largest error {max(errors.values(), default=0):.1e}")
+        Console().print(check_table(rows))
+        print(f"{len(rows) - len(wrong)} of {len(rows)} agree")
     if wrong:
         raise typer.Exit(1)
+
+
+def check_table(rows: list[KernelCheck]) -> Table:
+    """The kernels with the largest errors; all that err too much."""
+    table = Table(title="largest errors")
+    for heading in ("kernel", "template", "computes", "error / scale", "allowed"):
+        table.add_column(heading, justify="right" if heading in ("error / scale", "allowed") else "left")
+    worst_first = sorted(rows, key=lambda row: (row.ok, -row.error))
+    wrong = sum(not row.ok for row in rows)
+    for row in worst_first[: max(WORST, wrong)]:
+        table.add_row(row.kernel, row.template, row.nodes, f"{row.error:.1e}", f"{row.allowed:.0e}")
+    return table
 
 
 @app.command()
@@ -240,25 +261,25 @@ def onnx_file(model: str) -> Iterator[tuple[Path, Any]]:
         yield path, network
 
 
-def random_inputs(module: bn.Module, seed: int) -> dict[str, np.ndarray]:
+def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
     """Standard normal floats, and integers 0 or 1, which are valid indices into anything that has two entries."""
     random = np.random.default_rng(seed)
     arrays = {}
-    for spec in module.inputs:
+    for spec in specs:
         floating = "float" in spec.dtype
         values = random.standard_normal(spec.shape) if floating else random.integers(0, 2, spec.shape)
         arrays[spec.name] = np.asarray(values).astype(numpy_dtype(spec.dtype))
     return arrays
 
 
-def read_inputs(path: Path, module: bn.Module) -> dict[str, np.ndarray]:
-    """The module's inputs from an .npz file, in the module's order."""
+def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
+    """The model's inputs from an .npz file, in the model's order."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = dict(stored)
     except (OSError, ValueError) as error:
         raise InputError(f"--inputs {path}: {error}") from error
-    names = [spec.name for spec in module.inputs]
+    names = [spec.name for spec in specs]
     missing = [name for name in names if name not in arrays]
     if missing:
         raise InputError(f"--inputs {path}: no array {missing[0]!r}; found {sorted(arrays)}, needed {names}")

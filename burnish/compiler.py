@@ -16,6 +16,7 @@ from burnish.graph.compose import tensors
 from burnish.graph.fuse import Group, fuse
 from burnish.graph.graph import Graph
 from burnish.graph.isolate import isolate
+from burnish.graph.join import find_pieces
 from burnish.graph.layout import choose_layouts, separate_inputs, separate_outputs
 from burnish.graph.passes import optimize
 from burnish.kernels.constants import split_constants
@@ -23,6 +24,7 @@ from burnish.kernels.task import Task
 from burnish.loops.evaluate import evaluate
 from burnish.loops.layout import Layout, layout
 from burnish.memory.lifetimes import Step, lifetimes
+from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
 from burnish.runtime.buffers import allocate, round_up
 from burnish.runtime.build import build as link_executable
@@ -46,6 +48,30 @@ class Stage:
     values: Mapping[str, str]
 
 
+@dataclass(frozen=True, eq=False)
+class Compilation:
+    """A model as kernels, before memory is planned and code linked.
+
+    ``reference`` is what must be computed: the optimized graph before algorithms are chosen. ``graph`` is what is
+    computed, by ``steps`` in this order; a step that is a bare group is an alias: no code. ``layouts`` holds the values
+    that are not row-major, ``constants`` those of the graph and those derived from them, ``pieces`` where the inputs of
+    such joins lie in their outputs.
+    """
+
+    reference: Graph
+    graph: Graph
+    steps: tuple[Stage | Group, ...]
+    layouts: Mapping[str, Layout]
+    constants: Mapping[str, np.ndarray]
+    pieces: Mapping[str, Place]
+    target: Target
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The steps that are kernel calls."""
+        return [step for step in self.steps if isinstance(step, Stage)]
+
+
 def compile(  # noqa: A001 - the product's own name for it
     model: Any,
     *,
@@ -62,8 +88,8 @@ def compile(  # noqa: A001 - the product's own name for it
     re-association. ``shapes``: extents of inputs the model leaves open. ``progress(stage, done, total)`` is called as
     work goes on. Raises ModelError, UnsupportedOperator or TargetError before any work is lost.
     """
-    machine = find_target(target)
-    return Module(build_executable(import_graph(model, shapes), machine, exact, cache_dir, progress), threads)
+    graph = import_graph(model, shapes)
+    return Module(link(lower_model(graph, find_target(target), exact, cache_dir, progress)), threads)
 
 
 def import_graph(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
@@ -71,40 +97,58 @@ def import_graph(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) 
     return model if isinstance(model, Graph) else from_onnx(model, shapes)
 
 
-def build_executable(
-    graph: Graph, target: Target, exact: bool = False, cache_dir: str | Path | None = None, progress: Progress | None = None
-) -> Executable:
-    """Everything but running it."""
+def lower_model(
+    graph: Graph,
+    target: Target,
+    exact: bool = False,
+    cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Compilation:
+    """Everything up to the machine code of every kernel."""
     report = progress or (lambda stage, done, total: None)
     report("optimize", 0, 1)
-    graph = choose_algorithms(separate_inputs(optimize(graph, exact), target.lanes), target, exact)
+    reference = optimize(graph, exact)
+    graph = choose_algorithms(separate_inputs(reference, target.lanes), target, exact)
     graph, groups = separate_outputs(graph, fuse(graph), target.lanes)
     layouts = choose_layouts(graph, groups, target.lanes)
     constants = dict(graph.constants)
     store = ObjectCache(cache_dir)
-    stages: list[Stage | Group] = []
+    pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
+    joined = {place.buffer for place in pieces.values()}
+    steps: list[Stage | Group] = []
     for done, group in enumerate(groups):
         report("kernels", done, len(groups))
-        if is_alias(graph, group, layouts):
-            stages.append(group)
+        if is_alias(graph, group, layouts) or group.outputs[0] in joined:
+            steps.append(group)
         else:
-            stages.append(build_stage(graph, group, layouts, constants, target, store))
+            steps.append(build_stage(graph, group, layouts, constants, target, store))
     report("link", 0, 1)
-    memory, home = plan_memory(graph, stages, layouts)
-    params, offsets = pack_parameters(stages, constants)
-    calls = [make_call(graph, s, memory, home, offsets) for s in stages if isinstance(s, Stage)]
+    return Compilation(reference, graph, tuple(steps), layouts, constants, pieces, target)
+
+
+def link(made: Compilation) -> Executable:
+    """Plans memory, packs parameters and links the kernels."""
+    graph, stages = made.graph, made.stages
+    memory, home = plan_memory(graph, made.steps, made.layouts, made.pieces)
+    params, offsets = pack_parameters(stages, made.constants)
     return link_executable(
-        inputs=[TensorSpec(n, graph.types[n].shape, graph.types[n].dtype) for n in graph.inputs],
-        outputs=[TensorSpec(n, graph.types[n].shape, graph.types[n].dtype) for n in graph.outputs],
-        calls=calls,
-        objects={s.kernel.symbol: s.kernel.code for s in stages if isinstance(s, Stage)},
+        inputs=[stored(graph, n, made.layouts) for n in graph.inputs],
+        outputs=[stored(graph, n, made.layouts) for n in graph.outputs],
+        calls=[make_call(graph, s, memory, home, offsets) for s in stages],
+        objects={s.kernel.symbol: s.kernel.code for s in stages},
         params=params,
         arena_bytes=memory.arena_bytes,
-        scratch_bytes=max((s.kernel.scratch_bytes for s in stages if isinstance(s, Stage)), default=0),
-        target=fingerprint(target.triple, target.cpu, target.features),
+        scratch_bytes=max((s.kernel.scratch_bytes for s in stages), default=0),
+        target=fingerprint(made.target.triple, made.target.cpu, made.target.features),
         graph=str(graph),
-        info={"arena": str(memory), "kernels": describe(stages, layouts)},
+        info={"arena": str(memory), "kernels": describe(stages, made.layouts)},
     )
+
+
+def stored(graph: Graph, name: str, layouts: Mapping[str, Layout]) -> TensorSpec:
+    """A value as it lies in memory. A whole model's inputs and outputs are row-major."""
+    t = graph.types[name]
+    return TensorSpec(name, layouts[name].physical_shape(t.shape) if name in layouts else t.shape, t.dtype)
 
 
 def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
@@ -146,33 +190,28 @@ def build_stage(
 
 
 def plan_memory(
-    graph: Graph, stages: Sequence[Stage | Group], layouts: Mapping[str, Layout]
-) -> tuple[Plan, dict[str, str]]:
-    """The arena, and for every value the buffer it lies in (a graph output's memory is the caller's)."""
-    sizes = {}
-    for name, t in graph.types.items():
-        shape = layouts[name].physical_shape(t.shape) if name in layouts else t.shape
-        sizes[name] = TensorSpec(name, shape, t.dtype).nbytes
-    steps = []
-    for stage in stages:
-        group = stage.group if isinstance(stage, Stage) else stage
+    graph: Graph, steps: Sequence[Stage | Group], layouts: Mapping[str, Layout], pieces: Mapping[str, Place]
+) -> tuple[Plan, dict[str, Place]]:
+    """The arena, and for every computed value its place in a buffer (a graph output's memory is the caller's)."""
+    sizes = {name: stored(graph, name, layouts).nbytes for name in graph.types}
+    accesses = []
+    for step in steps:
+        group = step.group if isinstance(step, Stage) else step
         reads = tuple(n for n in group.inputs if n not in graph.constants)
-        steps.append(Step(reads, group.outputs, alias=isinstance(stage, Group)))
-    intervals, home = lifetimes(steps, sizes, keep=graph.outputs)
+        accesses.append(Step(reads, group.outputs, alias=isinstance(step, Group)))
+    intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
     outside = set(graph.outputs)
     return plan([i for i in intervals if i.name not in outside]), home
 
 
 def pack_parameters(
-    stages: Sequence[Stage | Group], constants: Mapping[str, np.ndarray]
+    stages: Sequence[Stage], constants: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, dict[tuple[str, str], int]]:
     """All constants in the layouts their kernels want, and the byte offset of each (name, layout tag)."""
     blocks: list[np.ndarray] = []
     offsets: dict[tuple[str, str], int] = {}
     size = 0
     for stage in stages:
-        if not isinstance(stage, Stage):
-            continue
         for name in sorted(stage.task.constants):
             tag = stage.kernel.packing.get(name, "")
             key = (stage.values[name], tag)
@@ -190,7 +229,7 @@ def pack_parameters(
 
 
 def make_call(
-    graph: Graph, stage: Stage, memory: Plan, home: Mapping[str, str], offsets: Mapping[tuple[str, str], int]
+    graph: Graph, stage: Stage, memory: Plan, home: Mapping[str, Place], offsets: Mapping[tuple[str, str], int]
 ) -> Call:
     """The kernel call of a stage: where it finds every argument."""
     slots = []
@@ -199,17 +238,17 @@ def make_call(
         if t.name in stage.task.constants:
             slots.append(Slot("param", 0, offsets[value, stage.kernel.packing.get(t.name, "")]))
             continue
-        place = home.get(value, value)
-        if place in graph.outputs:
-            slots.append(Slot("output", graph.outputs.index(place)))
-        elif place in graph.inputs:
-            slots.append(Slot("input", graph.inputs.index(place)))
+        buffer, offset = home.get(value, Place(value))
+        if buffer in graph.outputs:
+            slots.append(Slot("output", graph.outputs.index(buffer), offset))
+        elif buffer in graph.inputs:
+            slots.append(Slot("input", graph.inputs.index(buffer), offset))
         else:
-            slots.append(Slot("arena", 0, memory.offsets[place]))
+            slots.append(Slot("arena", 0, memory.offsets[buffer] + offset))
     return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
 
 
-def describe(stages: Sequence[Stage | Group], layouts: Mapping[str, Layout]) -> list[dict[str, Any]]:
+def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout]) -> list[dict[str, Any]]:
     """One row per kernel call, for people: what it computes, by which template, with which choices and layouts."""
     return [
         {
@@ -220,5 +259,4 @@ def describe(stages: Sequence[Stage | Group], layouts: Mapping[str, Layout]) -> 
             "layouts": {n: str(layouts[n]) for n in (*s.group.inputs, *s.group.outputs) if n in layouts},
         }
         for s in stages
-        if isinstance(s, Stage)
     ]

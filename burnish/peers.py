@@ -183,19 +183,3 @@ def summarize(blocks: Sequence[Sequence[int]]) -> Timing:
 def speedup(ours: Timing, theirs: Timing) -> float:
     """How many times faster `ours` is: the median of the rounds' ratios, from which a drift of the machine cancels."""
     return statistics.median(b / a for a, b in zip(ours.rounds, theirs.rounds, strict=True))
-
-
-def scaled_error(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
-    """The largest |found − expected| / max |expected| of all outputs; NaN if one is NaN where the other is not.
-
-    Raises InputError if the number of outputs or a shape differs.
-    """
-    shapes = [[array.shape for array in arrays] for arrays in (found, expected)]
-    if shapes[0] != shapes[1]:
-        raise InputError(f"outputs have shapes {shapes[0]}, expected {shapes[1]}")
-    errors = [0.0]
-    for a, b in zip(found, expected, strict=True):
-        if not np.array_equal(a, b, equal_nan=b.dtype.kind == "f"):
-            difference = np.abs(a.astype(np.float64) - b.astype(np.float64)).max()
-            errors.append(difference / (np.abs(b).max() or 1.0))
-    return float(np.max(errors))

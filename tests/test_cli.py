@@ -10,7 +10,8 @@ import pytest
 from onnx import helper
 from typer.testing import CliRunner
 
-from burnish import cli, compiler, peers
+from burnish import cli, peers
+from burnish.check import KernelCheck
 from burnish.errors import InputError
 
 
@@ -79,14 +80,21 @@ def test_bench_takes_a_torch_network_from_a_function(tmp_path: Path, monkeypatch
 def test_check_agrees(model: Path, against: str) -> None:
     report = json.loads(run("check", model, "--against", against, "--json"))
     assert report["ok"]
-    assert report["errors"]
+    assert all(row["error"] <= row["allowed"] == 1e-4 for row in report["kernels"])
+    assert len(report["kernels"]) == 1
+
+
+def test_check_is_stricter_when_exact(model: Path) -> None:
+    report = json.loads(run("check", model, "--exact", "--json"))
+    assert [row["allowed"] for row in report["kernels"]] == [1e-5]
 
 
 def test_check_reports_a_wrong_kernel(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "check", lambda module, inputs: {"good": 1e-7, "bad": float("nan")})
+    rows = [KernelCheck("good", "p", "map", 1e-7, 1e-4), KernelCheck("bad", "q", "map", float("nan"), 1e-4)]
+    monkeypatch.setattr(cli, "check_kernels", lambda *args, **kwargs: rows)
     result = CliRunner().invoke(cli.app, ["check", str(model)])
     assert result.exit_code == 1
-    assert "bad: error nan" in result.stdout
+    assert result.stdout.index("bad") < result.stdout.index("nan") < result.stdout.index("good")
     assert "1 of 2 agree" in result.stdout
 
 

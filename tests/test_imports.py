@@ -7,9 +7,9 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "optional", "permission", "target", "comm", "search", "boost", "loops", "schedule", "ops", "graph", "kernels", "lower",
-    "codegen", "runtime", "frontend", "tune", "rewrite", "memory", "build", "compiler", "array", "parallel", "gnn", "report",
-    "peers", "cli",
+    "errors", "optional", "permission", "accuracy", "target", "comm", "search", "boost", "loops", "schedule", "ops",
+    "graph", "kernels", "lower", "codegen", "runtime", "frontend", "tune", "rewrite", "memory", "build", "compiler",
+    "check", "array", "parallel", "gnn", "report", "peers", "cli",
 )  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
 

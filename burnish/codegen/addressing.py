@@ -16,6 +16,7 @@ from burnish.loops.expr import (
     LOGICAL,
     Binary,
     Buffer,
+    Cast,
     Const,
     Expr,
     Load,
@@ -31,6 +32,8 @@ class Scope:
     """One open loop: the instructions at the top of its body, and what they made available."""
 
     variables: set[str]
+    counts: bool = False  # a loop from zero: its pointers may advance instead of being computed
+    moving: list[tuple[str, str, int]] = field(default_factory=list)  # pointer, where it starts, bytes per iteration
     head: list[str] = field(default_factory=list)
     cache: dict[object, str] = field(default_factory=dict)
 
@@ -103,8 +106,10 @@ class Addressing(Builder):
             return self.hoist(
                 depth, f"select i1 {self._condition(e.cond, depth)}, i64 {self.index(e.a)}, i64 {self.index(e.b)}"
             )
+        if isinstance(e, Cast):
+            return self._hoisted(e, depth)
         if not isinstance(e, Binary):
-            raise ScheduleError(f"index expression {e}: only arithmetic, min, max and select are allowed in an index")
+            raise ScheduleError(f"index expression {e}: only arithmetic, select and casts are allowed in an index")
         a, b = self.index(e.a), self.index(e.b)
         match e.op:
             case "+" | "-" | "*":
@@ -116,6 +121,14 @@ class Addressing(Builder):
             case "//" | "%":
                 return self._floor(e, a, b, depth)
         raise ScheduleError(f"index expression {e}: operator '{e.op}' is not allowed in an index")
+
+    def _hoisted(self, e: Expr, depth: int) -> str:
+        """The value of an expression without loads, computed at the top of the body of loop ``depth``."""
+        lines, local = self.lines, self.local
+        self.lines, self.local = self.scopes[depth].head, {}
+        text = self.value(e).text
+        self.lines, self.local = lines, local
+        return text
 
     def _floor(self, e: Binary, a: str, b: str, depth: int) -> str:
         """Floor division or remainder by a positive divisor; unsigned when the dividend is known not to be negative."""
@@ -169,11 +182,7 @@ class Addressing(Builder):
             key = (pointer, group)
             cache = self.scopes[depth].cache
             if key not in cache:
-                start = pointer
-                for atom, c in group:
-                    offset = self.hoist(depth, f"mul nsw i64 {self.index(atom)}, {c * size}")
-                    start = self.hoist(depth, f"getelementptr i8, ptr {start}, i64 {offset}")
-                cache[key] = start
+                cache[key] = self._advance(pointer, group, depth, size)
             pointer = cache[key]
         for atom, c in gathered:
             offset_value = self.binary("*", self.value(atom), self.const(c * size, INDEX))
@@ -181,6 +190,23 @@ class Addressing(Builder):
         if const:
             pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {const * size}", INDEX).text
         return pointer
+
+    def _advance(self, pointer: str, group: tuple[tuple[Expr, int], ...], depth: int, size: int) -> str:
+        """``pointer`` plus the terms that vary with loop ``depth``: a pointer that moves with the loop where it can.
+
+        The empty assembly hides where the pointer comes from. Otherwise LLVM's loop strength reduction gives each of a
+        tile's dozen constant offsets a register of its own, and spills them.
+        """
+        scope = self.scopes[depth]
+        if len(group) == 1 and scope.counts and isinstance(group[0][0], Var) and group[0][0].name in scope.variables:
+            moved = "%" + self.fresh("m")
+            scope.moving.append((moved, pointer, group[0][1] * size))
+            pointer = moved
+        else:
+            for atom, c in group:
+                offset = self.hoist(depth, f"mul nsw i64 {self.index(atom)}, {c * size}")
+                pointer = self.hoist(depth, f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        return self.hoist(depth, f'call ptr asm "", "=r,0"(ptr {pointer})') if depth else pointer
 
     def value(self, e: Expr) -> Value:
         """The value of an expression; defined by the layer above."""

@@ -133,7 +133,7 @@ class FunctionEmitter(Values):
         head, entry = f"loop{n}", self.block
         self.emit(f"br label %{head}")
         outer, self.lines = self.lines, []
-        self.scopes.append(Scope({var}))
+        self.scopes.append(Scope({var}, counts=begin == "0"))
         self.variables[var] = f"%i{n}"
         self.local.clear()
         self.block = head
@@ -143,8 +143,10 @@ class FunctionEmitter(Values):
         self.lines += [
             f"{head}:",
             f"  %i{n} = phi i64 [ {begin}, %{entry} ], [ %n{n}, %{self.block} ]",
+            *(f"  {p} = phi ptr [ {start}, %{entry} ], [ {p}n, %{self.block} ]" for p, start, _ in scope.moving),
             *scope.head,
             *inner,
+            *(f"  {p}n = getelementptr i8, ptr {p}, i64 {step}" for p, _, step in scope.moving),
             f"  %n{n} = add nuw nsw i64 %i{n}, 1",
             f"  %c{n} = icmp slt i64 %n{n}, {end}",
             f"  br i1 %c{n}, label %{head}, label %exit{n}",

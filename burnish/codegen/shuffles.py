@@ -32,10 +32,12 @@ class Shuffles(Addressing):
             if self.resolver.ranges.get(name) != lanes:
                 continue
             fixed[name] = 0
-            first = self.resolver.address(access)
+            first, inside = self.resolver.address(access), self.resolver.safe(access)
             fixed[name] = lanes - 1
-            last = self.resolver.address(access)
+            last, inside = self.resolver.address(access), inside and self.resolver.safe(access)
             fixed[name] = column
+            if not inside:  # other iterations may be guarded where this one is not
+                continue
             apart = (first.terms, first.lane_step) == (last.terms, last.lane_step) == (address.terms, address.lane_step)
             if apart and address.const - first.const == column and last.const - first.const == lanes - 1:
                 return self._block(memory, first, lanes)[column]

@@ -1,6 +1,7 @@
 """Static memory planning: when each buffer lives, and where in one arena it lies."""
 
 from burnish.memory.lifetimes import Interval, Step, lifetimes
+from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
 
-__all__ = ["Interval", "Plan", "Step", "lifetimes", "plan"]
+__all__ = ["Interval", "Place", "Plan", "Step", "lifetimes", "plan"]

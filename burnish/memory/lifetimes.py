@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish.errors import VerificationError
+from burnish.memory.pieces import Place, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call: the tensors it reads and writes. ``alias``: its output *is* its first input's memory."""
+    """One kernel call: the tensors it reads and writes. ``alias``: no call; its output *is* its first input's memory.
+
+    A step that only joins pieces is an alias too: its output is there as soon as its inputs are.
+    """
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
@@ -32,39 +36,46 @@ class Step:
 
 
 def lifetimes(
-    steps: Sequence[Step], nbytes: Mapping[str, int], keep: Collection[str] = ()
-) -> tuple[list[Interval], dict[str, str]]:
-    """Intervals of the buffers that the steps write, and for every such tensor the name of the buffer it lies in.
+    steps: Sequence[Step],
+    nbytes: Mapping[str, int],
+    keep: Collection[str] = (),
+    pieces: Mapping[str, Place] | None = None,
+) -> tuple[list[Interval], dict[str, Place]]:
+    """Intervals of the buffers that the steps write, and for every tensor that a step writes its place.
 
-    A tensor written by an ``alias`` step lies in its input's buffer, whose life it prolongs. Tensors in ``keep`` (the
+    A tensor written by an ``alias`` step lies in its input's buffer, whose life it prolongs. A tensor in ``pieces`` lies
+    where that says in the buffer of its container, which lives from the first write of a piece. Tensors in ``keep`` (the
     results) live to the end. Tensors that no step writes (inputs, constants) get no interval, nor do their aliases.
     Raises VerificationError when a tensor is written twice, or read before the step that writes it.
     """
+    pieces = pieces or {}
+    containers = {place.buffer for place in pieces.values()}
     written = {name for step in steps for name in step.writes}
-    home: dict[str, str] = {}
+    home: dict[str, Place] = {}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    outside: dict[str, str] = {}
     for index, step in enumerate(steps):
         for name in step.reads:
-            if name in home:
-                last[home[name]] = index
-            elif name in written and name not in outside:
+            if name in written and name not in home:
                 raise VerificationError(f"step {index} reads '{name}' before it is written")
+            if home.get(name, Place(name)).buffer in first:
+                last[home.get(name, Place(name)).buffer] = index
         for name in step.writes:
-            if name in home or name in outside:
+            if name in home:
                 raise VerificationError(f"step {index} writes '{name}', which an earlier step wrote")
-            source = step.reads[0] if step.alias else name
-            if step.alias and source not in home:
-                outside[name] = source
-                continue
-            home[name] = home.get(source, name)
-            first.setdefault(home[name], index)
-            last[home[name]] = index
+            if step.alias and name not in containers:
+                source = step.reads[0]
+                home[name] = home.get(source, Place(source))
+            else:
+                home[name] = resolve(name, pieces)
+                first.setdefault(home[name].buffer, index)
+            if home[name].buffer in first:
+                last[home[name].buffer] = index
     for name in keep:
-        if name in home:
-            last[home[name]] = len(steps) - 1
-    size = dict.fromkeys(first, 0)
-    for name, buffer in home.items():
-        size[buffer] = max(size[buffer], nbytes[name])
+        if name in home and home[name].buffer in first:
+            last[home[name].buffer] = len(steps) - 1
+    size = {buffer: nbytes[buffer] for buffer in first}
+    for name, place in home.items():
+        if place.buffer in size:
+            size[place.buffer] = max(size[place.buffer], place.offset + nbytes[name])
     return [Interval(b, size[b], first[b], last[b]) for b in first], home

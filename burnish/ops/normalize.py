@@ -22,13 +22,14 @@ from burnish.ops.reduce import reduce_stage, row_index
 
 @operator
 def softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
-    """``exp(x - max) / sum(exp(x - max))`` along ``axis``. Stages ``name.max``, ``name.exp``, ``name.sum``."""
+    """``exp(x - max) * (1 / sum(exp(x - max)))`` along ``axis``. Stages ``name.max``, ``.exp``, ``.sum``, ``.inverse``."""
     require_float(x, "x")
     axes = (normal_axis(axis, len(x.shape)),)
     top = reduce_stage(f"{name}.max", "max", x.shape, axes, lambda *i: wide(x[i]))
     power = compute(x.shape, lambda *i: math("exp", wide(x[i]) - top[row_index(i, axes)]), f"{name}.exp")
     total = reduce_stage(f"{name}.sum", "sum", x.shape, axes, lambda *i: power[i])
-    return compute(x.shape, lambda *i: cast(x.dtype, power[i] / total[row_index(i, axes)]), name)
+    inverse = compute(total.shape, lambda *i: 1.0 / total[i], f"{name}.inverse")
+    return compute(x.shape, lambda *i: cast(x.dtype, power[i] * inverse[row_index(i, axes)]), name)
 
 
 @operator

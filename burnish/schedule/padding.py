@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Expr, all_of, conjuncts, free_vars, loads
+from burnish.loops.expr import Expr, Var, all_of, conjuncts, free_vars, loads, select, wrap
 from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, rebuild_stmt, walk_stmt
 from burnish.loops.regions import Access, accesses, span, within
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.memory import buffers, replace_buffer
-from burnish.schedule.nest import LoopSite, allocated, clean, find_loop, replace_at
+from burnish.schedule.nest import LoopSite, allocated, clean, find_loop, replace_at, replace_stmt
 
 
 def pad(program: Program, loop: str, multiple: int) -> Program:
@@ -45,6 +45,40 @@ def pad(program: Program, loop: str, multiple: int) -> Program:
         candidate = find_loop(enlarged, loop, "pad")
         if _overreach(candidate, candidate.loop.body) is None:
             program, site, body = enlarged, candidate, candidate.loop.body
+    return replace_at(program, site.stmt, clean(site.loop, site.ranges, site.given))
+
+
+def fill(program: Program, loop: str, multiple: int) -> Program:
+    """Extends a spatial ``loop`` of an intermediate that is one plain store; the elements added are zero::
+
+        alloc p: float32[10]
+        for p.i in 10:
+          p[p.i] = (x[p.i] * 2.0)
+        for y.i in 8:
+          for y.j in 3:
+            y[y.i, y.j] = p[(y.i + y.j)]
+
+        alloc p: float32[12]
+        for p.i in 12:
+          p[p.i] = ((x[p.i] * 2.0) if (p.i < 10) else 0.0)
+        for y.i in 8:
+          for y.j in 3:
+            y[y.i, y.j] = p[(y.i + y.j)]
+    """
+    site = find_loop(program, loop, "fill")
+    before = site.loop.extent
+    extent = -(-before // multiple) * multiple
+    stores = [s for s in walk_stmt(site.loop.body) if isinstance(s, Store)]
+    if multiple < 1 or len(stores) != 1 or stores[0].reduce or not any(loop in free_vars(i) for i in stores[0].indices):
+        raise ScheduleError(f"fill: loop '{loop}' is not a spatial loop of one plain store, or multiple {multiple} < 1")
+    target = stores[0].buffer
+    value = select(Var(loop) < before, stores[0].value, wrap(0, target.dtype))
+    body = replace_stmt(site.loop.body, stores[0], Store(target, stores[0].indices, value))
+    program = _enlarge(replace_at(program, site.stmt, For(loop, extent, site.loop.kind, body)), loop)
+    site = find_loop(program, loop, "fill")
+    problem = _overreach(site, site.loop.body)
+    if problem:
+        raise ScheduleError(f"fill: loop '{loop}' cannot grow from {before} to {extent}: {problem}")
     return replace_at(program, site.stmt, clean(site.loop, site.ranges, site.given))
 
 

@@ -28,7 +28,7 @@ PRIMITIVES: Mapping[str, Callable[..., Program]] = {
     "serial": loops.serial, "compute_at": stages.compute_at, "compute_inline": stages.compute_inline,
     "inline_all": stages.inline_all, "reverse_compute_at": stages.reverse_compute_at, "cache_read": memory.cache_read,
     "cache_write": memory.cache_write, "set_scope": memory.set_scope, "transform_layout": memory.transform_layout,
-    "hoist_alloc": memory.hoist_alloc, "pad": padding.pad, "partition": partition.partition, "peel": partition.peel,
+    "hoist_alloc": memory.hoist_alloc, "pad": padding.pad, "fill": padding.fill, "partition": partition.partition, "peel": partition.peel,
     "distribute": partition.distribute, "rfactor": reduce.rfactor, "tensorize": _tensorize,
     "prefetch": prefetch.prefetch,
 }  # fmt: skip
@@ -134,6 +134,9 @@ class Schedule:
 
     def pad(self, loop: str, multiple: int) -> None:
         self._apply("pad", loop, multiple)
+
+    def fill(self, loop: str, multiple: int) -> None:
+        self._apply("fill", loop, multiple)
 
     def partition(self, loop: str, at: int) -> tuple[str, str]:
         self._apply("partition", loop, at)

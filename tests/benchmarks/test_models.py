@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import models
 from burnish import peers
+from burnish.accuracy import scaled_error
 
 
 def test_there_are_twelve_models() -> None:
@@ -28,7 +29,7 @@ def test_light_model_declares_its_input(name: str) -> None:
 def test_onnxruntime_matches_the_stored_case(name: str) -> None:
     inputs, output = models.stored_case(name)
     run = peers.prepare("onnxruntime", models.build(name), threads=2)
-    assert peers.scaled_error(run(inputs), [output]) < 1e-5
+    assert scaled_error(run(inputs), [output]) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["light_squeezenet", "light_resnet50"])
@@ -54,5 +55,5 @@ def test_exported_model_agrees_with_torch(name: str, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == [path]
     network, inputs = models.network(name)
     expected = peers.torch_eager(network, threads=2)(inputs)
-    assert peers.scaled_error(peers.prepare("onnxruntime", path, threads=2)(inputs), expected) < 1e-5
+    assert scaled_error(peers.prepare("onnxruntime", path, threads=2)(inputs), expected) < 1e-5
     assert expected[0].std() > 0.1

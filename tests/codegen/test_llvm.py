@@ -1,13 +1,428 @@
-from burnish.loops.program import *
-from burnish.loops.expr import *
+"""The emitter: compiled programs against the interpreters, in memory whose neighbours are forbidden."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from burnish.codegen.llvm import STACK_LIMIT, emit
+from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
-def test_smoke(native):
-    import numpy as np
-    x=t.placeholder((7,5),name="x"); y=t.compute((7,5),lambda i,j:x[i,j]+1.0,"y")
-    a=np.random.rand(7,5).astype("float32")
-    out=native(t.create_program("p",[x],[y]),{"x":a})
-    np.testing.assert_array_equal(out["y"],a+1)
-def test_bad(native):
-    import numpy as np
-    X=Buffer("x",(8,)); Y=Buffer("y",(8,))
-    native(Program("p",(X,Y),For("i",8,"serial",Store(Y,(Var("i"),),Load(X,(Var("i")+1,))))),{"x":np.ones(8,"float32")})
+from burnish.loops.evaluate import evaluate
+from burnish.loops.expr import (
+    DTYPES,
+    FLOATS,
+    INTS,
+    Buffer,
+    Const,
+    Load,
+    Var,
+    all_of,
+    cast,
+    identity,
+    math,
+    maximum,
+    select,
+)
+from burnish.loops.interpret import run_program
+from burnish.loops.numeric import numpy_dtype
+from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Store, seq, store
+from burnish.loops.tensor import Tensor, compute, create_program, placeholder, reduce_axis
+from burnish.lower.pipeline import lower
+from burnish.ops import OPERATORS
+from burnish.schedule.schedule import Schedule
+
+Native = Callable[..., dict[str, np.ndarray]]
+TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
+I, J = Var("i"), Var("j")
+
+
+def sample(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    """Small values of either sign that every dtype represents well; none is zero, so that they may divide."""
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if dtype in FLOATS:
+        return rng.uniform(0.25, 2.0, shape).astype(numpy_dtype(dtype)) * rng.choice([-1, 1], shape).astype(dtype)
+    low = 1 if dtype.startswith("u") else -9
+    values = rng.integers(low, 12, shape)
+    return np.where(values == 0, 5, values).astype(dtype)
+
+
+def agree(actual: np.ndarray, expected: np.ndarray, message: str = "") -> None:
+    assert actual.dtype == expected.dtype, message
+    tolerance = TOLERANCE.get(str(expected.dtype))
+    if tolerance is None:
+        np.testing.assert_array_equal(actual, expected, message)
+    else:
+        a, b = actual.astype("float64"), expected.astype("float64")
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=message)
+
+
+def check(native: Native, program: Program, arrays: dict[str, np.ndarray], **options: object) -> None:
+    """The compiled program leaves what the interpreter leaves, with buffers at either edge of their pages."""
+    expected = run_program(program, arrays)
+    for edge in ("start", "end"):
+        found = native(program, arrays, edge=edge, **options)
+        for name, value in expected.items():
+            agree(found[name], value, f"{name}\n{program}")
+
+
+# --- naive programs of operators --------------------------------------------------------------------------------------
+
+F = "float32"
+OPERATIONS: list[tuple[str, dict[str, object], list[tuple[tuple[int, ...], str]]]] = [
+    ("add", {}, [((3, 5), F), ((5,), F)]),
+    ("sub", {}, [((3, 1), "int32"), ((1, 4), "int32")]),
+    ("mul", {}, [((7,), "float64"), ((7,), "float64")]),
+    ("div", {}, [((9,), "float16"), ((9,), "float16")]),
+    ("div", {}, [((9,), "int32"), ((9,), "int32")]),
+    ("mod", {}, [((12,), "int64"), ((12,), "int64")]),
+    ("pow", {}, [((6,), F), ((1,), F)]),
+    ("maximum", {}, [((6,), "bfloat16"), ((6,), "bfloat16")]),
+    ("relu", {}, [((2, 7), "bfloat16")]),
+    ("sigmoid", {}, [((13,), "float64")]),
+    ("gelu", {}, [((13,), F)]),
+    ("tanh", {}, [((13,), "float16")]),
+    ("erf", {}, [((13,), F)]),
+    ("less", {}, [((11,), "int8"), ((11,), "int8")]),
+    ("equal", {}, [((11,), "uint8"), ((11,), "uint8")]),
+    ("logical_not", {}, [((11,), "bool")]),
+    ("where", {}, [((4, 3), "bool"), ((4, 3), F), ((3,), F)]),
+    ("cast", {"to": "int16"}, [((10,), F)]),
+    ("matmul", {}, [((5, 7), F), ((7, 3), F)]),
+    ("matmul", {}, [((2, 3, 4), "float16"), ((4, 5), "float16")]),
+    ("conv2d", {"pads": (1, 1, 1, 1), "strides": (2, 2)}, [((1, 3, 7, 6), F), ((4, 3, 3, 3), F)]),
+    ("conv2d", {"groups": 2, "pads": (0, 1, 2, 0), "dilations": (1, 2)}, [((2, 4, 6, 7), F), ((6, 2, 3, 2), F)]),
+    ("conv2d_transpose", {"strides": (2, 2), "pads": (1, 1, 1, 1)}, [((1, 3, 4, 5), F), ((3, 2, 3, 3), F)]),
+    ("max_pool2d", {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}, [((1, 2, 7, 7), F)]),
+    ("avg_pool2d", {"kernel": (2, 3), "pads": (1, 0, 0, 1)}, [((2, 2, 5, 5), "float64")]),
+    ("reduce_sum", {"axes": (1,)}, [((3, 9), "int16")]),
+    ("reduce_mean", {"axes": (0, 2)}, [((3, 4, 5), F)]),
+    ("reduce_max", {"axes": (-1,)}, [((4, 6), "uint8")]),
+    ("argmax", {"axis": 1}, [((4, 6), F)]),
+    ("softmax", {"axis": 1}, [((3, 8, 2), F)]),
+    ("layer_norm", {}, [((4, 10), F), ((10,), F), ((10,), F)]),
+    ("concat", {"axis": 1}, [((2, 3), F), ((2, 4), F)]),
+    ("transpose", {"perm": (2, 0, 1)}, [((2, 3, 4), "int8")]),
+    ("reshape", {"shape": (4, 6)}, [((2, 3, 4), F)]),
+    ("pad", {"pads": (1, 0, 2, 3), "value": 1.5}, [((3, 4), F)]),
+    ("slice", {"starts": (1, 4), "extents": (3, 2), "steps": (1, -2)}, [((5, 6), F)]),
+    ("gather", {"axis": 1}, [((3, 12), F), ((4,), "int64")]),
+    ("resize", {"sizes": (1, 2, 7, 9), "mode": "linear"}, [((1, 2, 4, 5), F)]),
+    ("winograd_conv2d", {"m": 2}, [((1, 2, 5, 6), F), ((4, 4, 3, 2), F)]),
+    ("split_matmul", {"columns": 3}, [((2, 5), F), ((2, 32, 16), "bfloat16")]),
+]
+
+
+@pytest.mark.parametrize(("name", "attrs", "types"), OPERATIONS, ids=lambda v: v if isinstance(v, str) else "")
+def test_naive_programs_of_operators(native: Native, name: str, attrs: dict[str, object], types: list) -> None:
+    inputs = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(types)]
+    outputs = OPERATORS[name].define("y", inputs, attrs)
+    feeds = {x.name: sample(x.shape, x.dtype, i) for i, x in enumerate(inputs)}
+    if name in ("gather", "pow"):
+        feeds = {n: abs(a) for n, a in feeds.items()}
+    found = native(create_program("kernel", inputs, outputs), feeds)
+    for y, expected in zip(outputs, evaluate(outputs, feeds), strict=True):
+        agree(found[y.name], expected)
+
+
+# --- every dtype ------------------------------------------------------------------------------------------------------
+
+
+def vectorized(out: Tensor | list[Tensor], inputs: list[Tensor], lanes: int) -> Program:
+    """The last loop of every output cut into masked vectors."""
+    outputs = out if isinstance(out, list) else [out]
+    s = Schedule(create_program("kernel", inputs, outputs))
+    for y in outputs:
+        s.vectorize(s.split(s.loops(y.name)[-1], lanes)[1])
+    return s.program
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_loads_stores_and_conversions(native: Native, dtype: str, lanes: int) -> None:
+    x = placeholder((21,), dtype, "x")
+
+    def converted(target: str) -> Tensor:
+        return compute((21,), lambda i: cast(target, x[i]), f"to_{target}")
+
+    outputs = [converted(target) for target in DTYPES]
+    values = abs(sample((21,), dtype)) if dtype != "bool" else sample((21,), dtype)
+    check(native, vectorized(outputs, [x], lanes), {"x": values})
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "bool"])
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+def test_horizontal_reductions(native: Native, dtype: str, kind: str) -> None:
+    """A vectorized reduction loop, whose last vector is masked: lanes that are off count as the identity."""
+    x, k = placeholder((3, 11), dtype, "x"), reduce_axis(11, "k")
+    y = compute((3,), lambda i: getattr(t, kind)(x[i, k.var], k), "y")
+    values = sample((3, 11), dtype)
+    if kind == "prod":
+        values = np.where(values > 0, 2, 1).astype(numpy_dtype(dtype))
+        values[:, ::2] = 1
+    check(native, vectorized(y, [x], 8), {"x": values})
+
+
+def test_horizontal_reductions_of_booleans(native: Native) -> None:
+    x, k = placeholder((3, 11), "bool", "x"), reduce_axis(11, "k")
+    every = compute((3,), lambda i: t.min(x[i, k.var], k), "every")
+    some = compute((3,), lambda i: t.max(x[i, k.var], k), "some")
+    values = np.stack([np.zeros(11, bool), np.ones(11, bool), np.arange(11) == 9])
+    check(native, vectorized([every, some], [x], 8), {"x": values})
+
+
+def test_infinities_and_not_a_number_pass_through(native: Native) -> None:
+    x = placeholder((6,), name="x")
+    outputs = [
+        compute((6,), lambda i: maximum(x[i], 0.0), "relu"),
+        compute((6,), lambda i: 1.0 / x[i], "inverse"),
+        compute((6,), lambda i: cast("float32", math("isnan", x[i])), "isnan"),
+    ]
+    values = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-40], "float32")
+    with np.errstate(all="ignore"):
+        found = native(vectorized(outputs, [x], 4), {"x": values})
+        np.testing.assert_array_equal(found["relu"], np.maximum(values, 0))
+        np.testing.assert_array_equal(found["inverse"], 1 / values)
+        np.testing.assert_array_equal(found["isnan"], np.isnan(values))
+
+
+# --- addresses: tails, borders, steps, gathers ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extent", [1, 15, 16, 17, 31, 33])
+def test_tails_are_masked(native: Native, extent: int) -> None:
+    x = placeholder((3, extent), name="x")
+    y = compute((3, extent), lambda i, j: x[i, j] * 2.0 + 1.0, "y")
+    check(native, vectorized(y, [x], 16), {"x": sample((3, extent), F)})
+
+
+ACCESSES: dict[str, Callable[[Tensor, Var, Var], Load]] = {
+    "column": lambda x, i, j: x[j, i],
+    "every second": lambda x, i, j: x[i, j * 2],
+    "backwards": lambda x, i, j: x[i, 15 - j],
+    "broadcast": lambda x, i, j: x[i, 3],
+    "diagonal": lambda x, i, j: x[j, (i + j) % 16],
+    "rows apart": lambda x, i, j: x[j // 4, j % 4 * 4 + i],
+    "halves": lambda x, i, j: x[i, j // 2],
+    "wrapped": lambda x, i, j: x[i, (j + 13) % 16],
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "float64"])
+@pytest.mark.parametrize("access", ACCESSES)
+def test_vectors_whose_lanes_lie_apart(native: Native, access: str, dtype: str) -> None:
+    x = placeholder((16, 16), dtype, "x")
+    y = compute((4, 8), lambda i, j: ACCESSES[access](x, i, j), "y")
+    check(native, vectorized(y, [x], 8), {"x": sample((16, 16), dtype)})
+
+
+@pytest.mark.parametrize("unrolled", [False, True])
+def test_a_transposed_block(native: Native, unrolled: bool) -> None:
+    x = placeholder((8, 8), name="x")
+    s = Schedule(create_program("kernel", [x], [compute((8, 8), lambda i, j: x[j, i], "y")]))
+    i, j = s.loops("y")
+    s.vectorize(j)
+    if unrolled:
+        s.unroll(i)
+    check(native, s.program, {"x": sample((8, 8), F)})
+
+
+def test_gathers_read_what_the_indices_say(native: Native) -> None:
+    x, at = placeholder((9, 5), name="x"), placeholder((13,), "int32", "at")
+    y = compute((13, 5), lambda i, j: x[cast("int64", at[i]), j], "y")
+    z = compute((5, 13), lambda j, i: x[cast("int64", at[i]), j], "z")
+    rows = np.array([8, 0, 3, 3, 8, 1, 2, 7, 0, 5, 4, 6, 8], "int32")
+    check(native, vectorized([y, z], [x, at], 4), {"x": sample((9, 5), F), "at": rows})
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+@pytest.mark.parametrize(("before", "after", "step"), [(1, 1, 1), (3, 0, 1), (0, 5, 1), (2, 2, 2), (20, 20, 1)])
+def test_padding_reads_nothing_outside(native: Native, before: int, after: int, step: int, lanes: int) -> None:
+    """The buffer ends at a forbidden page: a vector that reaches over its border must be cut or moved."""
+    n = 19
+    x = placeholder((2, n), name="x")
+    out = (n + before + after - 1) // step + 1
+
+    def padded(i: Var, j: Var) -> object:
+        at = j * step - before
+        return select(all_of(at >= 0, at < n), x[i, at], 0.0)
+
+    check(native, vectorized(compute((2, out), padded, "y"), [x], lanes), {"x": sample((2, n), F)})
+
+
+@pytest.mark.parametrize("vector", ["oc", "ow"])
+def test_padded_convolution_in_vectors(native: Native, vector: str) -> None:
+    x, w = placeholder((1, 3, 5, 7), name="x"), placeholder((6, 3, 3, 3), name="w")
+    (y,) = OPERATORS["conv2d"].define("y", [x, w], {"pads": (1, 1, 1, 1)})
+    s = Schedule(create_program("kernel", [x, w], [y]))
+    s.inline_all()
+    n, oc, oh, ow, ic, kh, kw = s.loops("y")
+    loop = {"oc": oc, "ow": ow}[vector]
+    _, lane = s.split(loop, 4)
+    s.reorder(*[v for v in s.loops("y") if v != lane], lane)
+    s.vectorize(lane)
+    s.unroll(kw)
+    s.parallel(oh)
+    check(native, s.program, {"x": sample(x.shape, F), "w": sample(w.shape, F, 1)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_windows_at_any_border(native: Native, data: st.DataObject) -> None:
+    """A sliding window of any size, stride and padding, in vectors of any length, unrolled or not."""
+    extent, kernel, stride = (data.draw(st.integers(1, top)) for top in (20, 5, 3))
+    before, after = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 4))
+    out = (extent + before + after - kernel) // stride + 1
+    if out < 1:
+        return
+    x, k = placeholder((2, extent), name="x"), reduce_axis(kernel, "k")
+
+    def window(i: Var, j: Var) -> object:
+        at = j * stride + k.var - before
+        return t.sum(select(all_of(at >= 0, at < extent), x[i, at], 0.0) * 0.5, k)
+
+    s = Schedule(create_program("kernel", [x], [compute((2, out), window, "y")]))
+    i, j, tap = s.loops("y")
+    _, lane = s.split(j, data.draw(st.sampled_from([1, 2, 4, 8, 16])))
+    if data.draw(st.booleans()):
+        s.reorder(tap, lane)
+    s.vectorize(lane)
+    if data.draw(st.booleans()):
+        s.unroll(tap)
+    if data.draw(st.booleans()):
+        s.parallel(i)
+    arrays = {"x": sample((2, extent), F)}
+    for edge in ("start", "end"):
+        agree(native(s.program, arrays, edge=edge)["y"], run_program(s.program, arrays)["y"], str(s))
+
+
+# --- storage and parallel loops ---------------------------------------------------------------------------------------
+
+
+def copy(to: Buffer, source: Buffer, *index: Var) -> Store:
+    return Store(to, index, Load(source, index))
+
+
+def test_parallel_loops_capture_what_is_around_them(native: Native) -> None:
+    """Outer variables, parameters and allocated memory are visible in the function of a parallel loop."""
+    x, y, local = Buffer("x", (3, 20)), Buffer("y", (3, 20)), Buffer("local", (20,), scope="local")
+    fill = For("j", 20, "serial", Store(local, (J,), Load(x, (I, J)) * 2.0))
+    k = Var("k")
+    spread = For("k", 20, "parallel", Store(y, (I, k), Load(local, (19 - k,)) + cast("float32", I)))
+    program = Program("kernel", (x, y), For("i", 3, "serial", Alloc(local, seq(fill, spread))))
+    for threads in (1, 2, 5):
+        check(native, program, {"x": sample((3, 20), F)}, threads=threads)
+
+
+def test_a_parallel_loop_inside_another_runs_serially(native: Native) -> None:
+    x, y = Buffer("x", (6, 9)), Buffer("y", (6, 9))
+    body = For("i", 6, "parallel", For("j", 9, "parallel", copy(y, x, I, J)))
+    check(native, Program("kernel", (x, y), body), {"x": sample((6, 9), F)})
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+@pytest.mark.parametrize("size", [16, STACK_LIMIT // 4, STACK_LIMIT // 4 + 1])
+def test_scratch_is_private_to_a_thread(native: Native, size: int, kind: str) -> None:
+    """Two buffers alive at once, and one after the other, on the stack or in the scratch area."""
+    x, y = Buffer("x", (4, size)), Buffer("y", (4, size))
+    a, b, c = (Buffer(n, (size,), scope="local") for n in "abc")
+    u, v, w = Var("u"), Var("v"), Var("w")
+    both = Alloc(b, seq(
+        For("u", size, "serial", Store(b, (u,), Load(a, (size - 1 - u,)) + 1.0)),
+        For("v", size, "serial", Store(y, (I, v), Load(b, (v,)) - Load(a, (v,)))),
+    ))  # fmt: skip
+    later = Alloc(c, seq(
+        For("w", size, "serial", Store(c, (w,), Load(a, (w,)) * 3.0)),
+        For("z", size, "serial", Store(y, (I, Var("z")), Load(c, (Var("z"),)), "sum")),
+    ))  # fmt: skip
+    body = Alloc(a, seq(For("j", size, "serial", Store(a, (J,), Load(x, (I, J)))), both, later))
+    program = Program("kernel", (x, y), For("i", 4, kind, body))
+    values = sample((4, size), F)
+    found = native(program, {"x": values})["y"]
+    agree(found, (values[:, ::-1] + 1 - values + values * 3).astype(F))
+    code = emit(lower(program))
+    room = -(-4 * size // 64) * 64
+    assert code.scratch_bytes == (2 * room if 4 * size > STACK_LIMIT else 0), "b and c take turns"
+
+
+def test_register_buffers_become_values(native: Native) -> None:
+    """A register tile of a matrix product leaves no memory access but those of the operands and the result."""
+    a, b, k = placeholder((6, 9), name="a"), placeholder((9, 16), name="b"), reduce_axis(9, "k")
+    c = compute((6, 16), lambda i, j: t.sum(a[i, k.var] * b[k.var, j], k), "c")
+    s = Schedule(create_program("kernel", [a, b], [c]))
+    acc = s.cache_write("c", "register")
+    i, j = s.loops("c")
+    outer, i = s.split(i, 3)
+    s.compute_at(acc, outer)
+    s.reorder(s.loops(acc)[2], *s.loops(acc)[:2])
+    for nest in (s.loops(acc), s.init_loops(acc), [i, j]):
+        s.unroll(nest[-2])
+        s.vectorize(nest[-1])
+    text = emit(lower(s.program)).text
+    check(native, s.program, {"a": sample((6, 9), F), "b": sample((9, 16), F, 1)})
+    slots = {line.split()[0] for line in text.splitlines() if "alloca <16 x float>" in line}
+    assert len(slots) == 3
+    assert not any("getelementptr" in line and slot in line.split() for line in text.splitlines() for slot in slots)
+
+
+def test_conditions_guard_statements(native: Native) -> None:
+    """Scalar conditions branch; conditions on the lane mask stores and reductions."""
+    x, y, n = Buffer("x", (4, 10)), Buffer("y", (4, 10)), Buffer("n", (4,), "int64")
+    clear = For("a", 4, "serial", For("b", 10, "serial", store(y, (Var("a"), Var("b")), -1.0)))
+    lane = For("j", 10, "vectorize", If(J < Load(n, (I,)), copy(y, x, I, J)))
+    body = For("i", 4, "serial", If(Load(x, (I, Const(0))) > Const(0.0, F), lane))
+    values = sample((4, 10), F)
+    values[:, 0] = [1, -1, 2, 3]
+    arrays = {"x": values, "n": np.array([0, 10, 7, 10], "int64")}
+    check(native, Program("kernel", (x, n, y), seq(clear, body)), arrays)
+
+
+def test_a_masked_reduction_leaves_the_rest_alone(native: Native) -> None:
+    x, y = Buffer("x", (11,), "int32"), Buffer("y", (1,), "int32")
+    lane = I * 8 + J
+    total = For("i", 2, "serial", For("j", 8, "vectorize", If(lane < 11, store(y, (0,), Load(x, (lane,)), "max"))))
+    program = Program("kernel", (x, y), seq(store(y, (0,), identity("max", "int32")), total))
+    check(native, program, {"x": -abs(sample((11,), "int32"))})
+
+
+@pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_integer_division_rounds_down(native: Native, dtype: str, lanes: int) -> None:
+    a, b = placeholder((12,), dtype, "a"), placeholder((12,), dtype, "b")
+    outputs = [compute((12,), lambda i: a[i] // b[i], "q"), compute((12,), lambda i: a[i] % b[i], "r")]
+    arrays = {"a": sample((12,), dtype, 3), "b": sample((12,), dtype, 4)}
+    found = native(vectorized(outputs, [a, b], lanes), arrays)
+    np.testing.assert_array_equal(found["q"], arrays["a"] // arrays["b"])
+    np.testing.assert_array_equal(found["r"], arrays["a"] % arrays["b"])
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+X, Y = Buffer("x", (8, 8)), Buffer("y", (8, 8))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (For("i", 8, "vectorize", For("j", 8, "vectorize", copy(Y, X, I, J))), "'j' is vectorized inside .* 'i'"),
+        (seq(*(For("i", n, "serial", copy(Y, X, I, I)) for n in (8, 4))), None),
+        (For("i", 8, "serial", Intrinsic("nonsense", (Load(Y, (I, I)),))), "intrinsic 'nonsense' has no code; known"),
+    ],
+)
+def test_refusals(body: object, message: str | None) -> None:
+    program = Program("kernel", (X, Y), body)  # type: ignore[arg-type]
+    if message is None:
+        message = "loop 'i' occurs with extents 8 and 4"
+    with pytest.raises(ScheduleError, match=message):
+        emit(program)
+
+
+def test_a_fence_catches_what_it_should(native: Native) -> None:
+    """The harness of this file fails for a program that leaves its buffers."""
+    ahead = For("i", 8, "serial", Store(Y, (I, Const(0)), Load(X, (I, I + 1))))
+    with pytest.raises(AssertionError, match="killed by signal"):
+        native(Program("kernel", (X, Y), ahead), {"x": sample((8, 8), F)}, edge="end")

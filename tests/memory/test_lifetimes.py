@@ -1,14 +1,14 @@
 import pytest
 
 from burnish.errors import VerificationError
-from burnish.memory import Interval, Step, lifetimes
+from burnish.memory import Interval, Place, Step, lifetimes
 
 
 def test_a_buffer_lives_from_its_write_to_its_last_read() -> None:
     steps = [Step(("x",), ("a",)), Step(("a", "w"), ("b",)), Step(("a", "b"), ("c",))]
     intervals, home = lifetimes(steps, {"a": 4, "b": 8, "c": 12}, keep=["c"])
     assert intervals == [Interval("a", 4, 0, 2), Interval("b", 8, 1, 2), Interval("c", 12, 2, 2)]
-    assert home == {"a": "a", "b": "b", "c": "c"}
+    assert home == {"a": Place("a"), "b": Place("b"), "c": Place("c")}
 
 
 def test_an_alias_prolongs_the_life_of_its_source() -> None:
@@ -17,14 +17,30 @@ def test_an_alias_prolongs_the_life_of_its_source() -> None:
     ]  # fmt: skip
     intervals, home = lifetimes(steps, {"a": 4, "flat": 4, "b": 4, "c": 4})
     assert intervals[0] == Interval("a", 4, 0, 3)
-    assert home["flat"] == "a"
+    assert home["flat"] == Place("a")
 
 
 def test_an_alias_of_an_input_needs_no_buffer() -> None:
     steps = [Step(("x",), ("flat",), alias=True), Step(("flat",), ("y",))]
     intervals, home = lifetimes(steps, {"flat": 4, "y": 4}, keep=["y"])
     assert intervals == [Interval("y", 4, 1, 1)]
-    assert home == {"y": "y"}
+    assert home == {"flat": Place("x"), "y": Place("y")}
+
+
+def test_pieces_lie_in_their_container_from_the_first_write_on() -> None:
+    steps = [
+        Step(("x",), ("a",)), Step(("a",), ("flat",), alias=True), Step(("x",), ("b",)),
+        Step(("a", "b"), ("ab",), alias=True), Step(("x",), ("c",)), Step(("ab", "c"), ("abc",), alias=True),
+        Step(("abc",), ("y",)), Step(("flat", "y"), ("z",)),
+    ]  # fmt: skip
+    sizes = {"a": 8, "flat": 8, "b": 4, "ab": 12, "c": 4, "abc": 16, "y": 4, "z": 4}
+    pieces = {"a": Place("ab", 0), "b": Place("ab", 8), "ab": Place("abc", 0), "c": Place("abc", 12)}
+    intervals, home = lifetimes(steps, sizes, keep=["z"], pieces=pieces)
+    assert intervals == [Interval("abc", 16, 0, 7), Interval("y", 4, 6, 7), Interval("z", 4, 7, 7)]
+    assert home == {
+        "a": Place("abc", 0), "flat": Place("abc", 0), "b": Place("abc", 8), "ab": Place("abc", 0),
+        "c": Place("abc", 12), "abc": Place("abc", 0), "y": Place("y"), "z": Place("z"),
+    }  # fmt: skip
 
 
 def test_results_live_to_the_end() -> None:

@@ -32,7 +32,7 @@ def clashes(buffers: list[Interval], result: Plan) -> list[tuple[str, str]]:
     for i, a in enumerate(buffers):
         for b in buffers[i + 1 :]:
             x, y = result.offsets[a.name], result.offsets[b.name]
-            if a.overlaps(b) and x < y + b.nbytes and y < x + a.nbytes:
+            if a.nbytes and b.nbytes and a.overlaps(b) and x < y + b.nbytes and y < x + a.nbytes:
                 found.append((a.name, b.name))
     return [(a, b) for a, b in found if (a, b) not in result.in_place and (b, a) not in result.in_place]
 

@@ -1,9 +1,10 @@
 """Templates for CPUs with vector registers; the first that matches a task schedules it."""
 
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
-from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV
+from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.matmul import MATMUL
+from burnish.kernels.cpu.pool import LRN, POOL
 from burnish.kernels.cpu.recurrent import RECURRENT
 from burnish.kernels.cpu.split import SPLIT_CONV, SPLIT_MATMUL
 from burnish.kernels.cpu.transposed import PHASES, PIXEL
@@ -14,10 +15,13 @@ from burnish.target import Target
 
 TEMPLATES: tuple[Template, ...] = (
     DEPTHWISE_CONV,
+    GROUPED_CONV,
     DIRECT_CONV,
     PLAIN_CONV,
     PHASES,
     PIXEL,
+    POOL,
+    LRN,
     WINOGRAD_CONV,
     SPLIT_CONV,
     SPLIT_MATMUL,

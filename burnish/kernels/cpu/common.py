@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from burnish.errors import ScheduleError
 from burnish.kernels.task import Task
@@ -67,9 +68,14 @@ def is_blocked(layout: Layout, dim: int, block: int) -> bool:
 
 
 def pad_channels(s: Schedule, loops: Sequence[str], block: int) -> None:
-    """Extends channel loops to whole blocks: that of the output first, then those of the accumulator it reads."""
-    for loop in loops:
-        if s.extent(loop) % block:
+    """Extends channel loops to whole blocks: that of the output first, then those of the accumulator it reads.
+
+    Where that would read outside of an input, the accumulator keeps its extent, and its last block a mask.
+    """
+    output, *accumulator = loops
+    s.pad(output, block)
+    for loop in accumulator:
+        with suppress(ScheduleError):
             s.pad(loop, block)
 
 

@@ -1,4 +1,4 @@
-"""Depthwise convolution: a vector of channels, a register tile of pixels, the window's weights in registers.
+"""Convolution in small groups. Depthwise: a vector of channels, a register tile of pixels, the window's weights in registers.
 
 The structure of ``parallel(channel block, oh) -> ow tile -> kh -> kw`` with weights packed ``[block][kh][kw][16]``.
 Where the whole window fits the register file next to the tile, its weights are loaded once an output row; else one row of
@@ -24,22 +24,33 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 
-def _matches(task: Task, target: Target) -> bool:
+def _grouped(task: Task, target: Target) -> tuple[int, int] | None:
+    """(input, output channels of a group) of a grouped float32 convolution between blocked images; None for others."""
     if task.op != "conv2d" or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
-        return False
+        return None
     anchor, weight = task.anchor(), constant_weight(task)
     if anchor is None or weight is None or anchor.dtype != "float32" or anchor.shape != task.outputs[0].shape:
-        return False
+        return None
     data = next(t for t in anchor.inputs if t.name != weight.name)
-    source = next((t for t in data.inputs), data) if data.body is not None else data
-    return (
-        weight.shape[1] == 1
-        and data.shape[1] == weight.shape[0] > 1
+    source = data.inputs[0] if data.body is not None and len(data.inputs) == 1 else data
+    groups = data.shape[1] // weight.shape[1]
+    fits = (
+        groups > 1
         and sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
         and is_blocked(task.layout(single_output(task)), 1, target.lanes)
         and source in task.inputs
         and is_blocked(task.layout(source.name), 1, target.lanes)
     )
+    return (weight.shape[1], weight.shape[0] // groups) if fits else None
+
+
+def _matches(task: Task, target: Target) -> bool:
+    return _grouped(task, target) == (1, 1)
+
+
+def _matches_groups(task: Task, target: Target) -> bool:
+    sizes = _grouped(task, target)
+    return sizes is not None and target.lanes % (4 * sizes[1]) == 0 and sizes[0] <= 4 * sizes[1]
 
 
 def _window(task: Task) -> tuple[int, int]:
@@ -97,4 +108,41 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
+def _space_groups(task: Task, target: Target) -> Space:
+    width = task.outputs[0].shape[3]
+    most = min(width, target.vector_registers // 2 - 2)
+    tile = min(range(1, most + 1), key=lambda t: (-(-width // t) * (t + 2), -t))
+    return Space({"tile_ow": tuple(range(1, most + 1))}, {"tile_ow": tile})
+
+
+def _apply_groups(task: Task, target: Target, choice: Choice) -> Schedule:
+    """As the depthwise convolution, with the group's input channels unrolled: each a shuffle of the block's vector."""
+    lanes, weight = target.lanes, constant_weight(task)
+    assert weight is not None
+    s = Schedule(task.program())
+    out = single_output(task)
+    acc = inline_around(s, task, ())
+    apply_layouts(s, task, {**channel_constants(task, lanes), weight.name: f"ACDB{lanes}a"})
+    n, c, oh, ow = s.loops(out)
+    pad_channels(s, (c, s.loops(acc)[1], s.init_loops(acc)[1]), lanes)
+    block, lane = s.split(c, lanes)
+    ow_tile, ow = s.split(ow, int(choice["tile_ow"]))
+    s.reorder(n, block, oh, ow_tile, ow, lane)
+    s.compute_at(acc, ow_tile)
+    s.set_scope(acc, "register")
+    s.unroll(ow)
+    s.vectorize(lane)
+    _, a_c, a_oh, a_ow, ic, kh, kw = s.loops(acc)
+    s.reorder(a_oh, kh, kw, a_ow, ic, a_c)
+    mark(s, "unroll", a_ow, ic)
+    s.vectorize(a_c)
+    _, i_c, i_oh, i_ow = s.init_loops(acc)
+    s.reorder(i_oh, i_ow, i_c)
+    s.unroll(i_ow)
+    s.vectorize(i_c)
+    parallel_over(s, (n, block, oh))
+    return s
+
+
+GROUPED_CONV = Template("grouped_conv2d", _matches_groups, _space_groups, _apply_groups)
 DEPTHWISE_CONV = Template("depthwise_conv2d", _matches, _space, _apply)

@@ -7,11 +7,13 @@ axis, a vector of it stays inside, and the stages compute vectors; otherwise red
 
 from __future__ import annotations
 
+from math import prod
+
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, Space, Task, Template
-from burnish.loops.expr import Call, Reduce, Var, loads, walk
+from burnish.loops.expr import Call, Load, Reduce, Var, loads, walk
 from burnish.loops.program import Alloc, For, If, Seq, Stmt
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
@@ -32,7 +34,7 @@ def _is_map(task: Task) -> bool:
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s = Schedule(task.program())
-    kept = _inline_cheap(s, task)
+    kept = _inline_cheap(s, task, target)
     caches = {t.name: s.cache_write(t.name, "local") for t in task.outputs if isinstance(t.body, Reduce)}
     apply_layouts(s, task, {})
     for out in task.outputs:
@@ -42,7 +44,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-def _inline_cheap(s: Schedule, task: Task) -> list[Tensor]:
+def _inline_cheap(s: Schedule, task: Task, target: Target) -> list[Tensor]:
     """Inlines the stages that cost little to repeat; returns those that stay, producers first, reducing outputs included."""
     stages = task.stages()
     kept = []
@@ -50,11 +52,23 @@ def _inline_cheap(s: Schedule, task: Task) -> list[Tensor]:
         readers = [u for u in stages if t in u.inputs]
         dear = t.body is not None and any(isinstance(e, Call) and e.fn in DEAR for e in walk(t.body))
         repeated = len(readers) > 1 or any(isinstance(u.body, Reduce) for u in readers)
-        if isinstance(t.body, Reduce) or (dear and repeated and t not in task.outputs):
+        shared = _is_row_value(t) and any(_points(u) >= target.lanes * t.buffer.size for u in readers)
+        if isinstance(t.body, Reduce) or (((dear and repeated) or shared) and t not in task.outputs):
             kept.append(t)
         elif t not in task.outputs:
             s.compute_inline(t.name)
     return kept
+
+
+def _is_row_value(t: Tensor) -> bool:
+    """Whether a stage computes something from the result of a reduction: a mean, a reciprocal."""
+    return any(isinstance(i.body, Reduce) for i in t.inputs) and not isinstance(t.body, (Reduce, Load))
+
+
+def _points(t: Tensor) -> int:
+    """How often the body of a stage is evaluated."""
+    axes = t.body.axes if isinstance(t.body, Reduce) else ()
+    return t.buffer.size * prod(a.extent for a in axes)
 
 
 def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], lanes: int, vectors: int) -> None:
@@ -147,15 +161,30 @@ def _vectorize_spatial(s: Schedule, stage: str, loop: str, lanes: int) -> None:
 
 
 def _vectorize_reduction(s: Schedule, stage: str, loop: str, lanes: int) -> None:
-    """``loop`` in vectors of partial results, combined across the lanes once at the end."""
-    _, inner = s.split(loop, lanes)
+    """``loop`` in several vectors of partial results, combined with each other and then across the lanes at the end."""
+    vectors = next(n for n in (4, 2, 1) if n == 1 or s.extent(loop) % (n * lanes) == 0)
+    _, inner = s.split(loop, lanes * vectors)
     partial = s.rfactor(stage, inner, -1)
-    lane = s.loops(partial)
-    vector = next(v for v in lane if strides(s, partial, v).store == 1 and s.extent(v) == lanes)
-    s.reorder(*[v for v in lane if v != vector], vector)
-    s.vectorize(vector)
-    s.vectorize(s.init_loops(partial)[-1])
+    _vectorize_partial(s, partial, lanes)
+    if vectors > 1:
+        _, lane = s.split(s.loops(stage)[-1], lanes)
+        lanewise = s.rfactor(stage, lane, -1, f"{stage}.lanes")
+        _vectorize_partial(s, lanewise, lanes)
     s.vectorize(s.loops(stage)[-1])
+
+
+def _vectorize_partial(s: Schedule, partial: str, lanes: int) -> None:
+    """Vectors of the last dimension of ``partial``, which are partial results; registers if there are no others."""
+    own, inits = s.loops(partial), s.init_loops(partial)
+    last = next(v for v in own if strides(s, partial, v).store == 1 and s.extent(v) == s.extent(inits[-1]))
+    single = prod(s.extent(v) for v in inits[:-1]) == 1
+    for loops, wide in ((own, last), (inits, inits[-1])):
+        block, lane = s.split(wide, lanes)
+        s.reorder(*[v for v in loops if v != wide], block, lane)
+        s.unroll(block)
+        s.vectorize(lane)
+    if single:
+        s.set_scope(partial, "register")
 
 
 def _parallelize(s: Schedule, outer: list[str]) -> None:

@@ -16,6 +16,7 @@ from burnish.kernels.cpu.product import Product, product
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Var, free_vars
+from burnish.loops.layout import layout
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -84,7 +85,8 @@ def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, i
 
 def _step(rows: int, vectors: int) -> float:
     """Cycles of one reduction step of a tile: multiply-adds, loads (two a cycle), latency; loop, vectors from L2."""
-    return max(rows * vectors / 2, (rows + vectors) / 2, 4.0) + 0.5 + 0.15 * vectors
+    loads_per_row = 1.15 if vectors == 1 else 1.0  # a broadcast within the multiply-add, which is issued again to load
+    return max(rows * vectors / 2, (rows * loads_per_row + vectors) / 2, 4.0) + 0.5 + 0.15 * vectors
 
 
 def _count(shape: tuple[int, ...], axes: Sequence[int]) -> int:
@@ -106,8 +108,6 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     if right in task.constants:
         constants[right] = panels
     apply_layouts(s, task, constants)
-    if copy is not None:
-        s.transform_layout(copy, panels)
 
     own = s.loops(out.name)
     panel, column = s.split(own[p.columns[-1]], group)
@@ -129,9 +129,13 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     _schedule_accumulator(s, acc, lanes)
     jobs = [*batch, *over, *rows] if choice["outer"] == "all" else [*batch, *over]
     if copy is not None:
-        jobs = _copy_panels(s, copy, p, batch, over, lanes)
+        inside = _count(out.shape, p.batch) >= target.cores
+        _copy_panels(s, copy, panels, batch[-1] if batch and inside else None, lanes)
+        jobs = batch if inside else jobs
     if p.anchor.buffer.size * p.depth > SERIAL:
-        parallel_over(s, [*single, *jobs])
+        fused = parallel_over(s, [*single, *jobs])
+        if right in task.constants and choice["outer"] == "columns" and 8 * group * p.depth <= target.l2_bytes * 3 // 4:
+            s.prefetch(right, s.loops(acc)[0], fused, 1, rows[-1] if rows else None)
     return s
 
 
@@ -177,15 +181,22 @@ def _schedule_accumulator(s: Schedule, acc: str, lanes: int) -> None:
     s.vectorize(lane)
 
 
-def _copy_panels(
-    s: Schedule, copy: str, p: Product, batch: list[str], over: list[str], lanes: int
-) -> list[str]:
-    """Copies the panels of each batch inside its loop; returns the loops that may run in parallel."""
-    if not batch:
-        return over
-    s.compute_at(copy, batch[-1])
+def _copy_panels(s: Schedule, copy: str, panels: str, batch: str | None, lanes: int) -> None:
+    """Copies the right factor into panels, inside the loop ``batch`` or before all else; what pads them is zero."""
+    arrangement = layout(panels)
+    n = arrangement.parts[-1].dim
+    group = arrangement.parts[-1].block
+    s.fill(s.loops(copy)[n], group)
+    s.transform_layout(copy, panels)
+    if batch is not None:
+        s.compute_at(copy, batch)
     own = s.loops(copy)
-    return batch
+    over, column = s.split(own[n], group)
+    block, lane = s.split(column, lanes)
+    s.reorder(over, *[v for d, v in enumerate(own) if d != n], block, lane)
+    s.vectorize(lane)
+    if batch is None:
+        s.parallel(over)
 
 
 MATMUL = Template("matmul", _matches, _space, _apply)

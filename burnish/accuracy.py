@@ -1,0 +1,31 @@
+"""How far answers are from what they should be: one measure for all comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from burnish.errors import InputError
+
+
+def scaled_error(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    """The largest |found − expected| / max |expected| of all pairs; the maximum is over finite values.
+
+    NaN and infinity agree with themselves. The error is NaN if one side alone is NaN, infinite if one alone is
+    infinite. Raises InputError if the number of arrays or a shape differs.
+    """
+    shapes = [[array.shape for array in arrays] for arrays in (found, expected)]
+    if shapes[0] != shapes[1]:
+        raise InputError(f"outputs have shapes {shapes[0]}, expected {shapes[1]}")
+    return float(np.max([0.0, *(_error(a, b) for a, b in zip(found, expected, strict=True))]))
+
+
+def _error(found: np.ndarray, expected: np.ndarray) -> float:
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    if not wrong.any():
+        return 0.0
+    scale = np.abs(b[np.isfinite(b)]).max(initial=0.0) or 1.0
+    with np.errstate(invalid="ignore"):
+        return float(np.abs(a[wrong] - b[wrong]).max() / scale)

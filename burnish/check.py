@@ -1,0 +1,123 @@
+"""Every kernel of a compiled model, run by itself, against the reference: the work of ``burnish check``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from burnish.accuracy import scaled_error
+from burnish.compiler import Compilation, Progress, Stage, import_graph, link, lower_model
+from burnish.graph.evaluate import evaluate, evaluate_node
+from burnish.graph.graph import Graph
+from burnish.loops.expr import FLOATS
+from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.module import Module
+from burnish.target import target as find_target
+
+TOLERANCE = 1e-4  # of the scale of a kernel's result
+EXACT_TOLERANCE = 1e-5
+ROUNDINGS = 4  # a kernel that stores half precision may err by this many of its units of rounding
+
+
+@dataclass(frozen=True)
+class KernelCheck:
+    """A kernel, the nodes it computes, and its error: max |found − reference| / max |reference|."""
+
+    kernel: str
+    nodes: str
+    template: str
+    error: float
+    allowed: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the error is within what is allowed; NaN is not."""
+        return self.error <= self.allowed
+
+
+def check(
+    model: Any,
+    feeds: Mapping[str, np.ndarray],
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    exact: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
+) -> list[KernelCheck]:
+    """One row for every kernel call of the compiled model, in execution order; the arguments are those of ``compile``.
+
+    The reference is the optimized graph before algorithms are chosen, evaluated by the operators' definitions in
+    float64. Each kernel gets the reference's values as inputs, so that an error is found where it arises. Raises what
+    ``compile`` raises, and InputError for ``feeds`` that do not fit.
+    """
+    report = progress or (lambda stage, done, total: None)
+    made = lower_model(import_graph(model, shapes), find_target(target), exact, cache_dir, progress)
+    report("reference", 0, 1)
+    values = reference_values(made, feeds)
+    rows = []
+    for done, stage in enumerate(made.stages):
+        report("check", done, len(made.stages))
+        found = run_alone(made, stage, values, threads)
+        error = scaled_error(found, [values[name] for name in stage.group.outputs])
+        nodes = " + ".join(node.name or node.op for node in stage.group.nodes)
+        allowed = max(EXACT_TOLERANCE if exact else TOLERANCE, ROUNDINGS * rounding(made.graph, stage))
+        rows.append(KernelCheck(stage.kernel.symbol, nodes, stage.kernel.template, error, allowed))
+    return rows
+
+
+def reference_values(made: Compilation, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Values in float64 of all tensors that kernels exchange, by name.
+
+    Tensors that the reference graph lacks are computed from its values by the nodes that only the compiled graph has.
+    """
+    known = made.reference.types.keys()
+    added = [node for node in made.graph.nodes if not known >= {*node.outputs}]
+    used = {name for stage in made.stages for name in (*stage.group.inputs, *stage.group.outputs)}
+    used.update(name for node in added for name in node.inputs)
+    constants = {name: array for name, array in made.graph.constants.items() if name in used}
+    values = {**constants, **evaluate(made.reference, feeds, "float64", keep=(used & known) - constants.keys())}
+    for node in added:
+        inputs, types = [values[n] for n in node.inputs], [made.graph.types[n] for n in node.inputs]
+        values.update(zip(node.outputs, evaluate_node(node, inputs, types, "float64"), strict=True))
+    return values
+
+
+def run_alone(
+    made: Compilation, stage: Stage, values: Mapping[str, np.ndarray], threads: int | None = None
+) -> list[np.ndarray]:
+    """What one kernel makes of ``values``, as logical arrays in the order of its group's outputs."""
+    reads = tuple(name for name in stage.group.inputs if name not in made.graph.constants)
+    graph = replace(made.graph, inputs=reads).with_nodes(stage.group.nodes, outputs=stage.group.outputs)
+    module = Module(link(replace(made, graph=graph, steps=(stage,))), threads)
+    found = module(*(pack(made, name, values[name]) for name in reads))
+    return [unpack(made, n, a) for n, a in zip(graph.outputs, found if len(graph.outputs) > 1 else [found], strict=True)]
+
+
+def pack(made: Compilation, name: str, value: np.ndarray) -> np.ndarray:
+    """A value in the dtype and layout in which kernels find it; lanes that only pad hold NaN."""
+    array = value.astype(numpy_dtype(made.graph.types[name].dtype))
+    if name not in made.layouts:
+        return np.ascontiguousarray(array)
+    layout = made.layouts[name]
+    packed = layout.pack(array)
+    packed[layout.pack(np.ones(array.shape, bool)) == 0] = np.nan
+    return packed
+
+
+def unpack(made: Compilation, name: str, array: np.ndarray) -> np.ndarray:
+    """The logical array of a value that a kernel wrote."""
+    return made.layouts[name].unpack(array, made.graph.types[name].shape) if name in made.layouts else array
+
+
+def rounding(graph: Graph, stage: Stage) -> float:
+    """The coarsest unit of rounding among the floating-point values that a stage reads or writes."""
+    names = {name for node in stage.group.nodes for name in (*node.inputs, *node.outputs)}
+    dtypes = {graph.types[name].dtype for name in names} & set(FLOATS)
+    return max((float(ml_dtypes.finfo(numpy_dtype(d)).eps) for d in dtypes), default=0.0)

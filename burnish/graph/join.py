@@ -1,0 +1,57 @@
+"""Joins without copies: which parts of a concatenation may be written straight into the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from burnish.graph.fuse import Group
+from burnish.graph.graph import Graph
+from burnish.loops.expr import ITEM_BYTES
+from burnish.loops.layout import Layout
+
+
+def find_pieces(graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout]) -> dict[str, tuple[str, int]]:
+    """For each tensor that can lie inside another: (the concatenation's output, byte offset in it).
+
+    A concatenation that is a group of its own needs no code if in memory its inputs follow one another, and each of them
+    can be there: it is computed by a kernel or is such a concatenation itself (not an input or a constant, which lie
+    elsewhere, nor a view of another tensor), is not a result of the graph, which the caller owns, and occurs in no other
+    such concatenation, nor twice in this one. Else all parts are copied.
+    """
+    kernels = {name for group in groups if not group.alias for name in group.outputs}
+    pieces: dict[str, tuple[str, int]] = {}
+    for group in groups:
+        if len(group.nodes) != 1 or group.nodes[0].op != "concat":
+            continue
+        parts = group.nodes[0].inputs
+        offsets = _offsets(graph, parts, group.outputs[0], int(group.nodes[0].attrs["axis"]), layouts)  # type: ignore[arg-type]
+        movable = kernels - set(graph.outputs) - pieces.keys()
+        if offsets is not None and len(set(parts)) == len(parts) and movable.issuperset(parts):
+            pieces.update({part: (group.outputs[0], offset) for part, offset in zip(parts, offsets, strict=True)})
+    return pieces
+
+
+def _offsets(
+    graph: Graph, parts: Sequence[str], whole: str, axis: int, layouts: Mapping[str, Layout]
+) -> list[int] | None:
+    """Where each part begins in the whole, in bytes; None where a part is not one contiguous run of it."""
+    shape = graph.types[whole].shape
+    axis %= len(shape)
+    layout = layouts.get(whole)
+    if prod(shape[:axis]) != 1 or any(layouts.get(part) != layout for part in parts):
+        return None
+    block = 1
+    if layout is not None:
+        first = next((p.dim for p in layout.parts if p.block == 0 and shape[p.dim] > 1), axis)
+        block = layout.block(axis)
+        if first != axis or any(layout.block(d) != 1 for d in range(len(shape)) if d != axis):
+            return None
+    row = prod(shape[axis + 1 :]) * ITEM_BYTES[graph.types[whole].dtype]
+    offsets, begin = [], 0
+    for part in parts:
+        if begin % block:
+            return None
+        offsets.append(begin * row)
+        begin += graph.types[part].shape[axis]
+    return offsets
