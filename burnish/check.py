@@ -13,7 +13,6 @@ import numpy as np
 from burnish.accuracy import scaled_error
 from burnish.compiler import Compilation, Progress, Stage, import_graph, link, lower_model
 from burnish.graph.evaluate import evaluate, evaluate_node
-from burnish.graph.graph import Graph
 from burnish.loops.expr import FLOATS
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.module import Module
@@ -67,7 +66,7 @@ def check(
         found = run_alone(made, stage, values, threads)
         error = scaled_error(found, [values[name] for name in stage.group.outputs])
         nodes = " + ".join(node.name or node.op for node in stage.group.nodes)
-        allowed = max(EXACT_TOLERANCE if exact else TOLERANCE, ROUNDINGS * rounding(made.graph, stage))
+        allowed = max(EXACT_TOLERANCE if exact else TOLERANCE, ROUNDINGS * rounding(made, stage))
         rows.append(KernelCheck(stage.kernel.symbol, nodes, stage.kernel.template, error, allowed))
     return rows
 
@@ -95,7 +94,7 @@ def run_alone(
     """What one kernel makes of ``values``, as logical arrays in the order of its group's outputs."""
     reads = tuple(name for name in stage.group.inputs if name not in made.graph.constants)
     graph = replace(made.graph, inputs=reads).with_nodes(stage.group.nodes, outputs=stage.group.outputs)
-    module = Module(link(replace(made, graph=graph, steps=(stage,))), threads)
+    module = Module(link(replace(made, graph=graph, steps=(stage,), pieces={})), threads)
     found = module(*(pack(made, name, values[name]) for name in reads))
     return [unpack(made, n, a) for n, a in zip(graph.outputs, found if len(graph.outputs) > 1 else [found], strict=True)]
 
@@ -116,8 +115,9 @@ def unpack(made: Compilation, name: str, array: np.ndarray) -> np.ndarray:
     return made.layouts[name].unpack(array, made.graph.types[name].shape) if name in made.layouts else array
 
 
-def rounding(graph: Graph, stage: Stage) -> float:
-    """The coarsest unit of rounding among the floating-point values that a stage reads or writes."""
+def rounding(made: Compilation, stage: Stage) -> float:
+    """The coarsest unit of rounding among the model's own floating-point values that a stage computes with."""
     names = {name for node in stage.group.nodes for name in (*node.inputs, *node.outputs)}
-    dtypes = {graph.types[name].dtype for name in names} & set(FLOATS)
-    return max((float(ml_dtypes.finfo(numpy_dtype(d)).eps) for d in dtypes), default=0.0)
+    names &= made.reference.types.keys() - made.graph.constants.keys()
+    dtypes = {made.graph.types[name].dtype for name in names} & set(FLOATS)
+    return max((float(ml_dtypes.finfo(numpy_dtype(dtype)).eps) for dtype in dtypes), default=0.0)

@@ -161,8 +161,29 @@ class Values(Access):
             scalar = vector_type(v.dtype, 1)
             self.declare(name, scalar, [scalar, v.type])
             return self.result(f"call reassoc {scalar} @{name}({scalar} {neutral.text}, {v.type} {v.text})", v.dtype)
+        if v.dtype in FLOATS:
+            return self._fold_halves(kind, v)
         sign = "u" if v.dtype.startswith("u") or v.dtype == "bool" else "s"
         word = {"sum": "add", "prod": "mul"}.get(kind, f"{sign}{kind}")
-        if v.dtype in FLOATS:
-            word = "fmaximum" if kind == "max" else "fminimum"
         return self.intrinsic(f"llvm.vector.reduce.{word}.{suffix}", v.dtype, 1, (v,))
+
+    def _fold_halves(self, kind: str, v: Value) -> Value:
+        """Combines a vector's halves until one lane is left: LLVM expands its own extremes of vectors lane by lane."""
+        rest: list[Value] = []
+        while v.lanes > 1:
+            half = v.lanes // 2
+            if v.lanes % 2:
+                rest.append(self._lanes(v, 2 * half, 1))
+            v = self.binary(kind, self._lanes(v, 0, half), self._lanes(v, half, half))
+        for lane in rest:
+            v = self.binary(kind, v, lane)
+        return v
+
+    def _lanes(self, v: Value, start: int, count: int) -> Value:
+        """``count`` lanes of a vector from ``start`` on."""
+        if count == 1:
+            return self.result(f"extractelement {v.type} {v.text}, i64 {start}", v.dtype)
+        picked = ", ".join(f"i32 {start + i}" for i in range(count))
+        return self.result(
+            f"shufflevector {v.type} {v.text}, {v.type} poison, <{count} x i32> <{picked}>", v.dtype, count
+        )

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.ops.convolution import window_extent
-from burnish.ops.split import DEPTH, ROWS, TERMS, split_matrix, split_weight
+from burnish.ops.split import DEPTH, ROWS, TERMS, split_matrix, split_stem_weight, split_weight
 from burnish.ops.winograd import KERNEL, transform_weight
 from burnish.target import Target
 
@@ -18,6 +20,8 @@ DIRECT_EFFICIENCY, PRODUCT_EFFICIENCY, TILE_EFFICIENCY = 0.92, 0.8, 0.65
 # Vector operations per element of a transformed tile in the transforms of F(m).
 TRANSFORM_WORK = {2: 6.0, 4: 10.0}
 PARTS_WORK = 24.0  # vector operations to make both parts of one input element
+STEM_CHANNELS = 4
+STEM_WORK = 160.0  # the same where channels have to be interleaved
 MAX_BLOCK = 1024  # pixels of a block of tiles: its results should stay in the first-level caches
 
 
@@ -72,7 +76,17 @@ def _split(w: Window, target: Target) -> Estimate:
     streaming = 4 * w.kernel[0] * w.kernel[1] * depth * outputs / target.memory_bandwidth
     parts = PARTS_WORK * 2 * depth * w.batch * w.size[0] * w.size[1] / target.flops
     seconds = max(products / (target.matrix_flops * TILE_EFFICIENCY), streaming) + parts
-    return Estimate("split_conv2d", {"rows": rows}, seconds)
+    return Estimate("split_conv2d", {"rows": rows, "outputs": w.outputs}, seconds)
+
+
+def _stem(w: Window, target: Target) -> Estimate:
+    """As :func:`_split`, with a row of the window in place of the channels."""
+    depth = -(-w.kernel[1] * w.channels // DEPTH) * DEPTH
+    pixels = w.out[0] * -(-w.out[1] // ROWS) * ROWS
+    products = 2 * TERMS * w.kernel[0] * depth * -(-w.outputs // ROWS) * ROWS * w.batch * pixels
+    parts = STEM_WORK * 2 * w.channels * w.batch * w.size[0] * w.size[1] / target.flops
+    seconds = products / (target.matrix_flops * TILE_EFFICIENCY) + parts
+    return Estimate("split_stem", {"outputs": w.outputs, "kernel_w": w.kernel[1]}, seconds)
 
 
 def split_rows(out_h: int, pitch: int, groups: int, target: Target) -> tuple[int, int]:
@@ -94,77 +108,85 @@ def split_rows(out_h: int, pitch: int, groups: int, target: Target) -> tuple[int
 
 def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate]:
     """The algorithms that can compute a convolution on ``target``, and what they should take."""
+    place: dict[str, Attribute] = {"pads": pads, "strides": w.strides}
     found = [_direct(w, target)]
-    whole = w.channels % target.lanes == 0 and w.outputs >= target.lanes
-    if whole and w.kernel == (KERNEL, KERNEL) and w.strides == (1, 1):
-        found += [_winograd(w, m, target) for m in (2, 4)]
-    if target.has("amx-bf16") and w.channels >= target.lanes // 2 and w.outputs >= target.lanes:
-        found.append(_split(w, target))
-    return [replace(e, attrs={**e.attrs, **_window_attrs(e.op, w, pads)}) for e in found]
-
-
-def _window_attrs(op: str, w: Window, pads: tuple[int, ...]) -> dict[str, Attribute]:
-    return {"winograd_conv2d": {"pads": pads}, "split_conv2d": {"pads": pads, "strides": w.strides, "outputs": w.outputs}}.get(op, {})
+    if w.outputs < target.lanes:
+        return found
+    if w.channels % target.lanes == 0 and w.kernel == (KERNEL, KERNEL) and w.strides == (1, 1):
+        winograd = [_winograd(w, m, target) for m in (2, 4)]
+        found += [replace(e, attrs={**e.attrs, "pads": pads}) for e in winograd]
+    if target.has("amx-bf16") and w.channels >= target.lanes // 2:
+        split = _split(w, target)
+        found.append(replace(split, attrs={**split.attrs, **place}))
+    if target.has("amx-bf16") and w.channels <= STEM_CHANNELS:
+        stem = _stem(w, target)
+        found.append(replace(stem, attrs={**stem.attrs, **place}))
+    return found
 
 
 def choose_algorithms(graph: Graph, target: Target, exact: bool) -> Graph:
-    """Replaces convolutions by the algorithm that is estimated to be fastest; all stay direct when ``exact``."""
+    """Replaces convolutions and products by the algorithm estimated to be fastest; all stay as they are when ``exact``."""
     if exact:
         return graph
     types, constants = dict(graph.types), dict(graph.constants)
     nodes = []
     for node in graph.nodes:
-        if _splits_matmul(graph, node, target):
-            source = node.inputs[1]
-            name = f"{source}.split_matmul"
-            if name not in constants:
-                constants[name] = split_matrix(graph.constants[source])
-                types[name] = TensorType(constants[name].shape, str(constants[name].dtype))
-            columns = graph.types[source].shape[1]
-            nodes.append(replace(node, op="split_matmul", inputs=(node.inputs[0], name), attrs={"columns": columns}))
-            continue
         best = _best(graph, node, target)
-        if best is None or best.op == "conv2d":
+        if best is None:
             nodes.append(node)
             continue
         source = node.inputs[1]
         name = f"{source}.{best.op}{best.attrs.get('m', '')}"
         if name not in constants:
-            weight = graph.constants[source]
-            made = transform_weight(weight, int(best.attrs["m"])) if "m" in best.attrs else split_weight(weight)  # type: ignore[call-overload]
-            constants[name], types[name] = made, TensorType(made.shape, str(made.dtype))
+            constants[name] = _transformed(graph.constants[source], best)
+            types[name] = TensorType(constants[name].shape, str(constants[name].dtype))
         nodes.append(replace(node, op=best.op, inputs=(node.inputs[0], name), attrs=best.attrs))
     return graph.with_nodes(nodes, types=types, constants=constants)
 
 
+def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
+    """The weight as the chosen algorithm reads it."""
+    if chosen.op == "winograd_conv2d":
+        m = chosen.attrs["m"]
+        assert isinstance(m, int)
+        return transform_weight(weight, m)
+    makers = {"split_conv2d": split_weight, "split_stem": split_stem_weight, "split_matmul": split_matrix}
+    return makers[chosen.op](weight)
+
+
 def _best(graph: Graph, node: Node, target: Target) -> Estimate | None:
-    """The fastest algorithm for a dense convolution with constant weights; None for any other node."""
-    if node.op != "conv2d" or len(node.inputs) != 2 or node.inputs[1] not in graph.constants:
+    """The fastest algorithm for a node with constant weights; None where that is the one it has."""
+    if len(node.inputs) != 2 or node.inputs[1] not in graph.constants or graph.types[node.inputs[0]].dtype != "float32":
         return None
-    x, weight = graph.types[node.inputs[0]], graph.types[node.inputs[1]]
-    if node.attrs.get("groups", 1) != 1 or node.attrs.get("dilations", (1, 1)) != (1, 1) or x.dtype != "float32":
+    if node.op == "matmul":
+        columns = graph.types[node.inputs[1]].shape[-1]
+        return Estimate("split_matmul", {"columns": columns}, 0.0) if _splits_matmul(graph, node, target) else None
+    if node.op != "conv2d" or node.attrs.get("groups", 1) != 1 or node.attrs.get("dilations", (1, 1)) != (1, 1):
         return None
     pads = _ints(node.attrs.get("pads", (0, 0, 0, 0)))
+    best = min(estimates(_window(graph, node, pads), pads, target), key=lambda e: e.seconds)
+    return best if best.op != "conv2d" else None
+
+
+def _window(graph: Graph, node: Node, pads: tuple[int, ...]) -> Window:
     strides = _ints(node.attrs.get("strides", (1, 1)))
-    batch, channels, height, width = x.shape
-    outputs, _, kernel_h, kernel_w = weight.shape
+    batch, channels, height, width = graph.types[node.inputs[0]].shape
+    outputs, _, kernel_h, kernel_w = graph.types[node.inputs[1]].shape
     out = (
         window_extent(height, kernel_h, strides[0], pads[0], pads[2], 1),
         window_extent(width, kernel_w, strides[1], pads[1], pads[3], 1),
     )
-    w = Window(batch, channels, outputs, (kernel_h, kernel_w), (strides[0], strides[1]), (height, width), out)
-    return min(estimates(w, pads, target), key=lambda e: e.seconds)
+    return Window(batch, channels, outputs, (kernel_h, kernel_w), (strides[0], strides[1]), (height, width), out)
 
 
 def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:
     """Whether a product with a constant matrix is faster in bfloat16 parts: from half a tile of rows on."""
-    if node.op != "matmul" or node.inputs[1] not in graph.constants or not target.has("amx-bf16"):
-        return False
     a, b = graph.types[node.inputs[0]], graph.types[node.inputs[1]]
-    if node.inputs[0] in graph.constants or len(b.shape) != 2 or len(a.shape) < 2 or any(node.attrs.values()):
+    plain = len(b.shape) == 2 and len(a.shape) >= 2 and not any(node.attrs.values())
+    if not plain or node.inputs[0] in graph.constants or not target.has("amx-bf16"):
         return False
     rows = a.size // max(1, a.shape[-1])
-    return a.dtype == "float32" and rows > ROWS // 2 and b.shape[0] >= DEPTH and b.shape[1] >= ROWS
+    return rows > ROWS // 2 and b.shape[0] >= DEPTH and b.shape[1] >= ROWS
 
 
 def _ints(value: Attribute) -> tuple[int, ...]:

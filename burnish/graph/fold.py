@@ -1,4 +1,7 @@
-"""Constant folding: nodes whose inputs are all known are evaluated by their definitions, unless that would bloat."""
+"""Constant folding: nodes whose inputs are all known are evaluated by their definitions, unless that would bloat.
+
+A tensor without elements is known, whoever computes it, so that no kernel has to compute one.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from burnish.graph.evaluate import evaluate_node
-from burnish.graph.graph import Graph, Node, infer_types
+from burnish.graph.graph import Graph, Node, TensorType, infer_types
 from burnish.graph.rewrite import Rewrite, rewrite
+from burnish.loops.numeric import numpy_dtype
 
 SMALL_BYTES = 1 << 20  # results up to this size are folded whatever they are made from
 GROWTH = 2  # larger ones only if they hold at most this many times the bytes of their inputs
@@ -23,12 +27,14 @@ def fold(graph: Graph) -> Graph:
 
 
 def _fold_node(new: Rewrite, node: Node) -> Sequence[str] | None:
-    values = [new.constants[name] for name in node.inputs if name in new.constants]
+    types = infer_types(node.op, [new.types[name] for name in node.inputs], node.attrs)
+    if all(t.size == 0 for t in types):
+        return [new.constant(_empty(t), name) for name, t in zip(node.outputs, types, strict=True)]
+    values = [value for name in node.inputs if (value := _known(new, name)) is not None]
     if not values or len(values) != len(node.inputs):
         return None
     view = _view(node, values[0])
     if view is None:
-        types = infer_types(node.op, [new.types[name] for name in node.inputs], node.attrs)
         result, source = sum(t.nbytes for t in types), sum(value.nbytes for value in values)
         if result > max(SMALL_BYTES, GROWTH * source):
             return None
@@ -36,6 +42,15 @@ def _fold_node(new: Rewrite, node: Node) -> Sequence[str] | None:
     else:
         arrays = [view]
     return [new.constant(array, name) for name, array in zip(node.outputs, arrays, strict=True)]
+
+
+def _known(new: Rewrite, name: str) -> np.ndarray | None:
+    """The value of a constant or of a tensor without elements."""
+    return _empty(new.types[name]) if new.types[name].size == 0 else new.constants.get(name)
+
+
+def _empty(t: TensorType) -> np.ndarray:
+    return np.empty(t.shape, numpy_dtype(t.dtype))
 
 
 def _view(node: Node, value: np.ndarray) -> np.ndarray | None:

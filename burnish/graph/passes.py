@@ -9,6 +9,7 @@ from burnish.graph.canonical import canonicalize
 from burnish.graph.eliminate import eliminate
 from burnish.graph.fold import fold
 from burnish.graph.graph import Graph
+from burnish.graph.outputs import own_outputs
 
 
 def optimize(graph: Graph, exact: bool = False) -> Graph:
@@ -16,6 +17,6 @@ def optimize(graph: Graph, exact: bool = False) -> Graph:
     beyond what folding constants into weights does.
     """
     canonical = partial(canonicalize, exact=exact)
-    for apply in (fold, eliminate, canonical, fold, fold_affine, eliminate):
+    for apply in (fold, eliminate, canonical, fold, fold_affine, eliminate, own_outputs):
         graph = apply(graph)
     return graph

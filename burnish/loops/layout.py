@@ -81,12 +81,14 @@ class Layout:
     def _split(self, padded: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """Extents of the logical array with blocks as dimensions of their own, and their physical order."""
         split: list[int] = []
-        position: dict[Part, int] = {}
+        position: dict[int, int] = {}  # number of the part -> its dimension in ``split``
         for d in range(self.rank):
-            for p in sorted((p for p in self.parts if p.dim == d), key=lambda p: -p.step if p.block else -(10**18)):
-                position[p] = len(split)
+            own = [(bool(p.block), -p.step, number) for number, p in enumerate(self.parts) if p.dim == d]
+            for _, _, number in sorted(own):  # the outer part, then blocks from the largest step down
+                p = self.parts[number]
+                position[number] = len(split)
                 split.append(p.block if p.block else padded[d] // p.step)
-        return split, [position[p] for p in self.parts]
+        return split, [position[number] for number in range(len(self.parts))]
 
 
 @lru_cache(maxsize=4096)

@@ -102,6 +102,49 @@ def split_conv2d(
     return compute((batch, outputs, out_h, out_w), output_of, name)
 
 
+def split_stem_weight(weight: np.ndarray) -> np.ndarray:
+    """float32 ``weight`` [O, C, KH, KW] of few channels as parts [2, O', K', KH] with ``k = kw * C + c``."""
+    outputs, channels, kernel_h, kernel_w = weight.shape
+    return split_weight(weight.transpose(0, 3, 1, 2).reshape(outputs, kernel_w * channels, kernel_h))
+
+
+@operator
+def split_stem(
+    name: str, x: Tensor, weight: Tensor, *, outputs: int, kernel_w: int, strides: Ints = (1, 1), pads: Ints = (0, 0, 0, 0)
+) -> Tensor:
+    """Convolution of ``x`` [N, C, H, W] of few channels with weight parts [2, O', K', KH] of :func:`split_stem_weight`.
+
+    A row of the window, all its columns and channels, is one run of elements once channels are innermost: it takes the
+    place of the channels. Stages: ``name.parts`` [s, n, row, column, c], ``name.tile`` [n, oc, oh, q], and ``name``.
+    """
+    require_rank(x, "x", 4, "[N, C, H, W]")
+    require_rank(weight, "weight", 4, "[2, O', K', KH]")
+    batch, channels, height, width = x.shape
+    _, padded, depth, kernel_h = weight.shape
+    require(kernel_w * channels <= depth, "attribute 'kernel_w'", kernel_w, f"at most {depth} elements in a window's row")
+    out_h = window_extent(height, kernel_h, strides[0], pads[0], pads[2], 1)
+    out_w = window_extent(width, kernel_w, strides[1], pads[1], pads[3], 1)
+    size = -(-out_w // ROWS) * ROWS
+    step = strides[1] * channels
+    columns = ((size - 1) * step + depth - 1) // channels + 1
+
+    def part_of(s: Var, n: Var, row: Var, column: Var, c: Var) -> Expr:
+        h, w = row - pads[0], column - pads[1]
+        inside = all_of(h >= 0, h < height, w >= 0, w < width)
+        return _part(select(inside, x[n, c, h, w], Const(0.0, "float32")), s)
+
+    parts = compute((2, batch, (out_h - 1) * strides[0] + kernel_h, columns, channels), part_of, f"{name}.parts")
+
+    def tile_of(n: Var, oc: Var, oh: Var, q: Var) -> Expr:
+        k, kh, term = reduce_axis(depth, "k"), reduce_axis(kernel_h, "kh"), reduce_axis(TERMS, "term")
+        e = q * step + k.var
+        left = parts[term.var // 2, n, oh * strides[0] + kh.var, e // channels, e % channels]
+        return sum_over(cast("float32", left) * cast("float32", weight[term.var % 2, oc, k.var, kh.var]), (k, kh, term))
+
+    tile = compute((batch, padded, out_h, size), tile_of, f"{name}.tile")
+    return compute((batch, outputs, out_h, out_w), lambda n, oc, oh, ow: tile[n, oc, oh, ow], name)
+
+
 def split_matrix(b: np.ndarray) -> np.ndarray:
     """A float32 matrix [K, N] as bfloat16 parts [2, K', N']: both extents rounded up to whole tiles, with zeros."""
     columns = 2 * COLUMNS if b.shape[1] > COLUMNS else COLUMNS  # whole pairs of tiles
@@ -154,4 +197,4 @@ def _unflatten(flat: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
     return tuple(reversed(index))
 
 
-OPERATORS = (split_conv2d, split_matmul)
+OPERATORS = (split_conv2d, split_stem, split_matmul)

@@ -23,15 +23,15 @@ def prefetch(
     touched. With ``share``, a loop between the two that reads the same lines again, its iterations divide them.
     ``locality`` 3 is the first cache level, 2 the second, 0 the first without keeping it anywhere else::
 
-        for y.i in 8:
-          for y.j in 32:
-            y[y.i, y.j] = (x[y.i, y.j] * 2.0)
+        for c.i in 8:
+          for c.j in 32:
+            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
 
-        for y.i in 8:
-          prefetch(x[min((y.i + 1), 7), 0], locality=2)
-          prefetch(x[min((y.i + 1), 7), 16], locality=2)
-          for y.j in 32:
-            y[y.i, y.j] = (x[y.i, y.j] * 2.0)
+        for c.i in 8:
+          prefetch(a[min((c.i + 1), 7), 0], locality=2)
+          prefetch(a[min((c.i + 1), 7), 16], locality=2)
+          for c.j in 32:
+            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
     """
     site = find_loop(program, loop, "prefetch")
     ranges = {**site.ranges, loop: site.loop.extent}

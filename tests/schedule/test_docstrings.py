@@ -12,7 +12,7 @@ from burnish.loops.expr import cast, select
 from burnish.loops.interpret import run_program
 from burnish.loops.program import Program
 from burnish.loops.verify import verify
-from burnish.schedule import loops, memory, padding, partition, reduce, stages, tensorize
+from burnish.schedule import loops, memory, padding, partition, prefetch, reduce, stages, tensorize
 from burnish.schedule.intrinsics import DOT_U8S8_I32, reference
 
 
@@ -79,6 +79,7 @@ EXAMPLES: list[tuple[Primitive, Program, tuple[object, ...]]] = [
     (loops.tile, ones(), ("c.i", "c.j", 4, 4)),
     (loops.fuse, double2(4, 8), ("c.i", "c.j", "ij")),
     (loops.reorder, outer_sum(), ("c.k", "c.i", "c.j")),
+    (loops.reverse, double2(4, 8), ("c.i",)),
     (loops.unroll, double2(4, 8), ("c.i",)),
     (loops.vectorize, double2(4, 8), ("c.j",)),
     (loops.parallel, double2(4, 8), ("c.i",)),
@@ -93,6 +94,8 @@ EXAMPLES: list[tuple[Primitive, Program, tuple[object, ...]]] = [
     (memory.transform_layout, double2(4, 32), ("c", "AB16b")),
     (memory.hoist_alloc, stages.compute_at(window(), "p", "y.i"), ("p", "y.i")),
     (padding.pad, blocked(), ("c.j", 16)),
+    (padding.fill, window(), ("p.i", 4)),
+    (prefetch.prefetch, double2(8, 32), ("a", "c.i", "c.i")),
     (partition.partition, shifted(), ("y.i", 1)),
     (partition.peel, shifted(), ("y.i", 1)),
     (partition.distribute, stages.reverse_compute_at(two_steps(), "y", "p.i"), ("p.i",)),

@@ -170,6 +170,7 @@ def _vectorize_reduction(s: Schedule, stage: str, loop: str, lanes: int) -> None
         _, lane = s.split(s.loops(stage)[-1], lanes)
         lanewise = s.rfactor(stage, lane, -1, f"{stage}.lanes")
         _vectorize_partial(s, lanewise, lanes)
+        s.unroll(next(v for v in s.loops(lanewise) if s.extent(v) == vectors))
     s.vectorize(s.loops(stage)[-1])
 
 

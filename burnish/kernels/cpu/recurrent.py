@@ -13,6 +13,7 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 MOST_VECTORS = 4
+CACHED = 1.0  # of the second-level caches: weights up to here stay in them from step to step
 SERIAL = 1 << 16  # weights below which waking the threads costs more than it saves
 
 
@@ -89,7 +90,7 @@ def _parallel(s: Schedule, task: Task, block: str, weight_bytes: int, target: Ta
     reads what the one before has left there.
     """
     blocks = s.extent(block)
-    if blocks % target.cores or weight_bytes <= target.cores * target.l2_bytes or _first_row(task) % 2 == 0:
+    if blocks % target.cores or weight_bytes <= CACHED * target.cores * target.l2_bytes or _first_row(task) % 2 == 0:
         s.parallel(block)
         return
     core, block = s.split(block, blocks // target.cores)

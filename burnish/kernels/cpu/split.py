@@ -18,7 +18,7 @@ COLUMNS = 16  # channels of an accumulator tile
 
 
 def _matches(task: Task, target: Target) -> bool:
-    if task.op != "split_conv2d" or len(task.outputs) != 1 or not target.has("amx-bf16"):
+    if task.op not in ("split_conv2d", "split_stem") or len(task.outputs) != 1 or not target.has("amx-bf16"):
         return False
     out = task.outputs[0]
     reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
@@ -29,8 +29,10 @@ def _space(task: Task, target: Target) -> Space:
     tile = next(t for t in task.stages() if t.name.endswith(".tile"))
     channels = tile.shape[1] // COLUMNS
     rows = tile.shape[3] // ROWS
-    knobs = {"tiles_n": (1, 2), "tiles_m": (1, 2), "outer": ("oc", "block")}
-    return Space(knobs, {"tiles_n": 2 if channels % 2 == 0 else 1, "tiles_m": 2 if rows % 2 == 0 else 1, "outer": "oc"})
+    knobs = {"tiles_n": (1, 2, 4), "tiles_m": (1, 2), "outer": ("oc", "block")}
+    tiles_m = 2 if rows % 2 == 0 else 1
+    tiles_n = next(n for n in (4 // tiles_m, 2, 1) if channels % n == 0)  # four accumulators hide the unit's latency
+    return Space(knobs, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": "oc"})
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
@@ -38,13 +40,13 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     tile = next(t for t in task.stages() if t.name.endswith(".tile"))
     conv, out = tile.name.removesuffix(".tile"), single_output(task)
     rows = _rows(task, conv)
-    weight = tile.inputs[1].name
+    weight = tile.inputs[1]
     s = Schedule(task.program())
     for t in task.stages():
         if t.name not in (out, f"{conv}.parts", tile.name):
             s.compute_inline(t.name)
     accumulator = s.cache_write(tile.name, "register")
-    apply_layouts(s, task, {**channel_constants(task, group), weight: "ABCDE16c16b2c"})
+    apply_layouts(s, task, {**channel_constants(task, group), weight.name: f"{'ABCDE'[: len(weight.shape)]}16c16b2c"})
 
     n, oc, oh, ow = s.loops(out)
     s.pad(oc, group)
@@ -106,6 +108,9 @@ def _schedule_tiles(s: Schedule, tile: str, accumulator: str, tiles_m: int) -> N
 def _schedule_parts(s: Schedule, parts: str, lanes: int) -> None:
     """Both parts of a vector of channels from one load."""
     own = s.loops(parts)
+    if len(own) == 5:
+        _schedule_rows(s, own, lanes)
+        return
     c = own[2]
     s.transform_layout(parts, f"ABCDEFG{DEPTH}c" if len(own) == 7 else f"ACB{DEPTH}c")
     outer = [own[1], *own[3:]] if len(own) == 7 else [own[1]]
@@ -116,6 +121,17 @@ def _schedule_parts(s: Schedule, parts: str, lanes: int) -> None:
     mark(s, "unroll", half, own[0])
     s.vectorize(lane)
     parallel_over(s, order[:-1])
+
+
+def _schedule_rows(s: Schedule, own: list[str], lanes: int) -> None:
+    """Parts of an image of few channels, which become innermost: vectors of columns, scattered."""
+    part, n, row, column, c = own
+    s.pad(column, lanes)
+    over, lane = s.split(column, lanes)
+    s.reorder(n, row, over, c, part, lane)
+    mark(s, "unroll", c, part)
+    s.vectorize(lane)
+    parallel_over(s, (n, row))
 
 
 def _matches_matmul(task: Task, target: Target) -> bool:

@@ -1,0 +1,49 @@
+"""The generic schedule: reductions, norms and maps of sizes that are and are not whole vectors."""
+
+from __future__ import annotations
+
+import pytest
+
+from burnish.kernels.cpu.generic import GENERIC
+from burnish.loops.program import Store, walk_stmt
+from burnish.kernels.task import Task
+from burnish.loops.tensor import placeholder
+from burnish.ops import OPERATORS
+from burnish.target import host
+
+
+def define(op, *shapes, **attrs):
+    return OPERATORS[op].define("y", [placeholder(s, name=f"x{i}") for i, s in enumerate(shapes)], attrs)
+
+
+CASES = [
+    ("softmax", [(3, 64)], {"axis": -1}),
+    ("softmax", [(5, 128)], {"axis": -1}),
+    ("softmax", [(2, 100)], {"axis": -1}),
+    ("softmax", [(4, 9)], {"axis": -1}),
+    ("softmax", [(2, 10, 48)], {"axis": 1}),
+    ("log_softmax", [(4, 80)], {"axis": -1}),
+    ("layer_norm", [(6, 96), (96,), (96,)], {"axis": 1}),
+    ("layer_norm", [(3, 50), (50,), (50,)], {"axis": 1}),
+    ("rms_norm", [(3, 64), (64,)], {"axis": 1}),
+    ("reduce_max", [(4, 192)], {"axes": (1,), "keepdims": True}),
+    ("reduce_min", [(4, 70)], {"axes": (1,), "keepdims": False}),
+    ("reduce_mean", [(2, 12, 5, 7)], {"axes": (2, 3), "keepdims": True}),
+    ("relu", [(3, 5, 7)], {}),
+    ("add", [(3, 5, 64), (64,)], {}),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes", "attrs"), CASES)
+def test_matches_the_definition(op, shapes, attrs, check):
+    check(GENERIC, op, define(op, *shapes, **attrs))
+
+
+def test_values_of_a_row_are_computed_once():
+    inputs = tuple(placeholder(s, name=f"x{i}") for i, s in enumerate([(6, 96), (96,), (96,)]))
+    (y,) = OPERATORS["layer_norm"].define("y", list(inputs), {"axis": 1})
+    task = Task("k", inputs, (y,), "layer_norm", {}, frozenset())
+    program = GENERIC.apply(task, host(), GENERIC.space(task, host()).default).program
+    final = next(s for s in walk_stmt(program.body) if isinstance(s, Store) and s.buffer.name == "y")
+    assert "sqrt" not in str(final)
+    assert "/" not in str(final).replace("//", "")
