@@ -177,4 +177,3 @@ class Access(Shuffles):
             old = self.result(f"load {v.type}, ptr {slot}", v.dtype, lanes)
             v = self.select(mask, v, old)
         self.emit(f"store {v.type} {v.text}, ptr {slot}")
-

@@ -1,4 +1,4 @@
-"""Vectors whose lanes are apart in memory, from whole vectors and shuffles: transposed blocks, and lanes of few vectors."""
+"""Vectors whose lanes are apart in memory, from whole vectors and shuffles: transposed blocks, lanes of few vectors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Shuffles(Addressing):
     def transposed(self, memory: Memory, access: Load, address: Address, lanes: int) -> Value | None:
         """A strided vector that is a column of a square block whose rows are contiguous; None where it is not.
 
-        Rows are whole aligned vectors, or the columns are the iterations of an unrolled loop with as many iterations as the
-        vector has lanes, each one element further. The block is loaded and transposed when its first column is read.
+        Rows are whole aligned vectors, or the columns are the iterations of an unrolled loop with as many iterations as
+        the vector has lanes, each one element further. The block is loaded and transposed once.
         """
         if address.lane_step is None or lanes & (lanes - 1) or access.dtype == "bool":
             return None
@@ -69,8 +69,8 @@ class Shuffles(Addressing):
     def picked(self, memory: Memory, places: Sequence[Address], guards: Sequence[Value]) -> Value | None:
         """The elements at ``places``, one a lane, if these are in few vectors at constant distances; else None.
 
-        Whole vectors are read at multiples of their length, so that each of them is inside the buffer if one of its elements
-        is. ``guards``: conditions (of all lanes, or of each) under which an element is inside.
+        Whole vectors are read at multiples of their length, so that each of them is inside the buffer if one of its
+        elements is. ``guards``: conditions (of all lanes, or of each) under which an element is inside.
         """
         lanes, terms = len(places), places[0].terms
         if memory.buffer.dtype == "bool" or any(p.terms != terms for p in places):
@@ -90,7 +90,7 @@ class Shuffles(Addressing):
         return result
 
     def _aligned(self, memory: Memory, terms: Terms, lanes: int) -> bool:
-        """Whether ``terms`` are multiples of ``lanes``, so that an aligned vector with one element inside is all inside."""
+        """Whether ``terms`` are multiples of ``lanes``: an aligned vector with one element inside is all inside."""
         return memory.buffer.size % lanes == 0 and all(c % lanes == 0 and not loads(atom) for atom, c in terms)
 
     def _any_of(self, guard: Value, mine: Sequence[bool]) -> Value:
@@ -102,9 +102,7 @@ class Shuffles(Addressing):
         word = self.result(f"bitcast {guard.type} {both.text} to i{guard.lanes}", "int64").text
         return self.result(f"icmp ne i{guard.lanes} {word}, 0", "bool")
 
-    def _vector(
-        self, memory: Memory, terms: Terms, const: int, lanes: int, guards: Sequence[Value] = ()
-    ) -> Value:
+    def _vector(self, memory: Memory, terms: Terms, const: int, lanes: int, guards: Sequence[Value] = ()) -> Value:
         """A contiguous vector, loaded once a basic block."""
         dtype = memory.buffer.dtype
         key = (memory.buffer.name, "vector", terms, const, lanes, tuple(g.text for g in guards))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
-from burnish.ops.convolution import window_extent
+from burnish.ops.convolution import band, band_depth, window_extent
 from burnish.ops.split import DEPTH, ROWS, TERMS, split_matrix, split_stem_weight, split_weight
 from burnish.ops.winograd import KERNEL, transform_weight
 from burnish.target import Target
@@ -131,6 +131,10 @@ def choose_algorithms(graph: Graph, target: Target, exact: bool) -> Graph:
     types, constants = dict(graph.types), dict(graph.constants)
     nodes = []
     for node in graph.nodes:
+        block = _band_block(graph, node, target)
+        if block:
+            nodes.append(_banded(graph, node, block, types, constants))
+            continue
         best = _best(graph, node, target)
         if best is None:
             nodes.append(node)
@@ -177,6 +181,43 @@ def _window(graph: Graph, node: Node, pads: tuple[int, ...]) -> Window:
         window_extent(width, kernel_w, strides[1], pads[1], pads[3], 1),
     )
     return Window(batch, channels, outputs, (kernel_h, kernel_w), (strides[0], strides[1]), (height, width), out)
+
+
+def _band_block(graph: Graph, node: Node, target: Target) -> int:
+    """Output channels of a block of a banded convolution, where groups do not fit vectors; 0 for other nodes.
+
+    Groups of whole vectors need no bands, and where several groups fit a vector, shuffles are cheaper than zeros.
+    """
+    groups = node.attrs.get("groups", 1)
+    if node.op != "conv2d" or groups == 1 or len(node.inputs) != 2 or node.inputs[1] not in graph.constants:
+        return 0
+    assert isinstance(groups, int)
+    outputs, depth = graph.types[node.inputs[1]].shape[:2]
+    per_group = outputs // groups
+    if graph.types[node.inputs[0]].dtype != "float32" or per_group % target.lanes == 0 or outputs < target.lanes:
+        return 0
+    if target.lanes % (4 * per_group) == 0:
+        return 0
+
+    def work(block: int) -> tuple[int, int]:
+        return -(-outputs // block) * block * band_depth(outputs, depth, groups, block), -block
+
+    return min((target.lanes, 2 * target.lanes, 4 * target.lanes), key=work)
+
+
+def _banded(
+    graph: Graph, node: Node, block: int, types: dict[str, TensorType], constants: dict[str, np.ndarray]
+) -> Node:
+    """``node`` as a banded convolution; its weight is added to ``types`` and ``constants``."""
+    weight, groups = graph.constants[node.inputs[1]], node.attrs["groups"]
+    assert isinstance(groups, int)
+    name = f"{node.inputs[1]}.band{groups}.{block}"
+    if name not in constants:
+        constants[name] = band(weight, groups, block)
+        types[name] = TensorType(constants[name].shape, str(constants[name].dtype))
+    attrs = {key: value for key, value in node.attrs.items() if key != "groups"}
+    attrs.update(outputs=len(weight) // groups, depth=weight.shape[1], block=block)
+    return replace(node, op="banded_conv2d", inputs=(node.inputs[0], name), attrs=attrs)
 
 
 def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:

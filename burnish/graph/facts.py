@@ -13,7 +13,7 @@ from burnish.loops.expr import Binary, Expr, Load, Var, free_vars, wrap
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor, placeholder, stages
-from burnish.ops.classify import Access, accesses, fusion_class, inlined, is_elementwise, is_view
+from burnish.ops.classify import Access, accesses, axis_inputs, fusion_class, inlined, is_elementwise, is_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Facts:
     ``alias``: one that also keeps their order.
     ``once``: of an injective node, operands of which no element is read by two output elements.
     ``reduced``: of a reduction, operands that it reads along its reduction axes, each element once in a pass.
+    ``pixels``: of a complex node, its last axis runs over the first operand, as a convolution's does; a matrix product's
+    runs over the second. What it selects in the other operand, channels, it can compute in blocks.
     """
 
     kind: str
@@ -34,6 +36,7 @@ class Facts:
     alias: bool = False
     once: frozenset[int] = frozenset()
     reduced: frozenset[int] = frozenset()
+    pixels: bool = False
 
 
 def facts_of(graph: Graph, node: Node) -> Facts:
@@ -51,6 +54,8 @@ def _facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attri
         return _injective_facts(inputs, outputs[0])
     if kind == "reduction":
         return Facts(kind, reduced=_reduced(inputs, outputs[0]))
+    if kind == "complex" and outputs[0].axes:
+        return Facts(kind, pixels=inputs[0].name in axis_inputs(outputs[0])[-1])
     return Facts(kind)
 
 
@@ -111,7 +116,8 @@ def separable(graph: Graph, chain: Sequence[Node]) -> bool:
     """Whether a chain of views reads, in each dimension of its source, digits of single output dimensions.
 
     Then its inverse is affine in those digits, and a kernel can store through it: reshapes that split and join whole
-    dimensions, and transposes, are separable; a reshape from [6, 4] to [8, 3] is not.
+    dimensions, and transposes, are separable; a reshape from [6, 4] to [8, 3] is not. Nor is a permutation inside of a
+    dimension, such as a shuffle of channels: what is one vector for the kernel would be scattered.
     """
     if not chain:
         return True
@@ -126,8 +132,10 @@ def separable(graph: Graph, chain: Sequence[Node]) -> bool:
 
 
 def _digits(index: Expr) -> bool:
-    """A sum of multiples of ``v``, ``v // a``, ``v % b`` and ``v // a % b`` for variables ``v``."""
-    return all(_is_digit(atom) for atom in to_linear(index)[0])
+    """A sum of multiples of ``v``, ``v // a``, ``v % b`` and ``v // a % b``, each for another variable ``v``."""
+    atoms = list(to_linear(index)[0])
+    names = [name for atom in atoms for name in free_vars(atom)]
+    return all(_is_digit(atom) for atom in atoms) and len(set(names)) == len(names)
 
 
 def _is_digit(e: Expr) -> bool:

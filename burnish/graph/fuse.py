@@ -39,8 +39,9 @@ class Group:
 def fuse(graph: Graph) -> list[Group]:
     """The graph's nodes in groups, each node in one, in topological order.
 
-    - A complex node takes in the element-wise chain behind it, and then views up to the last that moves elements; in
-      front, views that move or select elements and only feed it. The latter holds for opaque nodes too.
+    - A complex node takes in the element-wise chain behind it, and then views up to the last that moves elements
+      (unless it computes pixels: a view would undo blocks of channels); in front, views that move or select elements and
+      only feed it. The latter holds for opaque nodes too.
     - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed it.
     - Injective nodes merge into chains. A reshape stays alone: it moves nothing.
 
@@ -76,7 +77,7 @@ class _Fusion:
         if len(node.outputs) == 1 and facts.kind != "opaque" and not facts.alias:
             chain = self._continues_chain if facts.kind == "injective" else self._is_epilogue
             members, tail = self._epilogue(members, node.outputs[0], chain)
-            if facts.kind == "complex":
+            if facts.kind == "complex" and not facts.pixels:
                 members |= self._views_behind(tail)
             elif facts.kind == "reduction":
                 members |= self._prologue(position, members)
@@ -144,7 +145,10 @@ class _Fusion:
     # --- in front of the anchor ---
 
     def _views_before(self, anchor: int, members: set[int]) -> set[int]:
-        """Views (slices too) that only feed the node, up to the first of each chain that moves elements."""
+        """Views (slices too) that only feed the node, up to the first of each chain that moves elements.
+
+        Not in front of pixels if dimensions are split or joined, as in a shuffle of channels: these come in blocks.
+        """
         taken: set[int] = set()
         for name in self.graph.nodes[anchor].inputs:
             chain: list[int] = []
@@ -153,7 +157,9 @@ class _Fusion:
                 chain.append(p)
                 moving = moving if self.facts[p].alias else len(chain)
                 name = self.graph.nodes[p].inputs[0]
-            taken.update(chain[:moving])
+            ranks = {len(self.graph.types[self.graph.nodes[p].inputs[0]].shape) for p in chain[:moving]}
+            if not self.facts[anchor].pixels or ranks <= {len(self.graph.types[self.graph.nodes[anchor].inputs[0]].shape)}:
+                taken.update(chain[:moving])
         return taken
 
     def _prologue(self, anchor: int, members: set[int]) -> set[int]:

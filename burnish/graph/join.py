@@ -14,10 +14,10 @@ from burnish.loops.layout import Layout
 def find_pieces(graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout]) -> dict[str, tuple[str, int]]:
     """For each tensor that can lie inside another: (the concatenation's output, byte offset in it).
 
-    A concatenation that is a group of its own needs no code if in memory its inputs follow one another, and each of them
-    can be there: it is computed by a kernel or is such a concatenation itself (not an input or a constant, which lie
-    elsewhere, nor a view of another tensor), is not a result of the graph, which the caller owns, and occurs in no other
-    such concatenation, nor twice in this one. Else all parts are copied.
+    A concatenation that is a group of its own needs no code if in memory its inputs follow one another, and each of
+    them can be there: it is computed by a kernel or is such a concatenation itself (not an input or a constant, which
+    lie elsewhere, nor a view of another tensor), is not a result of the graph, which the caller owns, and occurs in no
+    other such concatenation, nor twice in this one. Else all parts are copied.
     """
     kernels = {name for group in groups if not group.alias for name in group.outputs}
     pieces: dict[str, tuple[str, int]] = {}

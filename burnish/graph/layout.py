@@ -12,7 +12,7 @@ from burnish.loops.layout import Layout, layout
 # What a value's neighbours gain from blocks, relative to moving the value once: a convolution that reads plain channels
 # cannot vectorize its stores, an element-wise map does not care.
 _GAIN: Mapping[str, float] = {
-    "conv2d": 8.0, "winograd_conv2d": 8.0, "split_conv2d": 8.0, "split_stem": 8.0, "conv2d_transpose": 4.0, "max_pool2d": 2.0, "avg_pool2d": 2.0, "lrn": 1.0,
+    "conv2d": 8.0, "banded_conv2d": 8.0, "winograd_conv2d": 8.0, "split_conv2d": 8.0, "split_stem": 8.0, "conv2d_transpose": 4.0, "max_pool2d": 2.0, "avg_pool2d": 2.0, "lrn": 1.0,
     "reduce_mean": 1.0, "concat": 0.5, "resize": 1.0, "batch_norm": 1.0,
 }  # fmt: skip
 _LOSS: Mapping[str, float] = {"reshape": 2.0, "matmul": 4.0, "softmax": 1.0, "transpose": 1.0, "layer_norm": 2.0}

@@ -72,7 +72,30 @@ def prove(cond: Expr, ranges: Ranges, given: Sequence[Expr] = ()) -> bool:
 
 def facts_of(given: Iterable[Expr]) -> list[Linear]:
     """The linear forms that are known to be >= 0 where every condition of ``given`` holds."""
-    return [fact for g in given for c in conjuncts(g) for fact in _at_least_zero(c) or []]
+    facts = [fact for g in given for c in conjuncts(g) for fact in _at_least_zero(c) or []]
+    return facts + [wider for fact in facts for wider in _undivided(fact)]
+
+
+def _undivided(fact: Linear) -> list[Linear]:
+    """``x // a <= k`` also says ``x <= a * k + a - 1``, and ``x // a % b <= k`` the same of ``x % (a * b)``."""
+    if len(fact[0]) != 1:
+        return []
+    ((atom, c),) = fact[0].items()
+    if c >= 0 or not isinstance(atom, Binary) or not isinstance(atom.b, Const):
+        return []
+    most = fact[1] // -c
+    if atom.op == "//":
+        a = int(atom.b.value)
+        return [_add_scaled(to_linear(atom.a), -1, a * most + a - 1)]
+    inner = atom.a
+    if atom.op == "%" and isinstance(inner, Binary) and inner.op == "//" and isinstance(inner.b, Const):
+        a, b = int(inner.b.value), int(atom.b.value)
+        return [({Binary("%", inner.a, Const(a * b, INDEX)): -1}, a * most + a - 1)]
+    return []
+
+
+def _add_scaled(form: Linear, factor: int, const: int) -> Linear:
+    return {atom: factor * c for atom, c in form[0].items()}, factor * form[1] + const
 
 
 def _prove(cond: Expr, ranges: Ranges, facts: list[Linear]) -> bool:

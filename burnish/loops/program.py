@@ -215,7 +215,7 @@ def written(s: Stmt) -> set[str]:
 
 def read(s: Stmt) -> set[str]:
     """Names of the buffers loaded in ``s`` (a reduction's own accumulator not counted)."""
-    names = set()
+    names: set[str] = set()
     for inner in walk_stmt(s):
         match inner:
             case Store(_, indices, value, _):

@@ -125,7 +125,7 @@ def _from(form: Linear, ranges: Ranges) -> Expr:
     terms, const = form
     for atom, c in terms.items():
         if isinstance(atom, Binary) and atom.op == "%" and isinstance(atom.b, Const):
-            joined = _join(atom, c, terms)
+            joined = _join(atom, c, terms, ranges)
             if joined is not None:
                 higher, whole = joined
                 rest = {k: v for k, v in terms.items() if k not in (atom, higher)}
@@ -133,11 +133,11 @@ def _from(form: Linear, ranges: Ranges) -> Expr:
     return from_linear(terms, const)
 
 
-def _join(low: Binary, c: int, terms: Mapping[Expr, int]) -> tuple[Expr, Expr] | None:
+def _join(low: Binary, c: int, terms: Mapping[Expr, int], ranges: Ranges) -> tuple[Expr, Expr] | None:
     """For ``c * (x % a)`` a partner term: ``c * a * (x // a)``, giving ``x``, or ``c * a * (x // a % b)``, ``x % (a * b)``."""
     assert isinstance(low.b, Const)
     a = int(low.b.value)
-    quotient = _divide("//", low.a, a, _NO_RANGES)
+    quotient = _divide("//", low.a, a, ranges)
     if terms.get(quotient) == c * a:
         return quotient, low.a
     for atom, k in terms.items():
@@ -168,9 +168,9 @@ def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
         if op == "%":
             return _from(_scale(to_linear(reduced), g), ranges)
         return _from(_add((whole, shift), to_linear(reduced), 1), ranges)
-    common = _common_block(rest, const, c, ranges) if op == "//" else None
+    common = _common_block(op, rest, const, c, ranges)
     if common is not None:
-        return _from(_add((whole, shift), to_linear(common), 1), ranges)
+        return _from(_add((whole, shift), to_linear(common), 1), ranges) if op == "//" else common
     body = from_linear(rest, const)
     if op == "//":
         if isinstance(body, Binary) and body.op == "//" and isinstance(body.b, Const):
@@ -181,16 +181,17 @@ def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
     return Binary("%", body, Const(c))
 
 
-def _common_block(rest: Mapping[Expr, int], const: int, c: int, ranges: Ranges) -> Expr | None:
-    """``(g x + r) // (g d)`` is ``x // d`` when ``0 <= r < g``: drops small terms that cannot carry."""
+def _common_block(op: str, rest: Mapping[Expr, int], const: int, c: int, ranges: Ranges) -> Expr | None:
+    """Where ``0 <= r < g``: ``(g x + r) // (g d)`` is ``x // d``, and ``(g x + r) % (g d)`` is ``g (x % d) + r``."""
     for g in sorted({math.gcd(k, c) for k in rest.values()}, reverse=True):
         if g <= 1:
             return None
         small = {atom: k for atom, k in rest.items() if k % g}
         low, high = linear_bounds((small, const % g), ranges)
-        if low >= 0 and high < g:
-            big = {atom: k // g for atom, k in rest.items() if k % g == 0}
-            return _divide("//", from_linear(big, const // g), c // g, ranges)
+        if 0 <= low and high < g:
+            big = from_linear({atom: k // g for atom, k in rest.items() if k % g == 0}, const // g)
+            inner = _divide(op, big, c // g, ranges)
+            return inner if op == "//" else _from(_add((small, const % g), _scale(to_linear(inner), g), 1), ranges)
     return None
 
 

@@ -14,8 +14,9 @@ def hoist_guards(program: Program) -> Program:
     """Moves a condition on outer loops out of the loops it does not depend on.
 
     ``for kh: for kw: y += (x[..] if h >= 1 and w >= 1 else 0) * k`` becomes
-    ``for kh: if h >= 1: for kw: y += (x[..] if w >= 1 else 0) * k`` when ``h`` depends on ``kh`` but not on ``kw``: adding
-    zero times a weight changes nothing. The same holds for ``If`` around one store nest.
+    ``for kh: if h >= 1: for kw: y += (x[..] if w >= 1 else 0) * k`` when ``h`` depends on ``kh`` but not on ``kw``:
+    adding zero times a weight changes nothing. The same holds for other reductions of a value padded with their neutral
+    element, and for ``If`` around one store nest.
     """
     return Program(program.name, program.params, _hoist(program.body, []))
 

@@ -43,9 +43,10 @@ def lifetimes(
 ) -> tuple[list[Interval], dict[str, Place]]:
     """Intervals of the buffers that the steps write, and for every tensor that a step writes its place.
 
-    A tensor written by an ``alias`` step lies in its input's buffer, whose life it prolongs. A tensor in ``pieces`` lies
-    where that says in the buffer of its container, which lives from the first write of a piece. Tensors in ``keep`` (the
-    results) live to the end. Tensors that no step writes (inputs, constants) get no interval, nor do their aliases.
+    A tensor written by an ``alias`` step lies in its input's buffer, whose life it prolongs. A tensor in ``pieces``
+    lies where that says in the buffer of its container, which lives from the first write of a piece. Tensors in
+    ``keep`` (the results) live to the end. Tensors that no step writes (inputs, constants) get no interval, nor do
+    their aliases.
     Raises VerificationError when a tensor is written twice, or read before the step that writes it.
     """
     pieces = pieces or {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from burnish.loops.expr import FLOATS, INTS, Expr, Var, all_of, cast, select, wrap
+import numpy as np
+
+from burnish.loops.expr import FLOATS, INTS, Expr, Var, all_of, cast, minimum, select, wrap
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
@@ -76,7 +78,12 @@ def conv2d(
     require(weight.shape[1] * groups == channels, "input 'weight'", found, f"{channels} / groups input channels")
     if bias is not None:
         require_shape(bias, "bias", (outputs,))
-    return convolve(name, x, weight, bias, strides, pads, dilations, groups)
+    per_group = outputs // groups
+
+    def first(oc: Var) -> Expr | int:
+        return oc // per_group * weight.shape[1] if groups > 1 else 0
+
+    return convolve(name, x, weight, bias, strides, pads, dilations, first)
 
 
 def require_groups(groups: int, channels: int, outputs: int) -> None:
@@ -85,9 +92,19 @@ def require_groups(groups: int, channels: int, outputs: int) -> None:
 
 
 def convolve(
-    name: str, x: Tensor, weight: Tensor, bias: Tensor | None, strides: Ints, pads: Ints, dilations: Ints, groups: int
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    strides: Ints,
+    pads: Ints,
+    dilations: Ints,
+    first: Callable[[Var], Expr | int],
 ) -> Tensor:
-    """The convolution, its arguments checked but for the weight's dtype and an empty result."""
+    """The convolution, its arguments checked but for the weight's dtype and an empty result.
+
+    ``first``: the first input channel that an output channel sees; it sees as many as the weight holds.
+    """
     accumulator = accumulator_dtype(x.dtype)
     result = x.dtype if x.dtype in FLOATS else accumulator
     require_dtype(weight, "weight", (x.dtype,) if accumulator != "int32" else ("int32", "int8", "uint8", "int16"))
@@ -97,12 +114,11 @@ def convolve(
     words = f"an input of at least the dilated kernel, {kernel_h}×{kernel_w}"
     require(height > 0 and width > 0, "input 'x'", f"shape {list(x.shape)} with pads {list(pads)}", words)
     image = padded(f"{name}.pad", x, (0, 0, *pads[:2]), (0, 0, *pads[2:]))
-    per_group = outputs // groups
 
     def element(n: Var, oc: Var, oh: Var, ow: Var) -> Expr:
         ic, kh, kw = reduce_axis(depth, "ic"), reduce_axis(kernel_h, "kh"), reduce_axis(kernel_w, "kw")
-        first = oc // per_group * depth if groups > 1 else 0
-        channel = first + ic.var if depth > 1 or groups == 1 else wrap(first)
+        start = first(oc)
+        channel = start + ic.var if depth > 1 or start == 0 else wrap(start)
         row, column = oh * strides[0] + kh.var * dilations[0], ow * strides[1] + kw.var * dilations[1]
         product = wide(image[n, channel, row, column]) * wide(weight[oc, ic.var, kh.var, kw.var])
         return sum_over(product, (ic, kh, kw))
@@ -119,4 +135,55 @@ def convolve(
     return compute(shape, finish, name)
 
 
-OPERATORS = (conv2d,)
+@operator
+def banded_conv2d(
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    *,
+    strides: Ints = (1, 1),
+    pads: Ints = (0, 0, 0, 0),
+    dilations: Ints = (1, 1),
+    outputs: int,
+    depth: int,
+    block: int,
+) -> Tensor:
+    """Grouped convolution of ``x`` [N, C, H, W] in which ``block`` successive output channels read the same inputs.
+
+    Groups have ``outputs`` output and ``depth`` input channels; ``weight`` [O, R, KH, KW] is :func:`band` of theirs:
+    with zeros for what a channel of the block does not read.
+    """
+    require_rank(x, "x", 4, "[N, C, H, W]")
+    require_rank(weight, "weight", 4, "[O, R, KH, KW]")
+    require_window(strides, pads, dilations)
+    require_dtype(x, "x", FLOATS)
+    last = x.shape[1] - weight.shape[1]
+    require(last >= 0, "input 'weight'", f"shape {list(weight.shape)}", f"at most {x.shape[1]} input channels")
+
+    def first(oc: Var) -> Expr:
+        return minimum(oc // block * block // outputs * depth, last)
+
+    return convolve(name, x, weight, None, strides, pads, dilations, first)
+
+
+def band(weight: np.ndarray, groups: int, block: int) -> np.ndarray:
+    """The weight [O, C / groups, KH, KW] of a grouped convolution as that of :func:`banded_conv2d`, [O, R, KH, KW]."""
+    outputs, depth = len(weight), weight.shape[1]
+    per_group = outputs // groups
+    reach = band_depth(outputs, depth, groups, block)
+    result = np.zeros((outputs, reach, *weight.shape[2:]), weight.dtype)
+    for oc in range(outputs):
+        start = min(oc // block * block // per_group * depth, groups * depth - reach)
+        own = oc // per_group * depth - start
+        result[oc, own : own + depth] = weight[oc]
+    return result
+
+
+def band_depth(outputs: int, depth: int, groups: int, block: int) -> int:
+    """The most input channels that a block of output channels reads."""
+    per_group = outputs // groups
+    ends = ((start, min(start + block, outputs) - 1) for start in range(0, outputs, block))
+    return max(last // per_group - first // per_group + 1 for first, last in ends) * depth
+
+
+OPERATORS = (conv2d, banded_conv2d)

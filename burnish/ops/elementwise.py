@@ -61,7 +61,7 @@ def _softplus(x: Expr) -> Expr:
 
 
 def _sign(x: Expr) -> Expr:
-    return select(x > 0, wrap(1, x.dtype), select(x < 0, wrap(-1, x.dtype), wrap(0, x.dtype)))
+    return select(x > 0, wrap(1, x.dtype), select(x < 0, wrap(-1, x.dtype), x))  # 0 and NaN stay what they are
 
 
 def _hard_swish(x: Expr) -> Expr:

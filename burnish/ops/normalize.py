@@ -22,7 +22,7 @@ from burnish.ops.reduce import reduce_stage, row_index
 
 @operator
 def softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
-    """``exp(x - max) * (1 / sum(exp(x - max)))`` along ``axis``. Stages ``name.max``, ``.exp``, ``.sum``, ``.inverse``."""
+    """``exp(x - max) * (1 / sum(exp(x - max)))`` along ``axis``. Stages ``name.max .exp .sum .inverse``."""
     require_float(x, "x")
     axes = (normal_axis(axis, len(x.shape)),)
     top = reduce_stage(f"{name}.max", "max", x.shape, axes, lambda *i: wide(x[i]))

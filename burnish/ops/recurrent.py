@@ -56,9 +56,9 @@ def gru_cell(
 ) -> Tensor:
     """One GRU step: new ``h`` [B, H] (Cho et al. 2014).
 
-    ``x_gates`` [B, 3H] is the input's product plus its bias, ``recurrent`` [3, H, H], ``bias`` [3H] that of the recurrent
-    product; gates in the order update, reset, hidden. With ``linear_before_reset`` the reset gate scales the hidden
-    gate's recurrent product, else the state that enters it. Stages ``name.gates``, ``.reset``, ``.hidden``.
+    ``x_gates`` [B, 3H] is the input's product plus its bias, ``recurrent`` [3, H, H], ``bias`` [3H] that of the
+    recurrent product; gates in the order update, reset, hidden. With ``linear_before_reset`` the reset gate scales the
+    hidden gate's recurrent product, else the state that enters it. Stages ``name.gates``, ``.reset``, ``.hidden``.
     """
     batch, hidden = _require_state(x_gates, h, recurrent, 3)
     require_shape(bias, "bias", (3 * hidden,))

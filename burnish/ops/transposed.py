@@ -123,10 +123,13 @@ def _phases_as_channels(
     def as_channel(o: Var, ic: Var, th: Var, tw: Var) -> Expr:
         return kernel[o // area, o // strides[1] % strides[0], o % strides[1], ic, th, tw]
 
+    def first_channel(o: Var) -> Expr | int:
+        return o // (outputs // groups * area) * depth if groups > 1 else 0
+
     flat = compute((outputs * area, depth, *taps), as_channel, f"{name}.weight")
     if strides == (1, 1):
-        return convolve(name, x, flat, bias, (1, 1), (*low, *high), (1, 1), groups)
-    phases = convolve(f"{name}.conv", x, flat, None, (1, 1), (*low, *high), (1, 1), groups)
+        return convolve(name, x, flat, bias, (1, 1), (*low, *high), (1, 1), first_channel)
+    phases = convolve(f"{name}.conv", x, flat, None, (1, 1), (*low, *high), (1, 1), first_channel)
 
     def interleave(n: Var, oc: Var, oh: Var, ow: Var) -> Expr:
         row, column = oh + pads[0], ow + pads[1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from burnish.loops.expr import Binary, Const, Expr, Var, free_vars
-from burnish.loops.linear import Linear, to_linear
+from burnish.loops.bounds import linear_bounds
+from burnish.loops.expr import Binary, Const, Expr, Var, free_vars, rebuild, substitute, walk
+from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import Intrinsic, Stmt, walk_stmt, written
 from burnish.loops.regions import Access, accesses
 from burnish.loops.simplify import Ranges, bounds, simplify
@@ -42,8 +44,13 @@ def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: b
 
 def undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[str]:
     """Those of ``loops`` whose different iterations may touch a common element through any two of the accesses."""
+    joined = _join_loops(touching, loops)
+    if joined is not None:
+        whole, members, touching_whole, loops_whole = joined
+        found = undetermined(touching_whole, loops_whole)
+        return [name for name in loops if name in found or (whole in found and name in members)]
     varying = {name: extent for name, extent in loops.items() if extent > 1}
-    tuples = [_merge_pairs([to_linear(simplify(i, a.ranges)) for i in a.indices]) for a in touching]
+    tuples = [_dimensions(a) for a in touching]
     digits = {name: _digits(name, extent, tuples) for name, extent in varying.items()}
     rank = len(tuples[0])
     dimensions = [
@@ -62,6 +69,62 @@ def undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[s
     return [name for name in loops if any(digit[0] == name for digit in open_digits)]
 
 
+def _join_loops(
+    touching: Sequence[Access], loops: Mapping[str, int]
+) -> tuple[str, set[str], list[Access], dict[str, int]] | None:
+    """Several loops as one: its name, theirs, and the accesses and loops rewritten; None where there are no such loops.
+
+    Where all indices read ``o`` and ``i`` as ``o * 13 + i`` only, as in ``(o * 13 + i) // 7``, and ``i < 13``, that sum is
+    the variable of one loop, which determines both.
+    """
+    for terms in _sums(touching):
+        outer, last = _radix(terms, touching[0].ranges)
+        if last is None or not set(terms) & set(loops):
+            continue
+        whole = " + ".join(terms)
+        rest: Expr = Var(whole)
+        for name in outer:
+            rest = rest - Var(name) * terms[name]
+        rewritten = [_with_sum(a, whole, terms, {last: rest}) for a in touching]
+        if any(free_vars(i) & set(terms) for a in rewritten for i in a.indices):
+            continue
+        others = {name: extent for name, extent in loops.items() if name not in terms}
+        return whole, set(terms), rewritten, {whole: rewritten[0].ranges[whole], **others}
+    return None
+
+
+def _sums(touching: Sequence[Access]) -> Iterator[dict[str, int]]:
+    """Sums of several variables that are divided as one: variable -> coefficient."""
+    for a in touching:
+        for e in (e for i in a.indices for e in walk(simplify(i, a.ranges))):
+            if isinstance(e, Binary) and e.op in ("//", "%"):
+                terms, _ = to_linear(e.a)
+                if len(terms) > 1 and all(isinstance(v, Var) and v.name in x.ranges for v in terms for x in touching):
+                    yield {str(v): c for v, c in terms.items()}
+
+
+def _radix(terms: Mapping[str, int], ranges: Ranges) -> tuple[list[str], str | None]:
+    """The variables of a sum but the last, and the last, if every value of the sum fixes all of them; else no last."""
+    *outer, last = sorted(terms, key=lambda name: -terms[name])
+    reach = 0
+    for name in (last, *reversed(outer)):
+        if terms[name] <= reach:
+            return [], None
+        reach += terms[name] * (ranges[name] - 1)
+    return (outer, last) if terms[last] == 1 else ([], None)
+
+
+def _with_sum(a: Access, whole: str, terms: Mapping[str, int], values: Mapping[str, Expr]) -> Access:
+    """An access in terms of the variable ``whole`` in place of those of ``terms``."""
+    extent = 1 + sum(c * (a.ranges[name] - 1) for name, c in terms.items())
+    ranges: dict[str, int] = {}
+    for name, own in a.ranges.items():
+        ranges.update({name: own} if name not in terms else {whole: extent})
+    known = {**a.ranges, whole: extent}
+    indices = tuple(simplify(substitute(simplify(i, a.ranges), values), known) for i in a.indices)
+    return replace(a, indices=indices, ranges=ranges)
+
+
 def _determined(coefficients: Mapping[Digit, int], open_digits: Mapping[Digit, int], noise: float) -> list[Digit]:
     """Digits that the value of this dimension fixes: each weighs more than all smaller terms together."""
     terms = sorted(((abs(c), d) for d, c in coefficients.items() if d in open_digits), reverse=True)
@@ -72,6 +135,27 @@ def _determined(coefficients: Mapping[Digit, int], open_digits: Mapping[Digit, i
             break
         found.append(digit)
     return found
+
+
+def _dimensions(a: Access) -> list[Linear]:
+    """The linear forms of an access's indices, blocked dimensions joined and remainders of sums taken apart."""
+    merged = _merge_pairs([to_linear(simplify(i, a.ranges)) for i in a.indices])
+    return [to_linear(_split_remainders(from_linear(*form), a.ranges)) for form in merged]
+
+
+def _split_remainders(e: Expr, ranges: Ranges) -> Expr:
+    """``(g x + r) % (g d)`` as ``(x % d) * g + r`` where ``0 <= r < g``."""
+    e = rebuild(e, lambda child: _split_remainders(child, ranges))
+    if not (isinstance(e, Binary) and e.op == "%" and isinstance(e.b, Const)):
+        return e
+    (terms, const), modulus = to_linear(e.a), int(e.b.value)
+    for g in sorted({math.gcd(c, modulus) for c in terms.values()} - {1}, reverse=True):
+        small = {atom: c for atom, c in terms.items() if c % g}
+        low, high = linear_bounds((small, const % g), ranges)
+        if small and low >= 0 and high < g:
+            large = {atom: c // g for atom, c in terms.items() if c % g == 0}
+            return from_linear(large, const // g) % (modulus // g) * g + from_linear(small, const % g)
+    return e
 
 
 def _merge_pairs(index: list[Linear]) -> list[Linear]:

@@ -173,13 +173,13 @@ def _conditions(chain: list[For], inner: Stmt) -> Stmt:
 def reverse(program: Program, loop: str) -> Program:
     """Runs the iterations of ``loop`` from the last to the first; refused where one depends on another::
 
-        for c.i in 4:
-          for c.j in 8:
-            c[c.i, c.j] = (a[c.i, c.j] * 2.0)
+    for c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
 
-        for c.i in 4:
-          for c.j in 8:
-            c[(3 - c.i), c.j] = (a[(3 - c.i), c.j] * 2.0)
+    for c.i in 4:
+      for c.j in 8:
+        c[((c.i * -1) + 3), c.j] = (a[((c.i * -1) + 3), c.j] * 2.0)
     """
     site = find_loop(program, loop, "reverse")
     extent, kind = site.loop.extent, site.loop.kind

@@ -51,19 +51,19 @@ def pad(program: Program, loop: str, multiple: int) -> Program:
 def fill(program: Program, loop: str, multiple: int) -> Program:
     """Extends a spatial ``loop`` of an intermediate that is one plain store; the elements added are zero::
 
-        alloc p: float32[10]
-        for p.i in 10:
-          p[p.i] = (x[p.i] * 2.0)
-        for y.i in 8:
-          for y.j in 3:
-            y[y.i, y.j] = p[(y.i + y.j)]
+    alloc p: float32[10]
+    for p.i in 10:
+      p[p.i] = (x[p.i] * 2.0)
+    for y.i in 8:
+      for y.j in 3:
+        y[y.i, y.j] = p[(y.i + y.j)]
 
-        alloc p: float32[12]
-        for p.i in 12:
-          p[p.i] = ((x[p.i] * 2.0) if (p.i < 10) else 0.0)
-        for y.i in 8:
-          for y.j in 3:
-            y[y.i, y.j] = p[(y.i + y.j)]
+    alloc p: float32[12]
+    for p.i in 12:
+      p[p.i] = ((x[p.i] * 2.0) if (p.i < 10) else 0.0)
+    for y.i in 8:
+      for y.j in 3:
+        y[y.i, y.j] = p[(y.i + y.j)]
     """
     site = find_loop(program, loop, "fill")
     before = site.loop.extent

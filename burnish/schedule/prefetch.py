@@ -17,10 +17,10 @@ LINE = 64  # bytes
 def prefetch(
     program: Program, buffer: str, loop: str, over: str, distance: int = 1, share: str | None = None, locality: int = 2
 ) -> Program:
-    """In each iteration of ``loop``, hints the cache lines of ``buffer`` read there ``distance`` iterations of ``over`` later.
+    """Each iteration of ``loop`` hints what it will read of ``buffer`` when ``over`` is ``distance`` iterations on.
 
-    ``over`` is ``loop`` or a loop around it; the hints stop at its last iteration, so that nothing outside the buffer is
-    touched. With ``share``, a loop between the two that reads the same lines again, its iterations divide them.
+    ``over`` is ``loop`` or a loop around it; hints stop at its last iteration: nothing outside the buffer is touched.
+    The iterations of ``share``, a loop between the two in which the same is read again, divide the cache lines.
     ``locality`` 3 is the first cache level, 2 the second, 0 the first without keeping it anywhere else::
 
         for c.i in 8:
@@ -67,7 +67,9 @@ def _footprint(site: LoopSite, buffer: str, ranges: dict[str, int]) -> tuple[Buf
     whole = len(box) == len(found.shape)
     first = next((d for d, span in enumerate(box) if span.extent > 1), len(box))
     if not whole or any(span.extent < n for span, n in zip(box[first + 1 :], found.shape[first + 1 :], strict=True)):
-        raise ScheduleError(f"prefetch: what loop '{site.loop.var}' reads of buffer '{buffer}' is not one run of memory")
+        raise ScheduleError(
+            f"prefetch: what loop '{site.loop.var}' reads of buffer '{buffer}' is not one run of memory"
+        )
     return found, box
 
 

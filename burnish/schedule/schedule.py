@@ -23,12 +23,14 @@ def _tensorize(program: Program, loop: str, name: str) -> Program:
 
 
 PRIMITIVES: Mapping[str, Callable[..., Program]] = {
-    "split": loops.split, "tile": loops.tile, "fuse": loops.fuse, "reorder": loops.reorder, "reverse": loops.reverse, "unroll": loops.unroll,
-    "vectorize": loops.vectorize, "parallel": loops.parallel, "bind": loops.bind, "vthread": loops.vthread,
-    "serial": loops.serial, "compute_at": stages.compute_at, "compute_inline": stages.compute_inline,
-    "inline_all": stages.inline_all, "reverse_compute_at": stages.reverse_compute_at, "cache_read": memory.cache_read,
+    "split": loops.split, "tile": loops.tile, "fuse": loops.fuse, "reorder": loops.reorder, "reverse": loops.reverse,
+    "unroll": loops.unroll, "vectorize": loops.vectorize, "parallel": loops.parallel, "bind": loops.bind,
+    "vthread": loops.vthread, "serial": loops.serial, "compute_at": stages.compute_at,
+    "compute_inline": stages.compute_inline, "inline_all": stages.inline_all,
+    "reverse_compute_at": stages.reverse_compute_at, "cache_read": memory.cache_read,
     "cache_write": memory.cache_write, "set_scope": memory.set_scope, "transform_layout": memory.transform_layout,
-    "hoist_alloc": memory.hoist_alloc, "pad": padding.pad, "fill": padding.fill, "partition": partition.partition, "peel": partition.peel,
+    "hoist_alloc": memory.hoist_alloc, "pad": padding.pad, "fill": padding.fill,
+    "partition": partition.partition, "peel": partition.peel,
     "distribute": partition.distribute, "rfactor": reduce.rfactor, "tensorize": _tensorize,
     "prefetch": prefetch.prefetch,
 }  # fmt: skip

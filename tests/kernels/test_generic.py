@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from burnish.kernels.cpu.generic import GENERIC
-from burnish.loops.program import Store, walk_stmt
 from burnish.kernels.task import Task
+from burnish.loops.program import Store, walk_stmt
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS
 from burnish.target import host

@@ -109,8 +109,8 @@ def test_other_forms(left, right, attrs, constants, check):
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(128, 768, 768), (1, 4096, 1000), (35, 650, 10000), (3, 5, 7)])
 def test_default_tiles_fit_the_registers(machine, rows, depth, columns):
     y = weighted(rows, depth, weight=(depth, columns))
-    task = Task("k", (placeholder((rows, depth), name="x"), placeholder((depth, columns), name="w")), (y,), "matmul", {},
-                frozenset("w"))  # fmt: skip
+    inputs = (placeholder((rows, depth), name="x"), placeholder((depth, columns), name="w"))
+    task = Task("k", inputs, (y,), "matmul", {}, frozenset("w"))
     choice = MATMUL.space(task, target(machine)).default
     tile, vectors = int(choice["tile"]), int(choice["vectors"])
     assert tile <= rows

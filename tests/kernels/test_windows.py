@@ -11,8 +11,8 @@ from burnish.build import packing
 from burnish.kernels.constants import split_constants
 from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
-from burnish.loops.expr import Call, Expr, maximum, minimum
 from burnish.loops.evaluate import evaluate
+from burnish.loops.expr import Call, Expr, maximum, minimum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder
 from burnish.loops.verify import verify

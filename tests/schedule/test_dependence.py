@@ -30,6 +30,9 @@ def access(*indices: Expr, **extents: int) -> Access:
         ((F // 12, F // 4 % 3, F % 4), {"f": 24}),
         (((I * 5 + J) // 4, (I * 5 + J) % 4), {"i": 3, "j": 5}),
         ((F // 7 * 2 + I, F % 7), {"f": 21, "i": 2}),
+        (((I * 13 + J) // 7 * 2 + F, (I * 13 + J) % 7), {"i": 4, "j": 13, "f": 2}),
+        (((I * 13 + J) // 28, (I * 13 + J) // 7 % 4, (I * 13 + J) % 7), {"i": 5, "j": 13}),
+        ((I // 2, (I * 2 + J // 4) % 4 * 2 + F, J % 4), {"i": 4, "j": 8, "f": 2}),
     ],
 )
 def test_distinct_elements_are_recognised(indices: tuple[Expr, ...], extents: dict[str, int]) -> None:
@@ -44,6 +47,9 @@ def test_distinct_elements_are_recognised(indices: tuple[Expr, ...], extents: di
         ((F // 4,), {"f": 12}, ["f"]),
         ((F % 4,), {"f": 12}, ["f"]),
         ((I,), {"i": 3, "j": 1}, []),
+        (((I * 13 + J) // 7, (I * 13 + J) % 7), {"i": 4, "j": 14}, ["i", "j"]),
+        (((I * 13 + J) // 7, (I * 13 + J) % 6), {"i": 4, "j": 13}, ["i", "j"]),
+        (((I * 13 + J) // 7 + F, (I * 13 + J) % 7), {"i": 4, "j": 13, "f": 2}, ["i", "j", "f"]),
     ],
 )
 def test_repeated_elements_are_named(indices: tuple[Expr, ...], extents: dict[str, int], clashing: list[str]) -> None:
@@ -69,6 +75,15 @@ def test_independence_is_true(indices: list[Expr], rows: int, columns: int) -> N
         for i, j in product(range(rows), range(columns))
     ]
     assert len(set(touched)) == len(touched)
+
+
+def test_part_of_a_divided_sum() -> None:
+    """Whichever of the two loops is in question, the other one further out or further in."""
+    whole = I * 13 + J
+    indices = (whole // 7, whole % 7)
+    assert undetermined([access(*indices, i=4, j=13)], {"i": 4}) == []
+    assert undetermined([access(*indices, i=4, j=13)], {"j": 13}) == []
+    assert undetermined([access(whole // 7, i=4, j=13)], {"i": 4}) == ["i"]
 
 
 def test_what_carries_a_dependence() -> None:

@@ -201,7 +201,7 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
         raise
     except ModelError as error:
         raise ModelError(f"{context.node}: {error}") from error
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, TypeError) as error:
         raise ModelError(f"{context.node}: malformed inputs or attributes: {error!r}") from error
     found = [result] if isinstance(result, str) else list(result)
     for index, name in enumerate(node.output):

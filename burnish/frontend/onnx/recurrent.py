@@ -95,9 +95,7 @@ def _parameters(c: Context, n: OnnxNode, d: int, gate_count: int, hidden: int) -
     return weight, recurrent, (c.slice(both, 0, 0, size), c.slice(both, 0, size, 2 * size))
 
 
-def _initial_state(
-    c: Context, n: OnnxNode, position: int, d: int, batch: int, hidden: int, batch_first: bool
-) -> str:
+def _initial_state(c: Context, n: OnnxNode, position: int, d: int, batch: int, hidden: int, batch_first: bool) -> str:
     """The initial state [B, H] of direction ``d``; zero if it is left out."""
     name = n.input(position)
     if not name:

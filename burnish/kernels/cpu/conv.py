@@ -1,7 +1,8 @@
 """Direct convolution: a register tile of output pixels times channel vectors, accumulated over the whole window.
 
 The structure of ``parallel(oc group, oh) -> ow tile -> ic block -> kh -> kw -> ic`` with weights packed
-``[ocg][icb][kh][kw][ic][oc]``; the padding stage is inlined, its conditions vanish where lowering partitions the tile loop.
+``[ocg][icb][kh][kw][ic][oc]``; the padding stage is inlined, its conditions vanish where lowering partitions the tile
+loop.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _conv(task: Task, computed: bool = False) -> Tensor | None:
 
     ``computed``: it may also be read at other indices than the output's own, as the phases of a transposed one are.
     """
-    if task.op not in ("conv2d", "conv2d_transpose") or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
+    if task.op not in ("conv2d", "banded_conv2d", "conv2d_transpose") or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
         return None
     anchor, weight = task.anchor(), constant_weight(task)
     if anchor is None or weight is None or anchor.dtype != "float32" or len(anchor.shape) != 4:

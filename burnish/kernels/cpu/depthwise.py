@@ -1,8 +1,8 @@
-"""Convolution in small groups. Depthwise: a vector of channels, a register tile of pixels, the window's weights in registers.
+"""Convolution in small groups: a vector of channels, a register tile of pixels; depthwise: weights in registers.
 
 The structure of ``parallel(channel block, oh) -> ow tile -> kh -> kw`` with weights packed ``[block][kh][kw][16]``.
-Where the whole window fits the register file next to the tile, its weights are loaded once an output row; else one row of
-them at a time.
+Where the whole window fits the register file next to the tile, its weights are loaded once an output row; else one row
+of them at a time.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """The schedule for everything without a template: element-wise maps, data movement, pooling, softmax, norms.
 
-The output's nest is cut into *rows*: loops over the axes at which every reducing (or dear) stage is read at the output's
-own index. Rows run in parallel and hold what those stages need for one row. If the output's unit-stride axis is a row
-axis, a vector of it stays inside, and the stages compute vectors; otherwise reductions go through partial sums.
+The output's nest is cut into *rows*: loops over the axes at which every reducing (or dear) stage is read at the
+output's own index. Rows run in parallel and hold what those stages need for one row. If the output's unit-stride axis
+is a row axis, a vector of it stays inside, and the stages compute vectors; else reductions go through partial sums.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
 
 from burnish.errors import ScheduleError
@@ -45,7 +46,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
 
 
 def _inline_cheap(s: Schedule, task: Task, target: Target) -> list[Tensor]:
-    """Inlines the stages that cost little to repeat; returns those that stay, producers first, reducing outputs included."""
+    """Inlines the stages that cost little to repeat; returns those that stay, producers first, reducing outputs too."""
     stages = task.stages()
     kept = []
     for t in stages:
@@ -95,7 +96,7 @@ def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], 
 
 
 def _row_axes(task: Task, out: Tensor, kept: list[Tensor]) -> list[int]:
-    """The output's dimensions at which every kept stage is read at the output's own index, directly or through others."""
+    """The output's dimensions at which every kept stage is read at the output's own index, directly or not."""
     maps: dict[str, dict[int, int]] = {out.name: {d: d for d in range(len(out.shape))}}
     for consumer in reversed(task.stages()):
         seen = maps.get(consumer.name)
@@ -116,10 +117,8 @@ def _row_axes(task: Task, out: Tensor, kept: list[Tensor]) -> list[int]:
 def _cut(s: Schedule, loop: str, width: int) -> tuple[str, str]:
     """Splits a loop into vectors; whole ones where the buffers have room for them, else the last is masked."""
     if s.extent(loop) % width:
-        try:
+        with suppress(ScheduleError):
             s.pad(loop, width)
-        except ScheduleError:
-            pass
     return s.split(loop, min(width, s.extent(loop)))
 
 

@@ -1,15 +1,14 @@
 """Matrix products: a register tile of rows times column vectors, accumulated over the whole depth, epilogue fused.
 
-The structure of ``parallel(batch, column panel) -> row tile -> k``. A constant right factor is packed at compile time into
-panels ``[N / group][K][group]``, so that each is one contiguous stream; one row (M = 1) takes more vectors, which is the
-memory-bound matrix-vector product. Any other right factor is read in place where its columns are vectors, and otherwise
-copied into panels, one batch at a time.
+The structure of ``parallel(batch, column panel) -> row tile -> k``. A constant right factor is packed at compile time
+into panels ``[N / group][K][group]``, so that each is one contiguous stream, and the next one is prefetched; one row
+(M = 1) takes more vectors, which is the memory-bound matrix-vector product. Any other right factor is read in place
+where its columns are vectors, and otherwise copied into panels, one batch at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, inline_around, mark, parallel_over
 from burnish.kernels.cpu.product import Product, product
@@ -56,7 +55,7 @@ def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, i
 
     Minimises the cycles of the busiest core: a step of a tile costs ``rows * vectors / 2`` (two multiply-adds a cycle),
     and no less than the multiply-add latency of 4. The tile, one vector of each block and one broadcast must fit the
-    register file; a single row reads its vectors from memory. A partial last tile costs its own size and twice the code.
+    register file; a single row reads its vectors from memory. A partial last tile costs its own size and more code.
     """
     rows = shape[p.rows[-1]] if p.rows else 1
     columns = shape[p.columns[-1]]
@@ -140,7 +139,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
 
 
 def _prepare(task: Task, p: Product, lanes: int) -> tuple[Schedule, str, str | None]:
-    """The schedule with all but the accumulator inlined into the output; a stage for a copy of the right factor, if any."""
+    """The schedule with all but the accumulator inlined into the output; the stage that copies the right factor."""
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
     right = p.right.buffer.name

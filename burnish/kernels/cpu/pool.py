@@ -11,7 +11,7 @@ from burnish.target import Target
 
 
 def _reduction(task: Task, target: Target) -> Tensor | None:
-    """The one reduction of a task whose output and every other image are in channel blocks; None if there is not one."""
+    """The one reduction of a task, which has the output's shape; None if there is none, or an image without blocks."""
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
     images = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t.name not in task.constants]
     blocked = all(is_blocked(task.layout(t.name), 1, target.lanes) for t in images)
@@ -88,7 +88,7 @@ def _space_neighbours(task: Task, target: Target) -> Space:
 
 
 def _apply_neighbours(task: Task, target: Target, choice: Choice) -> Schedule:
-    """``parallel(row) -> channel block -> pixel``; the first and the last block, which have borders, get code of their own."""
+    """``parallel(row) -> channel block -> pixel``; the first and last block, with borders, get code of their own."""
     del choice
     lanes, reduction = target.lanes, _reduction(task, target)
     assert reduction is not None

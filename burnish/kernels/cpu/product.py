@@ -16,9 +16,9 @@ from burnish.loops.tensor import Tensor
 class Product:
     """``anchor[..., n] = sum over k of left[...] * right[..., n]``: only ``right`` depends on the last axis, ``n``.
 
-    ``columns``: the output's axes that make up ``n``, each with its coefficient; ``rows`` those of the other anchor axes
-    that do not select ``right``, ``batch`` those that do. The last of ``columns`` has coefficient 1, and so has the last
-    of ``rows``, the one with most iterations. Axes are positions in the output's shape.
+    ``columns``: the output's axes that make up ``n``; ``rows`` those of the other anchor axes that do not select
+    ``right``, ``batch`` those that do. The last of ``columns`` and of ``rows`` is the longest that advances its anchor
+    axis in steps of 1. Axes are positions in the output's shape.
     """
 
     anchor: Tensor

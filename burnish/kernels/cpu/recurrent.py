@@ -86,8 +86,8 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
 
 
 def _parallel(s: Schedule, task: Task, block: str, weight_bytes: int, target: Target) -> None:
-    """Each core owns a run of blocks. Where its weights exceed L2, every other step runs backwards, so that a step first
-    reads what the one before has left there.
+    """Each core owns a run of blocks. Where its weights exceed L2, every other step runs backwards: it first reads what
+    the step before has left there.
     """
     blocks = s.extent(block)
     if blocks % target.cores or weight_bytes <= CACHED * target.cores * target.l2_bytes or _first_row(task) % 2 == 0:

@@ -151,10 +151,12 @@ def _final(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 def _space_matmul(task: Task, target: Target) -> Space:
     tile = next(t for t in task.stages() if t.name.endswith(".tile"))
-    knobs = {"tiles_n": (1, 2), "tiles_m": (1, 2), "block": (32, 64, 128, 256), "outer": ("columns", "rows")}
     final = _final(task)
     assert final is not None
     rows = tile.shape[0]
+    tiles_m = 2 if rows % (2 * ROWS) == 0 else 1
+    blocks = tuple(b for b in range(tiles_m * ROWS, rows + 1, tiles_m * ROWS) if rows % b == 0)
+    knobs = {"tiles_n": (1, 2), "tiles_m": (1, tiles_m), "block": blocks, "outer": ("columns", "rows")}
     depth = tile.inputs[0].shape[2]
     stays = 4 * rows * depth <= target.l2_bytes // 2  # the input's parts, read again for every column group
     share = -(-rows // (target.cores * 2 * ROWS)) * 2 * ROWS
@@ -162,11 +164,16 @@ def _space_matmul(task: Task, target: Target) -> Space:
     wide = inner % (2 * COLUMNS) == 0 or inner > 8 * COLUMNS
     default = {
         "tiles_n": 2 if wide else 1,
-        "tiles_m": 2 if rows % (2 * ROWS) == 0 else 1,
-        "block": min(128, rows) if stays else min(128, share),
+        "tiles_m": tiles_m,
+        "block": _nearest(blocks, 128 if stays else min(128, share)),
         "outer": "columns" if stays else "rows",
     }
     return Space(knobs, default)
+
+
+def _nearest(blocks: Sequence[int], wanted: int) -> int:
+    """The block whose ratio to the wanted size is closest to one."""
+    return min(blocks, key=lambda b: max(b / wanted, wanted / b))
 
 
 def _apply_matmul(task: Task, target: Target, choice: Choice) -> Schedule:
@@ -184,6 +191,10 @@ def _apply_matmul(task: Task, target: Target, choice: Choice) -> Schedule:
     own = s.loops(out)
     rows, columns = [own[d] for d in final[0]], [own[d] for d in final[1]]
     rest = [v for v in own if v not in rows and v not in columns]
+    if len(rows) > 1 and s.extent(rows[-1]) % min(block, s.extent(rows[-1]) // ROWS * ROWS or ROWS):
+        s.reorder(*rest, *rows, *columns)
+        while len(rows) > 1:  # blocks of rows do not end where the last axis does
+            rows = [s.fuse(rows[0], rows[1]), *rows[2:]]
     over, n = s.split(columns[-1], min(group, s.extent(columns[-1])))
     half, lane = s.split(n, COLUMNS)
     many, m = s.split(rows[-1], min(block, s.extent(rows[-1]))) if rows else (None, None)

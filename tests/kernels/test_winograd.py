@@ -1,0 +1,73 @@
+"""Winograd kernels: odd sizes, both placements, epilogues, paddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from burnish.kernels.cpu import template_for
+from burnish.kernels.cpu.generic import GENERIC
+from burnish.kernels.cpu.winograd import WINOGRAD_CONV
+from burnish.kernels.task import Choice, Task
+from burnish.loops.expr import maximum
+from burnish.loops.layout import layout
+from burnish.loops.tensor import Tensor, compute, placeholder, stages
+from burnish.ops import OPERATORS
+from burnish.target import host, target
+
+LANES = host().lanes
+BLOCKED = f"ABCD{LANES}b"
+Check = Callable[..., Choice]
+
+
+def convolution(x: tuple[int, ...], outputs: int, m: int, pads: tuple[int, ...] = (1, 1, 1, 1)) -> Tensor:
+    """relu(winograd(x, w) + bias + residual)."""
+    data, weight = placeholder(x, name="x"), placeholder((m + 2, m + 2, outputs, x[1]), name="w")
+    (y,) = OPERATORS["winograd_conv2d"].define("y", [data, weight], {"m": m, "pads": pads})
+    bias, residual = placeholder((outputs, 1, 1), name="b"), placeholder(y.shape, name="r")
+    return compute(y.shape, lambda n, c, h, w: maximum(y[n, c, h, w] + bias[c, 0, 0] + residual[n, c, h, w], 0.0), "out")
+
+
+LAYOUTS: Mapping[str, str] = {"x": BLOCKED, "r": BLOCKED, "out": BLOCKED}
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "channels", "outputs", "m"),
+    [
+        (7, 1, LANES, 2 * LANES, 4), (7, 2, 2 * LANES, LANES + 4, 2), (13, 1, LANES, LANES, 4),
+        (14, 2, LANES, 3 * LANES, 2), (17, 1, 2 * LANES, LANES, 4), (28, 1, LANES, 2 * LANES, 4),
+    ],
+)  # fmt: skip
+def test_default_schedules(check: Check, size: int, batch: int, channels: int, outputs: int, m: int) -> None:
+    out = convolution((batch, channels, size, size), outputs, m)
+    check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS)
+
+
+@pytest.mark.parametrize("placement", ["tile", "shared"])
+@pytest.mark.parametrize(("block", "positions", "vectors"), [(1, 1, 1), (5, 3, 2), (16, 6, 1)])
+def test_every_placement(check: Check, placement: str, block: int, positions: int, vectors: int) -> None:
+    """Blocks that do not divide the tiles, register tiles that do not divide the blocks, groups that are not whole."""
+    out = convolution((1, LANES, 13, 15), LANES + 3, 4)
+    choice = {"placement": placement, "block": block, "positions": positions, "vectors": vectors}
+    for edge in ("start", "end"):
+        check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS, choice, edge=edge, threads=3)
+
+
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (2, 0, 1, 3)])
+def test_other_paddings(check: Check, pads: tuple[int, ...]) -> None:
+    out = convolution((1, LANES, 9, 6), LANES, 2, pads)
+    check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS)
+
+
+@pytest.mark.parametrize("plain", ["x", "out"])
+def test_it_needs_blocks_of_channels(plain: str) -> None:
+    machine = target("x86-64-v4")
+    out = convolution((1, 16, 6, 6), 16, 4)
+    inputs = tuple(t for t in stages([out]) if t.body is None)
+    blocked = {name: layout("ABCD16b") for name in ("x", "r", "out")}
+    task = Task("kernel", inputs, (out,), "winograd_conv2d", blocked, frozenset({"w", "b"}))
+    assert template_for(task, machine) is WINOGRAD_CONV
+    rest = {name: tag for name, tag in blocked.items() if name != plain}
+    assert template_for(replace(task, layouts=rest), machine) is GENERIC

@@ -1,0 +1,67 @@
+"""Register buffers end with the dimension that is vectorized."""
+
+from collections.abc import Callable
+
+from burnish.loops.expr import Buffer, Load, Var
+from burnish.loops.program import Alloc, For, If, Program, Stmt, Store, seq
+from burnish.lower.pipeline import simplify_program
+from burnish.lower.registers import vectors_innermost
+from burnish.schedule.schedule import Schedule
+
+Same = Callable[[Program, Program], None]
+I, J, K = (Var(n) for n in "ijk")
+X, Y = Buffer("x", (4, 8)), Buffer("y", (4, 8))
+
+
+def through(buffer: Buffer, vector: str, scope: str = "register") -> Program:
+    """y = x by way of ``buffer`` [8, 4], one of whose loops is vectorized in both nests."""
+
+    def nest(body: Stmt, i: str, j: str) -> Stmt:
+        return For(i, 4, "vectorize" if vector == "i" else "unroll", For(j, 8, "vectorize" if vector == "j" else "unroll", body))
+
+    buffer = buffer.with_(scope=scope)
+    a, b = Var("a"), Var("b")
+    first = nest(Store(buffer, (J, I), Load(X, (I, J))), "i", "j")
+    second = nest(If(b < 8, Store(Y, (a, b), Load(buffer, (b, a)))), "a", "b")
+    return Program("p", (X, Y), Alloc(buffer, seq(first, second)))
+
+
+T = Buffer("t", (8, 4))
+
+
+def test_the_vectorized_dimension_moves_to_the_end(same: Same) -> None:
+    before = through(T, "j")
+    after = vectors_innermost(before)
+    lines = [line.strip() for line in str(after).splitlines()]
+    assert "alloc t: float32[4, 8] @register" in lines
+    assert "t[i, j] = x[i, j]" in lines
+    assert "y[a, b] = t[a, b]" in lines
+    same(before, after)
+
+
+def test_one_that_ends_with_it_stays() -> None:
+    before = through(T, "i")
+    assert vectors_innermost(before) == before
+
+
+def test_memory_keeps_its_layout() -> None:
+    before = through(T, "j", scope="local")
+    assert vectors_innermost(before) == before
+
+
+def test_two_vectorized_dimensions_leave_the_buffer_alone() -> None:
+    a = Var("a")
+    reg = Buffer("t", (8, 8), scope="register")
+    square = Buffer("y", (8, 8))
+    rows = For("i", 8, "unroll", For("j", 8, "vectorize", Store(reg, (I, J), Load(square, (I, J)))))
+    columns = For("k", 8, "unroll", For("a", 8, "vectorize", Store(square, (a, K), Load(reg, (a, K)))))
+    before = Program("p", (square,), Alloc(reg, seq(rows, columns)))
+    assert vectors_innermost(before) == before
+
+
+def test_of_a_register_tile(conv: Callable[..., Schedule], tiled: Callable[..., Schedule], same: Same) -> None:
+    before = simplify_program(tiled(conv(4, 6), 3).program)
+    after = vectors_innermost(before)
+    assert "alloc y.register: float32[4, 1, 3] @register" in str(before)
+    assert "alloc y.register: float32[1, 3, 4] @register" in str(after)
+    same(before, after)

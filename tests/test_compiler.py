@@ -1,0 +1,289 @@
+"""Small graphs of every kind, compiled end to end, against the operators' definitions in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import burnish as bn
+from burnish.accuracy import scaled_error
+from burnish.compiler import Compilation, link, lower_model
+from burnish.errors import TargetError
+from burnish.graph.evaluate import evaluate
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.loops.numeric import numpy_dtype
+from burnish.target import host
+
+TOLERANCE, EXACT_TOLERANCE = 1e-4, 1e-5  # of the largest value of the output: what Burnish promises
+
+
+class Builder(GraphBuilder):
+    """A graph builder with random weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = np.random.default_rng(0)
+
+    def weight(self, *shape: int, dtype: str = "float32") -> str:
+        """A random constant of unit gain in its last dimensions."""
+        fan_in = max(1, int(np.prod(shape[1:])))
+        return self.constant((self.random.standard_normal(shape) / np.sqrt(fan_in)).astype(numpy_dtype(dtype)))
+
+    def convolution(self, x: str, outputs: int, kernel: int, groups: int = 1, **attrs: object) -> str:
+        """A square convolution with bias."""
+        channels = self.types[x].shape[1] // groups
+        weight = self.weight(outputs, channels, kernel, kernel)
+        return self.add("conv2d", x, weight, self.weight(outputs), groups=groups, **attrs)  # type: ignore[arg-type]
+
+
+SAME = (1, 1, 1, 1)
+
+
+def residual_block(b: Builder) -> str:
+    """Convolution, batch norm, relu, convolution, batch norm, sum with the input, relu."""
+    x = b.add("relu", b.convolution(b.input("x", (1, 3, 12, 12)), 32, 3, pads=SAME))
+    y = x
+    for last in (False, True):
+        y = b.convolution(y, 32, 3, pads=SAME)
+        scale, shift, mean = (b.weight(32) for _ in range(3))
+        variance = b.constant(b.random.uniform(0.5, 2.0, 32).astype(np.float32))
+        y = b.add("batch_norm", y, scale, shift, mean, variance)
+        y = b.add("relu", b.add("add", y, x) if last else y)
+    return y
+
+
+def convolution_chain(b: Builder) -> str:
+    """Three 3×3 convolutions and pooling, large enough for Winograd."""
+    x = b.input("x", (1, 64, 28, 28))
+    for _ in range(3):
+        x = b.add("relu", b.convolution(x, 64, 3, pads=SAME))
+    return b.add("max_pool2d", x, kernel=(2, 2), strides=(2, 2))
+
+
+def inverted_residual(b: Builder) -> str:
+    """Pointwise, depthwise and pointwise convolution with clips, as in MobileNet-v2."""
+    x = b.convolution(b.input("x", (1, 16, 14, 14)), 32, 1)
+    y = b.add("clip", b.convolution(x, 96, 1), min=0.0, max=6.0)
+    y = b.add("clip", b.convolution(y, 96, 3, groups=96, pads=SAME), min=0.0, max=6.0)
+    return b.add("add", b.convolution(y, 32, 1), x)
+
+
+def odd_channels(b: Builder) -> str:
+    """Channel counts that fill no whole number of vectors, and a batch of two."""
+    x = b.add("relu", b.convolution(b.input("x", (2, 17, 9, 11)), 30, 3, pads=SAME))
+    x = b.add("relu", b.convolution(x, 24, 3, pads=SAME))
+    return b.add("reduce_mean", b.convolution(x, 17, 1), axes=(2, 3))
+
+
+def strided_and_grouped(b: Builder) -> str:
+    """Strides, dilation, groups and one-sided padding."""
+    x = b.add("relu", b.convolution(b.input("x", (2, 32, 15, 13)), 64, 3, strides=(2, 2), pads=SAME))
+    x = b.add("relu", b.convolution(x, 64, 3, groups=4, pads=(0, 1, 2, 1)))
+    x = b.convolution(x, 32, 3, dilations=(2, 2), pads=(2, 2, 2, 2))
+    return b.add("avg_pool2d", x, kernel=(3, 3), strides=(2, 2), pads=SAME)
+
+
+def deconvolution(b: Builder) -> str:
+    """Two transposed convolutions, as in a generator."""
+    x = b.input("x", (2, 24, 4, 4))
+    x = b.add("relu", b.add("conv2d_transpose", x, b.weight(24, 32, 4, 4), strides=(2, 2), pads=SAME))
+    return b.add("tanh", b.add("conv2d_transpose", x, b.weight(32, 3, 4, 4), strides=(2, 2), pads=SAME))
+
+
+def concatenation(b: Builder) -> str:
+    """Branches of different widths, joined and split again."""
+    x = b.add("relu", b.convolution(b.input("x", (1, 16, 8, 8)), 32, 1))
+    branches = [b.add("relu", b.convolution(x, n, k, pads=(k // 2,) * 4)) for n, k in ((16, 1), (24, 3), (32, 5))]
+    branches.append(b.add("max_pool2d", x, kernel=(3, 3), strides=(1, 1), pads=SAME))
+    joined = b.add("concat", *branches, axis=1)
+    left = b.add("slice", joined, starts=(0, 8, 0, 0), extents=(1, 48, 8, 8))
+    return b.add("add", left, b.add("slice", joined, starts=(0, 56, 0, 0), extents=(1, 48, 8, 8)))
+
+
+def attention(b: Builder) -> str:
+    """Layer norm, four heads of attention, and a gelu network, with residual sums."""
+    x = b.input("x", (2, 20, 64))
+    y = b.add("layer_norm", x, b.weight(64), b.weight(64))
+
+    def heads(perm: tuple[int, ...]) -> str:
+        projected = b.add("add", b.add("matmul", y, b.weight(64, 64)), b.weight(64))
+        return b.add("transpose", b.add("reshape", projected, shape=(2, 20, 4, 16)), perm=perm)
+
+    scores = b.add("matmul", heads((0, 2, 1, 3)), heads((0, 2, 3, 1)))
+    weights = b.add("softmax", b.add("div", scores, b.constant(4.0)), axis=-1)
+    mixed = b.add("transpose", b.add("matmul", weights, heads((0, 2, 1, 3))), perm=(0, 2, 1, 3))
+    x = b.add("add", x, b.add("matmul", b.add("reshape", mixed, shape=(2, 20, 64)), b.weight(64, 64)))
+    hidden = b.add("gelu", b.add("matmul", b.add("layer_norm", x, b.weight(64), b.weight(64)), b.weight(64, 128)))
+    return b.add("add", x, b.add("matmul", hidden, b.weight(128, 64)))
+
+
+def recurrent(b: Builder) -> tuple[str, ...]:
+    """Embedding by gather, three steps of an LSTM, and a projection."""
+    tokens = b.input("tokens", (3, 2), "int64")
+    embedded = b.add("gather", b.weight(2, 24), tokens)
+    h, c = b.input("h", (2, 17)), b.input("c", (2, 17))
+    weights, inner, bias = b.weight(24, 68), b.weight(4, 17, 17), b.weight(68)
+    for step in range(3):
+        x = b.add("slice", embedded, starts=(step, 0, 0), extents=(1, 2, 24))
+        gates = b.add("add", b.add("matmul", b.add("reshape", x, shape=(2, 24)), weights), bias)
+        h, c = b.add_many("lstm_cell", gates, h, c, inner)
+    return b.add("matmul", h, b.weight(17, 33)), c
+
+
+def dense_layers(b: Builder) -> str:
+    """A flattened image through dense layers: one row times large matrices."""
+    x = b.add("reshape", b.convolution(b.input("x", (1, 4, 6, 6)), 16, 3), shape=(1, 256))
+    x = b.add("relu", b.add("add", b.add("matmul", x, b.weight(256, 100)), b.weight(100)))
+    return b.add("log_softmax", b.add("matmul", x, b.weight(100, 10)), axis=1)
+
+
+def double_precision(b: Builder) -> str:
+    x = b.add("matmul", b.input("x", (7, 33), "float64"), b.weight(33, 18, dtype="float64"))
+    return b.add("softmax", b.add("tanh", x), axis=1)
+
+
+def integers(b: Builder) -> tuple[str, ...]:
+    x, y = b.input("x", (5, 19), "int32"), b.input("y", (5, 19), "int64")
+    total = b.add("add", b.add("cast", x, to="int64"), b.add("mul", y, b.constant(np.int64(-3))))
+    return total, b.add("matmul", x, b.constant(np.arange(19 * 4, dtype=np.int32).reshape(19, 4))), b.add("argmax", y, axis=1)
+
+
+def booleans(b: Builder) -> tuple[str, ...]:
+    x, y = b.input("x", (6, 21)), b.input("y", (6, 21))
+    either = b.add("logical_or", b.add("less", x, y), b.add("greater", x, b.constant(0.5)))
+    return b.add("logical_not", either), b.add("where", either, x, b.add("neg", y))
+
+
+def half_precision(b: Builder) -> str:
+    x = b.add("mul", b.input("x", (4, 50), "float16"), b.weight(4, 50, dtype="float16"))
+    return b.add("relu", b.add("add", x, b.input("y", (4, 50), "float16")))
+
+
+GRAPHS: dict[str, Callable[[Builder], str | tuple[str, ...]]] = {
+    define.__name__: define
+    for define in (
+        residual_block, convolution_chain, inverted_residual, odd_channels, strided_and_grouped, deconvolution,
+        concatenation, attention, recurrent, dense_layers, double_precision, integers, booleans, half_precision,
+    )
+}  # fmt: skip
+
+
+@cache
+def example(name: str) -> tuple[Graph, dict[str, np.ndarray], list[np.ndarray]]:
+    """A graph, its inputs, and the right outputs."""
+    b = Builder()
+    outputs = GRAPHS[name](b)
+    graph = b.build(*([outputs] if isinstance(outputs, str) else outputs))
+    feeds = {}
+    for n in graph.inputs:
+        t = graph.types[n]
+        values = b.random.standard_normal(t.shape) if "float" in t.dtype else b.random.integers(0, 2, t.shape)
+        feeds[n] = values.astype(numpy_dtype(t.dtype))
+    values = evaluate(graph, feeds, "float64")
+    return graph, feeds, [values[n] for n in graph.outputs]
+
+
+def run(module: bn.Module, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    found = module(**feeds)
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+def allowed(graph: Graph, tolerance: float) -> float:
+    """The tolerance, but for half precision, whose own rounding is coarser."""
+    return 2e-3 if any(graph.types[n].dtype == "float16" for n in graph.outputs) else tolerance
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["fast", "exact"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_answers_are_right_and_the_same_for_any_number_of_threads(name: str, exact: bool) -> None:
+    graph, feeds, expected = example(name)
+    found = run(bn.compile(graph, threads=1, exact=exact), feeds)
+    assert scaled_error(found, expected) <= allowed(graph, EXACT_TOLERANCE if exact else TOLERANCE)
+    assert [str(array.dtype) for array in found] == [graph.types[n].dtype for n in graph.outputs]
+    for one, two in zip(found, run(bn.compile(graph, threads=2, exact=exact), feeds), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_answers_are_right_on_other_vector_widths(name: str, target: str) -> None:
+    if not host().has("avx512vl" if target == "x86-64-v4" else "avx2"):
+        pytest.skip(f"this machine is no {target}")
+    graph, feeds, expected = example(name)
+    assert scaled_error(run(bn.compile(graph, target=target, threads=2), feeds), expected) <= allowed(graph, TOLERANCE)
+
+
+def lowered(name: str, without: str = "", exact: bool = False) -> Compilation:
+    """A graph's kernels for this machine, less the features that start with ``without``."""
+    features = frozenset(f for f in host().features if not (without and f.startswith(without)))
+    return lower_model(example(name)[0], replace(host(), features=features), exact)
+
+
+def operators(made: Compilation) -> set[str]:
+    return {node.op for node in made.graph.nodes}
+
+
+def test_winograd_is_chosen_where_it_pays_but_not_when_exact() -> None:
+    made = lowered("convolution_chain", without="amx-")
+    assert "winograd_conv2d" in operators(made)
+    graph, feeds, expected = example("convolution_chain")
+    assert scaled_error(run(bn.Module(link(made)), feeds), expected) <= TOLERANCE
+    assert operators(lowered("convolution_chain", exact=True)) <= {"conv2d", "add", "relu", "max_pool2d", "identity"}
+
+
+@pytest.mark.parametrize("name", ["residual_block", "attention"])
+def test_matrix_tiles_are_used_where_there_are_some_but_not_when_exact(name: str) -> None:
+    if not host().has("amx-bf16"):
+        pytest.skip("this machine has no matrix tiles")
+    assert any(op.startswith("split_") for op in operators(lowered(name)))
+    assert not any(op.startswith("split_") for op in operators(lowered(name, exact=True)))
+
+
+def test_batch_norm_is_folded_and_epilogues_are_fused() -> None:
+    made = lowered("residual_block", exact=True)
+    assert "batch_norm" not in operators(made)
+    fused = [{node.op for node in stage.group.nodes} for stage in made.stages]
+    assert sum("conv2d" in ops for ops in fused) == 3
+    assert all("conv2d" in ops or ops == {"identity"} for ops in fused)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_saved_model_gives_the_same_answer(name: str, tmp_path: Path) -> None:
+    graph, feeds, _ = example(name)
+    module = bn.compile(graph, threads=1)
+    module.save(tmp_path / "model.bn")
+    for before, after in zip(run(module, feeds), run(bn.load(tmp_path / "model.bn", threads=1), feeds), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("name", ["residual_block", "attention", "recurrent"])
+def test_compiling_again_gives_the_same_code(name: str, tmp_path: Path) -> None:
+    graph = example(name)[0]
+    modules = [bn.compile(graph, cache_dir=tmp_path / folder) for folder in ("a", "a", "b")]
+    first, cached, fresh = (module.executable for module in modules)
+    assert first.code.digest == cached.code.digest == fresh.code.digest
+    assert first.calls == cached.calls == fresh.calls
+    np.testing.assert_array_equal(first.params, cached.params)
+
+
+def test_equal_layers_share_a_kernel() -> None:
+    calls = bn.compile(example("convolution_chain")[0], exact=True).executable.calls
+    kernels = [call.kernel for call in calls if call.kernel.startswith("conv2d")]
+    assert len(kernels) > len(set(kernels))
+
+
+def test_an_unknown_target_is_refused() -> None:
+    with pytest.raises(TargetError, match="'abacus' is unknown; known: cpu, "):
+        bn.compile(example("booleans")[0], target="abacus")
+
+
+def test_progress_is_reported_in_order() -> None:
+    seen: list[tuple[str, int, int]] = []
+    bn.compile(example("booleans")[0], progress=lambda stage, done, total: seen.append((stage, done, total)))
+    assert list(dict.fromkeys(stage for stage, _, _ in seen)) == ["optimize", "kernels", "link"]
+    assert all(0 <= done < total for _, done, total in seen)
