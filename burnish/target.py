@@ -46,6 +46,11 @@ class Target:
         return self.cores * 3.0e12 if self.has("amx-bf16") else 0.0
 
     @property
+    def cache_bandwidth(self) -> float:
+        """Estimated bytes a second that all cores move through the caches behind the first."""
+        return 19e9 * self.cores
+
+    @property
     def memory_bandwidth(self) -> float:
         """Estimated bytes a second read from memory by all cores."""
         return 15e9 * self.cores

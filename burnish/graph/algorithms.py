@@ -16,7 +16,9 @@ from burnish.ops.winograd import KERNEL, transform_weight
 from burnish.target import Target
 
 # Flops reached, as a share of peak: direct convolution, Winograd's small products, tiles of a matrix unit.
-DIRECT_EFFICIENCY, PRODUCT_EFFICIENCY, TILE_EFFICIENCY = 0.92, 0.8, 0.65
+DIRECT_EFFICIENCY, PRODUCT_EFFICIENCY, TILE_EFFICIENCY = 0.92, 0.72, 0.65
+# Share of the time to move activations through the outer caches that is not hidden behind arithmetic.
+DIRECT_TRAFFIC, PHASED_TRAFFIC = 0.4, 1.0
 # Vector operations per element of a transformed tile in the transforms of F(m).
 TRANSFORM_WORK = {2: 6.0, 4: 10.0}
 PARTS_WORK = 24.0  # vector operations to make both parts of one input element
@@ -40,7 +42,16 @@ class Window:
     @property
     def flops(self) -> float:
         """Operations of the direct algorithm."""
-        return 2.0 * self.kernel[0] * self.kernel[1] * self.channels * self.outputs * self.batch * self.out[0] * self.out[1]
+        taps = self.kernel[0] * self.kernel[1]
+        return 2.0 * taps * self.channels * self.outputs * self.batch * self.out[0] * self.out[1]
+
+    @property
+    def input_bytes(self) -> float:
+        return 4.0 * self.batch * self.channels * self.size[0] * self.size[1]
+
+    @property
+    def output_bytes(self) -> float:
+        return 4.0 * self.batch * self.outputs * self.out[0] * self.out[1]
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,8 @@ class Estimate:
 
 
 def _direct(w: Window, target: Target) -> Estimate:
-    return Estimate("conv2d", {}, w.flops / (target.flops * DIRECT_EFFICIENCY))
+    traffic = DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
+    return Estimate("conv2d", {}, w.flops / (target.flops * DIRECT_EFFICIENCY) + traffic)
 
 
 def _winograd(w: Window, m: int, target: Target) -> Estimate:
@@ -63,7 +75,8 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate:
     products = 2 * n * n * w.channels * w.outputs * tiles / (target.flops * PRODUCT_EFFICIENCY)
     streaming = 4 * n * n * w.channels * w.outputs / target.memory_bandwidth
     transforms = TRANSFORM_WORK[m] * tiles * n * n * (w.channels + w.outputs) * 2 / target.flops
-    return Estimate("winograd_conv2d", {"m": m}, max(products, streaming) + transforms)
+    traffic = PHASED_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
+    return Estimate("winograd_conv2d", {"m": m}, max(products, streaming) + transforms + traffic)
 
 
 def _split(w: Window, target: Target) -> Estimate:
@@ -75,7 +88,8 @@ def _split(w: Window, target: Target) -> Estimate:
     products = 2 * TERMS * w.kernel[0] * w.kernel[1] * depth * outputs * w.batch * pixels
     streaming = 4 * w.kernel[0] * w.kernel[1] * depth * outputs / target.memory_bandwidth
     parts = PARTS_WORK * 2 * depth * w.batch * w.size[0] * w.size[1] / target.flops
-    seconds = max(products / (target.matrix_flops * TILE_EFFICIENCY), streaming) + parts
+    traffic = PHASED_TRAFFIC * (2 * w.input_bytes + w.output_bytes) / target.cache_bandwidth
+    seconds = max(products / (target.matrix_flops * TILE_EFFICIENCY), streaming) + parts + traffic
     return Estimate("split_conv2d", {"rows": rows, "outputs": w.outputs}, seconds)
 
 
@@ -125,7 +139,7 @@ def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate
 
 
 def choose_algorithms(graph: Graph, target: Target, exact: bool) -> Graph:
-    """Replaces convolutions and products by the algorithm estimated to be fastest; all stay as they are when ``exact``."""
+    """Replaces convolutions and products by the algorithm estimated to be fastest; ``exact`` keeps all as they are."""
     if exact:
         return graph
     types, constants = dict(graph.types), dict(graph.constants)
@@ -227,6 +241,8 @@ def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:
     if not plain or node.inputs[0] in graph.constants or not target.has("amx-bf16"):
         return False
     rows = a.size // max(1, a.shape[-1])
+    if sum(extent > 1 for extent in a.shape[:-1]) > 2:  # blocks of rows would cross the ends of several axes
+        return False
     return rows > ROWS // 2 and b.shape[0] >= DEPTH and b.shape[1] >= ROWS
 
 

@@ -40,8 +40,8 @@ def fuse(graph: Graph) -> list[Group]:
     """The graph's nodes in groups, each node in one, in topological order.
 
     - A complex node takes in the element-wise chain behind it, and then views up to the last that moves elements
-      (unless it computes pixels: a view would undo blocks of channels); in front, views that move or select elements and
-      only feed it. The latter holds for opaque nodes too.
+      (unless it computes pixels: a view would undo blocks of channels); in front, views that move or select elements
+      and only feed it. The latter holds for opaque nodes too.
     - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed it.
     - Injective nodes merge into chains. A reshape stays alone: it moves nothing.
 
@@ -157,10 +157,14 @@ class _Fusion:
                 chain.append(p)
                 moving = moving if self.facts[p].alias else len(chain)
                 name = self.graph.nodes[p].inputs[0]
-            ranks = {len(self.graph.types[self.graph.nodes[p].inputs[0]].shape) for p in chain[:moving]}
-            if not self.facts[anchor].pixels or ranks <= {len(self.graph.types[self.graph.nodes[anchor].inputs[0]].shape)}:
+            ranks = {self._rank(p) for p in (anchor, *chain[:moving])}
+            if not self.facts[anchor].pixels or len(ranks) == 1:
                 taken.update(chain[:moving])
         return taken
+
+    def _rank(self, position: int) -> int:
+        """Dimensions of a node's first operand."""
+        return len(self.graph.types[self.graph.nodes[position].inputs[0]].shape)
 
     def _prologue(self, anchor: int, members: set[int]) -> set[int]:
         """Injective nodes that only feed what the reduction reduces, if a pass computes no element twice."""

@@ -3,7 +3,8 @@
 ``x = hi + lo`` with ``hi = bfloat16(x)`` and ``lo = bfloat16(x - hi)`` keeps 16 bits of mantissa, and
 ``hi * hi' + hi * lo' + lo * hi'`` loses only terms of 2**-18 of the product, accumulated in float32. A matrix unit that
 multiplies bfloat16 many times faster than float32 wins in spite of the three products. Source: Henry, Tang and Heinecke,
-"Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", 2019, section II.
+"Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", 2019, section II. An infinite input may
+give NaN instead of infinity.
 
 Outputs are computed in tiles of flattened pixels: a row of ``width`` padded pixels after the other, so that one tile's
 input pixels for any tap of the window lie side by side. Strides split the input into phases, each dense.
@@ -110,7 +111,14 @@ def split_stem_weight(weight: np.ndarray) -> np.ndarray:
 
 @operator
 def split_stem(
-    name: str, x: Tensor, weight: Tensor, *, outputs: int, kernel_w: int, strides: Ints = (1, 1), pads: Ints = (0, 0, 0, 0)
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    *,
+    outputs: int,
+    kernel_w: int,
+    strides: Ints = (1, 1),
+    pads: Ints = (0, 0, 0, 0),
 ) -> Tensor:
     """Convolution of ``x`` [N, C, H, W] of few channels with weight parts [2, O', K', KH] of :func:`split_stem_weight`.
 
@@ -121,7 +129,8 @@ def split_stem(
     require_rank(weight, "weight", 4, "[2, O', K', KH]")
     batch, channels, height, width = x.shape
     _, padded, depth, kernel_h = weight.shape
-    require(kernel_w * channels <= depth, "attribute 'kernel_w'", kernel_w, f"at most {depth} elements in a window's row")
+    row = f"at most {depth} elements in a window's row"
+    require(kernel_w * channels <= depth, "attribute 'kernel_w'", kernel_w, row)
     out_h = window_extent(height, kernel_h, strides[0], pads[0], pads[2], 1)
     out_w = window_extent(width, kernel_w, strides[1], pads[1], pads[3], 1)
     size = -(-out_w // ROWS) * ROWS

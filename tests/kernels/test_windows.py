@@ -104,6 +104,11 @@ def test_groups(template, x, weight, groups, attrs, native: Native) -> None:
     check(native, template, "conv2d", [x, weight], {**attrs, "groups": groups}, (BLOCKED, BLOCKED), "clip")
 
 
+def test_bands(native: Native) -> None:
+    attrs = {"pads": (1, 1, 1, 1), "outputs": 20, "depth": 20, "block": 16}
+    check(native, "direct_conv2d", "banded_conv2d", [(1, 60, 5, 6), (60, 40, 3, 3)], attrs, (BLOCKED, BLOCKED), "clip")
+
+
 @pytest.mark.parametrize(
     ("x", "weight", "attrs", "epilogue"),
     [

@@ -9,6 +9,7 @@ from burnish.errors import ModelError
 from burnish.loops.interpret import evaluate
 from burnish.loops.tensor import placeholder, stages
 from burnish.ops import OPERATORS, infer
+from burnish.ops.convolution import band
 
 
 def onnx_attrs(attrs):
@@ -109,6 +110,15 @@ def test_conv2d_transpose_equals_the_scattered_form(size, kernel, strides, pads,
         return
     y = evaluate(OPERATORS["conv2d_transpose"].define("y", inputs, attrs), {"x": x, "w": w})[0]
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("groups", "depth", "per_group", "block"), [(4, 3, 5, 16), (4, 5, 3, 8), (2, 6, 20, 16)])
+def test_banded_convolution_equals_the_grouped_one(groups, depth, per_group, block, apply, normal):
+    x, weight = normal(2, groups * depth, 5, 6), normal(groups * per_group, depth, 3, 2)
+    window = {"pads": (1, 0, 1, 1), "strides": (1, 2)}
+    banded = {"outputs": per_group, "depth": depth, "block": block}
+    y = apply("banded_conv2d", x, band(weight, groups, block), **window, **banded)[0]
+    np.testing.assert_allclose(y, apply("conv2d", x, weight, **window, groups=groups)[0], rtol=1e-5, atol=1e-5)
 
 
 def test_stage_names_start_with_the_prefix():

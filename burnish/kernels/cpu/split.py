@@ -6,6 +6,8 @@ barrier but the one between.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, is_blocked, mark, parallel_over, single_output
 from burnish.kernels.cpu.product import in_order, index_maps
 from burnish.kernels.task import Choice, Space, Task, Template
@@ -141,7 +143,7 @@ def _matches_matmul(task: Task, target: Target) -> bool:
 
 
 def _final(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The output's axes that run over the rows and over the columns of the product; None if its index has another form."""
+    """The output's axes that run over the rows and over the columns of the product; None if it has another form."""
     maps = index_maps(task, next(t for t in task.stages() if t.name.endswith(".tile")))
     if maps is None:
         return None
@@ -176,6 +178,12 @@ def _nearest(blocks: Sequence[int], wanted: int) -> int:
     return min(blocks, key=lambda b: max(b / wanted, wanted / b))
 
 
+def _whole(extent: int, block: int, tile: int) -> bool:
+    """Whether blocks within an axis of rows are whole ones, made of whole tiles."""
+    block = min(block, extent)
+    return extent % block == 0 and block % tile == 0
+
+
 def _apply_matmul(task: Task, target: Target, choice: Choice) -> Schedule:
     group, block = int(choice["tiles_n"]) * COLUMNS, int(choice["block"])
     tile = next(t for t in task.stages() if t.name.endswith(".tile"))
@@ -191,9 +199,9 @@ def _apply_matmul(task: Task, target: Target, choice: Choice) -> Schedule:
     own = s.loops(out)
     rows, columns = [own[d] for d in final[0]], [own[d] for d in final[1]]
     rest = [v for v in own if v not in rows and v not in columns]
-    if len(rows) > 1 and s.extent(rows[-1]) % min(block, s.extent(rows[-1]) // ROWS * ROWS or ROWS):
+    if len(rows) > 1 and not _whole(s.extent(rows[-1]), block, int(choice["tiles_m"]) * ROWS):
         s.reorder(*rest, *rows, *columns)
-        while len(rows) > 1:  # blocks of rows do not end where the last axis does
+        while len(rows) > 1:
             rows = [s.fuse(rows[0], rows[1]), *rows[2:]]
     over, n = s.split(columns[-1], min(group, s.extent(columns[-1])))
     half, lane = s.split(n, COLUMNS)

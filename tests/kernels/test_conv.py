@@ -1,0 +1,89 @@
+"""The direct convolution's space, and its code for machines other than this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from burnish.build import compile_program, packing, schedule
+from burnish.kernels.cpu.common import register_tile
+from burnish.kernels.cpu.conv import DIRECT_CONV
+from burnish.kernels.task import Choice, Task
+from burnish.loops.evaluate import evaluate
+from burnish.loops.expr import maximum
+from burnish.loops.interpret import run_program
+from burnish.loops.layout import layout
+from burnish.loops.tensor import Tensor, compute, placeholder, stages
+from burnish.ops import OPERATORS
+from burnish.runtime.elf import parse
+from burnish.target import host, target
+
+MACHINES = {"x86-64-v4": 62, "x86-64-v3": 62, "aarch64-neoverse-n1": 183, "aarch64-cortex-a53": 183, "riscv64": 243}
+Check = Callable[..., Choice]
+
+
+def convolution(x: tuple[int, ...], w: tuple[int, ...], **attrs: object) -> Tensor:
+    """relu(conv2d(x, w) + b)."""
+    (y,) = OPERATORS["conv2d"].define("y", [placeholder(x, name="x"), placeholder(w, name="w")], attrs)
+    bias = placeholder((w[0], 1, 1), name="b")
+    return compute(y.shape, lambda n, c, h, v: maximum(y[n, c, h, v] + bias[c, 0, 0], 0.0), "out")
+
+
+def task_of(out: Tensor, lanes: int) -> Task:
+    inputs = tuple(t for t in stages([out]) if t.body is None)
+    blocked = {name: layout(f"ABCD{lanes}b") for name in ("x", "out")}
+    return Task("kernel", inputs, (out,), "conv2d", blocked, frozenset({"w", "b"}))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_code_for_other_machines(machine: str) -> None:
+    """A padded convolution is scheduled for the machine's vectors, computes the same, and becomes its object code."""
+    there = target(machine)
+    out = convolution((1, there.lanes, 5, 6), (2 * there.lanes, there.lanes, 3, 3), pads=(1, 1, 1, 1))
+    task = task_of(out, there.lanes)
+    made, template, choice = schedule(task, there, {"tile_ow": 4})
+    assert template == "direct_conv2d"
+    kernel = compile_program(made.program, there, packing(made, task), template, choice)
+    assert kernel.code[:4] == b"\x7fELF"
+    assert int.from_bytes(kernel.code[18:20], "little") == MACHINES[machine], "machine of the ELF header"
+    if machine != "riscv64":  # which the linker does not know
+        undefined = [s.name for s in parse("kernel", kernel.code).symbols if s.section == 0 and s.name]
+        assert undefined == [], "no call leaves the object"
+    feeds = {t.name: np.random.default_rng(0).standard_normal(t.shape).astype("float32") for t in task.inputs}
+    tags = {args[0]: layout(args[1]) for name, args in made.trace if name == "transform_layout"}
+    found = run_program(made.program, {n: tags[n].pack(a) if n in tags else a for n, a in feeds.items()})["out"]
+    np.testing.assert_allclose(tags["out"].unpack(found, out.shape), evaluate([out], feeds)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("outer", ["oc", "oh"])
+@pytest.mark.parametrize(("tile_ow", "vectors"), [(1, 1), (3, 2), (5, 4), (7, 3)])
+def test_every_register_tile(check: Check, tile_ow: int, vectors: int, outer: str) -> None:
+    """Tiles that do not divide the row, channel groups that do not divide the channels."""
+    lanes = host().lanes
+    out = convolution((1, lanes + 3, 4, 7), (2 * lanes + 5, lanes + 3, 3, 3), pads=(1, 1, 1, 1))
+    blocked = {name: f"ABCD{lanes}b" for name in ("x", "out")}
+    choice = {"tile_ow": tile_ow, "vectors": vectors, "outer": outer}
+    for edge in ("start", "end"):
+        check(DIRECT_CONV, "conv2d", [out], ["w", "b"], blocked, choice, edge=edge)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("width", [1, 7, 14, 28, 56, 112])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4, 8])
+def test_register_tiles_fit(machine: str, width: int, blocks: int) -> None:
+    """Accumulators, one operand vector for each channel vector and a broadcast fit the register file."""
+    there = target(machine)
+    positions, vectors = register_tile(there, width, blocks)
+    assert 1 <= positions <= width
+    assert blocks % vectors == 0
+    spare = vectors + 1 if vectors > 1 else 2
+    assert positions * vectors + spare <= there.vector_registers
+
+
+def test_the_tile_of_a_wide_row_hides_latency() -> None:
+    """Ten multiply-adds or more in flight keep two units of latency four to five busy."""
+    positions, vectors = register_tile(target("x86-64-v4"), 56, 4)
+    assert positions * vectors >= 10
+    assert 56 % positions == 0
