@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,8 +12,9 @@ from pathlib import Path
 import burnish
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
-from burnish.kernels.cpu import template_for
-from burnish.kernels.task import Choice, Task
+from burnish.errors import ScheduleError
+from burnish.kernels.cpu import template_for, templates_for
+from burnish.kernels.task import Choice, Task, Template
 from burnish.loops.program import Program
 from burnish.lower.pipeline import lower
 from burnish.runtime.cache import ObjectCache, cache_key
@@ -20,6 +22,8 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 _CODE = ("loops", "schedule", "kernels", "lower", "codegen", "build.py")  # what decides which code a task becomes
+
+_log = logging.getLogger("burnish")
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,9 @@ class Kernel:
 def code_version() -> str:
     """A hash of the compiler's own source: kernels of another version are not reused."""
     root = Path(burnish.__file__).parent
-    files = [f for name in _CODE for f in ([root / name] if name.endswith(".py") else sorted((root / name).rglob("*.py")))]
+    files = [
+        f for name in _CODE for f in ([root / name] if name.endswith(".py") else sorted((root / name).rglob("*.py")))
+    ]
     return cache_key(*(f.read_bytes() for f in files))
 
 
@@ -65,12 +71,34 @@ def build(task: Task, target: Target, store: ObjectCache | None) -> Kernel:
     if found is not None:
         head, _, code = found.partition(b"\n")
         return Kernel(code=code, **json.loads(head))
-    made, template, choice = schedule(replace(task, name=f"{task.op or 'map'}_{key[:12]}"), target)
-    kernel = compile_program(made.program, target, packing(made, task), template, choice)
+    kernel = compile_task(replace(task, name=f"{task.op or 'map'}_{key[:12]}"), target)
     if store:
-        head = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
-        store.put(key, json.dumps(head).encode() + b"\n" + kernel.code)
+        fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
+        store.put(key, json.dumps(fields).encode() + b"\n" + kernel.code)
     return kernel
+
+
+def compile_task(task: Task, target: Target) -> Kernel:
+    """The kernel by the first template that can schedule ``task``. One that matches and cannot is warned of.
+
+    Raises ScheduleError if the last one, which takes everything, cannot either.
+    """
+    *templates, last = templates_for(task, target)
+    for template in templates:
+        try:
+            return compile_by(template, task, target)
+        except ScheduleError as error:
+            _log.warning(
+                "kernel '%s' will be slow: template '%s' cannot schedule it: %s", task.name, template.name, error
+            )
+    return compile_by(last, task, target)
+
+
+def compile_by(template: Template, task: Task, target: Target) -> Kernel:
+    """The kernel of ``task`` by one template. Raises ScheduleError."""
+    choice = template.space(task, target).default
+    made = template.apply(task, target, choice)
+    return compile_program(made.program, target, packing(made, task), template.name, choice)
 
 
 def packing(made: Schedule, task: Task) -> dict[str, str]:

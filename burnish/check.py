@@ -96,7 +96,9 @@ def run_alone(
     graph = replace(made.graph, inputs=reads).with_nodes(stage.group.nodes, outputs=stage.group.outputs)
     module = Module(link(replace(made, graph=graph, steps=(stage,), pieces={})), threads)
     found = module(*(pack(made, name, values[name]) for name in reads))
-    return [unpack(made, n, a) for n, a in zip(graph.outputs, found if len(graph.outputs) > 1 else [found], strict=True)]
+    return [
+        unpack(made, n, a) for n, a in zip(graph.outputs, found if len(graph.outputs) > 1 else [found], strict=True)
+    ]
 
 
 def pack(made: Compilation, name: str, value: np.ndarray) -> np.ndarray:

@@ -21,7 +21,8 @@ from rich.table import Table
 import burnish as bn
 from burnish import peers
 from burnish.accuracy import scaled_error
-from burnish.check import EXACT_TOLERANCE, TOLERANCE, KernelCheck, check as check_kernels
+from burnish.check import EXACT_TOLERANCE, TOLERANCE, KernelCheck
+from burnish.check import check as check_kernels
 from burnish.compiler import import_graph, stored
 from burnish.errors import BurnishError, InputError
 from burnish.runtime.buffers import numpy_dtype

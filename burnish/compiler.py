@@ -32,7 +32,8 @@ from burnish.runtime.cache import ObjectCache
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
-from burnish.target import Target, target as find_target
+from burnish.target import Target
+from burnish.target import target as find_target
 
 Progress = Callable[[str, int, int], None]
 ALIGNMENT = 64  # bytes between parameters: a cache line, and the widest vector
@@ -72,7 +73,7 @@ class Compilation:
         return [step for step in self.steps if isinstance(step, Stage)]
 
 
-def compile(  # noqa: A001 - the product's own name for it
+def compile(
     model: Any,
     *,
     target: str = "cpu",

@@ -19,4 +19,6 @@ def allow_matrix_tiles() -> bool:
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    return bool(libc.syscall(ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_REQUEST_FEATURE), ctypes.c_long(_TILE_DATA)) == 0)
+    return bool(
+        libc.syscall(ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_REQUEST_FEATURE), ctypes.c_long(_TILE_DATA)) == 0
+    )

@@ -95,12 +95,13 @@ def host() -> Target:
     triple = llvm.get_process_triple()
     wide = "avx512f" in features
     x86 = triple.startswith(("x86_64", "i686"))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     width = 64 if wide else 32 if "avx2" in features else 16
     registers = 32 if wide or not x86 else 16
     caches = _host_caches()
     return Target(
         "cpu", triple, llvm.get_host_cpu_name(), features, width, registers, caches.get(1, 32 << 10),
-        caches.get(2, 1 << 20), caches.get(3, 0), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        caches.get(2, 1 << 20), caches.get(3, 0), cores,
     )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
-"""Fixtures: loop programs compiled for this machine and run in a child process, every buffer fenced in by forbidden pages."""
+"""Fixtures: loop programs run in a child process between forbidden pages; a kernel cache that is not the user's."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -108,6 +108,14 @@ def run_native(
         else:
             assert value.tobytes() == np.ascontiguousarray(arrays[p.name]).tobytes(), f"'{p.name}' was changed"
     return results
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither use nor fill the user's cache: what they test is compiled anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BURNISH_CACHE", str(tmp_path_factory.mktemp("kernels")))
+        yield
 
 
 @pytest.fixture(scope="session")

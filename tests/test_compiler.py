@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,13 @@ from burnish.loops.numeric import numpy_dtype
 from burnish.target import host
 
 TOLERANCE, EXACT_TOLERANCE = 1e-4, 1e-5  # of the largest value of the output: what Burnish promises
+
+
+@pytest.fixture(autouse=True)
+def every_template_keeps_what_it_promises(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No kernel fell back to a slower template."""
+    yield
+    assert not caplog.records
 
 
 class Builder(GraphBuilder):
@@ -150,7 +157,11 @@ def double_precision(b: Builder) -> str:
 def integers(b: Builder) -> tuple[str, ...]:
     x, y = b.input("x", (5, 19), "int32"), b.input("y", (5, 19), "int64")
     total = b.add("add", b.add("cast", x, to="int64"), b.add("mul", y, b.constant(np.int64(-3))))
-    return total, b.add("matmul", x, b.constant(np.arange(19 * 4, dtype=np.int32).reshape(19, 4))), b.add("argmax", y, axis=1)
+    return (
+        total,
+        b.add("matmul", x, b.constant(np.arange(19 * 4, dtype=np.int32).reshape(19, 4))),
+        b.add("argmax", y, axis=1),
+    )
 
 
 def booleans(b: Builder) -> tuple[str, ...]:
@@ -231,9 +242,22 @@ def operators(made: Compilation) -> set[str]:
 def test_winograd_is_chosen_where_it_pays_but_not_when_exact() -> None:
     made = lowered("convolution_chain", without="amx-")
     assert "winograd_conv2d" in operators(made)
-    graph, feeds, expected = example("convolution_chain")
+    _, feeds, expected = example("convolution_chain")
     assert scaled_error(run(bn.Module(link(made)), feeds), expected) <= TOLERANCE
     assert operators(lowered("convolution_chain", exact=True)) <= {"conv2d", "add", "relu", "max_pool2d", "identity"}
+
+
+@pytest.mark.parametrize("lead", [(1,), (2,), (2, 3)], ids=str)
+@pytest.mark.parametrize("rows", [1, 7, 17, 40, 100, 197, 304])
+def test_products_may_have_any_number_of_rows(rows: int, lead: tuple[int, ...]) -> None:
+    b = Builder()
+    product = b.add("matmul", b.input("x", (*lead, rows, 40)), b.weight(40, 48))
+    split = b.add("reshape", product, shape=(*lead, rows, 3, 16))
+    rank = len(lead)
+    graph = b.build(b.add("transpose", split, perm=(*range(rank), rank + 1, rank, rank + 2)))
+    x = b.random.standard_normal((*lead, rows, 40)).astype(np.float32)
+    expected = evaluate(graph, {"x": x}, "float64")[graph.outputs[0]]
+    assert scaled_error([bn.compile(graph)(x)], [expected]) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["residual_block", "attention"])

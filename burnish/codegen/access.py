@@ -1,4 +1,4 @@
-"""Loads and stores: register slots, contiguous vectors, broadcasts, gathers; guarded so that no byte outside is read."""
+"""Loads and stores: register slots, contiguous vectors, broadcasts, gathers, guarded: no byte outside is read."""
 
 from __future__ import annotations
 

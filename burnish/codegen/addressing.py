@@ -19,7 +19,6 @@ from burnish.loops.expr import (
     Cast,
     Const,
     Expr,
-    Load,
     Select,
     Var,
     free_vars,
@@ -145,9 +144,7 @@ class Addressing(Builder):
 
     def _condition(self, cond: Expr, depth: int) -> str:
         if isinstance(cond, Binary) and cond.op in LOGICAL:
-            return self.hoist(
-                depth, f"{cond.op} i1 {self._condition(cond.a, depth)}, {self._condition(cond.b, depth)}"
-            )
+            return self.hoist(depth, f"{cond.op} i1 {self._condition(cond.a, depth)}, {self._condition(cond.b, depth)}")
         if not (isinstance(cond, Binary) and cond.op in COMPARISONS):
             raise ScheduleError(f"index condition {cond}: only comparisons, 'and' and 'or' are allowed")
         word = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}[cond.op]
@@ -167,7 +164,7 @@ class Addressing(Builder):
     # --- pointers -----------------------------------------------------------------------------------------------------
 
     def pointer(self, memory: Memory, terms: tuple[tuple[Expr, int], ...], const: int) -> str:
-        """``base + terms + const`` (in elements); the variable part is built loop by loop, outermost first, and cached."""
+        """``base + terms + const`` (in elements); the variable part is built outermost loop first, and cached."""
         size = ITEM_BYTES[memory.buffer.dtype]
         pointer = memory.base
         by_depth: dict[int, list[tuple[Expr, int]]] = {}

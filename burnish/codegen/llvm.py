@@ -255,7 +255,9 @@ class FunctionEmitter(Values):
             result = self._multiply_add(s.value, target)
         else:
             value = self.value(s.value)
-            result = None if s.reduce == "sum" and value.const == 0 else self._combine(s.reduce, self.read(target), value)
+            result = (
+                None if s.reduce == "sum" and value.const == 0 else self._combine(s.reduce, self.read(target), value)
+            )
         if result is not None:
             self.write(target, result)
 
@@ -273,4 +275,3 @@ class FunctionEmitter(Values):
             if x.const == -1:
                 return self.binary("-", self.read(target), y)
         return self.fma(a, b, self.read(target))
-

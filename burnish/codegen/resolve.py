@@ -16,7 +16,7 @@ from burnish.loops.simplify import bounds, simplify
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An element offset ``sum(coefficient * term) + lane_step * lane + const``; ``lane_step`` None: not affine in the lane."""
+    """An element offset ``sum(coefficient * term) + lane_step * lane + const``; ``lane_step`` None: not affine."""
 
     terms: tuple[tuple[Expr, int], ...]
     lane_step: int | None

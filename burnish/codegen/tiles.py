@@ -1,4 +1,4 @@
-"""Matrix tiles (Intel AMX): accumulators in tile registers 0-3, operands loaded on demand into 4-5 (left) and 6-7 (right)."""
+"""Matrix tiles (Intel AMX): accumulators in tile registers 0-3, operands loaded on demand into 4-5 and 6-7."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def config_global() -> str:
 def holds_tiles(alloc: Alloc) -> bool:
     """Whether a register buffer is used by tile operations."""
     return any(
-        isinstance(s, Intrinsic) and s.name.startswith("amx_") and alloc.buffer.name in {o.buffer.name for o in s.operands}
+        isinstance(s, Intrinsic)
+        and s.name.startswith("amx_")
+        and alloc.buffer.name in {o.buffer.name for o in s.operands}
         for s in walk_stmt(alloc.body)
     )
 
@@ -34,7 +36,9 @@ def _accumulator(f: Values, access: Load) -> int:
     address = f.resolver.address(access)
     number = address.const // TILE_ELEMENTS
     if address.terms or number >= ACCUMULATORS:
-        raise ScheduleError(f"tile accumulator {access}: only {ACCUMULATORS} tiles at fixed places fit the tile registers")
+        raise ScheduleError(
+            f"tile accumulator {access}: only {ACCUMULATORS} tiles at fixed places fit the tile registers"
+        )
     return number
 
 

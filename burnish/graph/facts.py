@@ -25,8 +25,8 @@ class Facts:
     ``alias``: one that also keeps their order.
     ``once``: of an injective node, operands of which no element is read by two output elements.
     ``reduced``: of a reduction, operands that it reads along its reduction axes, each element once in a pass.
-    ``pixels``: of a complex node, its last axis runs over the first operand, as a convolution's does; a matrix product's
-    runs over the second. What it selects in the other operand, channels, it can compute in blocks.
+    ``pixels``: of a complex node, its last axis runs over the first operand, as a convolution's does; a matrix
+    product's runs over the second. What it selects in the other operand, channels, it can compute in blocks.
     """
 
     kind: str

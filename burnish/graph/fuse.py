@@ -88,9 +88,7 @@ class _Fusion:
 
     # --- behind the anchor ---
 
-    def _epilogue(
-        self, members: set[int], tail: str, accepts: Callable[[int, set[str]], bool]
-    ) -> tuple[set[int], str]:
+    def _epilogue(self, members: set[int], tail: str, accepts: Callable[[int, set[str]], bool]) -> tuple[set[int], str]:
         """The largest extension of ``members`` by readers of their results that again has a single result.
 
         Takes readers in one at a time, in topological order; between, several results may be open: x, erf(x) and
@@ -216,4 +214,3 @@ class _Fusion:
             return False
         readers = [p for p in members if name in self.graph.nodes[p].inputs]
         return all(self.facts[p].kind == "injective" for p in readers)
-

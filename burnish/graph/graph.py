@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -124,7 +125,18 @@ def infer_types(op: str, inputs: Sequence[TensorType], attrs: Mapping[str, Attri
     """Types of an operator's outputs. Raises ModelError for an unknown operator or operands that do not fit."""
     if op not in ops.OPERATORS:
         raise ModelError(f"unknown operator '{op}'; known: {', '.join(sorted(ops.OPERATORS))}")
-    return [TensorType(tuple(s), d) for s, d in ops.infer(op, [(t.shape, t.dtype) for t in inputs], attrs)]
+    try:
+        return list(_inferred(op, tuple(inputs), tuple(sorted(attrs.items()))))
+    except TypeError:  # an attribute that cannot be hashed: a list, which the operator accepts or refuses itself
+        return [TensorType(tuple(s), d) for s, d in ops.infer(op, [(t.shape, t.dtype) for t in inputs], attrs)]
+
+
+@lru_cache(maxsize=4096)
+def _inferred(
+    op: str, inputs: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]
+) -> tuple[TensorType, ...]:
+    inferred = ops.infer(op, [(t.shape, t.dtype) for t in inputs], dict(attrs))
+    return tuple(TensorType(tuple(s), d) for s, d in inferred)
 
 
 class GraphBuilder:

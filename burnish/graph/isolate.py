@@ -59,14 +59,14 @@ def _collapse(graph: Graph, group: Group) -> Graph:
     copied = all(node.op == "identity" for node in group.nodes)
     if not copied and not _is_pointwise(graph, group.anchor):
         return graph
-    weight = None if copied or group.anchor is None else group.anchor.inputs[1]
+    fixed = () if copied or group.anchor is None else group.anchor.inputs[1:]  # weight and bias
     shape = graph.types[group.nodes[0].outputs[0]].shape
     if len(shape) != 4:
         return graph
     height, width = shape[2:]
     types = dict(graph.types)
     for name, t in graph.types.items():
-        if name == weight or len(t.shape) < 2 or t.shape[-2:] == (1, 1) or t.size == 1:
+        if name in fixed or t.shape[-2:] == (1, 1) or t.size == 1:
             continue
         if len(t.shape) != 4 or t.shape[2:] != (height, width):
             return graph

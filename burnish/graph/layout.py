@@ -12,7 +12,8 @@ from burnish.loops.layout import Layout, layout
 # What a value's neighbours gain from blocks, relative to moving the value once: a convolution that reads plain channels
 # cannot vectorize its stores, an element-wise map does not care.
 _GAIN: Mapping[str, float] = {
-    "conv2d": 8.0, "banded_conv2d": 8.0, "winograd_conv2d": 8.0, "split_conv2d": 8.0, "split_stem": 8.0, "conv2d_transpose": 4.0, "max_pool2d": 2.0, "avg_pool2d": 2.0, "lrn": 1.0,
+    "conv2d": 8.0, "banded_conv2d": 8.0, "winograd_conv2d": 8.0, "split_conv2d": 8.0, "split_stem": 8.0,
+    "conv2d_transpose": 4.0, "max_pool2d": 2.0, "avg_pool2d": 2.0, "lrn": 1.0,
     "reduce_mean": 1.0, "concat": 0.5, "resize": 1.0, "batch_norm": 1.0,
 }  # fmt: skip
 _LOSS: Mapping[str, float] = {"reshape": 2.0, "matmul": 4.0, "softmax": 1.0, "transpose": 1.0, "layer_norm": 2.0}
@@ -36,7 +37,9 @@ def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[st
         worth = sum(_GAIN.get(op, 0.0) for op in ops) - sum(_LOSS.get(op, 0.0) for op in ops)
         for name in (*group.inputs, *group.outputs):
             score[name] = score.get(name, 0.0) + worth
-    chosen = {name for name, worth in score.items() if worth > 0 and name not in fixed and _blockable(graph, name, lanes)}
+    chosen = {
+        name for name, worth in score.items() if worth > 0 and name not in fixed and _blockable(graph, name, lanes)
+    }
     for _ in range(2):  # element-wise groups follow their neighbours
         for group in groups:
             values = [n for n in (*group.inputs, *group.outputs) if n not in fixed and _blockable(graph, n, lanes)]

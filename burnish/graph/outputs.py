@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from burnish.graph.graph import Graph, Node
@@ -35,7 +36,7 @@ def own_outputs(graph: Graph) -> Graph:
     return graph.with_nodes([*nodes, *copies], outputs=outputs, types=types, constants=constants) if copies else graph
 
 
-def _fresh(name: str, taken: dict[str, object]) -> str:
+def _fresh(name: str, taken: Collection[str]) -> str:
     serial = 1
     while f"{name}.{serial}" in taken:
         serial += 1

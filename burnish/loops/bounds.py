@@ -146,7 +146,7 @@ def _minus_one(form: Linear) -> Linear:
 def _holds(goal: Linear, ranges: Ranges, facts: list[Linear]) -> bool:
     """goal >= 0, directly or by subtracting multiples of facts, chosen so that a term cancels (Farkas' lemma).
 
-    Over the integers ``goal >= 0`` is ``k * goal + k - 1 >= 0``, which lets a coefficient of the goal meet a larger one.
+    Over the integers ``goal >= 0`` is ``k * goal + k - 1 >= 0``: so a coefficient of the goal can meet a larger one.
     """
     if linear_bounds(goal, ranges)[0] >= 0:
         return True

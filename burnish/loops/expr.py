@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Union
 
 from burnish.errors import ScheduleError
 
@@ -41,7 +40,7 @@ REDUCTIONS = ("sum", "prod", "max", "min")
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A dense row-major array. ``scope``: global memory, shared (a GPU block), local (one thread's scratch), register."""
+    """A dense row-major array. ``scope``: global memory, shared (a GPU block), local (a thread's scratch), register."""
 
     name: str
     shape: tuple[int, ...]
@@ -134,7 +133,7 @@ class Expr:
         raise TypeError("a symbolic expression has no truth value; use select, all_of or any_of")
 
 
-Value = Union[Expr, int, float, bool]
+Value = Expr | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)

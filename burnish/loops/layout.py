@@ -18,7 +18,7 @@ from burnish.loops.expr import Expr
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One physical dimension: ``index[dim] // step`` and, for a block, ``% block``; ``block`` 0 marks the outer part."""
+    """One physical dimension: ``index[dim] // step`` and, for a block, ``% block``; ``block`` 0: the outer part."""
 
     dim: int
     step: int
@@ -100,8 +100,10 @@ def layout(tag: str) -> Layout:
     outer = [ord(c) - ord("A") for n, c in tokens if c.isupper() and not n]
     blocks = [(ord(c) - ord("a"), int(n)) for n, c in tokens if c.islower() and n]
     rank = len(outer)
-    if sorted(outer) != list(range(rank)) or len(outer) + len(blocks) != len(tokens) or any(
-        d >= rank or n < 1 for d, n in blocks
+    if (
+        sorted(outer) != list(range(rank))
+        or len(outer) + len(blocks) != len(tokens)
+        or any(d >= rank or n < 1 for d, n in blocks)
     ):
         raise ScheduleError(f"layout {tag!r}: every dimension needs one capital, and blocks are written like '16b'")
     step = [1] * rank

@@ -134,7 +134,7 @@ def _from(form: Linear, ranges: Ranges) -> Expr:
 
 
 def _join(low: Binary, c: int, terms: Mapping[Expr, int], ranges: Ranges) -> tuple[Expr, Expr] | None:
-    """For ``c * (x % a)`` a partner term: ``c * a * (x // a)``, giving ``x``, or ``c * a * (x // a % b)``, ``x % (a * b)``."""
+    """For ``c * (x % a)`` a partner term: ``c * a * (x // a)``, giving ``x``, or ``c * a * (x // a % b)``."""
     assert isinstance(low.b, Const)
     a = int(low.b.value)
     quotient = _divide("//", low.a, a, ranges)
@@ -174,7 +174,9 @@ def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
     body = from_linear(rest, const)
     if op == "//":
         if isinstance(body, Binary) and body.op == "//" and isinstance(body.b, Const):
-            return _from(_add((whole, shift), to_linear(_divide("//", body.a, int(body.b.value) * c, ranges)), 1), ranges)
+            return _from(
+                _add((whole, shift), to_linear(_divide("//", body.a, int(body.b.value) * c, ranges)), 1), ranges
+            )
         return _from(_add((whole, shift), ({Binary("//", body, Const(c)): 1}, 0), 1), ranges)
     if isinstance(body, Binary) and body.op == "%" and isinstance(body.b, Const) and int(body.b.value) % c == 0:
         return _divide("%", body.a, c, ranges)
@@ -188,7 +190,7 @@ def _common_block(op: str, rest: Mapping[Expr, int], const: int, c: int, ranges:
             return None
         small = {atom: k for atom, k in rest.items() if k % g}
         low, high = linear_bounds((small, const % g), ranges)
-        if 0 <= low and high < g:
+        if low >= 0 and high < g:
             big = from_linear({atom: k // g for atom, k in rest.items() if k % g == 0}, const // g)
             inner = _divide(op, big, c // g, ranges)
             return inner if op == "//" else _from(_add((small, const % g), _scale(to_linear(inner), g), 1), ranges)
@@ -213,12 +215,12 @@ def _compare(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
 
 
 def _whole_blocks(terms: dict[Expr, int], const: int, ranges: Ranges) -> Linear:
-    """``g x + r < g k`` is ``x < k`` when ``0 <= r < g``, and likewise for ``>=``: the position in a block drops out."""
+    """``g x + r < g k`` is ``x < k`` when ``0 <= r < g``, likewise for ``>=``: the position in a block drops out."""
     for g in sorted({abs(c) for c in terms.values()}, reverse=True):
         if g > 1 and const % g == 0:
             small = {atom: c for atom, c in terms.items() if c % g}
             low, high = linear_bounds((small, 0), ranges)
-            if 0 <= low and high < g:
+            if low >= 0 and high < g:
                 return {atom: c // g for atom, c in terms.items() if c % g == 0}, const // g
     return terms, const
 

@@ -123,7 +123,7 @@ sum, prod, max, min = (_reduction(kind) for kind in REDUCTIONS)
 
 
 def argreduce(x: Tensor, dim: int, kind: str, name: str) -> Tensor:
-    """The first position along ``dim`` where ``x`` is extreme (``kind``: max or min); int64, ``dim`` kept with extent 1.
+    """The first position along ``dim`` where ``x`` is extreme (``kind``: max or min); int64, ``dim`` kept as 1.
 
     First the extreme value, then the least index that attains it: two ordinary reductions instead of one over pairs.
     """

@@ -115,4 +115,3 @@ def _nonnegative_forms(cond: Expr) -> list[tuple[dict[Expr, int], int]]:
         case _:
             return []
     return [(terms, const - (1 if cond.op in ("<", ">") else 0))]
-

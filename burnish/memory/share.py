@@ -55,7 +55,7 @@ def plan(buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), 
     pairs = [(a, b) for a, b in in_place if _can_share(by_name[a], by_name[b])]
     bound = lower_bound(buffers, pairs, alignment)
     best: Plan | None = None
-    for chosen in ([_matching(pairs), []] if pairs else [[]]):
+    for chosen in [_matching(pairs), []] if pairs else [[]]:
         merged, members = _merge(by_name, chosen)
         offsets, size = _search(merged, bound, alignment)
         if best is None or size < best.arena_bytes:

@@ -2,9 +2,9 @@
 
 ``x = hi + lo`` with ``hi = bfloat16(x)`` and ``lo = bfloat16(x - hi)`` keeps 16 bits of mantissa, and
 ``hi * hi' + hi * lo' + lo * hi'`` loses only terms of 2**-18 of the product, accumulated in float32. A matrix unit that
-multiplies bfloat16 many times faster than float32 wins in spite of the three products. Source: Henry, Tang and Heinecke,
-"Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", 2019, section II. An infinite input may
-give NaN instead of infinity.
+multiplies bfloat16 many times faster than float32 wins in spite of the three products. An infinite input may give NaN
+instead of infinity. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
+Higher-Precision Computations", 2019, section II.
 
 Outputs are computed in tiles of flattened pixels: a row of ``width`` padded pixels after the other, so that one tile's
 input pixels for any tap of the window lie side by side. Strides split the input into phases, each dense.

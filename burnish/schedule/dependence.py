@@ -74,8 +74,8 @@ def _join_loops(
 ) -> tuple[str, set[str], list[Access], dict[str, int]] | None:
     """Several loops as one: its name, theirs, and the accesses and loops rewritten; None where there are no such loops.
 
-    Where all indices read ``o`` and ``i`` as ``o * 13 + i`` only, as in ``(o * 13 + i) // 7``, and ``i < 13``, that sum is
-    the variable of one loop, which determines both.
+    Where all indices read ``o`` and ``i`` as ``o * 13 + i`` only, as in ``(o * 13 + i) // 7``, and ``i < 13``, that sum
+    is the variable of one loop, which determines both.
     """
     for terms in _sums(touching):
         outer, last = _radix(terms, touching[0].ranges)

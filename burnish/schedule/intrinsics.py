@@ -81,7 +81,9 @@ def _transpose(size: int) -> TensorIntrinsic:
 
 
 TRANSPOSE16_F32 = _transpose(16)
-INTRINSICS: Mapping[str, TensorIntrinsic] = {t.name: t for t in (DOT_U8S8_I32, DOT_BF16_F32, TRANSPOSE16_F32, *_amx_tiles())}
+INTRINSICS: Mapping[str, TensorIntrinsic] = {
+    t.name: t for t in (DOT_U8S8_I32, DOT_BF16_F32, TRANSPOSE16_F32, *_amx_tiles())
+}
 
 
 def reference(intrinsic: TensorIntrinsic) -> IntrinsicFunction:

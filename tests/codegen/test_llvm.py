@@ -36,7 +36,7 @@ from burnish.schedule.schedule import Schedule
 
 Native = Callable[..., dict[str, np.ndarray]]
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
-I, J = Var("i"), Var("j")
+I, J = Var("i"), Var("j")  # noqa: E741
 
 
 def sample(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
@@ -260,7 +260,7 @@ def test_padded_convolution_in_vectors(native: Native, vector: str) -> None:
     (y,) = OPERATORS["conv2d"].define("y", [x, w], {"pads": (1, 1, 1, 1)})
     s = Schedule(create_program("kernel", [x, w], [y]))
     s.inline_all()
-    n, oc, oh, ow, ic, kh, kw = s.loops("y")
+    _, oc, oh, ow, *_, kw = s.loops("y")
     loop = {"oc": oc, "ow": ow}[vector]
     _, lane = s.split(loop, 4)
     s.reorder(*[v for v in s.loops("y") if v != lane], lane)
@@ -373,7 +373,7 @@ def test_conditions_guard_statements(native: Native) -> None:
     """Scalar conditions branch; conditions on the lane mask stores and reductions."""
     x, y, n = Buffer("x", (4, 10)), Buffer("y", (4, 10)), Buffer("n", (4,), "int64")
     clear = For("a", 4, "serial", For("b", 10, "serial", store(y, (Var("a"), Var("b")), -1.0)))
-    lane = For("j", 10, "vectorize", If(J < Load(n, (I,)), copy(y, x, I, J)))
+    lane = For("j", 10, "vectorize", If(Load(n, (I,)) > J, copy(y, x, I, J)))
     body = For("i", 4, "serial", If(Load(x, (I, Const(0))) > Const(0.0, F), lane))
     values = sample((4, 10), F)
     values[:, 0] = [1, -1, 2, 3]

@@ -67,6 +67,16 @@ def test_an_output_that_is_constant_is_a_constant() -> None:
     assert list(after.constants) == ["y"]
 
 
+def test_tensors_without_elements_are_known() -> None:
+    g = GraphBuilder()
+    nothing = g.add("matmul", g.input("x", (0, 4)), g.constant(array(4, 5)), name="nothing")
+    zeros = g.add("reduce_sum", g.add("relu", g.input("z", (3, 0))), axes=(1,), name="zeros")
+    after = applied(fold, g.build(nothing, zeros))
+    assert ops(after) == []
+    assert after.constants["nothing"].shape == (0, 5)
+    np.testing.assert_array_equal(after.constants["zeros"], np.zeros((3, 1)))
+
+
 def test_folding_does_not_bloat() -> None:
     g = GraphBuilder()
     x = g.input("x", (1,))

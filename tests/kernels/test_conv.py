@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from burnish.build import compile_program, packing, schedule
+from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import register_tile
 from burnish.kernels.cpu.conv import DIRECT_CONV
 from burnish.kernels.task import Choice, Task
@@ -60,13 +61,20 @@ def test_code_for_other_machines(machine: str) -> None:
 @pytest.mark.parametrize("outer", ["oc", "oh"])
 @pytest.mark.parametrize(("tile_ow", "vectors"), [(1, 1), (3, 2), (5, 4), (7, 3)])
 def test_every_register_tile(check: Check, tile_ow: int, vectors: int, outer: str) -> None:
-    """Tiles that do not divide the row, channel groups that do not divide the channels."""
+    """Tiles that do not divide the row, channels that do not fill the last vector."""
     lanes = host().lanes
-    out = convolution((1, lanes + 3, 4, 7), (2 * lanes + 5, lanes + 3, 3, 3), pads=(1, 1, 1, 1))
-    blocked = {name: f"ABCD{lanes}b" for name in ("x", "out")}
+    out = convolution((1, lanes + 3, 4, 7), (vectors * lanes - 5, lanes + 3, 3, 3), pads=(1, 1, 1, 1))
+    blocked = dict.fromkeys(("x", "out"), f"ABCD{lanes}b")
     choice = {"tile_ow": tile_ow, "vectors": vectors, "outer": outer}
     for edge in ("start", "end"):
         check(DIRECT_CONV, "conv2d", [out], ["w", "b"], blocked, choice, edge=edge)
+
+
+def test_a_group_must_divide_the_blocks_of_the_output() -> None:
+    """What does not fit is refused by name, so that a search may skip it."""
+    task = task_of(convolution((1, 16, 4, 7), (37, 16, 3, 3)), 16)
+    with pytest.raises(ScheduleError, match=r"pad: loop 'out\.c' cannot grow from 37 to 64: .* leave its 3 el"):
+        schedule(task, target("x86-64-v4"), {"vectors": 2})
 
 
 @pytest.mark.parametrize("machine", MACHINES)

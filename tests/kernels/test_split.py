@@ -1,4 +1,4 @@
-"""Split products on matrix tiles: scheduled programs by the interpreter on any machine, natively where it has the unit."""
+"""Split products on matrix tiles: by the interpreter on any machine, natively where it has the unit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def epilogue(y: Tensor) -> Tensor:
 
 def convolution(x: tuple[int, ...], w: tuple[int, ...], **attrs: Any) -> Tensor:
     """relu(split_conv2d + bias); ``w`` as in the model."""
-    data, parts = placeholder(x, name="x"), placeholder((2, -(-w[0] // 16) * 16, -(-w[1] // 32) * 32, *w[2:]), "bfloat16", "w")
+    whole = (-(-w[0] // 16) * 16, -(-w[1] // 32) * 32)
+    data, parts = placeholder(x, name="x"), placeholder((2, *whole, *w[2:]), "bfloat16", "w")
     return epilogue(OPERATORS["split_conv2d"].define("y", [data, parts], {"outputs": w[0], **attrs})[0])
 
 
@@ -95,7 +96,7 @@ def test_a_stem_by_the_interpreter() -> None:
 
 
 def test_a_product_by_the_interpreter() -> None:
-    check(product((5, 20), 7), "split_matmul", interpreted)
+    check(product((5, 20), 17), "split_matmul", interpreted)
 
 
 @needs_tiles
@@ -110,7 +111,9 @@ def test_a_product_by_the_interpreter() -> None:
         ((1, 16, 8, 8), (16, 16, 5, 2), {"pads": (2, 0, 2, 1), "strides": (1, 2), "rows": 8}),
     ],
 )
-def test_native_convolutions(native: Native, x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], edge: str) -> None:
+def test_native_convolutions(
+    native: Native, x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], edge: str
+) -> None:
     check(convolution(x, w, **attrs), "split_conv2d", lambda p, a: native(p, a, edge=edge))
 
 
@@ -119,12 +122,14 @@ def test_native_convolutions(native: Native, x: tuple[int, ...], w: tuple[int, .
 @pytest.mark.parametrize("tiles_m", [1, 2])
 @pytest.mark.parametrize("outer", ["oc", "block"])
 def test_every_choice_of_tiles(native: Native, tiles_n: int, tiles_m: int, outer: str) -> None:
-    out = convolution((1, 32, 9, 9), (40, 32, 3, 3), pads=(1, 1, 1, 1), rows=5)
+    out = convolution((1, 32, 9, 9), (60, 32, 3, 3), pads=(1, 1, 1, 1), rows=5)
     check(out, "split_conv2d", native, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": outer})
 
 
 @needs_tiles
-@pytest.mark.parametrize(("x", "w", "strides"), [((1, 3, 20, 23), (32, 3, 7, 7), (2, 2)), ((2, 1, 9, 9), (7, 1, 3, 3), (1, 1))])
+@pytest.mark.parametrize(
+    ("x", "w", "strides"), [((1, 3, 20, 23), (32, 3, 7, 7), (2, 2)), ((2, 1, 9, 9), (7, 1, 3, 3), (1, 1))]
+)
 def test_native_stems(native: Native, x: tuple[int, ...], w: tuple[int, ...], strides: tuple[int, int]) -> None:
     pad = w[2] // 2
     check(stem(x, w, strides=strides, pads=(pad, pad, pad, pad)), "split_stem", native)
@@ -135,3 +140,16 @@ def test_native_stems(native: Native, x: tuple[int, ...], w: tuple[int, ...], st
 @pytest.mark.parametrize(("a", "columns"), [((128, 64), 96), ((33, 70), 50), ((2, 9, 40), 17), ((300, 32), 16)])
 def test_native_products(native: Native, a: tuple[int, ...], columns: int, edge: str) -> None:
     check(product(a, columns), "split_matmul", lambda p, arrays: native(p, arrays, edge=edge))
+
+
+@needs_tiles
+@pytest.mark.parametrize(("heads", "size"), [(4, 64), (4, 8), (3, 24), (1, 17)])
+def test_products_whose_columns_are_several_axes(native: Native, heads: int, size: int) -> None:
+    """The heads of an attention layer: out[b, head, row, i] = product[b, row, head * size + i]."""
+    data = placeholder((2, 33, 40), name="x")
+    width = -(-heads * size // 32) * 32
+    parts = placeholder((2, 64, width), "bfloat16", "w")
+    (y,) = OPERATORS["split_matmul"].define("y", [data, parts], {"columns": heads * size})
+    bias = placeholder((heads * size,), name="b")
+    out = compute((2, heads, 33, size), lambda n, h, r, i: y[n, r, h * size + i] + bias[h * size + i], "out")
+    check(out, "split_matmul", native)

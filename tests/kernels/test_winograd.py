@@ -27,7 +27,9 @@ def convolution(x: tuple[int, ...], outputs: int, m: int, pads: tuple[int, ...] 
     data, weight = placeholder(x, name="x"), placeholder((m + 2, m + 2, outputs, x[1]), name="w")
     (y,) = OPERATORS["winograd_conv2d"].define("y", [data, weight], {"m": m, "pads": pads})
     bias, residual = placeholder((outputs, 1, 1), name="b"), placeholder(y.shape, name="r")
-    return compute(y.shape, lambda n, c, h, w: maximum(y[n, c, h, w] + bias[c, 0, 0] + residual[n, c, h, w], 0.0), "out")
+    return compute(
+        y.shape, lambda n, c, h, w: maximum(y[n, c, h, w] + bias[c, 0, 0] + residual[n, c, h, w], 0.0), "out"
+    )
 
 
 LAYOUTS: Mapping[str, str] = {"x": BLOCKED, "r": BLOCKED, "out": BLOCKED}

@@ -8,12 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.loops.bounds import UNKNOWN, bounds, prove
-from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Not, Var, all_of, any_of, cast, equal, maximum, minimum, select
+from burnish.loops.expr import (
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Var,
+    all_of,
+    any_of,
+    cast,
+    equal,
+    maximum,
+    minimum,
+    select,
+)
 from burnish.loops.interpret import run_program
 from burnish.loops.program import For, Program, Stmt, Store
 
 NAMES = ("i", "j")
-I, J = Var("i"), Var("j")
+I, J = Var("i"), Var("j")  # noqa: E741
 ranges = st.fixed_dictionaries({n: st.integers(1, 7) for n in NAMES})
 atoms = st.one_of(st.sampled_from([I, J]), st.integers(-9, 20).map(Const))
 
@@ -110,6 +125,8 @@ def test_provable(cond: Expr, given_: tuple[Expr, ...]) -> None:
     assert prove(cond, RANGES, given_)
 
 
-@pytest.mark.parametrize("cond", [I < 3, FREE < 10, all_of(I < 4, I < 2), Not(equal(I, Const(0))), Const(False, "bool")], ids=str)
+@pytest.mark.parametrize(
+    "cond", [I < 3, FREE < 10, all_of(I < 4, I < 2), Not(equal(I, Const(0))), Const(False, "bool")], ids=str
+)
 def test_not_provable(cond: Expr) -> None:
     assert not prove(cond, RANGES)

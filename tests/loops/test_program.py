@@ -22,7 +22,7 @@ from burnish.loops.program import (
 
 X, Y, N = Buffer("x", (4, 8)), Buffer("y", (4,)), Buffer("n", (4,), "int64")
 T = Buffer("t", (8,), "float16", "register")
-I, J = Var("i"), Var("j")
+I, J = Var("i"), Var("j")  # noqa: E741
 BODY = For("i", 4, "parallel", Alloc(T, seq(
     For("j", 8, "vectorize", store(T, (J,), 0)),
     If(Load(N, (I,)) > 2, For("k", 8, "unroll", Store(Y, (I,), Load(X, (I, Var("k"))), "max"))),
@@ -33,7 +33,9 @@ PROGRAM = Program("p", (X, N, Y), BODY)
 
 
 def test_golden_text() -> None:
-    assert str(PROGRAM) == """\
+    assert (
+        str(PROGRAM)
+        == """\
 program p(x: float32[4, 8], n: int64[4], y: float32[4]):
   for parallel i in 4:
     alloc t: float16[8] @register
@@ -45,6 +47,7 @@ program p(x: float32[4, 8], n: int64[4], y: float32[4]):
     dot(y[i], x[i, 0], x_stride=8, mode=fast)
     prefetch(z[i])
 """
+    )
 
 
 def test_every_reduction_has_its_symbol() -> None:

@@ -31,7 +31,7 @@ from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, seq
 from burnish.loops.simplify import linear, simplify, simplify_stmt
 
 NAMES = ("i", "j", "k")
-I, J, K = (Var(n) for n in NAMES)
+I, J, K = (Var(n) for n in NAMES)  # noqa: E741
 RANGES = {"i": 4, "j": 8, "k": 3}
 
 atoms = st.one_of(st.sampled_from([I, J, K]), st.integers(-9, 20).map(Const))

@@ -26,7 +26,9 @@ def test_definitions_print() -> None:
 
 def test_the_naive_program_golden() -> None:
     inputs, y = matmul()
-    assert str(create_program("matmul", inputs, [y])) == """\
+    assert (
+        str(create_program("matmul", inputs, [y]))
+        == """\
 program matmul(a: float32[2, 3], b: float32[3, 4], y: float32[2, 4]):
   alloc c: float32[2, 4]
   for c.init.i in 2:
@@ -40,6 +42,7 @@ program matmul(a: float32[2, 3], b: float32[3, 4], y: float32[2, 4]):
     for y.j in 4:
       y[y.i, y.j] = max(c[y.i, y.j], 0.0)
 """
+    )
 
 
 def test_inputs_are_the_tensors_read() -> None:

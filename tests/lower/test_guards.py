@@ -13,7 +13,7 @@ from burnish.lower.pipeline import simplify_program
 from burnish.schedule.schedule import Schedule
 
 Same = Callable[[Program, Program], None]
-I, J, K = (Var(n) for n in "ijk")
+I, J, K = (Var(n) for n in "ijk")  # noqa: E741
 X, Y = Buffer("x", (8, 8)), Buffer("y", (8,))
 
 

@@ -14,7 +14,7 @@ from burnish.lower.pipeline import simplify_program
 from burnish.schedule.schedule import Schedule
 
 Same = Callable[[Program, Program], None]
-I, J = Var("i"), Var("j")
+I, J = Var("i"), Var("j")  # noqa: E741
 
 
 def tail(extent: int, tile: int, kind: str = "vectorize") -> Program:
@@ -38,7 +38,9 @@ def test_a_tail_becomes_a_part_of_its_own(same: Same) -> None:
     same(before, after)
 
 
-def test_both_borders_of_a_padded_tile(conv: Callable[..., Schedule], tiled: Callable[..., Schedule], same: Same) -> None:
+def test_both_borders_of_a_padded_tile(
+    conv: Callable[..., Schedule], tiled: Callable[..., Schedule], same: Same
+) -> None:
     """The first tile keeps the condition on the left border, the last that on the right, the middle none."""
     before = hoist_guards(simplify_program(tiled(conv(6, 8), 2).program))
     after = partition_loops(before)

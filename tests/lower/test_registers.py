@@ -9,7 +9,7 @@ from burnish.lower.registers import vectors_innermost
 from burnish.schedule.schedule import Schedule
 
 Same = Callable[[Program, Program], None]
-I, J, K = (Var(n) for n in "ijk")
+I, J, K = (Var(n) for n in "ijk")  # noqa: E741
 X, Y = Buffer("x", (4, 8)), Buffer("y", (4, 8))
 
 
@@ -17,7 +17,12 @@ def through(buffer: Buffer, vector: str, scope: str = "register") -> Program:
     """y = x by way of ``buffer`` [8, 4], one of whose loops is vectorized in both nests."""
 
     def nest(body: Stmt, i: str, j: str) -> Stmt:
-        return For(i, 4, "vectorize" if vector == "i" else "unroll", For(j, 8, "vectorize" if vector == "j" else "unroll", body))
+        return For(
+            i,
+            4,
+            "vectorize" if vector == "i" else "unroll",
+            For(j, 8, "vectorize" if vector == "j" else "unroll", body),
+        )
 
     buffer = buffer.with_(scope=scope)
     a, b = Var("a"), Var("b")

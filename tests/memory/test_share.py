@@ -87,14 +87,10 @@ def test_promotion_finds_the_optimum_that_every_greedy_order_misses(monkeypatch:
         ([Interval("a", 1, 0, 1)], [("a", "z")], r"\['z'\]"),
     ],
 )
-def test_malformed_requests_are_refused(
-    buffers: list[Interval], pairs: list[tuple[str, str]], message: str
-) -> None:
+def test_malformed_requests_are_refused(buffers: list[Interval], pairs: list[tuple[str, str]], message: str) -> None:
     with pytest.raises(VerificationError, match=message):
         plan(buffers, pairs)
 
 
 def test_plan_prints_its_figures() -> None:
-    assert str(plan([Interval("a", 128, 0, 0)])) == (
-        "arena 128 bytes, lower bound 128 (+0.0 %), 1 buffers, 0 in place"
-    )
+    assert str(plan([Interval("a", 128, 0, 0)])) == ("arena 128 bytes, lower bound 128 (+0.0 %), 1 buffers, 0 in place")

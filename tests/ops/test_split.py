@@ -22,7 +22,9 @@ def apply(name: str, *arrays: np.ndarray, dtype: str | None = None, **attrs: Any
     return evaluate(outputs, {t.name: a for t, a in zip(inputs, arrays, strict=True)}, dtype)[0]
 
 
-def close(found: np.ndarray, x: np.ndarray, w: np.ndarray, reference: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+def close(
+    found: np.ndarray, x: np.ndarray, w: np.ndarray, reference: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> None:
     """Within the bound of the float64 result, element by element."""
     scale = reference(abs(x), abs(w))
     assert (abs(found - reference(x, w)) <= BOUND * scale + 1e-30).all()
@@ -94,7 +96,9 @@ def test_extreme_values() -> None:
 def test_refusals() -> None:
     x = placeholder((1, 40, 5, 5), name="x")
     w = placeholder((2, 16, 32, 3, 3), "bfloat16", "w")
-    with pytest.raises(ModelError, match="split_conv2d 'y': input 'weight': found 32 input channels; allowed: 40 in whole"):
+    with pytest.raises(
+        ModelError, match="split_conv2d 'y': input 'weight': found 32 input channels; allowed: 40 in whole"
+    ):
         OPERATORS["split_conv2d"].define("y", [x, w], {"outputs": 5})
     a = placeholder((3, 40), name="a")
     with pytest.raises(ModelError, match="split_matmul 'y': input 'b': found depth 32; allowed: 40 in whole"):

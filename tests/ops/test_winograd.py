@@ -21,7 +21,7 @@ def exact(matrix: np.ndarray) -> list[list[Fraction]]:
 
 @pytest.mark.parametrize("m", sorted(POINTS))
 def test_the_bilinear_algorithm_is_exact(m: int) -> None:
-    """``A^T [(G g) * (B^T d)]`` is the correlation of every unit vector ``g`` with every unit vector ``d``, in fractions."""
+    """``A^T [(G g) * (B^T d)]`` is the correlation of every unit vector ``g`` with every ``d``, in fractions."""
     outer, weight, data = (exact(matrix) for matrix in matrices(m))
     n = m + KERNEL - 1
     assert (len(outer), len(weight), len(data)) == (m, n, n)
@@ -33,7 +33,9 @@ def test_the_bilinear_algorithm_is_exact(m: int) -> None:
 
 
 @pytest.mark.parametrize("m", sorted(POINTS))
-@pytest.mark.parametrize(("height", "width", "pads"), [(7, 7, (1, 1, 1, 1)), (5, 13, (0, 1, 2, 0)), (3, 3, (0, 0, 0, 0))])
+@pytest.mark.parametrize(
+    ("height", "width", "pads"), [(7, 7, (1, 1, 1, 1)), (5, 13, (0, 1, 2, 0)), (3, 3, (0, 0, 0, 0))]
+)
 def test_it_computes_the_convolution(m: int, height: int, width: int, pads: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((2, 3, height, width)), rng.standard_normal((5, 3, 3, 3))
@@ -64,5 +66,5 @@ def test_refusals() -> None:
     x, w = placeholder((1, 3, 6, 6), name="x"), placeholder((5, 5, 4, 3), name="w")
     with pytest.raises(ModelError, match=r"winograd_conv2d 'y': attribute 'm': found 3; allowed: one of \[2, 4\]"):
         OPERATORS["winograd_conv2d"].define("y", [x, w], {"m": 3})
-    with pytest.raises(ModelError, match="input 'weight'.*4 dimensions"):
+    with pytest.raises(ModelError, match=r"input 'weight'.*4 dimensions"):
         OPERATORS["winograd_conv2d"].define("y", [x, placeholder((6, 6, 4), name="w")], {"m": 4})

@@ -7,8 +7,8 @@ from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.cpu.pool import LRN, POOL
 from burnish.kernels.cpu.recurrent import RECURRENT
 from burnish.kernels.cpu.split import SPLIT_CONV, SPLIT_MATMUL
-from burnish.kernels.cpu.transposed import PHASES, PIXEL
 from burnish.kernels.cpu.transpose import TRANSPOSE
+from burnish.kernels.cpu.transposed import PHASES, PIXEL
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
 from burnish.kernels.task import Task, Template
 from burnish.target import Target
@@ -32,6 +32,11 @@ TEMPLATES: tuple[Template, ...] = (
 )
 
 
+def templates_for(task: Task, target: Target) -> list[Template]:
+    """The templates that match ``task``, best first; the last is the generic one, which can schedule everything."""
+    return [template for template in TEMPLATES if template.matches(task, target)]
+
+
 def template_for(task: Task, target: Target) -> Template:
-    """The first template that can schedule ``task``; the generic one can schedule everything."""
-    return next(t for t in TEMPLATES if t.matches(task, target))
+    """The first template that matches ``task``."""
+    return templates_for(task, target)[0]

@@ -40,7 +40,11 @@ def _conv(task: Task, computed: bool = False) -> Tensor | None:
 
     ``computed``: it may also be read at other indices than the output's own, as the phases of a transposed one are.
     """
-    if task.op not in ("conv2d", "banded_conv2d", "conv2d_transpose") or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
+    if (
+        task.op not in ("conv2d", "banded_conv2d", "conv2d_transpose")
+        or len(task.outputs) != 1
+        or len(task.outputs[0].shape) != 4
+    ):
         return None
     anchor, weight = task.anchor(), constant_weight(task)
     if anchor is None or weight is None or anchor.dtype != "float32" or len(anchor.shape) != 4:

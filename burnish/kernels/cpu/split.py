@@ -7,6 +7,7 @@ barrier but the one between.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, is_blocked, mark, parallel_over, single_output
 from burnish.kernels.cpu.product import in_order, index_maps
@@ -139,7 +140,10 @@ def _schedule_rows(s: Schedule, own: list[str], lanes: int) -> None:
 def _matches_matmul(task: Task, target: Target) -> bool:
     reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
     single = len(task.outputs) == 1 and len(reductions) == 1
-    return task.op == "split_matmul" and single and target.has("amx-bf16") and _final(task) is not None
+    if not (task.op == "split_matmul" and single and target.has("amx-bf16")):
+        return False
+    final = _final(task)
+    return final is not None and prod(task.outputs[0].shape[d] for d in final[1]) >= COLUMNS
 
 
 def _final(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -203,6 +207,10 @@ def _apply_matmul(task: Task, target: Target, choice: Choice) -> Schedule:
         s.reorder(*rest, *rows, *columns)
         while len(rows) > 1:
             rows = [s.fuse(rows[0], rows[1]), *rows[2:]]
+    if len(columns) > 1 and s.extent(columns[-1]) % COLUMNS:
+        s.reorder(*rest, *rows, *columns)
+        while len(columns) > 1:
+            columns = [s.fuse(columns[0], columns[1]), *columns[2:]]
     over, n = s.split(columns[-1], min(group, s.extent(columns[-1])))
     half, lane = s.split(n, COLUMNS)
     many, m = s.split(rows[-1], min(block, s.extent(rows[-1]))) if rows else (None, None)

@@ -20,7 +20,7 @@ def _matches(task: Task, target: Target) -> bool:
         return False
     if any(isinstance(t.body, Reduce) for t in task.stages()) or task.outputs[0].dtype != "float32":
         return False
-    s, pair = _prepare(task)
+    _, pair = _prepare(task)
     return pair is not None
 
 

@@ -1,0 +1,131 @@
+"""The choice between direct, Winograd and split convolutions and products, and that a choice changes no answer."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from burnish.graph import Graph, GraphBuilder
+from burnish.graph.algorithms import Window, choose_algorithms, estimates, split_rows
+from burnish.graph.evaluate import evaluate
+from burnish.graph.verify import verify
+from burnish.target import Target, target
+
+AVX512 = target("x86-64-v4")
+TILES = replace(AVX512, features=AVX512.features | {"amx-bf16", "amx-tile"})
+
+
+def array(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype("float32")
+
+
+def convolutions(channels: int, outputs: int, size: int, kernel: int = 3, **attrs: object) -> Graph:
+    """relu, then one convolution; ``channels`` inputs."""
+    g = GraphBuilder()
+    x = g.add("relu", g.input("x", (1, channels, size, size)))
+    groups = int(attrs.get("groups", 1))  # type: ignore[call-overload]
+    w = g.constant(array(outputs, channels // groups, kernel, kernel), "w")
+    return g.build(g.add("conv2d", x, w, pads=(kernel // 2,) * 4, **attrs))  # type: ignore[arg-type]
+
+
+def chosen(graph: Graph, machine: Target, exact: bool = False) -> list[str]:
+    """The operators after the choice, which must be a valid graph that computes the same."""
+    after = choose_algorithms(graph, machine, exact)
+    verify(after)
+    feeds = {n: array(*graph.types[n].shape) for n in graph.inputs}
+    expected, found = (evaluate(g, feeds)[g.outputs[0]] for g in (graph, after))
+    np.testing.assert_allclose(found, expected, atol=2e-5 * abs(expected).max())
+    return [node.op for node in after.nodes]
+
+
+def test_wide_layers_take_winograd() -> None:
+    assert chosen(convolutions(64, 64, 16), AVX512) == ["relu", "winograd_conv2d"]
+    after = choose_algorithms(convolutions(64, 64, 16), AVX512, exact=False)
+    node = after.nodes[-1]
+    assert node.attrs == {"m": 4, "pads": (1, 1, 1, 1)}
+    assert after.types[node.inputs[1]].shape == (6, 6, 64, 64), "the weight, transformed at compile time"
+    assert "w" not in after.constants
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        convolutions(16, 16, 8, kernel=5),
+        convolutions(32, 32, 9, strides=(2, 2)),
+        convolutions(32, 32, 9, dilations=(2, 2)),
+        convolutions(32, 32, 9, groups=2),
+        convolutions(20, 32, 9),
+        convolutions(32, 8, 9),
+    ],
+    ids=["5x5", "stride", "dilation", "groups", "channels that fill no block", "few outputs"],
+)
+def test_what_winograd_cannot_do_stays_direct(graph: Graph) -> None:
+    assert chosen(graph, AVX512) == ["relu", "conv2d"]
+
+
+@pytest.mark.parametrize("machine", [AVX512, TILES], ids=["vectors", "tiles"])
+def test_exact_forbids_other_rounding(machine: Target) -> None:
+    graph = convolutions(64, 64, 12)
+    assert choose_algorithms(graph, machine, exact=True) is graph
+
+
+def test_matrix_tiles_take_convolutions_and_products() -> None:
+    assert chosen(convolutions(64, 64, 14), TILES) == ["relu", "split_conv2d"]
+    assert chosen(convolutions(64, 64, 28, strides=(2, 2)), TILES) == ["relu", "split_conv2d"]
+
+
+def product(rows: int, depth: int, columns: int) -> Graph:
+    g = GraphBuilder()
+    return g.build(g.add("matmul", g.input("x", (rows, depth)), g.constant(array(depth, columns))))
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        (product(128, 64, 48), "split_matmul"),
+        (product(9, 64, 48), "split_matmul"),
+        (product(8, 64, 48), "matmul"),
+        (product(128, 31, 48), "matmul"),
+        (product(128, 64, 15), "matmul"),
+    ],
+)
+def test_products_need_enough_rows_depth_and_columns(graph: Graph, expected: str) -> None:
+    assert chosen(graph, TILES) == [expected]
+    assert chosen(graph, AVX512) == ["matmul"]
+
+
+def test_a_product_of_two_activations_stays() -> None:
+    g = GraphBuilder()
+    graph = g.build(g.add("matmul", g.input("x", (64, 64)), g.input("y", (64, 64))))
+    assert chosen(graph, TILES) == ["matmul"]
+
+
+def test_a_weight_that_two_layers_share_is_transformed_once() -> None:
+    g = GraphBuilder()
+    x, w = g.add("relu", g.input("x", (1, 64, 16, 16))), g.constant(array(64, 64, 3, 3), "w")
+    y = g.add("conv2d", g.add("conv2d", x, w, pads=(1, 1, 1, 1)), w, pads=(1, 1, 1, 1))
+    after = choose_algorithms(g.build(y), AVX512, exact=False)
+    first, second = (n.inputs[1] for n in after.nodes[1:])
+    assert first == second
+    assert len(after.constants) == 1
+
+
+def test_estimates_follow_the_work() -> None:
+    """Twice the channels cost about twice the direct time; Winograd has fewer multiplications for more transforms."""
+    w = Window(1, 64, 64, (3, 3), (1, 1), (56, 56), (56, 56))
+    wide = replace(w, channels=128)
+    by_op = {(e.op, e.attrs.get("m")): e.seconds for e in estimates(w, (1, 1, 1, 1), AVX512)}
+    assert set(by_op) == {("conv2d", None), ("winograd_conv2d", 2), ("winograd_conv2d", 4)}
+    assert by_op["winograd_conv2d", 4] < by_op["winograd_conv2d", 2] < by_op["conv2d", None]
+    direct = next(e for e in estimates(wide, (1, 1, 1, 1), AVX512) if e.op == "conv2d")
+    assert direct.seconds == pytest.approx(2 * by_op["conv2d", None], rel=0.1)
+    assert w.flops == 2 * 9 * 64 * 64 * 56 * 56
+
+
+@pytest.mark.parametrize(("out_h", "pitch", "groups"), [(56, 58, 2), (14, 16, 8), (7, 9, 16), (1, 3, 1), (112, 115, 1)])
+def test_blocks_of_rows_cover_the_output(out_h: int, pitch: int, groups: int) -> None:
+    rows, pixels = split_rows(out_h, pitch, groups, TILES)
+    assert 1 <= rows <= out_h
+    assert pixels >= out_h * pitch
+    assert pixels % 32 == 0
+    assert rows == 1 or rows * pitch <= 1024

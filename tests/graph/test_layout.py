@@ -1,0 +1,87 @@
+"""Which values of a network are stored in blocks of channels."""
+
+import numpy as np
+import pytest
+
+from burnish.graph import Graph, GraphBuilder
+from burnish.graph.evaluate import evaluate
+from burnish.graph.fuse import fuse
+from burnish.graph.layout import blocked, choose_layouts
+from burnish.graph.verify import verify
+
+RANDOM = np.random.default_rng(0)
+
+
+def array(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype("float32")
+
+
+def convolution(g: GraphBuilder, x: str, channels: int) -> str:
+    weight = g.constant(array(channels, g.types[x].shape[1], 3, 3))
+    return g.add("relu", g.add("conv2d", x, weight, pads=(1, 1, 1, 1)))
+
+
+def network() -> tuple[Graph, dict[str, str]]:
+    """conv, conv, pool, then a classifier: and the names of what lies between."""
+    g = GraphBuilder()
+    names = {"input": g.input("x", (1, 16, 8, 8))}
+    names["first"] = convolution(g, names["input"], 32)
+    names["second"] = convolution(g, names["first"], 32)
+    names["pooled"] = g.add("max_pool2d", names["second"], kernel=(2, 2), strides=(2, 2))
+    names["flat"] = g.add("reshape", names["pooled"], shape=(1, 512))
+    names["scores"] = g.add("matmul", names["flat"], g.constant(array(512, 10)))
+    return g.build(names["scores"]), names
+
+
+def test_activations_between_convolutions_are_blocked() -> None:
+    graph, names = network()
+    layouts = choose_layouts(graph, fuse(graph), 16)
+    assert {n for n in names if names[n] in layouts} >= {"first", "second"}
+    assert {str(layout) for layout in layouts.values()} == {"ABCD16b"}
+    assert not {names["input"], names["flat"], names["scores"]} & set(layouts), (
+        "rows: the user's, or not of four dimensions"
+    )
+    assert not set(graph.constants) & set(layouts), "templates choose the layouts of constants"
+
+
+def test_fewer_channels_than_a_block_stay_in_rows() -> None:
+    g = GraphBuilder()
+    x = convolution(g, g.input("x", (1, 16, 8, 8)), 8)
+    y = convolution(g, x, 32)
+    graph = g.build(convolution(g, y, 32))
+    layouts = choose_layouts(graph, fuse(graph), 16)
+    assert x not in layouts
+    assert y in layouts
+    assert x in choose_layouts(graph, fuse(graph), 8)
+
+
+def test_element_wise_groups_follow_their_neighbours() -> None:
+    """A sum of two blocked values that is read by a convolution is blocked with them."""
+    g = GraphBuilder()
+    a = convolution(g, g.input("x", (1, 16, 6, 6)), 32)
+    b, c = convolution(g, a, 32), convolution(g, a, 32)
+    total = g.add("mul", b, c)
+    graph = g.build(convolution(g, total, 32))
+    layouts = choose_layouts(graph, fuse(graph), 16)
+    assert {a, b, c, total} - set(layouts) <= {b, c}, "b or c may be fused away"
+    assert total in layouts
+
+
+def test_products_and_softmax_keep_rows() -> None:
+    g = GraphBuilder()
+    x = g.input("x", (2, 16, 8, 8))
+    y = g.add("softmax", g.add("matmul", x, g.constant(array(8, 8))), axis=-1)
+    graph = g.build(g.add("matmul", y, g.constant(array(8, 8))))
+    assert choose_layouts(graph, fuse(graph), 16) == {}
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_the_layout_of_a_vector_length(lanes: int) -> None:
+    assert str(blocked(lanes)) == f"ABCD{lanes}b"
+    assert blocked(lanes).block(1) == lanes
+
+
+def test_the_network_is_a_network() -> None:
+    graph, _ = network()
+    verify(graph)
+    assert evaluate(graph, {"x": array(1, 16, 8, 8)})[graph.outputs[0]].shape == (1, 10)
