@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from burnish import build as kernels
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.algorithms import choose_algorithms
-from burnish.graph.compose import tensors
+from burnish.graph.compose import overwritable, tensors
 from burnish.graph.fuse import Group, fuse
 from burnish.graph.graph import Graph
 from burnish.graph.isolate import isolate
@@ -201,8 +201,25 @@ def plan_memory(
         reads = tuple(n for n in group.inputs if n not in graph.constants)
         accesses.append(Step(reads, group.outputs, alias=isinstance(step, Group)))
     intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
-    outside = set(graph.outputs)
-    return plan([i for i in intervals if i.name not in outside]), home
+    intervals = [i for i in intervals if i.name not in graph.outputs]
+    shared = {*pieces, *(place.buffer for place in pieces.values())}
+    alone = {i.name for i in intervals} - shared
+    return plan(intervals, in_place_pairs(graph, steps, layouts, alone)), home
+
+
+def in_place_pairs(
+    graph: Graph, steps: Sequence[Stage | Group], layouts: Mapping[str, Layout], buffers: Collection[str]
+) -> list[tuple[str, str]]:
+    """(input, output) of kernels whose result may take an input's memory: both whole ``buffers``, laid out alike."""
+    pairs = []
+    for group in (step.group for step in steps if isinstance(step, Stage)):
+        out = group.outputs[0]
+        alike = [n for n in group.inputs if n in buffers and graph.types[n] == graph.types[out]]
+        alike = [n for n in alike if layouts.get(n) == layouts.get(out)]
+        if out in buffers and alike:
+            allowed = overwritable(graph, group)
+            pairs += [(n, out) for n in alike if n in allowed]
+    return pairs
 
 
 def pack_parameters(

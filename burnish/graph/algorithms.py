@@ -29,7 +29,7 @@ MAX_BLOCK = 1024  # pixels of a block of tiles: its results should stay in the f
 
 @dataclass(frozen=True)
 class Window:
-    """The sizes of a convolution. ``rows``: output rows of a block of the split algorithm."""
+    """The sizes of a convolution: ``size`` and ``out`` are input and output heights and widths."""
 
     batch: int
     channels: int

@@ -52,7 +52,8 @@ def relu(shape: Sequence[int | str | None] = (2, 3)) -> onnx.ModelProto:
     ("name", "nodes", "groups"),
     [
         ("bvlc_alexnet", 30, 15), ("densenet121", 489, 241), ("inception_v1", 200, 85), ("inception_v2", 234, 94),
-        ("resnet50", 177, 58), ("shufflenet", 204, 108), ("squeezenet", 91, 39), ("vgg19", 63, 26), ("zfnet512", 30, 15),
+        ("resnet50", 177, 58), ("shufflenet", 204, 108), ("squeezenet", 91, 39), ("vgg19", 63, 26),
+        ("zfnet512", 30, 15),
     ],
 )  # fmt: skip
 def test_light_models_import(name: str, nodes: int, groups: int) -> None:
