@@ -65,8 +65,11 @@ def _space(task: Task, target: Target) -> Space:
         "tile_ow": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
         "vectors": (1, 2, 3, 4),
         "outer": ("oc", "oh"),
+        "unroll_ic": (1, 2, 4),  # a loop's own instructions take slots from multiply-adds
     }
-    return Space(knobs, {"tile_ow": positions, "vectors": vectors, "outer": "oh" if pixels_first else "oc"})
+    default = {"tile_ow": positions, "vectors": vectors, "outer": "oh" if pixels_first else "oc"}
+    unroll = 4 if positions * vectors <= target.vector_registers // 2 else 2
+    return Space(knobs, {**default, "unroll_ic": unroll if _depth_block(task, target.lanes) % unroll == 0 else 1})
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
@@ -137,7 +140,9 @@ def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out:
     _, a_oc, a_oh, a_ow, ic, kh, kw = s.loops(acc)
     a_block, a_lane = s.split(a_oc, lanes)
     ic_block, ic = s.split(ic, _depth_block(task, lanes))
-    s.reorder(a_oh, ic_block, kh, kw, ic, a_ow, a_block, a_lane)
+    ic, step = s.split(ic, int(choice["unroll_ic"]))
+    s.reorder(a_oh, ic_block, kh, kw, ic, step, a_ow, a_block, a_lane)
+    s.unroll(step)
     mark(s, "unroll", a_ow, a_block)
     s.vectorize(a_lane)
     _, i_oc, i_oh, i_ow = s.init_loops(acc)
