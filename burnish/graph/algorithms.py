@@ -15,8 +15,9 @@ from burnish.ops.split import DEPTH, ROWS, TERMS, split_matrix, split_stem_weigh
 from burnish.ops.winograd import KERNEL, transform_weight
 from burnish.target import Target
 
-# Flops reached, as a share of peak: direct convolution, Winograd's small products, tiles of a matrix unit.
-DIRECT_EFFICIENCY, PRODUCT_EFFICIENCY, TILE_EFFICIENCY = 0.92, 0.72, 0.65
+# Flops reached, as a share of peak: direct convolution, tiles of a matrix unit, and Winograd's small products where the
+# transformed weights stay in half of the second-level cache and where they do not.
+DIRECT_EFFICIENCY, TILE_EFFICIENCY, PRODUCT_EFFICIENCY, STREAMED_EFFICIENCY = 0.92, 0.75, 0.85, 0.5
 # Share of the time to move activations through the outer caches that is not hidden behind arithmetic.
 DIRECT_TRAFFIC, PHASED_TRAFFIC = 0.4, 1.0
 # Vector operations per element of a transformed tile in the transforms of F(m).
@@ -72,8 +73,10 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate:
     """Multiply-adds against the streaming of n * n / 9 times the weights, plus the transforms."""
     n = m + KERNEL - 1
     tiles = w.batch * -(-w.out[0] // m) * -(-w.out[1] // m)
-    products = 2 * n * n * w.channels * w.outputs * tiles / (target.flops * PRODUCT_EFFICIENCY)
-    streaming = 4 * n * n * w.channels * w.outputs / target.memory_bandwidth
+    weight_bytes = 4 * n * n * w.channels * w.outputs
+    efficiency = PRODUCT_EFFICIENCY if weight_bytes <= target.l2_bytes // 2 else STREAMED_EFFICIENCY
+    products = 2 * n * n * w.channels * w.outputs * tiles / (target.flops * efficiency)
+    streaming = weight_bytes / target.memory_bandwidth
     transforms = TRANSFORM_WORK[m] * tiles * n * n * (w.channels + w.outputs) * 2 / target.flops
     traffic = PHASED_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
     return Estimate("winograd_conv2d", {"m": m}, max(products, streaming) + transforms + traffic)
@@ -88,7 +91,7 @@ def _split(w: Window, target: Target) -> Estimate:
     products = 2 * TERMS * w.kernel[0] * w.kernel[1] * depth * outputs * w.batch * pixels
     streaming = 4 * w.kernel[0] * w.kernel[1] * depth * outputs / target.memory_bandwidth
     parts = PARTS_WORK * 2 * depth * w.batch * w.size[0] * w.size[1] / target.flops
-    traffic = PHASED_TRAFFIC * (2 * w.input_bytes + w.output_bytes) / target.cache_bandwidth
+    traffic = PHASED_TRAFFIC * (2 * w.input_bytes + 1.7 * w.output_bytes) / target.cache_bandwidth
     seconds = max(products / (target.matrix_flops * TILE_EFFICIENCY), streaming) + parts + traffic
     return Estimate("split_conv2d", {"rows": rows, "outputs": w.outputs}, seconds)
 

@@ -26,7 +26,7 @@ from burnish.runtime.buffers import round_up
 from burnish.runtime.files import write_atomic
 
 MAGIC = b"BURNISH\n"
-VERSION = 1
+VERSION = 2
 PAGE = 4096
 CHUNK = 4 << 20  # bytes under one CRC-32, so that several threads can check a large section
 _PREFIX = struct.Struct("<8sIIQ")

@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 from burnish.errors import TargetError
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
+from burnish.runtime.pool_ir import pool_ir
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,8 @@ _MACHINES = {
     "aarch64": _Machine(98, 124, "llvm.aarch64.hint(i32 1)"),
 }
 
-# The structures are laid out like those of pool.py and module.py. Members written by different threads lie 128 bytes
-# apart, since cores fetch pairs of cache lines.
+# The structures are laid out like those of module.py.
 _TYPES = """
-; One region: generation (also the futex word), body, context, extent. Then sleepers; busy; threads, spin, syscall.
-%Pool = type { i32, ptr, ptr, i64, [96 x i8], i32, [124 x i8], i32, [124 x i8], i64, i64, ptr, [104 x i8] }
-; The generation this worker has finished; its thread number; its pool.
-%Worker = type { i32, i64, ptr, [104 x i8] }
 ; What kernels see: parallel, pool, scratch, bytes of scratch per thread, threads, time stamps or null.
 %Runtime = type { ptr, ptr, ptr, i64, i64, ptr }
 ; Calls and their number, patches and their number, clock_gettime.
@@ -41,158 +37,6 @@ _TYPES = """
 %Call = type { ptr, ptr }
 ; *where = io[index] + offset, before the first call.
 %Patch = type { ptr, i64, i64 }
-"""
-
-_PARALLEL = """
-; Runs the part of the region that belongs to `thread`.
-define internal void @share(ptr %pool, i64 %thread) nounwind {
-  %body.at = getelementptr %Pool, ptr %pool, i64 0, i32 1
-  %body = load ptr, ptr %body.at
-  %ctx.at = getelementptr %Pool, ptr %pool, i64 0, i32 2
-  %ctx = load ptr, ptr %ctx.at
-  %extent.at = getelementptr %Pool, ptr %pool, i64 0, i32 3
-  %extent = load i64, ptr %extent.at
-  %threads.at = getelementptr %Pool, ptr %pool, i64 0, i32 9
-  %threads = load i64, ptr %threads.at
-  %before = mul i64 %extent, %thread
-  %begin = udiv i64 %before, %threads
-  %after = add i64 %before, %extent
-  %end = udiv i64 %after, %threads
-  %any = icmp ult i64 %begin, %end
-  br i1 %any, label %run, label %done
-run:
-  call void %body(ptr %ctx, i64 %begin, i64 %end, i64 %thread)
-  br label %done
-done:
-  ret void
-}
-
-; Runs body over [0, extent) on all threads and returns when all are done. A region inside a region, and one that comes
-; while another thread uses the pool, runs on the calling thread alone: neither can wait for the other.
-define void @burnish_parallel(ptr %pool, ptr %body, ptr %ctx, i64 %extent) nounwind {
-entry:
-  %threads.at = getelementptr %Pool, ptr %pool, i64 0, i32 9
-  %threads = load i64, ptr %threads.at
-  %several = icmp sgt i64 %threads, 1
-  %divisible = icmp sgt i64 %extent, 1
-  %worth = and i1 %several, %divisible
-  %busy = getelementptr %Pool, ptr %pool, i64 0, i32 7
-  br i1 %worth, label %claim, label %alone
-claim:
-  %exchanged = cmpxchg ptr %busy, i32 0, i32 1 acquire monotonic
-  %won = extractvalue { i32, i1 } %exchanged, 1
-  br i1 %won, label %publish, label %alone
-alone:
-  %any = icmp sgt i64 %extent, 0
-  br i1 %any, label %run, label %exit
-run:
-  call void %body(ptr %ctx, i64 0, i64 %extent, i64 0)
-  br label %exit
-exit:
-  ret void
-publish:
-  %body.at = getelementptr %Pool, ptr %pool, i64 0, i32 1
-  store ptr %body, ptr %body.at
-  %ctx.at = getelementptr %Pool, ptr %pool, i64 0, i32 2
-  store ptr %ctx, ptr %ctx.at
-  %extent.at = getelementptr %Pool, ptr %pool, i64 0, i32 3
-  store i64 %extent, ptr %extent.at
-  %old = load atomic i32, ptr %pool monotonic, align 4
-  %generation = add i32 %old, 1
-  ; Sequentially consistent with the worker's increment of sleepers and its look at the generation: either this thread
-  ; sees the sleeper, or the sleeper sees the new generation. Weaker orders would lose wake-ups.
-  store atomic i32 %generation, ptr %pool seq_cst, align 4
-  %sleepers.at = getelementptr %Pool, ptr %pool, i64 0, i32 5
-  %sleepers = load atomic i32, ptr %sleepers.at seq_cst, align 4
-  %asleep = icmp ne i32 %sleepers, 0
-  %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 11
-  %syscall = load ptr, ptr %syscall.at
-  %spin.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
-  %spin = load i64, ptr %spin.at
-  %patience = lshr i64 %spin, 4
-  br i1 %asleep, label %wake, label %work
-wake: ; FUTEX_WAKE_PRIVATE, all of them
-  %woken = call i64 (i64, ...) %syscall(i64 {futex}, ptr %pool, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
-  br label %work
-work:
-  call void @share(ptr %pool, i64 0)
-  br label %worker
-worker:
-  %t = phi i64 [ 1, %work ], [ %t.next, %finished ]
-  %t.last = sub i64 %t, 1
-  %workers = getelementptr %Pool, ptr %pool, i64 1
-  %done.at = getelementptr %Worker, ptr %workers, i64 %t.last
-  br label %check
-check:
-  %i = phi i64 [ 0, %worker ], [ %i.next, %pause ], [ %i, %yield ]
-  %done = load atomic i32, ptr %done.at acquire, align 4
-  %ready = icmp eq i32 %done, %generation
-  br i1 %ready, label %finished, label %wait
-wait:
-  %long = icmp sge i64 %i, %patience
-  br i1 %long, label %yield, label %pause
-pause:
-  call void @{pause}
-  %i.next = add i64 %i, 1
-  br label %check
-yield: ; the worker may be waiting for this core: other programs run as well, or there are more threads than cores
-  %yielded = call i64 (i64, ...) %syscall(i64 {sched_yield})
-  br label %check
-finished:
-  %t.next = add i64 %t, 1
-  %more = icmp slt i64 %t.next, %threads
-  br i1 %more, label %worker, label %release
-release:
-  store atomic i32 0, ptr %busy release, align 4
-  ret void
-}
-"""
-
-_WORKER = """
-; The main function of a worker thread: never returns. It spins for the next region, then sleeps until one comes.
-define ptr @burnish_worker(ptr %me) nounwind {
-entry:
-  %thread.at = getelementptr %Worker, ptr %me, i64 0, i32 1
-  %thread = load i64, ptr %thread.at
-  %pool.at = getelementptr %Worker, ptr %me, i64 0, i32 2
-  %pool = load ptr, ptr %pool.at
-  %sleepers = getelementptr %Pool, ptr %pool, i64 0, i32 5
-  %spin.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
-  %spin = load i64, ptr %spin.at
-  %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 11
-  %syscall = load ptr, ptr %syscall.at
-  %first = load i32, ptr %me
-  br label %check
-check:
-  %last = phi i32 [ %first, %entry ], [ %last, %pause ], [ %last, %awake ], [ %seen, %work ]
-  %i = phi i64 [ 0, %entry ], [ %i.next, %pause ], [ 0, %awake ], [ 0, %work ]
-  %seen = load atomic i32, ptr %pool acquire, align 4
-  %new = icmp ne i32 %seen, %last
-  br i1 %new, label %work, label %wait
-work:
-  call void @share(ptr %pool, i64 %thread)
-  store atomic i32 %seen, ptr %me release, align 4
-  br label %check
-wait:
-  %long = icmp sge i64 %i, %spin
-  br i1 %long, label %sleep, label %pause
-pause:
-  call void @{pause}
-  %i.next = add i64 %i, 1
-  br label %check
-sleep:
-  %sleeping = atomicrmw add ptr %sleepers, i32 1 seq_cst, align 4
-  %now = load atomic i32, ptr %pool seq_cst, align 4
-  %still = icmp eq i32 %now, %last
-  br i1 %still, label %futex, label %awake
-futex: ; FUTEX_WAIT_PRIVATE: returns at once if the generation has changed
-  %value = zext i32 %last to i64
-  %waited = call i64 (i64, ...) %syscall(i64 {futex}, ptr %pool, i64 128, i64 %value, ptr null, ptr null, i64 0)
-  br label %awake
-awake:
-  %left = atomicrmw sub ptr %sleepers, i32 1 seq_cst, align 4
-  br label %check
-}
 """
 
 _RUN = """
@@ -263,9 +107,8 @@ def driver_image(triple: str) -> Image:
         raise TargetError(f"runtime: no driver for {triple!r}, allowed: {', '.join(_MACHINES)}")
     pause = machine.pause.partition("(")[0]
     parameters = "(i32)" if "i32" in machine.pause else "()"
-    text = f'target triple = "{triple}"\n{_TYPES}\ndeclare void @{pause}{parameters}\n{_PARALLEL}{_WORKER}{_RUN}'
-    for field in ("futex", "sched_yield", "pause"):
-        text = text.replace(f"{{{field}}}", str(getattr(machine, field)))
+    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}'
+    text += pool_ir(machine.futex, machine.sched_yield, machine.pause)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(text)

@@ -18,33 +18,38 @@ _libc = ctypes.CDLL(None)
 
 
 class _PoolStruct(ctypes.Structure):
-    """``%Pool`` of driver.py."""
+    """``%Pool`` of pool_ir.py."""
 
     _fields_ = (
         ("generation", ctypes.c_int32),
-        ("body", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-        ("extent", ctypes.c_int64),
-        ("_line1", ctypes.c_char * 96),
+        ("_line1", ctypes.c_char * 124),
         ("sleepers", ctypes.c_int32),
         ("_line2", ctypes.c_char * 124),
         ("busy", ctypes.c_int32),
         ("_line3", ctypes.c_char * 124),
+        ("done", ctypes.c_int32),
+        ("waiting", ctypes.c_int32),
+        ("_line4", ctypes.c_char * 120),
         ("threads", ctypes.c_int64),
         ("spin", ctypes.c_int64),
         ("syscall", ctypes.c_void_p),
-        ("_line4", ctypes.c_char * 104),
+        ("_line5", ctypes.c_char * 104),
     )
 
 
-class _WorkerStruct(ctypes.Structure):
-    """``%Worker`` of driver.py."""
+class _PartStruct(ctypes.Structure):
+    """``%Part`` of pool_ir.py."""
 
     _fields_ = (
-        ("done", ctypes.c_int32),
+        ("chunks_left", ctypes.c_int64),
+        ("body", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("quotient", ctypes.c_int64),
+        ("remainder", ctypes.c_int32),
+        ("chunks", ctypes.c_int32),
         ("thread", ctypes.c_int64),
         ("pool", ctypes.c_void_p),
-        ("_line", ctypes.c_char * 104),
+        ("_line", ctypes.c_char * 72),
     )
 
 
@@ -59,19 +64,19 @@ class Pool:
         self.driver = driver
         self.threads = threads
         size = ctypes.sizeof(_PoolStruct)
-        memory = allocate(size + threads * ctypes.sizeof(_WorkerStruct) + 64)
+        memory = allocate(size + threads * ctypes.sizeof(_PartStruct) + 64)
         _never_free(memory)
         self.address = round_up(address_of(memory), 128)
         self.parallel = driver.address("burnish_parallel")
         self._pool = _PoolStruct.from_address(self.address)
-        self._workers = (_WorkerStruct * (threads - 1)).from_address(self.address + size)
+        self._parts = (_PartStruct * threads).from_address(self.address + size)
         self.reset()
 
     def reset(self) -> None:
         """The state in which no worker exists and no region runs, as at the beginning and in a forked child."""
         self._lock = threading.Lock()
         self.running = self.threads == 1
-        self._pool.generation = self._pool.sleepers = self._pool.busy = 0
+        ctypes.memset(self.address, 0, ctypes.sizeof(self._pool) + ctypes.sizeof(self._parts))
         self._pool.threads = self.threads
         # With more threads than cores, a spinning thread keeps from working the one that it waits for.
         self._pool.spin = SPIN if self.threads <= available_cores() else 0
@@ -94,15 +99,16 @@ class Pool:
     def _create_workers(self) -> None:
         entry = ctypes.c_void_p(self.driver.address("burnish_worker"))
         handle = ctypes.c_ulong()
-        for index, worker in enumerate(self._workers):
-            worker.done, worker.thread, worker.pool = self._pool.generation, index + 1, self.address
+        for index in range(1, self.threads):
+            worker = self._parts[index]
+            worker.thread, worker.pool = index, self.address
             error = _libc.pthread_create(ctypes.byref(handle), None, entry, ctypes.byref(worker))
             if error:
                 warnings.warn(
-                    f"threads: the system allows only {index + 1} of {self.threads} ({os.strerror(error)})",
+                    f"threads: the system allows only {index} of {self.threads} ({os.strerror(error)})",
                     RuntimeWarning, stacklevel=4,
                 )  # fmt: skip
-                self._pool.threads = index + 1
+                self._pool.threads = index
                 return
             _libc.pthread_detach(handle)
 

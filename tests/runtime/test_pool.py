@@ -13,10 +13,11 @@ from burnish.runtime import artifact
 from burnish.runtime.driver import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
-from burnish.runtime.pool import Pool, _PoolStruct, _WorkerStruct, available_cores, pool
+from burnish.runtime.pool import Pool, _PartStruct, _PoolStruct, available_cores, pool
 
-# `count` adds 1 to every element of its part, and writes the thread number into a second array. `nested` starts a
-# region of 10 elements inside every part. `repeat` runs n regions of `extent` elements: {body, context, extent, n}.
+# `count` adds 1 to every element of its chunk, and writes the thread number into a second array. `nested` starts a
+# region of 10 elements in a chunk of one iteration. `repeat` runs n regions of `extent` elements: {body, context,
+# extent, n}.
 KERNELS = """
 define void @count(ptr %ctx, i64 %begin, i64 %end, i64 %thread) {
 entry:
@@ -45,7 +46,7 @@ define void @nested(ptr %ctx, i64 %begin, i64 %end, i64 %thread) {
   %parallel = load ptr, ptr %rt
   %pool.at = getelementptr ptr, ptr %rt, i64 1
   %pool = load ptr, ptr %pool.at
-  %offset = mul i64 %thread, 10
+  %offset = mul i64 %begin, 10
   %part = getelementptr i64, ptr %counts, i64 %offset
   %inner = alloca [2 x ptr]
   store ptr %part, ptr %inner
@@ -116,16 +117,6 @@ def test_every_element_is_visited_once_per_region(code, threads, size) -> None:
     assert regions.counts[:size].tolist() == [500] * size
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 4])
-def test_the_partition_is_static_contiguous_and_balanced(code, threads) -> None:
-    regions = Regions(code, threads)
-    regions.run(1)
-    expected = np.concatenate([
-        np.full(103 * (t + 1) // threads - 103 * t // threads, t) for t in range(threads)
-    ])  # fmt: skip
-    assert regions.threads.tolist() == expected.tolist()
-
-
 def test_regions_far_apart_find_workers_asleep_and_wake_them(code) -> None:
     regions = Regions(code, 2)
     for _ in range(5):
@@ -133,7 +124,7 @@ def test_regions_far_apart_find_workers_asleep_and_wake_them(code) -> None:
         deadline = time.monotonic() + 10
         while regions.pool._pool.sleepers == 0 and time.monotonic() < deadline:
             time.sleep(0.002)
-        assert regions.pool._pool.sleepers == 1
+        assert regions.pool._pool.sleepers >= 1
     assert regions.counts.tolist() == [5] * 103
 
 
@@ -163,7 +154,7 @@ def _processor_time(tasks: set[str]) -> dict[str, str]:
 
 def test_a_nested_region_runs_on_its_own_thread(code) -> None:
     regions = Regions(code, 3, size=30)
-    regions.size = 3  # one part of the outer region for each thread
+    regions.size = 3  # chunks of one iteration
     regions.run(200, body="nested")
     assert regions.counts.tolist() == [200] * 30
 
@@ -186,8 +177,7 @@ def test_a_forked_child_has_working_threads(code) -> None:
     if child == 0:
         try:
             regions.run(1000)
-            ok = regions.counts.tolist() == [1010] * 103 and regions.threads.tolist()[-1] == 2
-            os._exit(0 if ok else 1)
+            os._exit(0 if regions.counts.tolist() == [1010] * 103 else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -222,10 +212,10 @@ def test_the_default_is_the_cores_of_this_process() -> None:
 
 
 def test_the_structures_keep_threads_on_separate_cache_lines() -> None:
-    assert ctypes.sizeof(_PoolStruct) == 512
-    assert ctypes.sizeof(_WorkerStruct) == 128
-    offsets = [getattr(_PoolStruct, name).offset for name in ("generation", "sleepers", "busy", "threads")]
-    assert offsets == [0, 128, 256, 384]
+    assert ctypes.sizeof(_PoolStruct) == 640
+    assert ctypes.sizeof(_PartStruct) == 128
+    offsets = [getattr(_PoolStruct, name).offset for name in ("generation", "sleepers", "busy", "done", "threads")]
+    assert offsets == [0, 128, 256, 384, 512]
 
 
 def test_a_process_ends_cleanly_while_workers_spin(make_executable, tmp_path) -> None:
