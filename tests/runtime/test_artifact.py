@@ -134,8 +134,8 @@ def test_other_formats_and_versions_are_refused(saved, tmp_path) -> None:
     path = tmp_path / "other.bn"
     for content, message in (
         (b"\x80\x04pickle" + bytes(100), r"no Burnish artifact: it starts with b'\\x80\\x04pickle'"),
-        (data[:8] + b"\x02" + data[9:], "format version 2, allowed: 1; update Burnish"),
-        (data[:8] + b"\x00" + data[9:], "format version 0, allowed: 1; compile the model again"),
+        (data[:8] + b"\x63" + data[9:], f"format version 99, allowed: {container.VERSION}; update Burnish"),
+        (data[:8] + b"\x01" + data[9:], f"format version 1, allowed: {container.VERSION}; compile the model again"),
     ):
         path.write_bytes(content)
         with pytest.raises(ArtifactError, match=message):
