@@ -60,13 +60,31 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
     renamed: dict[str, str] = {}
     for name in graph.inputs:
         readers = [node for node in graph.nodes if name in node.inputs]
-        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 for node in readers)
+        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 and not _stands_alone(graph, node) for node in readers)
         if wanted and _blockable(graph, name, lanes) and graph.types[name].shape[1] % lanes == 0:
             renamed[name] = f"{name}.blocked"
             types[renamed[name]] = types[name]
             copies.append(Node("identity", (name,), (renamed[name],)))
     nodes = [replace(n, inputs=tuple(renamed.get(i, i) for i in n.inputs)) for n in graph.nodes]
     return replace(graph, nodes=(*copies, *nodes), types=types)
+
+
+def _stands_alone(graph: Graph, node: Node) -> bool:
+    """Whether a depthwise convolution has nothing but element-wise nodes between a graph input and a graph output.
+
+    It is then faster on rows than a conversion to blocks and back.
+    """
+    if node.op != "conv2d" or graph.types[node.inputs[1]].shape[1] != 1 or node.inputs[0] not in graph.inputs:
+        return False
+    if graph.types[node.inputs[0]].shape[1] != graph.types[node.inputs[1]].shape[0]:
+        return False
+    consumers, value = graph.consumers(), node.outputs[0]
+    while value not in graph.outputs:
+        readers = consumers[value]
+        if len(readers) != 1 or readers[0].op in _GAIN or readers[0].op in _LOSS:
+            return False
+        value = readers[0].outputs[0]
+    return True
 
 
 def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple[Graph, list[Group]]:
@@ -76,8 +94,9 @@ def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple
     copies: list[Group] = []
     for group in groups:
         result = group.outputs[0]
-        anchored = group.anchor is not None and _GAIN.get(group.anchor.op, 0.0) >= 4.0
-        if not (anchored and result in graph.outputs and _blockable(graph, result, lanes)):
+        anchor = group.anchor
+        gains = anchor is not None and _GAIN.get(anchor.op, 0.0) >= 4.0 and not _stands_alone(graph, anchor)
+        if not (gains and result in graph.outputs and _blockable(graph, result, lanes)):
             changed.append(group)
             continue
         inner = f"{result}.blocked"

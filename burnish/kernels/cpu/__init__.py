@@ -2,6 +2,7 @@
 
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
+from burnish.kernels.cpu.depthwise_rows import DEPTHWISE_ROWS
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.cpu.pool import LRN, POOL
@@ -17,6 +18,7 @@ TEMPLATES: tuple[Template, ...] = (
     DEPTHWISE_CONV,
     GROUPED_CONV,
     DIRECT_CONV,
+    DEPTHWISE_ROWS,
     PLAIN_CONV,
     PHASES,
     PIXEL,

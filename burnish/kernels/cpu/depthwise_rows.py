@@ -1,0 +1,54 @@
+"""Depthwise convolution of row-major images: vectors of output columns, one channel after the other.
+
+For a layer that stands alone between a model's row-major input and output, where blocks of channels would cost two
+conversions that take longer than the convolution.
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import apply_layouts, constant_weight, inline_around, mark, parallel_over, single_output
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+def _matches(task: Task, target: Target) -> bool:
+    if task.op != "conv2d" or len(task.outputs) != 1 or any(not layout.plain for layout in task.layouts.values()):
+        return False
+    anchor, weight = task.anchor(), constant_weight(task)
+    if anchor is None or weight is None or anchor.dtype != "float32" or len(anchor.shape) != 4:
+        return False
+    single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
+    depthwise = weight.shape[1] == 1 and weight.shape[0] == anchor.shape[1] and weight.shape[0] > 1
+    return single and depthwise and anchor.shape == task.outputs[0].shape and anchor.shape[3] >= target.lanes // 4
+
+
+def _space(task: Task, target: Target) -> Space:
+    anchor = task.anchor()
+    assert anchor is not None
+    width, image = anchor.shape[3], anchor.inputs[0].shape[3]
+    whole = [n for n in (target.lanes, target.lanes // 2, target.lanes // 4) if width % n == 0]
+    vector = whole[0] if whole and image < 2 * width else target.lanes  # a stride needs whole vectors to shuffle
+    return Space({"vector": (4, 8, 16, 32)}, {"vector": min(vector, width)})
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    s = Schedule(task.program())
+    acc, out = inline_around(s, task, ()), single_output(task)
+    apply_layouts(s, task, {})
+    n, c, oh, ow = s.loops(out)
+    over, lane = s.split(ow, int(choice["vector"]))
+    s.compute_at(acc, over)
+    s.set_scope(acc, "register")
+    s.vectorize(lane)
+    *_, column, _, kh, kw = s.loops(acc)
+    s.reorder(kh, kw, column)
+    mark(s, "unroll", kh, kw)
+    s.vectorize(column)
+    s.vectorize(s.init_loops(acc)[-1])
+    parallel_over(s, (n, c))
+    return s
+
+
+DEPTHWISE_ROWS = Template("depthwise_rows", _matches, _space, _apply)

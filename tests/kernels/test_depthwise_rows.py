@@ -1,0 +1,55 @@
+"""Depthwise convolution of row-major images against the definition, on uneven widths, between forbidden pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.graph.layout import separate_inputs
+from burnish.kernels.cpu.depthwise_rows import DEPTHWISE_ROWS
+from burnish.loops.expr import maximum
+from burnish.loops.tensor import compute, placeholder
+from burnish.ops import OPERATORS
+
+
+@pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "stride", "pad"),
+    [
+        ((1, 5, 9, 32), 3, 1, 1),
+        ((2, 3, 8, 56), 3, 1, 1),
+        ((1, 4, 7, 17), 3, 1, 1),
+        ((1, 4, 14, 14), 3, 2, 1),
+        ((1, 3, 11, 37), 5, 2, 2),
+        ((1, 2, 6, 7), 3, 1, 0),
+    ],
+)
+def test_rows_agree_with_the_definition(
+    check: Callable[..., object], shape: tuple[int, ...], kernel: int, stride: int, pad: int, edge: str
+) -> None:
+    x, bias = placeholder(shape, name="x"), placeholder((shape[1], 1, 1), name="b")
+    w = placeholder((shape[1], 1, kernel, kernel), name="w")
+    attrs = {"groups": shape[1], "strides": (stride, stride), "pads": (pad,) * 4}
+    (y,) = OPERATORS["conv2d"].define("y", [x, w], attrs)
+    out = compute(y.shape, lambda n, c, i, j: maximum(y[n, c, i, j] + bias[c, 0, 0], 0.0), "out")
+    check(DEPTHWISE_ROWS, "conv2d", [out], ["w", "b"], edge=edge)
+
+
+def layers_of(groups: int, count: int) -> Graph:
+    """A convolution with ReLU from input to output, and dense ones behind it."""
+    g = GraphBuilder()
+    x = g.input("x", (1, 32, 8, 8))
+    w = g.constant(np.ones((32, 32 // groups, 3, 3), np.float32))
+    y = g.add("relu", g.add("conv2d", x, w, groups=groups, pads=(1, 1, 1, 1)))
+    for _ in range(count - 1):
+        y = g.add("conv2d", y, g.constant(np.ones((32, 32, 1, 1), np.float32)))
+    return g.build(y)
+
+
+@pytest.mark.parametrize(("groups", "layers", "copied"), [(32, 1, False), (32, 2, True), (1, 1, True)])
+def test_only_a_lone_depthwise_layer_keeps_rows(groups: int, layers: int, copied: bool) -> None:
+    graph = separate_inputs(layers_of(groups, layers), 16)
+    assert any(node.op == "identity" for node in graph.nodes) == copied
