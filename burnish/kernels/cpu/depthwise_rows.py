@@ -37,7 +37,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s = Schedule(task.program())
     acc, out = inline_around(s, task, ()), single_output(task)
     apply_layouts(s, task, {})
-    n, c, oh, ow = s.loops(out)
+    n, c, _, ow = s.loops(out)
     over, lane = s.split(ow, int(choice["vector"]))
     s.compute_at(acc, over)
     s.set_scope(acc, "register")

@@ -56,7 +56,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s, pair = _prepare(task)
     assert pair is not None
     out = task.outputs[0].name
-    nest = s.loops(out)
+    nest = own = s.loops(out)
     ragged = [v for v in pair if s.extent(v) % BLOCK]
     if len(ragged) > 1:
         return s
@@ -64,16 +64,27 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
         nest = [v, *(x for x in nest if x != v)]
         s.reorder(*nest)
         s.partition(v, s.extent(v) // BLOCK * BLOCK)
+        _schedule_rest(s, [f"{x}.tail" for x in nest], f"{next(x for x in pair if x != v)}.tail")
     inner = []
     for v in pair:
         over, block = (None, v) if s.extent(v) == BLOCK else s.split(v, BLOCK)
         nest = [*([over] if over else []), *(x for x in nest if x != v)]
         inner.append(block)
+    # Channels outermost: the threads share them out as most producers do, and find what they wrote in their own caches.
+    nest = [v for v in own if v in nest] + [v for v in nest if v not in own]
     s.reorder(*nest, *inner)
     if nest:
         parallel_over(s, nest)
     s.tensorize(inner[0], "transpose16_f32")
     return s
+
+
+def _schedule_rest(s: Schedule, nest: list[str], vector: str) -> None:
+    """What fills no block: vectors along the other dimension of the pair."""
+    lane = vector if s.extent(vector) == BLOCK else s.split(vector, BLOCK)[1]
+    outer = [v if v != vector else f"{vector}.o" for v in nest if v != vector or lane != vector]
+    s.reorder(*outer, lane)
+    s.vectorize(lane)
 
 
 TRANSPOSE = Template("transpose", _matches, _space, _apply)
