@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -226,23 +227,27 @@ def pack_parameters(
     stages: Sequence[Stage], constants: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, dict[tuple[str, str], int]]:
     """All constants in the layouts their kernels want, and the byte offset of each (name, layout tag)."""
-    blocks: list[np.ndarray] = []
-    offsets: dict[tuple[str, str], int] = {}
-    size = 0
-    for stage in stages:
-        for name in sorted(stage.task.constants):
-            tag = stage.kernel.packing.get(name, "")
-            key = (stage.values[name], tag)
-            if key in offsets:
-                continue
-            array = constants[key[0]]
-            packed = np.ascontiguousarray(layout(tag).pack(array) if tag else array)
-            offsets[key] = size
-            blocks.append(packed)
-            size += round_up(packed.nbytes, ALIGNMENT)
-    params = allocate(max(size, 1))
-    for (_, offset), block in zip(offsets.items(), blocks, strict=True):
-        params[offset : offset + block.nbytes] = block.reshape(-1).view(np.uint8)
+    keys = dict.fromkeys(
+        (stage.values[name], stage.kernel.packing.get(name, ""))
+        for stage in stages
+        for name in sorted(stage.task.constants)
+    )
+
+    def pack(key: tuple[str, str]) -> np.ndarray:
+        name, tag = key
+        return np.ascontiguousarray(layout(tag).pack(constants[name]) if tag else constants[name])
+
+    with ThreadPoolExecutor() as threads:  # NumPy lets go of the interpreter while it copies
+        blocks = list(threads.map(pack, keys))
+        ends = np.cumsum([round_up(block.nbytes, ALIGNMENT) for block in blocks], dtype=np.int64)
+        offsets = dict(zip(keys, [0, *ends[:-1].tolist()], strict=False))
+        params = allocate(int(ends[-1]) if blocks else 1)
+
+        def place(item: tuple[int, np.ndarray]) -> None:
+            offset, block = item
+            params[offset : offset + block.nbytes] = block.reshape(-1).view(np.uint8)
+
+        list(threads.map(place, zip(offsets.values(), blocks, strict=True)))
     return params, offsets
 
 
