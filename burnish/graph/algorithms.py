@@ -51,6 +51,11 @@ class Window:
         return 4.0 * self.batch * self.channels * self.size[0] * self.size[1]
 
     @property
+    def share_read(self) -> float:
+        """The share of the input that a strided window smaller than its stride reads."""
+        return min(1.0, self.kernel[0] / self.strides[0]) * min(1.0, self.kernel[1] / self.strides[1])
+
+    @property
     def output_bytes(self) -> float:
         return 4.0 * self.batch * self.outputs * self.out[0] * self.out[1]
 
@@ -90,8 +95,8 @@ def _split(w: Window, target: Target) -> Estimate:
     outputs = -(-w.outputs // ROWS) * ROWS
     products = 2 * TERMS * w.kernel[0] * w.kernel[1] * depth * outputs * w.batch * pixels
     streaming = 4 * w.kernel[0] * w.kernel[1] * depth * outputs / target.memory_bandwidth
-    parts = PARTS_WORK * 2 * depth * w.batch * w.size[0] * w.size[1] / target.flops
-    traffic = PHASED_TRAFFIC * (2 * w.input_bytes + 1.7 * w.output_bytes) / target.cache_bandwidth
+    parts = PARTS_WORK * 2 * depth * w.batch * w.size[0] * w.size[1] * w.share_read / target.flops
+    traffic = PHASED_TRAFFIC * (2 * w.share_read * w.input_bytes + 1.7 * w.output_bytes) / target.cache_bandwidth
     seconds = max(products / (target.matrix_flops * TILE_EFFICIENCY), streaming) + parts + traffic
     return Estimate("split_conv2d", {"rows": rows, "outputs": w.outputs}, seconds)
 

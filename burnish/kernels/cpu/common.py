@@ -79,6 +79,28 @@ def pad_channels(s: Schedule, loops: Sequence[str], block: int) -> None:
             s.pad(loop, block)
 
 
+def pixel_tile(s: Schedule, out: str, acc: str, lanes: int, tile: int) -> tuple[str, str, str]:
+    """The nest of an image in channel blocks: ``n, channel block, oh, ow tile`` around ``tile`` pixels of one vector.
+
+    ``acc`` is computed in registers for each tile, its identity stored by unrolled vectors; how it accumulates is left
+    to the caller. Returns the loops ``n``, channel block and ``oh``, which are not parallel yet.
+    """
+    n, c, oh, ow = s.loops(out)
+    pad_channels(s, (c, s.loops(acc)[1], s.init_loops(acc)[1]), lanes)
+    block, lane = s.split(c, lanes)
+    over, ow = s.split(ow, tile)
+    s.reorder(n, block, oh, over, ow, lane)
+    s.compute_at(acc, over)
+    s.set_scope(acc, "register")
+    s.unroll(ow)
+    s.vectorize(lane)
+    _, i_c, i_oh, i_ow = s.init_loops(acc)
+    s.reorder(i_oh, i_ow, i_c)
+    s.unroll(i_ow)
+    s.vectorize(i_c)
+    return n, block, oh
+
+
 def mark(s: Schedule, kind: str, *loops: str) -> None:
     """Applies ``unroll`` or ``vectorize`` to several loops."""
     for loop in loops:

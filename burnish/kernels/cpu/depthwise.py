@@ -14,8 +14,8 @@ from burnish.kernels.cpu.common import (
     inline_around,
     is_blocked,
     mark,
-    pad_channels,
     parallel_over,
+    pixel_tile,
     single_output,
 )
 from burnish.kernels.task import Choice, Space, Task, Template
@@ -80,26 +80,12 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     acc = inline_around(s, task, ())
     held = s.cache_read(weight.name, "register", acc)
     apply_layouts(s, task, {**channel_constants(task, lanes), weight.name: f"ABCD{lanes}a"})
-
-    n, c, oh, ow = s.loops(out)
-    pad_channels(s, (c, s.loops(acc)[1], s.init_loops(acc)[1]), lanes)
-    block, lane = s.split(c, lanes)
-    ow_tile, ow = s.split(ow, int(choice["tile_ow"]))
-    s.reorder(n, block, oh, ow_tile, ow, lane)
-    s.compute_at(acc, ow_tile)
-    s.set_scope(acc, "register")
-    s.unroll(ow)
-    s.vectorize(lane)
-
+    n, block, oh = pixel_tile(s, out, acc, lanes, int(choice["tile_ow"]))
     _, a_c, a_oh, a_ow, _, kh, kw = s.loops(acc)
     s.reorder(a_oh, kh, kw, a_ow, a_c)
     s.compute_at(held, oh if choice["weights"] == "window" else kh)
     mark(s, "unroll", *((kh, kw, a_ow) if choice["weights"] == "window" else (kw, a_ow)))
     s.vectorize(a_c)
-    _, i_c, i_oh, i_ow = s.init_loops(acc)
-    s.reorder(i_oh, i_ow, i_c)
-    s.unroll(i_ow)
-    s.vectorize(i_c)
     w_c, w_depth, w_kh, w_kw = s.loops(held)
     s.reorder(w_depth, w_kh, w_kw, w_c)
     mark(s, "unroll", w_kh, w_kw)
@@ -123,23 +109,11 @@ def _apply_groups(task: Task, target: Target, choice: Choice) -> Schedule:
     out = single_output(task)
     acc = inline_around(s, task, ())
     apply_layouts(s, task, {**channel_constants(task, lanes), weight.name: f"ACDB{lanes}a"})
-    n, c, oh, ow = s.loops(out)
-    pad_channels(s, (c, s.loops(acc)[1], s.init_loops(acc)[1]), lanes)
-    block, lane = s.split(c, lanes)
-    ow_tile, ow = s.split(ow, int(choice["tile_ow"]))
-    s.reorder(n, block, oh, ow_tile, ow, lane)
-    s.compute_at(acc, ow_tile)
-    s.set_scope(acc, "register")
-    s.unroll(ow)
-    s.vectorize(lane)
+    n, block, oh = pixel_tile(s, out, acc, lanes, int(choice["tile_ow"]))
     _, a_c, a_oh, a_ow, ic, kh, kw = s.loops(acc)
     s.reorder(a_oh, kh, kw, a_ow, ic, a_c)
     mark(s, "unroll", a_ow, ic)
     s.vectorize(a_c)
-    _, i_c, i_oh, i_ow = s.init_loops(acc)
-    s.reorder(i_oh, i_ow, i_c)
-    s.unroll(i_ow)
-    s.vectorize(i_c)
     parallel_over(s, (n, block, oh))
     return s
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnish.kernels.cpu.common import apply_layouts, is_blocked, mark, pad_channels, parallel_over, single_output
+from burnish.kernels.cpu.common import apply_layouts, is_blocked, mark, parallel_over, pixel_tile, single_output
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
@@ -51,23 +51,11 @@ def _apply_pool(task: Task, target: Target, choice: Choice) -> Schedule:
     out = single_output(task)
     acc = _accumulator(s, task, reduction)
     apply_layouts(s, task, {})
-    n, c, oh, ow = s.loops(out)
-    pad_channels(s, (c, s.loops(acc)[1], s.init_loops(acc)[1]), lanes)
-    block, lane = s.split(c, lanes)
-    over, ow = s.split(ow, int(choice["tile_ow"]))
-    s.reorder(n, block, oh, over, ow, lane)
-    s.compute_at(acc, over)
-    s.set_scope(acc, "register")
-    s.unroll(ow)
-    s.vectorize(lane)
+    n, block, oh = pixel_tile(s, out, acc, lanes, int(choice["tile_ow"]))
     _, a_c, a_oh, a_ow, kh, kw = s.loops(acc)
     s.reorder(a_oh, kh, kw, a_ow, a_c)
     mark(s, "unroll", kw, a_ow)
     s.vectorize(a_c)
-    _, i_c, i_oh, i_ow = s.init_loops(acc)
-    s.reorder(i_oh, i_ow, i_c)
-    s.unroll(i_ow)
-    s.vectorize(i_c)
     parallel_over(s, (n, block, oh))
     return s
 
