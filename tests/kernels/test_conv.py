@@ -70,6 +70,31 @@ def test_every_register_tile(check: Check, tile_ow: int, vectors: int, outer: st
         check(DIRECT_CONV, "conv2d", [out], ["w", "b"], blocked, choice, edge=edge)
 
 
+@pytest.mark.parametrize(("depth", "band"), [(16, 4), (16, 2), (32, 3), (48, 4)])
+@pytest.mark.parametrize(("shape", "kernel", "outputs"), [((2, 48, 4, 7), 3, 32), ((1, 48, 1, 20), 1, 27)])
+def test_passes_over_the_pixels(
+    check: Check, depth: int, band: int, shape: tuple[int, ...], kernel: int, outputs: int
+) -> None:
+    """Sums in scratch, to which each pass adds some input channels; depths and bands that leave a tail."""
+    pads = (kernel // 2,) * 4
+    out = convolution(shape, (outputs, shape[1], kernel, kernel), pads=pads)
+    blocked = dict.fromkeys(("x", "out"), f"ABCD{host().lanes}b")
+    choice = {"tile_ow": 5, "vectors": 2, "outer": "oc", "depth": depth, "band": min(band, shape[2])}
+    for edge in ("start", "end"):
+        check(DIRECT_CONV, "conv2d", [out], ["w", "b"], blocked, choice, edge=edge)
+
+
+def test_deep_windows_are_summed_in_passes() -> None:
+    """Where the weights of a channel group exceed the first cache, a pass's weights fill at most half of it."""
+    there = target("x86-64-v4")
+    task = task_of(convolution((1, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)), there.lanes)
+    choice = DIRECT_CONV.space(task, there).default
+    weights = 4 * int(choice["depth"]) * 9 * int(choice["vectors"]) * there.lanes
+    assert there.l1_bytes // 4 < weights <= max(there.l1_bytes // 2, 4 * 9 * 2 * there.lanes**2)
+    shallow = task_of(convolution((1, 16, 7, 7), (64, 16, 1, 1)), there.lanes)
+    assert DIRECT_CONV.space(shallow, there).default["depth"] == 0
+
+
 def test_a_group_must_divide_the_blocks_of_the_output() -> None:
     """What does not fit is refused by name, so that a search may skip it."""
     task = task_of(convolution((1, 16, 4, 7), (37, 16, 3, 3)), 16)

@@ -38,6 +38,15 @@ def test_rows_agree_with_the_definition(
     check(DEPTHWISE_ROWS, "conv2d", [out], ["w", "b"], edge=edge)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 4, 5])
+@pytest.mark.parametrize("vector", [5, 16])
+def test_every_tile(check: Callable[..., object], rows: int, vector: int) -> None:
+    """Tiles that divide neither the rows nor the columns."""
+    x, w = placeholder((1, 3, 9, 22), name="x"), placeholder((3, 1, 3, 3), name="w")
+    (out,) = OPERATORS["conv2d"].define("out", [x, w], {"groups": 3, "strides": (1, 1), "pads": (1, 1, 1, 1)})
+    check(DEPTHWISE_ROWS, "conv2d", [out], ["w"], choice={"rows": rows, "vector": vector})
+
+
 def layers_of(groups: int, count: int) -> Graph:
     """A convolution with ReLU from input to output, and dense ones behind it."""
     g = GraphBuilder()

@@ -66,17 +66,45 @@ def _space(task: Task, target: Target) -> Space:
         "vectors": (1, 2, 3, 4),
         "outer": ("oc", "oh"),
         "unroll_ic": (1, 2, 4),  # a loop's own instructions take slots from multiply-adds
+        "band": tuple(range(1, height + 1)),
+        "depth": (0, 16, 32, 64, 128, 256),  # input channels of a pass over all pixels; 0: one pass
     }
     default = {"tile_ow": positions, "vectors": vectors, "outer": "oh" if pixels_first else "oc"}
     unroll = 4 if positions * vectors <= target.vector_registers // 2 else 2
-    return Space(knobs, {**default, "unroll_ic": unroll if _depth_block(task, target.lanes) % unroll == 0 else 1})
+    unroll = unroll if _depth_block(task, target.lanes) % unroll == 0 else 1
+    depth, band = _passes(task, target, vectors)
+    return Space(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band})
+
+
+def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
+    """(input channels of a pass, rows of a band) of :func:`_schedule_passes`; (0, all rows) where one pass is better.
+
+    A pass reads weights that fill half of the first cache. That pays where all weights of a channel group would not
+    fit there; the sums of a band take a quarter of the second cache, and there are bands enough to share out.
+    """
+    conv, weight = _conv(task, computed=True), constant_weight(task)
+    assert conv is not None and weight is not None
+    batch, channels, height, width = conv.shape
+    group, inputs = vectors * target.lanes, weight.shape[1]
+    taps_bytes = 4 * group * weight.shape[2] * weight.shape[3]
+    most = max(target.lanes, target.l1_bytes // 2 // taps_bytes)
+    depth = max((d for d in range(target.lanes, most + 1, target.lanes) if inputs % d == 0), default=0)
+    shares = batch * -(-channels // group)
+
+    def fits(band: int) -> bool:
+        return 4 * band * width * group <= target.l2_bytes // 4 and shares * (height // band) >= 8 * target.cores
+
+    band = max((b for b in range(1, height + 1) if height % b == 0 and fits(b)), default=0)
+    pays = inputs * taps_bytes > target.l1_bytes and band * width >= 32
+    return (depth, band) if pays and depth < inputs else (0, height)
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
     _lay_out(s, task, target, choice)
-    parallel_over(s, _schedule_nest(s, task, target, choice, single_output(task), acc))
+    nest = _schedule_nest if choice["depth"] == 0 else _schedule_passes
+    parallel_over(s, nest(s, task, target, choice, single_output(task), acc))
     return s
 
 
@@ -123,38 +151,79 @@ def _lay_out(s: Schedule, task: Task, target: Target, choice: Choice) -> None:
 
 def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, ...]:
     """The nest that stores ``out`` and the accumulation ``acc`` in it; returns the outer loops, to run in parallel."""
-    lanes, tile = target.lanes, int(choice["tile_ow"])
-    group = int(choice["vectors"]) * lanes
+    group = int(choice["vectors"]) * target.lanes
     n, oc, oh, ow = s.loops(out)
     pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group)
     oc_group, oc = s.split(oc, group)
-    oc_block, lane = s.split(oc, lanes)
-    whole = s.extent(ow) % tile == 0
-    ow_tile, ow = s.split(ow, tile)
-    s.reorder(n, oc_group, oh, ow_tile, ow, oc_block, lane)
+    whole = s.extent(ow) % int(choice["tile_ow"]) == 0
+    ow_tile = _tile_stores(s, target, choice, (n, oc_group, oh), oc, ow)
     s.compute_at(acc, ow_tile)
-    s.set_scope(acc, "register")
-    mark(s, "unroll", ow, oc_block)
-    s.vectorize(lane)
-
-    _, a_oc, a_oh, a_ow, ic, kh, kw = s.loops(acc)
-    a_block, a_lane = s.split(a_oc, lanes)
-    ic_block, ic = s.split(ic, _depth_block(task, lanes))
-    ic, step = s.split(ic, int(choice["unroll_ic"]))
-    s.reorder(a_oh, ic_block, kh, kw, ic, step, a_ow, a_block, a_lane)
-    s.unroll(step)
-    mark(s, "unroll", a_ow, a_block)
-    s.vectorize(a_lane)
-    _, i_oc, i_oh, i_ow = s.init_loops(acc)
-    i_block, i_lane = s.split(i_oc, lanes)
-    s.reorder(i_oh, i_ow, i_block, i_lane)
-    mark(s, "unroll", i_ow, i_block)
-    s.vectorize(i_lane)
-
+    _tile_sums(s, task, target, choice, acc)
     pixels = (oh, ow_tile) if s.extent(oh) == 1 and whole else (oh,)
     outer = (n, oc_group, *pixels) if choice["outer"] == "oc" else (n, *pixels, oc_group)
     s.reorder(*outer)
     return outer
+
+
+def _schedule_passes(s: Schedule, task: Task, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, ...]:
+    """As :func:`_schedule_nest`, in several passes over the pixels: each adds ``depth`` input channels to all of them.
+
+    A pass reads so few weights that they stay in the first cache from row to row; the sums live in scratch.
+    """
+    lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
+    n, oc, oh, ow = s.loops(out)
+    part, _ = s.split(s.loops(acc)[4], int(choice["depth"]))
+    partial = s.rfactor(acc, part)
+    pad_channels(s, (oc, *(names[1] for names in (s.loops(acc), s.init_loops(acc), s.loops(partial)))), group)
+    pad_channels(s, (s.init_loops(partial)[2],), group)
+    oc_group, oc = s.split(oc, group)
+    oc_block, lane = s.split(oc, lanes)
+    band, oh = s.split(oh, int(choice["band"]))
+    s.reorder(n, oc_group, band, oc_block, oh, ow, lane)
+    s.vectorize(lane)
+    s.compute_at(acc, band)
+    s.transform_layout(acc, f"ABCD{lanes}b")
+    a_n, a_oc, a_oh, a_ow, a_part = s.loops(acc)
+    ow_tile = _tile_stores(s, target, choice, (a_part, a_n, a_oh), a_oc, a_ow)
+    s.compute_at(partial, ow_tile)
+    _tile_sums(s, task, target, choice, partial)
+    i_n, i_oc, i_oh, i_ow = s.init_loops(acc)
+    i_block, i_lane = s.split(i_oc, lanes)
+    s.reorder(i_n, i_block, i_oh, i_ow, i_lane)
+    s.vectorize(i_lane)
+    return n, oc_group, band
+
+
+def _tile_stores(
+    s: Schedule, target: Target, choice: Choice, outer: tuple[str, ...], oc: str, ow: str
+) -> str:
+    """Makes the inner part of a storing nest one register tile; returns the loop over the tiles of a row."""
+    oc_block, lane = s.split(oc, target.lanes)
+    ow_tile, ow = s.split(ow, int(choice["tile_ow"]))
+    s.reorder(*outer, ow_tile, ow, oc_block, lane)
+    mark(s, "unroll", ow, oc_block)
+    s.vectorize(lane)
+    return ow_tile
+
+
+def _tile_sums(s: Schedule, task: Task, target: Target, choice: Choice, acc: str) -> None:
+    """Accumulates a register tile: blocks of input channels, the window, the channels of a block."""
+    lanes = target.lanes
+    s.set_scope(acc, "register")
+    oc, oh, ow = s.loops(acc)[1:4]
+    ic, kh, kw = s.loops(acc)[-3:]
+    block, lane = s.split(oc, lanes)
+    ic_block, ic = s.split(ic, _depth_block(task, lanes))
+    ic, step = s.split(ic, int(choice["unroll_ic"]))
+    s.reorder(oh, ic_block, kh, kw, ic, step, ow, block, lane)
+    s.unroll(step)
+    mark(s, "unroll", ow, block)
+    s.vectorize(lane)
+    i_oc, i_oh, i_ow = s.init_loops(acc)[-3:]
+    i_block, i_lane = s.split(i_oc, lanes)
+    s.reorder(i_oh, i_ow, i_block, i_lane)
+    mark(s, "unroll", i_ow, i_block)
+    s.vectorize(i_lane)
 
 
 DIRECT_CONV = Template("direct_conv2d", _matches, _space, _apply)

@@ -27,26 +27,34 @@ def _matches(task: Task, target: Target) -> bool:
 def _space(task: Task, target: Target) -> Space:
     anchor = task.anchor()
     assert anchor is not None
-    width, image = anchor.shape[3], anchor.inputs[0].shape[3]
-    whole = [n for n in (target.lanes, target.lanes // 2, target.lanes // 4) if width % n == 0]
-    vector = whole[0] if whole and image < 2 * width else target.lanes  # a stride needs whole vectors to shuffle
-    return Space({"vector": (4, 8, 16, 32)}, {"vector": min(vector, width)})
+    height, width, image = anchor.shape[2], anchor.shape[3], anchor.inputs[0].shape[3]
+    parts = -(-width // target.lanes)
+    strided = image >= 2 * width  # its vectors are shuffled out of whole ones
+    vector = width // parts if width % parts == 0 and parts <= 2 and not strided else min(target.lanes, width)
+    rows = next(n for n in (7, 4, 5, 3, 2, 1) if height % n == 0)
+    knobs = {"vector": tuple(range(1, 2 * target.lanes + 1)), "rows": tuple(range(1, 9))}
+    return Space(knobs, {"vector": vector, "rows": rows})
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s = Schedule(task.program())
     acc, out = inline_around(s, task, ()), single_output(task)
     apply_layouts(s, task, {})
-    n, c, _, ow = s.loops(out)
+    n, c, oh, ow = s.loops(out)
+    oh, row = s.split(oh, int(choice["rows"]))
     over, lane = s.split(ow, int(choice["vector"]))
+    s.reorder(oh, over, row, lane)
     s.compute_at(acc, over)
     s.set_scope(acc, "register")
+    s.unroll(row)
     s.vectorize(lane)
-    *_, column, _, kh, kw = s.loops(acc)
-    s.reorder(kh, kw, column)
-    mark(s, "unroll", kh, kw)
+    *_, row, column, _, kh, kw = s.loops(acc)
+    s.reorder(kh, kw, row, column)
+    mark(s, "unroll", kh, kw, row)
     s.vectorize(column)
-    s.vectorize(s.init_loops(acc)[-1])
+    *_, row, column = s.init_loops(acc)
+    s.unroll(row)
+    s.vectorize(column)
     parallel_over(s, (n, c))
     return s
 

@@ -55,8 +55,11 @@ def _space(task: Task, target: Target) -> Space:
     positions, vectors = register_tile(target, tiles, -(-outputs // target.lanes))
     weight_bytes = 4 * n * n * channels * outputs
     groups = -(-outputs // (vectors * target.lanes))
-    block = next((b for b in (28, 14, 21, 16, 12, 8) if tiles % b == 0 and tiles // b >= 2 * target.cores), 0)
-    private = block and (weight_bytes <= target.l2_bytes // 2 or tiles >= 8 * block)
+    sizes = (28, 14, 21, 16, 12, 8) if weight_bytes <= target.l2_bytes // 2 else (14, 16, 12, 8)
+    block = next((b for b in sizes if tiles % b == 0 and tiles // b >= 2 * target.cores), 0)
+    scratch_bytes = 4 * n * n * block * (channels + vectors * target.lanes)
+    fits = weight_bytes <= target.l2_bytes // 2 or weight_bytes + scratch_bytes <= target.l2_bytes * 7 // 8
+    private = block and (fits or tiles >= 8 * block)
     placement = "tile" if private or groups < target.cores else "shared"
     if placement == "tile":
         size = block or max(1, -(-tiles // (2 * target.cores)))
