@@ -13,16 +13,18 @@ from burnish import peers
 from burnish.accuracy import scaled_error
 
 
-def measure(name: str, threads: int, seconds: float, with_burnish: bool, with_torch: bool) -> harness.Row:
-    """One model, random input of seed 1; the error is against onnxruntime, or the stored output if that is larger."""
+def measure(name: str, threads: int, seconds: float, target: str | None, with_torch: bool) -> harness.Row:
+    """One model, random input of seed 1; the error is against onnxruntime, or the stored output if that is larger.
+
+    Without Burnish if `target` is None."""
     path = models.build(name)
     inputs = models.inputs(name, seed=1)
     runs = {peer: peers.prepare(peer, path, threads) for peer in harness.PEERS}
     if with_torch and name in models.EXPORTED:
         runs["torch"] = peers.torch_eager(models.network(name)[0], threads)
     error = None
-    if with_burnish:
-        runs = {"burnish": harness.burnish_run(path, threads), **runs}
+    if target is not None:
+        runs = {"burnish": harness.burnish_run(path, threads, target), **runs}
         error = scaled_error(runs["burnish"](inputs), runs[harness.ORACLE](inputs))
         if name in models.LIGHT:
             stored_inputs, stored_output = models.stored_case(name)
@@ -37,8 +39,9 @@ def main() -> int:
     parser.add_argument("--torch", action="store_true", help="time torch in eager mode too")
     arguments = parser.parse_args()
     names = harness.chosen(arguments, parser, models.names())
+    target = None if arguments.peers_only else arguments.target
     rows = [
-        measure(name, arguments.threads, arguments.seconds, not arguments.peers_only, arguments.torch)
+        measure(name, arguments.threads, arguments.seconds, target, arguments.torch)
         for name in track(names, "models", disable=arguments.json, transient=True)
     ]
     return harness.show(f"Whole models, {arguments.threads} threads", rows, arguments.json, unit="ms")

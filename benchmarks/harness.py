@@ -45,6 +45,7 @@ def options(doc: str | None, seconds: float) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="what to measure (default: everything)")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--target", default="cpu", help="what Burnish compiles for, such as cpu,-amx")
     parser.add_argument("--seconds", type=float, default=seconds, help=f"time for each row (default {seconds:g})")
     parser.add_argument("--peers-only", action="store_true", help="leave Burnish out")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
@@ -59,10 +60,10 @@ def chosen(arguments: argparse.Namespace, parser: argparse.ArgumentParser, allow
     return arguments.names or list(allowed)
 
 
-def burnish_run(model: Path | bytes, threads: int, exact: bool = False) -> peers.Run:
+def burnish_run(model: Path | bytes, threads: int, target: str, exact: bool = False) -> peers.Run:
     """A model compiled by Burnish, with the interface of the peers."""
     source = model if isinstance(model, Path) else onnx.load_from_string(model)
-    return peers.compiled(bn.compile(source, threads=threads, exact=exact))
+    return peers.compiled(bn.compile(source, target=target, threads=threads, exact=exact))
 
 
 def compare(

@@ -1,4 +1,8 @@
-"""What the machine can do at most: float32 multiply-adds per second and bytes read from memory per second.
+"""What the machine can do at most: float32 multiply-adds per second, and bytes read from memory per second.
+
+Beside the multiply-adds on registers stand those of a register tile that reads its operands from the first cache, as a
+convolution must. Where a neighbour's work shares the core, the first keeps its rate and the second does not: two
+hardware threads take turns in decoding, and loads take slots of it.
 
 `python -m benchmarks.peak [--threads N] [--json]`
 """
@@ -21,6 +25,9 @@ from burnish.target import target
 FMA_ITERATIONS = 200_000  # about 1 ms: much longer than the start of a thread, shorter than a time slice
 MEMORY_BYTES = 2**30
 READ_STREAMS = 8
+TILE_STEPS = 64  # of the reduction, whose operands then fill half of the first cache
+TILE_UNROLL = 4
+TILE_PASSES = 1_000
 REPEATS = 15
 
 
@@ -67,6 +74,66 @@ exit:
 """
 
 
+def tile_ir(lanes: int, positions: int, vectors: int) -> str:
+    """`void tile(ptr data, i64 n)`: n passes of TILE_STEPS steps over a register tile of positions x vectors.
+
+    `data`: TILE_STEPS x vectors vectors of weights, then for each position TILE_STEPS inputs, which are broadcast. Two
+    moving pointers that LLVM cannot see through keep all other addresses constant offsets.
+    """
+    vector = f"<{lanes} x float>"
+    tile = [(p, v) for p in range(positions) for v in range(vectors)]
+    lines = [f"  %a{p}.{v}.0 = phi {vector} [%k{p}.{v}, %pass], [%a{p}.{v}.{TILE_UNROLL}, %loop]" for p, v in tile]
+    lines += [f'  %{name} = call ptr asm "", "=r,0"(ptr %{name}.phi)' for name in "wx"]
+    for u in range(TILE_UNROLL):
+        for v in range(vectors):
+            lines.append(f"  %w{u}.{v}.at = getelementptr float, ptr %w, i64 {(u * vectors + v) * lanes}")
+            lines.append(f"  %w{u}.{v} = load {vector}, ptr %w{u}.{v}.at, align 4")
+        for p in range(positions):
+            x = f"%x{u}.{p}"
+            lines.append(f"  {x}.at = getelementptr float, ptr %x, i64 {p * TILE_STEPS + u}")
+            lines.append(f"  {x}.one = load float, ptr {x}.at, align 4")
+            lines.append(f"  {x}.first = insertelement {vector} poison, float {x}.one, i32 0")
+            lines.append(f"  {x} = shufflevector {vector} {x}.first, {vector} poison, <{lanes} x i32> zeroinitializer")
+            lines += [
+                f"  %a{p}.{v}.{u + 1} = call {vector} @llvm.fma.v{lanes}f32"
+                f"({vector} {x}, {vector} %w{u}.{v}, {vector} %a{p}.{v}.{u})"
+                for v in range(vectors)
+            ]
+    body = "\n".join(lines)
+    kept = "\n".join(
+        f"  %k{p}.{v} = phi {vector} [zeroinitializer, %entry], [%a{p}.{v}.{TILE_UNROLL}, %next]" for p, v in tile
+    )
+    stores = "\n".join(f"  store volatile {vector} %a{p}.{v}.{TILE_UNROLL}, ptr %data, align 4" for p, v in tile)
+    return f"""
+define void @tile(ptr %data, i64 %n) {{
+entry:
+  %inputs = getelementptr float, ptr %data, i64 {TILE_STEPS * vectors * lanes}
+  br label %pass
+pass:
+  %q = phi i64 [0, %entry], [%r, %next]
+{kept}
+  br label %loop
+loop:
+  %i = phi i64 [0, %pass], [%j, %loop]
+  %w.phi = phi ptr [%data, %pass], [%w.next, %loop]
+  %x.phi = phi ptr [%inputs, %pass], [%x.next, %loop]
+{body}
+  %w.next = getelementptr float, ptr %w, i64 {TILE_UNROLL * vectors * lanes}
+  %x.next = getelementptr float, ptr %x, i64 {TILE_UNROLL}
+  %j = add i64 %i, {TILE_UNROLL}
+  %more = icmp slt i64 %j, {TILE_STEPS}
+  br i1 %more, label %loop, label %next, !llvm.loop !0
+next:
+  %r = add i64 %q, 1
+  %again = icmp slt i64 %r, %n
+  br i1 %again, label %pass, label %exit, !llvm.loop !0
+exit:
+{stores}
+  ret void
+}}
+"""
+
+
 def read_ir(lanes: int) -> str:
     """`void read(ptr data, i64 n)`: adds up n groups of READ_STREAMS vectors; leaves the sum in the first vector."""
     vector = f"<{lanes} x float>"
@@ -101,7 +168,7 @@ exit:
 
 
 class Kernels:
-    """The two loops as machine code for this machine; both have the signature (pointer, count)."""
+    """The three loops as machine code for this machine; all have the signature (pointer, count)."""
 
     def __init__(self) -> None:
         llvm.initialize_native_target()
@@ -112,11 +179,15 @@ class Kernels:
         machine = llvm.Target.from_triple(host.triple).create_target_machine(
             cpu=host.cpu, features=host.feature_string, opt=3
         )
-        module = llvm.parse_assembly(fma_ir(self.lanes, self.accumulators) + read_ir(self.lanes))
+        self.tile_shape = (14, 2) if host.vector_registers >= 32 else (6, 2)
+        module = llvm.parse_assembly(
+            fma_ir(self.lanes, self.accumulators) + read_ir(self.lanes) + tile_ir(self.lanes, *self.tile_shape)
+        )
         self._engine = llvm.create_mcjit_compiler(module, machine)
         self._engine.finalize_object()
         signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
         self.fma = signature(self._engine.get_function_address("fma"))
+        self.tile = signature(self._engine.get_function_address("tile"))
         self.read = signature(self._engine.get_function_address("read"))
 
 
@@ -150,6 +221,18 @@ def measure_fma(threads: int) -> Rate:
     return Rate(threads, statistics.median(rates), max(rates))
 
 
+def measure_tile(threads: int) -> Rate:
+    """float32 GFLOP/s of a convolution's inner loop on operands in the first cache."""
+    kernels = Kernels()
+    positions, vectors = kernels.tile_shape
+    size = TILE_STEPS * (vectors * kernels.lanes + positions)
+    operands = [np.full(size, 1e-3, np.float32) for _ in range(threads)]
+    calls = [partial(kernels.tile, data.ctypes.data, TILE_PASSES) for data in operands]
+    flops = 2 * threads * (TILE_PASSES) * TILE_STEPS * positions * vectors * kernels.lanes
+    rates = [flops / run_together(calls) / 1e9 for _ in range(REPEATS)]
+    return Rate(threads, statistics.median(rates), max(rates))
+
+
 def measure_read(threads: int) -> Rate:
     """GB/s read from memory, each thread from its own part of MEMORY_BYTES."""
     kernels = Kernels()
@@ -167,14 +250,17 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     fma = [measure_fma(threads) for threads in arguments.threads]
+    tile = [measure_tile(threads) for threads in arguments.threads]
     read = [measure_read(threads) for threads in arguments.threads]
     if arguments.json:
-        report = {"fma_gflops": [asdict(rate) for rate in fma], "read_gbytes": [asdict(rate) for rate in read]}
+        rates = {"fma_gflops": fma, "tile_gflops": tile, "read_gbytes": read}
+        report = {name: [asdict(rate) for rate in found] for name, found in rates.items()}
         print(json.dumps({"cpu": target("cpu").cpu, **report}, indent=2))
         return
-    for compute, memory in zip(fma, read, strict=True):
+    for compute, cached, memory in zip(fma, tile, read, strict=True):
         print(
             f"{compute.threads} threads: {compute.median:.0f} GFLOP/s (best {compute.best:.0f}), "
+            f"from the first cache {cached.median:.0f} (best {cached.best:.0f}), "
             f"memory read {memory.median:.1f} GB/s (best {memory.best:.1f})"
         )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -77,13 +77,39 @@ _KNOWN: Mapping[str, tuple[str, str, str, int, int, int, int, int, int]] = {
 
 
 def target(name: str = "cpu") -> Target:
-    """The machine called ``name``: ``cpu`` is this one. Raises TargetError naming the known ones."""
-    if name == "cpu":
-        return host()
-    if name not in _KNOWN:
-        raise TargetError(f"target {name!r} is unknown; known: cpu, {', '.join(_KNOWN)}")
+    """The machine called ``name``: ``cpu`` is this one, ``cpu,-amx`` this one without its matrix tiles.
+
+    Behind the name may follow features not to use, each as ``,-feature``; a prefix stands for all features that begin
+    with it. Raises TargetError naming the known machines or features.
+    """
+    base, *changes = name.split(",")
+    if base != "cpu" and base not in _KNOWN:
+        raise TargetError(f"target {base!r} is unknown; known: cpu, {', '.join(_KNOWN)}")
+    machine = host() if base == "cpu" else _known(base)
+    return replace(_without(machine, changes), name=name) if changes else machine
+
+
+def _known(name: str) -> Target:
     triple, cpu, features, width, registers, l1, l2, l3, cores = _KNOWN[name]
     return Target(name, triple, cpu, frozenset(features.split()), width, registers, l1, l2, l3, cores)
+
+
+def _without(machine: Target, changes: Sequence[str]) -> Target:
+    """The machine with features switched off, and vectors of the width that the others allow."""
+    kept = machine.features
+    for change in changes:
+        if not re.fullmatch(r"-[\w.-]+", change):
+            raise TargetError(f"target: {change!r} is not a feature to leave out; allowed: -FEATURE, such as -amx")
+        kept = frozenset(f for f in kept if not f.startswith(change[1:]))
+    width, registers = _vectors(machine.triple, kept)
+    return replace(machine, features=kept, vector_bytes=width, vector_registers=registers)
+
+
+def _vectors(triple: str, features: frozenset[str]) -> tuple[int, int]:
+    """(bytes, number) of the vector registers."""
+    if not triple.startswith(("x86_64", "i686")):
+        return 16, 32
+    return (64, 32) if "avx512f" in features else (32 if "avx2" in features else 16, 16)
 
 
 @cache
@@ -93,11 +119,8 @@ def host() -> Target:
     if not allow_matrix_tiles():
         features = frozenset(f for f in features if not f.startswith("amx-"))
     triple = llvm.get_process_triple()
-    wide = "avx512f" in features
-    x86 = triple.startswith(("x86_64", "i686"))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    width = 64 if wide else 32 if "avx2" in features else 16
-    registers = 32 if wide or not x86 else 16
+    width, registers = _vectors(triple, features)
     caches = _host_caches()
     return Target(
         "cpu", triple, llvm.get_host_cpu_name(), features, width, registers, caches.get(1, 32 << 10),

@@ -194,9 +194,7 @@ def _schedule_passes(s: Schedule, task: Task, target: Target, choice: Choice, ou
     return n, oc_group, band
 
 
-def _tile_stores(
-    s: Schedule, target: Target, choice: Choice, outer: tuple[str, ...], oc: str, ow: str
-) -> str:
+def _tile_stores(s: Schedule, target: Target, choice: Choice, outer: tuple[str, ...], oc: str, ow: str) -> str:
     """Makes the inner part of a storing nest one register tile; returns the loop over the tiles of a row."""
     oc_block, lane = s.split(oc, target.lanes)
     ow_tile, ow = s.split(ow, int(choice["tile_ow"]))

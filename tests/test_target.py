@@ -1,0 +1,38 @@
+"""Machines by name, and features switched off."""
+
+import pytest
+
+from burnish.errors import TargetError
+from burnish.target import host, target
+
+
+def test_features_are_left_out_by_prefix() -> None:
+    """`-avx512` takes every AVX-512 feature away, and with them the wide registers."""
+    wide = target("x86-64-v4")
+    narrow = target("x86-64-v4,-avx512")
+    assert (wide.vector_bytes, wide.vector_registers) == (64, 32)
+    assert narrow.features == {"avx2", "fma"}
+    assert (narrow.vector_bytes, narrow.vector_registers) == (32, 16)
+    assert target("x86-64-v4,-avx512,-avx2").vector_bytes == 16
+
+
+def test_a_feature_the_machine_does_not_have_may_be_left_out() -> None:
+    """So that a script may say `cpu,-amx` on any machine."""
+    bare = target("cpu,-amx")
+    assert not any(feature.startswith("amx") for feature in bare.features)
+    assert bare.matrix_flops == 0.0
+    assert bare.vector_bytes == host().vector_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("abacus", "target 'abacus' is unknown; known: cpu, "),
+        ("abacus,-amx", "target 'abacus' is unknown"),
+        ("cpu,amx", "'amx' is not a feature to leave out; allowed: -FEATURE"),
+        ("cpu,-", "'-' is not a feature"),
+    ],
+)
+def test_what_is_refused(name: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        target(name)
