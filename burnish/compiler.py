@@ -35,6 +35,7 @@ from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.target import Target
 from burnish.target import target as find_target
+from burnish.trees import compile_trees, is_boosted
 
 Progress = Callable[[str, int, int], None]
 ALIGNMENT = 64  # bytes between parameters: a cache line, and the widest vector
@@ -84,12 +85,14 @@ def compile(
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Module:
-    """Compiles ``model`` (an ONNX file or ``ModelProto``, or a :class:`Graph`) into a callable module.
+    """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a :class:`Graph`, or boosted trees.
 
     ``threads``: threads it will run on (default: one a core). ``exact``: no transformation that changes rounding beyond
     re-association. ``shapes``: extents of inputs the model leaves open. ``progress(stage, done, total)`` is called as
     work goes on. Raises ModelError, UnsupportedOperator or TargetError before any work is lost.
     """
+    if is_boosted(model):
+        return Module(compile_trees(model, find_target(target), cache_dir, progress), threads)
     graph = import_graph(model, shapes)
     return Module(link(lower_model(graph, find_target(target), exact, cache_dir, progress)), threads)
 
@@ -110,7 +113,7 @@ def lower_model(
     report = progress or (lambda stage, done, total: None)
     report("optimize", 0, 1)
     reference = optimize(graph, exact)
-    graph = choose_algorithms(separate_inputs(reference, target.lanes), target, exact)
+    graph = separate_inputs(choose_algorithms(reference, target, exact), target.lanes)
     graph, groups = separate_outputs(graph, fuse(graph), target.lanes)
     layouts = choose_layouts(graph, groups, target.lanes)
     constants = dict(graph.constants)

@@ -70,16 +70,17 @@ def test_every_register_tile(check: Check, tile_ow: int, vectors: int, outer: st
         check(DIRECT_CONV, "conv2d", [out], ["w", "b"], blocked, choice, edge=edge)
 
 
+@pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize(("depth", "band"), [(16, 4), (16, 2), (32, 3), (48, 4)])
-@pytest.mark.parametrize(("shape", "kernel", "outputs"), [((2, 48, 4, 7), 3, 32), ((1, 48, 1, 20), 1, 27)])
-def test_passes_over_the_pixels(
-    check: Check, depth: int, band: int, shape: tuple[int, ...], kernel: int, outputs: int
+@pytest.mark.parametrize(("shape", "kernel", "outputs"), [((2, 48, 4, 7), 3, 32), ((1, 48, 1, 64), 1, 27)])
+def test_bands_of_sums(
+    check: Check, depth: int, band: int, shape: tuple[int, ...], kernel: int, outputs: int, rows: bool
 ) -> None:
-    """Sums in scratch, to which each pass adds some input channels; depths and bands that leave a tail."""
-    pads = (kernel // 2,) * 4
-    out = convolution(shape, (outputs, shape[1], kernel, kernel), pads=pads)
-    blocked = dict.fromkeys(("x", "out"), f"ABCD{host().lanes}b")
-    choice = {"tile_ow": 5, "vectors": 2, "outer": "oc", "depth": depth, "band": min(band, shape[2])}
+    """Sums in scratch, to which each pass adds some input channels; depths and bands that leave a tail; row-major."""
+    out = convolution(shape, (outputs, shape[1], kernel, kernel), pads=(kernel // 2,) * 4)
+    blocked = {} if rows else dict.fromkeys(("x", "out"), f"ABCD{host().lanes}b")
+    band = 16 * band if shape[2] == 1 else band
+    choice = {"tile_ow": 5, "vectors": 2, "outer": "oc", "depth": depth, "band": band}
     for edge in ("start", "end"):
         check(DIRECT_CONV, "conv2d", [out], ["w", "b"], blocked, choice, edge=edge)
 

@@ -58,7 +58,7 @@ def layers_of(groups: int, count: int) -> Graph:
     return g.build(y)
 
 
-@pytest.mark.parametrize(("groups", "layers", "copied"), [(32, 1, False), (32, 2, True), (1, 1, True)])
-def test_only_a_lone_depthwise_layer_keeps_rows(groups: int, layers: int, copied: bool) -> None:
+@pytest.mark.parametrize(("groups", "layers", "copied"), [(32, 1, False), (32, 2, True), (1, 1, False), (1, 2, False)])
+def test_direct_and_lone_depthwise_layers_read_rows(groups: int, layers: int, copied: bool) -> None:
     graph = separate_inputs(layers_of(groups, layers), 16)
     assert any(node.op == "identity" for node in graph.nodes) == copied

@@ -130,7 +130,7 @@ def test_direct_convolution(x, weight, attrs, epilogue, native: Native) -> None:
     ],
 )
 def test_convolution_to_plain_channels(x, weight, attrs, epilogue, native: Native) -> None:
-    check(native, "plain_conv2d", "conv2d", [x, weight], attrs, (BLOCKED, "ABCD"), epilogue)
+    check(native, "direct_conv2d", "conv2d", [x, weight], attrs, (BLOCKED, "ABCD"), epilogue)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,14 @@ from burnish.target import Target
 
 
 def _matches(task: Task, target: Target) -> bool:
-    return _conv(task) is not None and is_blocked(task.layout(single_output(task)), 1, target.lanes)
+    return _conv(task) is not None and (
+        _is_plain(task) or is_blocked(task.layout(single_output(task)), 1, target.lanes)
+    )
+
+
+def _is_plain(task: Task) -> bool:
+    """Whether the output is row-major."""
+    return task.layout(single_output(task)).plain
 
 
 def _matches_rows(task: Task, target: Target) -> bool:
@@ -65,22 +72,26 @@ def _space(task: Task, target: Target) -> Space:
         "tile_ow": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
         "vectors": (1, 2, 3, 4),
         "outer": ("oc", "oh"),
-        "unroll_ic": (1, 2, 4),  # a loop's own instructions take slots from multiply-adds
-        "band": tuple(range(1, height + 1)),
-        "depth": (0, 16, 32, 64, 128, 256),  # input channels of a pass over all pixels; 0: one pass
+        "unroll_ic": (1, 2, 3, 4),  # a loop's own instructions take slots from multiply-adds
+        "band": tuple(range(1, (height if height > 1 else width) + 1)),
+        "depth": (0, 16, 32, 64, 128, 256),  # input channels of a pass over a band; 0: no bands
     }
     default = {"tile_ow": positions, "vectors": vectors, "outer": "oh" if pixels_first else "oc"}
     unroll = 4 if positions * vectors <= target.vector_registers // 2 else 2
     unroll = unroll if _depth_block(task, target.lanes) % unroll == 0 else 1
+    unroll = weight.shape[1] if weight.shape[1] <= 4 else unroll
     depth, band = _passes(task, target, vectors)
     return Space(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band})
 
 
 def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
-    """(input channels of a pass, rows of a band) of :func:`_schedule_passes`; (0, all rows) where one pass is better.
+    """(input channels of a pass, rows of a band) of :func:`_schedule_bands`; (0, all rows) where no bands are wanted.
 
-    A pass reads weights that fill half of the first cache. That pays where all weights of a channel group would not
-    fit there; the sums of a band take a quarter of the second cache, and there are bands enough to share out.
+    An image of one row is cut into bands of columns instead.
+
+    Several passes pay where the weights of a channel group would not fit into the first cache: those of one fill half
+    of it. The sums of a band take a quarter of the second cache, and there are bands enough to share out. A row-major
+    output wants bands in any case: their sums are what is transposed.
     """
     conv, weight = _conv(task, computed=True), constant_weight(task)
     assert conv is not None and weight is not None
@@ -88,22 +99,28 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     group, inputs = vectors * target.lanes, weight.shape[1]
     taps_bytes = 4 * group * weight.shape[2] * weight.shape[3]
     most = max(target.lanes, target.l1_bytes // 2 // taps_bytes)
-    depth = max((d for d in range(target.lanes, most + 1, target.lanes) if inputs % d == 0), default=0)
+    depth = max((d for d in range(target.lanes, most + 1, target.lanes) if inputs % d == 0), default=inputs)
     shares = batch * -(-channels // group)
 
-    def fits(band: int) -> bool:
-        return 4 * band * width * group <= target.l2_bytes // 4 and shares * (height // band) >= 8 * target.cores
+    extent, across = (height, width) if height > 1 else (width, 1)
 
-    band = max((b for b in range(1, height + 1) if height % b == 0 and fits(b)), default=0)
-    pays = inputs * taps_bytes > target.l1_bytes and band * width >= 32
-    return (depth, band) if pays and depth < inputs else (0, height)
+    def fits(band: int) -> bool:
+        whole = extent % band == 0 and (height > 1 or band in (extent, band // target.lanes * target.lanes))
+        sums_bytes = 4 * band * across * group
+        return whole and sums_bytes <= target.l2_bytes // 4 and shares * (extent // band) >= 8 * target.cores
+
+    band = max((b for b in range(1, extent + 1) if fits(b)), default=0)
+    pays = inputs * taps_bytes > target.l1_bytes and band * across >= 32
+    if _is_plain(task):
+        return depth if pays else inputs, band or (extent if height == 1 else min(extent, -(-32 // across)))
+    return (depth, band) if pays and depth < inputs else (0, extent)
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
     _lay_out(s, task, target, choice)
-    nest = _schedule_nest if choice["depth"] == 0 else _schedule_passes
+    nest = _schedule_bands if choice["depth"] or _is_plain(task) else _schedule_nest
     parallel_over(s, nest(s, task, target, choice, single_output(task), acc))
     return s
 
@@ -165,32 +182,49 @@ def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out:
     return outer
 
 
-def _schedule_passes(s: Schedule, task: Task, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, ...]:
-    """As :func:`_schedule_nest`, in several passes over the pixels: each adds ``depth`` input channels to all of them.
+def _schedule_bands(s: Schedule, task: Task, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, ...]:
+    """As :func:`_schedule_nest`, but the sums of a band of rows are kept in scratch, from which the output is written.
 
-    A pass reads so few weights that they stay in the first cache from row to row; the sums live in scratch.
+    They come about in passes of ``depth`` input channels over the band: a pass reads so few weights that they stay in
+    the first cache from row to row. A row-major output is transposed out of the scratch.
     """
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     n, oc, oh, ow = s.loops(out)
-    part, _ = s.split(s.loops(acc)[4], int(choice["depth"]))
-    partial = s.rfactor(acc, part)
-    pad_channels(s, (oc, *(names[1] for names in (s.loops(acc), s.init_loops(acc), s.loops(partial)))), group)
-    pad_channels(s, (s.init_loops(partial)[2],), group)
+    inputs = s.extent(s.loops(acc)[4])
+    depth = int(choice["depth"]) or inputs
+    s.set_scope(acc, "global")
+    if depth < inputs:
+        partial = s.rfactor(acc, s.split(s.loops(acc)[4], depth)[0])
+        padded = (s.loops(acc)[1], s.init_loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[2])
+    else:
+        partial = s.cache_write(acc, "register")
+        padded = (s.loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[1])
+    pad_channels(s, padded if _is_plain(task) else (oc, *padded), group)
     oc_group, oc = s.split(oc, group)
-    oc_block, lane = s.split(oc, lanes)
-    band, oh = s.split(oh, int(choice["band"]))
-    s.reorder(n, oc_group, band, oc_block, oh, ow, lane)
+    if s.extent(oh) > 1:
+        band, oh = s.split(oh, int(choice["band"]))
+    else:
+        band, ow = s.split(ow, int(choice["band"]))
+    oc_block, channel = s.split(oc, lanes)
+    if _is_plain(task):
+        ow, lane = s.split(ow, min(lanes, s.extent(ow)))
+        s.reorder(n, oc_group, band, oc_block, oh, ow, channel, lane)
+        s.unroll(channel)
+    else:
+        lane = channel
+        s.reorder(n, oc_group, band, oc_block, oh, ow, lane)
     s.vectorize(lane)
     s.compute_at(acc, band)
     s.transform_layout(acc, f"ABCD{lanes}b")
-    a_n, a_oc, a_oh, a_ow, a_part = s.loops(acc)
-    ow_tile = _tile_stores(s, target, choice, (a_part, a_n, a_oh), a_oc, a_ow)
+    a_n, a_oc, a_oh, a_ow, *a_part = s.loops(acc)
+    ow_tile = _tile_stores(s, target, choice, (*a_part, a_n, a_oh), a_oc, a_ow)
     s.compute_at(partial, ow_tile)
     _tile_sums(s, task, target, choice, partial)
-    i_n, i_oc, i_oh, i_ow = s.init_loops(acc)
-    i_block, i_lane = s.split(i_oc, lanes)
-    s.reorder(i_n, i_block, i_oh, i_ow, i_lane)
-    s.vectorize(i_lane)
+    if s.init_loops(acc):
+        i_n, i_oc, i_oh, i_ow = s.init_loops(acc)
+        i_block, i_lane = s.split(i_oc, lanes)
+        s.reorder(i_n, i_block, i_oh, i_ow, i_lane)
+        s.vectorize(i_lane)
     return n, oc_group, band
 
 
