@@ -195,11 +195,11 @@ def _schedule_bands(s: Schedule, task: Task, target: Target, choice: Choice, out
     s.set_scope(acc, "global")
     if depth < inputs:
         partial = s.rfactor(acc, s.split(s.loops(acc)[4], depth)[0])
-        padded = (s.loops(acc)[1], s.init_loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[2])
+        channels = [s.loops(acc)[1], s.init_loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[2]]
     else:
         partial = s.cache_write(acc, "register")
-        padded = (s.loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[1])
-    pad_channels(s, padded if _is_plain(task) else (oc, *padded), group)
+        channels = [s.loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[1]]
+    pad_channels(s, channels if _is_plain(task) else [oc, *channels], group)
     oc_group, oc = s.split(oc, group)
     if s.extent(oh) > 1:
         band, oh = s.split(oh, int(choice["band"]))
