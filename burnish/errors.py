@@ -33,5 +33,21 @@ class TargetError(BurnishError):
     """An unknown target, or one that this machine or this build of LLVM cannot serve."""
 
 
+class DataError(BurnishError, ValueError):
+    """Training or prediction data that cannot be used: its file, shape, labels, groups, categories or values."""
+
+
+class ParameterError(BurnishError, ValueError):
+    """A training parameter that is unknown, out of its range, or at odds with another or with the data."""
+
+
+class WorkerError(BurnishError):
+    """A worker of a distributed run that died, failed, left, was not heard of in time, or disagrees about a call."""
+
+    def __init__(self, rank: int, message: str) -> None:
+        super().__init__(message)
+        self.rank = rank  # whose fault it is, as far as is known
+
+
 class MissingDependencyError(BurnishError):
     """An optional package that is needed for what was asked, but is not installed."""

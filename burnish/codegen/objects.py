@@ -19,13 +19,13 @@ def _initialize() -> None:
 
 
 @cache
-def target_machine(target: Target) -> llvm.TargetMachine:
-    """LLVM's machine for position-independent code at full code-generation effort."""
+def target_machine(target: Target, effort: int = 3) -> llvm.TargetMachine:
+    """LLVM's machine for position-independent code, at full code-generation effort or less of it."""
     _initialize()
     try:
         chosen = llvm.Target.from_triple(target.triple)
         return chosen.create_target_machine(
-            cpu=target.cpu, features=target.feature_string, opt=3, reloc="pic", codemodel="small"
+            cpu=target.cpu, features=target.feature_string, opt=effort, reloc="pic", codemodel="small"
         )
     except RuntimeError as e:
         raise TargetError(f"target {target.name!r}: LLVM cannot emit code for {target.triple} ({e})") from e
@@ -45,11 +45,12 @@ def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
             passes.run(function, builder)
 
 
-def compile_ir(text: str, target: Target) -> bytes:
-    """The object file of a module of LLVM IR."""
-    machine = target_machine(target)
+def compile_ir(text: str, target: Target, effort: int = 3) -> bytes:
+    """The object file of a module of LLVM IR. `effort` 0: long straight-line code compiles sooner, and runs as fast."""
+    machine = target_machine(target, effort)
     module = llvm.parse_assembly(text)
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
-    optimize(module, machine)
+    if effort:
+        optimize(module, machine)
     return machine.emit_object(module)

@@ -4,6 +4,9 @@ executable ::= Executable(inputs, outputs, calls, driver, code, params, arena_by
 tensor     ::= TensorSpec(name, shape, dtype)
 call       ::= Call(kernel, args, node)
 slot       ::= Slot(space, index, offset)
+
+The first extent of a tensor may be ANY: it is the number of rows, known when the module is called. All such extents of
+a module are equal, and a slot of the space "rows" hands their number, by value, to the kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from burnish.errors import VerificationError
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.image import Image
 
-Space = Literal["input", "output", "param", "arena"]
+Space = Literal["input", "output", "param", "arena", "rows"]
+ANY = -1
 
 
 @dataclass(frozen=True)
@@ -32,15 +36,33 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        return prod(self.shape) * numpy_dtype(self.dtype).itemsize
+        """Bytes; 0 if the number of rows is not known."""
+        return 0 if self.any_rows else prod(self.shape) * numpy_dtype(self.dtype).itemsize
+
+    @property
+    def any_rows(self) -> bool:
+        """Whether the first extent is ANY."""
+        return self.shape[:1] == (ANY,)
+
+    def with_rows(self, rows: int) -> tuple[int, ...]:
+        """The shape, where ANY is so many rows."""
+        return (rows, *self.shape[1:]) if self.any_rows else self.shape
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape will do."""
+        return shape == self.shape or (self.any_rows and bool(shape) and shape[1:] == self.shape[1:])
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        extents = ("rows" if self.any_rows and axis == 0 else str(n) for axis, n in enumerate(self.shape))
+        return f"{self.name}: {self.dtype}[{', '.join(extents)}]"
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a kernel finds an argument: byte ``offset`` of input or output ``index``, of parameters or arena."""
+    """Where a kernel finds an argument: byte ``offset`` of input or output ``index``, of parameters or arena.
+
+    In the space ``rows`` it is no place: the argument itself is the number of rows.
+    """
 
     space: Space
     index: int = 0
@@ -85,6 +107,8 @@ class Executable:
         if self.params.dtype != np.uint8 or self.params.ndim != 1:
             found = f"{self.params.dtype}{list(self.params.shape)}"
             raise VerificationError(f"executable: params are {found}, allowed: uint8 in one dimension")
+        if any(spec.any_rows for spec in self.outputs) and not any(spec.any_rows for spec in self.inputs):
+            raise VerificationError("executable: an output has any number of rows, but no input has")
         for call in self.calls:
             if call.kernel not in self.code.symbols:
                 raise VerificationError(f"executable: node '{call.node}' calls '{call.kernel}', which is undefined")
@@ -102,5 +126,7 @@ class Executable:
             return self.params.nbytes
         if slot.space == "arena":
             return self.arena_bytes
+        if slot.space == "rows":
+            return 0 if any(spec.any_rows for spec in self.inputs) else None
         specs = {"input": self.inputs, "output": self.outputs}.get(slot.space, ())
         return specs[slot.index].nbytes if 0 <= slot.index < len(specs) else None

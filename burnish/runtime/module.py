@@ -75,6 +75,7 @@ class Module:
         self.executable = executable
         self._inputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.inputs]
         self._outputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.outputs]
+        self._any_rows = any(spec.any_rows for spec in executable.inputs)
         self._pool = pool(executable.driver, threads)
         self._code = LoadedImage(executable.code)
         self._params = aligned(executable.params)
@@ -84,7 +85,7 @@ class Module:
         self._runtime = _Runtime(
             self._pool.parallel, self._pool.address, address_of(self._scratch), stride, self._pool.threads, None
         )
-        self._io = (ctypes.c_void_p * (len(self._inputs) + len(self._outputs)))()
+        self._io = (ctypes.c_void_p * (len(self._inputs) + len(self._outputs) + self._any_rows))()
         self._plan = self._make_plan()
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self._run = run(self._pool.driver.address("burnish_run"))
@@ -97,7 +98,7 @@ class Module:
         """The call table. Addresses in parameters and arena are final; those of inputs and outputs become patches."""
         calls = self.executable.calls
         bases = {"param": address_of(self._params), "arena": address_of(self._arena)}
-        first_io = {"input": 0, "output": len(self._inputs)}
+        first_io = {"input": 0, "output": len(self._inputs), "rows": len(self._inputs) + len(self._outputs)}
         args: list[int] = []
         table: list[tuple[int, int]] = []
         patches: list[tuple[int, int, int]] = []
@@ -153,8 +154,9 @@ class Module:
         dtype than compiled.
         """
         arrays = self._accept_all(args if len(args) == len(self._inputs) and not kwargs else self._bind(args, kwargs))
-        results = [aligned_array(shape, dtype) for shape, dtype in self._outputs]
-        self._execute([address_of(a) for a in arrays] + [address for _, address in results])
+        outputs, rows = self._for_rows(arrays) if self._any_rows else (self._outputs, [])
+        results = [aligned_array(shape, dtype) for shape, dtype in outputs]
+        self._execute([address_of(a) for a in arrays] + [address for _, address in results] + rows)
         return results[0][0] if len(results) == 1 else tuple(array for array, _ in results)
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
@@ -165,7 +167,8 @@ class Module:
         arrays = self._accept_all(inputs)
         if len(outputs) != len(self._outputs):
             raise InputError(f"{len(outputs)} output arrays given, the model has {len(self._outputs)}")
-        for i, (array, (shape, dtype)) in enumerate(zip(outputs, self._outputs, strict=True)):
+        wanted, rows = self._for_rows(arrays) if self._any_rows else (self._outputs, [])
+        for i, (array, (shape, dtype)) in enumerate(zip(outputs, wanted, strict=True)):
             spec = self.executable.outputs[i]
             if array.shape != shape or array.dtype != dtype:
                 raise InputError(f"output '{spec.name}' is {_describe(array)}, allowed: {spec.dtype}{list(shape)}")
@@ -173,13 +176,14 @@ class Module:
                 raise InputError(f"output '{spec.name}' is not contiguous or not writable, allowed: both")
             if any(np.may_share_memory(array, other) for other in [*arrays, *outputs[:i]]):
                 raise InputError(f"output '{spec.name}' shares memory with another array, allowed: its own memory")
-        self._execute([address_of(a) for a in [*arrays, *outputs]])
+        self._execute([address_of(a) for a in [*arrays, *outputs]] + rows)
 
     def profile(self, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of every kernel call, in order: medians over ``repeat`` runs, after one that is not counted."""
         arrays = self._accept_all(self._bind(args, kwargs))
-        results = [aligned_array(shape, dtype) for shape, dtype in self._outputs]
-        addresses = [address_of(a) for a in arrays] + [address for _, address in results]
+        outputs, rows = self._for_rows(arrays) if self._any_rows else (self._outputs, [])
+        results = [aligned_array(shape, dtype) for shape, dtype in outputs]
+        addresses = [address_of(a) for a in arrays] + [address for _, address in results] + rows
         calls = self.executable.calls
         stamps = np.zeros((len(calls) + 1, 2), np.int64)  # struct timespec: seconds, nanoseconds
         rounds = []
@@ -249,9 +253,20 @@ class Module:
             raise InputError(
                 f"input '{spec.name}' is a {type(value).__name__}, allowed: a NumPy array or an object with __dlpack__"
             )
-        if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.shape:
-            raise InputError(f"input '{spec.name}' is {_describe(array)}, allowed: {spec.dtype}{list(spec.shape)}")
+        if array.dtype != numpy_dtype(spec.dtype) or not spec.accepts(array.shape):
+            allowed = str(spec).removeprefix(f"{spec.name}: ")
+            raise InputError(f"input '{spec.name}' is {_describe(array)}, allowed: {allowed}")
         return array
+
+    def _for_rows(self, arrays: Sequence[np.ndarray]) -> tuple[list[tuple[tuple[int, ...], np.dtype]], list[int]]:
+        """The outputs' shapes and dtypes for these inputs, and the number of rows. Raises InputError if it differs."""
+        counts = {a.shape[0]: spec for a, spec in zip(arrays, self.inputs, strict=True) if spec.any_rows}
+        if len(counts) > 1:
+            listed = ", ".join(f"'{spec.name}' has {rows}" for rows, spec in counts.items())
+            raise InputError(f"inputs differ in rows: {listed}; allowed: the same number")
+        (rows,) = counts
+        outputs = zip(self.outputs, self._outputs, strict=True)
+        return [(spec.with_rows(rows), dtype) for spec, (_, dtype) in outputs], [rows]
 
 
 def load(path: str | Path, threads: int | None = None) -> Module:

@@ -1,7 +1,6 @@
-"""The command line: `burnish compile | bench | check | inspect`, for people, and with `--json` for machines."""
+"""The commands for models of operators: `burnish compile | bench | check | inspect`."""
 
 import importlib
-import json
 import re
 import sys
 import tempfile
@@ -23,19 +22,15 @@ from burnish import peers
 from burnish.accuracy import scaled_error
 from burnish.check import EXACT_TOLERANCE, TOLERANCE, KernelCheck
 from burnish.check import check as check_kernels
+from burnish.cli.output import print_json
 from burnish.compiler import import_graph, stored
-from burnish.errors import BurnishError, InputError
+from burnish.errors import InputError
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import TensorSpec
 
 WORST = 5  # rows that `check` prints
 
-app = typer.Typer(
-    help="Burnish compiles machine-learning models to fast native code.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer()  # its commands join those of `burnish` itself
 
 Model = Annotated[str, typer.Argument(help="An ONNX file, or a compiled .bn file.", show_default=False)]
 Target = Annotated[str, typer.Option(help="The machine to compile for.")]
@@ -285,20 +280,3 @@ def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray
     if missing:
         raise InputError(f"--inputs {path}: no array {missing[0]!r}; found {sorted(arrays)}, needed {names}")
     return {name: arrays[name] for name in names}
-
-
-def print_json(report: dict[str, Any]) -> None:
-    print(json.dumps(report, indent=2))
-
-
-def main() -> None:
-    """Runs the command; an error of the user's making, or a file's, is one line and exit status 2."""
-    try:
-        app()
-    except (BurnishError, OSError) as error:
-        print(f"burnish: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

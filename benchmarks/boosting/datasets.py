@@ -1,0 +1,71 @@
+"""Synthetic training data of the shapes that the tree-boosting chapter measures on."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Table(NamedTuple):
+    """Features (rows, features) float32 in C order, and labels (rows,) float32."""
+
+    features: NDArray[np.float32]
+    label: NDArray[np.float32]
+
+
+def higgs_like(rows: int = 1_000_000, features: int = 28, seed: int = 0) -> Table:
+    """Binary labels from smooth, interacting and thresholded effects; an AUC of 0.9 can be reached (Higgs, §2.5)."""
+    random = np.random.default_rng(seed)
+    fixed = np.random.default_rng(2016)  # the concept; the same for every seed
+    x = random.standard_normal((rows, features), dtype=np.float32)
+    score = x[:, : features // 2] @ fixed.standard_normal(features // 2).astype(np.float32) * 0.5
+    for _ in range(12):
+        first, second, third = fixed.choice(features, 3, replace=False)
+        a, b = fixed.standard_normal(2).astype(np.float32)
+        score += a * x[:, first] * x[:, second] + 1.5 * b * np.sin(2 * x[:, third]) * (x[:, first] > a)
+    probability = 1 / (1 + np.exp(-score))
+    label = (random.random(rows, dtype=np.float32) < probability).astype(np.float32)
+    return Table(x, label)
+
+
+def wide(rows: int = 200_000, features: int = 704, seed: int = 0) -> Table:
+    """Binary labels over many columns, of which one in eight matters (the shape of §2.5's Yahoo LTRC)."""
+    random = np.random.default_rng(seed)
+    fixed = np.random.default_rng(2017)
+    x = random.standard_normal((rows, features), dtype=np.float32)
+    x[:, 1::4] = np.round(x[:, 1::4] * 8) / 8  # some columns of few values, as features of documents have
+    useful = fixed.choice(features, features // 8, replace=False)
+    score = x[:, useful] @ fixed.standard_normal(len(useful)).astype(np.float32) * 0.3
+    for first, second in fixed.choice(useful, (16, 2)):
+        score += x[:, first] * (x[:, second] > 0)
+    label = (random.random(rows, dtype=np.float32) < 1 / (1 + np.exp(-score))).astype(np.float32)
+    return Table(x, label)
+
+
+class SparseTable(NamedTuple):
+    """Compressed rows, with the fields of `burnish.boost.Sparse`, and labels (rows,) float32."""
+
+    start: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    values: NDArray[np.float32]
+    label: NDArray[np.float32]
+
+
+def one_hot(rows: int = 100_000, columns: int = 4227, density: float = 0.01, seed: int = 0) -> SparseTable:
+    """One-hot columns of categorical fields of skewed sizes, one entry a field and row (§2.5, Allstate)."""
+    fixed = np.random.default_rng(2018)
+    random = np.random.default_rng(seed)
+    fields = max(1, round(columns * density))
+    share = fixed.pareto(1.0, fields) + 0.5
+    sizes = np.maximum(1, (share / share.sum() * (columns - fields)).astype(np.int64))
+    sizes[np.argmax(sizes)] += columns - sizes.sum()
+    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    effect = fixed.standard_normal(columns).astype(np.float32) * 0.5
+    # A square favours the low categories of a field, as real categories are of unequal frequency.
+    chosen = (random.random((rows, fields), dtype=np.float32) ** 2 * sizes).astype(np.int32) + first.astype(np.int32)
+    score = effect[chosen].sum(axis=1)
+    for a, b in fixed.choice(fields, (8, 2)):
+        score += effect[chosen[:, a]] * effect[chosen[:, b]] * 8
+    label = (random.random(rows, dtype=np.float32) < 1 / (1 + np.exp(-score))).astype(np.float32)
+    start = np.arange(rows + 1, dtype=np.int64) * fields
+    return SparseTable(start, chosen.ravel(), np.ones(rows * fields, np.float32), label)

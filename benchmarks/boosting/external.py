@@ -1,0 +1,168 @@
+"""Out-of-core training (§2.3.3, §2.5.5): data of four budgets, the memory it took, and what each technique costs."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.boosting.datasets import higgs_like
+from burnish.boost import booster
+from burnish.boost.data import Dataset
+from burnish.boost.external import ExternalGrower, train_external
+from burnish.boost.grower import HistGrower
+from burnish.boost.ingest import ingest
+from burnish.boost.metric import area_under_curve
+from burnish.boost.model import Model
+from burnish.boost.params import Params
+from burnish.boost.sampling import EVERY_COLUMN
+from burnish.boost.store import Store
+from burnish.boost.threads import Workers
+
+FEATURES, CHUNK, BUDGET = 28, 100_000, 256 << 20
+ALLOWANCE = 300 << 20  # for the interpreter and its libraries
+PARAMS = {"objective": "binary:logistic", "max_depth": 8, "learning_rate": 0.1, "threads": 2}
+HELD_OUT = 1_000_000_007  # a seed that no chunk has
+PAPER = "26–29 %"
+
+
+def measure(quick: bool = False) -> list[dict[str, Any]]:
+    """Rows of the report: memory and AUC of one training beyond the budget, and seconds a tree of each technique."""
+    budget = BUDGET // 4 if quick else BUDGET
+    rows = 4 * budget // (4 * FEATURES) // CHUNK * CHUNK + CHUNK
+    rounds = 2 if quick else 4
+    with tempfile.TemporaryDirectory() as folder:
+        outside = child("train", rows=rows, rounds=rounds, budget=budget, folder=folder)
+        inside = child("train", rows=rows, rounds=rounds, budget=0, folder=folder)
+        timing = child("time", rows=200_000 if quick else 2_000_000, budget=0, rounds=rounds, folder=folder)
+    size = 4 * FEATURES * rows
+    report = [
+        row("peak resident memory, MB", outside["peak"] / 2**20, f"<= {(budget + ALLOWANCE) >> 20}",
+            f"budget {budget >> 20} MB, {rows} × {FEATURES} float32 are {size / budget:.1f} budgets; in memory "
+            f"{inside['peak'] / 2**20:.0f} MB"),
+        row("held-out AUC", outside["auc"], f"= {inside['auc']:.6f}", "that of training in memory"),
+        row("stored / float32", outside["ratio"], "-", f"paper: {PAPER}; bins of the compressor alone: "
+            f"{outside['compressed']:.2f}, {outside['pieces']:.0%} of the pieces compressed"),
+        row("whole training, s", outside["seconds"], "-", f"in memory {inside['seconds']:.1f} s, {rounds} rounds"),
+    ]  # fmt: skip
+    memory, ratio = timing["memory"], timing.pop("stored / float32")
+    report.append(row("stored / float32, half the columns of few values", ratio, "-", f"paper: {PAPER}"))
+    for name, seconds in timing.items():
+        report.append(row(f"ms a tree, {name}", 1000 * seconds, "-", f"{seconds / memory:.2f} × in memory"))
+    return report
+
+
+def row(name: str, ours: float, asked: str, note: str) -> dict[str, Any]:
+    """A line of the report; there is no peer."""
+    return {"name": name, "ours": ours, "peers": {}, "ratio": None, "asked": asked, "note": note}
+
+
+def child(job: str, **options: Any) -> dict[str, Any]:
+    """Runs a job in a process of its own, whose memory is its own."""
+    command = [sys.executable, "-m", "benchmarks.boosting.external", job, json.dumps(options)]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def chunks(rows: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """The data in parts, generated as they are asked for."""
+    for seed, first in enumerate(range(0, rows, CHUNK)):
+        yield higgs_like(min(CHUNK, rows - first), FEATURES, seed)
+
+
+def whole(rows: int) -> Dataset:
+    """The same data in one table."""
+    x, y = np.empty((rows, FEATURES), np.float32), np.empty(rows, np.float32)
+    for number, (features, label) in enumerate(chunks(rows)):
+        x[number * CHUNK : number * CHUNK + len(label)] = features
+        y[number * CHUNK : number * CHUNK + len(label)] = label
+    return Dataset.of(x, y)
+
+
+def train(rows: int, rounds: int, budget: int, folder: str) -> dict[str, Any]:
+    """Trains within a budget, or in memory if it is 0; then tests on held-out rows."""
+    began = time.perf_counter()
+    found: dict[str, Any] = {}
+    if budget:
+        store_folder = Path(folder) / "store"
+        model = train_external(PARAMS, chunks(rows), rounds, folders=store_folder, memory_budget=budget, keep=True)
+        with Store.open(store_folder) as store:
+            found |= sizes(store)
+    else:
+        model = booster.train(PARAMS, whole(rows), rounds)
+    return found | {"seconds": time.perf_counter() - began, "peak": peak_memory(), "auc": held_out(model)}
+
+
+def sizes(store: Store) -> dict[str, float]:
+    """How much smaller the columns became: all in all, and of that the compressor's part."""
+    columns = store.pieces[:, : store.pieces.shape[1] - len(store.header["row_arrays"])]
+    stored, raw = int(columns["stored"].sum()), int(columns["raw"].sum())
+    share = float(columns["compressed"].mean())
+    return {"ratio": stored / store.header["source_bytes"], "compressed": stored / raw, "pieces": share}
+
+
+def held_out(model: Model) -> float:
+    """AUC on rows that training has not seen."""
+    x, y = higgs_like(200_000, FEATURES, HELD_OUT)
+    return area_under_curve(model.predict_margin(x)[0], y > 0)
+
+
+def peak_memory() -> int:
+    """The most memory, in bytes, that was resident in this process."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+
+def time_trees(rows: int, rounds: int, budget: int, folder: str) -> dict[str, float]:
+    """Median seconds of a tree in memory and from disk: compressed or not, one or two folders, cached or not."""
+    workers, params = Workers(2), Params.of(PARAMS)
+    # Every other column of few values, as counts have, so that there is something to compress.
+    data = [(np.where(np.arange(FEATURES) % 2, x, np.round(x)), y) for x, y in chunks(rows)]
+    growers: dict[str, Any] = {
+        "memory": HistGrower(Dataset.of(np.concatenate([x for x, _ in data])), params, workers),
+    }
+    stores: dict[str, Store] = {}
+    for compression in ("none", "zlib"):
+        for shards in (1, 2):
+            name = f"{compression}, {shards} folder{'s' * (shards > 1)}"
+            folders = [Path(folder) / f"{compression}{shards}{k}" for k in range(shards)]
+            stores[name] = ingest(data, folders, params.max_bin, workers, memory=256 << 20, compression=compression)
+            growers[name] = ExternalGrower(stores[name], params, workers)
+    label = np.concatenate([y for _, y in data])
+    hessian = np.random.default_rng(0).uniform(0.1, 0.25, rows).astype(np.float32)
+    gradient = (0.5 - label) * hessian
+    times: dict[str, list[float]] = {}
+    for turn in range(rounds + 1):
+        for name, grower in growers.items():
+            for cold in (False, True) if name in stores else (False,):
+                if cold:
+                    stores[name].forget()
+                began = time.perf_counter()
+                grower.grow(gradient, hessian, EVERY_COLUMN)
+                if turn:
+                    times.setdefault(name + ", cache dropped" * cold, []).append(time.perf_counter() - began)
+    found = {name: median(values) for name, values in times.items()}
+    return found | {"stored / float32": sizes(stores["zlib, 1 folder"])["ratio"]}
+
+
+def main() -> None:
+    """A child's job, or the report."""
+    if len(sys.argv) > 2:
+        job = {"train": train, "time": time_trees}[sys.argv[1]]
+        print(json.dumps(job(**json.loads(sys.argv[2]))))
+        return
+    for line in measure("--quick" in sys.argv):
+        print(f"{line['name']:45} {line['ours']:12.5g}  {line['asked']:14} {line['note']}")
+
+
+if __name__ == "__main__":
+    main()

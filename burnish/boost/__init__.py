@@ -1,0 +1,38 @@
+"""Tree boosting (thesis-chen ch. 2): regularised second-order boosting with exact, approximate and histogram search."""
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "Callback": "booster",
+    "Dataset": "data",
+    "GBTClassifier": "sklearn",
+    "GBTRanker": "sklearn",
+    "GBTRegressor": "sklearn",
+    "Model": "model",
+    "Params": "params",
+    "Progress": "booster",
+    "Sparse": "data",
+    "Tree": "tree",
+    "keep_on_interrupt": "checkpoint",
+    "predict": "booster",
+    "print_scores": "checkpoint",
+    "save_every": "checkpoint",
+    "train": "booster",
+    "train_distributed": "distributed",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used: numba, and scikit-learn for its three estimators, take time."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

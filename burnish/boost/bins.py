@@ -1,0 +1,247 @@
+"""Tables as bin numbers: dense ones in rows of bytes and in columns, sparse ones as compressed rows and columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from burnish.boost.binning import MOST_BINS, Cuts
+from burnish.boost.data import Sparse
+from burnish.boost.entries import column_offsets
+from burnish.boost.intrinsics import aligned
+from burnish.boost.threads import Workers
+from burnish.errors import ParameterError
+
+GROUP = 32  # features that lie together: a group; their lanes in a row of bins, and in a row of a histogram
+_QUAD = 4  # the histogram kernel takes features by fours
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where bins lie in a histogram: bin b of lane k of group g is at ``first[g] + 32 b + k``.
+
+    Features that can be split have positions, dealt to groups by descending number of bins; position p is lane p % 32
+    of group p // 32. A prefix sum over the first ``scan[g]`` bins of a group therefore takes 32 features in step.
+    """
+
+    feature: NDArray[np.int64]  # (positions,)
+    count: NDArray[np.int64]  # (positions,): bins of present values
+    first: NDArray[np.int64]  # (groups + 1,): the last is `size`
+    scan: NDArray[np.int64]  # (groups,): bins after which a split may be
+    missing: NDArray[np.int64]  # (groups * 32,): -1 where the column has missing values, else 0
+    missing_code: NDArray[np.int64]  # (positions,): the code of missing values; `codes` where there is none
+    codes: int  # codes are below this
+
+    @classmethod
+    def of(cls, order: NDArray[np.int64], count: NDArray[np.int64], missing: NDArray[np.bool_], stored: bool) -> Layout:
+        """The layout of the features in `order`, with these counts; `stored`: missing values have a code in a table."""
+        groups = -(-len(order) // GROUP)
+        padded = np.zeros(groups * GROUP, np.int64)
+        padded[: len(order)] = count + (missing if stored else 0)
+        bins = padded.reshape(groups, GROUP).max(axis=1, initial=0)
+        first = np.append(0, np.cumsum(bins * GROUP))
+        mask = np.zeros(groups * GROUP, np.int64)
+        mask[: len(order)] = -missing.astype(np.int64)
+        codes = int(bins.max(initial=0))
+        # The last code of a group is a missing value, or a last bin, after which there is no split.
+        code = np.where(missing & stored, bins[np.arange(len(order)) // GROUP] - 1, codes)
+        return cls(order, count, first, bins - 1 if stored else bins, mask, code, codes)
+
+    @property
+    def size(self) -> int:
+        """Numbers in a histogram's plane, of gradients or of Hessians."""
+        return int(self.first[-1])
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.scan)
+
+
+@dataclass(frozen=True)
+class DenseBins:
+    """Bin numbers of a dense table, in rows for histograms and in columns for partitions."""
+
+    layout: Layout
+    rows: NDArray[np.uint8] | NDArray[np.uint16]  # (groups, rows, 32)
+    columns: NDArray[np.uint8] | NDArray[np.uint16]  # (positions, rows)
+    width: NDArray[np.uint64]  # (groups,): positions of a group, rounded up to fours
+
+    @classmethod
+    def of(cls, table: NDArray[np.float32], cuts: Cuts, workers: Workers, comm: Any = None) -> DenseBins:
+        """Bins of a table (rows, features) float32; ParameterError if a feature has more than 65,535."""
+        rows = len(table)
+        counts = np.diff(cuts.start).astype(np.int64)
+        parts = workers.ranges(rows, 4096)
+        missing = np.logical_or.reduce(workers.run(_any_missing, [(table, *part) for part in parts])).astype(np.int64)
+        if comm is not None:  # all workers must lay out their histograms alike
+            missing = comm.all_reduce(missing, op="max")
+        codes = counts + missing
+        if codes.max(initial=0) > MOST_BINS:
+            raise ParameterError(f"max_bin: found a feature of {codes.max()} bins; allowed: {MOST_BINS}")
+        order = np.argsort(-codes, kind="stable")
+        order = order[codes[order] > 1]
+        layout = Layout.of(order, counts[order], missing[order] > 0, stored=True)
+        width = np.full(layout.groups, GROUP, np.uint64)
+        if len(order) % GROUP:
+            width[-1] = -(-(len(order) % GROUP) // _QUAD) * _QUAD
+        dtype = np.uint8 if layout.codes <= 256 else np.uint16
+        row_bins = aligned((layout.groups, rows, GROUP), dtype)
+        column_bins = aligned((len(order), rows), dtype)
+        search, steps = _search_table(cuts, order)
+        block = min(512, max(64, 16384 // max(1, table.shape[1]) // 64 * 64))
+        codes = layout.missing_code
+        workers.run(
+            _bin_rows, [(table, order, search, steps, codes, *part, block, row_bins, column_bins) for part in parts]
+        )
+        return cls(layout, row_bins, column_bins, width)
+
+
+@njit(cache=True, nogil=True)
+def _any_missing(table: NDArray[np.float32], begin: int, end: int) -> NDArray[np.bool_]:
+    missing = np.zeros(table.shape[1], np.bool_)
+    for row in range(np.uint64(begin), np.uint64(end)):
+        for feature in range(np.uint64(table.shape[1])):
+            value = table[row, feature]
+            missing[feature] |= value != value
+    return missing
+
+
+def _search_table(cuts: Cuts, features: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Inner cuts of the features, each padded with infinity to the longest's power of two, and their search steps."""
+    counts = np.diff(cuts.start)[features]
+    steps = np.array([int(count - 1).bit_length() for count in counts], np.int64)
+    table = np.full((len(features), 1 << int(steps.max(initial=0))), np.inf, np.float32)
+    for i, feature in enumerate(features):
+        begin, end = cuts.start[feature], cuts.start[feature + 1]
+        table[i, : max(0, end - begin - 1)] = cuts.values[begin : max(begin, end - 1)]
+    return table, steps
+
+
+@njit(cache=True, nogil=True)
+def _bin_rows(
+    table: NDArray[np.float32],
+    features: NDArray[np.int64],
+    search: NDArray[np.float32],
+    steps: NDArray[np.int64],
+    missing_code: NDArray[np.int64],
+    begin: int,
+    end: int,
+    block: int,
+    row_bins: NDArray[np.uint8],
+    column_bins: NDArray[np.uint8],
+) -> None:
+    """Bins of rows ``begin … end``: in blocks of rows, each feature by a binary search that all rows make in step."""
+    values = np.empty(block, np.float32)
+    found = np.empty(block, np.int32)
+    for low in range(begin, end, block):
+        n = min(block, end - low)
+        for position in range(len(features)):
+            feature = features[position]
+            for i in range(n):
+                values[i] = table[low + i, feature]
+                found[i] = 0
+            cuts = search[position]
+            for step in range(steps[position] - 1, -1, -1):
+                half = np.int32(1 << step)
+                for i in range(np.uint64(n)):
+                    at = found[i] + half
+                    found[i] = at if cuts[np.uint64(np.uint32(at - np.int32(1)))] <= values[i] else found[i]
+            last = np.int32(missing_code[position])
+            group, lane = position // GROUP, position % GROUP
+            for i in range(n):
+                code = last if values[i] != values[i] else found[i]
+                column_bins[position, low + i] = code
+                row_bins[group, low + i, lane] = code
+        for lane in range(len(features) % GROUP, GROUP):  # fill up the last group
+            if len(features) % GROUP:
+                for i in range(n):
+                    row_bins[len(row_bins) - 1, low + i, lane] = 0
+
+
+@dataclass(frozen=True)
+class SparseBins:
+    """Bins of a sparse table: by rows as indices of histograms, by columns as bin numbers."""
+
+    layout: Layout
+    row_start: NDArray[np.int64]  # (rows + 1,)
+    row_bins: NDArray[np.uint16] | NDArray[np.uint32]  # (entries,)
+    column_start: NDArray[np.int64]  # (features + 1,)
+    column_rows: NDArray[np.uint32]  # (entries,), ascending in a column
+    column_bins: NDArray[np.uint16] | NDArray[np.uint32]  # (entries,)
+
+    @classmethod
+    def of(cls, table: Sparse, features: int, cuts: Cuts, workers: Workers) -> SparseBins:
+        """Bins of the entries; cost is linear in their number."""
+        counts = np.diff(cuts.start).astype(np.int64)
+        order = np.argsort(-counts, kind="stable")
+        order = order[counts[order] > 0]
+        layout = Layout.of(order, counts[order], np.ones(len(order), np.bool_), stored=False)
+        place = np.zeros(features, np.int64)
+        place[order] = layout.first[np.arange(len(order)) // GROUP] + np.arange(len(order)) % GROUP
+        dtype = np.uint16 if layout.size < 1 << 16 else np.uint32
+        row_bins: NDArray[Any] = np.empty(len(table.columns), dtype)
+        parts = workers.ranges(len(table.columns), 65536)
+        common = table.columns, table.values, cuts.values, cuts.start, place
+        workers.run(_bin_entries, [(*common, *part, row_bins) for part in parts])
+        start = np.ascontiguousarray(table.start, np.int64)
+        column_start, offsets, parts = column_offsets(table, features, workers)
+        column_rows = np.empty(len(row_bins), np.uint32)
+        column_bins: NDArray[Any] = np.empty(len(row_bins), dtype)
+        workers.run(
+            _scatter_bins,
+            [
+                (start, table.columns, row_bins, place, *part, offset, column_rows, column_bins)
+                for part, offset in zip(parts, offsets, strict=True)
+            ],
+        )
+        return cls(layout, start, row_bins, column_start, column_rows, column_bins)
+
+
+@njit(cache=True, nogil=True)
+def _bin_entries(
+    columns: NDArray[np.int32],
+    values: NDArray[np.float32],
+    cuts: NDArray[np.float32],
+    start: NDArray[np.int32],
+    place: NDArray[np.int64],
+    begin: int,
+    end: int,
+    bins: NDArray[np.uint16],
+) -> None:
+    """The histogram index of every entry's bin, by binary search among the inner cuts of its feature."""
+    for j in range(begin, end):
+        first = start[columns[j]]
+        low, high = start[columns[j]], start[columns[j] + 1] - 1
+        while low < high:
+            middle = (low + high) >> 1
+            if cuts[middle] <= values[j]:
+                low = middle + 1
+            else:
+                high = middle
+        bins[j] = place[columns[j]] + (low - first) * GROUP
+
+
+@njit(cache=True, nogil=True)
+def _scatter_bins(
+    start: NDArray[np.int64],
+    columns: NDArray[np.int32],
+    bins: NDArray[np.uint16],
+    place: NDArray[np.int64],
+    begin: int,
+    end: int,
+    offset: NDArray[np.int64],
+    out_rows: NDArray[np.uint32],
+    out_bins: NDArray[np.uint16],
+) -> None:
+    for row in range(begin, end):
+        for j in range(start[row], start[row + 1]):
+            column = columns[j]
+            at = offset[column]
+            out_rows[at] = row
+            out_bins[at] = (bins[j] - place[column]) // GROUP
+            offset[column] = at + 1

@@ -1,0 +1,410 @@
+"""The training loop: gradients, one tree for each output, margins; evaluation, early stopping, continued training."""
+
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.boost import gradients
+from burnish.boost.data import Dataset, Sparse
+from burnish.boost.metric import Metric, metric_of
+from burnish.boost.model import Model
+from burnish.boost.objective import Floats, Objective, objective_of, row_ranges, transform
+from burnish.boost.params import Params
+from burnish.boost.predictor import add_tree
+from burnish.boost.reduction import Reduction
+from burnish.boost.sampling import ColumnSampler, column_sampler, sample_rows
+from burnish.boost.threads import Workers
+from burnish.boost.tree import Tree
+from burnish.errors import DataError, ParameterError
+
+ONE_THREAD_CELLS = 1 << 20  # 4,000 × 160: 204 ms of training with one thread, 245 with two
+
+Scores = dict[str, dict[str, float]]  # for each evaluation set, for each metric
+History = MutableMapping[str, dict[str, list[float]]]  # the same with a value for each round
+Valid = Mapping[str, Dataset] | Sequence[tuple[Any, Any]]
+
+
+class Grower(Protocol):
+    """Grows trees on the rows it was made with."""
+
+    def grow(self, gradient: Floats, hessian: Floats, columns: ColumnSampler) -> tuple[Tree, NDArray[np.int32]]:
+        """One tree on gradient statistics (rows,), and the leaf (node number) of every training row."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback is told after a round, or once when Ctrl-C was pressed (`interrupted`)."""
+
+    round: int  # rounds of the model so far, with those it was continued from
+    rounds: int  # rounds after which training ends
+    scores: Scores  # of the last round; empty without evaluation sets
+    history: Mapping[str, Mapping[str, Sequence[float]]]
+    seconds: float  # since training began, set-up included
+    interrupted: bool
+    model: Callable[[], Model]  # makes the model of the rounds so far
+
+    @property
+    def seconds_left(self) -> float:
+        """An estimate from the mean of the rounds so far."""
+        return self.seconds / max(self.round, 1) * max(self.rounds - self.round, 0)
+
+
+Callback = Callable[[Progress], bool | None]
+
+
+def train(
+    params: Mapping[str, Any] | Params | None,
+    dataset: Dataset,
+    rounds: int | None = None,
+    *,
+    valid: Valid = (),
+    early_stopping_rounds: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    continue_from: Model | None = None,
+    resume_from: Model | None = None,
+    history: History | None = None,
+    threads: int | None = None,
+    workers: Workers | None = None,
+    comm: Any = None,
+    grower: Grower | None = None,
+) -> Model:
+    """Trains a model by Newton boosting (§2.1.2): each round fits trees to the gradient and Hessian of the loss.
+
+    params: names of XGBoost, LightGBM and scikit-learn, see `Params`. valid: named data sets to evaluate after each
+    round; with `early_stopping_rounds`, training ends when the last metric of the last of them has not improved for so
+    many rounds, and the model's `best_iteration` is the best round, up to which `predict` uses it. history receives the
+    metrics' values. continue_from: a model whose rounds come first; the result is that of one longer training, bit for
+    bit. resume_from: a model of the first rounds of this same training, whose trees are not grown again; metrics, early
+    stopping and the result are those of a training that was never interrupted. comm: workers that each hold a part of
+    the rows. grower: takes the place of the one `tree_method` names.
+
+    A callback is called after each round, and ends training by returning true. On Ctrl-C (KeyboardInterrupt) the round
+    under way is given up, and the callbacks are called once more with `interrupted`: if one returns true, `train`
+    returns the model of the rounds so far; else the KeyboardInterrupt goes on (see `checkpoint.keep_on_interrupt`).
+
+    Raises ParameterError and DataError.
+    """
+    settled = Params.of(params, dataset.feature_names)
+    settled = replace(settled, rounds=settled.rounds if rounds is None else rounds)
+    if early_stopping_rounds is not None:
+        settled = replace(settled, early_stopping_rounds=early_stopping_rounds)
+    settled = Params.of(settled)
+    workers = workers or _workers(threads or settled.threads, dataset)
+    training = Training(settled, dataset, workers, comm, grower, continue_from)
+    named = named_datasets(valid)
+    evaluation = Evaluation(training, named, {} if history is None else history)
+    loop = _Loop(training, evaluation, callbacks)
+    if resume_from is not None:
+        loop.replay(resume_from)
+    return loop.run()
+
+
+class Training:
+    """Margins, gradients and trees of a training under way."""
+
+    def __init__(
+        self,
+        params: Params,
+        dataset: Dataset,
+        workers: Workers,
+        comm: Any = None,
+        grower: Grower | None = None,
+        continue_from: Model | None = None,
+    ) -> None:
+        self.params, self.dataset, self.workers = params, dataset, workers
+        self.reduction = Reduction(comm)
+        _check_features(params, dataset)
+        self.objective: Objective = objective_of(params)
+        self.outputs = self.objective.outputs
+        self.objective.prepare(dataset, self.reduction)
+        self._first_row = self.reduction.before(dataset.rows)
+        self.trees: list[Tree] = []
+        if continue_from is None:
+            self.base_score = self.objective.base_score()
+        else:
+            _check_continues(continue_from, self.objective.name, self.outputs, dataset)
+            self.base_score = continue_from.base_score
+            self.trees.extend(continue_from.trees)
+        self.margin = self.margins(dataset)
+        self._gradient, self._hessian = np.empty_like(self.margin), np.empty_like(self.margin)
+        self.grower = grower or grower_of(dataset, params, workers, comm)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the model so far."""
+        return len(self.trees) // self.outputs
+
+    def margins(self, dataset: Dataset) -> Floats:
+        """The margins of a data set's rows by the trees so far, (outputs, rows)."""
+        return self.model().predict_margin(dataset, self.workers)
+
+    def boost(self) -> list[Tree]:
+        """One round: a tree for each output, all on the gradients at the margins before. Adds them to the margins."""
+        number = self.rounds
+        self.objective.gradient(self.margin, self._gradient, self._hessian, number, self.workers)
+        sample_rows(self.params, number, self._gradient, self._hessian, self.workers, self._first_row)
+        grown: list[tuple[Tree, NDArray[np.int32]]] = []
+        for output in range(self.outputs):
+            columns = column_sampler(self.params, self.dataset.features, len(self.trees) + output)
+            gradient, hessian = self._gradient[output], self._hessian[output]
+            tree, leaf = self.grower.grow(gradient, hessian, columns)
+            tree = self.objective.refit(tree, leaf, self.margin[output], hessian)
+            self._add(tree, leaf, self.margin[output])
+            grown.append((tree, leaf))
+        self.trees.extend(tree for tree, _ in grown)
+        return [tree for tree, _ in grown]
+
+    def replay(self, trees: Sequence[Tree]) -> None:
+        """One round whose trees are known. Adds them to the margins."""
+        for output, tree in enumerate(trees):
+            add_tree(tree, self.dataset, self.margin[output], self.workers)
+        self.trees.extend(trees)
+
+    def _add(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats) -> None:
+        ranges = row_ranges(self.workers, len(margin))
+        self.workers.run(gradients.add_leaves, [(margin, leaf, tree.value, begin, end) for begin, end in ranges])
+
+    def model(self, best_iteration: int | None = None, attributes: Mapping[str, str] | None = None) -> Model:
+        """The model of the rounds so far."""
+        whole = self.rounds * self.outputs
+        return Model(
+            trees=tuple(self.trees[:whole]),
+            features=self.dataset.features,
+            outputs=self.outputs,
+            base_score=self.base_score,
+            objective=self.objective.name,
+            objective_parameters=_kept(self.params),
+            feature_names=self.dataset.feature_names,
+            categories=self.dataset.categories,
+            category_policy=self.dataset.policy,
+            best_iteration=best_iteration,
+            attributes=attributes or {},
+        )
+
+
+class Evaluation:
+    """Margins and metrics of the evaluation sets, and the best round by the last metric of the last of them."""
+
+    def __init__(self, training: Training, valid: Mapping[str, Dataset], history: History) -> None:
+        self._training = training
+        params = training.params
+        names = params.eval_metric or (training.objective.metric,)
+        self._metrics: list[Metric] = [metric_of(name) for name in names]
+        self.valid = valid
+        if params.early_stopping_rounds and not valid:
+            raise ParameterError("parameter 'early_stopping_rounds': found without a data set in 'valid'; allowed: one")
+        for name, dataset in valid.items():
+            _check_like(name, dataset, training.dataset)
+        self._margins = {
+            name: training.margin if dataset is training.dataset else training.margins(dataset)
+            for name, dataset in valid.items()
+        }
+        self.history = history
+        self.scores: Scores = {}
+        self.best_round: int | None = None
+        self.best_score = float("nan")
+
+    def add(self, trees: Sequence[Tree]) -> None:
+        """Adds the trees of a round to the margins, and computes the metrics."""
+        training = self._training
+        for name, dataset in self.valid.items():
+            margin = self._margins[name]
+            if dataset is not training.dataset:
+                for output, tree in enumerate(trees):
+                    add_tree(tree, dataset, margin[output], training.workers)
+            prediction = training.objective.prediction(margin, training.workers)
+            values = {m.name: m(prediction, dataset, training.reduction, training.params) for m in self._metrics}
+            self.scores[name] = values
+            for metric, value in values.items():
+                self.history.setdefault(name, {}).setdefault(metric, []).append(value)
+        if self.valid and training.params.early_stopping_rounds:
+            last = self._metrics[-1]
+            value = self.scores[list(self.valid)[-1]][last.name]
+            better = value > self.best_score if last.maximize else value < self.best_score
+            if self.best_round is None or better or np.isnan(self.best_score):
+                self.best_round, self.best_score = training.rounds - 1, value
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the best round is so long ago that training is to end."""
+        patience = self._training.params.early_stopping_rounds
+        if not patience or self.best_round is None:
+            return False
+        return self._training.rounds - 1 - self.best_round >= patience
+
+
+class _Loop:
+    """Rounds until one of the reasons to end."""
+
+    def __init__(self, training: Training, evaluation: Evaluation, callbacks: Sequence[Callback]) -> None:
+        self._training, self._evaluation, self._callbacks = training, evaluation, callbacks
+        self._last = training.rounds + training.params.rounds
+        self._began = time.perf_counter()
+
+    def replay(self, model: Model) -> None:
+        """Does the rounds of an earlier part of this training again, from its trees."""
+        training, outputs = self._training, self._training.outputs
+        _check_continues(model, training.objective.name, outputs, training.dataset)
+        if model.base_score.tobytes() != training.base_score.tobytes():
+            raise ParameterError(
+                f"resume_from: the model's base_score: found {model.base_score}; allowed: {training.base_score}"
+            )
+        begin = training.rounds * outputs
+        while training.rounds < min(model.rounds, self._last) and not self._evaluation.stalled:
+            trees = model.trees[begin : begin + outputs]
+            training.replay(trees)
+            self._evaluation.add(trees)
+            begin += outputs
+
+    def run(self) -> Model:
+        training, evaluation = self._training, self._evaluation
+        try:
+            while training.rounds < self._last and not evaluation.stalled:
+                evaluation.add(training.boost())
+                if self._told_to_stop():
+                    break
+        except KeyboardInterrupt:
+            progress = self._progress(True)
+            answers = [callback(progress) for callback in self._callbacks]
+            if not any(answers):
+                raise
+        return self._model()
+
+    def _told_to_stop(self) -> bool:
+        """Whether a callback of any worker says stop; all are called."""
+        if not self._callbacks:
+            return False
+        progress = self._progress(False)
+        answers = [callback(progress) for callback in self._callbacks]
+        return self._training.reduction.count(int(any(answers))) > 0
+
+    def _progress(self, interrupted: bool) -> Progress:
+        return Progress(
+            round=self._training.rounds,
+            rounds=self._last,
+            scores=self._evaluation.scores,
+            history=self._evaluation.history,
+            seconds=time.perf_counter() - self._began,
+            interrupted=interrupted,
+            model=self._model,
+        )
+
+    def _model(self) -> Model:
+        best, rounds = self._evaluation.best_round, self._training.rounds
+        if best is None or best >= rounds:
+            return self._training.model()
+        return self._training.model(best, {"best_score": repr(self._evaluation.best_score)})
+
+
+def grower_of(dataset: Dataset, params: Params, workers: Workers, comm: Any = None) -> Grower:
+    """The grower that `tree_method` names. Raises ParameterError for "exact" with several workers."""
+    if params.tree_method == "exact":
+        if comm is not None and comm.size > 1:
+            raise ParameterError("parameter 'tree_method': found 'exact' with comm; allowed: 'hist', 'approx'")
+        from burnish.boost.exact import ExactGrower
+
+        return ExactGrower(dataset, params, workers)
+    if params.tree_method == "approx":
+        from burnish.boost.approx import ApproxGrower
+
+        return ApproxGrower(dataset, params, workers, comm)
+    from burnish.boost.grower import HistGrower
+
+    return HistGrower(dataset, params, workers, comm)
+
+
+def predict(
+    model: Model,
+    data: Any,
+    *,
+    output: str = "prediction",
+    rounds: tuple[int, int] | None = None,
+    base_margin: NDArray[np.float32] | None = None,
+    threads: int | None = None,
+) -> NDArray[Any]:
+    """Predictions for rows: (rows,), or (rows, outputs) of several outputs.
+
+    data: a Dataset, or anything that `Dataset.of` reads. output: "prediction" (a probability, mean count, value or
+    score), "margin" (before the objective's transform), "class" (the most probable one) or "leaf" (rows, trees).
+    rounds: begin and end of those to use; by default all, or those up to `best_iteration`. Raises DataError and
+    ParameterError.
+    """
+    if output not in ("prediction", "margin", "class", "leaf"):
+        raise ParameterError(f"output: found {output!r}; allowed: 'prediction', 'margin', 'class', 'leaf'")
+    if not isinstance(data, (Dataset, Sparse)) and (
+        model.categories or not isinstance(data, np.ndarray) or data.dtype != np.float32
+    ):
+        data = Dataset.of(data, categories=model.categories, policy=model.category_policy)
+    if rounds is None and model.best_iteration is not None:
+        rounds = (0, model.best_iteration + 1)
+    workers = Workers(threads)
+    if output == "leaf":
+        return model.predict_leaf(data, workers, rounds)
+    margin = model.predict_margin(data, workers, rounds, base_margin)
+    result = margin if output == "margin" else transform(model.objective, margin, workers)
+    if output == "class":
+        return (result[0] > 0.5).astype(np.int64) if model.outputs == 1 else result.argmax(axis=0)
+    return result[0] if model.outputs == 1 else np.ascontiguousarray(result.T)
+
+
+def _workers(threads: int, dataset: Dataset) -> Workers:
+    """As many threads as asked for, but one on so little data that waking another costs more than it saves."""
+    table = dataset.table
+    cells = len(table.values) if isinstance(table, Sparse) else dataset.rows * dataset.features
+    return Workers(threads or None) if cells >= ONE_THREAD_CELLS else Workers(1)
+
+
+def named_datasets(valid: Valid) -> dict[str, Dataset]:
+    """Evaluation sets by name, from a mapping, or from pairs in either order."""
+    pairs = valid.items() if isinstance(valid, Mapping) else valid
+    named: dict[str, Dataset] = {}
+    for first, second in pairs:
+        name, dataset = (first, second) if isinstance(first, str) else (second, first)
+        if not isinstance(name, str) or not isinstance(dataset, Dataset):
+            raise ParameterError("valid: found an entry that is no pair of a name and a Dataset; allowed: such pairs")
+        if name in named:
+            raise ParameterError(f"valid: found the name {name!r} twice; allowed: different names")
+        named[name] = dataset
+    return named
+
+
+def _check_features(params: Params, dataset: Dataset) -> None:
+    if dataset.rows == 0:
+        raise DataError("the training data has no rows; allowed: 1 and more")
+    signs = len(params.monotone_constraints)
+    if signs not in (0, dataset.features):
+        raise ParameterError(f"parameter 'monotone_constraints': found {signs} signs; allowed: {dataset.features}")
+
+
+def _check_like(name: str, dataset: Dataset, training: Dataset) -> None:
+    """Raises DataError unless an evaluation set has the features of the training data."""
+    if dataset.features != training.features:
+        raise DataError(f"valid {name!r}: found {dataset.features} features; allowed: {training.features}")
+    if dataset.feature_names and training.feature_names and dataset.feature_names != training.feature_names:
+        raise DataError(f"valid {name!r}: its feature names differ from those of the training data")
+    if tuple(dataset.categories) != tuple(training.categories):
+        raise DataError(f"valid {name!r}: its categories differ; make it with categories=training.categories")
+
+
+def _check_continues(model: Model, objective: str, outputs: int, dataset: Dataset) -> None:
+    wanted = {"objective": objective, "outputs": outputs, "features": dataset.features}
+    for what, value in wanted.items():
+        found = getattr(model, what)
+        if found != value:
+            raise ParameterError(f"continue_from: the model's {what}: found {found!r}; allowed: {value!r}")
+
+
+def _kept(params: Params) -> dict[str, Any]:
+    """The parameters of an objective that belong to the model."""
+    names: dict[str, tuple[str, ...]] = {
+        "softmax": ("num_class",), "quantile": ("quantile_alpha",), "logistic": ("scale_pos_weight",),
+        "poisson": ("max_delta_step",),
+    }  # fmt: skip
+    ranking = ("lambdarank_pair_method", "lambdarank_num_pair_per_sample", "lambdarank_normalization", "ndcg_exp_gain")
+    objective = str(params.objective)
+    own = ranking if objective.startswith("rank_") else names.get(objective, ())
+    return {name: getattr(params, name) for name in own}

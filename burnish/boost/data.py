@@ -1,0 +1,93 @@
+"""Training data: a table of float32 features with missing values, dense or sparse, and what belongs to its rows."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.boost import rows as checked
+from burnish.boost.factors import POLICIES
+from burnish.boost.tables import Sparse, convert
+from burnish.errors import DataError, ParameterError
+
+__all__ = ["Dataset", "Sparse"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows of features with labels. Dense tables are float32, in C order, NaN where a value is missing."""
+
+    table: NDArray[np.float32] | Sparse
+    rows: int
+    features: int
+    label: NDArray[np.float32] | None = None  # (rows,)
+    weight: NDArray[np.float32] | None = None  # (rows,)
+    base_margin: NDArray[np.float32] | None = None  # (rows, outputs)
+    group_start: NDArray[np.int64] | None = None  # (groups + 1,): query q has rows group_start[q] … group_start[q + 1]
+    feature_names: tuple[str, ...] = ()
+    categories: tuple[Any, ...] = ()  # for each feature None or its category values; empty if none is categorical
+    policy: str = "error"  # what a category is that training has not seen: one of factors.POLICIES
+
+    @property
+    def categorical(self) -> NDArray[np.bool_]:
+        """Which features are categorical, (features,): their values in the table are category numbers 0, 1, …"""
+        if not self.categories:
+            return np.zeros(self.features, np.bool_)
+        return np.array([values is not None for values in self.categories])
+
+    @classmethod
+    def of(
+        cls,
+        x: Any,
+        label: Any = None,
+        weight: Any = None,
+        base_margin: Any = None,
+        group: Any = None,
+        qid: Any = None,
+        missing: float = math.nan,
+        *,
+        categorical: Sequence[int | str] = (),
+        categories: tuple[Any, ...] = (),
+        policy: str = "error",
+        feature_names: Sequence[str] | None = None,
+    ) -> "Dataset":
+        """Data from arrays and frames: x is (rows, features); nothing of it is copied if it is float32 in C order.
+
+        x: NumPy or a list of rows, SciPy sparse (absent is missing; duplicates add up), pandas, or Arrow.
+        label: (rows,), finite. weight: (rows,), or (groups,) for all rows of a query; not negative.
+        base_margin: (rows,) or (rows, outputs), added to the margins. group: sizes of the queries in order of the
+        rows; or qid: (rows,), equal in the rows of a query, which stand together.
+        missing: a value that stands for a missing one, beside NaN and None.
+        categorical: features, by name or number, whose values are categories; columns of text and of pandas' or
+        Arrow's own categorical types are in any case. categories: those of the training data (`Dataset.categories`),
+        when x is to be encoded for a model. policy: what a category is that is not among them: an "error", "missing",
+        or "other" (a further category, which no split lists).
+
+        Raises DataError, which names row and column, for what cannot be used.
+        """
+        if policy not in POLICIES:
+            raise ParameterError(f"policy: found {policy!r}; allowed are {', '.join(POLICIES)}")
+        if group is not None and qid is not None:
+            raise DataError("group and qid: found both; allowed is one of them")
+        converted = convert(x, float(missing), categorical, categories, policy, feature_names)
+        count = converted.rows
+        group_start = None
+        if group is not None:
+            group_start = checked.groups(group, count)
+        elif qid is not None:
+            group_start = checked.queries(qid, count)
+        return cls(
+            table=converted.table,
+            rows=count,
+            features=converted.features,
+            label=None if label is None else checked.vector("label", label, count),
+            weight=None if weight is None else checked.weights(weight, count, group_start),
+            base_margin=None if base_margin is None else checked.margins(base_margin, count),
+            group_start=group_start,
+            feature_names=converted.names,
+            categories=converted.categories,
+            policy=policy,
+        )

@@ -1,0 +1,243 @@
+"""Exact greedy trees, level by level (thesis-chen Algorithm 1): one scan of the sorted columns serves all leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.boost import scan
+from burnish.boost.blocks import column_block
+from burnish.boost.data import Dataset
+from burnish.boost.intrinsics import aligned
+from burnish.boost.params import Params
+from burnish.boost.records import SLOTS, Records
+from burnish.boost.routing import Router
+from burnish.boost.sampling import ColumnSampler
+from burnish.boost.splitter import UNBOUNDED, child_bounds, leaf_weight, split_gain
+from burnish.boost.threads import Workers
+from burnish.boost.tree import Tree, TreeBuilder
+from burnish.errors import ParameterError
+
+_SHARE = 100_000  # entries for which it is worth to take up a further group of columns
+LEAST_GAIN = 1e-6  # of a split, as in XGBoost: rounding alone gives none
+
+
+@dataclass(frozen=True)
+class Node:
+    """A leaf that may still be split. Sums are whole numbers in units of the records."""
+
+    number: int
+    gradient: float
+    hessian: float
+    lower: float  # bounds of the weights of its subtree, which monotone constraints set
+    upper: float
+
+
+@dataclass(frozen=True)
+class Split:
+    """The best split of a node. Sums are whole numbers in units of the records."""
+
+    gain: float  # eq. 2.7 without its factor ½, before γ
+    feature: int
+    threshold: float
+    default_left: bool
+    left: tuple[float, float]
+    right: tuple[float, float]
+
+
+class ExactGrower:
+    """Grows trees on all distinct values, or, given `bins`, on that many candidates proposed anew for every node.
+
+    The candidates of a node are Hessian-weighted quantiles of its own rows (Algorithm 2's local proposal). A scan meets
+    the rows of a node in order of value with its sum of Hessians at hand, so it knows a candidate when it gets there.
+    """
+
+    def __init__(self, dataset: Dataset, params: Params, workers: Workers, bins: int = 0) -> None:
+        method = "exact" if bins == 0 else "approx with local proposals"
+        if params.grow_policy != "depthwise":
+            raise ParameterError(
+                f"parameter 'grow_policy': found {params.grow_policy!r}; tree method {method} allows 'depthwise'"
+            )
+        if dataset.categorical.any():
+            feature = int(np.argmax(dataset.categorical))
+            raise ParameterError(
+                f"parameter 'tree_method': found {method}, and feature {feature} is categorical; "
+                "allowed for categorical features: 'hist', 'approx' with global proposals"
+            )
+        self._params, self._workers, self._bins = params, workers, bins
+        self.block = column_block(dataset, workers)
+        self._kinds = self.block.dense + 2 * self.block.constant.astype(np.int64)
+        self._monotone = np.zeros(dataset.features, np.int64)
+        self._monotone[: len(params.monotone_constraints)] = params.monotone_constraints
+        self._records = Records(dataset.rows, workers)
+        self._router = Router(dataset, self.block, workers)
+        self._rows = dataset.rows
+
+    def grow(
+        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], columns: ColumnSampler
+    ) -> tuple[Tree, NDArray[np.int32]]:
+        """One tree on gradient statistics (rows,), and the leaf (node number) of every training row."""
+        records, params = self._records, self._params
+        records.load(gradient, hessian)
+        builder = TreeBuilder()
+        root = Node(0, *records.total, -UNBOUNDED, UNBOUNDED)
+        builder.add(*self._leaf(root))
+        position = np.zeros(self._rows, np.int32)
+        frontier, depth, leaves = [root], 0, 1
+        while frontier and (params.max_depth == 0 or depth < params.max_depth):
+            found = self.splits(frontier, depth, columns, position)
+            worth = [(node, split) for node, split in zip(frontier, found, strict=True) if split is not None]
+            if params.max_leaves and leaves + len(worth) > params.max_leaves:  # the best first
+                best = sorted(worth, key=lambda pair: -pair[1].gain)[: params.max_leaves - leaves]
+                worth = sorted(best, key=lambda pair: pair[0].number)
+            below: list[Node] = []
+            route = self._router.route(2 * leaves - 1)
+            for node, split in worth:
+                children = self._divide(builder, node, split)
+                route.add(node.number, split.feature, split.threshold, split.default_left, children[0].number)
+                below.extend(children)
+                leaves += 1
+            position = route.apply(position)
+            frontier, depth = below, depth + 1
+        return builder.tree(), position
+
+    def splits(
+        self, nodes: list[Node], depth: int, columns: ColumnSampler, position: NDArray[np.int32]
+    ) -> list[Split | None]:
+        """The best split of each node, None where none gains enough; position: (rows,), the node of each row."""
+        found: list[Split | None] = []
+        for begin in range(0, len(nodes), SLOTS):
+            batch = nodes[begin : begin + SLOTS]
+            found.extend(self._scan(batch, nodes[-1].number + 1, depth, columns, position))
+        return found
+
+    def _scan(
+        self, nodes: list[Node], size: int, depth: int, columns: ColumnSampler, position: NDArray[np.int32]
+    ) -> list[Split | None]:
+        """The splits of so many nodes that they have a slot each; size: of the tree."""
+        slots = len(nodes)
+        slot_of = np.full(size, slots, np.int64)
+        slot_of[[node.number for node in nodes]] = np.arange(slots)
+        self._records.assign(position, slot_of, slots)
+        allowed, usable = self._allowed(nodes, depth, columns)
+        groups = self._groups(usable)
+        rule = self._rule()
+        bounds = np.array([(node.lower, node.upper) for node in nodes] + [(-UNBOUNDED, UNBOUNDED)])
+        block = (self.block.start, self.block.rows, self.block.values)
+        start = self._state(nodes)
+
+        def work(groups: list[NDArray[np.int64]]) -> NDArray[np.float64]:
+            state = aligned(len(start), np.float64)
+            state[:] = start
+            scratch = np.zeros((3, slots + 1), np.int64)
+            scratch[0] = np.arange(slots + 1)
+            best = np.zeros((slots + 1, 6))
+            best[:, scan.SCORE] = -np.inf
+            best[:, scan.FEATURE] = np.inf
+            while groups:
+                try:
+                    group = groups.pop()  # the first that no thread has taken
+                except IndexError:
+                    break
+                scan.scan_columns(
+                    group, block, self._kinds, self._records.words, state, scratch, self._bins, rule,
+                    bounds, self._monotone, allowed, best,
+                )  # fmt: skip
+            return best
+
+        best = _best_of(self._workers.run(work, [(groups,)] * self._workers.threads))
+        return [self._split(node, found) for node, found in zip(nodes, best, strict=False)]
+
+    def _state(self, nodes: list[Node]) -> NDArray[np.float64]:
+        """Slots' states with the nodes' sums; that of rows in no node has one of Hessians that allows no split."""
+        state = np.zeros((len(nodes) + 1, int(scan.WIDTH)))
+        state[:-1, int(scan.TOTAL_G)] = [node.gradient for node in nodes]
+        state[:-1, int(scan.TOTAL_H)] = [node.hessian for node in nodes]
+        state[-1, int(scan.TOTAL_H)] = -np.inf
+        return state.ravel()
+
+    def _rule(self) -> tuple[float | bool, ...]:
+        """See `scan.LAMBDA` and the following."""
+        params, (unit_g, unit_h) = self._params, self._records.units
+        simple = not (params.reg_alpha or params.max_delta_step or self._monotone.any())
+        return (
+            params.reg_lambda / unit_h, max(params.min_child_weight / unit_h, 1.0), unit_g, unit_h,
+            float(params.reg_lambda), float(params.reg_alpha), float(params.max_delta_step),
+            float(params.min_child_weight), simple,
+        )  # fmt: skip
+
+    def _allowed(
+        self, nodes: list[Node], depth: int, columns: ColumnSampler
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Which slots may split on which feature, (features or 1, slots + 1), and the features that some slot may."""
+        masks = [columns.allowed(depth, node.number) for node in nodes]
+        features = np.arange(self.block.features)
+        if all(mask is masks[0] for mask in masks):
+            every = np.ones((1, len(nodes) + 1), np.bool_)
+            return every, features if masks[0] is None else features[masks[0]]
+        allowed = np.ones((self.block.features, len(nodes) + 1), np.bool_)
+        for slot, mask in enumerate(masks):
+            if mask is not None:
+                allowed[:, slot] = mask
+        return allowed, features[allowed[:, :-1].any(axis=1)]
+
+    def _groups(self, columns: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """The columns in groups of about equal work, last group first: enough for the threads to end together."""
+        if len(columns) == 0:
+            return []
+        entries = np.cumsum(np.diff(self.block.start)[columns])
+        count = min(len(columns), 16 * self._workers.threads, 1 + int(entries[-1]) // _SHARE)
+        edges = np.searchsorted(entries, entries[-1] * np.arange(1, count) / count)
+        return [group for group in np.split(columns, edges) if len(group)][::-1]
+
+    def _split(self, node: Node, found: NDArray[np.float64]) -> Split | None:
+        if not np.isfinite(found[scan.FEATURE]):
+            return None
+        left = (float(found[scan.SPLIT_G]), float(found[scan.SPLIT_H]))
+        right = (node.gradient - left[0], node.hessian - left[1])
+        params, (unit_g, unit_h) = self._params, self._records.units
+        feature = int(found[scan.FEATURE])
+        gain = split_gain(
+            left[0] * unit_g, left[1] * unit_h, right[0] * unit_g, right[1] * unit_h, params.reg_lambda,
+            params.reg_alpha, params.max_delta_step, 0.0, int(self._monotone[feature]), node.lower, node.upper,
+        )  # fmt: skip
+        if not (gain > LEAST_GAIN and gain >= params.gamma):
+            return None
+        return Split(gain, feature, float(found[scan.THRESHOLD]), found[scan.DEFAULT_LEFT] != 0, left, right)
+
+    def _divide(self, builder: TreeBuilder, node: Node, split: Split) -> tuple[Node, Node]:
+        """Makes a leaf an inner node, and returns its children."""
+        weights = [self._weight(*sums, node.lower, node.upper) for sums in (split.left, split.right)]
+        bounds = child_bounds(int(self._monotone[split.feature]), *weights, node.lower, node.upper)
+        left, right = Node(-1, *split.left, *bounds[:2]), Node(-1, *split.right, *bounds[2:])
+        numbers = builder.split(
+            node.number, split.feature, split.threshold, split.default_left, split.gain,
+            self._leaf(left), self._leaf(right),
+        )  # fmt: skip
+        return Node(numbers[0], *split.left, *bounds[:2]), Node(numbers[1], *split.right, *bounds[2:])
+
+    def _weight(self, gradient: float, hessian: float, lower: float, upper: float) -> float:
+        params, (unit_g, unit_h) = self._params, self._records.units
+        return float(
+            leaf_weight(
+                gradient * unit_g, hessian * unit_h, params.reg_lambda, params.reg_alpha, params.max_delta_step,
+                lower, upper,
+            )
+        )  # fmt: skip
+
+    def _leaf(self, node: Node) -> tuple[float, float]:
+        """A leaf's value and cover."""
+        weight = self._weight(node.gradient, node.hessian, node.lower, node.upper)
+        return weight * self._params.learning_rate, node.hessian * self._records.units[1]
+
+
+def _best_of(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The split of the greatest score of each slot; of equal ones that of the lowest feature."""
+    best = parts[0]
+    for part in parts[1:]:
+        score, other = best[:, scan.SCORE], part[:, scan.SCORE]
+        better = (other > score) | ((other == score) & (part[:, scan.FEATURE] < best[:, scan.FEATURE]))
+        best[better] = part[better]
+    return best

@@ -1,0 +1,368 @@
+"""Grows trees on binned data: level by level, or always the leaf of the largest gain (§2.2.2, histogram method)."""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.boost.binning import Cuts
+from burnish.boost.bins import DenseBins, SparseBins
+from burnish.boost.categorical_split import CategoricalSplits
+from burnish.boost.data import Dataset, Sparse
+from burnish.boost.evaluate import BEST, find_splits
+from burnish.boost.fixed import FixedPoint, Quantizer
+from burnish.boost.histogram import Histograms
+from burnish.boost.nodes import NODE, split_nodes, to_tree
+from burnish.boost.params import Params
+from burnish.boost.partition import Partition
+from burnish.boost.quantiles import shared_cuts
+from burnish.boost.sampling import ColumnSampler
+from burnish.boost.splitter import UNBOUNDED, leaf_weight
+from burnish.boost.subtrees import by_level, capacity, copies, grow_subtrees
+from burnish.boost.threads import Workers
+from burnish.boost.tree import Tree
+
+_SHARE = 30_000  # bins for which a further thread is worth its start
+_SUBTREES = 8  # for each thread: so many balance their work
+_FEW_ROWS = 20_000  # so few that Python between the levels would cost more than an idle thread
+_LITTLE = 2_000_000  # so few rows × features that a second thread does not pay
+_NO_DEPTH = 1 << 40
+
+
+class BinnedGrower:
+    """Grows trees on the bins of a table; keeps its buffers from tree to tree.
+
+    Statistics are integers, so that a tree is the same, bit for bit, for any number of threads, and of workers that
+    hold a part of the rows each (`comm`).
+    """
+
+    def __init__(
+        self, bins: DenseBins | SparseBins, cuts: Cuts, categorical: NDArray[np.bool_], params: Params,
+        workers: Workers, comm: Any = None,
+    ) -> None:  # fmt: skip
+        self.bins = bins
+        self.cuts = cuts
+        self._params = params
+        self._workers = workers
+        self._comm = comm
+        self._layout = bins.layout
+        self._partition = Partition(bins, workers)
+        self._histograms = Histograms(bins, workers, comm)
+        self._quantize = Quantizer(self._partition.rows, workers, comm)
+        self._nodes = np.zeros(256, NODE)
+        self._every = np.ones((1, cuts.features), np.bool_)
+        self._numeric = ~categorical
+        self._monotone = np.zeros(cuts.features, np.int64)
+        self._monotone[: len(params.monotone_constraints)] = params.monotone_constraints
+        self._plain = not (self._monotone.any() or params.max_delta_step > 0 or params.reg_alpha > 0)
+        self._codes = np.arange(self._layout.codes + 1)
+        self._categorical = CategoricalSplits(self._layout, categorical, params) if categorical.any() else None
+
+    def grow(
+        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], columns: ColumnSampler
+    ) -> tuple[Tree, NDArray[np.int32]]:
+        """One tree on gradient statistics (rows,), and the leaf (node number) of every training row."""
+        statistics = self._quantize(gradient, hessian)
+        self._start(statistics)
+        self._open(np.zeros(1, np.int64), np.full(1, -1), columns)
+        masks = self._masks(columns)
+        while not (masks is not None and self._ripe()) and len(chosen := self._choose()):
+            self._split(chosen, columns)
+        if masks is not None:
+            self._grow_below(masks)
+        return self._finish()
+
+    def _start(self, statistics: FixedPoint) -> None:
+        params = self._params
+        self._statistics = statistics
+        self._units = statistics.gradient_unit, statistics.hessian_unit
+        self._regular = params.reg_lambda, params.reg_alpha, params.max_delta_step
+        self._partition.reset()
+        if self._categorical is not None:
+            self._categorical.reset()
+        self._size = self._leaves = 1
+        self._queue: list[tuple[float, int]] = []
+        root = self._nodes[0]
+        root["left"] = -1
+        root["depth"] = root["begin"] = 0
+        root["end"] = self._partition.rows
+        root["gradient"], root["hessian"] = statistics.total
+        root["lower"], root["upper"] = -UNBOUNDED, UNBOUNDED
+        root["gain"], root["default_left"] = -np.inf, 0
+        sums = (value * unit for value, unit in zip(statistics.total, self._units, strict=True))
+        root["weight"] = leaf_weight(*sums, *self._regular, -UNBOUNDED, UNBOUNDED)
+        ids = np.zeros(1, np.int64)
+        if self._splittable(ids)[0]:
+            root["slot"] = self._histograms.take(1)[0]
+            self._build(ids)
+        else:
+            root["slot"] = -1
+
+    def _splittable(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of some nodes may be split at all, whatever their histograms say."""
+        params, nodes = self._params, self._nodes[ids]
+        least = max(2 * params.min_child_weight / self._units[1], 1)
+        able = nodes["hessian"] >= least
+        if params.max_depth:
+            able &= nodes["depth"] < params.max_depth
+        if params.max_leaves and self._leaves >= params.max_leaves:
+            able[:] = False
+        return able if self._histograms.size else np.zeros(len(ids), np.bool_)
+
+    def _build(self, ids: NDArray[np.int64]) -> None:
+        nodes = self._nodes[ids]
+        segments = np.ascontiguousarray(nodes["begin"]), np.ascontiguousarray(nodes["end"])
+        self._histograms.build(self._partition.order, *segments, np.ascontiguousarray(nodes["slot"]), self._statistics)
+
+    def _open(self, ids: NDArray[np.int64], subtract: NDArray[np.int64], columns: ColumnSampler) -> None:
+        """Finds the best splits of nodes that have histograms, and queues those that gain enough."""
+        ids, subtract = ids[self._nodes["slot"][ids] >= 0], subtract[self._nodes["slot"][ids] >= 0]
+        if not len(ids):
+            return
+        nodes, params = self._nodes[ids], self._params
+        allowed = self._allowed(ids, columns)
+        threads = max(1, min(self._workers.threads, len(ids), len(ids) * self._histograms.size // _SHARE))
+        best = np.zeros(len(ids), BEST)
+        layout = self._layout
+        common = (
+            self._histograms.pool, nodes, subtract, layout.feature, layout.first, layout.scan, layout.missing,
+            allowed & self._numeric, self._monotone, self._plain, *self._units, *self._regular,
+            float(params.min_child_weight),
+        )  # fmt: skip
+        edges = [len(ids) * t // threads for t in range(threads + 1)]
+        self._workers.run(find_splits, [(*common, begin, end, best) for begin, end in itertools.pairwise(edges)])
+        if self._categorical is not None:
+            self._categorical.improve(ids, nodes, best, self._histograms.pool, allowed, self._units, self._regular)
+        for target, source in _FOUND:
+            self._nodes[target][ids] = best[source]
+        worth = (best["gain"] > 0) & (best["gain"] >= params.gamma)
+        for node, gain in zip(ids[worth].tolist(), best["gain"][worth].tolist(), strict=True):
+            heapq.heappush(self._queue, (-gain, node))
+        self._drop(ids[~worth])
+
+    def _drop(self, ids: NDArray[np.int64]) -> None:
+        """Frees the histograms of nodes."""
+        slots = self._nodes["slot"][ids]
+        self._histograms.give_back(slots[slots >= 0])
+        self._nodes["slot"][ids] = -1
+
+    def _allowed(self, ids: NDArray[np.int64], columns: ColumnSampler) -> NDArray[np.bool_]:
+        masks = [
+            columns.allowed(depth, node)
+            for depth, node in zip(self._nodes["depth"][ids].tolist(), ids.tolist(), strict=True)
+        ]
+        if all(mask is None for mask in masks):
+            return self._every
+        return np.array([self._every[0] if mask is None else mask for mask in masks])
+
+    def _choose(self) -> NDArray[np.int64]:
+        """The nodes to split next: the best one, or depth-wise a whole level, the best first if leaves are limited."""
+        count = len(self._queue)
+        if self._params.grow_policy == "lossguide":
+            count = min(count, 1)
+        if self._params.max_leaves:
+            count = min(count, self._params.max_leaves - self._leaves)
+        chosen = sorted(heapq.heappop(self._queue)[1] for _ in range(count))
+        if self._params.grow_policy != "lossguide":
+            self._drop(np.array([node for _, node in self._queue], np.int64))
+            self._queue.clear()
+        return np.array(chosen, np.int64)
+
+    def _split(self, chosen: NDArray[np.int64], columns: ColumnSampler) -> None:
+        size, count = self._size, len(chosen)
+        if size + 2 * count > len(self._nodes):
+            self._nodes = np.concatenate([self._nodes, np.zeros(size + 2 * count, NODE)])
+        split_nodes(self._nodes, chosen, size, self._layout.feature, self._monotone, *self._units, *self._regular)
+        nodes = self._nodes[chosen]
+        left = size + 2 * np.arange(count)
+        begin, end = np.ascontiguousarray(nodes["begin"]), np.ascontiguousarray(nodes["end"])
+        position = np.ascontiguousarray(nodes["position"])
+        middle = self._partition.split(
+            begin, end, position, self._goes_right(chosen, nodes), chosen, left.astype(np.int32)
+        )
+        fields = self._nodes
+        fields["begin"][left], fields["end"][left] = begin, middle
+        fields["begin"][left + 1], fields["end"][left + 1] = middle, end
+        self._size += 2 * count
+        self._leaves += count
+        ids, subtract, done = self._histograms_of_children(chosen, left)
+        self._open(ids, subtract, columns)
+        self._histograms.give_back(done)
+
+    def _goes_right(self, chosen: NDArray[np.int64], nodes: NDArray[Any]) -> NDArray[np.uint8]:
+        """Whether each bin goes right at some nodes, (nodes, codes); the code after the last bin is a missing value."""
+        right = (self._codes[None, :] > nodes["bin"][:, None]).astype(np.uint8)
+        if self._categorical is not None:
+            self._categorical.route(chosen, right)
+        right[np.arange(len(nodes)), self._layout.missing_code[nodes["position"]]] = nodes["default_left"] == 0
+        return right
+
+    def _histograms_of_children(
+        self, chosen: NDArray[np.int64], left: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Builds the histogram of the smaller child of each node; the larger one's is its parent's less that.
+
+        Returns nodes to find splits for, the slots to take off their histograms first (-1: none), and slots that are
+        free after that.
+        """
+        fields = self._nodes
+        parent_slot = fields["slot"][chosen]
+        fields["slot"][chosen] = -1
+        children = np.stack([left, left + 1])
+        if self._comm is None:
+            amount = fields["end"][children] - fields["begin"][children]
+        else:  # a choice in which all workers agree
+            amount = fields["hessian"][children]
+        small = np.where(amount[1] < amount[0], children[1], children[0])
+        large = children.sum(axis=0) - small
+        able_small, able_large = self._splittable(small), self._splittable(large)
+        needed = able_small | able_large
+        self._histograms.give_back(parent_slot[~able_large])
+        built = small[needed]
+        slots = self._histograms.take(len(built))
+        fields["slot"][built] = slots
+        if len(built):
+            self._build(built)
+        taken = np.full(len(small), -1)
+        taken[needed] = slots
+        only = needed & ~able_small
+        fields["slot"][small[only]] = -1
+        fields["slot"][large[able_large]] = parent_slot[able_large]
+        return (
+            np.concatenate([small[able_small], large[able_large]]),
+            np.concatenate([np.full(int(able_small.sum()), -1), taken[able_large]]),
+            taken[only],
+        )
+
+    def _masks(self, columns: ColumnSampler) -> NDArray[np.bool_] | None:
+        """The features allowed at each depth, (depths, features), if subtrees can be grown apart from each other."""
+        params = self._params
+        if (
+            params.grow_policy == "lossguide" or params.max_leaves or self._comm is not None
+            or self._categorical is not None or not isinstance(self.bins, DenseBins) or not self._statistics.packed
+        ):  # fmt: skip
+            return None
+        if columns.allowed(0, 0) is None:
+            return self._every
+        if params.colsample_bynode < 1 or not params.max_depth:
+            return None
+        masks = [columns.allowed(depth, 0) for depth in range(params.max_depth)]
+        return np.array([self._every[0] if mask is None else mask for mask in masks])
+
+    def _ripe(self) -> bool:
+        """Whether there are subtrees enough for all threads, or so few rows that growing by level costs more."""
+        return len(self._queue) >= _SUBTREES * self._workers.threads or self._partition.rows < _FEW_ROWS
+
+    def _grow_below(self, masks: NDArray[np.bool_]) -> None:
+        """Grows everything below the queued nodes, each thread some subtrees."""
+        ids = np.array(sorted(node for _, node in self._queue), np.int64)
+        self._queue.clear()
+        if not len(ids):
+            return
+        self._partition.own()
+        self._nodes = self._nodes[: self._size]
+        alone = self._partition.rows * len(self._layout.feature) < _LITTLE
+        threads = 1 if alone else self._workers.threads
+        if threads > 1 and len(ids) < 2 * threads:  # a few levels more by one thread, until there are enough for all
+            self._graft([ids], int(self._nodes["depth"][ids].min()) + threads.bit_length(), masks)
+            ids = np.flatnonzero((self._nodes["left"] < 0) & (self._nodes["slot"] >= 0))
+        rows = self._nodes["end"][ids] - self._nodes["begin"][ids]
+        ids = ids[np.argsort(-rows, kind="stable")]
+        if self._partition.rows < _FEW_ROWS:  # one call for each thread
+            hands: list[list[int]] = [[] for _ in range(threads)]
+            loads = [0] * threads
+            for node, own in zip(ids.tolist(), -np.sort(-rows), strict=True):
+                least = loads.index(min(loads))
+                hands[least].append(node)
+                loads[least] += int(own)
+            shares = [np.array(hand, np.int64) for hand in hands if hand]
+        else:
+            shares = list(ids[:, None])
+        if shares:
+            self._graft(shares, _NO_DEPTH, masks)
+
+    def _graft(self, shares: list[NDArray[np.int64]], stop_depth: int, masks: NDArray[np.bool_]) -> None:
+        """Grows the subtrees of some leaves, each share in one kernel, down to a depth and puts them in place."""
+        params, layout, bins, histograms = self._params, self._layout, self.bins, self._histograms
+        assert isinstance(bins, DenseBins)
+        parts = [np.empty(0, NODE)] * len(shares)
+        levels = min(params.max_depth or 64, self._partition.rows.bit_length()) + 2
+        waiting = collections.deque(range(len(shares)))
+        slots = [histograms.take(levels) for _ in range(min(len(shares), self._workers.threads))]
+        freed: list[NDArray[np.int64]] = []
+
+        def work(thread: int) -> None:
+            free, unused, best = slots[thread], levels, np.zeros(1, BEST)
+            while waiting:
+                try:
+                    share = waiting.popleft()
+                except IndexError:  # another thread took the last
+                    break
+                starts = self._nodes[shares[share]]
+                nodes = copies(starts, capacity(starts, params.max_depth))
+                free = np.concatenate([free[:unused], np.empty(len(starts), np.int64)])
+                size, unused = grow_subtrees(
+                    nodes, len(starts), stop_depth, params.max_depth, params.gamma, free, unused,
+                    self._partition.order, self._partition.spare, self._statistics.values, bins.rows.reshape(-1),
+                    bins.columns, bins.width, layout.feature, layout.first, layout.scan, layout.missing,
+                    layout.missing_code, layout.codes, histograms.pool, histograms.packed[thread], masks,
+                    self._monotone, self._plain, *self._units, *self._regular, float(params.min_child_weight), best,
+                )  # fmt: skip
+                parts[share] = nodes[:size]
+            freed.append(free[:unused])
+
+        self._workers.run(work, [(thread,) for thread in range(len(slots))])
+        for free in freed:
+            histograms.give_back(free)
+        at = 0
+        for share, part in zip(shares, parts, strict=True):
+            self._nodes["slot"][share] = -2 - at - np.arange(len(share))
+            at += len(part)
+        self._nodes = by_level([self._nodes, *parts])
+        self._size = len(self._nodes)
+
+    def _finish(self) -> tuple[Tree, NDArray[np.int32]]:
+        self._drop(np.array([node for _, node in self._queue], np.int64))
+        nodes = self._nodes[: self._size]
+        leaves = np.flatnonzero(nodes["left"] < 0)
+        segments = np.ascontiguousarray(nodes["begin"][leaves]), np.ascontiguousarray(nodes["end"][leaves])
+        leaf = self._partition.leaves(*segments, leaves.astype(np.int32))
+        inner = nodes["left"] >= 0
+        feature = np.full(len(nodes), -1)
+        feature[inner] = self._layout.feature[nodes["position"][inner]]
+        threshold = np.zeros(len(nodes), np.float32)
+        threshold[inner] = self.cuts.values[self.cuts.start[feature[inner]] + nodes["bin"][inner]]
+        categories: dict[int, NDArray[np.int32]] = {}
+        if self._categorical is not None:
+            categories = self._categorical.listed(np.flatnonzero(inner))
+            threshold[list(categories)] = 0.0
+        tree = to_tree(nodes, feature, threshold, categories, self._params.learning_rate, self._units[1])
+        return tree, leaf
+
+
+class HistGrower(BinnedGrower):
+    """The histogram method: bins are made once, from quantiles of the whole data (`max_bin`)."""
+
+    def __init__(
+        self, dataset: Dataset, params: Params, workers: Workers, comm: Any = None, cuts: Cuts | None = None
+    ) -> None:
+        if cuts is None and comm is not None and comm.size > 1:
+            cuts = shared_cuts(dataset, params.max_bin, workers, comm, dataset.weight)
+        cuts = cuts or Cuts.of(dataset, params.max_bin, workers, dataset.weight)
+        bins: DenseBins | SparseBins
+        if isinstance(dataset.table, Sparse):
+            bins = SparseBins.of(dataset.table, dataset.features, cuts, workers)
+        else:
+            bins = DenseBins.of(dataset.table, cuts, workers, comm)
+        super().__init__(bins, cuts, dataset.categorical, params, workers, comm)
+
+
+_FOUND = (
+    ("gain", "gain"), ("position", "position"), ("bin", "bin"), ("default_left", "default_left"),
+    ("left_gradient", "gradient"), ("left_hessian", "hessian"),
+)  # fmt: skip

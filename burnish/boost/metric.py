@@ -1,0 +1,245 @@
+"""Metrics: how good predictions are, with the names and definitions of XGBoost; sums are exact, in any order."""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.boost.data import Dataset
+from burnish.boost.params import Params
+from burnish.boost.reduction import Reduction
+from burnish.errors import DataError, ParameterError
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+LEAST_PROBABILITY = 1e-16
+
+# For each metric (prediction (outputs, rows), dataset, reduction, params) -> value
+Function = Callable[[Floats, Dataset, Reduction, Params], float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number for predictions on a dataset, of which the best is the largest or the least."""
+
+    name: str
+    maximize: bool
+    function: Function
+
+    def __call__(self, prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+        """The metric's value. Raises DataError if the dataset lacks what it needs."""
+        return float(self.function(prediction, dataset, reduction, params))
+
+
+def metric_of(name: Any, maximize: bool | None = None) -> Metric:
+    """The metric of a name such as "auc" or "ndcg@10", or a user's function (prediction, dataset) -> float.
+
+    A function gets (rows,), or (rows, outputs) of several outputs; it is minimised unless it has a true attribute
+    `maximize`. Raises ParameterError for an unknown name.
+    """
+    if callable(name):
+
+        def own(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+            return float(name(prediction[0] if len(prediction) == 1 else prediction.T, dataset))
+
+        largest = getattr(name, "maximize", False) if maximize is None else maximize
+        return Metric(getattr(name, "__name__", "custom"), bool(largest), own)
+    base, _, cut = str(name).partition("@")
+    base = _SYNONYMS.get(base, base)
+    if base in _LISTS:
+        if cut and not (cut.isdigit() and int(cut) > 0):
+            raise ParameterError(f"parameter 'eval_metric': found {name!r}; allowed: {base}@k with k of at least 1")
+        return Metric(f"{base}@{cut}" if cut else base, True, _of_lists(_LISTS[base], int(cut) if cut else 0))
+    if base not in _METRICS:
+        known = [*_METRICS, *_LISTS, *_SYNONYMS]
+        near = difflib.get_close_matches(base, known, n=1, cutoff=0.6)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        listed = ", ".join(repr(known) for known in [*_METRICS, "ndcg@k", "map@k"])
+        raise ParameterError(f"parameter 'eval_metric': found {name!r}; allowed: {listed}{hint}")
+    if base == "error" and cut:
+        try:
+            threshold = float(cut)
+        except ValueError:
+            raise ParameterError(
+                f"parameter 'eval_metric': found {name!r}; allowed: error@t with a threshold t"
+            ) from None
+        return Metric(f"error@{cut}", False, lambda p, d, r, _: _error(p, d, r, threshold))
+    return Metric(base, base == "auc", _METRICS[base])
+
+
+def _label(dataset: Dataset) -> Floats:
+    if dataset.label is None:
+        raise DataError("eval_metric: the data has no labels; allowed: one for each row")
+    return dataset.label
+
+
+def _row_wise(loss: Callable[[Doubles, Doubles, Params], Doubles]) -> Function:
+    """The weighted mean of a loss of one output's prediction and the label."""
+
+    def function(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+        values = loss(_single(prediction).astype(np.float64), _label(dataset).astype(np.float64), params)
+        return reduction.mean(values, dataset.weight)
+
+    return function
+
+
+def _single(prediction: Floats) -> Floats:
+    if len(prediction) != 1:
+        raise DataError(f"eval_metric: found predictions of {len(prediction)} outputs; this metric allows 1")
+    return prediction[0]
+
+
+def _log_loss(p: Doubles, y: Doubles, params: Params) -> Doubles:
+    """-y log p - (1 - y) log(1 - p), each logarithm of at least 1e-16."""
+    return -y * np.log(np.maximum(p, LEAST_PROBABILITY)) - (1.0 - y) * np.log(np.maximum(1.0 - p, LEAST_PROBABILITY))
+
+
+def _poisson(p: Doubles, y: Doubles, params: Params) -> Doubles:
+    """log Γ(y + 1) + p - y log p."""
+    p = np.maximum(p, LEAST_PROBABILITY)
+    return _log_gamma(y + 1.0) + p - y * np.log(p)
+
+
+def _log_gamma(x: Doubles) -> Doubles:
+    """log Γ(x), x >= 1: Stirling's series after the argument is moved to 10 and more; to 1e-14 of the value."""
+    product = np.ones_like(x)
+    for _ in range(9):
+        small = x < 10.0
+        product = np.where(small, product * x, product)
+        x = np.where(small, x + 1.0, x)
+    inverse = 1.0 / x
+    square = inverse * inverse
+    series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188))))
+    return (x - 0.5) * np.log(x) - x + 0.5 * np.log(2.0 * np.pi) + series - np.log(product)
+
+
+def _pinball(p: Doubles, y: Doubles, params: Params) -> Doubles:
+    alpha = params.quantile_alpha
+    return np.where(y >= p, alpha * (y - p), (1.0 - alpha) * (p - y))
+
+
+def _rmse(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+    return float(np.sqrt(_row_wise(lambda p, y, _: (p - y) ** 2)(prediction, dataset, reduction, params)))
+
+
+def _error(prediction: Floats, dataset: Dataset, reduction: Reduction, threshold: float = 0.5) -> float:
+    """Share of rows on the wrong side of a threshold; a probability at the threshold says label 0."""
+    wrong = (_single(prediction) > threshold) != (_label(dataset) > 0.5)
+    return reduction.mean(wrong.astype(np.float64), dataset.weight)
+
+
+def _class_loss(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+    """-log of the probability of the row's class."""
+    p = prediction[_label(dataset).astype(np.int64), np.arange(prediction.shape[1])].astype(np.float64)
+    return reduction.mean(-np.log(np.maximum(p, LEAST_PROBABILITY)), dataset.weight)
+
+
+def _class_error(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+    """Share of rows whose most probable class is another."""
+    return reduction.mean((prediction.argmax(axis=0) != _label(dataset)).astype(np.float64), dataset.weight)
+
+
+def _auc(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+    """The weighted share of pairs of a positive and a negative row that are in order; ties count half."""
+    score, positive = reduction.gather(_single(prediction)), reduction.gather(_label(dataset)) > 0.5
+    weight = None if dataset.weight is None else reduction.gather(dataset.weight)
+    return area_under_curve(score, positive, weight)
+
+
+def area_under_curve(score: Floats, positive: NDArray[np.bool_], weight: Floats | None = None) -> float:
+    """Area under the ROC curve; NaN if one class is missing."""
+    order = np.argsort(score, kind="stable")
+    score, positive = score[order], positive[order]
+    if weight is None:
+        up = np.cumsum(positive).astype(np.float64)
+        down = np.arange(1, len(score) + 1) - up
+    else:
+        ordered = weight[order].astype(np.float64)
+        up, down = np.cumsum(ordered * positive), np.cumsum(ordered * ~positive)
+    if not len(score) or up[-1] == 0.0 or down[-1] == 0.0:
+        return float("nan")
+    last = np.append(score[1:] != score[:-1], True)  # of rows with equal scores
+    up, down = np.append(0.0, up[last]), np.append(0.0, down[last])
+    below = (down[1:] + down[:-1]) / 2.0  # negative rows below a positive one, and half of those beside it
+    return float(np.sum(np.diff(up) * below) / (up[-1] * down[-1]))
+
+
+# For each list metric (labels by rank, labels in the best order, query, position, queries, k, params) -> (queries,)
+ListFunction = Callable[[Floats, Floats, NDArray[np.int64], NDArray[np.int64], int, int, Params], Doubles]
+
+
+def _of_lists(value: ListFunction, k: int) -> Function:
+    """The mean over queries of a metric of the first k ranks (0: all); a query weighs the mean of its rows' weights."""
+    from burnish.boost.ranking import query_starts
+
+    def function(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+        label, score = _label(dataset), _single(prediction)
+        start = query_starts(dataset, "eval_metric")
+        sizes = np.diff(start)
+        query = np.repeat(np.arange(len(sizes)), sizes)
+        position = np.arange(len(label)) - np.repeat(start[:-1], sizes)
+        ranked = label[np.lexsort((-score, query))]
+        ideal = label[np.lexsort((-label, query))]
+        every = value(ranked, ideal, query, position, len(sizes), k or max(int(sizes.max(initial=1)), 1), params)
+        some = sizes > 0
+        weight = None
+        if dataset.weight is not None:
+            total = np.bincount(query, dataset.weight, len(sizes))
+            weight = np.divide(total, sizes, out=np.zeros(len(sizes)), where=some).astype(np.float32)[some]
+        return reduction.mean(every[some], weight)
+
+    return function
+
+
+def _ndcg(
+    ranked: Floats, ideal: Floats, query: NDArray[np.int64], position: NDArray[np.int64], count: int, k: int,
+    params: Params,
+) -> Doubles:  # fmt: skip
+    """Discounted gain over the best possible; 1 for a query without a relevant document, as in XGBoost."""
+    from burnish.boost.ranking import gains
+
+    inside = position < k
+    discount = 1.0 / np.log2(position[inside] + 2.0)
+
+    def total(label: Floats) -> Doubles:
+        parts = gains(label[inside], params.ndcg_exp_gain) * discount
+        return np.bincount(query[inside], parts, count).astype(np.float64)
+
+    best = total(ideal)
+    return np.divide(total(ranked), best, out=np.ones(count), where=best > 0.0)
+
+
+def _map(
+    ranked: Floats, ideal: Floats, query: NDArray[np.int64], position: NDArray[np.int64], count: int, k: int,
+    params: Params,
+) -> Doubles:  # fmt: skip
+    """Mean of the precision at each relevant document of the first k; 1 for a query without one, as in XGBoost."""
+    relevant = ranked > 0.0
+    running = np.cumsum(relevant)
+    before = np.append(0, running)[np.arange(len(ranked)) - position]  # relevant ones in the queries before
+    precision = (running - before) / (position + 1.0)
+    total = np.bincount(query, np.where(relevant & (position < k), precision, 0.0), count)
+    best = np.minimum(np.bincount(query, relevant, count), k)
+    return np.divide(total, best, out=np.ones(count), where=best > 0)
+
+
+_METRICS: dict[str, Function] = {
+    "rmse": _rmse,
+    "mae": _row_wise(lambda p, y, _: np.abs(p - y)),
+    "logloss": _row_wise(_log_loss),
+    "error": lambda p, d, r, _: _error(p, d, r),
+    "auc": _auc,
+    "mlogloss": _class_loss,
+    "merror": _class_error,
+    "poisson-nloglik": _row_wise(_poisson),
+    "quantile": _row_wise(_pinball),
+}
+_LISTS: dict[str, ListFunction] = {"ndcg": _ndcg, "map": _map}
+_SYNONYMS = {
+    "l2_root": "rmse", "root_mean_squared_error": "rmse", "l1": "mae", "mean_absolute_error": "mae",
+    "binary_logloss": "logloss", "log_loss": "logloss", "binary_error": "error", "multi_logloss": "mlogloss",
+    "multi_error": "merror", "mean_average_precision": "map",
+}  # fmt: skip

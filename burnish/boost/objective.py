@@ -1,0 +1,324 @@
+"""Objectives: the loss whose gradient and Hessian trees are fitted to (§2.1.2), its first guess and its predictions."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.boost import gradients
+from burnish.boost.data import Dataset
+from burnish.boost.params import Params
+from burnish.boost.reduction import Reduction
+from burnish.boost.threads import Workers
+from burnish.boost.tree import Tree
+from burnish.errors import DataError, ParameterError
+
+Floats = NDArray[np.float32]
+LEAST_ROWS = 1 << 14  # a range for one more thread
+
+
+class Objective:
+    """A loss. `prepare` binds it to the training data; `prediction` works without."""
+
+    name = ""
+    metric = "rmse"
+    ranks = False  # whether rows belong to queries
+
+    def __init__(self, params: Params) -> None:
+        self.params = params
+        self.outputs = params.num_class
+        self.dataset: Dataset
+        self.label: Floats
+        self.weight: Floats | None
+        self.reduction = Reduction()
+
+    def prepare(self, dataset: Dataset, reduction: Reduction) -> None:
+        """Checks labels and weights, and keeps them. Raises DataError naming the first row that is wrong."""
+        if dataset.label is None:
+            raise DataError(f"objective {self.name!r}: the data has no labels; allowed: one for each row")
+        _each_row("label", dataset.label, dataset.rows)
+        self.dataset, self.label, self.reduction = dataset, _own(dataset.label), reduction
+        self.weight = None
+        if dataset.weight is not None:
+            _each_row("weight", dataset.weight, dataset.rows)
+            self.weight = _own(dataset.weight)
+            _check("weight", self.weight, self.weight >= 0.0, "numbers that are not negative")
+        _check("label", self.label, np.isfinite(self.label), "finite numbers")
+        self.check_labels()
+
+    def check_labels(self) -> None:
+        """Raises DataError if a label is outside the objective's range."""
+
+    def base_score(self) -> Floats:
+        """The best constant margin of each output, (outputs,), or the parameter `base_score` as a margin."""
+        if self.params.base_score is not None:
+            return np.full(self.outputs, self.margin_of(self.params.base_score), np.float32)
+        return self.first_guess()
+
+    def margin_of(self, prediction: float) -> float:
+        """The margin that gives a prediction."""
+        return prediction
+
+    def first_guess(self) -> Floats:
+        """The constant margin of least loss, (outputs,); zero without rows."""
+        mean = self.reduction.mean(self.label, self.weight)
+        return np.array([self.margin_of(mean) if np.isfinite(mean) else 0.0], np.float32)
+
+    def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
+        """Writes gradient and Hessian at the margins, all (outputs, rows), weights multiplied in."""
+        raise NotImplementedError
+
+    def _by_rows(
+        self, kernel: Any, margin: Floats, gradient: Floats, hessian: Floats, constant: float, workers: Workers
+    ) -> None:
+        """A kernel of one output on all rows."""
+        ranges = row_ranges(workers, margin.shape[1])
+        value = np.float32(constant)
+        arrays = margin[0], self.label, gradient[0], hessian[0], value
+        workers.run(kernel, [(*arrays, begin, end) for begin, end in ranges])
+        self._weigh(self.weight, gradient, hessian, workers)
+
+    def _weigh(self, weight: Floats | None, gradient: Floats, hessian: Floats, workers: Workers) -> None:
+        if weight is not None:
+            ranges = row_ranges(workers, gradient.shape[1])
+            workers.run(gradients.multiply, [(gradient, hessian, weight, begin, end) for begin, end in ranges])
+
+    def prediction(self, margin: Floats, workers: Workers | None = None) -> Floats:
+        """What the model predicts at margins, both (outputs, rows)."""
+        return margin
+
+    def refit(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats, hessian: Floats) -> Tree:
+        """The tree with the leaf values that the objective wants, from what rows (rows,) are in its leaves."""
+        return tree
+
+
+class SquaredError(Objective):
+    """(margin - label)² / 2."""
+
+    name = "squared_error"
+
+    def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
+        """See Objective."""
+        self._by_rows(gradients.squared_error, margin, gradient, hessian, 0.0, workers)
+
+
+class Logistic(Objective):
+    """Cross-entropy of a label in [0, 1] and the probability 1 / (1 + e^-margin)."""
+
+    name = "logistic"
+    metric = "logloss"
+
+    def check_labels(self) -> None:
+        """See Objective; scale_pos_weight becomes part of the weights."""
+        _check("label", self.label, (self.label >= 0.0) & (self.label <= 1.0), "0 or 1, or a probability between them")
+        if self.params.scale_pos_weight != 1.0:
+            weight = np.ones_like(self.label) if self.weight is None else self.weight
+            self.weight = np.where(self.label == 1.0, weight * np.float32(self.params.scale_pos_weight), weight)
+
+    def margin_of(self, prediction: float) -> float:
+        """The log-odds; of a constant label, those of 1e-6 or its complement."""
+        if self.params.base_score is not None and not 0.0 < prediction < 1.0:
+            raise ParameterError(f"parameter 'base_score': found {prediction}; objective 'logistic' allows (0, 1)")
+        p = min(max(prediction, 1e-6), 1.0 - 1e-6)
+        return float(np.log(p / (1.0 - p)))
+
+    def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
+        """See Objective."""
+        self._by_rows(gradients.logistic, margin, gradient, hessian, 0.0, workers)
+
+    def prediction(self, margin: Floats, workers: Workers | None = None) -> Floats:
+        """The probability of label 1."""
+        return _transform(gradients.sigmoid_of, margin, workers)
+
+
+class Poisson(Objective):
+    """Negative log-likelihood of a count under a Poisson distribution of mean e^margin."""
+
+    name = "poisson"
+    metric = "poisson-nloglik"
+
+    def check_labels(self) -> None:
+        """See Objective."""
+        _check("label", self.label, self.label >= 0.0, "counts, not negative")
+
+    def margin_of(self, prediction: float) -> float:
+        """The logarithm; of labels that are all zero, that of 1e-6."""
+        if self.params.base_score is not None and prediction <= 0.0:
+            raise ParameterError(f"parameter 'base_score': found {prediction}; objective 'poisson' allows (0, inf)")
+        return float(np.log(max(prediction, 1e-6)))
+
+    def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
+        """See Objective."""
+        self._by_rows(gradients.poisson, margin, gradient, hessian, self.params.max_delta_step, workers)
+
+    def prediction(self, margin: Floats, workers: Workers | None = None) -> Floats:
+        """The mean count."""
+        return _transform(gradients.exponential_of, margin, workers)
+
+
+class Quantile(Objective):
+    """The pinball loss, least at the quantile `quantile_alpha` of the labels.
+
+    Its second derivative is zero, so a tree's structure is fitted with Hessian 1, and then each leaf gets the quantile
+    of the residuals in it times the learning rate.
+    """
+
+    name = "quantile"
+    metric = "quantile"
+
+    def first_guess(self) -> Floats:
+        """The quantile of the labels."""
+        label = self.reduction.gather(self.label)
+        weight = None if self.weight is None else self.reduction.gather(self.weight)
+        return np.array([least_quantile(label, self.params.quantile_alpha, weight)], np.float32)
+
+    def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
+        """See Objective."""
+        self._by_rows(gradients.quantile, margin, gradient, hessian, self.params.quantile_alpha, workers)
+
+    def refit(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats, hessian: Floats) -> Tree:
+        """Leaves of sampled rows (positive Hessian) get the quantile of their residuals."""
+        sampled = hessian > 0.0
+        residual, leaf = (self.label - margin)[sampled], leaf[sampled]
+        weight = None if self.weight is None else self.weight[sampled]
+        residual, leaf = self.reduction.gather(residual), self.reduction.gather(leaf)
+        weight = None if weight is None else self.reduction.gather(weight)
+        order = np.argsort(leaf, kind="stable")
+        start = np.searchsorted(leaf[order], np.arange(tree.size + 1))
+        residual, weight = residual[order], None if weight is None else weight[order]
+        value = tree.value.copy()
+        for node in np.flatnonzero((tree.left < 0) & (np.diff(start) > 0)):
+            rows = slice(start[node], start[node + 1])
+            level = least_quantile(residual[rows], self.params.quantile_alpha, None if weight is None else weight[rows])
+            step = level * self.params.learning_rate
+            limit = self.params.max_delta_step * self.params.learning_rate
+            value[node] = step if limit == 0.0 else min(max(step, -limit), limit)
+        return dataclasses.replace(tree, value=value)
+
+
+class Softmax(Objective):
+    """Cross-entropy of a class number and the probabilities e^margin / Σ e^margin of `num_class` outputs."""
+
+    name = "softmax"
+    metric = "mlogloss"
+
+    def check_labels(self) -> None:
+        """See Objective."""
+        label = self.label
+        whole = (label >= 0.0) & (label < self.outputs) & (label == np.floor(label))
+        _check("label", label, whole, f"whole numbers from 0 to {self.outputs - 1}")
+        self._classes = label.astype(np.int32)
+
+    def first_guess(self) -> Floats:
+        """The logarithms of the classes' shares, less their mean; a class without rows counts as 1e-6."""
+        share = [self.reduction.mean((self._classes == c).astype(np.float64), self.weight) for c in range(self.outputs)]
+        if not np.isfinite(share).all():
+            return np.zeros(self.outputs, np.float32)
+        margin = np.log(np.maximum(share, 1e-6))
+        return (margin - margin.mean()).astype(np.float32)
+
+    def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
+        """See Objective."""
+        ranges = row_ranges(workers, margin.shape[1])
+        arrays = margin, self._classes, gradient, hessian
+        workers.run(gradients.softmax, [(*arrays, begin, end) for begin, end in ranges])
+        self._weigh(self.weight, gradient, hessian, workers)
+
+    def prediction(self, margin: Floats, workers: Workers | None = None) -> Floats:
+        """The probability of each class."""
+        return _transform(gradients.softmax_of, margin, workers)
+
+
+class Custom(Objective):
+    """A user's function (margin, dataset) -> (gradient, Hessian), each of the shape of the margin.
+
+    That is (rows,), or (rows, outputs) of several outputs. Weights are multiplied in after it. Predictions are margins.
+    """
+
+    name = "custom"
+
+    def __init__(self, params: Params, function: Callable[..., Any]) -> None:
+        super().__init__(params)
+        self.function = function
+
+    def first_guess(self) -> Floats:
+        """Zero: nothing is known of the loss."""
+        return np.zeros(self.outputs, np.float32)
+
+    def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
+        """See Objective. Raises DataError for results of another shape, or that are not finite."""
+        result = self.function(margin[0].copy() if self.outputs == 1 else margin.T.copy(), self.dataset)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise DataError(f"objective: the function returned {type(result).__name__}; allowed: (gradient, Hessian)")
+        shape = (margin.shape[1],) if self.outputs == 1 else margin.shape[::-1]
+        for what, values, out in zip(("gradient", "Hessian"), result, (gradient, hessian), strict=True):
+            values = np.asarray(values, np.float32)
+            if values.shape != shape:
+                raise DataError(f"objective: the function's {what} has shape {values.shape}; allowed: {shape}")
+            if not np.isfinite(values).all():
+                row = int(np.argmin(np.isfinite(values).reshape(shape[0], -1).all(axis=1)))
+                raise DataError(f"objective: the function's {what} of row {row} is {values[row]}; allowed: finite")
+            out[...] = values.T
+        self._weigh(self.weight, gradient, hessian, workers)
+
+
+def objective_of(params: Params) -> Objective:
+    """The objective that the parameters name."""
+    if callable(params.objective):
+        return Custom(params, params.objective)
+    from burnish.boost.ranking import MapRanking, NdcgRanking, PairwiseRanking
+
+    kinds = (SquaredError, Logistic, Poisson, Quantile, Softmax, PairwiseRanking, NdcgRanking, MapRanking)
+    return {kind.name: kind for kind in kinds}[params.objective](params)
+
+
+def transform(objective: str, margin: Floats, workers: Workers | None = None) -> Floats:
+    """Predictions of a model with the named objective at margins, both (outputs, rows); margins if it is not ours."""
+    kinds: dict[str, type[Objective]] = {kind.name: kind for kind in (Logistic, Poisson, Softmax)}
+    if objective not in kinds:
+        return margin
+    return kinds[objective](Params(num_class=margin.shape[0])).prediction(margin, workers)
+
+
+def least_quantile(values: Floats, alpha: float, weight: Floats | None = None) -> float:
+    """The least value with at least the share `alpha` of the weight at or below it; it minimises the pinball loss."""
+    if not len(values):
+        return 0.0
+    if weight is None:
+        place = max(int(np.ceil(alpha * len(values))) - 1, 0)
+        return float(np.partition(values, place)[place])
+    order = np.lexsort((weight, values))
+    below = np.cumsum(weight[order], dtype=np.float64)
+    return float(values[order[min(int(np.searchsorted(below, alpha * below[-1])), len(values) - 1)]])
+
+
+def _transform(kernel: Any, margin: Floats, workers: Workers | None) -> Floats:
+    margin = np.ascontiguousarray(margin, np.float32)
+    out = np.empty_like(margin)
+    workers = workers or Workers(1)
+    workers.run(kernel, [(margin, out, begin, end) for begin, end in row_ranges(workers, margin.shape[1])])
+    return out
+
+
+def row_ranges(workers: Workers, rows: int) -> list[tuple[np.uint64, np.uint64]]:
+    """Ranges of rows as the kernels want them."""
+    return [(np.uint64(begin), np.uint64(end)) for begin, end in workers.ranges(rows, LEAST_ROWS)]
+
+
+def _own(values: Floats) -> Floats:
+    """The values as the kernels want them; memory that is read only is copied."""
+    return np.require(values, np.float32, ("C", "W"))
+
+
+def _each_row(what: str, values: Floats, rows: int) -> None:
+    if values.shape != (rows,):
+        raise DataError(f"{what}: found shape {values.shape}; allowed: ({rows},), one for each row")
+
+
+def _check(what: str, values: Floats, good: NDArray[np.bool_], allowed: str) -> None:
+    """Raises DataError for the first value that is not good."""
+    if not good.all():
+        row = int(np.argmin(good))
+        raise DataError(f"{what} of row {row}: found {values[row]}; allowed: {allowed}")

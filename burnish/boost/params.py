@@ -1,0 +1,296 @@
+"""Training parameters: their names, defaults and ranges, with the names that XGBoost, LightGBM and scikit-learn use."""
+
+import contextlib
+import difflib
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from burnish.errors import ParameterError
+
+# Other names of a parameter. Where libraries disagree, one means what it means in XGBoost (`alpha` is the L1 term).
+ALIASES = {
+    "loss": "objective", "application": "objective", "num_classes": "num_class", "eta": "learning_rate",
+    "shrinkage_rate": "learning_rate", "num_leaves": "max_leaves", "max_leaf_nodes": "max_leaves",
+    "min_split_loss": "gamma", "min_gain_to_split": "gamma", "min_split_gain": "gamma", "lambda": "reg_lambda",
+    "lambda_l2": "reg_lambda", "l2_regularization": "reg_lambda", "alpha": "reg_alpha", "lambda_l1": "reg_alpha",
+    "min_sum_hessian_in_leaf": "min_child_weight", "min_sum_hessian": "min_child_weight",
+    "min_hessian": "min_child_weight", "max_tree_output": "max_delta_step", "bagging_fraction": "subsample",
+    "sub_row": "subsample", "feature_fraction": "colsample_bytree", "sub_feature": "colsample_bytree",
+    "feature_fraction_bynode": "colsample_bynode", "sub_feature_bynode": "colsample_bynode",
+    "max_features": "colsample_bynode", "monotonic_cst": "monotone_constraints", "max_bins": "max_bin",
+    "random_state": "seed", "random_seed": "seed", "nthread": "threads", "n_jobs": "threads", "num_threads": "threads",
+    "num_thread": "threads", "n_estimators": "rounds", "num_boost_round": "rounds", "num_iterations": "rounds",
+    "num_round": "rounds", "num_rounds": "rounds", "num_trees": "rounds", "max_iter": "rounds",
+    "early_stopping_round": "early_stopping_rounds", "n_iter_no_change": "early_stopping_rounds",
+    "metric": "eval_metric", "metrics": "eval_metric", "quantile": "quantile_alpha",
+}  # fmt: skip
+
+OBJECTIVES = {
+    "squared_error": ("reg:squarederror", "reg:linear", "regression", "regression_l2", "l2", "mse"),
+    "logistic": ("binary:logistic", "reg:logistic", "binary", "log_loss", "binary_crossentropy"),
+    "softmax": ("multi:softprob", "multi:softmax", "multiclass"),
+    "poisson": ("count:poisson",),
+    "quantile": ("reg:quantileerror",),
+    "rank_pairwise": ("rank:pairwise",),
+    "rank_ndcg": ("rank:ndcg", "lambdarank"),
+    "rank_map": ("rank:map",),
+}
+_OBJECTIVE_OF = {other: name for name, others in OBJECTIVES.items() for other in (name, *others)}
+_TREE_METHODS = {"auto": "hist", "hist": "hist", "exact": "exact", "approx": "approx"}
+_GROW_POLICIES = {"depthwise": "depthwise", "lossguide": "lossguide"}
+
+# Names that say nothing about the model, or of which only one value makes sense here: accepted so that a dictionary
+# written for another library works as it is.
+_IGNORED = ("verbosity", "verbose", "silent", "disable_default_eval_metric", "validate_parameters", "deterministic")
+_ONLY = {"booster": ("gbtree",), "boosting": ("gbdt", "gbtree"), "boosting_type": ("gbdt",), "device": ("cpu",)}
+
+
+@dataclass(frozen=True)
+class Params:
+    """What decides a model, together with the data. Symbols are those of thesis-chen ch. 2."""
+
+    objective: Any = "squared_error"  # a name, or a function (margin, dataset) -> (gradient, Hessian)
+    num_class: int = 1
+    learning_rate: float = 0.3  # shrinkage, §2.1.3
+    max_depth: int = 6  # 0: no limit
+    max_leaves: int = 0  # 0: no limit
+    grow_policy: str = "depthwise"  # or "lossguide": the leaf of the largest gain first
+    gamma: float = 0.0  # least gain of a split, eq. 2.7
+    reg_lambda: float = 1.0  # L2 on leaf weights, eq. 2.2
+    reg_alpha: float = 0.0  # L1 on leaf weights
+    min_child_weight: float = 1.0  # least sum of Hessians of a child
+    max_delta_step: float = 0.0  # largest magnitude of a leaf's weight; 0: no limit
+    subsample: float = 1.0  # share of the rows of each tree
+    colsample_bytree: float = 1.0
+    colsample_bylevel: float = 1.0
+    colsample_bynode: float = 1.0
+    monotone_constraints: tuple[int, ...] = ()  # -1, 0, 1 for each feature; empty: none
+    tree_method: str = "hist"  # "exact" (Algorithm 1), "approx" (Algorithm 2) or "hist"
+    proposal: str = "global"  # of "approx": candidates proposed once a tree, or again for every node ("local")
+    max_bin: int = 256
+    max_cat_to_onehot: int = 4  # categorical features of fewer categories are split one category against the rest
+    base_score: float | None = None  # None: the best constant, from the labels
+    seed: int = 0
+    scale_pos_weight: float = 1.0  # weight of the rows of label 1, of the objective "logistic"
+    quantile_alpha: float = 0.5  # of the objective "quantile"
+    lambdarank_pair_method: str = "topk"  # or "mean": pairs sampled at random for each document
+    lambdarank_num_pair_per_sample: int = 0  # 0: 32 of "topk", 1 of "mean"
+    lambdarank_normalization: bool = True  # divides a query's gradients by a measure of how many pairs it has
+    ndcg_exp_gain: bool = True  # the gain of label y is 2^y - 1, not y
+    eval_metric: tuple[Any, ...] = ()  # names, or functions (prediction, dataset) -> float; empty: the objective's own
+    rounds: int = 100
+    early_stopping_rounds: int = 0  # 0: never
+    threads: int = 0  # 0: every core of this process; they do not change the model
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, mapping: "Mapping[str, Any] | Params | None" = None, feature_names: Sequence[str] = ()) -> "Params":
+        """Parameters from a mapping with the names and values of XGBoost, LightGBM or scikit-learn.
+
+        A value of None stands for the default. `feature_names` is needed only if `monotone_constraints` is a mapping
+        from names. Raises ParameterError for an unknown name (with the nearest known one), for two names of one
+        parameter with different values, and for values out of range, singly or together.
+        """
+        if isinstance(mapping, Params):
+            return mapping._checked()
+        given: dict[str, Any] = {}
+        spelled: dict[str, str] = {}
+        for key, value in (mapping or {}).items():
+            name = _name_of(key, value)
+            if name is None or value is None:
+                continue
+            value = _READERS[name](name, value, feature_names)
+            if name in given and given[name] != value:
+                raise ParameterError(
+                    f"parameter {name!r} is given twice: {spelled[name]}={given[name]!r} and {key}={value!r}"
+                )
+            given[name], spelled[name] = value, key
+        if spelled.get("max_leaves") in ("num_leaves", "max_leaf_nodes"):  # those libraries grow the best leaf first
+            given.setdefault("grow_policy", "lossguide")
+            given.setdefault("max_depth", 0)
+        if given.get("objective") == "poisson":  # as XGBoost: keeps exp(margin) from running away
+            given.setdefault("max_delta_step", 0.7)
+        return cls(**given)._checked()
+
+    def _checked(self) -> "Params":
+        """The parameters themselves, once they agree with each other."""
+        for name, reader in _READERS.items():
+            value = getattr(self, name)
+            if value is not None and value != () and name != "extra":
+                reader(name, value, ())
+        if self.objective == "softmax" and self.num_class < 2:
+            raise ParameterError(
+                f"parameter 'num_class': found {self.num_class}; objective 'softmax' allows 2 and more classes"
+            )
+        if self.num_class > 1 and isinstance(self.objective, str) and self.objective != "softmax":
+            raise ParameterError(
+                f"parameter 'num_class': found {self.num_class}; objective {self.objective!r} allows only 1"
+            )
+        if self.max_depth == 0 and self.max_leaves == 0 and self.grow_policy == "lossguide":
+            raise ParameterError("parameter 'max_depth': found 0 (no limit); allowed only together with 'max_leaves'")
+        if self.objective == "quantile" and any(self.monotone_constraints):
+            raise ParameterError(
+                "parameter 'monotone_constraints': found constraints with objective 'quantile', whose leaves become "
+                "quantiles after growth and may break them; allowed: none"
+            )
+        return self
+
+
+def _name_of(key: str, value: Any) -> str | None:
+    """The parameter's own name, or None for one that is accepted and has no effect; ParameterError if unknown."""
+    name = ALIASES.get(key, key)
+    if name in _READERS:
+        return name
+    if key in _IGNORED:
+        return None
+    if key in _ONLY:
+        if value is not None and value not in _ONLY[key]:
+            raise ParameterError(f"parameter {key!r}: found {value!r}; allowed: {_listed(_ONLY[key])}")
+        return None
+    known = [*_READERS, *ALIASES, *_ONLY]
+    near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; allowed: {_listed(sorted(_READERS))}"
+    raise ParameterError(f"unknown parameter {key!r}{hint}")
+
+
+def _listed(names: Sequence[Any]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+Reader = Callable[[str, Any, Sequence[str]], Any]
+
+
+def _number(low: float, high: float = math.inf, open_low: bool = False, open_high: bool = False) -> Reader:
+    """Reads a real number between `low` and `high`, which are allowed themselves unless open."""
+
+    def read(name: str, value: Any, _: Sequence[str]) -> float:
+        found = value
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                value = float(value)
+        inside = isinstance(value, numbers.Real) and value is not True and value is not False and math.isfinite(value)
+        inside = inside and low <= value <= high
+        inside = inside and not (open_low and value == low) and not (open_high and value == high)
+        if not inside:
+            left = "(" if open_low or low == -math.inf else "["
+            right = ")" if open_high or high == math.inf else "]"
+            span = f"{left}{low}, {high}{right}"
+            raise ParameterError(f"parameter {name!r}: found {found!r}; allowed: a number in {span}")
+        return float(value)
+
+    return read
+
+
+def _integer(low: int, high: int | None = None, unlimited: tuple[Any, ...] = ()) -> Reader:
+    """Reads an integer of at least `low` and at most `high`; the values of `unlimited` are read as 0."""
+
+    def read(name: str, value: Any, _: Sequence[str]) -> int:
+        found = value
+        if isinstance(value, str) and value.lstrip("-").isdigit():
+            value = int(value)
+        if unlimited and value in unlimited:
+            return 0
+        whole = isinstance(value, numbers.Integral) and value is not True and value is not False
+        whole = whole or (isinstance(value, float) and value.is_integer())
+        if not whole or value < low or (high is not None and value > high):
+            span = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
+            raise ParameterError(f"parameter {name!r}: found {found!r}; allowed: {span}")
+        return int(value)
+
+    return read
+
+
+def _choice(choices: Mapping[str, str]) -> Reader:
+    """Reads one of several names, each of which may have synonyms."""
+
+    def read(name: str, value: Any, _: Sequence[str]) -> str:
+        if not isinstance(value, str) or value not in choices:
+            own = sorted(set(choices.values()))
+            near = difflib.get_close_matches(str(value), list(choices), n=1, cutoff=0.6)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ParameterError(f"parameter {name!r}: found {value!r}; allowed: {_listed(own)}{hint}")
+        return choices[value]
+
+    return read
+
+
+def _flag(name: str, value: Any, _: Sequence[str]) -> bool:
+    if value not in (True, False, 0, 1):
+        raise ParameterError(f"parameter {name!r}: found {value!r}; allowed: True, False")
+    return bool(value)
+
+
+def _objective(name: str, value: Any, _: Sequence[str]) -> Any:
+    return value if callable(value) else _choice(_OBJECTIVE_OF)(name, value, _)
+
+
+def _metrics(name: str, value: Any, _: Sequence[str]) -> tuple[Any, ...]:
+    metrics = (value,) if isinstance(value, str) or callable(value) else tuple(value)
+    for metric in metrics:
+        if not isinstance(metric, str) and not callable(metric):
+            raise ParameterError(f"parameter {name!r}: found {metric!r}; allowed: names of metrics, and functions")
+    return metrics
+
+
+def _monotone(name: str, value: Any, feature_names: Sequence[str]) -> tuple[int, ...]:
+    """Reads a sequence of -1, 0 and 1, the same as text such as "(1,-1)", or a mapping from feature names."""
+    if isinstance(value, Mapping):
+        unknown = [feature for feature in value if feature not in feature_names]
+        if unknown:
+            raise ParameterError(f"parameter {name!r}: found {unknown[0]!r}; allowed: the names of the data's features")
+        value = [value.get(feature, 0) for feature in feature_names]
+    if isinstance(value, str):
+        value = [part for part in value.strip("()[] ").replace(" ", "").split(",") if part]
+    try:
+        signs = tuple(int(sign) for sign in value)
+    except (TypeError, ValueError):
+        signs = (2,)
+    if any(sign not in (-1, 0, 1) for sign in signs):
+        raise ParameterError(f"parameter {name!r}: found {value!r}; allowed: -1, 0 or 1 for each feature")
+    return signs
+
+
+def _extra(name: str, value: Any, _: Sequence[str]) -> dict[str, Any]:
+    return dict(value)
+
+
+_SHARE = _number(0.0, 1.0, open_low=True)
+_READERS: dict[str, Reader] = {
+    "objective": _objective,
+    "num_class": _integer(1, unlimited=()),
+    "learning_rate": _number(0.0, open_low=True),
+    "max_depth": _integer(0, unlimited=(-1,)),
+    "max_leaves": _integer(0, unlimited=(-1,)),
+    "grow_policy": _choice(_GROW_POLICIES),
+    "gamma": _number(0.0),
+    "reg_lambda": _number(0.0),
+    "reg_alpha": _number(0.0),
+    "min_child_weight": _number(0.0),
+    "max_delta_step": _number(0.0),
+    "subsample": _SHARE,
+    "colsample_bytree": _SHARE,
+    "colsample_bylevel": _SHARE,
+    "colsample_bynode": _SHARE,
+    "monotone_constraints": _monotone,
+    "tree_method": _choice(_TREE_METHODS),
+    "proposal": _choice({"global": "global", "local": "local"}),
+    "max_bin": _integer(2, 256),
+    "max_cat_to_onehot": _integer(1),
+    "base_score": _number(-math.inf),
+    "seed": _integer(0),
+    "scale_pos_weight": _number(0.0, open_low=True),
+    "quantile_alpha": _number(0.0, 1.0, open_low=True, open_high=True),
+    "lambdarank_pair_method": _choice({"topk": "topk", "mean": "mean"}),
+    "lambdarank_num_pair_per_sample": _integer(0),
+    "lambdarank_normalization": _flag,
+    "ndcg_exp_gain": _flag,
+    "eval_metric": _metrics,
+    "rounds": _integer(0),
+    "early_stopping_rounds": _integer(0),
+    "threads": _integer(0, unlimited=(-1,)),
+    "extra": _extra,
+}
+assert set(_READERS) == {parameter.name for parameter in fields(Params)}

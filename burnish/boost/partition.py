@@ -1,0 +1,271 @@
+"""Stable partition of the rows of nodes by their splits: no branch for a row, the same order for any thread count."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from burnish.boost.bins import DenseBins, SparseBins
+from burnish.boost.histogram import BEGIN, END, NODE, TARGET, share_rows
+from burnish.boost.intrinsics import prefetch
+from burnish.boost.threads import Workers
+
+_AHEAD = 48  # rows between a prefetch and its use
+_SHARE = 20_000  # rows for which a further thread is worth its start
+
+
+@njit(cache=True, nogil=True)
+def split_segment(
+    source: NDArray[np.uint32],
+    order: NDArray[np.uint32],
+    spare: NDArray[np.uint32],
+    column: NDArray[np.uint8],
+    right: NDArray[np.uint8],
+    low: int,
+    high: int,
+    alone: bool,
+) -> int:
+    """Moves the rows source[low:high] that go left to order[low:], in order, and the others to spare[low:].
+
+    Returns how many go left. If `alone`, the others are put behind them.
+    """
+    one, begin, end = np.uint64(1), np.uint64(low), np.uint64(high)
+    left_at, right_at = begin, begin
+    last = end - one
+    for i in range(begin, end):
+        prefetch(column, np.uint64(source[min(i + np.uint64(_AHEAD), last)]))
+        row = source[i]
+        goes = np.uint64(right[np.uint64(column[np.uint64(row)])])
+        order[left_at] = row
+        spare[right_at] = row
+        left_at += one - goes
+        right_at += goes
+    if alone:
+        for i in range(right_at - begin):
+            order[left_at + i] = spare[begin + i]
+    return np.int64(left_at - begin)  # type: ignore[return-value]
+
+
+@njit(cache=True, nogil=True)
+def _split_dense(
+    source: NDArray[np.uint32],
+    order: NDArray[np.uint32],
+    spare: NDArray[np.uint32],
+    columns: NDArray[np.uint8],
+    pieces: NDArray[np.int64],
+    position: NDArray[np.int64],
+    right: NDArray[np.uint8],
+    alone: NDArray[np.bool_],
+    counts: NDArray[np.int64],
+) -> None:
+    """Moves the rows of pieces that go left to the front of each piece, in order; those that go right to `spare`.
+
+    ``right[node, code]`` says whether a bin goes right. Pieces that are their whole node get their right rows back.
+    """
+    for p in range(len(pieces)):
+        node = pieces[p, 1]
+        counts[p] = split_segment(
+            source, order, spare, columns[position[node]], right[node], pieces[p, 2], pieces[p, 3], alone[p]
+        )
+
+
+@njit(cache=True, nogil=True)
+def _split_flags(
+    source: NDArray[np.uint32],
+    order: NDArray[np.uint32],
+    spare: NDArray[np.uint32],
+    flags: NDArray[np.uint8],
+    node_of: NDArray[np.int32],
+    left_child: NDArray[np.int32],
+    pieces: NDArray[np.int64],
+    alone: NDArray[np.bool_],
+    counts: NDArray[np.int64],
+) -> None:
+    """The same where a flag of each row says whether it goes right; also notes every row's new node."""
+    one = np.uint64(1)
+    for p in range(len(pieces)):
+        begin, end = np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])
+        child = left_child[pieces[p, 1]]
+        left_at, right_at = begin, begin
+        for i in range(begin, end):
+            row = source[i]
+            goes = np.uint64(flags[np.uint64(row)])
+            node_of[np.uint64(row)] = child + np.int32(goes)
+            order[left_at] = row
+            spare[right_at] = row
+            left_at += one - goes
+            right_at += goes
+        counts[p] = np.int64(left_at - begin)
+        if alone[p]:
+            for i in range(right_at - begin):
+                order[left_at + i] = spare[begin + i]
+
+
+@njit(cache=True, nogil=True)
+def _default_flags(
+    source: NDArray[np.uint32], pieces: NDArray[np.int64], missing_right: NDArray[np.uint8], flags: NDArray[np.uint8]
+) -> None:
+    for p in range(len(pieces)):
+        flag = missing_right[pieces[p, 1]]
+        for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
+            flags[np.uint64(source[i])] = flag
+
+
+@njit(cache=True, nogil=True)
+def _present_flags(
+    features: NDArray[np.int64],
+    nodes: NDArray[np.int64],
+    start: NDArray[np.int64],
+    index: NDArray[np.int64],
+    column_start: NDArray[np.int64],
+    rows: NDArray[np.uint32],
+    bins: NDArray[np.uint16],
+    node_of: NDArray[np.int32],
+    place: NDArray[np.int32],
+    right: NDArray[np.uint8],
+    flags: NDArray[np.uint8],
+) -> None:
+    """Flags of rows that have a value of their node's feature; nodes[start[f]:start[f + 1]] split on features[f].
+
+    Only the columns of these features are read. ``place[n]`` is the place of tree node n among those split.
+    """
+    mine = np.zeros(len(place), np.bool_)
+    for f in index:
+        for k in range(start[f], start[f + 1]):
+            mine[nodes[k]] = True
+        for j in range(column_start[features[f]], column_start[features[f] + 1]):
+            node = node_of[np.uint64(rows[j])]
+            if mine[node]:
+                flags[np.uint64(rows[j])] = right[place[node], np.uint64(bins[j])]
+        for k in range(start[f], start[f + 1]):
+            mine[nodes[k]] = False
+
+
+class Partition:
+    """The row numbers of all nodes, each node's in one segment, ascending."""
+
+    def __init__(self, bins: DenseBins | SparseBins, workers: Workers) -> None:
+        self._bins = bins
+        self._workers = workers
+        rows = bins.rows.shape[1] if isinstance(bins, DenseBins) else len(bins.row_start) - 1
+        self.rows = rows
+        self._identity = np.arange(rows, dtype=np.uint32)
+        self._order = np.empty(rows, np.uint32)
+        self.spare = np.empty(rows, np.uint32)
+        self.order = self._identity
+        if isinstance(bins, SparseBins):
+            self._flags = np.empty(rows, np.uint8)
+            self._node_of = np.zeros(rows, np.int32)
+
+    def own(self) -> NDArray[np.uint32]:
+        """The row numbers in an array that may be written."""
+        if self.order is not self._order:
+            self._order[:] = self.order
+            self.order = self._order
+        return self._order
+
+    def reset(self) -> None:
+        """All rows are in the root."""
+        self.order = self._identity
+        if isinstance(self._bins, SparseBins):
+            self._node_of[:] = 0
+
+    def split(
+        self,
+        begin: NDArray[np.int64],
+        end: NDArray[np.int64],
+        position: NDArray[np.int64],
+        right: NDArray[np.uint8],
+        nodes: NDArray[np.int64],
+        left_child: NDArray[np.int32],
+    ) -> NDArray[np.int64]:
+        """Splits the segments ``order[begin:end]`` of some nodes; returns where each one's right child begins.
+
+        ``right[i, code]``: whether rows of that bin go right; the code after the last bin is a missing value.
+        `left_child` and the next are the numbers of the children.
+        """
+        total = int((end - begin).sum())
+        threads = max(1, min(self._workers.threads, total // _SHARE))
+        pieces, start = share_rows(begin, end, 1, threads)
+        follows = np.append(pieces[1:, TARGET] == 1, False)
+        alone = (pieces[:, TARGET] == 0) & ~follows
+        counts = np.zeros(len(pieces), np.int64)
+        shares = [slice(int(start[t]), int(start[t + 1])) for t in range(threads)]
+        if isinstance(self._bins, DenseBins):
+            common = self.order, self._order, self.spare, self._bins.columns
+            self._workers.run(
+                _split_dense,
+                [(*common, pieces[part], position, right, alone[part], counts[part]) for part in shares],
+            )
+        else:
+            self._flag(self._bins, pieces, shares, position, right, nodes, int(left_child.max()))
+            routed = self.order, self._order, self.spare, self._flags, self._node_of, left_child
+            self._workers.run(_split_flags, [(*routed, pieces[part], alone[part], counts[part]) for part in shares])
+        if self.order is not self._order:
+            self.order = self._order
+        middle = begin.copy()
+        np.add.at(middle, pieces[:, NODE], counts)
+        shared = pieces[:, NODE][~alone]
+        for node in dict.fromkeys(shared.tolist()):
+            self._join(np.flatnonzero(pieces[:, NODE] == node), pieces, counts)
+        return middle
+
+    def _flag(
+        self,
+        bins: SparseBins,
+        pieces: NDArray[np.int64],
+        shares: list[slice],
+        position: NDArray[np.int64],
+        right: NDArray[np.uint8],
+        nodes: NDArray[np.int64],
+        most: int,
+    ) -> None:
+        missing = np.ascontiguousarray(right[:, -1])
+        self._workers.run(_default_flags, [(self.order, pieces[part], missing, self._flags) for part in shares])
+        by_feature = np.argsort(position, kind="stable")
+        positions, start = np.unique(position[by_feature], return_index=True)
+        features = bins.layout.feature[positions]
+        start = np.append(start, len(nodes)).astype(np.int64)
+        place = np.zeros(most, np.int32)
+        place[nodes] = np.arange(len(nodes))
+        hands = self._workers.over(range(len(features))) if len(shares) > 1 else [list(range(len(features)))]
+        common = bins.column_start, bins.column_rows, bins.column_bins, self._node_of, place, right, self._flags
+        self._workers.run(
+            _present_flags,
+            [(features, nodes[by_feature], start, np.array(hand, np.int64), *common) for hand in hands],
+        )
+
+    def _join(self, mine: NDArray[np.int64], pieces: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Puts the parts of a node that several threads have split into one."""
+        at = int(pieces[mine[0], BEGIN])
+        for p in mine:
+            begin, count = int(pieces[p, BEGIN]), int(counts[p])
+            if at != begin:
+                self._order[at : at + count] = self._order[begin : begin + count]
+            at += count
+        for p in mine:
+            begin = int(pieces[p, BEGIN])
+            count = int(pieces[p, END]) - begin - int(counts[p])
+            self._order[at : at + count] = self.spare[begin : begin + count]
+            at += count
+
+    def leaves(self, begin: NDArray[np.int64], end: NDArray[np.int64], nodes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The leaf of every row, given the leaves' segments and numbers."""
+        leaf = np.empty(len(self._identity), np.int32)
+        threads = max(1, min(self._workers.threads, len(leaf) // _SHARE))
+        pieces, start = share_rows(begin, end, 1, threads)
+        self._workers.run(_assign, [(self.order, pieces[start[t] : start[t + 1]], nodes, leaf) for t in range(threads)])
+        return leaf
+
+
+@njit(cache=True, nogil=True)
+def _assign(
+    order: NDArray[np.uint32], pieces: NDArray[np.int64], nodes: NDArray[np.int32], leaf: NDArray[np.int32]
+) -> None:
+    for p in range(len(pieces)):
+        node = nodes[pieces[p, 1]]
+        last = np.uint64(pieces[p, 3] - 1)
+        for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
+            prefetch(leaf, np.uint64(order[min(i + np.uint64(_AHEAD), last)]))
+            leaf[np.uint64(order[i])] = node

@@ -1,0 +1,184 @@
+"""Predictions of a model, or of one tree: rows × trees, in blocks of rows on several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.boost.data import Dataset, Sparse
+from burnish.boost.forest import DEEPEST_COMPLETE, Forest
+from burnish.boost.lanes import LANES, SQUARE
+from burnish.boost.threads import Workers
+from burnish.boost.tree import Tree
+from burnish.boost.walk import add_blocks, add_negatives, fill_dense, fill_sparse
+from burnish.errors import DataError, ParameterError
+
+if TYPE_CHECKING:
+    from burnish.boost.model import Model
+
+_WORKERS = Workers()
+_LEAST = 16 * LANES  # rows for which a further thread is worth waking
+_CHUNK, _CHUNK_FLOATS = (
+    64,
+    100_000,
+)  # blocks filled at once: at most so many, and in about so much of a second-level cache
+
+
+def predict_margin(
+    model: Model,
+    data: Dataset | Sparse | NDArray[np.float32],
+    workers: Workers | None = None,
+    rounds: tuple[int, int] | None = None,
+    base_margin: NDArray[np.float32] | None = None,
+) -> NDArray[np.float32]:
+    """Margins (outputs, rows), eq. 2.1: base score plus the trees' values, added in their order as float32.
+
+    `data`: rows of features as in training, (rows, features), NaN where missing. `rounds`: ``begin … end - 1``
+    alone; all by default. `base_margin` (rows, outputs), or the data set's, takes the place of the base score. The
+    result does not depend on the number of threads. Raises DataError for another number of features.
+    """
+    table, rows = as_table(data, model.features)
+    if base_margin is None and isinstance(data, Dataset):
+        base_margin = data.base_margin
+    margin = np.empty((model.outputs, rows), np.float32)
+    if base_margin is None:
+        margin[:] = model.base_score[:, None]
+    else:
+        given = np.asarray(base_margin, np.float32).reshape(rows, -1)
+        if given.shape != (rows, model.outputs):
+            raise DataError(f"base_margin has shape {list(given.shape)}, allowed: {[rows, model.outputs]}")
+        margin[:] = given.T
+    begin, end = round_range(model, rounds)
+    add_forest(model.forest, table, margin, workers, begin * model.outputs, end * model.outputs)
+    return margin
+
+
+def predict_leaf(
+    model: Model,
+    data: Dataset | Sparse | NDArray[np.float32],
+    workers: Workers | None = None,
+    rounds: tuple[int, int] | None = None,
+) -> NDArray[np.int32]:
+    """The leaf (node number) that every row reaches in every tree, (rows, trees)."""
+    table, rows = as_table(data, model.features)
+    begin, end = round_range(model, rounds)
+    trees = model.trees[begin * model.outputs : end * model.outputs]
+    numbers = [np.arange(tree.size, dtype=np.float32) for tree in trees]
+    leaf = np.zeros((len(trees), rows), np.float32)  # each tree is an output that gives the numbers of its leaves
+    if trees:
+        add_forest(Forest(trees, len(trees), tuple(numbers)), table, leaf, workers)
+    return np.ascontiguousarray(leaf.T.astype(np.int32))
+
+
+def add_tree(
+    tree: Tree,
+    data: Dataset | Sparse | NDArray[np.float32],
+    margin: NDArray[np.float32],
+    workers: Workers | None = None,
+) -> None:
+    """Adds a tree's values to the margins (rows,) of one output, in place; `data` is trusted to fit the tree."""
+    table = data.table if isinstance(data, Dataset) else data
+    add_forest(Forest((tree,)), table, margin[None], workers)
+
+
+def add_forest(
+    forest: Forest,
+    table: Sparse | NDArray[np.float32],
+    margin: NDArray[np.float32],
+    workers: Workers | None = None,
+    first: int = 0,
+    last: int | None = None,
+) -> None:
+    """Adds the trees ``first … last - 1`` of a forest to margins (outputs, rows), in place."""
+    workers = workers or _WORKERS
+    rows = margin.shape[1]
+    last = len(forest.trees) if last is None else last
+    if not rows or first == last:
+        return
+    fill = _filler(forest, table)
+    columns = len(forest.columns)
+    size = (2 * columns + 1) * LANES  # the last slot is for what no tree tests
+    chunk = LANES * max(1, min(_CHUNK, 1 + _CHUNK_FLOATS // size))
+
+    def part(begin: int, end: int) -> None:
+        count = -(-min(chunk, end - begin) // LANES)
+        blocks, values, sums = _scratch(size * count, LANES << DEEPEST_COMPLETE, LANES * margin.shape[0])
+        for row in range(begin, end, chunk):
+            stop = min(row + chunk, end)
+            missing = fill(row, stop, blocks, size) and columns
+            if missing:
+                add_negatives(blocks, count, columns, size)
+            arrays = forest.with_missing if missing else forest.plain
+            add_blocks(blocks, size, values, sums, *arrays, row, stop, first, last, forest.outputs, margin)
+
+    ranges = workers.ranges(-(-rows // LANES), _LEAST // LANES)
+    workers.run(part, [(begin * LANES, min(end * LANES, rows)) for begin, end in ranges])
+
+
+def _filler(forest: Forest, table: Sparse | NDArray[np.float32]) -> Callable[..., bool]:
+    """(first row, last row, blocks, floats of a block) -> whether values are missing; fills blocks from the table."""
+    columns = forest.columns
+    if isinstance(table, Sparse):
+        most = max(int(columns.max(initial=0)), int(table.columns.max(initial=0)))
+        place = np.full(most + 1, -1, np.int32)
+        place[columns] = np.arange(len(columns))
+
+        def sparse(begin: int, end: int, blocks: NDArray[np.float32], size: int) -> bool:
+            fill_sparse(table.start, table.columns, table.values, begin, end, place, blocks, size)
+            return True
+
+        return sparse
+    groups, places = _groups(columns, table.shape[1])
+    return lambda begin, end, blocks, size: bool(
+        fill_dense(table, begin, end, columns, groups, places, blocks, size)
+    )  # fmt: skip
+
+
+def _groups(columns: NDArray[np.int32], features: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """First columns of groups of 16 that hold `columns`, and where in a block each of the 16 goes; or none."""
+    starts: list[int] = []
+    if features >= SQUARE:
+        for column in columns.tolist():
+            if not starts or column >= starts[-1] + SQUARE:
+                starts.append(min(column, features - SQUARE))
+    if len(starts) * SQUARE > 4 * len(columns):
+        starts = []
+    groups = np.array(starts, np.int64)
+    place = np.full(features, 2 * len(columns), np.uint32)
+    place[columns] = np.arange(len(columns))
+    places = place[(groups[:, None] + np.arange(SQUARE)).reshape(-1)] * np.uint32(LANES)
+    return groups, places
+
+
+def as_table(data: Dataset | Sparse | Any, features: int) -> tuple[Sparse | NDArray[np.float32], int]:
+    """The table of features in `data`, float32 in C order or Sparse, and its number of rows. Raises DataError."""
+    table = data.table if isinstance(data, Dataset) else data
+    if isinstance(table, Sparse):
+        if len(table.columns) and not 0 <= table.columns.min() <= table.columns.max() < features:
+            raise DataError(f"predict: the data have column {table.columns.max()}, the model has {features} features")
+        return table, len(table.start) - 1
+    table = np.asarray(table)
+    if table.ndim != 2 or table.dtype.kind not in "fiub":
+        raise DataError(f"predict: the data are {table.dtype}{list(table.shape)}, allowed: float32[rows, {features}]")
+    if table.shape[1] != features:
+        raise DataError(f"predict: the data have {table.shape[1]} features, the model has {features}")
+    return np.require(table, np.float32, ["C", "A"]), len(table)
+
+
+def round_range(model: Model, rounds: tuple[int, int] | None) -> tuple[int, int]:
+    """`rounds`, or all. Raises ParameterError if the model does not have them."""
+    begin, end = rounds or (0, model.rounds)
+    if not 0 <= begin <= end <= model.rounds:
+        raise ParameterError(f"rounds is {begin} … {end}, allowed: within 0 … {model.rounds}")
+    return begin, end
+
+
+def _scratch(*floats: int) -> list[NDArray[np.float32]]:
+    """New arrays of so many floats each, multiples of 16, at multiples of 64 bytes."""
+    raw = np.empty(sum(floats) + 16, np.float32)
+    ends = np.cumsum([0, *floats]) - raw.ctypes.data % 64 // 4 % 16 + 16 * bool(raw.ctypes.data % 64)
+    return [raw[begin:end] for begin, end in pairwise(ends)]

@@ -1,0 +1,263 @@
+"""One scan of a sorted column finds its best split of every node at once (thesis-chen Algorithms 1 and 3, §2.3.1).
+
+    for each entry (row, value), by value:          node = node of the row
+        if value > last value of node:              a candidate lies between the two
+            score = GL²/(HL + λ) + GR²/(HR + λ)     and is kept if it is the best so far
+        GL, HL of node += g, h of row
+
+A row is one or two words of `records.Records`: its statistics in fixed point and the slot of its node, so that an entry
+costs one cache line, which is prefetched (§2.3.2). Sums are whole numbers in float64, exact in any order. A score is a
+fraction; fractions are compared by cross-multiplication, as a division for each entry would cost more than the rest.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from burnish.boost.binning import LAST_CUT
+from burnish.boost.intrinsics import prefetch
+from burnish.boost.splitter import split_gain
+
+# Without the option, numba counts references to the arrays at every entry of a column: five times slower.
+kernel = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+inlined = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+
+AHEAD = np.uint64(32)  # entries between a prefetch and its use; at most blocks.PADDING
+
+# The state of a slot during the scan of a column: 16 float64, of which a column that no row misses mostly uses 8.
+WIDTH = np.uint64(16)
+LEFT_G, LEFT_H, LAST, NEXT = (np.uint64(i) for i in range(4))  # sums so far; last value; least LEFT_H to look again
+NUMERATOR, DENOMINATOR, TOTAL_G, TOTAL_H = (np.uint64(i) for i in range(4, 8))  # best score; sums of the node
+MISSING_G, MISSING_H = np.uint64(8), np.uint64(9)  # sums of the node's rows that are missing in the column
+BEST_G, BEST_H, BEST_LOW, BEST_HIGH = (np.uint64(i) for i in range(10, 14))  # left sums and the values around the best
+DEFAULT = np.uint64(14)  # side of missing rows at the best split: 1 left, 0 right; -1 if there is none
+STEP = np.uint64(15)  # sum of Hessians from one candidate to the next
+
+# What is kept of the best split of a slot over columns.
+SCORE, FEATURE, THRESHOLD, DEFAULT_LEFT, SPLIT_G, SPLIT_H = range(6)
+
+# Rules of a split, a tuple: λ and the least sum of Hessians in units of the records; these units; what `split_gain`
+# takes; and whether none of α, a largest weight and monotone constraints is in use.
+LAMBDA, LEAST, UNIT_G, UNIT_H, REG_LAMBDA, REG_ALPHA, MAX_DELTA, MIN_CHILD, SIMPLE = range(9)
+
+
+@kernel
+def clear(state, slots, bins, rule):  # type: ignore[no-untyped-def]
+    """Makes slots ready for a column that no row misses, with `bins` candidates at equal ranks, or all if that is 0."""
+    for slot in range(slots):
+        _clear_slot(state, np.uint64(slot) * WIDTH, rule)
+        s = np.uint64(slot) * WIDTH
+        state[s + STEP] = state[s + TOTAL_H] / bins if bins > 0 else 0.0
+        state[s + NEXT] = max(rule[LEAST], state[s + STEP])
+
+
+@kernel
+def _clear_slot(state, s, rule):  # type: ignore[no-untyped-def]
+    state[s + LEFT_G] = 0.0
+    state[s + LEFT_H] = 0.0
+    state[s + LAST] = np.nan  # nothing is greater
+    state[s + DEFAULT] = -1.0
+    if rule[SIMPLE]:  # a split must beat the node as it is
+        state[s + NUMERATOR] = state[s + TOTAL_G] * state[s + TOTAL_G]
+        state[s + DENOMINATOR] = state[s + TOTAL_H] + rule[LAMBDA]
+    else:
+        state[s + NUMERATOR] = 0.0
+        state[s + DENOMINATOR] = 1.0
+
+
+@kernel
+def _fraction(left_g, left_h, right_g, right_h, rule, monotone, lower, upper):  # type: ignore[no-untyped-def]
+    """The score of a split as numerator and denominator, which are 0 and 1 if it is not allowed."""
+    reg_lambda, least, unit_g, unit_h, real_lambda, reg_alpha, max_delta, min_child, simple = rule
+    if left_h < least or right_h < least:
+        return -np.inf, 1.0
+    if simple:
+        a, b = left_h + reg_lambda, right_h + reg_lambda
+        return left_g * left_g * b + right_g * right_g * a, a * b
+    gain = split_gain(
+        left_g * unit_g, left_h * unit_h, right_g * unit_g, right_h * unit_h,
+        real_lambda, reg_alpha, max_delta, min_child, monotone, lower, upper,
+    )  # fmt: skip
+    return gain, 1.0
+
+
+@inlined
+def _offer(state, s, left_g, left_h, value, default, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+    """Keeps the split with these sums to the left, if it is the best so far."""
+    slot = s // WIDTH
+    right_g, right_h = state[s + TOTAL_G] - left_g, state[s + TOTAL_H] - left_h
+    numerator, denominator = _fraction(
+        left_g, left_h, right_g, right_h, rule, monotone, bounds[slot, 0], bounds[slot, 1]
+    )
+    if numerator * state[s + DENOMINATOR] > state[s + NUMERATOR] * denominator:
+        state[s + NUMERATOR] = numerator
+        state[s + DENOMINATOR] = denominator
+        state[s + BEST_G] = left_g
+        state[s + BEST_H] = left_h
+        state[s + BEST_LOW] = state[s + LAST]
+        state[s + BEST_HIGH] = value
+        state[s + DEFAULT] = default
+
+
+@inlined
+def read(words, row):  # type: ignore[no-untyped-def]
+    """A row's slot, gradient and Hessian, from one word or two (`records.Records`)."""
+    if words.ndim == 1:
+        word = words[row]
+        return np.uint64(word & 0xFFFF), float(word >> 40), float((word << 24) >> 40)
+    word = words[row, np.uint64(0)]
+    return np.uint64(word & 0xFFFF), float(word >> 16), float(words[row, np.uint64(1)])
+
+
+@inlined
+def look_ahead(words, row):  # type: ignore[no-untyped-def]
+    """Asks for the words of a row."""
+    prefetch(words, row * np.uint64(words.ndim))
+
+
+@inlined
+def visit(state, s, g, h, value, bins, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+    """One entry of a column that no row misses: what every form of the scan of such a column repeats."""
+    left_g = state[s + LEFT_G]
+    left_h = state[s + LEFT_H]
+    if value > state[s + LAST] and left_h >= state[s + NEXT]:
+        _offer(state, s, left_g, left_h, value, 0.0, rule, bounds, monotone)
+        if bins > 0:
+            step = state[s + STEP]
+            state[s + NEXT] = max(rule[LEAST], (math.floor(left_h / step) + 1.0) * step)
+    state[s + LAST] = value
+    state[s + LEFT_G] = left_g + g
+    state[s + LEFT_H] = left_h + h
+
+
+@kernel
+def scan_complete(rows, values, first, last, words, state, bins, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+    """Scans a column that no row misses; `clear` first."""
+    for j in range(np.uint64(first), np.uint64(last)):
+        look_ahead(words, np.uint64(rows[j + AHEAD]))
+        slot, g, h = read(words, np.uint64(rows[j]))
+        visit(state, slot * WIDTH, g, h, float(values[j]), bins, rule, bounds, monotone)
+
+
+@kernel
+def present_sums(rows, values, first, last, words, state, stamp, column, touched):  # type: ignore[no-untyped-def]
+    """Sums over the present entries of a column, of the slots that have some; returns how many, and lists them.
+
+    Leaves the sums in LEFT, the least value in STEP. stamp: (slots,), the last column that touched each.
+    """
+    count = 0
+    for j in range(np.uint64(first), np.uint64(last)):
+        look_ahead(words, np.uint64(rows[j + AHEAD]))
+        slot, g, h = read(words, np.uint64(rows[j]))
+        s = slot * WIDTH
+        if stamp[slot] != column:
+            stamp[slot] = column
+            touched[count] = slot
+            count += 1
+            state[s + LEFT_G] = 0.0
+            state[s + LEFT_H] = 0.0
+            state[s + STEP] = values[j]
+        state[s + LEFT_G] += g
+        state[s + LEFT_H] += h
+    return count
+
+
+@kernel
+def separate_missing(state, touched, constant, greatest, bins, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+    """After `present_sums`: considers to separate present from missing, then makes the slots ready for the scan.
+
+    Which of the two goes left matters to monotone constraints only. constant: whether there is no scan to come.
+    greatest: the column's greatest value.
+    """
+    for slot in touched:
+        s = np.uint64(slot) * WIDTH
+        if constant and state[s + LEFT_H] < rule[LEAST]:  # as most are where a column is sparse
+            state[s + DEFAULT] = -1.0
+            continue
+        present_g, present_h, lowest = state[s + LEFT_G], state[s + LEFT_H], state[s + STEP]
+        state[s + MISSING_G] = state[s + TOTAL_G] - present_g
+        state[s + MISSING_H] = state[s + TOTAL_H] - present_h
+        _clear_slot(state, s, rule)
+        if state[s + MISSING_H] > 0.0:
+            _offer(state, s, state[s + MISSING_G], state[s + MISSING_H], lowest, 1.0, rule, bounds, monotone)
+            if monotone != 0 and greatest < LAST_CUT:
+                _offer(state, s, present_g, present_h, LAST_CUT, 0.0, rule, bounds, monotone)
+        state[s + STEP] = present_h / bins if bins > 0 else 0.0
+        state[s + NEXT] = state[s + STEP] if bins > 0 else -np.inf
+
+
+@kernel
+def scan_incomplete(rows, values, first, last, words, state, bins, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+    """Scans a column that some rows miss, which go to the better side (Algorithm 3); `separate_missing` first."""
+    for j in range(np.uint64(first), np.uint64(last)):
+        look_ahead(words, np.uint64(rows[j + AHEAD]))
+        slot, g, h = read(words, np.uint64(rows[j]))
+        s = slot * WIDTH
+        value = float(values[j])
+        left_g, left_h = state[s + LEFT_G], state[s + LEFT_H]
+        if value > state[s + LAST] and left_h >= state[s + NEXT]:
+            _offer(state, s, left_g, left_h, value, 0.0, rule, bounds, monotone)
+            if state[s + MISSING_H] > 0.0:
+                left = left_g + state[s + MISSING_G]
+                _offer(state, s, left, left_h + state[s + MISSING_H], value, 1.0, rule, bounds, monotone)
+            if bins > 0 and state[s + STEP] > 0.0:
+                state[s + NEXT] = (math.floor(left_h / state[s + STEP]) + 1.0) * state[s + STEP]
+        state[s + LAST] = value
+        state[s + LEFT_G] = left_g + g
+        state[s + LEFT_H] = left_h + h
+
+
+@kernel
+def harvest(state, slots, feature, allowed, best):  # type: ignore[no-untyped-def]
+    """Keeps the column's best split of each listed slot, if it beats those of earlier columns.
+
+    allowed: (slots,), whether a slot may split on the column. Equal scores leave the earlier column.
+    """
+    for slot in slots:
+        s = np.uint64(slot) * WIDTH
+        if state[s + DEFAULT] < 0.0 or not allowed[slot]:
+            continue
+        score = state[s + NUMERATOR] / state[s + DENOMINATOR]
+        if score > best[slot, SCORE]:
+            best[slot, SCORE] = score
+            best[slot, FEATURE] = feature
+            best[slot, THRESHOLD] = _between(state[s + BEST_LOW], state[s + BEST_HIGH])
+            best[slot, DEFAULT_LEFT] = state[s + DEFAULT]
+            best[slot, SPLIT_G] = state[s + BEST_G]
+            best[slot, SPLIT_H] = state[s + BEST_H]
+
+
+@kernel
+def _between(low, high):  # type: ignore[no-untyped-def]
+    """A float32 t with ``low < t <= high``, in their middle if there is one; `high` if low is NaN."""
+    middle = float(np.float32(0.5 * low + 0.5 * high))
+    return middle if low < middle <= high else high
+
+
+@kernel
+def scan_columns(columns, block, kinds, words, state, scratch, bins, rule, bounds, monotone, allowed, best):  # type: ignore[no-untyped-def]
+    """Scans columns for the best split of each slot; the last slot is of rows in no node.
+
+    scratch: (3, slots), in which row 0 counts the slots from 0.
+    block: start, rows and values of a `blocks.ColumnBlock`; kinds: (features,), its `dense` + 2 · `constant`.
+    bounds: (slots, 2), of the nodes' weights. monotone: (features,). allowed: (features or 1, slots).
+    best: (slots, 6), the best splits of earlier columns, which these must beat.
+    """
+    start, rows, values = block
+    every, stamp, touched = scratch[0], scratch[1], scratch[2]
+    stamp[:] = -1
+    for column in columns:
+        entries = rows, values, start[column], start[column + 1], words, state
+        here = allowed[column if len(allowed) > 1 else 0]
+        if kinds[column] == 1:
+            clear(state, len(every), bins, rule)
+            scan_complete(*entries, bins, rule, bounds, monotone[column])
+            harvest(state, every, column, here, best)
+        elif kinds[column] != 3:
+            count = present_sums(*entries, stamp, column, touched)
+            greatest = values[start[column + 1] - 1]
+            separate_missing(state, touched[:count], kinds[column] == 2, greatest, bins, rule, bounds, monotone[column])
+            if kinds[column] == 0:
+                scan_incomplete(*entries, bins, rule, bounds, monotone[column])
+            harvest(state, touched[:count], column, here, best)

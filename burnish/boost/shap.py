@@ -1,0 +1,259 @@
+"""TreeSHAP: what every feature contributes to a margin, by Shapley's values of the trees' path-dependent expectation.
+
+Source: Lundberg, Erion, Lee, "Consistent individualized feature attribution for tree ensembles" (2018), Algorithm 2:
+polynomial time, by keeping for every path the permutation weights of all subset sizes at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from burnish.boost.data import Dataset, Sparse
+from burnish.boost.predictor import as_table, round_range
+from burnish.boost.threads import Workers
+from burnish.boost.tree import Tree
+from burnish.errors import DataError
+
+if TYPE_CHECKING:
+    from burnish.boost.model import Model
+
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True}
+_ROWS = 1 << 12  # of a sparse table that are made dense at once
+MOST_LEVELS = 512  # of a tree: the work grows with their square
+
+
+def contributions(
+    model: Model,
+    data: Dataset | Sparse | NDArray[np.float32],
+    workers: Workers | None = None,
+    rounds: tuple[int, int] | None = None,
+) -> NDArray[np.float32]:
+    """Contributions (outputs, rows, features + 1) to margins; the last column is the expectation in training.
+
+    Those of a row add up to its margin. They follow the paths that rows take, weighted by the covers of the nodes, as
+    XGBoost's ``pred_contribs`` do. Raises DataError for data that do not fit the model.
+    """
+    return _explain(model, data, workers, rounds, condition=None)
+
+
+def interactions(
+    model: Model,
+    data: Dataset | Sparse | NDArray[np.float32],
+    workers: Workers | None = None,
+    rounds: tuple[int, int] | None = None,
+) -> NDArray[np.float32]:
+    """SHAP interaction values (outputs, rows, features + 1, features + 1): symmetric, with rows that add up to
+    `contributions`; the diagonal holds what a feature contributes alone.
+    """
+    plain = contributions(model, data, workers, rounds).astype(np.float64)
+    size = plain.shape[2]
+    result = np.zeros((*plain.shape, size), np.float64)
+    used = np.unique(np.concatenate([np.zeros(0, np.int32), *(tree.feature[tree.left >= 0] for tree in model.trees)]))
+    for feature in used.tolist():
+        present = _explain(model, data, workers, rounds, (feature, True)).astype(np.float64)
+        absent = _explain(model, data, workers, rounds, (feature, False)).astype(np.float64)
+        result[:, :, feature, :-1] = (present - absent)[:, :, :-1] / 2
+        result[:, :, feature, feature] = 0
+    diagonal = plain - result.sum(3)
+    for feature in range(size):
+        result[:, :, feature, feature] = diagonal[:, :, feature]
+    return result.astype(np.float32)
+
+
+def _explain(
+    model: Model,
+    data: Dataset | Sparse | NDArray[np.float32],
+    workers: Workers | None,
+    rounds: tuple[int, int] | None,
+    condition: tuple[int, bool] | None,
+) -> NDArray[np.float32]:
+    table, rows = as_table(data, model.features)
+    begin, end = round_range(model, rounds)
+    workers = workers or Workers()
+    result = np.zeros((model.outputs, rows, model.features + 1), np.float64)
+    chosen = [_prepared(tree, number) for number, tree in enumerate(model.trees)][
+        begin * model.outputs : end * model.outputs
+    ]
+    feature, present = condition or (-1, False)
+
+    def part(first: int, last: int) -> None:
+        for row in range(first, last, _ROWS):
+            stop = min(row + _ROWS, last)
+            dense = _dense(table, row, stop, model.features) if isinstance(table, Sparse) else table[row:stop]
+            for number, arrays in enumerate(chosen):
+                _explain_tree(dense, *arrays, feature, present, result[number % model.outputs, row:stop])
+
+    workers.run(part, workers.ranges(rows, 64))
+    for number, arrays in enumerate(chosen):
+        result[number % model.outputs, :, -1] += arrays[-1][0]  # the mean of the leaves
+    result[:, :, -1] += model.base_score[:, None]
+    base_margin = data.base_margin if isinstance(data, Dataset) else None
+    if base_margin is not None:
+        result[:, :, -1] += np.asarray(base_margin, np.float64).reshape(rows, -1).T - model.base_score[:, None]
+    return result.astype(np.float32)
+
+
+def _prepared(tree: Tree, number: int) -> tuple[NDArray[Any], ...]:
+    """The arrays that the kernel takes; the last are the means of the leaves below every node, and the depth."""
+    cover = tree.cover.astype(np.float64)
+    mean, level = _means(tree.left, tree.right, tree.value, cover)
+    if level.max() > MOST_LEVELS:
+        raise DataError(f"contributions: tree {number} has {level.max()} levels, allowed: {MOST_LEVELS}")
+    return (
+        tree.left, tree.right, tree.feature, tree.threshold, tree.default_left, tree.value, cover, tree.category_start,
+        tree.category, level, mean,
+    )  # fmt: skip
+
+
+def _dense(table: Sparse, first: int, last: int, features: int) -> NDArray[np.float32]:
+    result = np.full((last - first, features), np.nan, np.float32)
+    begin, end = int(table.start[first]), int(table.start[last])
+    row = np.repeat(np.arange(last - first), np.diff(table.start[first : last + 1]))
+    result[row, table.columns[begin:end]] = table.values[begin:end]
+    return result
+
+
+@njit(**_OPTIONS)
+def _means(left, right, value, cover):  # type: ignore[no-untyped-def]
+    """The mean leaf below every node, weighted as paths are, and the level of every node."""
+    mean = value.astype(np.float64)
+    level = np.zeros(len(left), np.int32)
+    for node in range(len(left)):
+        if left[node] >= 0:
+            level[left[node]] = level[right[node]] = level[node] + 1
+    for node in range(len(left) - 1, -1, -1):
+        if left[node] >= 0:
+            share = _share(cover, node, left, right)
+            mean[node] = share * mean[left[node]] + (1 - share) * mean[right[node]]
+    return mean, level
+
+
+@njit(**_OPTIONS)
+def _share(cover, node, left, right):  # type: ignore[no-untyped-def]
+    """The share of a node's training rows that go left; of a node without cover, half."""
+    total = cover[left[node]] + cover[right[node]]
+    return cover[left[node]] / total if total > 0 else 0.5
+
+
+@njit(**_OPTIONS)
+def _goes_left(x, node, threshold, default_left, category_start, category):  # type: ignore[no-untyped-def]
+    if np.isnan(x):
+        return default_left[node]
+    begin, end = category_start[node], category_start[node + 1]
+    if begin == end:
+        return x < threshold[node]
+    for j in range(begin, end):  # noqa: SIM110 - numba knows no generators
+        if x >= 0 and np.floor(x) == category[j]:
+            return False
+    return True
+
+
+@njit(**_OPTIONS)
+def _extend(path, zero, one, weight, length, feature, zero_share, one_share):  # type: ignore[no-untyped-def]
+    """EXTEND: grows the subsets of all sizes by a feature; `length` features are there before."""
+    path[length], zero[length], one[length] = feature, zero_share, one_share
+    weight[length] = 1.0 if length == 0 else 0.0
+    for i in range(length - 1, -1, -1):
+        weight[i + 1] += one_share * weight[i] * (i + 1) / (length + 1)
+        weight[i] = zero_share * weight[i] * (length - i) / (length + 1)
+
+
+@njit(**_OPTIONS)
+def _unwind(path, zero, one, weight, length, at):  # type: ignore[no-untyped-def]
+    """UNWIND: takes the feature `at` out again; `length` features are there, and one fewer after."""
+    last = length - 1
+    zero_share, one_share = zero[at], one[at]
+    n = weight[last]
+    for j in range(last - 1, -1, -1):
+        if one_share != 0:
+            t = weight[j]
+            weight[j] = n * length / ((j + 1) * one_share)
+            n = t - weight[j] * zero_share * (last - j) / length
+        else:
+            weight[j] = weight[j] * length / (zero_share * (last - j))
+    for j in range(at, last):
+        path[j], zero[j], one[j] = path[j + 1], zero[j + 1], one[j + 1]
+
+
+@njit(**_OPTIONS)
+def _unwound_sum(zero, one, weight, length, at):  # type: ignore[no-untyped-def]
+    """The sum of the weights after UNWIND, which is not carried out."""
+    last = length - 1
+    total = 0.0
+    n = weight[last]
+    for j in range(last - 1, -1, -1):
+        if one[at] != 0:
+            t = n * length / ((j + 1) * one[at])
+            total += t
+            n = weight[j] - t * zero[at] * (last - j) / length
+        else:
+            total += weight[j] * length / (zero[at] * (last - j))
+    return total
+
+
+@njit(**_OPTIONS)
+def _explain_tree(  # type: ignore[no-untyped-def]
+    table, left, right, feature, threshold, default_left, value, cover, category_start, category, level, mean,
+    condition, present, result,
+):  # fmt: skip
+    """Adds a tree's contributions to `result` (rows, features + 1). `condition`: a feature that is known, or, if not
+    `present`, unknown, whatever the subset; -1 for none.
+    """
+    levels = level.max() + 3
+    path = np.zeros((levels, levels), np.int32)
+    zero, one, weight = np.zeros((levels, levels)), np.zeros((levels, levels)), np.zeros((levels, levels))
+    length, factor = np.zeros(levels, np.int64), np.zeros(levels)
+    stack = np.zeros((2 * levels, 2), np.int64)
+    split = np.zeros((2 * levels, 4))  # of the node on the stack: zero share, one share, feature, factor
+    for row in range(len(table)):
+        depth = 1
+        stack[0, 0], stack[0, 1] = 0, 0
+        split[0, 0], split[0, 1], split[0, 2], split[0, 3] = 1.0, 1.0, -1.0, 1.0
+        while depth:
+            depth -= 1
+            node, at = stack[depth, 0], stack[depth, 1]
+            zero_share, one_share, tested = split[depth, 0], split[depth, 1], np.int32(split[depth, 2])
+            factor[at] = split[depth, 3]
+            # The path of the parent, extended by its test: level `at` holds the path of a node at that level.
+            if at == 0:
+                count = 0
+            else:
+                count = length[at - 1]
+                for i in range(count):
+                    path[at, i], zero[at, i], one[at, i] = path[at - 1, i], zero[at - 1, i], one[at - 1, i]
+                    weight[at, i] = weight[at - 1, i]
+            if tested >= 0 or at == 0:
+                for i in range(1, count):
+                    if path[at, i] == tested:  # tested above, too: its shares are multiplied
+                        zero_share, one_share = zero_share * zero[at, i], one_share * one[at, i]
+                        _unwind(path[at], zero[at], one[at], weight[at], count, i)
+                        count -= 1
+                        break
+                _extend(path[at], zero[at], one[at], weight[at], count, tested, zero_share, one_share)
+                count += 1
+            length[at] = count
+            if left[node] < 0:
+                for i in range(1, count):
+                    total = _unwound_sum(zero[at], one[at], weight[at], count, i)
+                    result[row, path[at, i]] += total * (one[at, i] - zero[at, i]) * value[node] * factor[at]
+                continue
+            f = feature[node]
+            goes_left = _goes_left(table[row, f], node, threshold, default_left, category_start, category)
+            share = _share(cover, node, left, right)
+            for child, weighed, hot in (
+                (left[node], share, goes_left), (right[node], 1 - share, not goes_left)
+            ):  # fmt: skip
+                scale, name = factor[at], f
+                if f == condition:  # its test is no part of the path: known or unknown, it only scales
+                    scale *= (1.0 if hot else 0.0) if present else weighed
+                    name = -1
+                if scale == 0.0 or (weighed == 0.0 and not hot):
+                    continue
+                stack[depth, 0], stack[depth, 1] = child, at + 1
+                split[depth, 0], split[depth, 1] = weighed, 1.0 if hot else 0.0
+                split[depth, 2], split[depth, 3] = name, scale
+                depth += 1

@@ -1,0 +1,324 @@
+"""Estimators for scikit-learn: a classifier, a regressor and a ranker with the parameters of `Params`."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.boost.booster import predict, train
+from burnish.boost.data import Dataset
+from burnish.boost.model import Model
+from burnish.boost.params import Params
+from burnish.errors import ParameterError
+from burnish.optional import require
+
+_base: Any = require("sklearn.base", "boost")
+_validation: Any = require("sklearn.utils.validation", "boost")
+_multiclass: Any = require("sklearn.utils.multiclass", "boost")
+_exceptions: Any = require("sklearn.exceptions", "boost")
+
+
+class _Estimator(_base.BaseEstimator):
+    """What the three have in common. Parameters are those of `Params`; None stands for its default.
+
+    After `fit`: model_ (a Model), evals_result_ (metrics of eval_set by round), best_iteration_ and best_score_ with
+    early stopping, feature_importances_, n_features_in_.
+    """
+
+    _objective = "squared_error"
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 100,
+        objective: Any = None,
+        learning_rate: float | None = None,
+        max_depth: int | None = None,
+        max_leaves: int | None = None,
+        grow_policy: str | None = None,
+        tree_method: str | None = None,
+        max_bin: int | None = None,
+        gamma: float | None = None,
+        reg_lambda: float | None = None,
+        reg_alpha: float | None = None,
+        min_child_weight: float | None = None,
+        max_delta_step: float | None = None,
+        subsample: float | None = None,
+        colsample_bytree: float | None = None,
+        colsample_bylevel: float | None = None,
+        colsample_bynode: float | None = None,
+        monotone_constraints: Any = None,
+        base_score: float | None = None,
+        scale_pos_weight: float | None = None,
+        quantile_alpha: float | None = None,
+        eval_metric: Any = None,
+        early_stopping_rounds: int | None = None,
+        categorical: Sequence[int | str] | None = None,
+        category_policy: str = "error",
+        missing: float = math.nan,
+        importance_type: str = "gain",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.objective = objective
+        self.learning_rate = learning_rate
+        self.max_depth = max_depth
+        self.max_leaves = max_leaves
+        self.grow_policy = grow_policy
+        self.tree_method = tree_method
+        self.max_bin = max_bin
+        self.gamma = gamma
+        self.reg_lambda = reg_lambda
+        self.reg_alpha = reg_alpha
+        self.min_child_weight = min_child_weight
+        self.max_delta_step = max_delta_step
+        self.subsample = subsample
+        self.colsample_bytree = colsample_bytree
+        self.colsample_bylevel = colsample_bylevel
+        self.colsample_bynode = colsample_bynode
+        self.monotone_constraints = monotone_constraints
+        self.base_score = base_score
+        self.scale_pos_weight = scale_pos_weight
+        self.quantile_alpha = quantile_alpha
+        self.eval_metric = eval_metric
+        self.early_stopping_rounds = early_stopping_rounds
+        self.categorical = categorical
+        self.category_policy = category_policy
+        self.missing = missing
+        self.importance_type = importance_type
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.extra = extra
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.input_tags.categorical = bool(self.categorical)
+        tags.target_tags.required = True
+        return tags
+
+    def _settings(self, **more: Any) -> Params:
+        """The parameters of `train`."""
+        own = ("categorical", "category_policy", "missing", "importance_type", "random_state", "extra")
+        given = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
+        seed = self.random_state
+        if seed is not None and not isinstance(seed, (int, np.integer)):
+            seed = int(_validation.check_random_state(seed).randint(2**31 - 1))
+        given |= {"seed": seed, "objective": self.objective or self._objective, "num_class": None} | more
+        return Params.of(given | (self.extra or {}))
+
+    def _checked(self, x: Any, reset: bool) -> Any:
+        """The table as `Dataset.of` reads it, with scikit-learn's checks and messages; frames stay frames."""
+        frame = hasattr(x, "columns") or hasattr(x, "column_names")
+        if frame:
+            _validation._check_feature_names(self, x, reset=reset)
+            _validation._check_n_features(self, x, reset=reset)
+            return x
+        return _validation.validate_data(
+            self, x, reset=reset, accept_sparse="csr", dtype=np.float32, ensure_all_finite="allow-nan"
+        )
+
+    def _dataset(self, x: Any, categories: tuple[Any, ...] = (), **rows: Any) -> Dataset:
+        frame = hasattr(x, "columns") or hasattr(x, "column_names")
+        return Dataset.of(
+            x,
+            missing=self.missing,
+            categorical=self.categorical or (),
+            categories=categories,
+            policy=self.category_policy,
+            feature_names=None if frame else self._names(),
+            **rows,
+        )
+
+    def _names(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    def _fit(self, params: Params, training: Dataset, valid: dict[str, Dataset], callbacks: Sequence[Any]) -> None:
+        self.evals_result_: dict[str, dict[str, list[float]]] = {}
+        if not valid:
+            params = Params.of({**_as_mapping(params), "early_stopping_rounds": 0})
+        self.model_: Model = train(params, training, valid=valid, history=self.evals_result_, callbacks=callbacks)
+        self.n_iter_ = self.model_.rounds
+        if self.model_.best_iteration is not None:
+            self.best_iteration_ = self.model_.best_iteration
+            self.best_score_ = float(self.model_.attributes["best_score"])
+
+    def _predict(self, x: Any, output: str) -> NDArray[Any]:
+        _validation.check_is_fitted(self, "model_")
+        x = self._checked(x, reset=False)
+        return predict(self.model_, self._dataset(x, self.model_.categories), output=output, threads=self.n_jobs)
+
+    def apply(self, X: Any) -> NDArray[np.int32]:  # noqa: N803 - scikit-learn's name
+        """The leaf (node number) of every row in every tree, (rows, trees)."""
+        return self._predict(X, "leaf")
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float32]:
+        """Share of each feature in the importance `importance_type`, (features,), adding up to 1 (or all 0)."""
+        _validation.check_is_fitted(self, "model_")
+        return _importances(self.model_, self.importance_type)
+
+
+class GBTRegressor(_base.RegressorMixin, _Estimator):
+    """Tree boosting for regression: objectives "squared_error", "poisson", "quantile", "logistic" (labels 0 … 1)."""
+
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_set: Sequence[tuple[Any, Any]] = (),
+        base_margin: Any = None,
+        callbacks: Sequence[Any] = (),
+    ) -> "GBTRegressor":
+        """Trains on rows X (rows, features) with labels y (rows,); eval_set holds further pairs (X, y) to evaluate."""
+        x, y = self._checked(X, reset=True), _labels(self, y)
+        weight = None if sample_weight is None else _weights(sample_weight, x)
+        training = self._dataset(x, label=y, weight=weight, base_margin=base_margin)
+        valid = {
+            f"valid_{number}": self._dataset(self._checked(a, reset=False), training.categories, label=b)
+            for number, (a, b) in enumerate(eval_set)
+        }
+        self._fit(self._settings(), training, valid, callbacks)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+        """Values (rows,)."""
+        return self._predict(X, "prediction")
+
+
+class GBTClassifier(_base.ClassifierMixin, _Estimator):
+    """Tree boosting for classification: log-odds of two classes, or a margin for each of more. classes_ after `fit`."""
+
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_set: Sequence[tuple[Any, Any]] = (),
+        base_margin: Any = None,
+        callbacks: Sequence[Any] = (),
+    ) -> "GBTClassifier":
+        """Trains on rows X (rows, features) with classes y (rows,) of any type; eval_set holds further pairs (X, y)."""
+        x, y = self._checked(X, reset=True), _column(y)
+        _validation.check_consistent_length(x, y)
+        _multiclass.check_classification_targets(y)
+        self.classes_, label = np.unique(y, return_inverse=True)
+        self.n_classes_ = len(self.classes_)
+        if self.n_classes_ < 2:
+            raise ValueError(f"{type(self).__name__} needs 2 classes and more; found 1 class: {self.classes_[0]!r}")
+        weight = None if sample_weight is None else _weights(sample_weight, x)
+        training = self._dataset(x, label=label, weight=weight, base_margin=base_margin)
+        valid = {}
+        for number, (a, b) in enumerate(eval_set):
+            table = self._checked(a, reset=False)
+            valid[f"valid_{number}"] = self._dataset(table, training.categories, label=self._numbers(b))
+        more = {"objective": self.objective or "logistic"}
+        if self.n_classes_ > 2:
+            more = {"objective": self.objective or "softmax", "num_class": self.n_classes_}
+        self._fit(self._settings(**more), training, valid, callbacks)
+        return self
+
+    def _numbers(self, y: Any) -> NDArray[np.int64]:
+        """The numbers of classes. Raises ParameterError for a class that training has not seen."""
+        y = _column(y)
+        place = np.minimum(np.searchsorted(self.classes_, y), self.n_classes_ - 1)
+        unseen = self.classes_[place] != y
+        if unseen.any():
+            found = y[np.argmax(unseen)].tolist()
+            raise ParameterError(f"eval_set: found class {found!r}; allowed: {self.classes_.tolist()}")
+        return place
+
+    def decision_function(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+        """Margins: (rows,) of two classes, else (rows, classes)."""
+        return self._predict(X, "margin")
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+        """Probabilities (rows, classes)."""
+        p = self._predict(X, "prediction")
+        return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The most probable class of each row, (rows,)."""
+        number = self._predict(X, "class")
+        return self.classes_[number]
+
+
+class GBTRanker(_Estimator):
+    """Tree boosting for ranking: objectives "rank_ndcg" (LambdaMART), "rank_map" and "rank_pairwise"."""
+
+    _objective = "rank_ndcg"
+
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        *,
+        group: Any = None,
+        qid: Any = None,
+        query_weight: Any = None,
+        eval_set: Sequence[tuple[Any, ...]] = (),
+        callbacks: Sequence[Any] = (),
+    ) -> "GBTRanker":
+        """Trains on rows X with relevance grades y. Queries are given by the sizes `group` or a `qid` for each row.
+
+        Without both, all rows are of one query. query_weight: (queries,), or (rows,) equal within a query. eval_set
+        holds (X, y, group).
+        """
+        x, y = self._checked(X, reset=True), _labels(self, y)
+        if group is None and qid is None:
+            group = [len(y)]
+        training = self._dataset(x, label=y, group=group, qid=qid, weight=query_weight)
+        valid = {}
+        for number, (a, b, *rest) in enumerate(eval_set):
+            sizes = rest[0] if rest else [len(b)]
+            table = self._checked(a, reset=False)
+            valid[f"valid_{number}"] = self._dataset(table, training.categories, label=b, group=sizes)
+        self._fit(self._settings(), training, valid, callbacks)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+        """Scores (rows,): larger ones come first."""
+        return self._predict(X, "prediction")
+
+
+def _as_mapping(params: Params) -> dict[str, Any]:
+    return {name: getattr(params, name) for name in params.__dataclass_fields__}
+
+
+def _column(y: Any) -> NDArray[Any]:
+    """Labels as one dimension, with scikit-learn's warning for a column."""
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    return np.asarray(_validation.column_or_1d(y, warn=True))
+
+
+def _labels(estimator: Any, y: Any) -> NDArray[np.float64]:
+    """Labels as numbers."""
+    if y is None:
+        name = type(estimator).__name__
+        raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None")
+    y = _validation.check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
+    return _column(y)
+
+
+def _weights(weight: Any, x: Any) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = _validation._check_sample_weight(weight, x, dtype=np.float64)
+    return weights
+
+
+def _importances(model: Model, kind: str) -> NDArray[np.float32]:
+    """Shares of the features in a kind of importance."""
+    from burnish.boost.importance import importance
+
+    values = np.asarray(importance(model, kind), np.float64)
+    total = values.sum()
+    return (values / total if total else values).astype(np.float32)

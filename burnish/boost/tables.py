@@ -1,0 +1,344 @@
+"""Tables of features as boosting reads them: dense float32 in C order, or compressed rows, from arrays and frames."""
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.boost.factors import Factor, factor, number, occurring
+from burnish.boost.frames import Columns, arrow_columns, pandas_columns
+from burnish.boost.rows import FLOAT32_MAX
+from burnish.boost.threads import Workers
+from burnish.errors import DataError
+
+BLOCK = 1 << 15  # entries converted at a time: they stay in the second-level cache
+_WORKERS = Workers()
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Compressed rows: entry j of row i is ``values[j]`` in column ``columns[j]``, start[i] <= j < start[i + 1].
+
+    Columns ascend within a row. An absent entry is missing, as in XGBoost; a stored zero is a zero.
+    """
+
+    start: NDArray[np.int64]  # (rows + 1,)
+    columns: NDArray[np.int32]  # (entries,)
+    values: NDArray[np.float32]  # (entries,); no NaN
+
+    def without(self, gone: NDArray[np.bool_]) -> "Sparse":
+        """The table less the entries that are marked, (entries,)."""
+        if not gone.any():
+            return self
+        kept = np.concatenate([[0], np.cumsum(~gone)])
+        return Sparse(kept[self.start].astype(np.int64), self.columns[~gone], self.values[~gone])
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What `convert` makes of a table."""
+
+    table: NDArray[np.float32] | Sparse
+    rows: int
+    features: int
+    names: tuple[str, ...]  # (features,), or empty
+    categories: tuple[Any, ...]  # (features,) of None or values, or empty
+
+
+def feature_label(feature: int, names: Sequence[str]) -> str:
+    """How messages call a feature."""
+    return f"feature {names[feature]!r}" if names else f"feature {feature}"
+
+
+def convert(
+    x: Any,
+    missing: float,
+    categorical: Sequence[int | str],
+    categories: tuple[Any, ...],
+    policy: str,
+    feature_names: Sequence[str] | None,
+) -> Converted:
+    """A table of any accepted kind as float32 numbers, its categories numbered; arguments as of `Dataset.of`."""
+    sparse, frame = _scipy_sparse(x), _frame(x)
+    names = frame.names if frame is not None else ()
+    if frame is not None and frame.matrix is not None:
+        x, frame = frame.matrix, None
+    matrix = None if sparse is not None or frame is not None else _matrix(x)
+    if matrix is not None and matrix.dtype.kind not in "biuf":
+        frame, matrix = Columns((), [matrix[:, j] for j in range(matrix.shape[1])], len(matrix)), None
+    if frame is not None:
+        rows, features = frame.rows, len(frame.values)
+    else:
+        rows, features = (sparse if sparse is not None else matrix).shape  # type: ignore[union-attr]
+    if features < 1:
+        raise DataError(f"x: found shape ({rows}, 0); allowed are tables of 1 or more features")
+    names = _names(feature_names, features) if feature_names is not None else names
+    if categories and len(categories) != features:
+        raise DataError(f"x: found {features} features; allowed is {len(categories)}, as in training")
+    trained = list(categories) if categories else None
+    listed = _listed(categorical, features, names)
+    table: NDArray[np.float32] | Sparse
+    if sparse is not None:
+        table, found = _from_sparse(sparse, missing, listed, trained, policy, names)
+    elif matrix is not None:
+        table, found = _from_matrix(matrix, missing, listed, trained, policy, names)
+    else:
+        assert frame is not None
+        table, found = _from_columns(frame, missing, listed, trained, policy, names)
+    return Converted(table, rows, features, names, tuple(found) if any(c is not None for c in found) else ())
+
+
+def _scipy_sparse(x: Any) -> Any:
+    module = sys.modules.get("scipy.sparse")
+    if module is None or not module.issparse(x):
+        return None
+    if x.ndim != 2:
+        raise DataError(f"x: found shape {x.shape}; allowed are two dimensions, (rows, features)")
+    return x
+
+
+def _frame(x: Any) -> Columns | None:
+    pandas, arrow = sys.modules.get("pandas"), sys.modules.get("pyarrow")
+    if pandas is not None and isinstance(x, pandas.DataFrame):
+        return pandas_columns(x)
+    if arrow is not None and isinstance(x, (arrow.Table, arrow.RecordBatch)):
+        return arrow_columns(x)
+    if hasattr(x, "to_arrow") and hasattr(x, "columns"):  # polars, and others that speak Arrow
+        return arrow_columns(x.to_arrow())
+    return None
+
+
+def _matrix(x: Any) -> NDArray[Any]:
+    try:
+        matrix = np.asarray(x)
+    except ValueError as error:
+        raise DataError(f"x: rows of different lengths; {error}") from None
+    if matrix.ndim != 2:
+        raise DataError(f"x: found shape {matrix.shape}; allowed are two dimensions, (rows, features)")
+    if matrix.dtype.kind not in "biufOSUT":
+        raise DataError(f"x: found {matrix.dtype} values; allowed are real numbers, and text in categorical columns")
+    return matrix
+
+
+def _names(names: Sequence[str], features: int) -> tuple[str, ...]:
+    found = tuple(str(name) for name in names)
+    if len(found) != features:
+        raise DataError(f"feature_names: found {len(found)} names; allowed is {features}, one for each feature")
+    if len(set(found)) != features:
+        twice = next(name for index, name in enumerate(found) if name in found[:index])
+        raise DataError(f"feature_names: found {twice!r} twice; allowed are distinct names")
+    return found
+
+
+def _listed(categorical: Sequence[int | str], features: int, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which features are listed as categorical, by number or by name, (features,)."""
+    chosen = np.zeros(features, np.bool_)
+    for feature in categorical:
+        if isinstance(feature, str):
+            if feature not in names:
+                raise DataError(f"categorical: found {feature!r}; allowed are names out of {list(names)}")
+            chosen[names.index(feature)] = True
+        elif not 0 <= feature < features:
+            raise DataError(f"categorical: found {feature}; allowed are 0 to {features - 1}")
+        else:
+            chosen[feature] = True
+    return chosen
+
+
+def _numbered(
+    column: Factor, trained: Sequence[Any] | None, feature: int, policy: str, name: str
+) -> tuple[NDArray[np.float32], tuple[Any, ...]]:
+    """Category numbers of a column, and the categories: those of training, or those that occur."""
+    known = occurring(column, name) if trained is None else trained[feature]
+    if known is None:
+        raise DataError(f"{name}: found categories; allowed are numbers, as in training")
+    return number(column, known, policy, name), tuple(known)
+
+
+def _from_matrix(
+    matrix: NDArray[Any],
+    missing: float,
+    listed: NDArray[np.bool_],
+    trained: Sequence[Any] | None,
+    policy: str,
+    names: Sequence[str],
+) -> tuple[NDArray[np.float32], list[Any]]:
+    wanted = listed if trained is None else np.array([values is not None for values in trained])
+    table = dense(matrix, missing, names)
+    found: list[Any] = [None] * matrix.shape[1]
+    if wanted.any() and np.shares_memory(table, matrix):
+        table = table.copy()
+    for feature in np.flatnonzero(wanted).tolist():
+        column = factor(matrix[:, feature], missing)  # before rounding to float32, which could merge large numbers
+        table[:, feature], found[feature] = _numbered(column, trained, feature, policy, feature_label(feature, names))
+    return table, found
+
+
+def _from_columns(
+    frame: Columns,
+    missing: float,
+    listed: NDArray[np.bool_],
+    trained: Sequence[Any] | None,
+    policy: str,
+    names: Sequence[str],
+) -> tuple[NDArray[np.float32], list[Any]]:
+    found: list[Any] = [None] * len(frame.values)
+    columns: list[NDArray[Any]] = []
+    for feature, column in enumerate(frame.values):
+        name = feature_label(feature, names)
+        known = trained is not None and trained[feature] is not None
+        if not isinstance(column, Factor) and (known or (listed[feature] and trained is None)):
+            column = factor(column, missing)
+        if isinstance(column, Factor):
+            numbers, found[feature] = _numbered(column, trained, feature, policy, name)
+            columns.append(numbers)
+        else:
+            columns.append(_object_numbers(column, name) if column.dtype.kind not in "biuf" else column)
+    # A missing mark such as 0 must not remove category 0: those columns have had theirs applied.
+    marks = [math.nan if values is not None else missing for values in found]
+    return stack(columns, marks, names, frame.rows), found
+
+
+def _object_numbers(column: NDArray[Any], name: str) -> NDArray[np.float64]:
+    """A column of Python objects as numbers; text is refused by its row."""
+    try:
+        return column.astype(np.float64)
+    except (TypeError, ValueError):
+        pass
+    numbers = np.empty(len(column), np.float64)
+    for row, value in enumerate(column.tolist()):
+        try:
+            numbers[row] = math.nan if value is None or type(value).__name__ == "NAType" else float(value)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"x: row {row}, {name} is {value!r}; allowed are numbers, or the feature listed in categorical="
+            ) from None
+    return numbers
+
+
+def dense(matrix: NDArray[Any], missing: float, names: Sequence[str] = ()) -> NDArray[np.float32]:
+    """The matrix as float32 in C order: itself if it is that, and has nothing to mark as missing."""
+    marked = not math.isnan(missing)
+    same = matrix.dtype == np.float32 and matrix.flags.c_contiguous and matrix.dtype.isnative
+    keep = same and not (marked and _holds(matrix, missing))
+    rows, features = matrix.shape
+    table: NDArray[np.float32] = matrix if keep else np.empty(matrix.shape, np.float32)
+    step = max(16, BLOCK // features)
+    floating = matrix.dtype.kind == "f"
+
+    def part(begin: int, end: int) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            for first in range(begin, end, step):
+                last = min(first + step, end)
+                target = table[first:last]
+                if not keep:
+                    source = matrix[first:last]
+                    target[...] = source
+                    if marked:
+                        np.copyto(target, np.nan, where=source == missing)
+                if floating and np.isinf(target).any():
+                    row, feature = np.argwhere(np.isinf(target))[0].tolist()
+                    _refuse(matrix[first + row, feature], first + row, feature_label(feature, names))
+
+    _WORKERS.run(part, _WORKERS.ranges(rows, least=step))
+    return table
+
+
+def stack(
+    columns: Sequence[NDArray[Any]], marks: Sequence[float], names: Sequence[str], rows: int
+) -> NDArray[np.float32]:
+    """Columns of numbers side by side as float32 in C order; marks[j] is a value that is missing in column j."""
+    table = np.empty((rows, len(columns)), np.float32)
+    step = max(256, 4 * BLOCK // len(columns))  # fewer and longer: each is a call for every column
+
+    def part(begin: int, end: int) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            for first in range(begin, end, step):
+                last = min(first + step, end)
+                block = table[first:last]
+                for feature, column in enumerate(columns):
+                    block[:, feature] = column[first:last]
+                    if not math.isnan(marks[feature]):
+                        block[column[first:last] == marks[feature], feature] = np.nan
+                if np.isinf(block).any():
+                    row, feature = np.argwhere(np.isinf(block))[0].tolist()
+                    _refuse(columns[feature][first + row], first + row, feature_label(feature, names))
+
+    _WORKERS.run(part, _WORKERS.ranges(rows, least=step))
+    return table
+
+
+def _holds(matrix: NDArray[np.float32], value: float) -> bool:
+    """Whether an entry equals the value; looked up in blocks, without an array of the matrix's size."""
+    step = max(1, BLOCK // matrix.shape[1])
+    return any(bool((matrix[first : first + step] == value).any()) for first in range(0, len(matrix), step))
+
+
+def _refuse(value: Any, row: int, name: str) -> None:
+    """Raises the error for a value that is infinite as float32."""
+    if math.isinf(value):
+        raise DataError(f"x: row {row}, {name} is {value}; allowed are finite numbers, or NaN for a missing value")
+    raise DataError(f"x: row {row}, {name} is {value}; allowed is at most {FLOAT32_MAX:.3g}, the most of a float32")
+
+
+def _from_sparse(
+    matrix: Any,
+    missing: float,
+    listed: NDArray[np.bool_],
+    trained: Sequence[Any] | None,
+    policy: str,
+    names: Sequence[str],
+) -> tuple[Sparse, list[Any]]:
+    """Compressed rows of a SciPy matrix; shares its memory where dtypes and order are right."""
+    features = matrix.shape[1]
+    if features > np.iinfo(np.int32).max:
+        raise DataError(f"x: found {features} features; allowed are at most {np.iinfo(np.int32).max} of a sparse table")
+    if matrix.dtype.kind not in "biuf":
+        raise DataError(f"x: found {matrix.dtype} values; allowed are real numbers")
+    compressed = matrix.tocsr()
+    if not _canonical(compressed.indptr, compressed.indices, features):
+        compressed = compressed.copy() if compressed is matrix else compressed
+        compressed.has_canonical_format = compressed.has_sorted_indices = False  # what it remembers may be stale
+        compressed.sum_duplicates()
+    start, columns = compressed.indptr.astype(np.int64, copy=False), compressed.indices.astype(np.int32, copy=False)
+    entries = int(start[-1])
+    columns, source = columns[:entries], compressed.data[:entries]
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(source, np.float32)
+    gone = np.isnan(values) if source.dtype.kind == "f" else np.zeros(entries, np.bool_)
+    if not math.isnan(missing):
+        gone |= source == missing
+    if source.dtype.kind == "f":
+        infinite = np.isinf(values) & ~gone
+        if infinite.any():
+            entry = int(np.argmax(infinite))
+            row = int(np.searchsorted(start, entry, side="right")) - 1
+            _refuse(source[entry], row, feature_label(int(columns[entry]), names))
+    found: list[Any] = [None] * features
+    wanted = listed if trained is None else np.array([value is not None for value in trained])
+    if wanted.any() and np.shares_memory(values, source):
+        values = values.copy()
+    for feature in np.flatnonzero(wanted).tolist():
+        here = columns == feature
+        column = factor(source[here], missing)
+        values[here], found[feature] = _numbered(column, trained, feature, policy, feature_label(feature, names))
+        gone |= np.isnan(values)
+    return Sparse(start, np.ascontiguousarray(columns), values).without(gone), found
+
+
+def _canonical(start: NDArray[Any], columns: NDArray[Any], features: int) -> bool:
+    """Whether columns ascend strictly within every row; raises DataError for a column or a start out of range."""
+    entries = int(start[-1])
+    if start[0] != 0 or (np.diff(start) < 0).any() or entries > len(columns):
+        raise DataError("x: the row starts of the sparse matrix do not ascend from 0 to its entries")
+    columns = columns[:entries]
+    if entries and (columns.min() < 0 or columns.max() >= features):
+        raise DataError(f"x: found a sparse entry in column {columns.max()}; allowed are 0 to {features - 1}")
+    falls = columns[1:] <= columns[:-1]
+    heads = start[1:-1]
+    falls[heads[(heads > 0) & (heads < entries)] - 1] = False
+    return not falls.any()

@@ -1,0 +1,236 @@
+"""`burnish boost train`: files to a model file, with the rounds' progress on the terminal."""
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from burnish.boost import Dataset, Model, readers, train
+from burnish.boost.booster import Progress as Rounds
+from burnish.boost.external import train_external
+from burnish.cli.model_files import READING, load
+from burnish.cli.output import print_json
+from burnish.errors import DataError, ParameterError
+
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+FIRST_ROWS = 1 << 10
+LINES = 10  # of progress where there is no terminal
+KEPT = ("label", "weight", "qid", "ignore", "first_index")  # options that `predict` goes by
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the command was asked for."""
+
+    data: Path
+    output: Path
+    params: dict[str, Any]
+    rounds: int | None
+    valid: Sequence[Path]
+    early_stopping: int | None
+    continue_from: Path | None
+    memory_budget: int | None  # bytes
+    folders: Sequence[Path]
+    options: dict[str, Any]  # of burnish.boost.readers
+    quiet: bool
+
+
+def parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Parameters from NAME=VALUE; a value is JSON, or text where it is none."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, mark, value = text.partition("=")
+        if not mark or not name:
+            raise ParameterError(f"--param {text}: allowed is NAME=VALUE")
+        if name in found:
+            raise ParameterError(f"--param {name}: found twice; allowed is once")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes, such as 512M or 1.5GiB."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None:
+        raise ParameterError(f"--memory-budget {text}: allowed is a number of bytes, such as 512M or 2G")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def run(task: Task) -> None:
+    """Reads, trains, writes the model, and says what came of it."""
+    began = time.perf_counter()
+    console = Console(stderr=True, quiet=task.quiet)
+    before = None if task.continue_from is None else load(task.continue_from)
+    options = _settled(task, before)
+    interrupted: list[bool] = []
+    history: dict[str, dict[str, list[float]]] = {}
+
+    def keep(progress: Rounds) -> bool:
+        """On Ctrl-C, keeps the rounds that are finished, if there are any."""
+        if progress.interrupted and progress.round:
+            interrupted.append(True)
+        return bool(interrupted)
+
+    with console.status(f"reading {task.data}"):
+        dataset = _training_set(task, options)
+        valid = _evaluation_sets(task.valid, dataset, options)
+    if dataset.label is None:
+        raise DataError(f"{task.data}: found no label; pass --label with the name or number of its column")
+    with shown(console) as show, _trainer(task, dataset, options) as boost:
+        model = boost(
+            rounds=task.rounds,
+            valid=valid,
+            early_stopping_rounds=task.early_stopping,
+            callbacks=[show, keep],
+            continue_from=before,
+            history=history,
+            threads=options["threads"],
+        )
+    kept = {key: options[key] for key in KEPT}
+    model = replace(model, attributes={**model.attributes, READING: json.dumps(kept)})
+    write(model, task.output)
+    _report(task, model, history, bool(interrupted), time.perf_counter() - began)
+    if interrupted:
+        raise typer.Exit(130)  # as shells report what Ctrl-C ended
+
+
+def _settled(task: Task, before: Model | None) -> dict[str, Any]:
+    """The options of reading, with what must agree with the model that is continued and between the files."""
+    options = dict(task.options)
+    if before is not None:
+        options |= {"columns": before.feature_names, "categories": before.categories, "policy": before.category_policy}
+        saved = json.loads(before.attributes.get(READING, "{}"))
+        for key in ("first_index", "label", "weight", "qid"):
+            options[key] = saved.get(key) if options[key] is None else options[key]
+    if readers.kind_of(task.data, options["format"]) == "libsvm":
+        chosen = {key: options[key] for key in ("format", "first_index", "threads")}
+        found = [readers.numbering(path, **chosen) for path in (task.data, *task.valid)]
+        first = min(number for number, _ in found)
+        ends = [number + count for number, count in found]
+        options |= {"first_index": first, "features": max(ends) - first if before is None else before.features}
+    return options
+
+
+def _training_set(task: Task, options: dict[str, Any]) -> Dataset:
+    """The training data; the first rows of them alone if all are not to be in memory, with the categories of all."""
+    if task.memory_budget is None:
+        return readers.read(task.data, **options)
+    with contextlib.closing(readers.chunks(task.data, FIRST_ROWS, **options)) as chunks:
+        return next(chunks)
+
+
+@contextmanager
+def _trainer(task: Task, dataset: Dataset, options: dict[str, Any]) -> Iterator[Callable[..., Model]]:
+    """The function that trains, in memory or out of core, where the store is gone afterwards."""
+    if task.memory_budget is None:
+        yield partial(train, task.params, dataset)
+        return
+    with contextlib.ExitStack() as stack:
+        folders = list(task.folders)
+        if not folders:
+            near = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix=".burnish-", dir=task.output.absolute().parent)
+            )
+            folders = [Path(near) / "store"]
+        read = options | {"categories": dataset.categories}
+        yield partial(
+            train_external, task.params, task.data, folders=folders, memory_budget=task.memory_budget, read=read
+        )
+
+
+def _evaluation_sets(paths: Sequence[Path], dataset: Dataset, options: dict[str, Any]) -> dict[str, Dataset]:
+    """The evaluation sets by the names of their files, encoded as the training data."""
+    options = options | {"columns": dataset.feature_names, "categories": dataset.categories}
+    sets: dict[str, Dataset] = {}
+    for path in paths:
+        name = path.name.partition(".")[0] or path.name
+        while name in sets:
+            name += "'"
+        sets[name] = readers.read(path, **options)
+    return sets
+
+
+@contextmanager
+def shown(console: Console) -> Iterator[Any]:
+    """A callback of training that shows rounds, metrics and time left: a bar, or lines where there is no terminal."""
+    columns = (
+        SpinnerColumn(), TextColumn("boosting"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[scores]}"),
+        TextColumn("{task.fields[left]}"),
+    )  # fmt: skip
+    live = console.is_terminal and not console.quiet
+    with Progress(*columns, console=console, transient=True, disable=not live) as bar:
+        line = bar.add_task("boosting", total=None, scores="", left="")
+
+        def show(progress: Rounds) -> bool:
+            scores = score_text(progress.scores)
+            left = f"{progress.seconds_left:.0f} s left"
+            bar.update(line, completed=progress.round, total=progress.rounds, scores=scores, left=left)
+            step = max(1, progress.rounds // LINES)
+            if (
+                not live
+                and not progress.interrupted
+                and (progress.round % step == 0 or progress.round == progress.rounds)
+            ):
+                text = f"round {progress.round} of {progress.rounds}, {left}"
+                console.print(f"{text}: {scores}" if scores else text, highlight=False)
+            return False
+
+        yield show
+
+
+def score_text(scores: dict[str, dict[str, float]]) -> str:
+    """Metrics in one line."""
+    return ", ".join(
+        f"{name} {metric} {value:.5g}" for name, metrics in scores.items() for metric, value in metrics.items()
+    )
+
+
+def write(model: Model, path: Path) -> None:
+    """Writes the model file, whole or not at all."""
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        model.save(unfinished)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _report(
+    task: Task, model: Model, history: dict[str, dict[str, list[float]]], interrupted: bool, seconds: float
+) -> None:
+    best = model.best_iteration
+    chosen = -1 if best is None else best - model.rounds  # counted from the end: a continued model has more rounds
+    scores = {
+        name: {metric: values[chosen] for metric, values in metrics.items() if values}
+        for name, metrics in history.items()
+    }
+    report = {
+        "output": str(task.output), "rounds": model.rounds, "best_iteration": best, "interrupted": interrupted,
+        "features": model.features, "scores": scores, "history": history, "seconds": seconds,
+    }  # fmt: skip
+    if task.quiet:
+        print_json(report)
+        return
+    parts = [f"{model.rounds} rounds in {seconds:.1f} s"]
+    if interrupted:
+        parts.append("interrupted")
+    if best is not None:
+        parts.append(f"best is round {best + 1}")
+    if scores:
+        parts.append(score_text(scores))
+    print(f"{task.output}: {'; '.join(parts)}")

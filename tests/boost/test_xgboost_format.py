@@ -1,0 +1,191 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from burnish.boost.model import Model
+from burnish.boost.xgboost_format import dumps_xgboost, loads_xgboost, read_xgboost, write_xgboost
+from burnish.errors import DataError
+from tests.boost.trees import random_model, random_table
+
+ROWS, FEATURES = 300, 6
+
+
+def case(name: str) -> tuple[dict, dict, np.ndarray]:
+    """Parameters, arguments of the DMatrix, and a table with missing values."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    y = np.nan_to_num(x[:, 0]) + np.nan_to_num(x[:, 1]) ** 2 + rng.normal(size=ROWS) * 0.1
+    query = {"qid": np.arange(ROWS) // 10}
+    cases = {
+        "regression": ({"objective": "reg:squarederror"}, {"label": y}),
+        "exact, pruned": ({"objective": "reg:squarederror", "tree_method": "exact", "gamma": 2.0}, {"label": y}),
+        "lossguide, deep": ({"grow_policy": "lossguide", "max_leaves": 60, "max_depth": 0}, {"label": y}),
+        "binary": ({"objective": "binary:logistic"}, {"label": y > 0.3}),
+        "raw": ({"objective": "binary:logitraw"}, {"label": y > 0.3}),
+        "counts": ({"objective": "count:poisson"}, {"label": np.floor(np.abs(y) * 3)}),
+        "multi-class": ({"objective": "multi:softprob", "num_class": 3}, {"label": rng.integers(0, 3, ROWS)}),
+        "classes, parallel": (
+            {"objective": "multi:softmax", "num_class": 3, "num_parallel_tree": 2, "subsample": 0.5},
+            {"label": rng.integers(0, 3, ROWS)},
+        ),
+        "ranking": ({"objective": "rank:ndcg"}, {"label": rng.integers(0, 4, ROWS), **query}),
+        "quantile": ({"objective": "reg:quantileerror", "quantile_alpha": 0.3}, {"label": y}),
+    }
+    params, data = cases[name]
+    return {"max_depth": 4, "nthread": 1, **params}, data, x
+
+
+NAMES = (
+    "regression", "exact, pruned", "lossguide, deep", "binary", "raw", "counts", "multi-class", "classes, parallel",
+    "ranking", "quantile",
+)  # fmt: skip
+
+
+def margins(xgboost: object, booster: object, x: np.ndarray, **options: object) -> np.ndarray:
+    data = xgboost.DMatrix(x, **options)  # type: ignore[attr-defined]
+    return booster.predict(data, output_margin=True).reshape(len(x), -1).T  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_of_xgboost_predict_the_same_here_and_written_back(name: str, tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    params, data, x = case(name)
+    booster = xgboost.train(params, xgboost.DMatrix(x, **data), 6)
+    booster.save_model(tmp_path / "theirs.json")
+    model = read_xgboost(tmp_path / "theirs.json")
+    expected = margins(xgboost, booster, x)
+    found = model.predict_margin(x)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    if name in ("regression", "multi-class", "ranking"):
+        assert np.array_equal(found, expected)
+    write_xgboost(model, tmp_path / "ours.json")
+    again = xgboost.Booster(model_file=tmp_path / "ours.json")
+    np.testing.assert_allclose(margins(xgboost, again, x), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(again.predict(xgboost.DMatrix(x)), booster.predict(xgboost.DMatrix(x)), rtol=1e-6)
+    if name == "regression":
+        assert np.array_equal(model.predict_leaf(x), booster.predict(xgboost.DMatrix(x), pred_leaf=True))
+
+
+def test_categories_and_missing_values() -> None:
+    xgboost = pytest.importorskip("xgboost")
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 7, ROWS)
+    names = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu"]
+    frame = pandas.DataFrame(
+        {"size": rng.normal(size=ROWS), "kind": pandas.Categorical([names[code] for code in codes], names)}
+    )
+    frame.loc[rng.random(ROWS) < 0.1, "kind"] = None
+    y = np.array([3.0, -1, 2, 0, 5, -2, 1])[codes] + frame["size"]
+    data = xgboost.DMatrix(frame, y, enable_categorical=True)
+    booster = xgboost.train({"max_depth": 4, "max_cat_to_onehot": 2}, data, 5)
+    model = loads_xgboost(booster.save_raw("json").decode())
+    assert model.feature_names == ("size", "kind")
+    assert model.categories == (None, tuple(names))
+    x = np.stack([frame["size"], frame["kind"].cat.codes], 1).astype(np.float32)
+    x[x[:, 1] < 0, 1] = np.nan
+    expected = booster.predict(data, output_margin=True)
+    assert any(len(tree.category) for tree in model.trees)
+    assert np.array_equal(model.predict_margin(x)[0], expected)
+    again = xgboost.Booster()
+    again.load_model(bytearray(dumps_xgboost(model), "utf-8"))
+    assert np.array_equal(again.predict(data, output_margin=True), expected)
+
+
+def test_the_best_iteration_and_attributes_survive() -> None:
+    xgboost = pytest.importorskip("xgboost")
+    params, data, x = case("binary")
+    matrix = xgboost.DMatrix(x, **data)
+    other = xgboost.DMatrix(x, label=np.random.default_rng(0).integers(0, 2, ROWS))
+    booster = xgboost.train(params, matrix, 20, evals=[(other, "other")], early_stopping_rounds=3, verbose_eval=False)
+    booster.set_attr(colour="blue")
+    model = loads_xgboost(booster.save_raw("json").decode())
+    assert model.best_iteration == booster.best_iteration < model.rounds - 1
+    assert model.attributes["colour"] == "blue"
+    again = xgboost.Booster()
+    again.load_model(bytearray(dumps_xgboost(model), "utf-8"))
+    assert again.best_iteration == booster.best_iteration
+    assert again.attr("colour") == "blue"
+    best = model.best_iteration + 1
+    expected = booster.predict(matrix, output_margin=True, iteration_range=(0, best))
+    np.testing.assert_allclose(model.predict_margin(x, rounds=(0, best))[0], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["squared_error", "logistic", "poisson", "softmax", "rank_ndcg", "custom"])
+@pytest.mark.parametrize("depth", [0, 3, 9])
+def test_own_models_predict_the_same_in_xgboost(objective: str, depth: int) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    rng = np.random.default_rng(depth)
+    outputs = 3 if objective == "softmax" else 1
+    plain = random_model(rng, 4, FEATURES, depth, outputs)
+    model = Model(plain.trees, FEATURES, outputs, plain.base_score, objective)
+    x = random_table(rng, 100, FEATURES)
+    x[np.isinf(x)] = 1.0  # which XGBoost refuses
+    booster = xgboost.Booster()
+    booster.load_model(bytearray(dumps_xgboost(model), "utf-8"))
+    np.testing.assert_allclose(margins(xgboost, booster, x), model.predict_margin(x), rtol=0, atol=1e-6)
+
+
+def test_a_base_score_without_an_equal_goes_into_the_trees() -> None:
+    xgboost = pytest.importorskip("xgboost")
+    rng = np.random.default_rng(0)
+    plain = random_model(rng, 2, FEATURES, 3)
+    model = Model(plain.trees, FEATURES, 1, np.array([15.25], np.float32), "logistic")
+    x = random_table(rng, 50, FEATURES)
+    x[np.isinf(x)] = 1.0
+    booster = xgboost.Booster()
+    booster.load_model(bytearray(dumps_xgboost(model), "utf-8"))
+    np.testing.assert_allclose(margins(xgboost, booster, x), model.predict_margin(x), rtol=0, atol=2e-6)
+
+
+def test_older_files_have_one_base_score() -> None:
+    model = random_model(np.random.default_rng(0), 2, 3, 2, outputs=2)
+    document = json.loads(dumps_xgboost(model))
+    document["learner"]["learner_model_param"]["base_score"] = "5E-1"
+    assert loads_xgboost(json.dumps(document)).base_score.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("learner"), "'learner' is missing"),
+        (lambda d: d["learner"]["gradient_booster"].update(name="gblinear"), "booster is 'gblinear'"),
+        (lambda d: d["learner"]["objective"].update(name="survival:cox"), "objective is 'survival:cox'"),
+        (lambda d: tree_of(d)["left_children"].__setitem__(0, 0), "children|parent"),
+        (lambda d: tree_of(d)["left_children"].__setitem__(0, 10**6), "children|parent"),
+        (lambda d: tree_of(d)["left_children"].__setitem__(1, 0), "children|parent"),
+        (lambda d: tree_of(d)["split_indices"].__setitem__(0, 99), "feature"),
+        (lambda d: tree_of(d)["split_conditions"].pop(), "shape"),
+        (lambda d: tree_of(d).update(split_conditions="x"), "numbers"),
+        (
+            lambda d: tree_of(d).update(categories_nodes=[0], categories_segments=[5], categories_sizes=[9]),
+            "categories",
+        ),
+        (lambda d: tree_of(d)["tree_param"].update(size_leaf_vector="3"), "vectors"),
+        (lambda d: d["learner"]["gradient_booster"]["model"].update(tree_info=[0, 7]), "tree_info"),
+        (lambda d: d["learner"]["learner_model_param"].update(base_score="[1, 2, 3]"), "base_score"),
+        (lambda d: d["learner"].update(gradient_booster=5), "wrong type"),
+    ],
+)
+def test_what_is_no_model_is_refused(change: object, message: str) -> None:
+    document = json.loads(dumps_xgboost(random_model(np.random.default_rng(0), 2, 3, 2, sparseness=0.0)))
+    change(document)  # type: ignore[operator]
+    with pytest.raises(DataError, match=message):
+        loads_xgboost(json.dumps(document))
+
+
+def tree_of(document: dict) -> dict:
+    tree: dict = document["learner"]["gradient_booster"]["model"]["trees"][0]
+    return tree
+
+
+def test_truncated_text_and_foreign_objectives() -> None:
+    model = random_model(np.random.default_rng(0), 2, 3, 2)
+    with pytest.raises(DataError, match="truncated"):
+        loads_xgboost(dumps_xgboost(model)[:-20])
+    with pytest.raises(DataError, match="objective is 'mine'"):
+        dumps_xgboost(Model(model.trees, 3, 1, model.base_score, "mine"))
