@@ -1,5 +1,6 @@
 """Threads for kernels that release the interpreter's lock: equal ranges of rows, one for each thread."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,10 +39,10 @@ class Workers:
         return [first, *(other.result() for other in others)]
 
     def ranges(self, count: int, least: int = 1) -> list[tuple[int, int]]:
-        """At most `threads` ranges of about equal size that cover ``0 … count``, none smaller than `least` but the only."""
+        """At most `threads` equal ranges that cover ``0 … count``; none is smaller than `least`, unless alone."""
         parts = max(1, min(self.threads, count // max(1, least)))
         edges = [count * part // parts for part in range(parts + 1)]
-        return list(zip(edges, edges[1:], strict=False))
+        return list(itertools.pairwise(edges))
 
     def over(self, items: Iterable[Any]) -> list[list[Any]]:
         """The items dealt out to the threads in turn; no empty hand."""

@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.factors import Factor
-from burnish.boost.readers.digits import POWERS, exact, marked, number, shown, single
+from burnish.boost.readers.digits import exact, marked, number, shown, single
 from burnish.boost.readers.files import QUOTE, Block, ahead, blocks
 from burnish.boost.readers.parts import Part
 from burnish.boost.readers.roles import LABEL, QUERY, WEIGHT, Roles, in_order
@@ -41,7 +41,7 @@ class Layout:
 
 @njit(cache=True, nogil=True)
 def _parse(
-    text: Any, separator: Any, powers: Any, slots: Any, textual: Any, table: Any, extra: Any, spans: Any, lines: Any,
+    text: Any, separator: Any, slots: Any, textual: Any, table: Any, extra: Any, spans: Any, lines: Any,
     doubts: Any, flags: Any,
 ) -> Any:  # fmt: skip
     """Parses lines. Field f of row r goes to ``table[r, slots[f]]``, to ``extra[r, …]`` if slots[f] < -1, or as a span
@@ -78,7 +78,7 @@ def _parse(
                 place = textual[found]
             value, certain = np.float32(0.0), False
             if place < 0 and slot != -1:
-                value, at, certain = number(text, at, powers)
+                value, at, certain = number(text, at)
             if quoted:
                 while text[at] != 34 or (at + one < end and text[at + one] == 34):
                     step = one if text[at] != 34 else one + one
@@ -154,7 +154,7 @@ def parse(block: Block, layout: Layout) -> Part:
     lines, flags = np.empty(most_rows, np.int64), np.zeros(5, np.int64)
     doubts = np.empty((min(most_rows * fields, len(text)), 4), np.int64)
     _parse(
-        text, layout.separator, POWERS, layout.roles, layout.textual, table, extra, spans, lines, doubts, flags,
+        text, layout.separator, layout.roles, layout.textual, table, extra, spans, lines, doubts, flags,
     )  # fmt: skip
     rows, doubt, error, position, found = flags.tolist()
     if error == 1:

@@ -7,8 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-
-POWERS = 10.0 ** np.arange(81)  # of ten, each correctly rounded
+POWERS = 10.0 ** np.arange(81)  # of ten, each correctly rounded; as a global it costs kernels no reference count
 EXACT_POWER = 22  # the largest that float64 holds exactly
 EXACT_WHOLE = np.uint64(1 << 53)
 LEAST, MOST = 1.2e-38, 3.4e38  # between them float32 is normal; the rest is for `exact`
@@ -17,7 +16,7 @@ _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|nan|
 
 
 @njit(cache=True, nogil=True)
-def number(text: Any, at: Any, powers: Any) -> Any:
+def number(text: Any, at: Any) -> Any:
     """The number that starts at a position, the position after it, and whether it is certain.
 
     Of up to 53 bits of digits and 22 places, float64 holds both the digits and the power of ten that divides them, so
@@ -49,13 +48,13 @@ def number(text: Any, at: Any, powers: Any) -> Any:
         digits += places
     # 19 digits do not overflow; one less than 1 in unsigned arithmetic is more than any.
     if digits - one >= np.uint64(19) or whole > EXACT_WHOLE or (text[at] | np.uint8(32)) == 101:
-        return _careful(text, begin, powers)
-    value = np.float64(whole) / powers[places]
+        return _careful(text, begin)
+    value = np.float64(whole) / POWERS[places]
     return np.float32(-value if negative else value), at, True
 
 
 @njit(cache=True, nogil=True)
-def _careful(text: Any, at: Any, powers: Any) -> Any:
+def _careful(text: Any, at: Any) -> Any:
     """What `number` returns, for texts of any length, with an exponent or without.
 
     The first 19 digits are multiplied by one power of ten: three roundings at most, in float64. If a value so little
@@ -85,7 +84,7 @@ def _careful(text: Any, at: Any, powers: Any) -> Any:
     value: Any = np.float64(whole)
     if whole != np.uint64(0):
         if -80 <= scale <= 80:
-            value = value * powers[scale] if scale >= 0 else value / powers[-scale]
+            value = value * POWERS[scale] if scale >= 0 else value / POWERS[-scale]
         else:
             certain = False
         if whole > EXACT_WHOLE or not -EXACT_POWER <= scale <= EXACT_POWER:

@@ -14,7 +14,6 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.readers.words import WIDTH
 from burnish.errors import DataError, ParameterError
 
 FORMATS = ("libsvm", "csv", "parquet")
@@ -32,10 +31,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines of a file: bytes that end in a newline, and the number of the first line, from 1.
-
-    WIDTH bytes of memory after the text may be read.
-    """
+    """Whole lines of a file: bytes that end in a newline, and the number of the first line, from 1."""
 
     file: Path
     text: NDArray[np.uint8]
@@ -109,7 +105,7 @@ def blocks(file: Path, quoted: bool, size: int | None = None) -> Iterator[Block]
     line = 1
     with opened(file) as stream:
         while True:
-            text = np.empty(len(rest) + size + 1 + WIDTH, np.uint8)[:-WIDTH]
+            text = np.empty(len(rest) + size + 1, np.uint8)
             text[: len(rest)] = rest
             try:
                 filled = len(rest) + _fill(stream, text.data[len(rest) : -1])

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from burnish.boost.readers.digits import POWERS, exact, marked, number, shown, single
+from burnish.boost.readers.digits import exact, marked, number, shown, single
 from burnish.boost.readers.files import Block, ahead, blocks
 from burnish.boost.readers.parts import Part
 from burnish.boost.tables import Sparse
@@ -42,7 +42,7 @@ def _space(character: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _parse(
-    text: Any, first: Any, last: Any, powers: Any, label: Any, weight: Any, qid: Any, start: Any, columns: Any,
+    text: Any, first: Any, last: Any, label: Any, weight: Any, qid: Any, start: Any, columns: Any,
     values: Any, doubts: Any, flags: Any,
 ) -> Any:  # fmt: skip
     """Parses lines of text. `doubts` (n, 4) receives numbers that need `exact`: kind (0 label, 1 weight, 2 value),
@@ -66,7 +66,7 @@ def _parse(
         qid[row] = 0
         for kind in range(2):
             begin = at
-            value, at, certain = number(text, at, powers)
+            value, at, certain = number(text, at)
             if not certain or not (_space(text[at]) or text[at] == 58 or text[at] == 10 or text[at] == 35):
                 while not (_space(text[at]) or text[at] == 58 or text[at] == 10 or text[at] == 35):
                     at += one
@@ -122,7 +122,7 @@ def _parse(
                 error = 3 if column > 2147483646 else (5 if column < first else 6)
                 break
             begin = at
-            value, at, certain = number(text, at, powers)
+            value, at, certain = number(text, at)
             if not certain or not (_space(text[at]) or text[at] == 10 or text[at] == 35):
                 while not (_space(text[at]) or text[at] == 10 or text[at] == 35):
                     at += one
@@ -175,7 +175,7 @@ def parse(block: Block, numbering: Numbering, marks: NDArray[np.float32]) -> Par
     doubts, flags = np.empty((most_rows + colons, 4), np.int64), np.zeros(8, np.int64)
     last = numbering.first + numbering.features
     _parse(
-        text, numbering.first, last, POWERS, label, weight, qid, start, columns, values, doubts, flags,
+        text, numbering.first, last, label, weight, qid, start, columns, values, doubts, flags,
     )  # fmt: skip
     rows, entries, doubt, error, position, weights, queries, disorder = flags.tolist()
     if error:
