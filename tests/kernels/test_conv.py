@@ -85,6 +85,15 @@ def test_bands_of_sums(
         check(DIRECT_CONV, "conv2d", [out], ["w", "b"], blocked, choice, edge=edge)
 
 
+def test_row_major_groups_are_left_to_others() -> None:
+    """One channel a group has no sum over channels to make vectors of."""
+    x, w = placeholder((1, 32, 8, 8), name="x"), placeholder((32, 1, 3, 3), name="w")
+    (out,) = OPERATORS["conv2d"].define("out", [x, w], {"groups": 32, "strides": (1, 1), "pads": (1, 1, 1, 1)})
+    task = Task("kernel", (x, w), (out,), "conv2d", {}, frozenset({"w"}))
+    assert not DIRECT_CONV.matches(task, target("x86-64-v4"))
+    assert schedule(task, target("x86-64-v4"))[1] == "depthwise_rows"
+
+
 def test_deep_windows_are_summed_in_passes() -> None:
     """Where the weights of a channel group exceed the first cache, a pass's weights fill at most half of it."""
     there = target("x86-64-v4")

@@ -27,9 +27,19 @@ from burnish.target import Target
 
 
 def _matches(task: Task, target: Target) -> bool:
-    return _conv(task) is not None and (
-        _is_plain(task) or is_blocked(task.layout(single_output(task)), 1, target.lanes)
-    )
+    conv = _conv(task)
+    if conv is None:
+        return False
+    if _is_plain(task):
+        return _is_dense(task, conv)
+    return is_blocked(task.layout(single_output(task)), 1, target.lanes)
+
+
+def _is_dense(task: Task, conv: Tensor) -> bool:
+    """Whether every output channel sums over all input channels."""
+    weight = constant_weight(task)
+    assert weight is not None
+    return all(t.shape[1] == weight.shape[1] for t in conv.inputs)
 
 
 def _is_plain(task: Task) -> bool:
