@@ -39,8 +39,8 @@ def chosen(graph: Graph, machine: Target, exact: bool = False) -> list[str]:
 
 
 def test_wide_layers_take_winograd() -> None:
-    assert chosen(convolutions(64, 64, 16), AVX512) == ["relu", "winograd_conv2d"]
-    after = choose_algorithms(convolutions(64, 64, 16), AVX512, exact=False)
+    assert chosen(convolutions(64, 64, 56), AVX512) == ["relu", "winograd_conv2d"]
+    after = choose_algorithms(convolutions(64, 64, 56), AVX512, exact=False)
     node = after.nodes[-1]
     assert node.attrs == {"m": 4, "pads": (1, 1, 1, 1)}
     assert after.types[node.inputs[1]].shape == (6, 6, 64, 64), "the weight, transformed at compile time"

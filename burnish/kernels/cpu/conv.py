@@ -115,9 +115,10 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     extent, across = (height, width) if height > 1 else (width, 1)
 
     def fits(band: int) -> bool:
-        whole = extent % band == 0 and (height > 1 or band in (extent, band // target.lanes * target.lanes))
+        vectors_cut = _is_plain(task) and height == 1 and band % target.lanes and band < extent
         sums_bytes = 4 * band * across * group
-        return whole and sums_bytes <= target.l2_bytes // 4 and shares * (extent // band) >= 8 * target.cores
+        enough = shares * (extent // band) >= 4 * target.cores
+        return extent % band == 0 and not vectors_cut and sums_bytes <= target.l2_bytes // 4 and enough
 
     band = max((b for b in range(1, extent + 1) if fits(b)), default=0)
     pays = inputs * taps_bytes > target.l1_bytes and band * across >= 32
