@@ -66,6 +66,9 @@ def _space(task: Task, target: Target) -> Space:
         positions, vectors = register_tile(target, size, -(-outputs // target.lanes))
     else:
         size = tiles if tiles <= 64 else 28
+        blocks = -(-outputs // target.lanes)
+        if blocks % 4 == 0 and blocks // 4 >= target.cores:
+            positions, vectors = min(tiles, 6), 4  # wide groups read the shared tiles less often
     knobs = {
         "placement": ("tile", "shared"),
         "block": tuple(range(1, tiles + 1)),
@@ -156,21 +159,25 @@ def _schedule_product(s: Schedule, product: str, accumulator: str, lanes: int, p
 
 def _schedule_data(s: Schedule, data: str, rows: str, lanes: int, block: str | None) -> None:
     """The input transform of a block of tiles (``block``), or of all tiles at once in parallel (None)."""
+    sums = s.cache_write(data, "register")
     if block is not None:
         s.compute_at(data, block)
     s.transform_layout(data, f"ABCD{lanes}c")
-    i, j, c, p, reduce = s.loops(data)
+    i, j, c, tile = s.loops(data)
     over, lane = s.split(c, lanes)
-    s.reorder(over, p, i, j, reduce, lane)
-    s.compute_at(rows, p)
-    ii, ij, ic, ip = s.init_loops(data)
-    init_over, init_lane = s.split(ic, lanes)
-    s.reorder(init_over, ip, ii, ij, init_lane)
-    del init_over
-    mark(s, "unroll", i, j, reduce)
+    s.reorder(over, tile, i, j, lane)
+    s.compute_at(sums, i)
+    s.compute_at(rows, tile)
+    mark(s, "unroll", i, j)
     s.vectorize(lane)
-    mark(s, "unroll", ii, ij)
-    s.vectorize(init_lane)
+    _, j, c, p, r = s.loops(sums)
+    s.reorder(j, p, r, c)
+    mark(s, "unroll", j, r)
+    s.vectorize(c)
+    _, j, c, p = s.init_loops(sums)
+    s.reorder(j, p, c)
+    s.unroll(j)
+    s.vectorize(c)
     s.set_scope(rows, "register")
     _, c, i, column, r = s.loops(rows)
     s.reorder(column, i, r, c)
@@ -181,7 +188,7 @@ def _schedule_data(s: Schedule, data: str, rows: str, lanes: int, block: str | N
     mark(s, "unroll", column, i)
     s.vectorize(c)
     if block is None:
-        parallel_over(s, (over, p))
+        parallel_over(s, (over, tile))
 
 
 WINOGRAD_CONV = Template("winograd_conv2d", _matches, _space, _apply)
