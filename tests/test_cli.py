@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from burnish import cli, peers
 from burnish.check import KernelCheck
-from burnish.cli import models
+from burnish.cli import measuring, models
 from burnish.errors import InputError
 
 
@@ -92,7 +92,7 @@ def test_check_is_stricter_when_exact(model: Path) -> None:
 
 def test_check_reports_a_wrong_kernel(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [KernelCheck("good", "p", "map", 1e-7, 1e-4), KernelCheck("bad", "q", "map", float("nan"), 1e-4)]
-    monkeypatch.setattr(models, "check_kernels", lambda *args, **kwargs: rows)
+    monkeypatch.setattr(measuring, "check_kernels", lambda *args, **kwargs: rows)
     result = CliRunner().invoke(cli.app, ["check", str(model)])
     assert result.exit_code == 1
     assert result.stdout.index("bad") < result.stdout.index("nan") < result.stdout.index("good")
@@ -135,3 +135,7 @@ def test_errors_are_one_line_and_exit_status_2(
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("burnish: ")
     assert message in line
+
+
+def test_the_peers_that_help_names_are_those_there_are() -> None:
+    assert models.PEERS == peers.NAMES

@@ -18,6 +18,18 @@ def test_import_loads_nothing_heavy() -> None:
     assert loaded.strip() == "[]"
 
 
+@pytest.mark.parametrize("command", ["", "bench", "boost", "boost train"])
+def test_help_loads_neither_compiler_nor_boosting(command: str) -> None:
+    heavy = [name for name in HEAVY if name not in ("rich", "typer")] + ["burnish.compiler", "burnish.boost"]
+    code = (
+        f"import sys, burnish.cli; sys.argv = ['burnish', *{command.split()!r}, '--help']\n"
+        "try: burnish.cli.main()\n"
+        f"except SystemExit as end: print(end.code, [name for name in {heavy!r} if name in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines()[-1] == "0 []"
+
+
 @pytest.mark.parametrize("name", burnish.__all__)
 def test_public_names_resolve(name: str) -> None:
     assert callable(getattr(burnish, name))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.boosting.datasets import higgs_like
+from benchmarks.boosting.report import Row, row
 from burnish.boost.booster import Progress, train
 from burnish.boost.checkpoint import checkpoints
 from burnish.boost.data import Dataset
@@ -25,13 +26,14 @@ from burnish.errors import WorkerError
 _ORDER = "BURNISH_BENCH_KILL"  # names a file while which exists the last worker kills itself
 
 
-def measure(quick: bool = False) -> list[dict[str, Any]]:
+def measure(quick: bool = False) -> list[Row]:
     """Rows of the table; `quick` takes fewer and smaller ones."""
-    return [*_training(100_000 if quick else 1_000_000, 8 if quick else 20), _death(), *_all_reduce(quick)]
+    training = _training(50_000, 5, (2,)) if quick else _training(1_000_000, 20, (2, 4))
+    return [*training, _death(2 if quick else 4), *_all_reduce(quick)]
 
 
-def _training(rows: int, rounds: int) -> list[dict[str, Any]]:
-    """One worker of two threads, and as many threads in 2 and 4 workers; their models must be equal."""
+def _training(rows: int, rounds: int, sizes: tuple[int, ...]) -> list[Row]:
+    """One worker of two threads, and several workers of one thread each; their models must be equal."""
     table = higgs_like(rows)
     data = Dataset.of(table.features, table.label)
     found = []
@@ -41,21 +43,16 @@ def _training(rows: int, rounds: int) -> list[dict[str, Any]]:
             objective="logistic", max_depth=8, learning_rate=0.1, rounds=each, tree_method=method, threads=2
         )
         alone = launch(timed, [(data, params)], "process")[0]
-        for workers in (2, 4):
+        for workers in sizes:
             one = Params(**{**vars(params), "threads": 1})
             answers = launch(timed, [(shard(data, rank, workers), one) for rank in range(workers)], "process")
             same = dumps(answers[0][0]) == dumps(alone[0])
-            found.append(
-                {
-                    "name": f"{method} {rows // 1000}K × 28, depth 8: {workers} workers, s per tree",
-                    "ours": answers[0][2],
-                    "peers": {"1 worker, 2 threads": alone[2]},
-                    "ratio": answers[0][2] / alone[2],
-                    "asked": "the same model",
-                    "note": f"model {'identical' if same else 'DIFFERENT'}; set-up and first tree "
-                    f"{answers[0][1]:.2f} s beside {alone[1]:.2f} s; 2 cores",
-                }
+            name = f"{method} {rows // 1000}K × 28, depth 8: {workers} workers, s per tree"
+            note = (
+                f"model {'identical' if same else 'DIFFERENT'}; set-up and first tree "
+                f"{answers[0][1]:.2f} s beside {alone[1]:.2f} s; 2 cores"
             )
+            found.append(row(name, answers[0][2], {"1 worker, 2 threads": alone[2]}, "the same model", note))
     return found
 
 
@@ -85,8 +82,8 @@ def fatal(margin: NDArray[np.float32], data: Dataset) -> tuple[NDArray[np.float3
     return margin - label, np.ones_like(label)
 
 
-def _death() -> dict[str, Any]:
-    """SIGKILL to one of four workers: how soon it is reported, and whether the resumed model is the undisturbed one."""
+def _death(workers: int) -> Row:
+    """SIGKILL to one of the workers: how soon it is reported, and whether the resumed model is the undisturbed one."""
     table = higgs_like(50_000)
     table.label[-1] = 9
     data = Dataset.of(table.features, table.label)
@@ -98,42 +95,29 @@ def _death() -> dict[str, Any]:
         home = Path(folder) / "checkpoints"
         message, seconds = "no death was reported", float("nan")
         try:
-            train_distributed(params, data, workers=4, threads=1, checkpoint=home, checkpoint_every=5)
+            train_distributed(params, data, workers=workers, threads=1, checkpoint=home, checkpoint_every=5)
         except WorkerError as error:
             message, seconds = str(error), time.time() - float(order.with_suffix(".done").read_text())
         finally:
             del os.environ[_ORDER]
         kept = checkpoints(home)[-1].stem
-        resumed = train_distributed(params, data, workers=4, threads=1, checkpoint=home, checkpoint_every=5)
+        resumed = train_distributed(params, data, workers=workers, threads=1, checkpoint=home, checkpoint_every=5)
     same = dumps(resumed) == dumps(train(params, data))
-    return {
-        "name": "killed worker: s until the error",
-        "ours": seconds,
-        "peers": {},
-        "ratio": None,
-        "asked": "reported and resumed",
-        "note": f"{message}; resumed from {kept}: model {'identical' if same else 'DIFFERENT'}",
-    }
+    note = f"{message}; resumed from {kept}: model {'identical' if same else 'DIFFERENT'}"
+    return row("killed worker: s until the error", seconds, {}, "reported and resumed", note)
 
 
-def _all_reduce(quick: bool) -> list[dict[str, Any]]:
-    """Seconds of an all-reduce (sum of int64) between four processes, beside gloo's own where torch is installed."""
+def _all_reduce(quick: bool) -> list[Row]:
+    """Seconds of an all-reduce (sum of int64) between processes, beside gloo's own where torch is installed."""
     found = []
+    workers = 2 if quick else 4
     sizes = ((8, 300), (1_000_000, 50)) if quick else ((8, 300), (1_000_000, 100), (40_000_000, 8))
     with tempfile.TemporaryDirectory() as folder:
-        peers = launch(gloo_all_reduce, [(f"file://{folder}/store", sizes)] * 4, "process")[0]
-    ours = launch(own_all_reduce, [(sizes,)] * 4, "process")[0]
+        peers = launch(gloo_all_reduce, [(f"file://{folder}/store", sizes)] * workers, "process")[0]
+    ours = launch(own_all_reduce, [(sizes,)] * workers, "process")[0]
     for (nbytes, _), own, peer in zip(sizes, ours, peers, strict=True):
-        found.append(
-            {
-                "name": f"all_reduce of {nbytes} bytes, 4 processes, s",
-                "ours": own,
-                "peers": {} if peer is None else {"gloo": peer},
-                "ratio": None if peer is None else own / peer,
-                "asked": "-",
-                "note": "int64 sum, no torch needed",
-            }
-        )
+        name, gloo = f"all_reduce of {nbytes} bytes, {workers} processes, s", {} if peer is None else {"gloo": peer}
+        found.append(row(name, own, gloo, note="int64 sum, no torch needed"))
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.boosting.datasets import Table, higgs_like, one_hot, wide
+from benchmarks.boosting.report import Row, row
 from burnish.boost.binning import Cuts
 from burnish.boost.bins import DenseBins
 from burnish.boost.data import Dataset, Sparse
@@ -19,7 +20,6 @@ from burnish.boost.threads import Workers
 from burnish.optional import require
 
 THREADS = 2
-Row = dict[str, Any]
 
 
 class _Ours:
@@ -87,23 +87,14 @@ def alternately(rounds: int, **functions: Callable[[], object]) -> dict[str, flo
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _row(name: str, times: dict[str, float], asked: float, note: str = "", unit: str = "ms a tree") -> Row:
-    peers = {name: value for name, value in times.items() if name != "ours"}
-    ratio = times["ours"] / min(peers.values()) if peers else float("nan")
-    return {
-        "name": name,
-        "ours": times["ours"],
-        "peers": peers,
-        "ratio": ratio,
-        "asked": asked,
-        "unit": unit,
-        "note": note,
-    }
+def _row(name: str, times: dict[str, float], asked: str, note: str = "") -> Row:
+    peers = {side: value for side, value in times.items() if side != "ours"}
+    return row(name, times["ours"], peers, asked, note)
 
 
 def dense(quick: bool) -> list[Row]:
     """Higgs-like: 1M × 28, depth 8."""
-    table = higgs_like(100_000 if quick else 1_000_000)
+    table = higgs_like(50_000 if quick else 1_000_000)
     dataset = Dataset(table.features, *table.features.shape)
     workers = Workers(THREADS)
     sides: dict[str, Any] = {}
@@ -117,17 +108,20 @@ def dense(quick: bool) -> list[Row]:
     def lgb() -> None:
         sides["lightgbm"] = _LightGBM(table.features, table.label, 8)
 
-    binning = alternately(2 if quick else 3, ours=ours, xgboost=xgb, lightgbm=lgb)
+    binning = alternately(1 if quick else 3, ours=ours, xgboost=xgb, lightgbm=lgb)
     sides["ours"] = _Ours(dataset, table.label, max_depth=8, learning_rate=0.1)
     trees = alternately(5 if quick else 30, **{name: side.round for name, side in sides.items()})
     name = f"hist {len(table.label):,} × 28, depth 8"
-    return [_row(name, trees, 0.75), _row(name + ": binning", binning, 0.2, "cuts, rows, columns", "ms")]
+    return [
+        _row(f"{name}, ms a tree", trees, "≤ 0.75"),
+        _row(f"{name}: binning, ms", binning, "≤ 0.2", "cuts, rows, columns"),
+    ]
 
 
-def accuracy(quick: bool, trees: int = 100) -> Row:
+def accuracy(quick: bool) -> Row:
     """Held-out AUC after 100 trees of depth 8; mean of three seeds."""
     scores: dict[str, list[float]] = {"ours": [], "xgboost": []}
-    rows = 50_000 if quick else 500_000
+    rows, trees = (20_000, 20) if quick else (500_000, 100)
     for seed in range(1 if quick else 3):
         train, test = higgs_like(rows, seed=2 * seed), higgs_like(200_000, seed=2 * seed + 1)
         scores["ours"].append(area(test.label, _our_margin(train, test, trees)))
@@ -137,11 +131,8 @@ def accuracy(quick: bool, trees: int = 100) -> Row:
         scores["xgboost"].append(area(test.label, booster.inplace_predict(test.features)))
     means = {name: statistics.mean(values) for name, values in scores.items()}
     difference = means["ours"] - means["xgboost"]
-    return {
-        "name": f"hist: held-out AUC after {trees} trees, mean of {len(scores['ours'])} seeds", "ours": means["ours"],
-        "peers": {"xgboost": means["xgboost"]}, "ratio": difference, "asked": -0.001, "unit": "AUC",
-        "note": "ratio: difference",
-    }  # fmt: skip
+    name = f"hist: held-out AUC after {trees} trees, mean of {len(scores['ours'])} seeds"
+    return row(name, means["ours"], {"xgboost": means["xgboost"]}, "within 0.001", f"difference {difference:+.4f}")
 
 
 def _our_margin(train: Table, test: Table, trees: int) -> NDArray[np.float32]:
@@ -166,7 +157,7 @@ def sparse(quick: bool) -> list[Row]:
     """One-hot rows × 4227 at 1 %, depth 8."""
     scipy_sparse = require("scipy.sparse", "bench")
     found = []
-    for rows in (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000):
+    for rows in (10_000,) if quick else (10_000, 100_000, 1_000_000):
         made = one_hot(rows)
         csr = scipy_sparse.csr_matrix((made.values, made.columns, made.start), (rows, 4227))
         dataset = Dataset(Sparse(made.start, made.columns, made.values), rows, 4227)
@@ -174,21 +165,22 @@ def sparse(quick: bool) -> list[Row]:
             "ours": _Ours(dataset, made.label, max_depth=8, learning_rate=0.1),
             "xgboost": _XGBoost(csr, made.label, 8),
         }
-        times = alternately(5 if rows >= 1_000_000 else 15, **{name: side.round for name, side in sides.items()})
-        found.append(_row(f"sparse hist {rows:,} × 4,227 at 1 %, depth 8", times, 0.8))
+        turns = 5 if quick or rows >= 1_000_000 else 15
+        times = alternately(turns, **{name: side.round for name, side in sides.items()})
+        found.append(_row(f"sparse hist {rows:,} × 4,227 at 1 %, depth 8, ms a tree", times, "≤ 0.8"))
     return found
 
 
 def many_features(quick: bool) -> Row:
     """Wide: 200K × 704, depth 6."""
-    table = wide(20_000 if quick else 200_000)
+    table = wide(5_000 if quick else 200_000)
     dataset = Dataset(table.features, *table.features.shape)
     sides: dict[str, Any] = {
         "ours": _Ours(dataset, table.label, max_depth=6, learning_rate=0.1),
         "xgboost": _XGBoost(table.features, table.label, 6),
     }
     times = alternately(5, **{name: side.round for name, side in sides.items()})
-    return _row(f"wide hist {len(table.label):,} × 704, depth 6", times, 0.8)
+    return _row(f"wide hist {len(table.label):,} × 704, depth 6, ms a tree", times, "≤ 0.8")
 
 
 def small(quick: bool) -> Row:
@@ -207,12 +199,12 @@ def small(quick: bool) -> Row:
         return run
 
     times = alternately(
-        3 if quick else 7,
+        1 if quick else 7,
         ours=fifty(lambda: _Ours(dataset, label, max_depth=6, max_bin=64, learning_rate=0.1)),
         xgboost=fifty(lambda: _XGBoost(x, label, 6, 64)),
         lightgbm=fifty(lambda: _LightGBM(x, label, 6, 63)),
     )
-    return _row("tuner: 4,000 × 160, 64 bins, 50 trees", times, 200.0, "asked: at most 200 ms", "ms in all")
+    return _row("tuner: 4,000 × 160, 64 bins, 50 trees, ms in all", times, "≤ 200 ms")
 
 
 def measure(quick: bool = False) -> list[Row]:

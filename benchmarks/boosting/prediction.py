@@ -11,6 +11,7 @@ import numpy as np
 
 import burnish
 from benchmarks.boosting.datasets import higgs_like, wide
+from benchmarks.boosting.report import Row, row
 from burnish.boost.model import Model
 from burnish.boost.threads import Workers
 from burnish.boost.xgboost_format import loads_xgboost
@@ -19,13 +20,13 @@ from burnish.optional import require
 THREADS = 2
 
 
-def measure(quick: bool = False) -> list[dict[str, Any]]:
+def measure(quick: bool = False) -> list[Row]:
     """Rows of the table; `quick` takes fewer rows and trees."""
     rows, trees = (20_000, 100) if quick else (100_000, 500)
     return [*_many_trees(rows, trees), _as_the_tuner(rows, 50)]
 
 
-def _many_trees(rows: int, trees: int) -> list[dict[str, Any]]:
+def _many_trees(rows: int, trees: int) -> list[Row]:
     x = higgs_like(rows).features
     booster, model = _trained(higgs_like(20_000), trees)
     workers = Workers(THREADS)
@@ -44,30 +45,30 @@ def _many_trees(rows: int, trees: int) -> list[dict[str, Any]]:
     ours, numba, theirs = _alternately(
         lambda: module(x), lambda: model.predict_margin(x, workers), lambda: booster.inplace_predict(x)
     )
-    row = x[:1]
-    native = min(module.profile(row, repeat=200)[0].microseconds for _ in range(5))
-    called, one = _alternately(lambda: module(row), lambda: booster.inplace_predict(row), repeat=200)
+    single = x[:1]
+    native = min(module.profile(single, repeat=200)[0].microseconds for _ in range(5))
+    called, one = _alternately(lambda: module(single), lambda: booster.inplace_predict(single), repeat=200)
     name = f"{rows // 1000}K × 28, {trees} trees of depth 6"
     note = f"compiled and numba margins {'identical' if same else 'DIFFERENT'}; from XGBoost's at most {difference:.1e}"
     return [
-        _row(f"compiled: {name}, ms", ours * 1e3, {"xgboost": theirs * 1e3}, "≤ 0.25", note),
-        _row(f"numba: {name}, ms", numba * 1e3, {"xgboost": theirs * 1e3}, "", "no compilation"),
-        _row(
+        row(f"compiled: {name}, ms", ours * 1e3, {"xgboost": theirs * 1e3}, "≤ 0.25", note),
+        row(f"numba: {name}, ms", numba * 1e3, {"xgboost": theirs * 1e3}, "", "no compilation"),
+        row(
             f"compiled: one row, {trees} trees of depth 6, µs", native, {"xgboost": one * 1e6}, "≤ 5 µs",
             f"from machine code; {called * 1e6:.1f} µs from Python",
         ),
-        _row(f"compiling {trees} trees, s", compiled_in, {}, "", f"loading the artifact {loaded_in * 1e3:.1f} ms"),
+        row(f"compiling {trees} trees, s", compiled_in, {}, "", f"loading the artifact {loaded_in * 1e3:.1f} ms"),
     ]  # fmt: skip
 
 
-def _as_the_tuner(rows: int, trees: int) -> dict[str, Any]:
+def _as_the_tuner(rows: int, trees: int) -> Row:
     """The cost model's candidates: a new model of few trees on many features."""
     booster, model = _trained(wide(20_000, 160), trees)
     x = wide(rows, 160).features
     workers = Workers(THREADS)
     ours, theirs = _alternately(lambda: model.predict_margin(x, workers), lambda: booster.inplace_predict(x))
     name = f"numba: {rows // 1000}K × 160, {trees} trees of depth 6, ms"
-    return _row(name, ours * 1e3, {"xgboost": theirs * 1e3}, "≤ 20 ms", "")
+    return row(name, ours * 1e3, {"xgboost": theirs * 1e3}, "≤ 20 ms", "")
 
 
 def _trained(table: Any, trees: int) -> tuple[Any, Model]:
@@ -87,8 +88,3 @@ def _alternately(*functions: Callable[[], object], repeat: int = 9) -> list[floa
             function()
             spent.append(time.perf_counter() - start)
     return [statistics.median(spent[1:]) for spent in times]
-
-
-def _row(name: str, ours: float, peers: dict[str, float], asked: str, note: str) -> dict[str, Any]:
-    ratio = ours / min(peers.values()) if peers else None
-    return {"name": name, "ours": ours, "peers": peers, "ratio": ratio, "asked": asked, "note": note}

@@ -15,7 +15,7 @@ _HOME = {
     "Sparse": "data",
     "Tree": "tree",
     "keep_on_interrupt": "checkpoint",
-    "predict": "booster",
+    "predict": "prediction",
     "print_scores": "checkpoint",
     "save_every": "checkpoint",
     "train": "booster",

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.binning import MOST_BINS, Cuts
 from burnish.boost.data import Sparse
 from burnish.boost.entries import column_offsets
 from burnish.boost.intrinsics import aligned
+from burnish.boost.kernels import kernel, lean
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
@@ -101,7 +101,7 @@ class DenseBins:
         return cls(layout, row_bins, column_bins, width)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _any_missing(table: NDArray[np.float32], begin: int, end: int) -> NDArray[np.bool_]:
     missing = np.zeros(table.shape[1], np.bool_)
     for row in range(np.uint64(begin), np.uint64(end)):
@@ -122,7 +122,7 @@ def _search_table(cuts: Cuts, features: NDArray[np.int64]) -> tuple[NDArray[np.f
     return table, steps
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _bin_rows(
     table: NDArray[np.float32],
     features: NDArray[np.int64],
@@ -139,7 +139,7 @@ def _bin_rows(
     values = np.empty(block, np.float32)
     found = np.empty(block, np.int32)
     for low in range(begin, end, block):
-        n = min(block, end - low)
+        n = block if block < end - low else end - low
         for position in range(len(features)):
             feature = features[position]
             for i in range(n):
@@ -202,7 +202,7 @@ class SparseBins:
         return cls(layout, start, row_bins, column_start, column_rows, column_bins)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _bin_entries(
     columns: NDArray[np.int32],
     values: NDArray[np.float32],
@@ -226,7 +226,7 @@ def _bin_entries(
         bins[j] = place[columns[j]] + (low - first) * GROUP
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _scatter_bins(
     start: NDArray[np.int64],
     columns: NDArray[np.int32],

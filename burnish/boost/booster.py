@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost import gradients
+from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.metric import Metric, metric_of
 from burnish.boost.model import Model
-from burnish.boost.objective import Floats, Objective, objective_of, row_ranges, transform
+from burnish.boost.objective import Floats, Objective, objective_of, row_ranges
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_tree
 from burnish.boost.reduction import Reduction
@@ -194,14 +195,12 @@ class Evaluation:
         params = training.params
         names = params.eval_metric or (training.objective.metric,)
         self._metrics: list[Metric] = [metric_of(name) for name in names]
-        self.valid = valid
         if params.early_stopping_rounds and not valid:
             raise ParameterError("parameter 'early_stopping_rounds': found without a data set in 'valid'; allowed: one")
-        for name, dataset in valid.items():
-            _check_like(name, dataset, training.dataset)
+        self.valid = {name: _like(name, dataset, training.dataset) for name, dataset in valid.items()}
         self._margins = {
             name: training.margin if dataset is training.dataset else training.margins(dataset)
-            for name, dataset in valid.items()
+            for name, dataset in self.valid.items()
         }
         self.history = history
         self.scores: Scores = {}
@@ -317,40 +316,6 @@ def grower_of(dataset: Dataset, params: Params, workers: Workers, comm: Any = No
     return HistGrower(dataset, params, workers, comm)
 
 
-def predict(
-    model: Model,
-    data: Any,
-    *,
-    output: str = "prediction",
-    rounds: tuple[int, int] | None = None,
-    base_margin: NDArray[np.float32] | None = None,
-    threads: int | None = None,
-) -> NDArray[Any]:
-    """Predictions for rows: (rows,), or (rows, outputs) of several outputs.
-
-    data: a Dataset, or anything that `Dataset.of` reads. output: "prediction" (a probability, mean count, value or
-    score), "margin" (before the objective's transform), "class" (the most probable one) or "leaf" (rows, trees).
-    rounds: begin and end of those to use; by default all, or those up to `best_iteration`. Raises DataError and
-    ParameterError.
-    """
-    if output not in ("prediction", "margin", "class", "leaf"):
-        raise ParameterError(f"output: found {output!r}; allowed: 'prediction', 'margin', 'class', 'leaf'")
-    if not isinstance(data, (Dataset, Sparse)) and (
-        model.categories or not isinstance(data, np.ndarray) or data.dtype != np.float32
-    ):
-        data = Dataset.of(data, categories=model.categories, policy=model.category_policy)
-    if rounds is None and model.best_iteration is not None:
-        rounds = (0, model.best_iteration + 1)
-    workers = Workers(threads)
-    if output == "leaf":
-        return model.predict_leaf(data, workers, rounds)
-    margin = model.predict_margin(data, workers, rounds, base_margin)
-    result = margin if output == "margin" else transform(model.objective, margin, workers)
-    if output == "class":
-        return (result[0] > 0.5).astype(np.int64) if model.outputs == 1 else result.argmax(axis=0)
-    return result[0] if model.outputs == 1 else np.ascontiguousarray(result.T)
-
-
 def _workers(threads: int, dataset: Dataset) -> Workers:
     """As many threads as asked for, but one on so little data that waking another costs more than it saves."""
     table = dataset.table
@@ -380,14 +345,16 @@ def _check_features(params: Params, dataset: Dataset) -> None:
         raise ParameterError(f"parameter 'monotone_constraints': found {signs} signs; allowed: {dataset.features}")
 
 
-def _check_like(name: str, dataset: Dataset, training: Dataset) -> None:
-    """Raises DataError unless an evaluation set has the features of the training data."""
+def _like(name: str, dataset: Dataset, training: Dataset) -> Dataset:
+    """An evaluation set with the category numbers of the training data. Raises DataError for other features."""
     if dataset.features != training.features:
         raise DataError(f"valid {name!r}: found {dataset.features} features; allowed: {training.features}")
     if dataset.feature_names and training.feature_names and dataset.feature_names != training.feature_names:
         raise DataError(f"valid {name!r}: its feature names differ from those of the training data")
-    if tuple(dataset.categories) != tuple(training.categories):
-        raise DataError(f"valid {name!r}: its categories differ; make it with categories=training.categories")
+    try:
+        return encode_as(dataset, training.categories, training.policy)
+    except DataError as error:
+        raise DataError(f"valid {name!r}: {error}") from None
 
 
 def _check_continues(model: Model, objective: str, outputs: int, dataset: Dataset) -> None:
@@ -396,6 +363,8 @@ def _check_continues(model: Model, objective: str, outputs: int, dataset: Datase
         found = getattr(model, what)
         if found != value:
             raise ParameterError(f"continue_from: the model's {what}: found {found!r}; allowed: {value!r}")
+    if tuple(model.categories) != tuple(dataset.categories):
+        raise DataError("continue_from: the model has other categories; make the data with categories=model.categories")
 
 
 def _kept(params: Params) -> dict[str, Any]:

@@ -50,6 +50,14 @@ def encode(data: Dataset, categories: tuple[Any, ...], policy: str = "error") ->
     return replace(data, table=table, categories=categories, policy=policy)
 
 
+def encode_as(data: Dataset, categories: tuple[Any, ...], policy: str) -> Dataset:
+    """The data as a model wants it: as it is if its categories are the model's, whatever policy it was made by.
+
+    Otherwise as `encode`, whose errors it raises.
+    """
+    return data if tuple(data.categories) == tuple(categories) else encode(data, categories, policy)
+
+
 def merge(first: tuple[Any, ...], second: tuple[Any, ...], names: Sequence[str] = ()) -> tuple[Any, ...]:
     """The categories of two parts of the data together, ascending in every feature."""
     if not first or not second:

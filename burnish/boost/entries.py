@@ -1,10 +1,10 @@
 """Entries of a sparse table sorted by column: a counting sort that every thread does for its rows."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.data import Sparse
+from burnish.boost.kernels import kernel, lean
 from burnish.boost.threads import Workers
 
 
@@ -37,7 +37,7 @@ def column_values(
     return start, values, rows
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_columns(
     start: NDArray[np.int64], columns: NDArray[np.int32], begin: int, end: int, features: int
 ) -> NDArray[np.int64]:
@@ -47,7 +47,7 @@ def _count_columns(
     return counts
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _scatter_values(
     start: NDArray[np.int64],
     columns: NDArray[np.int32],

@@ -4,10 +4,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.bins import GROUP
+from burnish.boost.kernels import inlined, kernel
 from burnish.boost.splitter import leaf_score, split_gain
 
 # What a search yields for a node; see BEST.
@@ -21,17 +21,19 @@ BEST = np.dtype(
         ("hessian", np.int64),
     ]
 )
+_NONE, _NEAR = np.float32(-1.0), np.float32(1 - 1e-5)
+_LANES = np.uint64(GROUP)
 _NOISE = 1e-12  # share of a node's score that a gain must exceed to be more than rounding
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _subtract(parent: NDArray[np.int64], child: NDArray[np.int64]) -> None:
     """Makes the parent's sums the other child's."""
     for i in range(np.uint64(len(parent))):
         parent[i] -= child[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inlined
 def _scan_lanes(
     gradient: NDArray[np.int64],
     hessian: NDArray[np.int64],
@@ -52,18 +54,18 @@ def _scan_lanes(
     """
     for b in range(scan):
         at = np.uint64(first + b * GROUP)
-        for k in range(np.uint64(GROUP)):
+        for k in range(_LANES):
             g, h = left[k] + gradient[at + k], left_hessian[k] + hessian[at + k]
             left[k] = g
             left_hessian[k] = h
             other_hessian = total_hessian - h
             x, y = np.float32(g), np.float32(total - g)
             value = x * x / (np.float32(h) + reg_lambda) + y * y / (np.float32(other_hessian) + reg_lambda)
-            value = value if (h >= least) & (other_hessian >= least) else np.float32(-1.0)
+            value = value if (h >= least) & (other_hessian >= least) else _NONE
             score[k] = value if value > score[k] else score[k]
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _scan_feature(
     gradient: NDArray[np.int64],
     hessian: NDArray[np.int64],
@@ -84,7 +86,7 @@ def _scan_feature(
 ) -> None:
     """Replaces the best split by a better one of one feature; missing values go right first, then left."""
     total, total_hessian = node.gradient * unit, node.hessian * hessian_unit
-    start, start_hessian = np.int64(0), np.int64(0)
+    start, start_hessian = 0, 0
     for way in range(2 if has_missing else 1):
         g, h = start, start_hessian
         at = np.uint64(first)
@@ -92,7 +94,7 @@ def _scan_feature(
             g += gradient[at]
             h += hessian[at]
             empty = gradient[at] == 0 and hessian[at] == 0
-            at += np.uint64(GROUP)
+            at += _LANES
             if empty:
                 continue
             left, left_hessian = g * unit, h * hessian_unit
@@ -112,7 +114,7 @@ def _scan_feature(
             break
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def find_split(
     pool: NDArray[np.int64],
     node: Any,
@@ -147,12 +149,15 @@ def find_split(
         _subtract(hessian, pool[subtract, 1])
     near = np.float32(0.0)
     if plain:
-        least = max(np.int64(math.ceil(min_child_weight / hessian_unit)), np.int64(1))
+        least = np.int64(math.ceil(min_child_weight / hessian_unit))
+        least = least if least > 1 else np.int64(1)
         scaled_lambda = np.float32(reg_lambda / hessian_unit)
-        score[:] = np.float32(-1.0)
+        for p in range(len(score)):
+            score[p] = _NONE
         for group in range(len(scan)):
             lanes = score[group * GROUP : (group + 1) * GROUP]
-            left[:] = 0
+            for k in range(GROUP):
+                left[0, k] = left[1, k] = 0
             for way in range(2):
                 _scan_lanes(
                     gradient, hessian, first[group], scan[group], node.gradient, node.hessian, scaled_lambda, least,
@@ -160,12 +165,12 @@ def find_split(
                 )  # fmt: skip
                 if way == 1 or not _missing_left(left, node.gradient, node.hessian, missing, group):
                     break
-        largest = np.float32(-1.0)
+        largest = _NONE
         for p in range(len(feature)):
             if not mask[feature[p]]:
-                score[p] = -1.0
-            largest = max(largest, score[p])
-        near = largest * np.float32(1 - 1e-5)
+                score[p] = _NONE
+            largest = score[p] if score[p] > largest else largest
+        near = largest * _NEAR
         if largest < 0:
             return
     noise = _NOISE * leaf_score(node.gradient * unit, node.hessian * hessian_unit, reg_lambda, reg_alpha, 0.0)
@@ -178,12 +183,12 @@ def find_split(
             )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _missing_left(
     left: NDArray[np.int64], total: int, total_hessian: int, missing: NDArray[np.int64], group: int
 ) -> bool:
     """Makes sums over present values those over missing values; whether there are any."""
-    some = np.int64(0)
+    some = 0
     for k in range(GROUP):
         flag = missing[group * GROUP + k]
         left[0, k] = (total - left[0, k]) & flag
@@ -192,7 +197,7 @@ def _missing_left(
     return some != 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_splits(
     pool: NDArray[np.int64],
     nodes: NDArray[Any],

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from burnish.boost.kernels import lean
 from burnish.boost.threads import Workers
 from burnish.errors import DataError
 
@@ -14,6 +14,7 @@ PACKED_BITS = 18  # magnitude of one packed gradient or Hessian
 PACKED_ROWS = (1 << (31 - PACKED_BITS)) - 1  # so many rows' packed sums fit into 32 bits each
 _COARSE = 128  # a mean |gradient| of fewer units than this needs the pairs form
 _FEW_ROWS = 1024  # where precision costs nothing
+_HALF = np.float32(0.5)
 _INFINITY = 0x7F800000  # bits of float32's infinity
 
 
@@ -99,7 +100,7 @@ def _unit(largest: float, bits: int) -> float:
     return math.ldexp(1.0, max(math.frexp(largest)[1] - bits, -120))
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _extremes(gradient: NDArray[np.int32], hessian: NDArray[np.int32], begin: int, end: int) -> tuple[int, int, int]:
     """Largest |gradient| and |Hessian| of some rows, as bits, which order as the numbers do; how many Hessians are < 0.
 
@@ -108,13 +109,14 @@ def _extremes(gradient: NDArray[np.int32], hessian: NDArray[np.int32], begin: in
     magnitude = np.int32(0x7FFFFFFF)
     largest, largest_hessian, negative = np.int32(0), np.int32(0), 0
     for i in range(np.uint64(begin), np.uint64(end)):
-        largest = max(largest, gradient[i] & magnitude)
-        largest_hessian = max(largest_hessian, hessian[i] & magnitude)
-        negative += (hessian[i] < 0) & ((hessian[i] & magnitude) != 0)
-    return int(largest), int(largest_hessian), int(negative)
+        size, hessian_size = gradient[i] & magnitude, hessian[i] & magnitude
+        largest = size if size > largest else largest
+        largest_hessian = hessian_size if hessian_size > largest_hessian else largest_hessian
+        negative += (hessian[i] < 0) & (hessian_size != 0)
+    return np.int64(largest), np.int64(largest_hessian), np.int64(negative)  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _pack_rows(
     gradient: NDArray[np.float32],
     hessian: NDArray[np.float32],
@@ -125,20 +127,19 @@ def _pack_rows(
     packed: NDArray[np.int64],
 ) -> tuple[int, int, int, int]:
     """Packs rows; returns their sums of gradients, Hessians and |gradients|, and how many are not zero."""
-    half = np.float32(0.5)
     total, hessian_total, magnitude, count = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(np.uint64(begin), np.uint64(end)):
-        g = np.int64(np.int32(math.floor(gradient[i] * scale + half)))
-        h = np.int64(np.int32(math.floor(hessian[i] * hessian_scale + half)))
+        g = np.int64(np.int32(math.floor(gradient[i] * scale + _HALF)))
+        h = np.int64(np.int32(math.floor(hessian[i] * hessian_scale + _HALF)))
         packed[i] = (g << 32) + h
         total += g
         hessian_total += h
         magnitude += abs(g)
-        count += np.int64(gradient[i] != 0)
+        count += gradient[i] != 0
     return total, hessian_total, magnitude, count  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _pair_rows(
     gradient: NDArray[np.float32],
     hessian: NDArray[np.float32],

@@ -8,23 +8,27 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.bins import GROUP as GROUP_WIDTH
 from burnish.boost.bins import DenseBins, SparseBins
 from burnish.boost.fixed import PACKED_ROWS, FixedPoint
 from burnish.boost.intrinsics import aligned, prefetch
+from burnish.boost.kernels import inlined, kernel, lean
 from burnish.boost.threads import Workers
 
-_AHEAD = 16  # rows between a prefetch and its use
+# Constants of their type: numba takes a millisecond for each conversion it finds in a kernel.
+_AHEAD, _TWICE_AHEAD = np.uint64(16), np.uint64(32)  # rows between a prefetch and its use
+_ZERO, _ONE, _TWO, _THREE, _FOUR, _FIVE = (np.uint64(number) for number in range(6))
+_LANES = np.uint64(GROUP_WIDTH)
+_LOW = np.int64(0xFFFFFFFF)
 _SHARE = 40_000  # additions for which a further thread is worth its start
 
 # Columns of a piece: a run of rows of one unit (a node's rows in one group of features) that one thread takes.
 GROUP, NODE, BEGIN, END, TARGET = range(5)  # TARGET: 0 if the piece is its unit's first, 1 if it adds to one
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def share_rows(
     begin: NDArray[np.int64], end: NDArray[np.int64], groups: int, threads: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -33,13 +37,13 @@ def share_rows(
     Returns pieces (count, 5) in order, and where each thread's begin, (threads + 1,).
     """
     nodes = len(begin)
-    total = np.int64(0)
+    total = 0
     for i in range(nodes):
         total += end[i] - begin[i]
     total *= groups
     pieces = np.empty((groups * nodes + threads, 5), np.int64)
     start = np.zeros(threads + 1, np.int64)
-    count, done, thread = 0, np.int64(0), 0
+    count, done, thread = 0, 0, 0
     for group in range(groups):
         for node in range(nodes):
             low, first = begin[node], 0
@@ -49,7 +53,8 @@ def share_rows(
                     thread += 1
                     start[thread] = count
                     continue
-                high = min(end[node], low + limit - done)
+                high = low + limit - done
+                high = high if high < end[node] else end[node]
                 pieces[count, GROUP] = group
                 pieces[count, NODE] = node
                 pieces[count, BEGIN] = low
@@ -63,27 +68,26 @@ def share_rows(
     return pieces[:count], start
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _unpack(packed: NDArray[np.int64], size: int, out: NDArray[np.int64], begin: int, fresh: bool) -> None:
     """Moves packed sums to the planes out[:, begin:], set or, unless `fresh`, added to; the packed ones become zero."""
-    low = np.int64(0xFFFFFFFF)
     gradient, hessian = out[0], out[1]
     shift = np.uint64(begin)
     if fresh:
         for i in range(np.uint64(size)):
             value = packed[i]
             gradient[i + shift] = value >> 32
-            hessian[i + shift] = value & low
+            hessian[i + shift] = value & _LOW
             packed[i] = 0
     else:
         for i in range(np.uint64(size)):
             value = packed[i]
             gradient[i + shift] += value >> 32
-            hessian[i + shift] += value & low
+            hessian[i + shift] += value & _LOW
             packed[i] = 0
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _add_dense(
     order: NDArray[np.uint32],
     begin: int,
@@ -96,22 +100,22 @@ def _add_dense(
 ) -> None:
     """Adds the statistics of some rows to the bins of one group's features, four features at a time."""
     last = np.uint64(end - 1)
-    lanes, five = np.uint64(GROUP_WIDTH), np.uint64(5)
     for i in range(np.uint64(begin), np.uint64(end)):
-        coming = np.uint64(order[min(i + np.uint64(_AHEAD), last)])
-        prefetch(bins, group_begin + coming * lanes)
+        ahead = i + _AHEAD
+        coming = np.uint64(order[ahead if ahead < last else last])
+        prefetch(bins, group_begin + coming * _LANES)
         prefetch(statistics, coming)
         row = np.uint64(order[i])
         value = statistics[row]
-        at = group_begin + row * lanes
-        for lane in range(np.uint64(0), width, np.uint64(4)):
-            packed[(np.uint64(bins[at + lane]) << five) + lane] += value
-            packed[(np.uint64(bins[at + lane + np.uint64(1)]) << five) + lane + np.uint64(1)] += value
-            packed[(np.uint64(bins[at + lane + np.uint64(2)]) << five) + lane + np.uint64(2)] += value
-            packed[(np.uint64(bins[at + lane + np.uint64(3)]) << five) + lane + np.uint64(3)] += value
+        at = group_begin + row * _LANES
+        for lane in range(_ZERO, width, _FOUR):
+            packed[(bins[at + lane] << _FIVE) + lane] += value
+            packed[(bins[at + lane + _ONE] << _FIVE) + lane + _ONE] += value
+            packed[(bins[at + lane + _TWO] << _FIVE) + lane + _TWO] += value
+            packed[(bins[at + lane + _THREE] << _FIVE) + lane + _THREE] += value
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def add_group(
     order: NDArray[np.uint32],
     begin: int,
@@ -127,14 +131,14 @@ def add_group(
     packed: NDArray[np.int64],
 ) -> None:
     """Sets ``out[:, out_begin : out_begin + size]`` to one group's histogram of some rows, at least one."""
-    group_begin = np.uint64(group) * np.uint64(rows) * np.uint64(GROUP_WIDTH)
+    group_begin = np.uint64(group * rows) * _LANES
     for low in range(begin, end, PACKED_ROWS):
-        high = min(low + PACKED_ROWS, end)
+        high = low + PACKED_ROWS if low + PACKED_ROWS < end else end
         _add_dense(order, low, high, statistics, bins, group_begin, width, packed)
         _unpack(packed, size, out, out_begin, low == begin)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def dense_packed(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
@@ -158,7 +162,7 @@ def dense_packed(
         )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@lean
 def dense_pairs(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
@@ -173,7 +177,6 @@ def dense_pairs(
     spare: NDArray[np.int64],
 ) -> None:
     """The same of statistics that are pairs."""
-    lanes = np.uint64(GROUP_WIDTH)
     for p in range(len(pieces)):
         group = pieces[p, 0]
         out = spare if pieces[p, 4] else pool[slots[pieces[p, 1]]]
@@ -182,18 +185,18 @@ def dense_pairs(
         for i in range(out_begin, out_begin + np.uint64(first[group + 1] - first[group])):
             gradients[i] = 0
             hessians[i] = 0
-        group_begin = np.uint64(group) * np.uint64(rows) * lanes
+        group_begin = np.uint64(group * rows) * _LANES
         for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
             row = np.uint64(order[i])
             gradient, hessian = statistics[row, 0], statistics[row, 1]
-            at = group_begin + row * lanes
+            at = group_begin + row * _LANES
             for lane in range(width[group]):
-                index = out_begin + (np.uint64(bins[at + lane]) << np.uint64(5)) + lane
+                index = out_begin + (bins[at + lane] << _FIVE) + lane
                 gradients[index] += gradient
                 hessians[index] += hessian
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _add_sparse(
     order: NDArray[np.uint32],
     begin: int,
@@ -205,18 +208,18 @@ def _add_sparse(
 ) -> None:
     last = np.uint64(end - 1)
     for i in range(np.uint64(begin), np.uint64(end)):
-        prefetch(start, np.uint64(order[min(i + np.uint64(2 * _AHEAD), last)]))
-        coming = np.uint64(order[min(i + np.uint64(_AHEAD), last)])
+        prefetch(start, np.uint64(order[min(i + _TWICE_AHEAD, last)]))
+        coming = np.uint64(order[min(i + _AHEAD, last)])
         prefetch(bins, np.uint64(start[coming]))
-        prefetch(bins, np.uint64(start[coming]) + np.uint64(32))
+        prefetch(bins, np.uint64(start[coming]) + _TWICE_AHEAD)
         prefetch(statistics, coming)
         row = np.uint64(order[i])
         value = statistics[row]
-        for j in range(np.uint64(start[row]), np.uint64(start[row + np.uint64(1)])):
-            packed[np.uint64(bins[j])] += value
+        for j in range(np.uint64(start[row]), np.uint64(start[row + _ONE])):
+            packed[bins[j]] += value
 
 
-@njit(cache=True, nogil=True)
+@lean
 def sparse_packed(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
@@ -236,7 +239,7 @@ def sparse_packed(
             _unpack(packed, len(packed), out, 0, low == pieces[p, 2])
 
 
-@njit(cache=True, nogil=True)
+@lean
 def sparse_pairs(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
@@ -253,9 +256,9 @@ def sparse_pairs(
         out[:] = 0
         for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
             row = np.uint64(order[i])
-            for j in range(np.uint64(start[row]), np.uint64(start[row + np.uint64(1)])):
-                out[0, np.uint64(bins[j])] += statistics[row, 0]
-                out[1, np.uint64(bins[j])] += statistics[row, 1]
+            for j in range(np.uint64(start[row]), np.uint64(start[row + _ONE])):
+                out[0, bins[j]] += statistics[row, 0]
+                out[1, bins[j]] += statistics[row, 1]
 
 
 class Histograms:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost.factors import POLICIES
 from burnish.boost.forest import Forest
 from burnish.boost.predictor import predict_leaf, predict_margin
 from burnish.boost.tree import Tree
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 FORMAT = "burnish.boost"
 VERSION = 1
-POLICIES = ("error", "missing", "other")  # for categories never seen in training
 _INTEGERS = ("left", "right", "feature", "category_start", "category")
 _FLOATS = ("threshold", "value", "gain", "cover")
 

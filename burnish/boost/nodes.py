@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from burnish.boost.kernels import lean
 from burnish.boost.splitter import child_bounds, leaf_weight
 from burnish.boost.tree import Tree
 
@@ -31,7 +31,7 @@ NODE = np.dtype(
 )
 
 
-@njit(cache=True, nogil=True)
+@lean
 def split_nodes(
     nodes: NDArray[Any],
     chosen: NDArray[np.int64],

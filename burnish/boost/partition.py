@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.bins import DenseBins, SparseBins
 from burnish.boost.histogram import BEGIN, END, NODE, TARGET, share_rows
 from burnish.boost.intrinsics import prefetch
+from burnish.boost.kernels import inlined, kernel, lean
 from burnish.boost.threads import Workers
 
-_AHEAD = 48  # rows between a prefetch and its use
+_AHEAD = np.uint64(48)  # rows between a prefetch and its use
+_ONE = np.uint64(1)
 _SHARE = 20_000  # rows for which a further thread is worth its start
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def split_segment(
     source: NDArray[np.uint32],
     order: NDArray[np.uint32],
@@ -30,16 +31,17 @@ def split_segment(
 
     Returns how many go left. If `alone`, the others are put behind them.
     """
-    one, begin, end = np.uint64(1), np.uint64(low), np.uint64(high)
+    begin, end = np.uint64(low), np.uint64(high)
     left_at, right_at = begin, begin
-    last = end - one
+    last = end - _ONE
     for i in range(begin, end):
-        prefetch(column, np.uint64(source[min(i + np.uint64(_AHEAD), last)]))
+        ahead = i + _AHEAD
+        prefetch(column, np.uint64(source[ahead if ahead < last else last]))
         row = source[i]
-        goes = np.uint64(right[np.uint64(column[np.uint64(row)])])
+        goes = np.uint64(right[column[row]])
         order[left_at] = row
         spare[right_at] = row
-        left_at += one - goes
+        left_at += _ONE - goes
         right_at += goes
     if alone:
         for i in range(right_at - begin):
@@ -47,7 +49,7 @@ def split_segment(
     return np.int64(left_at - begin)  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _split_dense(
     source: NDArray[np.uint32],
     order: NDArray[np.uint32],
@@ -70,7 +72,7 @@ def _split_dense(
         )
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _split_flags(
     source: NDArray[np.uint32],
     order: NDArray[np.uint32],
@@ -83,18 +85,17 @@ def _split_flags(
     counts: NDArray[np.int64],
 ) -> None:
     """The same where a flag of each row says whether it goes right; also notes every row's new node."""
-    one = np.uint64(1)
     for p in range(len(pieces)):
         begin, end = np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])
         child = left_child[pieces[p, 1]]
         left_at, right_at = begin, begin
         for i in range(begin, end):
             row = source[i]
-            goes = np.uint64(flags[np.uint64(row)])
-            node_of[np.uint64(row)] = child + np.int32(goes)
+            goes = np.uint64(flags[row])
+            node_of[row] = child + np.int32(goes)
             order[left_at] = row
             spare[right_at] = row
-            left_at += one - goes
+            left_at += _ONE - goes
             right_at += goes
         counts[p] = np.int64(left_at - begin)
         if alone[p]:
@@ -102,17 +103,17 @@ def _split_flags(
                 order[left_at + i] = spare[begin + i]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _default_flags(
     source: NDArray[np.uint32], pieces: NDArray[np.int64], missing_right: NDArray[np.uint8], flags: NDArray[np.uint8]
 ) -> None:
     for p in range(len(pieces)):
         flag = missing_right[pieces[p, 1]]
         for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
-            flags[np.uint64(source[i])] = flag
+            flags[source[i]] = flag
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _present_flags(
     features: NDArray[np.int64],
     nodes: NDArray[np.int64],
@@ -135,9 +136,9 @@ def _present_flags(
         for k in range(start[f], start[f + 1]):
             mine[nodes[k]] = True
         for j in range(column_start[features[f]], column_start[features[f] + 1]):
-            node = node_of[np.uint64(rows[j])]
+            node = node_of[rows[j]]
             if mine[node]:
-                flags[np.uint64(rows[j])] = right[place[node], np.uint64(bins[j])]
+                flags[rows[j]] = right[place[node], bins[j]]
         for k in range(start[f], start[f + 1]):
             mine[nodes[k]] = False
 
@@ -259,7 +260,7 @@ class Partition:
         return leaf
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _assign(
     order: NDArray[np.uint32], pieces: NDArray[np.int64], nodes: NDArray[np.int32], leaf: NDArray[np.int32]
 ) -> None:
@@ -267,5 +268,6 @@ def _assign(
         node = nodes[pieces[p, 1]]
         last = np.uint64(pieces[p, 3] - 1)
         for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
-            prefetch(leaf, np.uint64(order[min(i + np.uint64(_AHEAD), last)]))
-            leaf[np.uint64(order[i])] = node
+            ahead = i + _AHEAD
+            prefetch(leaf, np.uint64(order[ahead if ahead < last else last]))
+            leaf[order[i]] = node

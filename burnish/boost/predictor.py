@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.forest import DEEPEST_COMPLETE, Forest
 from burnish.boost.lanes import LANES, SQUARE
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
 
 _WORKERS = Workers()
 _LEAST = 16 * LANES  # rows for which a further thread is worth waking
-_CHUNK, _CHUNK_FLOATS = (
-    64,
-    100_000,
-)  # blocks filled at once: at most so many, and in about so much of a second-level cache
+_CHUNK = 64  # blocks filled at once, at most,
+_CHUNK_FLOATS = 100_000  # and as many as fit in about so much of a second-level cache
 
 
 def predict_margin(
@@ -41,7 +40,7 @@ def predict_margin(
     alone; all by default. `base_margin` (rows, outputs), or the data set's, takes the place of the base score. The
     result does not depend on the number of threads. Raises DataError for another number of features.
     """
-    table, rows = as_table(data, model.features)
+    table, rows = as_table(data, model)
     if base_margin is None and isinstance(data, Dataset):
         base_margin = data.base_margin
     margin = np.empty((model.outputs, rows), np.float32)
@@ -64,7 +63,7 @@ def predict_leaf(
     rounds: tuple[int, int] | None = None,
 ) -> NDArray[np.int32]:
     """The leaf (node number) that every row reaches in every tree, (rows, trees)."""
-    table, rows = as_table(data, model.features)
+    table, rows = as_table(data, model)
     begin, end = round_range(model, rounds)
     trees = model.trees[begin * model.outputs : end * model.outputs]
     numbers = [np.arange(tree.size, dtype=np.float32) for tree in trees]
@@ -154,19 +153,29 @@ def _groups(columns: NDArray[np.int32], features: int) -> tuple[NDArray[np.int64
     return groups, places
 
 
-def as_table(data: Dataset | Sparse | Any, features: int) -> tuple[Sparse | NDArray[np.float32], int]:
-    """The table of features in `data`, float32 in C order or Sparse, and its number of rows. Raises DataError."""
+def as_table(data: Dataset | Sparse | Any, model: Model) -> tuple[Sparse | NDArray[np.float32], int]:
+    """The table of features in `data`, float32 in C order or Sparse, and its number of rows. Raises DataError.
+
+    A Dataset with other categories than the model's is encoded anew, by the model's policy; a frame is encoded. An
+    array, or Sparse, holds category numbers of the model.
+    """
+    features = model.features
+    if not isinstance(data, (Dataset, Sparse, np.ndarray)):
+        data = Dataset.of(data, categories=model.categories, policy=model.category_policy)
     table = data.table if isinstance(data, Dataset) else data
     if isinstance(table, Sparse):
         if len(table.columns) and not 0 <= table.columns.min() <= table.columns.max() < features:
             raise DataError(f"predict: the data have column {table.columns.max()}, the model has {features} features")
-        return table, len(table.start) - 1
-    table = np.asarray(table)
-    if table.ndim != 2 or table.dtype.kind not in "fiub":
+        rows = len(table.start) - 1
+    elif table.ndim != 2 or table.dtype.kind not in "fiub":
         raise DataError(f"predict: the data are {table.dtype}{list(table.shape)}, allowed: float32[rows, {features}]")
-    if table.shape[1] != features:
+    elif table.shape[1] != features:
         raise DataError(f"predict: the data have {table.shape[1]} features, the model has {features}")
-    return np.require(table, np.float32, ["C", "A"]), len(table)
+    else:
+        rows = len(table)
+    if isinstance(data, Dataset):
+        table = encode_as(data, model.categories, model.category_policy).table
+    return (table if isinstance(table, Sparse) else np.require(table, np.float32, ["C", "A"])), rows
 
 
 def round_range(model: Model, rounds: tuple[int, int] | None) -> tuple[int, int]:

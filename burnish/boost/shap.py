@@ -71,7 +71,7 @@ def _explain(
     rounds: tuple[int, int] | None,
     condition: tuple[int, bool] | None,
 ) -> NDArray[np.float32]:
-    table, rows = as_table(data, model.features)
+    table, rows = as_table(data, model)
     begin, end = round_range(model, rounds)
     workers = workers or Workers()
     result = np.zeros((model.outputs, rows, model.features + 1), np.float64)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.booster import predict, train
+from burnish.boost.booster import train
 from burnish.boost.data import Dataset
 from burnish.boost.model import Model
 from burnish.boost.params import Params
+from burnish.boost.prediction import predict
 from burnish.errors import ParameterError
 from burnish.optional import require
 

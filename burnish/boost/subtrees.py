@@ -3,17 +3,17 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.bins import GROUP
 from burnish.boost.evaluate import find_split
 from burnish.boost.histogram import add_group
+from burnish.boost.kernels import inlined, kernel
 from burnish.boost.nodes import NODE, split_nodes
 from burnish.boost.partition import split_segment
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _record(node: Any, best: Any) -> None:
     node.gain = best.gain
     node.position = best.position
@@ -23,7 +23,7 @@ def _record(node: Any, best: Any) -> None:
     node.left_hessian = best.hessian
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def grow_subtrees(
     nodes: NDArray[Any],
     count: int,
@@ -69,7 +69,9 @@ def grow_subtrees(
     waiting = count
     chosen, right = np.empty(1, np.int64), np.empty(codes + 1, np.uint8)
     score, left = np.empty(len(missing), np.float32), np.empty((2, GROUP), np.int64)
-    least = max(2.0 * min_child_weight / hessian_unit, 1.0)
+    least = 2.0 * min_child_weight / hessian_unit
+    least = least if least > 1.0 else 1.0
+    whole = np.bool_(True)  # a literal would compile `split_segment` once more
     pair, subtract = np.empty(2, np.int64), np.empty(2, np.int64)
     while waiting:
         waiting -= 1
@@ -83,7 +85,7 @@ def grow_subtrees(
             right[code] = code > node.bin
         right[missing_code[node.position]] = node.default_left == 0
         middle = node.begin + split_segment(
-            order, order, spare, columns[node.position], right, node.begin, node.end, True
+            order, order, spare, columns[node.position], right, node.begin, node.end, whole
         )
         nodes[count].begin, nodes[count].end = node.begin, middle
         nodes[count + 1].begin, nodes[count + 1].end = middle, node.end
@@ -103,7 +105,8 @@ def grow_subtrees(
                         first[g + 1] - first[g], pool[built], first[g], packed,
                     )  # fmt: skip
             else:
-                pool[built] = 0
+                for i in range(pool.shape[2]):
+                    pool[built, 0, i] = pool[built, 1, i] = 0
             if able_large:
                 nodes[large].slot = slot
                 pair[0], subtract[0] = large, built
@@ -137,7 +140,7 @@ def grow_subtrees(
     return count, unused
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _breadth_first(left: NDArray[np.int64], replaced: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Nodes in order of breadth from the root, each as what replaces it, and the new numbers of all."""
     order, number = np.empty(len(left), np.int64), np.empty(len(left), np.int64)
@@ -163,7 +166,8 @@ def by_level(parts: list[NDArray[Any]]) -> NDArray[Any]:
     """
     trunk = parts[0]
     offsets = np.cumsum([0] + [len(part) for part in parts])
-    nodes = np.concatenate(parts)
+    words = [part.view(np.int64).reshape(len(part), -1) for part in parts]  # NumPy is slow to join records
+    nodes = np.concatenate(words).reshape(-1).view(NODE)
     for part, offset in zip(parts, offsets, strict=False):
         field = nodes["left"][offset : offset + len(part)]
         field[field >= 0] += offset
@@ -171,7 +175,7 @@ def by_level(parts: list[NDArray[Any]]) -> NDArray[Any]:
     replaced = np.arange(len(nodes))
     replaced[stubs] = len(trunk) - 2 - trunk["slot"][stubs]
     order, number = _breadth_first(np.ascontiguousarray(nodes["left"]), replaced)
-    result = nodes[order]
+    result = nodes.view(np.int64).reshape(len(nodes), -1)[order].reshape(-1).view(NODE)
     inner = result["left"] >= 0
     result["left"][inner] = number[result["left"][inner]]
     return result

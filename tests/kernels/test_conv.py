@@ -80,7 +80,8 @@ def test_bands_of_sums(
     out = convolution(shape, (outputs, shape[1], kernel, kernel), pads=(kernel // 2,) * 4)
     blocked = {} if rows else dict.fromkeys(("x", "out"), f"ABCD{host().lanes}b")
     band = 16 * band if shape[2] == 1 else band
-    choice = {"tile_ow": 5, "vectors": 2, "outer": "oc", "depth": depth, "band": band}
+    hint = int(depth < shape[1] and band > 1)
+    choice = {"tile_ow": 5, "vectors": 2, "outer": "oc", "depth": depth, "band": band, "prefetch": hint}
     for edge in ("start", "end"):
         check(DIRECT_CONV, "conv2d", [out], ["w", "b"], blocked, choice, edge=edge)
 

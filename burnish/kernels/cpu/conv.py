@@ -83,6 +83,7 @@ def _space(task: Task, target: Target) -> Space:
         "vectors": (1, 2, 3, 4),
         "outer": ("oc", "oh"),
         "unroll_ic": (1, 2, 3, 4),  # a loop's own instructions take slots from multiply-adds
+        "prefetch": (0, 1),  # of the next pass's weights
         "band": tuple(range(1, (height if height > 1 else width) + 1)),
         "depth": (0, 16, 32, 64, 128, 256),  # input channels of a pass over a band; 0: no bands
     }
@@ -91,7 +92,8 @@ def _space(task: Task, target: Target) -> Space:
     unroll = unroll if _depth_block(task, target.lanes) % unroll == 0 else 1
     unroll = weight.shape[1] if weight.shape[1] <= 4 else unroll
     depth, band = _passes(task, target, vectors)
-    return Space(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band})
+    prefetch = int(0 < depth < weight.shape[1] and weight.shape[2] > 1 and band > 1)
+    return Space(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band, "prefetch": prefetch})
 
 
 def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
@@ -133,7 +135,16 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     _lay_out(s, task, target, choice)
     nest = _schedule_bands if choice["depth"] or _is_plain(task) else _schedule_nest
     parallel_over(s, nest(s, task, target, choice, single_output(task), acc))
+    if choice["prefetch"]:
+        _prefetch_next_pass(s, task, acc)
     return s
+
+
+def _prefetch_next_pass(s: Schedule, task: Task, acc: str) -> None:
+    """While a pass runs over the rows of a band, each row hints its share of the weights of the next."""
+    weight, rows = constant_weight(task), [loop for loop in s.loops(acc) if s.extent(loop) > 1]
+    assert weight is not None
+    s.prefetch(weight.name, rows[1], rows[0], 1, rows[1])
 
 
 def _apply_rows(task: Task, target: Target, choice: Choice) -> Schedule:

@@ -1,0 +1,48 @@
+"""Predictions of a model for any table: probabilities, values, classes, margins or leaves."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.boost.data import Dataset, Sparse
+from burnish.boost.model import Model
+from burnish.boost.objective import transform
+from burnish.boost.threads import Workers
+from burnish.errors import ParameterError
+
+OUTPUTS = ("prediction", "margin", "class", "leaf")
+
+
+def predict(
+    model: Model,
+    data: Any,
+    *,
+    output: str = "prediction",
+    rounds: tuple[int, int] | None = None,
+    base_margin: NDArray[np.float32] | None = None,
+    threads: int | None = None,
+) -> NDArray[Any]:
+    """Predictions for rows: (rows,), or (rows, outputs) of several outputs.
+
+    data: a Dataset, or anything that `Dataset.of` reads; category values become the model's category numbers.
+    output: "prediction" (a probability, mean count, value or score), "margin" (before the objective's transform),
+    "class" (the most probable one) or "leaf" (rows, trees). rounds: begin and end of those to use; by default all, or
+    those up to `best_iteration`. Raises DataError and ParameterError.
+    """
+    if output not in OUTPUTS:
+        raise ParameterError(f"output: found {output!r}; allowed: {', '.join(map(repr, OUTPUTS))}")
+    if not isinstance(data, (Dataset, Sparse)) and (
+        model.categories or not isinstance(data, np.ndarray) or data.dtype != np.float32
+    ):
+        data = Dataset.of(data, categories=model.categories, policy=model.category_policy)
+    if rounds is None and model.best_iteration is not None:
+        rounds = (0, model.best_iteration + 1)
+    workers = Workers(threads)
+    if output == "leaf":
+        return model.predict_leaf(data, workers, rounds)
+    margin = model.predict_margin(data, workers, rounds, base_margin)
+    result = margin if output == "margin" else transform(model.objective, margin, workers)
+    if output == "class":
+        return (result[0] > 0.5).astype(np.int64) if model.outputs == 1 else result.argmax(axis=0)
+    return result[0] if model.outputs == 1 else np.ascontiguousarray(result.T)
