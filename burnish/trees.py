@@ -40,7 +40,7 @@ def compile_trees(
 
     They are those of ``model.predict_margin``, to the last bit. Categories are given by their numbers.
     """
-    from burnish.boost.emit import emit
+    from burnish.boost.inference.emit import emit
 
     report = progress or (lambda stage, done, total: None)
     report("kernels", 0, 2)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 import burnish as bn
-from burnish.boost.emit import emit
+from burnish.boost.inference.emit import emit
 from burnish.boost.model import Model
 from burnish.codegen.objects import compile_ir
 from burnish.errors import InputError, VerificationError

@@ -19,12 +19,12 @@ from burnish.boost import booster
 from burnish.boost.data import Dataset
 from burnish.boost.external import ExternalGrower, train_external
 from burnish.boost.grower import HistGrower
-from burnish.boost.ingest import ingest
 from burnish.boost.metric import area_under_curve
 from burnish.boost.model import Model
+from burnish.boost.outofcore.ingest import ingest
+from burnish.boost.outofcore.store import Store
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
-from burnish.boost.store import Store
 from burnish.boost.threads import Workers
 
 FEATURES, CHUNK, BUDGET = 28, 100_000, 256 << 20

@@ -12,9 +12,9 @@ import numpy as np
 import burnish
 from benchmarks.boosting.datasets import higgs_like, wide
 from benchmarks.boosting.report import Row, row
+from burnish.boost.formats.xgboost_format import loads_xgboost
 from burnish.boost.model import Model
 from burnish.boost.threads import Workers
-from burnish.boost.xgboost_format import loads_xgboost
 from burnish.optional import require
 
 THREADS = 2

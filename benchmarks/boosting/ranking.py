@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from benchmarks.boosting.report import Row, row
 from burnish.boost.booster import Training
 from burnish.boost.data import Dataset
+from burnish.boost.losses.reduction import Reduction
 from burnish.boost.metric import metric_of
 from burnish.boost.params import Params
-from burnish.boost.reduction import Reduction
 from burnish.boost.threads import Workers
 
 THREADS = 2

@@ -4,11 +4,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from burnish.boost import scan
-from burnish.boost.records import Records
+from burnish.boost.growth import scan
+from burnish.boost.growth.records import Records
 
 _BUFFER = 64  # entries of the paper's mini-batch
-kernel = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # see burnish.boost.scan
+kernel = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # see burnish.boost.growth.scan
 
 
 def narrow(records: Records) -> NDArray[np.int64]:

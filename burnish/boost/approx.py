@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost import rebin
 from burnish.boost.binning import LAST_CUT, Cuts, category_cuts
-from burnish.boost.bins import DenseBins
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import ExactGrower
 from burnish.boost.grower import BinnedGrower, HistGrower
+from burnish.boost.growth import rebin
+from burnish.boost.growth.bins import DenseBins
 from burnish.boost.params import Params
 from burnish.boost.quantiles import SharedColumns
 from burnish.boost.sampling import ColumnSampler

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.entries import column_values
+from burnish.boost.growth.entries import column_values
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 

@@ -8,15 +8,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost import gradients
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse
+from burnish.boost.losses import gradients
+from burnish.boost.losses.reduction import Reduction
 from burnish.boost.metric import Metric, metric_of
 from burnish.boost.model import Model
 from burnish.boost.objective import Floats, Objective, objective_of, row_ranges
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_tree
-from burnish.boost.reduction import Reduction
 from burnish.boost.sampling import ColumnSampler, column_sampler, sample_rows
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from burnish.boost.data import Dataset
-from burnish.boost.factors import POLICIES, Factor, ascending, number
-from burnish.boost.tables import Sparse, feature_label
+from burnish.boost.inputs.factors import POLICIES, Factor, ascending, number
+from burnish.boost.inputs.tables import Sparse, feature_label
 from burnish.errors import DataError, ParameterError
 
 

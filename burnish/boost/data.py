@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost import rows as checked
-from burnish.boost.factors import POLICIES
-from burnish.boost.tables import Sparse, convert
+from burnish.boost.inputs import rows as checked
+from burnish.boost.inputs.factors import POLICIES
+from burnish.boost.inputs.tables import Sparse, convert
 from burnish.errors import DataError, ParameterError
 
 __all__ = ["Dataset", "Sparse"]

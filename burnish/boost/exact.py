@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost import scan
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset
+from burnish.boost.growth import scan
+from burnish.boost.growth.records import SLOTS, Records
+from burnish.boost.growth.routing import Router
 from burnish.boost.intrinsics import aligned
 from burnish.boost.params import Params
-from burnish.boost.records import SLOTS, Records
-from burnish.boost.routing import Router
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.splitter import UNBOUNDED, child_bounds, leaf_weight, split_gain
 from burnish.boost.threads import Workers

@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost import booster, readers
-from burnish.boost.accumulate import Accumulator, BlockQuantizer, Routing, Statistics, Targets
 from burnish.boost.binning import Cuts
-from burnish.boost.bins import GROUP, Layout, SparseBins
-from burnish.boost.budget import DEPTH, OVERHEAD, Plan, plan, state_of_row
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import BinnedGrower
-from burnish.boost.ingest import ingest
-from burnish.boost.layout import ColumnLayout
+from burnish.boost.growth.bins import GROUP, Layout, SparseBins
 from burnish.boost.model import Model
+from burnish.boost.outofcore.accumulate import Accumulator, BlockQuantizer, Routing, Statistics, Targets
+from burnish.boost.outofcore.budget import DEPTH, OVERHEAD, Plan, plan, state_of_row
+from burnish.boost.outofcore.ingest import ingest
+from burnish.boost.outofcore.layout import ColumnLayout
+from burnish.boost.outofcore.prefetch import BlockReader, Prefetcher
+from burnish.boost.outofcore.spool import Spool
+from burnish.boost.outofcore.store import Store, remove
 from burnish.boost.params import Params
-from burnish.boost.prefetch import BlockReader, Prefetcher
 from burnish.boost.sampling import ColumnSampler
-from burnish.boost.spool import Spool
-from burnish.boost.store import Store, remove
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import ParameterError

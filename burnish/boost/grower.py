@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.binning import Cuts
-from burnish.boost.bins import DenseBins, SparseBins
-from burnish.boost.categorical_split import CategoricalSplits
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.evaluate import BEST, find_splits
 from burnish.boost.fixed import FixedPoint, Quantizer
+from burnish.boost.growth.bins import DenseBins, SparseBins
+from burnish.boost.growth.categorical_split import CategoricalSplits
+from burnish.boost.growth.evaluate import BEST, find_splits
+from burnish.boost.growth.nodes import NODE, split_nodes, to_tree
+from burnish.boost.growth.partition import Partition
+from burnish.boost.growth.subtrees import by_level, capacity, copies, grow_subtrees
 from burnish.boost.histogram import Histograms
-from burnish.boost.nodes import NODE, split_nodes, to_tree
 from burnish.boost.params import Params
-from burnish.boost.partition import Partition
 from burnish.boost.quantiles import shared_cuts
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.splitter import UNBOUNDED, leaf_weight
-from burnish.boost.subtrees import by_level, capacity, copies, grow_subtrees
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.bins import GROUP as GROUP_WIDTH
-from burnish.boost.bins import DenseBins, SparseBins
 from burnish.boost.fixed import PACKED_ROWS, FixedPoint
+from burnish.boost.growth.bins import GROUP as GROUP_WIDTH
+from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.intrinsics import aligned, prefetch
 from burnish.boost.kernels import inlined, kernel, lean
 from burnish.boost.threads import Workers

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset
+from burnish.boost.losses.reduction import Reduction
 from burnish.boost.params import Params
-from burnish.boost.reduction import Reduction
 from burnish.errors import DataError, ParameterError
 
 Floats = NDArray[np.float32]
@@ -173,7 +173,7 @@ ListFunction = Callable[[Floats, Floats, NDArray[np.int64], NDArray[np.int64], i
 
 def _of_lists(value: ListFunction, k: int) -> Function:
     """The mean over queries of a metric of the first k ranks (0: all); a query weighs the mean of its rows' weights."""
-    from burnish.boost.ranking import query_starts
+    from burnish.boost.losses.ranking import query_starts
 
     def function(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
         label, score = _label(dataset), _single(prediction)
@@ -199,7 +199,7 @@ def _ndcg(
     params: Params,
 ) -> Doubles:  # fmt: skip
     """Discounted gain over the best possible; 1 for a query without a relevant document, as in XGBoost."""
-    from burnish.boost.ranking import gains
+    from burnish.boost.losses.ranking import gains
 
     inside = position < k
     discount = 1.0 / np.log2(position[inside] + 2.0)

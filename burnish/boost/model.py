@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.factors import POLICIES
-from burnish.boost.forest import Forest
+from burnish.boost.inference.forest import Forest
+from burnish.boost.inference.validate import check_tree
+from burnish.boost.inputs.factors import POLICIES
 from burnish.boost.predictor import predict_leaf, predict_margin
 from burnish.boost.tree import Tree
-from burnish.boost.validate import check_tree
 from burnish.errors import DataError
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost import gradients
 from burnish.boost.data import Dataset
+from burnish.boost.losses import gradients
+from burnish.boost.losses.reduction import Reduction
 from burnish.boost.params import Params
-from burnish.boost.reduction import Reduction
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
@@ -268,7 +268,7 @@ def objective_of(params: Params) -> Objective:
     """The objective that the parameters name."""
     if callable(params.objective):
         return Custom(params, params.objective)
-    from burnish.boost.ranking import MapRanking, NdcgRanking, PairwiseRanking
+    from burnish.boost.losses.ranking import MapRanking, NdcgRanking, PairwiseRanking
 
     kinds = (SquaredError, Logistic, Poisson, Quantile, Softmax, PairwiseRanking, NdcgRanking, MapRanking)
     return {kind.name: kind for kind in kinds}[params.objective](params)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.forest import DEEPEST_COMPLETE, Forest
-from burnish.boost.lanes import LANES, SQUARE
+from burnish.boost.inference.forest import DEEPEST_COMPLETE, Forest
+from burnish.boost.inference.lanes import LANES, SQUARE
+from burnish.boost.inference.walk import add_blocks, add_negatives, fill_dense, fill_sparse
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
-from burnish.boost.walk import add_blocks, add_negatives, fill_dense, fill_sparse
 from burnish.errors import DataError, ParameterError
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from burnish.boost import Model
+from burnish.boost.formats.xgboost_format import loads_xgboost
 from burnish.boost.model import loads
-from burnish.boost.xgboost_format import loads_xgboost
 
 READING = "reading"  # the model's attribute that keeps how its training files were read, as JSON
 

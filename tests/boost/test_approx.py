@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.boost import rebin
 from burnish.boost.approx import ApproxGrower, GlobalGrower
 from burnish.boost.binning import LAST_CUT, column_cuts
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import ExactGrower
 from burnish.boost.grower import HistGrower
+from burnish.boost.growth import rebin
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
 from burnish.boost.threads import Workers

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.boost.binning import LAST_CUT, Cuts, column_cuts, integer_weights
-from burnish.boost.bins import GROUP, DenseBins, SparseBins
 from burnish.boost.data import Dataset, Sparse
+from burnish.boost.growth.bins import GROUP, DenseBins, SparseBins
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 

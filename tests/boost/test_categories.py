@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from burnish.boost.categories import encode, merge
 from burnish.boost.data import Dataset
-from burnish.boost.factors import MOST_CATEGORIES, ascending, factor
+from burnish.boost.inputs.factors import MOST_CATEGORIES, ascending, factor
 from burnish.errors import DataError, ParameterError
 
 NAN = math.nan
@@ -82,7 +82,7 @@ def test_text_and_numbers_do_not_mix() -> None:
 
 def test_too_many_categories_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_CATEGORIES == 2**24
-    monkeypatch.setattr("burnish.boost.factors.MOST_CATEGORIES", 2)
+    monkeypatch.setattr("burnish.boost.inputs.factors.MOST_CATEGORIES", 2)
     with pytest.raises(DataError, match="feature 0: found 3 categories; allowed are at most 2"):
         Dataset.of(np.array([[1], [2], [3]]), categorical=[0])
 

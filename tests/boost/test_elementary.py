@@ -1,7 +1,7 @@
 import numpy as np
 from numba import njit
 
-from burnish.boost.elementary import exp32, round20, sigmoid32
+from burnish.boost.losses.elementary import exp32, round20, sigmoid32
 
 
 @njit

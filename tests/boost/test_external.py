@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from burnish.boost import booster
-from burnish.boost import store as files
-from burnish.boost.accumulate import BlockQuantizer
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.external import ExternalGrower, train_external
 from burnish.boost.fixed import Quantizer
 from burnish.boost.grower import HistGrower
-from burnish.boost.ingest import ingest
 from burnish.boost.model import dumps
+from burnish.boost.outofcore import store as files
+from burnish.boost.outofcore.accumulate import BlockQuantizer
+from burnish.boost.outofcore.ingest import ingest
+from burnish.boost.outofcore.spool import rows_of
+from burnish.boost.outofcore.store import Store
 from burnish.boost.params import Params
 from burnish.boost.sampling import column_sampler
-from burnish.boost.spool import rows_of
-from burnish.boost.store import Store
 from burnish.boost.threads import Workers
 from burnish.errors import DataError, ParameterError
 

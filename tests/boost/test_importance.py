@@ -37,7 +37,7 @@ def test_unknown_kinds_and_models_without_trees() -> None:
 
 def test_xgboost_agrees() -> None:
     xgboost = pytest.importorskip("xgboost")
-    from burnish.boost.xgboost_format import loads_xgboost
+    from burnish.boost.formats.xgboost_format import loads_xgboost
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 5)).astype(np.float32)

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.boost.data import Dataset
+from burnish.boost.losses.reduction import Reduction
 from burnish.boost.metric import _log_gamma, area_under_curve, metric_of
 from burnish.boost.params import Params
-from burnish.boost.reduction import Reduction
 from burnish.comm import thread_comms
 from burnish.errors import DataError, ParameterError
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.boost.layout import (
+from burnish.boost.outofcore.layout import (
     ColumnLayout,
     decode_sparse,
     encode_dense,
@@ -15,8 +15,8 @@ from burnish.boost.layout import (
     plan_columns,
     sparse_entries,
 )
-from burnish.boost.prefetch import Prefetcher, column_stride
-from burnish.boost.store import BLOCKS, Store, StoreWriter
+from burnish.boost.outofcore.prefetch import Prefetcher, column_stride
+from burnish.boost.outofcore.store import BLOCKS, Store, StoreWriter
 from burnish.errors import DataError
 
 ROWS, BLOCK_ROWS, FEATURES = 1000, 128, 7

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.boost.reduction import Reduction
+from burnish.boost.losses.reduction import Reduction
 from burnish.comm import thread_comms
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=60)

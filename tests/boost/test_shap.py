@@ -99,7 +99,7 @@ def test_interactions_add_up_and_are_symmetric() -> None:
 
 def test_xgboost_agrees() -> None:
     xgboost = pytest.importorskip("xgboost")
-    from burnish.boost.xgboost_format import loads_xgboost
+    from burnish.boost.formats.xgboost_format import loads_xgboost
 
     rng = np.random.default_rng(2)
     x = rng.normal(size=(400, 6)).astype(np.float32)

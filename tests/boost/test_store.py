@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from burnish.boost import store as files
-from burnish.boost.store import BLOCKS, INDEX, PARTIAL, Store, StoreWriter, remove
+from burnish.boost.outofcore import store as files
+from burnish.boost.outofcore.store import BLOCKS, INDEX, PARTIAL, Store, StoreWriter, remove
 from burnish.errors import DataError, MissingDependencyError, ParameterError
 
 PIECES = [

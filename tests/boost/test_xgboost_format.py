@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from burnish.boost.formats.xgboost_format import dumps_xgboost, loads_xgboost, read_xgboost, write_xgboost
 from burnish.boost.model import Model
-from burnish.boost.xgboost_format import dumps_xgboost, loads_xgboost, read_xgboost, write_xgboost
 from burnish.errors import DataError
 from tests.boost.trees import random_model, random_table
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from burnish.boost.categories import merge
 from burnish.boost.data import Dataset
-from burnish.boost.factors import POLICIES
+from burnish.boost.inputs.factors import POLICIES
+from burnish.boost.inputs.tables import Sparse
 from burnish.boost.readers import csv, libsvm, parquet
 from burnish.boost.readers.files import FORMATS, files_of, format_of, name_tokens
 from burnish.boost.readers.parts import Part, finished, join, numbers_told, occurring_in, regroup
 from burnish.boost.readers.roles import Roles
-from burnish.boost.tables import Sparse
 from burnish.errors import DataError, ParameterError
 
 __all__ = ["FORMATS", "Options", "chunks", "columns_of", "kind_of", "numbering", "read"]

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from burnish.boost.factors import Factor
+from burnish.boost.inputs.factors import Factor
 from burnish.boost.readers.digits import exact, marked, number, shown, single
 from burnish.boost.readers.files import QUOTE, Block, ahead, blocks
 from burnish.boost.readers.parts import Part

@@ -10,10 +10,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from burnish.boost.inputs.tables import Sparse
 from burnish.boost.readers.digits import exact, marked, number, shown, single
 from burnish.boost.readers.files import Block, ahead, blocks
 from burnish.boost.readers.parts import Part
-from burnish.boost.tables import Sparse
 from burnish.errors import DataError
 
 LARGEST = np.iinfo(np.int32).max - 1  # feature numbers are int32

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost import rows as checked
-from burnish.boost.factors import Factor, factor
-from burnish.boost.frames import arrow_columns
+from burnish.boost.inputs import rows as checked
+from burnish.boost.inputs.factors import Factor, factor
+from burnish.boost.inputs.frames import arrow_columns
+from burnish.boost.inputs.tables import stack
 from burnish.boost.readers.digits import marked
 from burnish.boost.readers.parts import Part
 from burnish.boost.readers.roles import LABEL, QUERY, SKIPPED, WEIGHT, Roles, in_order
-from burnish.boost.tables import stack
 from burnish.errors import DataError
 from burnish.optional import require
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost import rows as checked
 from burnish.boost.data import Dataset
-from burnish.boost.factors import Factor, ascending, number, occurring
-from burnish.boost.tables import Sparse, feature_label
+from burnish.boost.inputs import rows as checked
+from burnish.boost.inputs.factors import Factor, ascending, number, occurring
+from burnish.boost.inputs.tables import Sparse, feature_label
 from burnish.errors import DataError
 
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")

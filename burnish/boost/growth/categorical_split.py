@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from burnish.boost.bins import GROUP, Layout
+from burnish.boost.growth.bins import GROUP, Layout
 from burnish.boost.params import Params
 from burnish.boost.splitter import split_gain
 

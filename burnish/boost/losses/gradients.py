@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from burnish.boost.elementary import exp32, round20, sigmoid32
+from burnish.boost.losses.elementary import exp32, round20, sigmoid32
 
 LEAST_HESSIAN = np.float32(1e-16)  # as in XGBoost: rows that are certain still have one
 _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}

@@ -9,12 +9,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from burnish.boost import store as files
 from burnish.boost.binning import Cuts, category_cuts, column_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.layout import ColumnLayout, encode_dense, encode_sparse, plan_columns
-from burnish.boost.spool import ROW_ARRAYS, RawBlock, Spool
-from burnish.boost.store import Packed, Store, StoreWriter
+from burnish.boost.outofcore import store as files
+from burnish.boost.outofcore.layout import ColumnLayout, encode_dense, encode_sparse, plan_columns
+from burnish.boost.outofcore.spool import ROW_ARRAYS, RawBlock, Spool
+from burnish.boost.outofcore.store import Packed, Store, StoreWriter
 from burnish.boost.threads import Workers
 from burnish.errors import DataError, ParameterError
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.factors import Factor, plain
+from burnish.boost.inputs.factors import Factor, plain
 from burnish.errors import DataError
 
 ALLOWED = "allowed are numbers, booleans, text and categories"

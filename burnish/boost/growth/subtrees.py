@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.bins import GROUP
-from burnish.boost.evaluate import find_split
+from burnish.boost.growth.bins import GROUP
+from burnish.boost.growth.evaluate import find_split
+from burnish.boost.growth.nodes import NODE, split_nodes
+from burnish.boost.growth.partition import split_segment
 from burnish.boost.histogram import add_group
 from burnish.boost.kernels import inlined, kernel
-from burnish.boost.nodes import NODE, split_nodes
-from burnish.boost.partition import split_segment
 
 
 @inlined

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from burnish.boost.lanes import LANES
+from burnish.boost.inference.lanes import LANES
+from burnish.boost.kernels import kernel
 from burnish.boost.tree import Tree
 
 COMPLETE, WALK, CATEGORICAL = 0, 1, 2  # forms of a tree
@@ -68,13 +68,18 @@ class Forest:
             _joined(values, np.float32),
             count,
             len(self.columns) if missing else 0,
+            np.zeros(max(2 << DEEPEST_COMPLETE, int(sizes.max(initial=1))), np.int64),
         )
         return *packed, _joined([tree.category for tree in trees], np.int32)
 
 
-@njit(cache=True, nogil=True)
-def _pack(sizes, listed, left, right, slot, threshold, default_left, value, count, negatives):  # type: ignore[no-untyped-def]
+@kernel
+def _pack(  # type: ignore[no-untyped-def]
+    sizes, listed, left, right, slot, threshold, default_left, value, count, negatives, place
+):  # fmt: skip
     """Packs trees of so many nodes and listed categories. `negatives`: the slot of the first negative column, or 0.
+
+    `place` is scratch for the nodes of the largest tree, made outside: a maximum here would take longer to compile.
 
     Returns (form, depth, node_start, leaf_start) of the trees; (slot, threshold, leaf, child, category_start) of the
     nodes. A complete tree has 2^depth - 1 nodes in heap order and 2^depth leaves. In the other forms, every node is
@@ -83,14 +88,15 @@ def _pack(sizes, listed, left, right, slot, threshold, default_left, value, coun
     trees = len(sizes)
     form, depth = np.zeros(trees, np.int32), np.zeros(trees, np.int32)
     node_start, leaf_start = np.zeros(trees + 1, np.int64), np.zeros(trees + 1, np.int64)
-    place = np.zeros(max(2 << DEEPEST_COMPLETE, sizes.max() if trees else 1), np.int64)
     base = 0
     for tree in range(trees):
-        place[: sizes[tree]] = 0
+        place[0] = 0
         for k in range(sizes[tree]):  # children come after their parent
             if left[base + k] >= 0:
-                place[left[base + k]] = place[right[base + k]] = place[k] + 1
-                depth[tree] = max(depth[tree], place[k] + 1)
+                below = place[k] + 1
+                place[left[base + k]] = place[right[base + k]] = below
+                if below > depth[tree]:
+                    depth[tree] = below
         complete = not listed[tree] and depth[tree] <= DEEPEST_COMPLETE
         form[tree] = COMPLETE if complete else CATEGORICAL if listed[tree] else WALK
         node_start[tree + 1] = node_start[tree] + ((1 << depth[tree]) - 1 if complete else sizes[tree])

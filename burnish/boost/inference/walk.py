@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from burnish.boost.forest import CATEGORICAL, COMPLETE
-from burnish.boost.lanes import LANES, SQUARE, add_vector, subtree, transpose
+from burnish.boost.inference.forest import CATEGORICAL, COMPLETE
+from burnish.boost.inference.lanes import LANES, SQUARE, add_vector, subtree, transpose
 
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True}
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.factors import Factor, factor, number, occurring
-from burnish.boost.frames import Columns, arrow_columns, pandas_columns
-from burnish.boost.rows import FLOAT32_MAX
+from burnish.boost.inputs.factors import Factor, factor, number, occurring
+from burnish.boost.inputs.frames import Columns, arrow_columns, pandas_columns
+from burnish.boost.inputs.rows import FLOAT32_MAX
 from burnish.boost.threads import Workers
 from burnish.errors import DataError
 

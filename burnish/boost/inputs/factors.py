@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.rows import is_absent
+from burnish.boost.inputs.rows import is_absent
 from burnish.errors import DataError
 
 POLICIES = ("error", "missing", "other")

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset
+from burnish.boost.losses.pairs import MAP, NDCG, PAIRWISE, lambda_gradients, order_queries
+from burnish.boost.losses.reduction import Reduction
 from burnish.boost.objective import Floats, Objective, _check
-from burnish.boost.pairs import MAP, NDCG, PAIRWISE, lambda_gradients, order_queries
 from burnish.boost.params import Params
-from burnish.boost.reduction import Reduction
 from burnish.boost.sampling import PAIRS, stream
 from burnish.boost.threads import Workers
 from burnish.errors import DataError

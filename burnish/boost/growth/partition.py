@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.bins import DenseBins, SparseBins
+from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.histogram import BEGIN, END, NODE, TARGET, share_rows
 from burnish.boost.intrinsics import prefetch
 from burnish.boost.kernels import inlined, kernel, lean

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.emit_text import Text, constant, float_text
-from burnish.boost.forest import Forest
+from burnish.boost.inference.emit_text import Text, constant, float_text
+from burnish.boost.inference.forest import Forest
 from burnish.boost.tree import Tree
 
 if TYPE_CHECKING:

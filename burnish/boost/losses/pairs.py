@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from burnish.boost.elementary import sigmoid32
+from burnish.boost.losses.elementary import sigmoid32
 from burnish.boost.sampling import mix
 
 PAIRWISE, NDCG, MAP = 0, 1, 2

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.layout import QUAD, ColumnLayout, decode_sparse, interleave, sparse_entries
-from burnish.boost.store import Store
+from burnish.boost.outofcore.layout import QUAD, ColumnLayout, decode_sparse, interleave, sparse_entries
+from burnish.boost.outofcore.store import Store
 
 ALIGNMENT = 64  # of columns in memory: a cache line
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.emit_text import Text, constant
-from burnish.boost.emit_trees import row_tables, tree_function, walks
-from burnish.boost.forest import Forest
+from burnish.boost.inference.emit_text import Text, constant
+from burnish.boost.inference.emit_trees import row_tables, tree_function, walks
+from burnish.boost.inference.forest import Forest
 
 if TYPE_CHECKING:
     from burnish.boost.model import Model

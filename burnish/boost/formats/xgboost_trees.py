@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost.inference.validate import check_shapes
 from burnish.boost.model import float32_array, floats, int32_array
 from burnish.boost.tree import Tree
-from burnish.boost.validate import check_shapes
 from burnish.errors import DataError
 
 NO_PARENT = 2**31 - 1

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.store import SPOOL
+from burnish.boost.outofcore.store import SPOOL
 from burnish.errors import DataError
 
 ROW_ARRAYS = ("label", "weight", "base_margin")

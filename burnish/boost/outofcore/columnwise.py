@@ -6,10 +6,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from burnish.boost.bins import GROUP
 from burnish.boost.fixed import PACKED_ROWS
+from burnish.boost.growth.bins import GROUP
 from burnish.boost.intrinsics import prefetch
-from burnish.boost.layout import QUAD
+from burnish.boost.outofcore.layout import QUAD
 
 AHEAD = 16  # rows between a prefetch and its use
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.bins import GROUP
+from burnish.boost.growth.bins import GROUP
 from burnish.boost.kernels import inlined, kernel
 from burnish.boost.splitter import leaf_score, split_gain
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost.formats.xgboost_trees import tree_from_xgboost, tree_to_xgboost
 from burnish.boost.model import Model, float32_array, floats, int32_array, parse_json
 from burnish.boost.tree import Tree
-from burnish.boost.xgboost_trees import tree_from_xgboost, tree_to_xgboost
 from burnish.errors import DataError
 
 VERSION = [3, 2, 0]

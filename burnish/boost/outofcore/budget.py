@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from burnish.boost.accumulate import Accumulator
-from burnish.boost.layout import QUAD, ColumnLayout
+from burnish.boost.outofcore.accumulate import Accumulator
+from burnish.boost.outofcore.layout import QUAD, ColumnLayout
+from burnish.boost.outofcore.prefetch import BlockReader, Selection
+from burnish.boost.outofcore.store import Store
 from burnish.boost.params import Params
-from burnish.boost.prefetch import BlockReader, Selection
-from burnish.boost.store import Store
 from burnish.errors import ParameterError
 
 DEPTH = 2  # blocks of a folder's ring: one is used while the next is read
