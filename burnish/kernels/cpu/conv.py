@@ -85,19 +85,27 @@ def _space(task: Task, target: Target) -> Space:
         "unroll_ic": (1, 2, 3, 4),  # a loop's own instructions take slots from multiply-adds
         "prefetch": (0, 1),  # of the next pass's weights
         "band": tuple(range(1, (height if height > 1 else width) + 1)),
-        "depth": (0, 16, 32, 64, 128, 256),  # input channels of a pass over a band; 0: no bands
+        "depth": (0, *_depths(task, target)),  # input channels of a pass over a band; 0: all in one
     }
     default = {"tile_ow": positions, "vectors": vectors, "outer": "oh" if pixels_first else "oc"}
     unroll = 4 if positions * vectors <= target.vector_registers // 2 else 2
     unroll = unroll if _depth_block(task, target.lanes) % unroll == 0 else 1
     unroll = weight.shape[1] if weight.shape[1] <= 4 else unroll
     depth, band = _passes(task, target, vectors)
-    prefetch = int(0 < depth < weight.shape[1] and weight.shape[2] > 1 and band > 1)
+    prefetch = int(depth > 0 and weight.shape[2] > 1 and band > 1)
     return Space(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band, "prefetch": prefetch})
 
 
+def _depths(task: Task, target: Target) -> list[int]:
+    """Whole blocks of input channels, fewer than all, into which they divide."""
+    weight = constant_weight(task)
+    assert weight is not None
+    inputs = weight.shape[1]
+    return [depth for depth in range(target.lanes, inputs, target.lanes) if inputs % depth == 0]
+
+
 def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
-    """(input channels of a pass, rows of a band) of :func:`_schedule_bands`; (0, all rows) where no bands are wanted.
+    """(input channels of a pass, rows of a band) of :func:`_schedule_bands`; 0 channels: one pass over all of them.
 
     An image of one row is cut into bands of columns instead.
 
@@ -111,7 +119,7 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     group, inputs = vectors * target.lanes, weight.shape[1]
     taps_bytes = 4 * group * weight.shape[2] * weight.shape[3]
     most = max(target.lanes, target.l1_bytes // 2 // taps_bytes)
-    depth = max((d for d in range(target.lanes, most + 1, target.lanes) if inputs % d == 0), default=inputs)
+    depth = max((d for d in _depths(task, target) if d <= most), default=0)
     shares = batch * -(-channels // group)
 
     extent, across = (height, width) if height > 1 else (width, 1)
@@ -125,8 +133,8 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     band = max((b for b in range(1, extent + 1) if fits(b)), default=0)
     pays = inputs * taps_bytes > target.l1_bytes and band * across >= 32
     if _is_plain(task):
-        return depth if pays else inputs, band or (extent if height == 1 else min(extent, -(-32 // across)))
-    return (depth, band) if pays and depth < inputs else (0, extent)
+        return depth if pays else 0, band or (extent if height == 1 else min(extent, -(-32 // across)))
+    return (depth, band) if pays and depth else (0, extent)
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
@@ -135,16 +143,16 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     _lay_out(s, task, target, choice)
     nest = _schedule_bands if choice["depth"] or _is_plain(task) else _schedule_nest
     parallel_over(s, nest(s, task, target, choice, single_output(task), acc))
-    if choice["prefetch"]:
+    if choice["prefetch"] and choice["depth"]:
         _prefetch_next_pass(s, task, acc)
     return s
 
 
 def _prefetch_next_pass(s: Schedule, task: Task, acc: str) -> None:
     """While a pass runs over the rows of a band, each row hints its share of the weights of the next."""
-    weight, rows = constant_weight(task), [loop for loop in s.loops(acc) if s.extent(loop) > 1]
+    weight, (part, row, *_) = constant_weight(task), [loop for loop in s.loops(acc) if s.extent(loop) > 1]
     assert weight is not None
-    s.prefetch(weight.name, rows[1], rows[0], 1, rows[1])
+    s.prefetch(weight.name, row, part, 1, row)
 
 
 def _apply_rows(task: Task, target: Target, choice: Choice) -> Schedule:
@@ -212,11 +220,9 @@ def _schedule_bands(s: Schedule, task: Task, target: Target, choice: Choice, out
     """
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     n, oc, oh, ow = s.loops(out)
-    inputs = s.extent(s.loops(acc)[4])
-    depth = int(choice["depth"]) or inputs
     s.set_scope(acc, "global")
-    if depth < inputs:
-        partial = s.rfactor(acc, s.split(s.loops(acc)[4], depth)[0])
+    if choice["depth"]:
+        partial = s.rfactor(acc, s.split(s.loops(acc)[4], int(choice["depth"]))[0])
         channels = [s.loops(acc)[1], s.init_loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[2]]
     else:
         partial = s.cache_write(acc, "register")
