@@ -1,6 +1,7 @@
 """Objectives: the loss whose gradient and Hessian trees are fitted to (§2.1.2), its first guess and its predictions."""
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ Floats = NDArray[np.float32]
 LEAST_ROWS = 1 << 14  # a range for one more thread
 
 
-class Objective:
+class Objective(ABC):
     """A loss. `prepare` binds it to the training data; `prediction` works without."""
 
     name = ""
@@ -48,7 +49,7 @@ class Objective:
         _check("label", self.label, np.isfinite(self.label), "finite numbers")
         self.check_labels()
 
-    def check_labels(self) -> None:
+    def check_labels(self) -> None:  # noqa: B027 - most objectives take every finite label
         """Raises DataError if a label is outside the objective's range."""
 
     def base_score(self) -> Floats:
@@ -66,9 +67,9 @@ class Objective:
         mean = self.reduction.mean(self.label, self.weight)
         return np.array([self.margin_of(mean) if np.isfinite(mean) else 0.0], np.float32)
 
+    @abstractmethod
     def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
         """Writes gradient and Hessian at the margins, all (outputs, rows), weights multiplied in."""
-        raise NotImplementedError
 
     def _by_rows(
         self, kernel: Any, margin: Floats, gradient: Floats, hessian: Floats, constant: float, workers: Workers

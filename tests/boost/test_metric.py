@@ -49,7 +49,7 @@ CASES = [
 def test_values_are_those_of_xgboost(
     name: str, prediction: np.ndarray, label: np.ndarray, group: Any, weighted: bool
 ) -> None:
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
     weight = WEIGHT[: len(group)] if group else WEIGHT
     if group:  # without ties: XGBoost breaks them in another way
         prediction = (RANDOM.permutation(ROWS) / ROWS).reshape(1, -1)
@@ -79,7 +79,7 @@ def test_values_are_those_of_xgboost(
 
 @pytest.mark.parametrize("weight", [None, WEIGHT])
 def test_values_are_those_of_scikit_learn(weight: np.ndarray | None) -> None:
-    metrics = pytest.importorskip("sklearn.metrics")
+    import sklearn.metrics as metrics
     binary, classes = data(BINARY, weight), data(CLASSES, weight)
     wide = UNIT.astype(np.float64)
     assert value("auc", UNIT, binary) == pytest.approx(metrics.roc_auc_score(BINARY, wide[0], sample_weight=weight))

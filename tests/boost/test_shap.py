@@ -2,7 +2,6 @@ from itertools import combinations
 from math import factorial
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,7 +97,8 @@ def test_interactions_add_up_and_are_symmetric() -> None:
 
 
 def test_xgboost_agrees() -> None:
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
+
     from burnish.boost.formats.xgboost_format import loads_xgboost
 
     rng = np.random.default_rng(2)

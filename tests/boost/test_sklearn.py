@@ -4,19 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import burnish.boost
+from burnish.boost.sklearn import GBTClassifier, GBTRanker, GBTRegressor
 from burnish.errors import ParameterError
-
-sklearn = pytest.importorskip("sklearn")
-
-from sklearn.base import clone  # noqa: E402
-from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import StandardScaler  # noqa: E402
-from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
-
-from burnish.boost.sklearn import GBTClassifier, GBTRanker, GBTRegressor  # noqa: E402
 
 RANDOM = np.random.default_rng(4)
 X = RANDOM.normal(size=(300, 4)).astype(np.float32)
@@ -91,7 +87,8 @@ def test_parameters_reach_training() -> None:
 
 
 def test_frames_with_categories_and_sparse_tables() -> None:
-    pandas, sparse = pytest.importorskip("pandas"), pytest.importorskip("scipy.sparse")
+    import pandas as pandas
+    import scipy.sparse as sparse
     kind = RANDOM.choice(["a", "b", "c"], 300)
     frame = pandas.DataFrame({"kind": pandas.Categorical(kind), "x": X[:, 0]})
     target = (kind == "b") * 2.0 + np.nan_to_num(X[:, 0])

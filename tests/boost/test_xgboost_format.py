@@ -51,7 +51,7 @@ def margins(xgboost: object, booster: object, x: np.ndarray, **options: object) 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_models_of_xgboost_predict_the_same_here_and_written_back(name: str, tmp_path: Path) -> None:
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
     params, data, x = case(name)
     booster = xgboost.train(params, xgboost.DMatrix(x, **data), 6)
     booster.save_model(tmp_path / "theirs.json")
@@ -71,8 +71,8 @@ def test_models_of_xgboost_predict_the_same_here_and_written_back(name: str, tmp
 
 
 def test_categories_and_missing_values() -> None:
-    xgboost = pytest.importorskip("xgboost")
-    pandas = pytest.importorskip("pandas")
+    import pandas
+    import xgboost
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 7, ROWS)
     names = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu"]
@@ -97,7 +97,7 @@ def test_categories_and_missing_values() -> None:
 
 
 def test_the_best_iteration_and_attributes_survive() -> None:
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
     params, data, x = case("binary")
     matrix = xgboost.DMatrix(x, **data)
     other = xgboost.DMatrix(x, label=np.random.default_rng(0).integers(0, 2, ROWS))
@@ -118,7 +118,7 @@ def test_the_best_iteration_and_attributes_survive() -> None:
 @pytest.mark.parametrize("objective", ["squared_error", "logistic", "poisson", "softmax", "rank_ndcg", "custom"])
 @pytest.mark.parametrize("depth", [0, 3, 9])
 def test_own_models_predict_the_same_in_xgboost(objective: str, depth: int) -> None:
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
     rng = np.random.default_rng(depth)
     outputs = 3 if objective == "softmax" else 1
     plain = random_model(rng, 4, FEATURES, depth, outputs)
@@ -131,7 +131,7 @@ def test_own_models_predict_the_same_in_xgboost(objective: str, depth: int) -> N
 
 
 def test_a_base_score_without_an_equal_goes_into_the_trees() -> None:
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
     rng = np.random.default_rng(0)
     plain = random_model(rng, 2, FEATURES, 3)
     model = Model(plain.trees, FEATURES, 1, np.array([15.25], np.float32), "logistic")
