@@ -1,4 +1,4 @@
-"""Which algorithm computes a convolution: direct, Winograd, or bfloat16 parts on a matrix unit. By analytic estimate.
+"""Which algorithm computes a convolution: direct, Winograd, polyphase, or bfloat16 parts on a matrix unit. By analytic estimate.
 
 Weights are transformed here, at compile time.
 """
@@ -11,6 +11,8 @@ import numpy as np
 
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.ops.convolution import band, band_depth, window_extent
+from burnish.ops.interpolation import POINTS
+from burnish.ops.polyphase import taps_of, transform_phases
 from burnish.ops.split import DEPTH, ROWS, TERMS, split_matrix, split_stem_weight, split_weight
 from burnish.ops.winograd import KERNEL, transform_weight
 from burnish.target import Target
@@ -22,7 +24,9 @@ DIRECT_EFFICIENCY, TILE_EFFICIENCY, PRODUCT_EFFICIENCY, STREAMED_EFFICIENCY = 0.
 DIRECT_TRAFFIC, PHASED_TRAFFIC = 0.4, 1.0
 # Vector operations per element of a transformed tile in the transforms of F(m).
 TRANSFORM_WORK = {2: 6.0, 4: 10.0}
+VECTOR_EFFICIENCY = 0.4  # flops reached by the transforms of the polyphase algorithm, as a share of peak
 PARTS_WORK = 24.0  # vector operations to make both parts of one input element
+POLYPHASE_TILES = (2, 4)
 STEM_CHANNELS = 4
 STEM_WORK = 160.0  # the same where channels have to be interleaved
 MAX_BLOCK = 1024  # pixels of a block of tiles: its results should stay in the first-level caches
@@ -87,6 +91,20 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate:
     return Estimate("winograd_conv2d", {"m": m}, products + streaming + transforms + traffic)
 
 
+def _polyphase(w: Window, m: int, target: Target) -> Estimate:
+    """Multiply-adds and both transforms; the rows between two bands are transformed twice."""
+    stride = w.strides[1]
+    points = m + taps_of(w.kernel[1], stride) - 1
+    tiles = w.batch * w.out[0] * -(-w.out[1] // m)
+    products = 2 * points * stride * w.kernel[0] * w.channels * w.outputs * tiles
+    columns = points * stride
+    data = 2 * w.channels * w.strides[0] * tiles * columns * -(-columns // target.lanes) * target.lanes
+    outputs = 2 * points * m * w.outputs * tiles
+    traffic = DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
+    seconds = products / (target.flops * DIRECT_EFFICIENCY) + (data + outputs) / (target.flops * VECTOR_EFFICIENCY)
+    return Estimate("polyphase_conv2d", {"m": m, "kernel_w": w.kernel[1]}, seconds + traffic)
+
+
 def _split(w: Window, target: Target) -> Estimate:
     """Whole tiles of channels and pixels, plus the making of parts, against the streaming of weights."""
     pitch = w.out[1] + (w.kernel[1] - 1) // w.strides[1]
@@ -137,6 +155,10 @@ def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate
     if w.channels % target.lanes == 0 and w.kernel == (KERNEL, KERNEL) and w.strides == (1, 1):
         winograd = [_winograd(w, m, target) for m in (2, 4)]
         found += [replace(e, attrs={**e.attrs, "pads": pads}) for e in winograd]
+    for m in POLYPHASE_TILES:
+        if m + taps_of(w.kernel[1], w.strides[1]) - 1 in POINTS and w.kernel[1] > w.strides[1]:
+            polyphase = _polyphase(w, m, target)
+            found.append(replace(polyphase, attrs={**polyphase.attrs, **place}))
     if target.has("amx-bf16") and w.channels >= target.lanes // 2:
         split = _split(w, target)
         found.append(replace(split, attrs={**split.attrs, **place}))
@@ -172,6 +194,10 @@ def choose_algorithms(graph: Graph, target: Target, exact: bool) -> Graph:
 
 def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
     """The weight as the chosen algorithm reads it."""
+    if chosen.op == "polyphase_conv2d":
+        m, strides = chosen.attrs["m"], _ints(chosen.attrs["strides"])
+        assert isinstance(m, int)
+        return transform_phases(weight, m, strides[1])
     if chosen.op == "winograd_conv2d":
         m = chosen.attrs["m"]
         assert isinstance(m, int)

@@ -12,7 +12,8 @@ from burnish.loops.layout import Layout, layout
 # What a value's neighbours gain from blocks, relative to moving the value once: a convolution that reads plain channels
 # cannot vectorize its stores, an element-wise map does not care.
 _GAIN: Mapping[str, float] = {
-    "conv2d": 8.0, "banded_conv2d": 8.0, "winograd_conv2d": 8.0, "split_conv2d": 8.0, "split_stem": 8.0,
+    "conv2d": 8.0, "banded_conv2d": 8.0, "winograd_conv2d": 8.0, "polyphase_conv2d": 8.0,
+    "split_conv2d": 8.0, "split_stem": 8.0,
     "conv2d_transpose": 4.0, "max_pool2d": 2.0, "avg_pool2d": 2.0, "lrn": 1.0,
     "reduce_mean": 1.0, "concat": 0.5, "resize": 1.0, "batch_norm": 1.0,
 }  # fmt: skip
@@ -74,6 +75,8 @@ def _takes_rows(graph: Graph, node: Node) -> bool:
 
     A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache.
     """
+    if node.op == "polyphase_conv2d":
+        return True
     dense = node.op == "conv2d" and graph.types[node.inputs[0]].shape[1] == graph.types[node.inputs[1]].shape[1]
     return dense or _stands_alone(graph, node)
 

@@ -13,6 +13,7 @@ from burnish.ops import (
     matmul,
     movement,
     normalize,
+    polyphase,
     pool,
     recurrent,
     reduce,
@@ -38,6 +39,7 @@ _FAMILIES = (
     resize,
     recurrent,
     winograd,
+    polyphase,
     split,
 )
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}

@@ -5,6 +5,7 @@ from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
 from burnish.kernels.cpu.depthwise_rows import DEPTHWISE_ROWS
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.matmul import MATMUL
+from burnish.kernels.cpu.polyphase import POLYPHASE_CONV
 from burnish.kernels.cpu.pool import LRN, POOL
 from burnish.kernels.cpu.recurrent import RECURRENT
 from burnish.kernels.cpu.split import SPLIT_CONV, SPLIT_MATMUL
@@ -25,6 +26,7 @@ TEMPLATES: tuple[Template, ...] = (
     POOL,
     LRN,
     WINOGRAD_CONV,
+    POLYPHASE_CONV,
     SPLIT_CONV,
     SPLIT_MATMUL,
     MATMUL,

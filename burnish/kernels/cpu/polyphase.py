@@ -1,0 +1,205 @@
+"""Polyphase Winograd convolution: bands of rows, each transformed once, then a register tile for every point.
+
+Lanes of the input transform are the points of all phases, so that it is a product of the window's columns with constant
+vectors; its results are broadcast in the products, whose lanes are output channels.
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    channel_constants,
+    is_blocked,
+    mark,
+    pad_channels,
+    parallel_over,
+    register_tile,
+    single_output,
+)
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce
+from burnish.loops.tensor import Tensor
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+def _stage(task: Task, suffix: str) -> Tensor:
+    return next(t for t in task.stages() if t.name.endswith(suffix))
+
+
+def _conv(task: Task) -> Tensor:
+    """The stage that holds the convolution's result."""
+    return _named(task, _stage(task, ".product").name.removesuffix(".product"))
+
+
+def _named(task: Task, name: str) -> Tensor:
+    return next(t for t in task.stages() if t.name == name)
+
+
+def _matches(task: Task, target: Target) -> bool:
+    if task.op != "polyphase_conv2d" or len(task.outputs) != 1 or task.outputs[0].shape != _conv(task).shape:
+        return False
+    layout = task.layout(single_output(task))
+    reductions = sum(isinstance(t.body, Reduce) for t in task.stages())
+    return reductions == 3 and (layout.plain or is_blocked(layout, 1, target.lanes))
+
+
+def _space(task: Task, target: Target) -> Space:
+    points, batch, outputs, height, tiles = _stage(task, ".product").shape
+    _, channels, _, _, lines = _stage(task, ".data").shape
+    positions, vectors = register_tile(target, tiles, -(-outputs // target.lanes))
+    rows_bytes = 4 * channels * tiles * -(-lines // target.lanes) * target.lanes
+    stride = _stage(task, ".data").shape[2] // height
+
+    def fits(band: int) -> bool:
+        return batch * (height // band) >= 4 * target.cores and rows_bytes * band * stride <= target.l2_bytes // 4
+
+    band = max((b for b in range(1, height + 1) if height % b == 0 and fits(b)), default=1)
+    knobs = {
+        "band": tuple(range(1, height + 1)),
+        "positions": tuple(range(1, min(tiles, target.vector_registers - 2) + 1)),
+        "vectors": (1, 2, 3, 4),
+    }
+    return Space(knobs, {"band": band, "positions": positions, "vectors": vectors})
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
+    conv, out = _conv(task).name, single_output(task)
+    product = f"{conv}.product"
+    weight = _named(task, product).inputs[1].name
+    s = Schedule(task.program())
+    for t in task.stages():
+        if not isinstance(t.body, Reduce) and t.name not in (out, f"{conv}.rows"):
+            s.compute_inline(t.name)
+    plain = task.layout(out).plain
+    result = s.cache_write(out, "global" if plain else "register") if conv == out else conv
+    sums = s.cache_write(result, "register") if plain else result
+    accumulator = s.cache_write(product, "register")
+    apply_layouts(s, task, {**channel_constants(task, group), weight: f"EABCD{group}e"})
+
+    batch, oc, oh, ow = s.loops(out)
+    pad_channels(s, (oc, s.loops(sums)[1], s.init_loops(sums)[1]), group)
+    oc_group, oc = s.split(oc, group)
+    band, oh = s.split(oh, int(choice["band"]))
+    if plain:
+        _transpose_out(s, (batch, band, oc_group), oc, oh, ow, lanes)
+        s.set_scope(result, "global")
+        s.compute_at(result, oc_group)
+        s.transform_layout(result, f"ABCD{lanes}b")
+        inner, oc, oh, ow = s.loops(result)
+        tiles = _tile_nest(s, (inner, oh), oc, ow, _columns(task), lanes, choice)
+    else:
+        tiles = _tile_nest(s, (batch, band, oc_group, oh), oc, ow, _columns(task), lanes, choice)
+    over, block = tiles
+    s.compute_at(sums, block)
+    _private_vectors(s, sums, lanes)
+    s.compute_at(product, over)
+    _schedule_product(s, product, accumulator, lanes)
+    _schedule_data(s, f"{conv}.data", band, lanes)
+    source = _named(task, f"{conv}.rows").inputs[0]
+    _schedule_rows(s, f"{conv}.rows", band, is_blocked(task.layout(source.name), 1, lanes), lanes)
+    parallel_over(s, (batch, band))
+    return s
+
+
+def _columns(task: Task) -> int:
+    """The output columns m of a tile."""
+    conv, tiles = _conv(task), _stage(task, ".product").shape[4]
+    return next(m for m in range(1, conv.shape[3] + 1) if -(-conv.shape[3] // m) == tiles)
+
+
+def _tile_nest(
+    s: Schedule, outer: tuple[str, ...], oc: str, ow: str, m: int, lanes: int, choice: Choice
+) -> tuple[str, str]:
+    """Register tiles of the nest that stores the convolution; returns the loops over tile blocks and channel blocks."""
+    block, lane = s.split(oc, lanes)
+    tile, column = s.split(ow, m)
+    over, tile = s.split(tile, int(choice["positions"]))
+    s.reorder(*outer, over, tile, block, column, lane)
+    s.unroll(column)
+    s.vectorize(lane)
+    return over, block
+
+
+def _transpose_out(s: Schedule, outer: tuple[str, ...], oc: str, oh: str, ow: str, lanes: int) -> None:
+    """A row-major output, lanes of its rows out of the channel vectors of the scratch."""
+    block, channel = s.split(oc, lanes)
+    ow, lane = s.split(ow, min(lanes, s.extent(ow)))
+    s.reorder(*outer, block, oh, ow, channel, lane)
+    s.unroll(channel)
+    s.vectorize(lane)
+
+
+def _private_vectors(s: Schedule, stage: str, lanes: int) -> None:
+    """Unrolls a stage completely, channels in one vector, in registers."""
+    s.set_scope(stage, "register")
+    for loops in (s.loops(stage), s.init_loops(stage)):
+        vector = next(v for v in loops if s.extent(v) == lanes and v.endswith(("oc", "i1")))
+        rest = [v for v in loops if v != vector]
+        s.reorder(*rest, vector)
+        mark(s, "unroll", *rest)
+        s.vectorize(vector)
+
+
+def _schedule_product(s: Schedule, product: str, accumulator: str, lanes: int) -> None:
+    """For every point, one register tile of tiles times channel vectors over the whole window."""
+    s.transform_layout(product, f"ABCDE{lanes}c")
+    i, b, oc, oh, t = s.loops(product)
+    block, lane = s.split(oc, lanes)
+    s.reorder(i, b, oh, t, block, lane)
+    s.compute_at(accumulator, oh)
+    s.set_scope(accumulator, "register")
+    mark(s, "unroll", t, block)
+    s.vectorize(lane)
+    i, b, oc, oh, t, kh, ic, phase = s.loops(accumulator)
+    block, lane = s.split(oc, lanes)
+    s.reorder(i, b, oh, kh, ic, phase, t, block, lane)
+    mark(s, "unroll", phase, t, block)
+    s.vectorize(lane)
+    i, b, oc, oh, t = s.init_loops(accumulator)
+    block, lane = s.split(oc, lanes)
+    s.reorder(i, b, oh, t, block, lane)
+    mark(s, "unroll", t, block)
+    s.vectorize(lane)
+
+
+def _schedule_data(s: Schedule, data: str, band: str, lanes: int) -> None:
+    """The transformed rows of a band: products of the window's columns with constant vectors, kept in registers."""
+    sums = s.cache_write(data, "register")
+    s.compute_at(data, band)
+    s.transform_layout(data, f"ABCDE{lanes}e")
+    b, c, h, t, q = s.loops(data)
+    for loop in (q, s.loops(sums)[4], s.init_loops(sums)[4]):
+        s.pad(loop, lanes)
+    block, lane = s.split(q, lanes)
+    s.reorder(b, c, h, t, block, lane)
+    s.compute_at(sums, t)
+    s.set_scope(sums, "register")
+    s.unroll(block)
+    s.vectorize(lane)
+    b, c, h, t, q, r = s.loops(sums)
+    block, lane = s.split(q, lanes)
+    s.reorder(b, c, h, t, r, block, lane)
+    mark(s, "unroll", r, block)
+    s.vectorize(lane)
+    b, c, h, t, q = s.init_loops(sums)
+    block, lane = s.split(q, lanes)
+    mark(s, "unroll", block)
+    s.vectorize(lane)
+
+
+def _schedule_rows(s: Schedule, rows: str, band: str, blocked: bool, lanes: int) -> None:
+    """The padded input rows of a band, in the order of the input."""
+    s.compute_at(rows, band)
+    b, c, h, w = s.loops(rows)
+    if blocked:
+        s.transform_layout(rows, f"ABCD{lanes}b")
+        block, lane = s.split(c, lanes)
+        s.reorder(b, block, h, w, lane)
+    else:
+        _, lane = s.split(w, lanes)
+    s.vectorize(lane)
+
+
+POLYPHASE_CONV = Template("polyphase_conv2d", _matches, _space, _apply)
