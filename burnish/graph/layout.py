@@ -61,7 +61,7 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
     renamed: dict[str, str] = {}
     for name in graph.inputs:
         readers = [node for node in graph.nodes if name in node.inputs]
-        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 and not _takes_rows(graph, node) for node in readers)
+        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 and not _takes_rows(graph, node, lanes) for node in readers)
         if wanted and _blockable(graph, name, lanes) and graph.types[name].shape[1] % lanes == 0:
             renamed[name] = f"{name}.blocked"
             types[renamed[name]] = types[name]
@@ -70,13 +70,13 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
     return replace(graph, nodes=(*copies, *nodes), types=types)
 
 
-def _takes_rows(graph: Graph, node: Node) -> bool:
+def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
     """Whether a convolution reads and writes row-major images about as fast as blocks, so that no copy would pay.
 
     A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache.
     """
     if node.op == "polyphase_conv2d":
-        return True
+        return graph.types[node.inputs[0]].shape[1] % lanes != 0
     dense = node.op == "conv2d" and graph.types[node.inputs[0]].shape[1] == graph.types[node.inputs[1]].shape[1]
     return dense or _stands_alone(graph, node)
 
@@ -107,7 +107,7 @@ def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple
     for group in groups:
         result = group.outputs[0]
         anchor = group.anchor
-        gains = anchor is not None and _GAIN.get(anchor.op, 0.0) >= 4.0 and not _takes_rows(graph, anchor)
+        gains = anchor is not None and _GAIN.get(anchor.op, 0.0) >= 4.0 and not _takes_rows(graph, anchor, lanes)
         if not (gains and result in graph.outputs and _blockable(graph, result, lanes)):
             changed.append(group)
             continue

@@ -1,7 +1,7 @@
 """Polyphase Winograd convolution along the width: an explicit algorithm beside the definition of ``conv2d``.
 
 A convolution of stride s is the sum of s convolutions of stride 1, one for each phase of its input's columns. Each is
-computed as F(m, taps) of section 4.6.2's one-dimensional form, and they are added up before the way back.
+computed as F(m, taps), one-dimensional, and they are added up before the way back.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def _phase_matrix(data: np.ndarray, stride: int) -> np.ndarray:
 def polyphase_conv2d(
     name: str, x: Tensor, weight: Tensor, *, m: int = 4, kernel_w: int, strides: Ints, pads: Ints = (0, 0, 0, 0)
 ) -> Tensor:
-    """The convolution of ``x`` [N, C, H, W] with a weight [O, C, KH, kernel_w] that :func:`transform_phases` transformed.
+    """The convolution of ``x`` [N, C, H, W] with a weight [O, C, KH, kernel_w] as :func:`transform_phases` makes it.
 
-    ``weight``: [n, KH, C, phases, O]. Stages, t running over groups of m columns of the output: the padded ``name.rows``
+    ``weight``: [n, KH, C, phases, O]. Stages, t running over groups of m output columns: the padded ``name.rows``
     [b, c, h, w], ``name.data`` [b, c, h, t, phase * n + i], ``name.product`` [i, b, oc, oh, t], ``name``.
     """
     require_rank(x, "x", 4, "[N, C, H, W]")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from burnish.graph import Graph, GraphBuilder
-from burnish.graph.algorithms import Window, choose_algorithms, estimates, split_rows
+from burnish.graph.algorithms import choose_algorithms
+from burnish.graph.estimates import Window, estimates, split_rows
 from burnish.graph.evaluate import evaluate
 from burnish.graph.verify import verify
 from burnish.target import Target, target
@@ -50,17 +51,32 @@ def test_wide_layers_take_winograd() -> None:
 @pytest.mark.parametrize(
     "graph",
     [
-        convolutions(16, 16, 8, kernel=5),
+        convolutions(96, 256, 8, kernel=5),
         convolutions(32, 32, 9, strides=(2, 2)),
         convolutions(32, 32, 9, dilations=(2, 2)),
         convolutions(32, 32, 9, groups=2),
         convolutions(20, 32, 9),
         convolutions(32, 8, 9),
     ],
-    ids=["5x5", "stride", "dilation", "groups", "channels that fill no block", "few outputs"],
+    ids=["5x5 of many weights", "stride", "dilation", "groups", "channels that fill no block", "few outputs"],
 )
 def test_what_winograd_cannot_do_stays_direct(graph: Graph) -> None:
     assert chosen(graph, AVX512) == ["relu", "conv2d"]
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel", "stride", "points"),
+    [(3, 112, 7, 2, 7), (16, 28, 5, 1, 8), (64, 28, 5, 1, 8)],
+    ids=["stem", "5x5", "wide"],
+)
+def test_wide_windows_take_the_polyphase_algorithm(
+    channels: int, size: int, kernel: int, stride: int, points: int
+) -> None:
+    graph = convolutions(channels, 32, size, kernel, strides=(stride, stride))
+    assert chosen(graph, AVX512) == ["relu", "polyphase_conv2d"]
+    after = choose_algorithms(graph, AVX512, exact=False)
+    node = after.nodes[-1]
+    assert after.types[node.inputs[1]].shape == (points, kernel, channels, stride, 32)
 
 
 @pytest.mark.parametrize("machine", [AVX512, TILES], ids=["vectors", "tiles"])
@@ -115,7 +131,8 @@ def test_estimates_follow_the_work() -> None:
     w = Window(1, 64, 64, (3, 3), (1, 1), (56, 56), (56, 56))
     wide = replace(w, channels=128)
     by_op = {(e.op, e.attrs.get("m")): e.seconds for e in estimates(w, (1, 1, 1, 1), AVX512)}
-    assert set(by_op) == {("conv2d", None), ("winograd_conv2d", 2), ("winograd_conv2d", 4)}
+    fast = {(op, m) for op in ("winograd_conv2d", "polyphase_conv2d") for m in (2, 4)}
+    assert set(by_op) == {("conv2d", None), *fast}
     assert by_op["winograd_conv2d", 4] < by_op["winograd_conv2d", 2] < by_op["conv2d", None]
     direct = next(e for e in estimates(wide, (1, 1, 1, 1), AVX512) if e.op == "conv2d")
     assert direct.seconds == pytest.approx(2 * by_op["conv2d", None], rel=0.1)

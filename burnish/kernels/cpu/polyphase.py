@@ -1,7 +1,8 @@
 """Polyphase Winograd convolution: bands of rows, each transformed once, then a register tile for every point.
 
-Lanes of the input transform are the points of all phases, so that it is a product of the window's columns with constant
-vectors; its results are broadcast in the products, whose lanes are output channels.
+Lanes of the input transform are input channels where they come in blocks. Else they are the points of all phases, so
+that it is a product of the window's columns with constant vectors. Its results are broadcast in the products, whose
+lanes are output channels.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _matches(task: Task, target: Target) -> bool:
 
 
 def _space(task: Task, target: Target) -> Space:
-    points, batch, outputs, height, tiles = _stage(task, ".product").shape
+    _, batch, outputs, height, tiles = _stage(task, ".product").shape
     _, channels, _, _, lines = _stage(task, ".data").shape
     positions, vectors = register_tile(target, tiles, -(-outputs // target.lanes))
     rows_bytes = 4 * channels * tiles * -(-lines // target.lanes) * target.lanes
@@ -79,28 +80,35 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     apply_layouts(s, task, {**channel_constants(task, group), weight: f"EABCD{group}e"})
 
     batch, oc, oh, ow = s.loops(out)
-    pad_channels(s, (oc, s.loops(sums)[1], s.init_loops(sums)[1]), group)
+    pad_channels(s, (s.loops(result)[1] if plain else oc, s.loops(sums)[1], s.init_loops(sums)[1]), group)
     oc_group, oc = s.split(oc, group)
     band, oh = s.split(oh, int(choice["band"]))
+    outer: tuple[str, ...] = (batch, band, oc_group, oh)
     if plain:
         _transpose_out(s, (batch, band, oc_group), oc, oh, ow, lanes)
         s.set_scope(result, "global")
         s.compute_at(result, oc_group)
         s.transform_layout(result, f"ABCD{lanes}b")
         inner, oc, oh, ow = s.loops(result)
-        tiles = _tile_nest(s, (inner, oh), oc, ow, _columns(task), lanes, choice)
-    else:
-        tiles = _tile_nest(s, (batch, band, oc_group, oh), oc, ow, _columns(task), lanes, choice)
-    over, block = tiles
+        outer = (inner, oh)
+    over, block = _tile_nest(s, outer, oc, ow, _columns(task), lanes, choice)
     s.compute_at(sums, block)
     _private_vectors(s, sums, lanes)
     s.compute_at(product, over)
-    _schedule_product(s, product, accumulator, lanes)
-    _schedule_data(s, f"{conv}.data", band, lanes)
-    source = _named(task, f"{conv}.rows").inputs[0]
-    _schedule_rows(s, f"{conv}.rows", band, is_blocked(task.layout(source.name), 1, lanes), lanes)
+    blocked = _has_blocks(task, target)
+    _schedule_product(s, product, accumulator, lanes, blocked)
+    if blocked:
+        _schedule_channels(s, f"{conv}.data", f"{conv}.rows", band, lanes)
+    else:
+        _schedule_points(s, f"{conv}.data", f"{conv}.rows", band, lanes)
     parallel_over(s, (batch, band))
     return s
+
+
+def _has_blocks(task: Task, target: Target) -> bool:
+    """Whether the input's channels come in whole blocks."""
+    source = _stage(task, ".rows").inputs[0]
+    return is_blocked(task.layout(source.name), 1, target.lanes) and source.shape[1] % target.lanes == 0
 
 
 def _columns(task: Task) -> int:
@@ -142,30 +150,54 @@ def _private_vectors(s: Schedule, stage: str, lanes: int) -> None:
         s.vectorize(vector)
 
 
-def _schedule_product(s: Schedule, product: str, accumulator: str, lanes: int) -> None:
+def _schedule_product(s: Schedule, product: str, accumulator: str, lanes: int, blocked: bool) -> None:
     """For every point, one register tile of tiles times channel vectors over the whole window."""
     s.transform_layout(product, f"ABCDE{lanes}c")
-    i, b, oc, oh, t = s.loops(product)
-    block, lane = s.split(oc, lanes)
-    s.reorder(i, b, oh, t, block, lane)
-    s.compute_at(accumulator, oh)
-    s.set_scope(accumulator, "register")
-    mark(s, "unroll", t, block)
-    s.vectorize(lane)
-    i, b, oc, oh, t, kh, ic, phase = s.loops(accumulator)
-    block, lane = s.split(oc, lanes)
-    s.reorder(i, b, oh, kh, ic, phase, t, block, lane)
-    mark(s, "unroll", phase, t, block)
-    s.vectorize(lane)
-    i, b, oc, oh, t = s.init_loops(accumulator)
-    block, lane = s.split(oc, lanes)
-    s.reorder(i, b, oh, t, block, lane)
-    mark(s, "unroll", t, block)
-    s.vectorize(lane)
+    for stage in (product, accumulator):
+        for i, b, oc, oh, t, *window in filter(None, (s.loops(stage), s.init_loops(stage))):
+            block, lane = s.split(oc, lanes)
+            if window:
+                kh, ic, phase = window
+                outer = []
+                if blocked:
+                    over, ic = s.split(ic, lanes)
+                    outer = [over]
+                s.reorder(i, b, oh, *outer, kh, ic, phase, t, block, lane)
+                s.unroll(phase)
+            else:
+                s.reorder(i, b, oh, t, block, lane)
+            mark(s, "unroll", t, block)
+            s.vectorize(lane)
+        if stage == product:
+            s.compute_at(accumulator, oh)
+            s.set_scope(accumulator, "register")
 
 
-def _schedule_data(s: Schedule, data: str, band: str, lanes: int) -> None:
-    """The transformed rows of a band: products of the window's columns with constant vectors, kept in registers."""
+def _schedule_channels(s: Schedule, data: str, rows: str, band: str, lanes: int) -> None:
+    """The transformed rows of a band, input channels in vectors; padding is read as selects."""
+    s.compute_inline(rows)
+    sums = s.cache_write(data, "register")
+    s.compute_at(data, band)
+    s.transform_layout(data, f"ABCDE{lanes}b")
+    b, c, h, t, q = s.loops(data)
+    block, lane = s.split(c, lanes)
+    s.reorder(b, block, h, t, q, lane)
+    s.compute_at(sums, t)
+    s.set_scope(sums, "register")
+    s.unroll(q)
+    s.vectorize(lane)
+    b, c, h, t, q, r = s.loops(sums)
+    s.reorder(b, h, t, r, q, c)
+    mark(s, "unroll", r, q)
+    s.vectorize(c)
+    b, c, h, t, q = s.init_loops(sums)
+    s.reorder(b, h, t, q, c)
+    s.unroll(q)
+    s.vectorize(c)
+
+
+def _schedule_points(s: Schedule, data: str, rows: str, band: str, lanes: int) -> None:
+    """The transformed rows of a band, points in vectors, from a padded copy of the rows."""
     sums = s.cache_write(data, "register")
     s.compute_at(data, band)
     s.transform_layout(data, f"ABCDE{lanes}e")
@@ -187,19 +219,9 @@ def _schedule_data(s: Schedule, data: str, band: str, lanes: int) -> None:
     block, lane = s.split(q, lanes)
     mark(s, "unroll", block)
     s.vectorize(lane)
-
-
-def _schedule_rows(s: Schedule, rows: str, band: str, blocked: bool, lanes: int) -> None:
-    """The padded input rows of a band, in the order of the input."""
     s.compute_at(rows, band)
-    b, c, h, w = s.loops(rows)
-    if blocked:
-        s.transform_layout(rows, f"ABCD{lanes}b")
-        block, lane = s.split(c, lanes)
-        s.reorder(b, block, h, w, lane)
-    else:
-        _, lane = s.split(w, lanes)
-    s.vectorize(lane)
+    _, _, _, w = s.loops(rows)
+    s.vectorize(s.split(w, lanes)[1])
 
 
 POLYPHASE_CONV = Template("polyphase_conv2d", _matches, _space, _apply)
