@@ -1,4 +1,4 @@
-"""What each algorithm of a convolution should take: direct, Winograd, polyphase, bfloat16 parts. An analytic estimate."""
+"""What each algorithm of a convolution should take: direct, Winograd, polyphase, bfloat16 parts."""
 
 from __future__ import annotations
 

@@ -72,11 +72,11 @@ def test_what_winograd_cannot_do_stays_direct(graph: Graph) -> None:
 def test_wide_windows_take_the_polyphase_algorithm(
     channels: int, size: int, kernel: int, stride: int, points: int
 ) -> None:
-    graph = convolutions(channels, 32, size, kernel, strides=(stride, stride))
+    graph = convolutions(channels, 64, size, kernel, strides=(stride, stride))
     assert chosen(graph, AVX512) == ["relu", "polyphase_conv2d"]
     after = choose_algorithms(graph, AVX512, exact=False)
     node = after.nodes[-1]
-    assert after.types[node.inputs[1]].shape == (points, kernel, channels, stride, 32)
+    assert after.types[node.inputs[1]].shape == (points, kernel, channels, stride, 64)
 
 
 @pytest.mark.parametrize("machine", [AVX512, TILES], ids=["vectors", "tiles"])

@@ -112,9 +112,10 @@ def _has_blocks(task: Task, target: Target) -> bool:
 
 
 def _columns(task: Task) -> int:
-    """The output columns m of a tile."""
-    conv, tiles = _conv(task), _stage(task, ".product").shape[4]
-    return next(m for m in range(1, conv.shape[3] + 1) if -(-conv.shape[3] // m) == tiles)
+    """The output columns m of a tile: the windows of two of them start ``m * stride`` input columns apart."""
+    points, _, _, stride, _ = _stage(task, ".product").inputs[1].shape
+    tiles, width = _stage(task, ".product").shape[4], _stage(task, ".rows").shape[3]
+    return (width // stride - points) // (tiles - 1) if tiles > 1 else _conv(task).shape[3]
 
 
 def _tile_nest(
