@@ -38,7 +38,7 @@ class DataError(BurnishError, ValueError):
 
 
 class ParameterError(BurnishError, ValueError):
-    """A training parameter that is unknown, out of its range, or at odds with another or with the data."""
+    """A parameter of training or of a search: unknown, out of its range, or at odds with another or with the data."""
 
 
 class WorkerError(BurnishError):
