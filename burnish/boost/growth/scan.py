@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from burnish.boost.binning import LAST_CUT
 from burnish.boost.intrinsics import prefetch
@@ -42,6 +43,14 @@ SCORE, FEATURE, THRESHOLD, DEFAULT_LEFT, SPLIT_G, SPLIT_H = range(6)
 LAMBDA, LEAST, UNIT_G, UNIT_H, REG_LAMBDA, REG_ALPHA, MAX_DELTA, MIN_CHILD, SIMPLE = range(9)
 
 
+def no_splits(slots: int) -> NDArray[np.float64]:
+    """What is kept of the best splits of slots before there are any, (slots, 6)."""
+    best = np.zeros((slots, 6))
+    best[:, SCORE] = -np.inf
+    best[:, FEATURE] = np.inf
+    return best
+
+
 @kernel
 def clear(state, slots, bins, rule):  # type: ignore[no-untyped-def]
     """Makes slots ready for a column that no row misses, with `bins` candidates at equal ranks, or all if that is 0."""
@@ -67,7 +76,7 @@ def _clear_slot(state, s, rule):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fraction(left_g, left_h, right_g, right_h, rule, monotone, lower, upper):  # type: ignore[no-untyped-def]
+def fraction(left_g, left_h, right_g, right_h, rule, monotone, lower, upper):  # type: ignore[no-untyped-def]
     """The score of a split as numerator and denominator, which are 0 and 1 if it is not allowed."""
     reg_lambda, least, unit_g, unit_h, real_lambda, reg_alpha, max_delta, min_child, simple = rule
     if left_h < least or right_h < least:
@@ -87,7 +96,7 @@ def _offer(state, s, left_g, left_h, value, default, rule, bounds, monotone):  #
     """Keeps the split with these sums to the left, if it is the best so far."""
     slot = s // WIDTH
     right_g, right_h = state[s + TOTAL_G] - left_g, state[s + TOTAL_H] - left_h
-    numerator, denominator = _fraction(
+    numerator, denominator = fraction(
         left_g, left_h, right_g, right_h, rule, monotone, bounds[slot, 0], bounds[slot, 1]
     )
     if numerator * state[s + DENOMINATOR] > state[s + NUMERATOR] * denominator:
