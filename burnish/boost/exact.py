@@ -51,25 +51,20 @@ class Split:
 
 
 class ExactGrower:
-    """Grows trees on all distinct values, or, given `bins`, on that many candidates proposed anew for every node.
+    """Grows trees on all distinct values, by scans of the columns; those of one value by `growth.presence`."""
 
-    The candidates of a node are Hessian-weighted quantiles of its own rows (Algorithm 2's local proposal). A scan meets
-    the rows of a node in order of value with its sum of Hessians at hand, so it knows a candidate when it gets there.
-    """
-
-    def __init__(self, dataset: Dataset, params: Params, workers: Workers, bins: int = 0) -> None:
-        method = "exact" if bins == 0 else "approx with local proposals"
+    def __init__(self, dataset: Dataset, params: Params, workers: Workers) -> None:
         if params.grow_policy != "depthwise":
             raise ParameterError(
-                f"parameter 'grow_policy': found {params.grow_policy!r}; tree method {method} allows 'depthwise'"
+                f"parameter 'grow_policy': found {params.grow_policy!r}; tree method exact allows 'depthwise'"
             )
         if dataset.categorical.any():
             feature = int(np.argmax(dataset.categorical))
             raise ParameterError(
-                f"parameter 'tree_method': found {method}, and feature {feature} is categorical; "
-                "allowed for categorical features: 'hist', 'approx' with global proposals"
+                f"parameter 'tree_method': found exact, and feature {feature} is categorical; "
+                "allowed for categorical features: 'hist', 'approx'"
             )
-        self._params, self._workers, self._bins = params, workers, bins
+        self._params, self._workers = params, workers
         self.block = column_block(dataset, workers)
         self._kinds = self.block.dense + _CONSTANT * self.block.constant.astype(np.int64)
         self._monotone = np.zeros(dataset.features, np.int64)
@@ -166,7 +161,7 @@ class ExactGrower:
                 except IndexError:
                     break
                 scan.scan_columns(
-                    group, block, self._kinds, self._records.words, state, scratch, self._bins, rule,
+                    group, block, self._kinds, self._records.words, state, scratch, rule,
                     bounds, self._monotone, allowed, best,
                 )  # fmt: skip
             return best[:-1]

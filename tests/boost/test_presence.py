@@ -44,7 +44,8 @@ def test_sums_are_those_of_the_present_rows(monkeypatch, others, threads):
     records = Records(data.rows, workers)
     records.load(gradient, hessian)
     sums = PresenceSums(data, column_block(data, workers), workers)
-    whole = {name: np.rint(x.astype(np.float64) / unit) for name, x, unit in zip("gh", (gradient, hessian), records.units, strict=True)}
+    wide = (x.astype(np.float64) / unit for x, unit in zip((gradient, hessian), records.units, strict=True))
+    whole = dict(zip("gh", map(np.rint, wide), strict=True))
     position = np.zeros(data.rows, np.int32)
     for level, nodes in enumerate([[(0, -1)], [(1, 0), (2, 0)], [(3, 1), (4, 1), (6, 2)], [(7, 4), (9, 6), (10, 6)]]):
         if level:

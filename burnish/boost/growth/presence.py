@@ -153,7 +153,8 @@ def _entries_by_row(
     features = np.flatnonzero(block.constant & ~block.dense & (lengths > 0))
     start = np.zeros(dataset.rows + 1, np.int64)
     columns = np.empty(lengths[features].sum(), np.int32)
-    _transpose(block.start, block.rows, features, start, start[:-1].copy(), columns)
+    if len(features):
+        _transpose(block.start, block.rows, features, start, start[:-1].copy(), columns)
     return features, start, columns
 
 
