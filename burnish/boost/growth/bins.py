@@ -12,7 +12,7 @@ from burnish.boost.binning import MOST_BINS, Cuts
 from burnish.boost.data import Sparse
 from burnish.boost.growth.entries import column_offsets
 from burnish.boost.intrinsics import aligned
-from burnish.boost.kernels import kernel, lean
+from burnish.boost.kernels import lean
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
@@ -77,7 +77,9 @@ class DenseBins:
         rows = len(table)
         counts = np.diff(cuts.start).astype(np.int64)
         parts = workers.ranges(rows, 4096)
-        missing = np.logical_or.reduce(workers.run(_any_missing, [(table, *part) for part in parts])).astype(np.int64)
+        found = np.zeros((len(parts), table.shape[1]), np.bool_)
+        workers.run(_any_missing, [(table, *part, row) for part, row in zip(parts, found, strict=True)])
+        missing = found.any(axis=0).astype(np.int64)
         if comm is not None:  # all workers must lay out their histograms alike
             missing = comm.all_reduce(missing, op="max")
         codes = counts + missing
@@ -96,19 +98,25 @@ class DenseBins:
         block = min(512, max(64, 16384 // max(1, table.shape[1]) // 64 * 64))
         codes = layout.missing_code
         workers.run(
-            _bin_rows, [(table, order, search, steps, codes, *part, block, row_bins, column_bins) for part in parts]
-        )
+            _bin_rows,
+            [
+                (
+                    table, order, search, steps, codes, *part, row_bins, column_bins,
+                    np.empty(block, np.float32), np.empty(block, np.int32),
+                )
+                for part in parts
+            ],
+        )  # fmt: skip
         return cls(layout, row_bins, column_bins, width)
 
 
-@kernel
-def _any_missing(table: NDArray[np.float32], begin: int, end: int) -> NDArray[np.bool_]:
-    missing = np.zeros(table.shape[1], np.bool_)
+@lean
+def _any_missing(table: NDArray[np.float32], begin: int, end: int, missing: NDArray[np.bool_]) -> None:
+    """Notes which features have a missing value in some rows."""
     for row in range(np.uint64(begin), np.uint64(end)):
         for feature in range(np.uint64(table.shape[1])):
             value = table[row, feature]
             missing[feature] |= value != value
-    return missing
 
 
 def _search_table(cuts: Cuts, features: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -122,7 +130,7 @@ def _search_table(cuts: Cuts, features: NDArray[np.int64]) -> tuple[NDArray[np.f
     return table, steps
 
 
-@kernel
+@lean
 def _bin_rows(
     table: NDArray[np.float32],
     features: NDArray[np.int64],
@@ -131,13 +139,16 @@ def _bin_rows(
     missing_code: NDArray[np.int64],
     begin: int,
     end: int,
-    block: int,
     row_bins: NDArray[np.uint8],
     column_bins: NDArray[np.uint8],
+    values: NDArray[np.float32],
+    found: NDArray[np.int32],
 ) -> None:
-    """Bins of rows ``begin … end``: in blocks of rows, each feature by a binary search that all rows make in step."""
-    values = np.empty(block, np.float32)
-    found = np.empty(block, np.int32)
+    """Bins of rows ``begin … end``: in blocks of rows, each feature by a binary search that all rows make in step.
+
+    values and found are scratch for the rows of a block.
+    """
+    block = len(values)
     for low in range(begin, end, block):
         n = block if block < end - low else end - low
         for position in range(len(features)):
