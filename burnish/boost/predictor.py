@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.inference.forest import DEEPEST_COMPLETE, Forest
-from burnish.boost.inference.lanes import LANES, SQUARE
+from burnish.boost.inference.lanes import LANES
 from burnish.boost.inference.walk import add_blocks, add_negatives, fill_dense, fill_sparse
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
@@ -131,26 +131,10 @@ def _filler(forest: Forest, table: Sparse | NDArray[np.float32]) -> Callable[...
             return True
 
         return sparse
-    groups, places = _groups(columns, table.shape[1])
+    groups, places = forest.groups(table.shape[1])
     return lambda begin, end, blocks, size: bool(
         fill_dense(table, begin, end, columns, groups, places, blocks, size)
     )  # fmt: skip
-
-
-def _groups(columns: NDArray[np.int32], features: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """First columns of groups of 16 that hold `columns`, and where in a block each of the 16 goes; or none."""
-    starts: list[int] = []
-    if features >= SQUARE:
-        for column in columns.tolist():
-            if not starts or column >= starts[-1] + SQUARE:
-                starts.append(min(column, features - SQUARE))
-    if len(starts) * SQUARE > 4 * len(columns):
-        starts = []
-    groups = np.array(starts, np.int64)
-    place = np.full(features, 2 * len(columns), np.uint32)
-    place[columns] = np.arange(len(columns))
-    places = place[(groups[:, None] + np.arange(SQUARE)).reshape(-1)] * np.uint32(LANES)
-    return groups, places
 
 
 def as_table(data: Dataset | Sparse | Any, model: Model) -> tuple[Sparse | NDArray[np.float32], int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.inference.lanes import LANES
+from burnish.boost.inference.lanes import LANES, SQUARE
 from burnish.boost.kernels import kernel
 from burnish.boost.tree import Tree
 
@@ -34,6 +34,20 @@ class Forest:
         """The features that any tree tests, ascending, int32."""
         columns: NDArray[np.int32] = np.unique(_joined([tree.feature[tree.left >= 0] for tree in self.trees], np.int32))
         return columns
+
+    def groups(self, features: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """Of tables so wide: first columns of groups of 16 that hold `columns`, and where in a block each of them goes.
+
+        There are no groups where most of their columns would be of no use.
+        """
+        if features not in self._groups:
+            self._groups[features] = _groups(self.columns, features)
+        return self._groups[features]
+
+    @cached_property
+    def _groups(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.uint32]]]:
+        """`groups` of the widths met so far: few rows take less time to predict than these to find."""
+        return {}
 
     @cached_property
     def plain(self) -> tuple[NDArray[Any], ...]:
@@ -135,6 +149,21 @@ def _pack(  # type: ignore[no-untyped-def]
                 leaf[first_leaf + i] = value[base + place[inner + i]]
         base += sizes[tree]
     return form, depth, node_start, leaf_start, packed_slot, packed_threshold, leaf, child, category_start
+
+
+def _groups(columns: NDArray[np.int32], features: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    starts: list[int] = []
+    if features >= SQUARE:
+        for column in columns.tolist():
+            if not starts or column >= starts[-1] + SQUARE:
+                starts.append(min(column, features - SQUARE))
+    if len(starts) * SQUARE > 4 * len(columns):
+        starts = []
+    groups = np.array(starts, np.int64)
+    place = np.full(features, 2 * len(columns), np.uint32)
+    place[columns] = np.arange(len(columns))
+    places = place[(groups[:, None] + np.arange(SQUARE)).reshape(-1)] * np.uint32(LANES)
+    return groups, places
 
 
 def _joined(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Self
@@ -29,7 +30,7 @@ class ForestModel:
     """Regression trees on relative throughputs, each on a bootstrap sample of the measurements.
 
     `share` of the features, drawn for each level of a tree, may be split on. A leaf holds `least` candidates or more.
-    Raises ParameterError.
+    Rows go through trees of up to 8 levels at once, and one after another through deeper ones. Raises ParameterError.
     """
 
     kind = "forest"
@@ -39,7 +40,7 @@ class ForestModel:
         self,
         *,
         trees: int = 50,
-        max_depth: int = 12,
+        max_depth: int = 8,
         least: int = 3,
         share: float = 0.8,
         seed: int = 0,
@@ -49,6 +50,8 @@ class ForestModel:
             raise ParameterError(f"trees: found {trees}; allowed: 1 and more")
         if max_depth < 1:
             raise ParameterError(f"max_depth: found {max_depth}; allowed: 1 and more")
+        if least < 1:
+            raise ParameterError(f"least: found {least}; allowed: 1 and more")
         self.settings: dict[str, Any] = {
             "trees": trees, "max_depth": max_depth, "least": least, "share": share, "seed": seed,
         }  # fmt: skip
@@ -72,6 +75,7 @@ class ForestModel:
             times = np.bincount(random.integers(0, count, count), minlength=count).astype(np.float32)
             columns = column_sampler(self._params, rows.shape[1], number)
             tree, leaf = grower.grow(-label * times, times, columns)
+            tree = _between(tree, rows, times, random.random(tree.size))
             grown.append((tree, _leaf_variances(tree, leaf, label, times)))
         model = Model(tuple(tree for tree, _ in grown), rows.shape[1])
         self._fitted = _Fitted(model, tuple(variance for _, variance in grown))
@@ -162,6 +166,38 @@ def _moments(leaf: Any, means: Any, variances: Any, mean: Any, std: Any) -> None
         center = first[row] / trees
         mean[row] = center
         std[row] = math.sqrt(max(second[row] / trees - center * center, 0.0))
+
+
+def _between(tree: Tree, rows: Floats, times: Floats, share: NDArray[np.float64]) -> Tree:
+    """The tree with each threshold anywhere between the two sides of the rows it parts, at `share` (nodes,) of the way.
+
+    So trees differ where there are no data, and the variance grows with the distance from them; growers put all
+    thresholds at values of the data (Hutter et al. 2014, §4.3.2).
+    """
+    lower, upper = np.full(tree.size, -np.inf), np.full(tree.size, np.inf)
+    _sides(tree.left, tree.right, tree.feature, tree.threshold, rows, times, lower, upper)
+    inner = tree.left >= 0
+    threshold = tree.threshold.copy()
+    moved = (lower[inner] + share[inner] * (upper[inner] - lower[inner])).astype(np.float32)
+    threshold[inner] = np.where(moved > lower[inner], moved, upper[inner])
+    return replace(tree, threshold=threshold)
+
+
+@njit(cache=True, nogil=True)
+def _sides(
+    left: Any, right: Any, feature: Any, threshold: Any, rows: Any, times: Any, lower: Any, upper: Any
+) -> None:
+    """The largest value that goes left and the smallest that goes right at every node, of the rows that were drawn."""
+    for row in range(len(rows)):
+        node = 0
+        while times[row] > 0 and left[node] >= 0:
+            value = rows[row, feature[node]]
+            if value < threshold[node]:
+                lower[node] = max(lower[node], value)
+                node = left[node]
+            else:
+                upper[node] = min(upper[node], value)
+                node = right[node]
 
 
 def _leaf_variances(tree: Tree, leaf: NDArray[np.int32], label: Floats, times: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Candidates of made-up tasks whose cost behaves as that of tiled loops: caches that overflow, vectors, some failures."""
+"""Candidates of made-up tasks whose cost behaves as that of tiled loops: caches that overflow, vectors, failures."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,9 @@ class Sample:
         return Sample(self.features[rows], self.nests[rows], self.cost[rows], self.groups[rows])
 
 
-def sample(count: int, seed: int, *, size: int = 512, cache: float = 2**15, failing: float = 0.0, task: int = 0) -> Sample:
+def sample(
+    count: int, seed: int, *, size: int = 512, cache: float = 2**15, failing: float = 0.0, task: int = 0
+) -> Sample:
     """Products of size³ in tiles of (i, j, k) with a vectorised j; `cache` bytes decide what a tile may touch."""
     random = np.random.default_rng((seed, 7))
     tile = 2.0 ** random.integers(0, 9, (count, 3))
