@@ -8,6 +8,7 @@ from typing import Literal
 
 from burnish.errors import ParameterError
 from burnish.search.annealing import Annealing
+from burnish.search.exhaustive import Exhaustive
 from burnish.search.genetic import Evolution, Genetic
 from burnish.search.random_search import RandomSearch
 from burnish.search.space import Space
@@ -17,6 +18,8 @@ from burnish.tune.models.base import CostModel
 from burnish.tune.models.forest import ForestModel
 from burnish.tune.models.neural import TreeGRUModel
 from burnish.tune.models.trees import TreeModel
+SMALL = 1 << 16  # points that are all scored sooner than some are found by walking
+
 
 @dataclass(frozen=True)
 class Strategy:
@@ -45,15 +48,15 @@ class Strategy:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
-def _evolution(space: Space, seed: int) -> Walker:
-    return Evolution(space, seed=seed)
+def _thorough(space: Space, seed: int) -> Walker:
+    return Exhaustive(space, seed) if space.size <= SMALL else Evolution(space, seed=seed)
 
 
 def _annealing(space: Space, seed: int) -> Walker:
     return Annealing(space, chains=128, seed=seed, steps=500)
 
 
-BURNISH = Strategy("burnish", lambda seed: TreeModel("rank", seed=seed), _evolution)
+BURNISH = Strategy("burnish", lambda seed: TreeModel("rank", seed=seed), _thorough)
 # The published systems. AutoTVM: appendix A.3. AdaTune: sections 4 and 5, "RFEI + CSA + AE".
 AUTOTVM = Strategy(
     "autotvm", lambda seed: TreeModel("rank", seed=seed), _annealing, representation="relation",
