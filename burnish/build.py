@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import burnish
 from burnish.codegen.llvm import emit
@@ -71,11 +72,16 @@ def build(task: Task, target: Target, store: ObjectCache | None) -> Kernel:
     if found is not None:
         head, _, code = found.partition(b"\n")
         return Kernel(code=code, **json.loads(head))
-    kernel = compile_task(replace(task, name=f"{task.op or 'map'}_{key[:12]}"), target)
+    kernel = compile_task(named(task, key), target)
     if store:
         fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
         store.put(key, json.dumps(fields).encode() + b"\n" + kernel.code)
     return kernel
+
+
+def named(task: Task, key: str) -> Task:
+    """``task`` under the name that its kernel has in object code: what it computes, and the start of its key."""
+    return replace(task, name=f"{task.op or 'map'}_{key[:12]}")
 
 
 def compile_task(task: Task, target: Target) -> Kernel:
@@ -98,14 +104,12 @@ def compile_by(template: Template, task: Task, target: Target) -> Kernel:
     """The kernel of ``task`` by one template. Raises ScheduleError."""
     choice = template.space(task, target).default
     made = template.apply(task, target, choice)
-    return compile_program(made.program, target, packing(made, task), template.name, choice)
+    return compile_program(made.program, target, packing(made.trace, task), template.name, choice)
 
 
-def packing(made: Schedule, task: Task) -> dict[str, str]:
-    """The layouts a schedule gave to the constant parameters."""
-    return {
-        args[0]: str(args[1]) for name, args in made.trace if name == "transform_layout" and args[0] in task.constants
-    }
+def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:
+    """The layouts that a schedule gave to the constant parameters, from its trace."""
+    return {args[0]: str(args[1]) for name, args in trace if name == "transform_layout" and args[0] in task.constants}
 
 
 def compile_program(
