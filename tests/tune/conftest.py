@@ -11,8 +11,9 @@ from burnish.codegen.objects import compile_ir
 from burnish.kernels.task import Task
 from burnish.loops.tensor import compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_of
+from burnish.runtime.link import link
 from burnish.target import host
-from burnish.tune.evaluate import Evaluator
+from burnish.tune.evaluate import Build, Evaluator
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +43,8 @@ def product() -> Task:
     return Task("product", (x, w), (y,), "matmul", {}, frozenset({"w"}))
 
 
-def handmade(body: str, scratch_bytes: int = 0) -> Kernel:
-    """A kernel whose code is LLVM IR: %x and %y are the addresses of its first two arguments."""
+def handmade(body: str, scratch_bytes: int = 0) -> Build:
+    """A build whose code is LLVM IR: %x and %y are the addresses of its first two arguments."""
     text = f"""
 define void @handmade(ptr %args, ptr %rt) {{
 entry:
@@ -53,7 +54,8 @@ entry:
 {body}
 }}
 """
-    return Kernel("handmade", compile_ir(text, host()), scratch_bytes, {}, "generic", {})
+    code = compile_ir(text, host())
+    return Build(Kernel("handmade", code, scratch_bytes, {}, "generic", {}), link({"handmade": code}))
 
 
 HANG = "br label %loop\nloop:\nbr label %loop"

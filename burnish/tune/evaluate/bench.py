@@ -7,6 +7,7 @@ import gc
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -18,8 +19,7 @@ from burnish.kernels.task import Task
 from burnish.loops.layout import layout
 from burnish.runtime.buffers import numpy_dtype, round_up
 from burnish.runtime.driver import driver_image
-from burnish.runtime.image import LoadedImage
-from burnish.runtime.link import link
+from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.pool import Pool, pool
 from burnish.target import Target
 from burnish.tune.evaluate.building import unpack
@@ -55,8 +55,10 @@ class _Runtime(ctypes.Structure):
 class Loaded:
     """A kernel in executable memory with its arguments: all that the stopwatch needs to call it."""
 
-    def __init__(self, kernel: Kernel, arguments: Sequence[Fenced], constants: Sequence[Fenced], workers: Pool) -> None:
-        self._image = LoadedImage(link({kernel.symbol: kernel.code}))
+    def __init__(
+        self, kernel: Kernel, image: Image, arguments: Sequence[Fenced], constants: Sequence[Fenced], workers: Pool
+    ) -> None:
+        self._image = LoadedImage(image)
         self.address = self._image.address(kernel.symbol)
         stride = round_up(kernel.scratch_bytes, _STRIDE)
         self.scratch = Fenced(stride * workers.threads)
@@ -67,6 +69,31 @@ class Loaded:
         self.pointers = ctypes.addressof(self._arguments)
         self.runtime = ctypes.addressof(self._runtime)
         self.constants = [(each.address, each.bytes.size) for each in constants]
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Memory of an output; that memory as an array, which of it counts (None: all), and what should be there."""
+
+    memory: Fenced
+    found: np.ndarray
+    counts: np.ndarray | None
+    right: np.ndarray
+    difference: np.ndarray  # of both: making it anew would take longer than computing it
+    scale: float  # the largest finite magnitude
+
+    def error(self) -> float:
+        """As ``scaled_error``, but fast where all values are finite."""
+        with np.errstate(all="ignore"):
+            np.subtract(self.found, self.right, out=self.difference)
+            np.abs(self.difference, out=self.difference)
+            if self.counts is not None:
+                self.difference[~self.counts] = 0
+            error = float(self.difference.max(initial=0.0)) / self.scale
+        if math.isfinite(error):
+            return error
+        kept = slice(None) if self.counts is None else self.counts
+        return scaled_error([self.found[kept]], [self.right[kept]])
 
 
 class Bench:
@@ -95,8 +122,7 @@ class Bench:
         self._constants: dict[tuple[str, str], Fenced] = {}
         self._outputs = [self._output(i) for i in range(len(task.outputs))]
 
-    def _output(self, number: int) -> tuple[Fenced, np.ndarray, np.ndarray | None, np.ndarray, float]:
-        """Memory of an output, that memory as an array, which of it counts (None: all), its reference and scale."""
+    def _output(self, number: int) -> _Output:
         t, right = self.task.outputs[number], self.expected[number]
         arrangement = self.task.layouts.get(t.name)
         physical = arrangement.pack(right) if arrangement else np.ascontiguousarray(right)
@@ -108,17 +134,18 @@ class Bench:
             counts = arrangement.pack(np.ones(right.shape, bool)).astype(bool)
         scale = float(np.abs(physical[np.isfinite(physical)]).max(initial=0.0)) or 1.0
         wide = np.float32 if t.dtype in ("float32", "float16", "bfloat16") else np.float64
-        return memory, array, counts, physical.astype(wide), scale
+        right = physical.astype(wide)
+        return _Output(memory, array, counts, right, np.empty_like(right), scale)
 
-    def load(self, kernel: Kernel) -> Loaded:
-        """Raises LinkError, OSError or MemoryError for a kernel that cannot be loaded, ScheduleError for a layout."""
+    def load(self, kernel: Kernel, image: Image) -> Loaded:
+        """Raises OSError or MemoryError for a kernel that cannot be loaded, ScheduleError for a layout."""
         constants = [
             self._constant(t.name, kernel.packing.get(t.name, ""))
             for t in self.task.inputs if t.name in self.task.constants
         ]  # fmt: skip
         found = iter(constants)
         inputs = [self._inputs[t.name] if t.name in self._inputs else next(found) for t in self.task.inputs]
-        return Loaded(kernel, [*inputs, *(memory for memory, *_ in self._outputs)], constants, self._pool)
+        return Loaded(kernel, image, [*inputs, *(output.memory for output in self._outputs)], constants, self._pool)
 
     def _constant(self, name: str, tag: str) -> Fenced:
         if (name, tag) not in self._constants:
@@ -130,13 +157,13 @@ class Bench:
 
     def check(self, loaded: Loaded) -> float:
         """Runs the kernel once; the seconds. Raises WrongAnswer, naming the output, what was found, what is allowed."""
-        for memory, *_ in self._outputs:
-            memory.fill()
+        for output in self._outputs:
+            output.memory.fill()
         took = self.seconds(loaded, 1, self.cold)
-        for t, (memory, array, counts, right, scale) in zip(self.task.outputs, self._outputs, strict=True):
-            if not memory.untouched_around():
+        for t, output in zip(self.task.outputs, self._outputs, strict=True):
+            if not output.memory.untouched_around():
                 raise WrongAnswer(f"bytes next to '{t.name}' were written")
-            error = _error(array, counts, right, scale)
+            error = output.error()
             if not error <= self._allowed:
                 raise WrongAnswer(f"'{t.name}' is wrong by {error:.3g} of its scale, allowed: {self._allowed:.3g}")
         if not loaded.scratch.untouched_around():
@@ -169,7 +196,7 @@ class Bench:
 
     def untouched(self, loaded: Loaded) -> bool:
         """Whether no byte next to an output or to scratch memory has changed."""
-        return loaded.scratch.untouched_around() and all(m.untouched_around() for m, *_ in self._outputs)
+        return loaded.scratch.untouched_around() and all(o.memory.untouched_around() for o in self._outputs)
 
 
 def _holding(array: np.ndarray) -> Fenced:
@@ -180,27 +207,13 @@ def _holding(array: np.ndarray) -> Fenced:
     return memory
 
 
-def _error(found: np.ndarray, counts: np.ndarray | None, right: np.ndarray, scale: float) -> float:
-    """As ``scaled_error``, but fast where all values are finite."""
-    with np.errstate(all="ignore"):
-        difference = np.subtract(found, right, dtype=right.dtype)
-        np.abs(difference, out=difference)
-        if counts is not None:
-            difference[~counts] = 0
-        error = float(difference.max(initial=0.0)) / scale
-    if math.isfinite(error):
-        return error
-    kept = slice(None) if counts is None else counts
-    return scaled_error([found[kept]], [right[kept]])
-
-
-def run(bench: Bench, kernel: Kernel, rule: Rule, incumbent: float | None) -> Measurement:
+def run(bench: Bench, kernel: Kernel, image: Image, rule: Rule, incumbent: float | None) -> Measurement:
     """Loads, checks and times one kernel."""
     started = time.perf_counter()
     times: tuple[float, ...] = ()
     outcome, error, stop = "ok", "", ""
     try:
-        loaded = bench.load(kernel)
+        loaded = bench.load(kernel, image)
         first = bench.check(loaded)
         times, stop = bench.measure(loaded, rule, incumbent, first)
         if not bench.untouched(loaded):
@@ -213,13 +226,13 @@ def run(bench: Bench, kernel: Kernel, rule: Rule, incumbent: float | None) -> Me
 
 
 def take_turns(
-    first: tuple[Bench, Kernel], second: tuple[Bench, Kernel], rounds: int, batch_seconds: float
+    first: tuple[Bench, Kernel, Image], second: tuple[Bench, Kernel, Image], rounds: int, batch_seconds: float
 ) -> tuple[list[float], list[float]] | str:
     """Both kernels' seconds a run by round, in alternating order; or why there are none."""
     pairs, times = [], ([0.0] * rounds, [0.0] * rounds)
     try:
-        for bench, kernel in (first, second):
-            loaded = bench.load(kernel)
+        for bench, kernel, image in (first, second):
+            loaded = bench.load(kernel, image)
             bench.check(loaded)
             pairs.append((bench, loaded, bench.runs_for(loaded, batch_seconds)))
     except (WrongAnswer, BurnishError, OSError, MemoryError) as problem:
@@ -248,8 +261,8 @@ def work(line: Connection) -> None:
             del benches[given[0]]
             gc.collect()
         elif order == "run":
-            packet, kernel, rule, incumbent = given
-            line.send(run(benches[packet], kernel, rule, incumbent))
+            packet, *rest = given
+            line.send(run(benches[packet], *rest))
         else:
-            (one, kernel), (other, rival), rounds, batch_seconds = given
-            line.send(take_turns((benches[one], kernel), (benches[other], rival), rounds, batch_seconds))
+            (one, *first), (other, *second), rounds, batch_seconds = given
+            line.send(take_turns((benches[one], *first), (benches[other], *second), rounds, batch_seconds))

@@ -7,13 +7,15 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 
 from burnish.build import Kernel, compile_program, named, packing, task_key
 from burnish.kernels.cpu import template_called
 from burnish.kernels.task import Choice, Task
+from burnish.runtime.image import Image
+from burnish.runtime.link import link
 from burnish.schedule.schedule import Call
 from burnish.target import Target
 from burnish.tune.evaluate.forkserver import ForkServer, Worker
@@ -30,9 +32,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Build:
-    """What became of a trial: its kernel and the trace of its schedule, or the ``error`` that there is none."""
+    """What became of a trial: its kernel, linked, and its schedule's trace; or the ``error`` that there is none."""
 
     kernel: Kernel | None
+    image: Image | None = None  # linked here because measuring, which nothing runs beside, would wait for it
     trace: Sequence[Call] = ()
     seconds: float = 0.0
     error: str = ""
@@ -121,11 +124,11 @@ def work(line: Connection) -> None:
             result = build(unpack(packet), target, template, choice)
         except Exception as error:
             result = Build(None, error=f"{type(error).__name__}: {error}")
-        line.send(Build(result.kernel, result.trace, time.perf_counter() - started, result.error))
+        line.send(replace(result, seconds=time.perf_counter() - started))
 
 
 def build(task: Task, target: Target, template: str, choice: Choice) -> Build:
-    """Schedules, lowers and compiles. Raises ScheduleError, and whatever a wrong schedule makes of the compiler."""
+    """Schedules, lowers, compiles and links. Raises ScheduleError, and what else a wrong schedule may lead to."""
     made = template_called(template).apply(task, target, choice)
     kernel = compile_program(made.program, target, packing(made.trace, task), template, choice)
-    return Build(kernel, made.trace)
+    return Build(kernel, link({kernel.symbol: kernel.code}), made.trace)

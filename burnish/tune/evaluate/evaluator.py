@@ -78,10 +78,10 @@ class Evaluator:
 
     def measure(self, trial: Trial, build: Build, incumbent: float | None = None) -> Measurement:
         """What became of one trial that is built. ``incumbent``: the seconds to beat; a clear loser is soon let go."""
-        if build.kernel is None:
+        if build.kernel is None or build.image is None:
             return Measurement((), "build failed", build.error, build.seconds)
         packet = self._builder.packet(trial.task)
-        made = self._runner.measure(packet, build.kernel, self.rule, incumbent)
+        made = self._runner.measure(packet, build.kernel, build.image, self.rule, incumbent)
         return replace(made, build_seconds=build.seconds, trace=build.trace)
 
     def evaluate(self, trials: Sequence[Trial], incumbent: float | None = None) -> list[Measurement]:
@@ -102,7 +102,7 @@ class Evaluator:
         """
         kernels = []
         for trial, build in zip((first, second), self.build((first, second)), strict=True):
-            if build.kernel is None:
+            if build.kernel is None or build.image is None:
                 return Comparison(outcome="build failed", error=build.error)
-            kernels.append((self._builder.packet(trial.task), build.kernel))
+            kernels.append((self._builder.packet(trial.task), build.kernel, build.image))
         return self._runner.compare(kernels[0], kernels[1], rounds, batch_seconds)

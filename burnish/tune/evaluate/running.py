@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from burnish.build import Kernel
+from burnish.runtime.image import Image
 from burnish.target import Target
 from burnish.tune.evaluate.forkserver import ForkServer, Worker
 from burnish.tune.evaluate.measurement import Comparison, Measurement, compare_times
@@ -15,6 +16,7 @@ from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.rules import Rule
 
 _OPEN = 6  # tasks whose arrays are kept at once
+Loadable = tuple[bytes, Kernel, Image]  # a task's packet, and the kernel to run
 _PREPARING = 300.0  # seconds that the reference of a task may take
 
 
@@ -38,12 +40,14 @@ class Runner:
         self._opened: set[bytes] = set()  # in the worker of now
         self._examples: OrderedDict[bytes, Examples] = OrderedDict()
 
-    def measure(self, packet: bytes, kernel: Kernel, rule: Rule, incumbent: float | None = None) -> Measurement:
+    def measure(
+        self, packet: bytes, kernel: Kernel, image: Image, rule: Rule, incumbent: float | None = None
+    ) -> Measurement:
         """What became of a kernel of the packet's task. Raises what the task's reference raises."""
         self._open(packet)
         started = time.perf_counter()
         try:
-            made: Measurement = self._ask(("run", packet, kernel, rule, incumbent), self.limit)
+            made: Measurement = self._ask(("run", packet, kernel, image, rule, incumbent), self.limit)
         except Failure as failure:
             outcome, error = failure.args
             return Measurement((), outcome, error, 0.0, time.perf_counter() - started)
@@ -52,10 +56,10 @@ class Runner:
         return replace(made, run_seconds=time.perf_counter() - started)
 
     def compare(
-        self, first: tuple[bytes, Kernel], second: tuple[bytes, Kernel], rounds: int, batch_seconds: float
+        self, first: Loadable, second: Loadable, rounds: int, batch_seconds: float
     ) -> Comparison:
         """Paired measurement: the kernels take turns in one worker."""
-        for packet, _ in (first, second):
+        for packet, *_ in (first, second):
             self._open(packet)
         try:
             times = self._ask(("compare", first, second, rounds, batch_seconds), self.limit * (2 + rounds))

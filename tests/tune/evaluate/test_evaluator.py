@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,13 +10,14 @@ from burnish.kernels.task import Task
 from burnish.loops.expr import math
 from burnish.loops.layout import layout
 from burnish.loops.tensor import compute, placeholder
+from burnish.runtime.image import Image
 from burnish.tune.evaluate import Adaptive, Build, Evaluator, Fixed, Measurement, Trial
 from burnish.tune.evaluate.reference import examples
 from tests.tune.conftest import CRASH, HANG, NOTHING, copies, handmade
 
 
-def tried(evaluator: Evaluator, task: Task, kernel: Kernel) -> Measurement:
-    return evaluator.measure(Trial(task, kernel.template, kernel.choice), Build(kernel))
+def tried(evaluator: Evaluator, task: Task, build: Build) -> Measurement:
+    return evaluator.measure(Trial(task, "generic", {}), build)
 
 
 def test_right_kernels_are_measured(evaluator: Evaluator, doubling: Task, product: Task) -> None:
@@ -74,15 +73,12 @@ def test_bytes_next_to_scratch_memory_are_watched(evaluator: Evaluator, doubling
     assert behind.outcome == "crashed"
 
 
-def test_code_that_cannot_be_loaded_is_an_outcome(evaluator: Evaluator, doubling: Task) -> None:
-    good = handmade(copies(2.0))
-    made = tried(evaluator, doubling, replace(good, code=good.code[:100]))
+def test_a_kernel_that_cannot_be_loaded_is_an_outcome(evaluator: Evaluator, doubling: Task) -> None:
+    made = tried(evaluator, doubling, handmade(copies(2.0), scratch_bytes=1 << 50))
     assert made.outcome == "build failed"
-    assert made.error.startswith("loading: LinkError: ")
-    made = tried(evaluator, doubling, replace(good, scratch_bytes=1 << 50))
-    assert made.outcome == "build failed"
-    missing = evaluator.measure(evaluator.default(doubling), Build(None, (), 0.5, "ScheduleError: no"))
-    assert missing == Measurement((), "build failed", "ScheduleError: no", 0.5)
+    assert made.error.startswith("loading: ")
+    failed = Build(None, None, (), 0.5, "ScheduleError: no")
+    assert tried(evaluator, doubling, failed) == Measurement((), "build failed", "ScheduleError: no", 0.5)
 
 
 def test_padding_of_blocked_layouts_is_not_compared(evaluator: Evaluator) -> None:
@@ -162,7 +158,14 @@ def test_comparing(evaluator: Evaluator, doubling: Task, product: Task) -> None:
     assert found.ratio == pytest.approx(np.median(np.divide(found.times[1], found.times[0])))
     assert evaluator.compare(one, Trial(product, "no such", {})).outcome == "build failed"
     packet = evaluator._builder.packet(doubling)
+
+    def loadable(body: str) -> tuple[bytes, Kernel, Image]:
+        build = handmade(body)
+        assert build.kernel is not None
+        assert build.image is not None
+        return packet, build.kernel, build.image
+
     for body, outcome in ((copies(3.0), "wrong"), (CRASH, "crashed"), (HANG, "timeout")):
-        lost = evaluator._runner.compare((packet, handmade(copies(2.0))), (packet, handmade(body)), 1, 1e-4)
+        lost = evaluator._runner.compare(loadable(copies(2.0)), loadable(body), 1, 1e-4)
         assert lost.outcome == outcome
         assert not lost.second_wins
