@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import burnish
 from burnish.codegen.llvm import emit
@@ -83,8 +84,8 @@ def build(task: Task, target: Target, store: ObjectCache | None, recipe: Recipe 
     if found is not None:
         head, _, code = found.partition(b"\n")
         return Kernel(code=code, **json.loads(head))
-    named = replace(task, name=f"{task.op or 'map'}_{entry[:12]}")
-    kernel = compile_recipe(named, target, recipe) if recipe else compile_task(named, target)
+    own = named(task, key)
+    kernel = compile_recipe(own, target, recipe) if recipe else compile_task(own, target)
     if store:
         fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
         store.put(entry, json.dumps(fields).encode() + b"\n" + kernel.code)
@@ -98,6 +99,11 @@ def compile_recipe(task: Task, target: Target, recipe: Recipe) -> Kernel:
         names = ", ".join(t.name for t in templates_for(task, target))
         raise ScheduleError(f"task '{task.name}': template '{recipe.template}' does not match; those that do: {names}")
     return compile_by(template, task, target, recipe.choice)
+
+
+def named(task: Task, key: str) -> Task:
+    """``task`` under the name that its kernel has in object code: what it computes, and the start of its key."""
+    return replace(task, name=f"{task.op or 'map'}_{key[:12]}")
 
 
 def compile_task(task: Task, target: Target) -> Kernel:
@@ -120,14 +126,12 @@ def compile_by(template: Template, task: Task, target: Target, chosen: Choice | 
     """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError."""
     choice = {**template.space(task, target).default, **(chosen or {})}
     made = template.apply(task, target, choice)
-    return compile_program(made.program, target, packing(made, task), template.name, choice)
+    return compile_program(made.program, target, packing(made.trace, task), template.name, choice)
 
 
-def packing(made: Schedule, task: Task) -> dict[str, str]:
-    """The layouts a schedule gave to the constant parameters."""
-    return {
-        args[0]: str(args[1]) for name, args in made.trace if name == "transform_layout" and args[0] in task.constants
-    }
+def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:
+    """The layouts that a schedule gave to the constant parameters, from its trace."""
+    return {args[0]: str(args[1]) for name, args in trace if name == "transform_layout" and args[0] in task.constants}
 
 
 def compile_program(

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from burnish import peers
-from burnish.accuracy import scaled_error
-from burnish.check import EXACT_TOLERANCE, TOLERANCE, KernelCheck
+from burnish.accuracy import EXACT_TOLERANCE, TOLERANCE, scaled_error
+from burnish.check import KernelCheck
 from burnish.check import check as check_kernels
 from burnish.cli.compiling import Options, compiled, progress_bar
 from burnish.cli.output import print_json

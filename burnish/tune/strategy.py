@@ -18,6 +18,7 @@ from burnish.tune.models.base import CostModel
 from burnish.tune.models.forest import ForestModel
 from burnish.tune.models.neural import TreeGRUModel
 from burnish.tune.models.trees import TreeModel
+
 SMALL = 1 << 16  # points that are all scored sooner than some are found by walking
 
 
