@@ -42,7 +42,8 @@ class Record:
     ``target``: the machine's fingerprint; ``threads``: those that ran it; ``cold``: whether constants came from memory.
     ``key`` is ``build.task_key``: what is computed, by which version of the compiler; ``family`` is the same for all
     shapes of an operator. ``trace`` is the schedule, for ``schedule.replay``; ``times`` are seconds a run, by batch;
-    ``tuner`` says who asked, ``date`` when (UTC, ISO 8601).
+    ``tuner`` says who asked, ``date`` when (UTC, ISO 8601). ``won``: it beat the default in a paired measurement; then
+    ``node`` is the signature of a node whose algorithm was open, and ``algorithm`` the label of the one that won.
     """
 
     target: str
@@ -58,6 +59,9 @@ class Record:
     error: str = ""
     tuner: str = ""
     date: str = ""
+    won: bool = False
+    node: str = ""
+    algorithm: str = ""
 
     @property
     def seconds(self) -> float:
@@ -166,6 +170,9 @@ _FIELDS = {
     "error": _TEXT,
     "tuner": _TEXT,
     "date": _TEXT,
+    "won": (lambda v: isinstance(v, bool), "true or false"),
+    "node": _TEXT,
+    "algorithm": _TEXT,
 }
 
 

@@ -1,19 +1,20 @@
-"""Tuning a whole model: every distinct kernel once, time given where the model gains most, winners confirmed in pairs."""
+"""Tuning a whole model: every distinct kernel once, time where the model gains most, winners confirmed in pairs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Literal
 
 import numpy as np
 
+from burnish.build import task_key
 from burnish.search.space import Points
 from burnish.target import Target
-from burnish.tune.choices import winner
-from burnish.tune.evaluate import Comparison, Evaluator, Trial
+from burnish.tune.evaluate import Comparison, Evaluator, Measurement, Trial
 from burnish.tune.models.base import CostModel
 from burnish.tune.records import Records, machine, record
 from burnish.tune.space import Candidate
@@ -168,7 +169,7 @@ class Session:
     def _search(self) -> StopReason:
         for kernel in sorted(self.kernels, key=lambda k: -k.task.calls * k.task.flops):
             if not kernel.tuner.costs and not self._stop():
-                self._batch(kernel, len(kernel.task.space.starts()))
+                self._batch(kernel, len(kernel.task.space.alternatives))
         while not (reason := self._stop()):
             usual = self._usual_pace()
             count = self.strategy.batch
@@ -216,12 +217,17 @@ class Session:
 
     def _recall(self, kernel: Progress) -> None:
         """Learns what earlier sessions measured of the same kernel on this machine."""
-        space = kernel.task.space
-        known = self.records.of_keys(machine(self.target), self.evaluator.threads, space.keys(self.target), self.options.cold)
-        found = [(space.find(r.key, r.template, r.choice, self.target), r.seconds) for r in known]
-        points = {tuple(p.tolist()): seconds for p, seconds in found if p is not None}
-        if points:
-            self._learn(kernel, np.array(list(points), np.int32), list(points.values()))
+        space, known = kernel.task.space, {}
+        for alternative in space.alternatives:
+            key = task_key(alternative.task, self.target)
+            found = self.records.measurements(machine(self.target), self.evaluator.threads, key, self.options.cold)
+            for each in found:
+                if each.template == alternative.template.name:
+                    with suppress(ValueError):  # a choice that this version's space has not
+                        point = space.point(Candidate(alternative, each.choice))
+                        known.setdefault(tuple(point.tolist()), each.seconds)
+        if known:
+            self._learn(kernel, np.array(list(known), np.int32), list(known.values()))
 
     def _trial(self, candidate: Candidate) -> Trial:
         return Trial(candidate.alternative.task, candidate.alternative.template.name, candidate.choice)
@@ -231,7 +237,11 @@ class Session:
         best, default = kernel.tuner.best, kernel.task.space.default
         if best is None or best == default:
             return
-        kernel.confirmed = self.evaluator.compare(self._trial(default), self._trial(best))
-        if kernel.confirmed.second_wins:
-            self.records.append([winner(kernel.task, best, kernel.confirmed, self)])
-
+        trial = self._trial(best)
+        kernel.confirmed = found = self.evaluator.compare(self._trial(default), trial)
+        if found.second_wins:
+            made = Measurement(found.times[1], trace=found.traces[1])
+            algorithm = best.alternative.label.partition("/")[0]
+            settings = {"cold": self.options.cold, "tuner": self.strategy.name}
+            won = record(trial, made, self.target, self.evaluator.threads, **settings)
+            self.records.append([replace(won, won=True, node=kernel.task.signature, algorithm=algorithm)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from burnish.errors import ParameterError
@@ -36,7 +36,7 @@ class Strategy:
     model: Callable[[int], CostModel] | None
     walker: Callable[[Space, int], Walker]
     representation: str = "loops"
-    rule: Rule = Adaptive()
+    rule: Rule = field(default_factory=Adaptive)
     batch: int = 16
     initial: int = 16
     candidates: int = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from burnish.arrange import Arrangement, arrange, make_task
@@ -24,8 +24,8 @@ class TuningTask:
     """A kernel of a model, and the space of the ways to compute it.
 
     ``key`` identifies it on this machine, ``name`` says which graph nodes it computes, ``calls`` how often the model
-    runs it. ``signature`` is that of the node whose algorithm is open (empty: there is one), ``algorithms`` the
-    operator and attributes behind the label of each alternative. ``flops`` are operations of the definition.
+    runs it. ``flops`` are operations of the definition. Where the algorithm of a node is open, ``signature`` is that of
+    the node, and labels of alternatives begin with the algorithm's, up to a slash. The default comes first.
     """
 
     key: str
@@ -34,59 +34,60 @@ class TuningTask:
     flops: float
     space: TuningSpace
     signature: str = ""
-    algorithms: Mapping[str, Estimate] | None = None
 
 
 def tuning_tasks(reference: Graph, target: Target, exact: bool) -> list[TuningTask]:
     """The distinct kernels of an optimized graph, in the order of their first call."""
     made = arrange(reference, target, exact)
     nodes = {name: node for node in reference.nodes for name in node.outputs}
-    open_nodes = {} if exact else {name: _by_label(alternatives(reference, n, target)) for name, n in nodes.items()}
-    labels = sorted({label for found in open_nodes.values() for label in found})
-    variants = {label: arrange(reference, target, exact, prefer(label)) for label in labels}
+    found = {name: [] if exact else alternatives(reference, node, target) for name, node in nodes.items()}
+    labels = sorted({label_of(estimate) for choices in found.values() for estimate in choices})
+    variants = {label: _tasks_by_values(arrange(reference, target, exact, prefer(label))) for label in labels}
     tasks: dict[str, TuningTask] = {}
-    for group in made.groups:
-        if not made.computes(group):
-            continue
-        own = make_task(made, group, {})[0]
-        name = group.anchor.outputs[0] if group.anchor else ""
-        algorithms = open_nodes.get(name, {})
-        ways = {label: _same_work(variants[label], group) for label in algorithms}
-        computed = {label: task for label, task in ways.items() if task is not None}
-        kernel = _join(group, computed or {"": own}, own, target)
-        if computed:
-            kernel = replace(kernel, signature=signature(reference, nodes[name]), algorithms=algorithms)
+    for group, own in _tasks(made):
+        anchor = group.anchor.outputs[0] if group.anchor else ""
+        choices = found.get(anchor, [])
+        ranked = sorted(choices, key=lambda e: e is not fastest(reference, nodes[anchor], choices))
+        ways = {label_of(e): variants[label_of(e)].get(_values(group)) for e in ranked}
+        computed = {label: task for label, task in ways.items() if task is not None} or {"": own}
+        kernel = _join(group, computed, own, target)
+        if choices:
+            kernel = replace(kernel, signature=signature(reference, nodes[anchor]))
         before = tasks.get(kernel.key)
         tasks[kernel.key] = replace(before, calls=before.calls + 1) if before else kernel
     return list(tasks.values())
+
+
+def _tasks(made: Arrangement) -> Iterator[tuple[Group, Task]]:
+    """The groups that need code, and what their kernels compute."""
+    constants = dict(made.graph.constants)
+    for group in made.groups:
+        if made.computes(group):
+            yield group, make_task(made, group, constants)[0]
+
+
+def _values(group: Group) -> frozenset[str]:
+    """What a group computes: groups of different arrangements with equal values do the same work."""
+    return frozenset(name for node in group.nodes for name in node.outputs)
+
+
+def _tasks_by_values(made: Arrangement) -> dict[frozenset[str], Task]:
+    return {_values(group): task for group, task in _tasks(made)}
 
 
 def prefer(label: str) -> Decide:
     """Takes the algorithm with this label where there is one, elsewhere the one estimated to be fastest."""
 
     def decide(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:
-        return _by_label(found).get(label) or fastest(graph, node, found)
+        return next((e for e in found if label_of(e) == label), None) or fastest(graph, node, found)
 
     return decide
-
-
-def _by_label(found: Sequence[Estimate]) -> dict[str, Estimate]:
-    return {label_of(estimate): estimate for estimate in found}
-
-
-def _same_work(variant: Arrangement, group: Group) -> Task | None:
-    """The kernel that computes the same values in another arrangement; None where its groups are other ones."""
-    values = {name for node in group.nodes for name in node.outputs}
-    for other in variant.groups:
-        if values == {name for node in other.nodes for name in node.outputs} and variant.computes(other):
-            return make_task(variant, other, {})[0]
-    return None
 
 
 def _join(group: Group, ways: Mapping[str, Task], own: Task, target: Target) -> TuningTask:
     """One tuning task of the given ways to compute a group, each by every template that fits it."""
     found = [
-        Alternative(f"{label}/{template.name}" if label else template.name, task, template, template.space(task, target))
+        Alternative(f"{label}/{template.name}", task, template, template.space(task, target), target)
         for label, task in ways.items()
         for template in templates_for(task, target)
     ]

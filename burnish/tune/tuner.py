@@ -66,7 +66,7 @@ class Tuner:
     def propose(self, count: int) -> Points:
         """Untried points (at most ``count``, width): the defaults at first, then what the model thinks best."""
         if not self.costs:
-            first = self.space.starts()
+            first = defaults(self.space)
             return self._unlike(np.concatenate([first, self._early(count, first)]))[: max(count, len(first))]
         if self._model is None:
             return self._walker.propose(_indifferent, count, self._tried)
@@ -112,6 +112,11 @@ class Tuner:
 
     def _deviation(self, points: Points) -> NDArray:
         return cast(UncertainModel, self._fitted).predict_distribution(self._features(points))[1]
+
+
+def defaults(space: TuningSpace) -> Points:
+    """The choice that the template of every alternative makes by itself, (alternatives, width)."""
+    return np.stack([space.point(Candidate(a, dict(a.space.default))) for a in space.alternatives])
 
 
 def _indifferent(points: Points) -> NDArray:
