@@ -1,0 +1,1 @@
+"""Learning which schedules are fast: spaces of candidates, what cost models see of them, the search."""
