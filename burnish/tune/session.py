@@ -14,7 +14,7 @@ import numpy as np
 from burnish.build import task_key
 from burnish.search.space import Points
 from burnish.target import Target
-from burnish.tune.evaluate import Comparison, Evaluator, Measurement, Trial
+from burnish.tune.evaluate import Comparison, Evaluator, Trial
 from burnish.tune.models.base import CostModel
 from burnish.tune.records import Records, machine, record
 from burnish.tune.space import Candidate
@@ -240,8 +240,10 @@ class Session:
         trial = self._trial(best)
         kernel.confirmed = found = self.evaluator.compare(self._trial(default), trial)
         if found.second_wins:
-            made = Measurement(found.times[1], trace=found.traces[1])
+            known = self.records.measurements(
+                machine(self.target), self.evaluator.threads, task_key(trial.task, self.target), self.options.cold
+            )
+            tried = next(r for r in known if (r.template, dict(r.choice)) == (trial.template, dict(trial.choice)))
             algorithm = best.alternative.label.partition("/")[0]
-            settings = {"cold": self.options.cold, "tuner": self.strategy.name}
-            won = record(trial, made, self.target, self.evaluator.threads, **settings)
-            self.records.append([replace(won, won=True, node=kernel.task.signature, algorithm=algorithm)])
+            won = replace(tried, times=found.times[1], won=True, node=kernel.task.signature, algorithm=algorithm)
+            self.records.append([won])

@@ -1,0 +1,53 @@
+"""The configuration as features: what usual hyper-parameter optimizers see, the knobs themselves.
+
+Source: AutoTVM (Chen et al. 2018), section 4: it is bound to one search space.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from burnish.search.space import Points
+from burnish.tune.space import Alternative, TuningSpace
+
+
+def configuration(space: TuningSpace, points: Points) -> np.ndarray:
+    """log2(1 + n) of numbers, 0 or 1 for every value of the others and for the alternative, float32 [n, d].
+
+    Knobs of other alternatives than a point's own are 0.
+    """
+    features = np.zeros((len(points), len(configuration_names(space))), np.float32)
+    first = int(len(space.alternatives) > 1)
+    begin = 0
+    for number, (alternative, rows) in enumerate(zip(space.alternatives, space.rows(points), strict=True)):
+        own = points[rows]
+        for column, choices in enumerate(alternative.choices.values(), first):
+            table = _table(choices)
+            features[rows, begin : begin + table.shape[1]] = table[own[:, column]]
+            begin += table.shape[1]
+        features[rows, number - len(space.alternatives)] = 1.0
+    return features
+
+
+def configuration_names(space: TuningSpace) -> tuple[str, ...]:
+    """What the columns of :func:`configuration` are."""
+    knobs = (f"{a.label}.{name}" for a in space.alternatives for name in _knob_names(a))
+    return (*knobs, *(a.label for a in space.alternatives))
+
+
+def _knob_names(alternative: Alternative) -> list[str]:
+    found = []
+    for knob, choices in alternative.choices.items():
+        found += [knob] if _is_number(choices) else [f"{knob} = {choice}" for choice in choices]
+    return found
+
+
+def _table(choices: np.ndarray) -> np.ndarray:
+    """The features [choices, columns] of one knob's choices."""
+    if _is_number(choices):
+        return np.log2(1.0 + choices[:, None]).astype(np.float32)
+    return np.eye(len(choices), dtype=np.float32)
+
+
+def _is_number(choices: np.ndarray) -> bool:
+    return choices.dtype.kind in "iu"

@@ -1,0 +1,105 @@
+"""The representations of candidates by name, and their features for many points of a tuning space at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+import numpy as np
+
+from burnish.kernels.nest import Nest
+from burnish.search.space import Points
+from burnish.tune.features.configuration import configuration, configuration_names
+from burnish.tune.features.context import CONTEXT, SUMMARY, TABLE_2, context
+from burnish.tune.features.relation import RELATION, relation
+from burnish.tune.space import TuningSpace
+
+Representation = Literal["configuration", "loops", "flattened", "relation"]
+"""``configuration``: the knobs, which mean something in this space only (AutoTVM section 4). ``loops``: table 2 and what
+it means on this machine, for every loop that the space's nests have, each in its own columns. ``flattened``: table 2 for
+the loops a candidate does have, outermost first, of any space alike (figure 3b). ``relation``: context relation features
+(section 4, appendix A.2.2), which have no notion of particular loops."""
+
+REPRESENTATIONS: tuple[Representation, ...] = get_args(Representation)
+LEVELS = 16  # loops of a flattened nest; of a deeper one the innermost
+
+
+def extract(space: TuningSpace, representation: Representation, points: Points) -> np.ndarray:
+    """The features of ``points`` [n, width], float32 [n, d]; d depends on the space and the representation only.
+
+    Raises ValueError for an unknown representation.
+    """
+    if representation == "configuration":
+        return configuration(space, points)
+    features = np.zeros((len(points), len(names(space, representation))), np.float32)
+    for number, rows, nest in _nests(space, points):
+        target = space.alternatives[number].target
+        loops, summary = context(nest, target)
+        if representation == "loops":
+            features[rows, : loops.shape[1] * loops.shape[2]] = loops.reshape(len(loops), -1)
+            features[rows, _summary(space)] = summary
+            features[rows, number - len(space.alternatives)] = 1.0
+        elif representation == "flattened":
+            features[rows] = _own_loops(nest, loops[:, :, : len(TABLE_2)])[0].reshape(len(loops), -1)
+        else:
+            features[rows] = relation(nest, target, loops, summary)
+    return features
+
+
+def names(space: TuningSpace, representation: Representation) -> tuple[str, ...]:
+    """What the columns of :func:`extract` are. Raises ValueError for an unknown representation."""
+    if representation == "configuration":
+        return configuration_names(space)
+    if representation == "loops":
+        levels = max(_levels(space))
+        each = (f"{feature} in loop {k}" for k in range(levels) for feature in CONTEXT)
+        return (*each, *SUMMARY, *(a.label for a in space.alternatives))
+    if representation == "flattened":
+        return tuple(f"{feature} in loop {k}" for k in range(LEVELS) for feature in TABLE_2)
+    if representation == "relation":
+        return RELATION
+    raise ValueError(f"representation {representation!r} is unknown; allowed: {', '.join(REPRESENTATIONS)}")
+
+
+def sequence(space: TuningSpace, points: Points) -> tuple[np.ndarray, np.ndarray]:
+    """The loops that each candidate has, for models that read them in turn (AutoTVM section 4, TreeGRU, figure 3d).
+
+    Returns context features float32 [n, LEVELS, d], outermost loop first, and which of them are loops, bool [n, LEVELS].
+    """
+    features = np.zeros((len(points), LEVELS, len(CONTEXT)), np.float32)
+    mask = np.zeros((len(points), LEVELS), bool)
+    for number, rows, nest in _nests(space, points):
+        features[rows], mask[rows] = _own_loops(nest, context(nest, space.alternatives[number].target)[0])
+    return features, mask
+
+
+def _nests(space: TuningSpace, points: Points) -> Iterator[tuple[int, np.ndarray | slice, Nest]]:
+    """Of each alternative that there are points of: its number, the rows of those, and their nests."""
+    for number, (alternative, rows) in enumerate(zip(space.alternatives, space.rows(points), strict=True)):
+        own = points[rows]
+        if len(own):
+            yield number, rows, alternative.describe(space.knobs(number, own), len(own))
+
+
+def _levels(space: TuningSpace) -> list[int]:
+    """Of each alternative, the levels of its nests."""
+    first = ({knob: choices[:1] for knob, choices in a.choices.items()} for a in space.alternatives)
+    return [len(a.describe(knobs, 1).axes) for a, knobs in zip(space.alternatives, first, strict=True)]
+
+
+def _summary(space: TuningSpace) -> slice:
+    """The columns of the summary in the representation of loops, before those of the alternatives."""
+    end = len(space.alternatives)
+    return slice(-len(SUMMARY) - end, -end)
+
+
+def _own_loops(nest: Nest, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Features [n, levels, d] of the loops with more than one iteration, as [n, LEVELS, d]; their mask."""
+    own = nest.extent > 1
+    counts = own.sum(axis=1)
+    surplus = np.maximum(counts - LEVELS, 0)
+    place = np.cumsum(own, axis=1) - 1 - surplus[:, None]
+    rows, levels = np.nonzero(own & (place >= 0))
+    packed = np.zeros((len(features), LEVELS, features.shape[2]), np.float32)
+    packed[rows, place[rows, levels]] = features[rows, levels]
+    return packed, np.arange(LEVELS) < counts[:, None]
