@@ -48,13 +48,22 @@ def choose_algorithms(graph: Graph, target: Target, exact: bool, decide: Decide 
         if best is None or best.op == node.op:
             nodes.append(node)
             continue
-        source = node.inputs[1]
-        name = f"{source}.{best.op}{best.attrs.get('m', '')}"
-        if name not in constants:
-            constants[name] = _transformed(graph.constants[source], best)
-            types[name] = TensorType(constants[name].shape, str(constants[name].dtype))
-        nodes.append(replace(node, op=best.op, inputs=(node.inputs[0], name), attrs=best.attrs))
+        nodes.append(computed_by(best, graph, node, types, constants))
     return graph.with_nodes(nodes, types=types, constants=constants)
+
+
+def computed_by(
+    chosen: Estimate, graph: Graph, node: Node, types: dict[str, TensorType], constants: dict[str, np.ndarray]
+) -> Node:
+    """``node`` by an algorithm; the weight as that reads it is added to ``types`` and ``constants``."""
+    if chosen.op == node.op:
+        return node
+    source = node.inputs[1]
+    name = f"{source}.{chosen.op}{chosen.attrs.get('m', '')}"
+    if name not in constants:
+        constants[name] = _transformed(graph.constants[source], chosen)
+        types[name] = TensorType(constants[name].shape, str(constants[name].dtype))
+    return replace(node, op=chosen.op, inputs=(node.inputs[0], name), attrs=chosen.attrs)
 
 
 def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:

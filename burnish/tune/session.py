@@ -217,7 +217,8 @@ class Session:
 
     def _recall(self, kernel: Progress) -> None:
         """Learns what earlier sessions measured of the same kernel on this machine."""
-        space, known = kernel.task.space, {}
+        space = kernel.task.space
+        known: dict[tuple[int, ...], float] = {}
         for alternative in space.alternatives:
             key = task_key(alternative.task, self.target)
             found = self.records.measurements(machine(self.target), self.evaluator.threads, key, self.options.cold)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from burnish.arrange import Arrangement, arrange, make_task
 from burnish.build import task_key
-from burnish.graph.algorithms import Decide, alternatives, fastest, signature
+from burnish.graph.algorithms import alternatives, computed_by, fastest, signature
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node
@@ -39,58 +39,56 @@ class TuningTask:
 def tuning_tasks(reference: Graph, target: Target, exact: bool) -> list[TuningTask]:
     """The distinct kernels of an optimized graph, in the order of their first call."""
     made = arrange(reference, target, exact)
+    constants = dict(made.graph.constants)
     nodes = {name: node for node in reference.nodes for name in node.outputs}
-    found = {name: [] if exact else alternatives(reference, node, target) for name, node in nodes.items()}
-    labels = sorted({label_of(estimate) for choices in found.values() for estimate in choices})
-    variants = {label: _tasks_by_values(arrange(reference, target, exact, prefer(label))) for label in labels}
     tasks: dict[str, TuningTask] = {}
-    for group, own in _tasks(made):
-        anchor = group.anchor.outputs[0] if group.anchor else ""
-        choices = found.get(anchor, [])
-        ranked = sorted(choices, key=lambda e: e is not fastest(reference, nodes[anchor], choices))
-        ways = {label_of(e): variants[label_of(e)].get(_values(group)) for e in ranked}
-        computed = {label: task for label, task in ways.items() if task is not None} or {"": own}
-        kernel = _join(group, computed, own, target)
-        if choices:
-            kernel = replace(kernel, signature=signature(reference, nodes[anchor]))
+    for group in made.groups:
+        if not made.computes(group):
+            continue
+        own = make_task(made, group, constants)[0]
+        node = nodes.get(group.anchor.outputs[0]) if group.anchor else None
+        found = alternatives(reference, node, target) if node and not exact else []
+        ways = {"": own}
+        if node and found:
+            first = fastest(reference, node, found)
+            others = {label_of(e): _by_algorithm(e, made, group, reference, node) for e in found if e is not first}
+            ways = {label_of(first): own, **others}
+        kernel = _join(group, ways, own, target)
+        if node and found:
+            kernel = replace(kernel, signature=signature(reference, node))
         before = tasks.get(kernel.key)
         tasks[kernel.key] = replace(before, calls=before.calls + 1) if before else kernel
     return list(tasks.values())
 
 
-def _tasks(made: Arrangement) -> Iterator[tuple[Group, Task]]:
-    """The groups that need code, and what their kernels compute."""
-    constants = dict(made.graph.constants)
-    for group in made.groups:
-        if made.computes(group):
-            yield group, make_task(made, group, constants)[0]
+def _by_algorithm(chosen: Estimate, made: Arrangement, group: Group, reference: Graph, node: Node) -> Task:
+    """What a group's kernel computes if its anchor, ``node`` of the reference, is computed by another algorithm.
 
-
-def _values(group: Group) -> frozenset[str]:
-    """What a group computes: groups of different arrangements with equal values do the same work."""
-    return frozenset(name for node in group.nodes for name in node.outputs)
-
-
-def _tasks_by_values(made: Arrangement) -> dict[frozenset[str], Task]:
-    return {_values(group): task for group, task in _tasks(made)}
-
-
-def prefer(label: str) -> Decide:
-    """Takes the algorithm with this label where there is one, elsewhere the one estimated to be fastest."""
-
-    def decide(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:
-        return next((e for e in found if label_of(e) == label), None) or fastest(graph, node, found)
-
-    return decide
+    Activations stay where and as they are in the arrangement, so that kernels can be exchanged for one another.
+    """
+    assert group.anchor is not None
+    types, constants = dict(made.graph.types), dict(made.graph.constants)
+    weight = node.inputs[1]
+    types[weight], constants[weight] = reference.types[weight], reference.constants[weight]
+    other = computed_by(chosen, reference, node, types, constants)
+    anchor = replace(other, inputs=(group.anchor.inputs[0], *other.inputs[1:]), outputs=group.anchor.outputs)
+    members = tuple(anchor if member is group.anchor else member for member in group.nodes)
+    renamed = {group.anchor.inputs[1]: anchor.inputs[1]}
+    inputs = tuple(renamed.get(name, name) for name in group.inputs)
+    changed = [anchor if member is group.anchor else member for member in made.graph.nodes]
+    graph = made.graph.with_nodes(changed, types=types, constants=constants)
+    variant = replace(made, graph=graph)
+    return make_task(variant, replace(group, nodes=members, inputs=inputs, anchor=anchor), constants)[0]
 
 
 def _join(group: Group, ways: Mapping[str, Task], own: Task, target: Target) -> TuningTask:
-    """One tuning task of the given ways to compute a group, each by every template that fits it."""
-    found = [
-        Alternative(f"{label}/{template.name}", task, template, template.space(task, target), target)
-        for label, task in ways.items()
-        for template in templates_for(task, target)
-    ]
+    """One tuning task of the given ways to compute a group, each by every template made for it, or the generic one."""
+    found = []
+    for label, task in ways.items():
+        *special, last = templates_for(task, target)
+        for template in special or ([last] if task is own else []):
+            space = template.space(task, target)
+            found.append(Alternative(f"{label}/{template.name}", task, template, space, target))
     key = cache_key(*sorted(task_key(task, target) for task in ways.values()))
     names = " + ".join(node.name or node.op for node in group.nodes)
     return TuningTask(key, names, 1, float(flops(own.outputs)), TuningSpace(tuple(found)))

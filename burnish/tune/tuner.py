@@ -13,7 +13,7 @@ from burnish.search.annealing import ContextualShare
 from burnish.search.diversity import DiverseBatches
 from burnish.search.space import Points
 from burnish.search.walker import unseen
-from burnish.tune.features import extract, sequence
+from burnish.tune.features import Representation, extract, sequence
 from burnish.tune.gain import Forecast, forecast
 from burnish.tune.models.acquisition import acquire
 from burnish.tune.models.base import CostModel, LoopNests, UncertainModel
@@ -103,7 +103,7 @@ class Tuner:
     def _features(self, points: Points) -> NDArray[np.float32] | LoopNests:
         if self.strategy.representation == "sequence":
             return LoopNests(*sequence(self.space, points))
-        return extract(self.space, self.strategy.representation, points)
+        return extract(self.space, cast(Representation, self.strategy.representation), points)
 
     def _score(self, points: Points) -> NDArray:
         if self.strategy.acquisition == "mean":
