@@ -27,10 +27,7 @@ from burnish.runtime.build import build as link_executable
 from burnish.runtime.cache import ObjectCache
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
-from burnish.runtime.module import Module
 from burnish.target import Target
-from burnish.target import target as find_target
-from burnish.trees import compile_trees, is_boosted
 
 Progress = Callable[[str, int, int], None]
 ALIGNMENT = 64  # bytes between parameters: a cache line, and the widest vector
@@ -68,28 +65,6 @@ class Compilation:
     def stages(self) -> list[Stage]:
         """The steps that are kernel calls."""
         return [step for step in self.steps if isinstance(step, Stage)]
-
-
-def compile(
-    model: Any,
-    *,
-    target: str = "cpu",
-    threads: int | None = None,
-    exact: bool = False,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    cache_dir: str | Path | None = None,
-    progress: Progress | None = None,
-) -> Module:
-    """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a :class:`Graph`, or boosted trees.
-
-    ``threads``: threads it will run on (default: one a core). ``exact``: no transformation that changes rounding beyond
-    re-association. ``shapes``: extents of inputs the model leaves open. ``progress(stage, done, total)`` is called as
-    work goes on. Raises ModelError, UnsupportedOperator or TargetError before any work is lost.
-    """
-    if is_boosted(model):
-        return Module(compile_trees(model, find_target(target), cache_dir, progress), threads)
-    graph = import_graph(model, shapes)
-    return Module(link(lower_model(graph, find_target(target), exact, cache_dir, progress)), threads)
 
 
 def import_graph(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
