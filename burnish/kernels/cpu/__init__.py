@@ -6,6 +6,7 @@ from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
 from burnish.kernels.cpu.depthwise_rows import DEPTHWISE_ROWS
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.matmul import MATMUL
+from burnish.kernels.cpu.pointwise import POINTWISE_CONV
 from burnish.kernels.cpu.polyphase import POLYPHASE_CONV
 from burnish.kernels.cpu.pool import LRN, POOL
 from burnish.kernels.cpu.recurrent import RECURRENT
@@ -19,6 +20,7 @@ from burnish.target import Target
 TEMPLATES: tuple[Template, ...] = (
     DEPTHWISE_CONV,
     GROUPED_CONV,
+    POINTWISE_CONV,
     DIRECT_CONV,
     DEPTHWISE_ROWS,
     PLAIN_CONV,
