@@ -72,7 +72,8 @@ class BinnedGrower:
         self._start(statistics)
         self._depth_masks = masks = self._masks(columns)
         if masks is not None and self._partition.rows < _FEW_ROWS:
-            self._queue = [(0.0, 0)] if self._nodes["slot"][0] >= 0 else []
+            if self._nodes["slot"][0] >= 0:
+                self._queue.append((0.0, 0))
         else:
             self._open(np.zeros(1, np.int64), np.full(1, -1), columns)
         while not (masks is not None and self._ripe()) and len(chosen := self._choose()):

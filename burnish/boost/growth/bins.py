@@ -79,7 +79,7 @@ class DenseBins:
         parts = workers.ranges(rows, 4096)
         found = np.zeros((len(parts), table.shape[1]), np.bool_)
         workers.run(_any_missing, [(table, *part, row) for part, row in zip(parts, found, strict=True)])
-        missing = found.any(axis=0).astype(np.int64)
+        missing: NDArray[np.int64] = found.any(axis=0).astype(np.int64)
         if comm is not None:  # all workers must lay out their histograms alike
             missing = comm.all_reduce(missing, op="max")
         codes = counts + missing

@@ -145,7 +145,7 @@ def find_split(
             for i in range(_PAIRS):
                 left[i] = _NOTHING
             lanes = np.uint64(group * GROUP)
-            for way in range(2):
+            for _ in range(2):
                 _scan_lanes(
                     pool, begin + np.uint64(first[group]), plane, scan[group], node.gradient, node.hessian,
                     scaled_lambda, least, left, score, lanes,
