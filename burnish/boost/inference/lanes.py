@@ -39,9 +39,9 @@ def subtree(height: int, constant: bool) -> Any:
     """Makes a function that selects upwards through `height` levels of a complete tree, in registers.
 
     The function (blocks, begin, slot, threshold, first, root, source, below, values, target) finds what the rows of the
-    block at `begin` get below node `root` of a tree whose nodes begin at `first`, in heap order, and stores it as vector
-    `target` of `values`. Node k passes rows with ``block[slot[k] + row] < threshold[k]`` to its first child. Below the levels are
-    constants from source[below] on, or, if not `constant`, vectors of `source` from `below` on.
+    block at `begin` get below node `root` of a tree whose nodes begin at `first`, in heap order, and stores it as
+    vector `target` of `values`. Node k passes rows with ``block[slot[k] + row] < threshold[k]`` to its first child.
+    Below the levels are constants from source[below] on, or, if not `constant`, vectors of `source` from `below` on.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
