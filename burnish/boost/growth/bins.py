@@ -124,9 +124,9 @@ def _any_missing(table: NDArray[np.float32], begin: int, end: int, missing: NDAr
 def _search_tables(cuts: Cuts, features: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
     """What `_bin_rows` finds bins of the features by, for each: inner cuts, buckets, where these begin, and steps.
 
-    Values ``origin + b / scale …`` are in bucket b of equal width, below ``guide[position, b + 1]`` cuts at most and
-    not below ``guide[position, b]`` of them; a binary search of so many steps remains. As `bucket` is the same ascending
-    function for cuts and values, rounding does no harm.
+    Bucket b, of equal width, holds the values from ``origin + b / scale`` on; ``guide[position, b]`` cuts are in
+    buckets before it, and a binary search of so many steps among those in it remains. As the bucket is the same
+    ascending function of cuts and of values, rounding does no harm.
     """
     counts = np.maximum(np.diff(cuts.start)[features] - 1, 0).astype(np.int64)
     widest = int(counts.max(initial=0))
