@@ -166,8 +166,8 @@ class BinnedGrower:
         """`find_splits` for nodes, dealt to threads at `edges`."""
         layout = self._layout
         common = (
-            self._histograms.flat, layout.feature, layout.first, layout.scan, layout.missing, masks, self._monotone,
-            self._plain, self._rules,
+            self._histograms.pool.reshape(-1), layout.feature, layout.first, layout.scan, layout.missing, masks,
+            self._monotone, self._plain, self._rules,
         )  # fmt: skip
         parts = [
             (nodes, begin, end, *common, *scratch_of(len(layout.feature), layout.codes, 0)[:2])
@@ -327,7 +327,7 @@ class BinnedGrower:
             nodes, count, stop_depth, self._params.max_depth, free, unused, self._partition.order,
             self._partition.spare, self._statistics.values, bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width,
             layout.feature, layout.first, layout.scan, layout.missing, layout.missing_code, layout.codes,
-            self._histograms.flat, packed, self._depth_masks, self._monotone, self._plain, self._rules,
+            self._histograms.pool.reshape(-1), packed, self._depth_masks, self._monotone, self._plain, self._rules,
             *scratch_of(len(layout.feature), layout.codes, len(nodes)),
         )  # fmt: skip
         return size, unused
