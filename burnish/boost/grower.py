@@ -72,7 +72,8 @@ class BinnedGrower:
         self._start(statistics)
         self._depth_masks = masks = self._masks(columns)
         if masks is not None and self._partition.rows < _FEW_ROWS:
-            self._queue = [(0.0, 0)] if self._nodes["slot"][0] >= 0 else []
+            if self._nodes["slot"][0] >= 0:
+                self._queue.append((0.0, 0))
         else:
             self._open(np.zeros(1, np.int64), np.full(1, -1), columns)
         while not (masks is not None and self._ripe()) and len(chosen := self._choose()):
@@ -165,8 +166,8 @@ class BinnedGrower:
         """`find_splits` for nodes, dealt to threads at `edges`."""
         layout = self._layout
         common = (
-            self._histograms.flat, layout.feature, layout.first, layout.scan, layout.missing, masks, self._monotone,
-            self._plain, self._rules,
+            self._histograms.pool.reshape(-1), layout.feature, layout.first, layout.scan, layout.missing, masks,
+            self._monotone, self._plain, self._rules,
         )  # fmt: skip
         parts = [
             (nodes, begin, end, *common, *scratch_of(len(layout.feature), layout.codes, 0)[:2])
@@ -326,7 +327,7 @@ class BinnedGrower:
             nodes, count, stop_depth, self._params.max_depth, free, unused, self._partition.order,
             self._partition.spare, self._statistics.values, bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width,
             layout.feature, layout.first, layout.scan, layout.missing, layout.missing_code, layout.codes,
-            self._histograms.flat, packed, self._depth_masks, self._monotone, self._plain, self._rules,
+            self._histograms.pool.reshape(-1), packed, self._depth_masks, self._monotone, self._plain, self._rules,
             *scratch_of(len(layout.feature), layout.codes, len(nodes)),
         )  # fmt: skip
         return size, unused

@@ -284,11 +284,6 @@ class Histograms:
         self.packed = [np.zeros(widest, np.int64) for _ in range(workers.threads)]
         self._spare = [np.empty(2 * widest, np.int64) for _ in range(workers.threads)]
 
-    @property
-    def flat(self) -> NDArray[np.int64]:
-        """The pool as kernels take it."""
-        return self.pool.reshape(-1)
-
     def take(self, count: int) -> NDArray[np.int64]:
         """Slots for so many histograms, whose contents are undefined."""
         while len(self._free) < count:
@@ -320,8 +315,9 @@ class Histograms:
         for slot in slots[begin == end]:
             self.pool[slot] = 0
         kernel, arguments = self._kernel(statistics)
+        pool = self.pool.reshape(-1)
         parts = [
-            (order, statistics.values, *arguments, pieces[start[t] : start[t + 1]], slots, self.flat, *buffers)
+            (order, statistics.values, *arguments, pieces[start[t] : start[t + 1]], slots, pool, *buffers)
             for t, buffers in enumerate(zip(self.packed[:threads], self._spare, strict=False))
         ]
         self._workers.run(kernel, parts)
