@@ -62,8 +62,8 @@ class LocalGrower(HistGrower):
         """The best splits of nodes at candidates of their own, dealt to threads at `edges`."""
         layout = self._layout
         common = (
-            self._histograms.flat, layout.feature, layout.first, layout.scan, layout.missing, masks, self._monotone,
-            self._plain, self._rules, self._candidates,
+            self._histograms.pool.reshape(-1), layout.feature, layout.first, layout.scan, layout.missing, masks,
+            self._monotone, self._plain, self._rules, self._candidates,
         )  # fmt: skip
         parts = [
             (nodes, begin, end, *common, *scratch_of(len(layout.feature))) for begin, end in itertools.pairwise(edges)

@@ -47,7 +47,7 @@ def tune(
     least_gain: Annotated[
         float, typer.Option(min=0, max=1, help="Stop when all the rest should save less than this share of the time.")
     ] = 0.005,
-    records: Annotated[Path, typer.Option(help="Where measurements are kept; a later run goes on from them.")] = RECORDS,
+    records: Annotated[Path, typer.Option(help="Where measurements are kept, to go on from.")] = RECORDS,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .bn.")] = None,
     strategy: Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")] = "burnish",
     cold: Annotated[bool, typer.Option("--cold", help="Measure with weights that come from memory.")] = False,
