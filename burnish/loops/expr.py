@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from burnish.errors import ScheduleError
-from burnish.loops.intern import Interned
+from burnish.loops.intern import Interned, union
 
 INDEX = "int64"
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -90,8 +90,8 @@ class Expr(metaclass=Interned):
         put = object.__setattr__
         put(self, "dtype", dtype)
         put(self, "children", children)
-        put(self, "variables", _union([c.variables for c in children]))
-        put(self, "buffers", _union([c.buffers for c in children]))
+        put(self, "variables", union([c.variables for c in children]))
+        put(self, "buffers", union([c.buffers for c in children]))
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
@@ -149,15 +149,6 @@ class Expr(metaclass=Interned):
 
     def __bool__(self) -> bool:
         raise TypeError("a symbolic expression has no truth value; use select, all_of or any_of")
-
-
-def _union(sets: list[frozenset[str]]) -> frozenset[str]:
-    """The union; one of the sets itself where that holds all others."""
-    whole: frozenset[str] = frozenset()
-    for names in sets:
-        if not names <= whole:
-            whole = names if whole <= names else whole | names
-    return whole
 
 
 Value = Expr | int | float | bool

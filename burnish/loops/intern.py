@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from _weakref import _remove_dead_weakref
+from collections.abc import Iterable
 from typing import Any
 from weakref import KeyedRef
 
@@ -45,3 +46,12 @@ class Interned(type):
         """All fields in order: those given by position or name, and defaults."""
         made = super().__call__(*fields, **named)
         return tuple(getattr(made, name) for name in cls.__match_args__)
+
+
+def union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    """The union; one of the sets itself where that holds all others."""
+    whole: frozenset[str] = frozenset()
+    for names in sets:
+        if not names <= whole:
+            whole = names if whole <= names else whole | names
+    return whole

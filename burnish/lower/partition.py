@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnish.loops.bounds import Ranges, linear_bounds
 from burnish.loops.expr import COMPARISONS, INDEX, Binary, Expr, Select, Var, children, conjuncts
-from burnish.loops.linear import to_linear
+from burnish.loops.linear import Linear, to_linear
 from burnish.loops.program import For, If, Intrinsic, Program, Seq, Stmt, Store, rebuild_stmt, seq, substitute_stmt
 from burnish.loops.simplify import simplify_stmt
 
@@ -59,10 +59,11 @@ def _main_range(loop: For, body: Stmt, ranges: Ranges) -> tuple[int, int]:
     for cond in _conditions(body, False):
         inner = _inner_ranges(body)
         for terms, const in _nonnegative_forms(cond):
-            c = terms.pop(Var(loop.var), 0)
-            if c == 0 or any(not (isinstance(a, Var) and a.name in inner) for a in terms):
+            c = terms.get(Var(loop.var), 0)
+            rest = {atom: k for atom, k in terms.items() if atom != Var(loop.var)}
+            if c == 0 or any(not (isinstance(a, Var) and a.name in inner) for a in rest):
                 continue
-            worst, _ = linear_bounds((terms, const), {**ranges, **inner})
+            worst, _ = linear_bounds((rest, const), {**ranges, **inner})
             if c > 0:
                 low = max(low, int(-(worst // c)) if worst < 0 else 0)
             else:
@@ -103,7 +104,7 @@ def _select_conditions(e: Expr) -> list[Expr]:
     return own + [c for child in children(e) for c in _select_conditions(child)]
 
 
-def _nonnegative_forms(cond: Expr) -> list[tuple[dict[Expr, int], int]]:
+def _nonnegative_forms(cond: Expr) -> list[Linear]:
     """An inequality as linear forms that are >= 0 when it holds; empty for other conditions."""
     if not isinstance(cond, Binary) or cond.op not in COMPARISONS or cond.a.dtype != INDEX:
         return []
