@@ -436,6 +436,13 @@ def loads(e: Expr) -> list[Load]:
     return [x for x in walk(e) if isinstance(x, Load)] if e.buffers else []
 
 
+def index_only(cond: Expr) -> bool:
+    """Whether a condition compares int64 expressions only."""
+    if isinstance(cond, Binary) and cond.op in LOGICAL:
+        return index_only(cond.a) and index_only(cond.b)
+    return isinstance(cond, Binary) and cond.op in COMPARISONS and cond.a.dtype == INDEX
+
+
 def conjuncts(cond: Expr) -> list[Expr]:
     """The operands of nested ``and``."""
     if isinstance(cond, Binary) and cond.op == "and":

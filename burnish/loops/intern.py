@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import KeyedRef
 
+_NONE: frozenset[str] = frozenset()
+
 
 class Interned(type):
     """The class of classes whose instances are their fields: two live instances with equal fields are the same object.
@@ -50,8 +52,8 @@ class Interned(type):
 
 def union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
     """The union; one of the sets itself where that holds all others."""
-    whole: frozenset[str] = frozenset()
+    whole = _NONE
     for names in sets:
-        if not names <= whole:
-            whole = names if whole <= names else whole | names
+        if names and names is not whole:
+            whole = whole | names if whole and not names <= whole else whole or names
     return whole

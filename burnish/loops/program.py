@@ -28,6 +28,9 @@ KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", *BINDINGS)
 HINTS = ("prefetch",)  # intrinsics that change nothing: no memory is read or written
 
 
+_NONE: frozenset[str] = frozenset()
+
+
 class Stmt:
     """Base of all statements.
 
@@ -44,13 +47,21 @@ class Stmt:
     writes: frozenset[str]
     allocates: frozenset[str]
 
-    def _is(self, *parts: Stmt, **own: frozenset[str]) -> None:
+    def _is(
+        self,
+        *parts: Stmt,
+        loops: frozenset[str] = _NONE,
+        reads: frozenset[str] = _NONE,
+        writes: frozenset[str] = _NONE,
+        allocates: frozenset[str] = _NONE,
+    ) -> None:
         """States the sub-statements, and the statement's own names beside theirs."""
         put = object.__setattr__
         put(self, "parts", parts)
-        for kind in ("loops", "reads", "writes", "allocates"):
-            names = union([getattr(part, kind) for part in parts]) if len(parts) != 1 else getattr(parts[0], kind)
-            put(self, kind, names | own[kind] if kind in own else names)
+        put(self, "loops", union([loops, *[part.loops for part in parts]]))
+        put(self, "reads", union([reads, *[part.reads for part in parts]]))
+        put(self, "writes", union([writes, *[part.writes for part in parts]]))
+        put(self, "allocates", union([allocates, *[part.allocates for part in parts]]))
 
     def __str__(self) -> str:
         return "\n".join(_lines(self, 0))

@@ -201,6 +201,8 @@ def _map_buffer(
     def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         return (new, index(indices)) if buffer.name == old.name else (buffer, indices)
 
+    if old.name not in s.reads | s.writes | s.allocates:
+        return s
     match s:
         case For(var, extent, kind, body):
             return For(var, extent, kind, _map_buffer(body, old, new, index, {**ranges, var: extent}))
