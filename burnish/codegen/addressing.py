@@ -21,8 +21,7 @@ from burnish.loops.expr import (
     Expr,
     Select,
     Var,
-    free_vars,
-    loads,
+    index_only,
 )
 
 
@@ -74,8 +73,8 @@ class Addressing(Builder):
 
     def depth_of(self, e: Expr) -> int:
         """The innermost loop whose variable ``e`` reads."""
-        names = free_vars(e)
-        return max((d for d, s in enumerate(self.scopes) if s.variables & names), default=0)
+        names = e.variables
+        return max((d for d, s in enumerate(self.scopes) if not names.isdisjoint(s.variables)), default=0)
 
     def splat(self, v: Value, lanes: int) -> Value:
         """As :meth:`Builder.splat`, once per value and basic block."""
@@ -153,7 +152,7 @@ class Addressing(Builder):
     def condition(self, cond: Expr) -> str | None:
         """A resolved condition over indices alone, hoisted; None if it reads memory or the vector variable."""
         vector = self.resolver.vector
-        if loads(cond) or (vector and vector[0] in free_vars(cond)) or not index_only(cond):
+        if cond.buffers or (vector and vector[0] in cond.variables) or not index_only(cond):
             return None
         depth = self.depth_of(cond)
         cache = self.scopes[depth].cache
@@ -170,7 +169,7 @@ class Addressing(Builder):
         by_depth: dict[int, list[tuple[Expr, int]]] = {}
         gathered: list[tuple[Expr, int]] = []
         for atom, c in terms:
-            if loads(atom):
+            if atom.buffers:
                 gathered.append((atom, c))
             else:
                 by_depth.setdefault(self.depth_of(atom), []).append((atom, c))
@@ -208,10 +207,3 @@ class Addressing(Builder):
     def value(self, e: Expr) -> Value:
         """The value of an expression; defined by the layer above."""
         raise NotImplementedError
-
-
-def index_only(cond: Expr) -> bool:
-    """Whether a condition compares int64 expressions only."""
-    if isinstance(cond, Binary) and cond.op in LOGICAL:
-        return index_only(cond.a) and index_only(cond.b)
-    return isinstance(cond, Binary) and cond.op in COMPARISONS and cond.a.dtype == INDEX

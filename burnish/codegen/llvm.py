@@ -75,7 +75,6 @@ class FunctionEmitter(Values):
         self.scratch_used = scratch_used
         self.inside_parallel = False
         self.uses_tiles = False
-        self._targets: dict[int, tuple[Store, Load]] = {}
 
     def finish(self, signature: str) -> str:
         """The whole function: entry head, then the body, with matrix tiles configured where it uses them."""
@@ -240,9 +239,7 @@ class FunctionEmitter(Values):
         return self.hoist(0, f"getelementptr i8, ptr {cache['scratch']}, i64 {offset}")
 
     def _store(self, s: Store) -> None:
-        if id(s) not in self._targets:  # one Load object per store, so that its address is resolved once
-            self._targets[id(s)] = (s, Load(s.buffer, s.indices))
-        target = self._targets[id(s)][1]
+        target = Load(s.buffer, s.indices)
         if s.reduce is None:
             self.write(target, self.value(s.value))
             return

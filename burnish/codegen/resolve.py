@@ -1,21 +1,20 @@
 """Index resolution during emission: unrolled variables become numbers, the vector variable becomes lanes.
 
-All answers are memoised per expression object and the values of the unrolled variables it contains, because an
-unrolled register tile asks the same questions dozens of times.
+All answers are memoised per expression and the values of the unrolled variables in it, because an unrolled register
+tile asks the same questions dozens of times. Addresses are mostly affine in those variables: then one form of each
+access is enough, into which their values are put.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from burnish.loops.expr import Buffer, Const, Expr, Load, Var, free_vars, substitute
-from burnish.loops.linear import to_linear
+from burnish.loops.expr import Buffer, Const, Expr, Load, Select, Var, index_only, substitute
+from burnish.loops.linear import from_linear, to_linear
 from burnish.loops.simplify import bounds, simplify
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """An element offset ``sum(coefficient * term) + lane_step * lane + const``; ``lane_step`` None: not affine."""
 
     terms: tuple[tuple[Expr, int], ...]
@@ -39,6 +38,13 @@ def flatten(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
     return flat
 
 
+class Affine(NamedTuple):
+    """``address`` where the unrolled variables are zero, and the elements by which it moves with each of them."""
+
+    address: Address
+    steps: tuple[tuple[str, int], ...]
+
+
 class Resolver:
     """``ranges``: extent of every loop in scope. ``fixed``: values of unrolled variables. ``vector``: (name, lanes)."""
 
@@ -46,45 +52,79 @@ class Resolver:
         self.ranges: dict[str, int] = {}
         self.fixed: dict[str, int] = {}
         self.vector: tuple[str, int] | None = None
-        self._keep: list[object] = []  # keeps memoised objects alive, so that their ids stay theirs
-        self._flat: dict[int, Expr] = {}
-        self._vars: dict[int, tuple[str, ...]] = {}
+        self._flat: dict[Load, Expr] = {}
+        self._affine: dict[tuple[object, ...], Affine | None] = {}
         self._forms: dict[tuple[object, ...], Address] = {}
         self._exprs: dict[tuple[object, ...], Expr] = {}
+        self._chosen: dict[tuple[object, ...], Expr] = {}
         self._safe: dict[tuple[object, ...], bool] = {}
 
     def key(self, e: Expr) -> tuple[object, ...]:
         """Identifies ``e`` under the current values of the unrolled variables in it."""
-        names = self._vars.get(id(e))
-        if names is None:
-            names = tuple(sorted(free_vars(e)))
-            self._vars[id(e)] = names
-            self._keep.append(e)
-        fixed = self.fixed
-        return (id(e), self.vector, *[fixed.get(n) for n in names])
+        return (e, self.vector, *map(self.fixed.get, e.variables))
 
     def expr(self, e: Expr) -> Expr:
         """``e`` with unrolled variables substituted, simplified."""
         key = self.key(e)
         found = self._exprs.get(key)
         if found is None:
-            values: Mapping[str, Expr] = {n: Const(self.fixed[n]) for n in self._vars[id(e)] if n in self.fixed}
-            found = simplify(substitute(e, values), self.ranges)
-            self._exprs[key] = found
+            values: dict[str, Expr] = {n: Const(self.fixed[n]) for n in e.variables if n in self.fixed}
+            found = self._exprs[key] = simplify(substitute(e, values), self.ranges)
+        return found
+
+    def chosen(self, e: Expr) -> Expr:
+        """The branch that ``e`` takes, as far as unrolled variables decide it."""
+        key = self.key(e)
+        found = self._chosen.get(key)
+        if found is None:
+            found = e
+            while isinstance(found, Select) and index_only(found.cond):
+                cond = self.expr(found.cond)
+                if not isinstance(cond, Const):
+                    break
+                found = found.a if cond.value else found.b
+            self._chosen[key] = found
         return found
 
     def address(self, access: Load) -> Address:
         """The flat address of an access."""
-        flat = self._flat.get(id(access))
-        if flat is None:
-            flat = flatten(access.buffer, access.indices)
-            self._flat[id(access)] = flat
-            self._keep.append(access)
+        key = (access, self.vector, tuple(self.fixed))
+        if key in self._affine:
+            affine = self._affine[key]
+        else:
+            affine = self._affine[key] = self._affine_form(access)
+        if affine is None:
+            return self._address(access)
+        (terms, lane, const), steps = affine
+        fixed = self.fixed
+        for name, step in steps:
+            const += step * fixed[name]
+        return Address(terms, lane, const)
+
+    def _affine_form(self, access: Load) -> Affine | None:
+        """The address of an access as a function of the unrolled variables; None where it is not affine in them."""
+        terms, const = to_linear(simplify(self._offset(access), self.ranges))
+        steps = [(a.name, c) for a, c in terms.items() if isinstance(a, Var) and a.name in self.fixed]
+        rest = {a: c for a, c in terms.items() if not (isinstance(a, Var) and a.name in self.fixed)}
+        if any(not a.variables.isdisjoint(self.fixed) for a in rest):
+            return None
+        form = self.form(from_linear(rest, const))
+        return None if form.lane_step is None else Affine(form, tuple(steps))
+
+    def _address(self, access: Load) -> Address:
+        flat = self._offset(access)
         key = self.key(flat)
         found = self._forms.get(key)
         if found is None:
             found = self._forms[key] = self.form(self.expr(flat))
         return found
+
+    def _offset(self, access: Load) -> Expr:
+        """The flat element offset of an access."""
+        flat = self._flat.get(access)
+        if flat is None:
+            flat = self._flat[access] = flatten(access.buffer, access.indices)
+        return flat
 
     def form(self, e: Expr) -> Address:
         """A resolved index expression as an :class:`Address`."""
@@ -92,7 +132,7 @@ class Resolver:
         lane: int | None = 0
         rest: list[tuple[Expr, int]] = []
         for atom, c in terms.items():
-            if self.vector is None or self.vector[0] not in free_vars(atom):
+            if self.vector is None or self.vector[0] not in atom.variables:
                 rest.append((atom, c))
             elif isinstance(atom, Var) and lane is not None:
                 lane += c
@@ -102,15 +142,10 @@ class Resolver:
 
     def safe(self, access: Load) -> bool:
         """Whether the access is inside its buffer for every value of the running loops."""
-        key = (id(access), *(k for i in access.indices for k in self.key(i)))
+        key = self.key(access)
         found = self._safe.get(key)
         if found is None:
-            self._keep.append(access)
-            found = all(
-                low >= 0 and high < extent
-                for (low, high), extent in zip(
-                    (bounds(self.expr(i), self.ranges) for i in access.indices), access.buffer.shape, strict=True
-                )
-            )
-            self._safe[key] = found
+            intervals = [bounds(self.expr(i), self.ranges) for i in access.indices]
+            inside = zip(intervals, access.buffer.shape, strict=True)
+            found = self._safe[key] = all(low >= 0 and high < extent for (low, high), extent in inside)
         return found

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from burnish.codegen.addressing import Addressing, Memory
 from burnish.codegen.builder import Value, vector_type
 from burnish.codegen.resolve import Address
-from burnish.loops.expr import ITEM_BYTES, Expr, Load, loads
+from burnish.loops.expr import ITEM_BYTES, Expr, Load
 
 Terms = tuple[tuple[Expr, int], ...]
 
@@ -26,7 +25,7 @@ class Shuffles(Addressing):
             return None
         if address.lane_step % lanes == 0 and self._aligned(memory, address.terms, lanes):
             column = address.const % lanes
-            return self._block(memory, replace(address, const=address.const - column), lanes)[column]
+            return self._block(memory, address._replace(const=address.const - column), lanes)[column]
         fixed = self.resolver.fixed
         for name, column in list(fixed.items()):
             if self.resolver.ranges.get(name) != lanes:
@@ -91,7 +90,7 @@ class Shuffles(Addressing):
 
     def _aligned(self, memory: Memory, terms: Terms, lanes: int) -> bool:
         """Whether ``terms`` are multiples of ``lanes``: an aligned vector with one element inside is all inside."""
-        return memory.buffer.size % lanes == 0 and all(c % lanes == 0 and not loads(atom) for atom, c in terms)
+        return memory.buffer.size % lanes == 0 and all(c % lanes == 0 and not atom.buffers for atom, c in terms)
 
     def _any_of(self, guard: Value, mine: Sequence[bool]) -> Value:
         """Whether a condition holds for any of the chosen lanes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from burnish.codegen.access import Access
-from burnish.codegen.addressing import index_only
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.vecmath import MATH
 from burnish.errors import ScheduleError
@@ -21,8 +20,8 @@ from burnish.loops.expr import (
     Not,
     Select,
     Var,
-    free_vars,
     identity,
+    index_only,
     loads,
 )
 
@@ -41,14 +40,15 @@ class Values(Access):
                 return self._condition_value(e)
             case Var():
                 return self._index_value(e)
-            case Binary() if e.dtype == INDEX and not loads(e):
+            case Binary() if e.dtype == INDEX and not e.buffers:
                 return self._index_value(e)
             case Binary(op, a, b):
                 return self._arithmetic(op, a, b)
             case Not(a):
                 return self.not_(self.value(a))
-            case Select(cond, a, b):
-                return self._select_value(cond, a, b)
+            case Select():
+                chosen = self.resolver.chosen(e)
+                return self._select_value(chosen) if isinstance(chosen, Select) else self.value(chosen)
             case Cast(dtype, inner):
                 return self.cast(self.value(inner), dtype)
             case Call(fn, args):
@@ -92,7 +92,7 @@ class Values(Access):
         if isinstance(resolved, Const):
             return self.const(resolved.value, INDEX)
         vector = self.resolver.vector
-        if vector is None or vector[0] not in free_vars(resolved):
+        if vector is None or vector[0] not in resolved.variables:
             return Value(self.index(resolved), INDEX)
         if isinstance(resolved, Var):
             steps = ", ".join(f"i64 {lane}" for lane in range(vector[1]))
@@ -122,8 +122,8 @@ class Values(Access):
                 return other if bool(known.const) == (e.op == "and") else known
         return self.binary(e.op, a, b)
 
-    def _select_value(self, cond: Expr, a: Expr, b: Expr) -> Value:
-        test = self.value(cond)
+    def _select_value(self, e: Select) -> Value:
+        test, a, b = self.value(e.cond), e.a, e.b
         if test.const is not None:
             return self.value(a if test.const else b)
         constant = isinstance(a, Load) and isinstance(b, Const) and b.value == 0

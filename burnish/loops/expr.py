@@ -1,6 +1,6 @@
 """Index expressions: the scalar language of definitions and loop programs.
 
-Grammar (every form is a frozen dataclass; ``str`` prints it)::
+Grammar (every form is a frozen dataclass, interned: equal expressions are one object; ``str`` prints it)::
 
     expr   ::= Const(value, dtype) | Var(name) | Binary(op, a, b) | Not(a) | Select(cond, a, b)
              | Cast(dtype, value) | Call(fn, args) | Load(buffer, indices) | Reduce(kind, body, axes)
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from burnish.errors import ScheduleError
+from burnish.loops.intern import Interned, union
 
 INDEX = "int64"
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -26,6 +27,7 @@ DTYPES = (*FLOATS, *INTS, "bool")
 SCOPES = ("global", "shared", "local", "register")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGICAL = ("and", "or")
+_TESTS = frozenset((*COMPARISONS, *LOGICAL))
 ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
 MATH: Mapping[str, int] = {  # function -> number of arguments
     "exp": 1, "log": 1, "sqrt": 1, "rsqrt": 1, "tanh": 1, "erf": 1, "sigmoid": 1, "sin": 1, "cos": 1, "abs": 1,
@@ -38,8 +40,8 @@ ITEM_BYTES = {
 REDUCTIONS = ("sum", "prod", "max", "min")
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Buffer(metaclass=Interned):
     """A dense row-major array. ``scope``: global memory, shared (a GPU block), local (a thread's scratch), register."""
 
     name: str
@@ -69,14 +71,30 @@ class Buffer:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
-class Expr:
-    """Base of all expressions; carries the operators. ``a == b`` compares structure: use :func:`equal` for the test."""
+class Expr(metaclass=Interned):
+    """Base of all expressions; carries the operators. ``a == b`` compares structure: use :func:`equal` for the test.
 
-    __slots__ = ()
+    Every expression knows from its creation on its element type, its direct sub-expressions in order, the names of the
+    variables in it, and the names of the buffers it loads from.
+    """
 
-    @property
-    def dtype(self) -> str:
-        raise AttributeError("dtype")
+    __slots__ = ("__weakref__", "buffers", "children", "dtype", "variables")
+
+    dtype: str
+    children: tuple[Expr, ...]
+    variables: frozenset[str]
+    buffers: frozenset[str]
+
+    def _is(self, dtype: str, *children: Expr) -> None:
+        """States the element type and the sub-expressions."""
+        put = object.__setattr__
+        put(self, "dtype", dtype)
+        put(self, "children", children)
+        put(self, "variables", union([c.variables for c in children]))
+        put(self, "buffers", union([c.buffers for c in children]))
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
 
     def __add__(self, other: Value) -> Expr:
         return binary("+", self, other)
@@ -136,40 +154,38 @@ class Expr:
 Value = Expr | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Const(Expr):
     value: int | float | bool
     type: str = INDEX
 
-    @property
-    def dtype(self) -> str:
-        return self.type
+    def __post_init__(self) -> None:
+        self._is(self.type)
 
     def __str__(self) -> str:
         return str(self.value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Var(Expr):
     name: str
 
-    @property
-    def dtype(self) -> str:
-        return INDEX
+    def __post_init__(self) -> None:
+        self._is(INDEX)
+        object.__setattr__(self, "variables", frozenset((self.name,)))
 
     def __str__(self) -> str:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Binary(Expr):
     op: str
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> str:
-        return "bool" if self.op in COMPARISONS or self.op in LOGICAL else self.a.dtype
+    def __post_init__(self) -> None:
+        self._is("bool" if self.op in _TESTS else self.a.dtype, self.a, self.b)
 
     def __str__(self) -> str:
         if self.op in ("min", "max"):
@@ -177,66 +193,62 @@ class Binary(Expr):
         return f"({self.a} {self.op} {self.b})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Not(Expr):
     a: Expr
 
-    @property
-    def dtype(self) -> str:
-        return "bool"
+    def __post_init__(self) -> None:
+        self._is("bool", self.a)
 
     def __str__(self) -> str:
         return f"not {self.a}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Select(Expr):
     cond: Expr
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> str:
-        return self.a.dtype
+    def __post_init__(self) -> None:
+        self._is(self.a.dtype, self.cond, self.a, self.b)
 
     def __str__(self) -> str:
         return f"({self.a} if {self.cond} else {self.b})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Cast(Expr):
     type: str
     value: Expr
 
-    @property
-    def dtype(self) -> str:
-        return self.type
+    def __post_init__(self) -> None:
+        self._is(self.type, self.value)
 
     def __str__(self) -> str:
         return f"{self.type}({self.value})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call(Expr):
     fn: str
     args: tuple[Expr, ...]
 
-    @property
-    def dtype(self) -> str:
-        return "bool" if self.fn == "isnan" else self.args[0].dtype
+    def __post_init__(self) -> None:
+        self._is("bool" if self.fn == "isnan" else self.args[0].dtype, *self.args)
 
     def __str__(self) -> str:
         return f"{self.fn}({', '.join(map(str, self.args))})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Load(Expr):
     buffer: Buffer
     indices: tuple[Expr, ...]
 
-    @property
-    def dtype(self) -> str:
-        return self.buffer.dtype
+    def __post_init__(self) -> None:
+        self._is(self.buffer.dtype, *self.indices)
+        object.__setattr__(self, "buffers", self.buffers | {self.buffer.name})
 
     def __str__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
@@ -250,15 +262,14 @@ class Axis:
     extent: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Reduce(Expr):
     kind: str
     body: Expr
     axes: tuple[Axis, ...]
 
-    @property
-    def dtype(self) -> str:
-        return self.body.dtype
+    def __post_init__(self) -> None:
+        self._is(self.body.dtype, self.body)
 
     def __str__(self) -> str:
         return f"{self.kind}({self.body}, over=({', '.join(f'{a.var}<{a.extent}' for a in self.axes)}))"
@@ -366,33 +377,13 @@ def math(fn: str, *args: Expr) -> Expr:
 # --- traversal --------------------------------------------------------------------------------------------------------
 
 
-def children(e: Expr) -> tuple[Expr, ...]:
-    """The direct sub-expressions of ``e``, in order."""
-    match e:
-        case Binary(_, a, b):
-            return (a, b)
-        case Select(cond, a, b):
-            return (cond, a, b)
-        case Cast(_, value):
-            return (value,)
-        case Not(a):
-            return (a,)
-        case Call(_, args):
-            return args
-        case Load(_, indices):
-            return indices
-        case Reduce(_, body, _):
-            return (body,)
-    return ()
-
-
 def rebuild(e: Expr, fn: Callable[[Expr], Expr]) -> Expr:
     """``e`` with ``fn`` applied to each direct sub-expression; ``e`` itself when nothing changed."""
-    old = children(e)
+    old = e.children
     if not old:
         return e
-    new = tuple(fn(child) for child in old)
-    if all(n is o for n, o in zip(new, old, strict=True)):
+    new = tuple([fn(child) for child in old])
+    if new == old:
         return e
     match e:
         case Binary(op, _, _):
@@ -418,24 +409,38 @@ def walk(e: Expr) -> Iterable[Expr]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(children(top))
+        stack.extend(top.children)
 
 
 def substitute(e: Expr, values: Mapping[str, Expr]) -> Expr:
     """``e`` with variables replaced by name."""
     if isinstance(e, Var):
         return values.get(e.name, e)
+    if e.variables.isdisjoint(values):
+        return e
     return rebuild(e, lambda child: substitute(child, values))
 
 
-def free_vars(e: Expr) -> set[str]:
+def children(e: Expr) -> tuple[Expr, ...]:
+    """The direct sub-expressions of ``e``, in order."""
+    return e.children
+
+
+def free_vars(e: Expr) -> frozenset[str]:
     """Names of the variables occurring in ``e``."""
-    return {x.name for x in walk(e) if isinstance(x, Var)}
+    return e.variables
 
 
 def loads(e: Expr) -> list[Load]:
     """All loads in ``e``, outermost first."""
-    return [x for x in walk(e) if isinstance(x, Load)]
+    return [x for x in walk(e) if isinstance(x, Load)] if e.buffers else []
+
+
+def index_only(cond: Expr) -> bool:
+    """Whether a condition compares int64 expressions only."""
+    if isinstance(cond, Binary) and cond.op in LOGICAL:
+        return index_only(cond.a) and index_only(cond.b)
+    return isinstance(cond, Binary) and cond.op in COMPARISONS and cond.a.dtype == INDEX
 
 
 def conjuncts(cond: Expr) -> list[Expr]:

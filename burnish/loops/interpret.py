@@ -29,7 +29,7 @@ from burnish.loops.expr import (
     Var,
 )
 from burnish.loops.numeric import FUNCTIONS, numpy_dtype
-from burnish.loops.program import HINTS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store, written
+from burnish.loops.program import HINTS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
 
 __all__ = ["IntrinsicFunction", "evaluate", "run_program"]
 
@@ -52,7 +52,7 @@ def run_program(
     rounded to the buffer's dtype when stored; floating-point arithmetic between loads and stores is float64.
     """
     machine = _Machine(intrinsics or {}, random.Random(seed))
-    outputs = written(program.body)
+    outputs = program.body.writes
     for buffer in program.params:
         if buffer.name in arrays:
             machine.arrays[buffer.name] = _copied(program, buffer, np.asarray(arrays[buffer.name]))

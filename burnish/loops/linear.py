@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from burnish.loops.expr import INDEX, Binary, Const, Expr
 
-Linear = tuple[dict[Expr, int], int]
+Linear = tuple[Mapping[Expr, int], int]
 
 
+@lru_cache(maxsize=1 << 14)
 def to_linear(e: Expr) -> Linear:
     """``e`` as (atom -> nonzero coefficient, constant); what is not +, - or * by a constant is an atom."""
     terms: dict[Expr, int] = {}

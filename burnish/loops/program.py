@@ -20,17 +20,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from burnish.loops.expr import Buffer, Expr, Load, Value, loads, rebuild, substitute, wrap
+from burnish.loops.expr import Buffer, Expr, Load, Value, rebuild, substitute, wrap
+from burnish.loops.intern import union
 
 BINDINGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", *BINDINGS)
 HINTS = ("prefetch",)  # intrinsics that change nothing: no memory is read or written
 
 
-class Stmt:
-    """Base of all statements."""
+_NONE: frozenset[str] = frozenset()
 
-    __slots__ = ()
+
+class Stmt:
+    """Base of all statements.
+
+    Every statement knows from its creation on its direct sub-statements, and the names of the loops in it and of the
+    buffers that it reads (a reduction's own accumulator not counted), writes and allocates. An intrinsic that is no
+    hint writes its first operand.
+    """
+
+    __slots__ = ("allocates", "loops", "parts", "reads", "writes")
+
+    parts: tuple[Stmt, ...]
+    loops: frozenset[str]
+    reads: frozenset[str]
+    writes: frozenset[str]
+    allocates: frozenset[str]
+
+    def _is(
+        self,
+        *parts: Stmt,
+        loops: frozenset[str] = _NONE,
+        reads: frozenset[str] = _NONE,
+        writes: frozenset[str] = _NONE,
+        allocates: frozenset[str] = _NONE,
+    ) -> None:
+        """States the sub-statements, and the statement's own names beside theirs."""
+        put = object.__setattr__
+        put(self, "parts", parts)
+        put(self, "loops", union([loops, *[part.loops for part in parts]]))
+        put(self, "reads", union([reads, *[part.reads for part in parts]]))
+        put(self, "writes", union([writes, *[part.writes for part in parts]]))
+        put(self, "allocates", union([allocates, *[part.allocates for part in parts]]))
 
     def __str__(self) -> str:
         return "\n".join(_lines(self, 0))
@@ -42,6 +73,9 @@ class Seq(Stmt):
 
     __str__ = Stmt.__str__
 
+    def __post_init__(self) -> None:
+        self._is(*self.stmts)
+
 
 @dataclass(frozen=True, slots=True)
 class For(Stmt):
@@ -51,6 +85,9 @@ class For(Stmt):
     body: Stmt
 
     __str__ = Stmt.__str__
+
+    def __post_init__(self) -> None:
+        self._is(self.body, loops=frozenset((self.var,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +99,10 @@ class Store(Stmt):
 
     __str__ = Stmt.__str__
 
+    def __post_init__(self) -> None:
+        read = union([e.buffers for e in (*self.indices, self.value)])
+        self._is(reads=read, writes=frozenset((self.buffer.name,)))
+
 
 @dataclass(frozen=True, slots=True)
 class If(Stmt):
@@ -69,6 +110,9 @@ class If(Stmt):
     body: Stmt
 
     __str__ = Stmt.__str__
+
+    def __post_init__(self) -> None:
+        self._is(self.body, reads=self.cond.buffers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +122,9 @@ class Alloc(Stmt):
 
     __str__ = Stmt.__str__
 
+    def __post_init__(self) -> None:
+        self._is(self.body, allocates=frozenset((self.buffer.name,)))
+
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic(Stmt):
@@ -86,6 +133,10 @@ class Intrinsic(Stmt):
     attrs: tuple[tuple[str, int | str], ...] = ()
 
     __str__ = Stmt.__str__
+
+    def __post_init__(self) -> None:
+        used = [o.buffer.name for o in self.operands] if self.name not in HINTS else []
+        self._is(reads=frozenset(used), writes=frozenset(used[:1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,35 +244,8 @@ def substitute_stmt(s: Stmt, values: Mapping[str, Expr]) -> Stmt:
 
 def walk_stmt(s: Stmt) -> Iterator[Stmt]:
     """``s`` and all its sub-statements in program order."""
-    yield s
-    match s:
-        case Seq(stmts):
-            for inner in stmts:
-                yield from walk_stmt(inner)
-        case For(body=body) | If(body=body) | Alloc(body=body):
-            yield from walk_stmt(body)
-
-
-def written(s: Stmt) -> set[str]:
-    """Names of the buffers stored to in ``s``; an intrinsic that is no hint writes its first operand."""
-    names = set()
-    for inner in walk_stmt(s):
-        if isinstance(inner, Store):
-            names.add(inner.buffer.name)
-        elif isinstance(inner, Intrinsic) and inner.operands and inner.name not in HINTS:
-            names.add(inner.operands[0].buffer.name)
-    return names
-
-
-def read(s: Stmt) -> set[str]:
-    """Names of the buffers loaded in ``s`` (a reduction's own accumulator not counted)."""
-    names: set[str] = set()
-    for inner in walk_stmt(s):
-        match inner:
-            case Store(_, indices, value, _):
-                names.update(x.buffer.name for e in (*indices, value) for x in loads(e))
-            case If(cond, _):
-                names.update(x.buffer.name for x in loads(cond))
-            case Intrinsic(name, operands, _) if name not in HINTS:
-                names.update(o.buffer.name for o in operands)
-    return names
+    stack = [s]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(top.parts))

@@ -66,6 +66,8 @@ def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Iterator[
 
 
 def _loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> Iterator[Access]:
+    if not e.buffers:
+        return
     match e:
         case Select(cond, a, b):
             yield from _loads(cond, ranges, given)

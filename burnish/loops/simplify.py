@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 from burnish.loops.bounds import Ranges, bounds, linear_bounds, prove
 from burnish.loops.expr import (
@@ -28,18 +29,25 @@ __all__ = ["Ranges", "bounds", "from_linear", "linear", "prove", "simplify", "si
 _NO_RANGES: Ranges = {}
 
 
-def linear(e: Expr, ranges: Ranges = _NO_RANGES) -> tuple[dict[Expr, int], int]:
+def linear(e: Expr, ranges: Ranges = _NO_RANGES) -> Linear:
     """``e`` as (atom -> coefficient, constant), simplified first."""
     return to_linear(simplify(e, ranges))
 
 
 def simplify(e: Expr, ranges: Ranges = _NO_RANGES) -> Expr:
     """An equal expression in canonical form: sums of ``coefficient * atom``, divisions resolved where ranges allow."""
+    if isinstance(e, Var):
+        return Const(0, INDEX) if ranges.get(e.name) == 1 else e
+    if not e.children:
+        return e
+    return _simplified(e, tuple([ranges.get(name) for name in e.variables]))
+
+
+@lru_cache(maxsize=1 << 14)
+def _simplified(e: Expr, extents: tuple[int | None, ...]) -> Expr:
+    """``e`` simplified where its variables, in the order of ``e.variables``, have these extents, if known."""
+    ranges = {name: n for name, n in zip(e.variables, extents, strict=True) if n is not None}
     match e:
-        case Var(name):
-            return Const(0, INDEX) if ranges.get(name) == 1 else e
-        case Const():
-            return e
         case Binary(op, a, b) if op in ("and", "or"):
             return _logical(op, simplify(a, ranges), simplify(b, ranges), ranges)
         case Binary(op, a, b) if op in COMPARISONS and a.dtype == INDEX:

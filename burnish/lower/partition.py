@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from burnish.loops.bounds import Ranges, linear_bounds
-from burnish.loops.expr import COMPARISONS, INDEX, Binary, Expr, Select, Var, children, conjuncts
-from burnish.loops.linear import to_linear
-from burnish.loops.program import For, If, Intrinsic, Program, Seq, Stmt, Store, rebuild_stmt, seq, substitute_stmt
+from burnish.loops.expr import COMPARISONS, INDEX, Binary, Expr, Select, Var, conjuncts, walk
+from burnish.loops.linear import Linear, to_linear
+from burnish.loops.program import For, If, Program, Seq, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
 from burnish.loops.simplify import simplify_stmt
 
 _INNER = ("unroll", "vectorize")
@@ -56,13 +56,14 @@ def _rename_loops(s: Stmt, suffix: str) -> Stmt:
 def _main_range(loop: For, body: Stmt, ranges: Ranges) -> tuple[int, int]:
     """The iterations in which every affine condition on the loop variable holds whatever the inner variables are."""
     low, high = 0, loop.extent
-    for cond in _conditions(body, False):
-        inner = _inner_ranges(body)
+    inner = {s.var: s.extent for s in walk_stmt(body) if isinstance(s, For)}
+    for cond in dict.fromkeys(_conditions(body, False)):
         for terms, const in _nonnegative_forms(cond):
-            c = terms.pop(Var(loop.var), 0)
-            if c == 0 or any(not (isinstance(a, Var) and a.name in inner) for a in terms):
+            c = terms.get(Var(loop.var), 0)
+            rest = {atom: k for atom, k in terms.items() if atom != Var(loop.var)}
+            if c == 0 or any(not (isinstance(a, Var) and a.name in inner) for a in rest):
                 continue
-            worst, _ = linear_bounds((terms, const), {**ranges, **inner})
+            worst, _ = linear_bounds((rest, const), {**ranges, **inner})
             if c > 0:
                 low = max(low, int(-(worst // c)) if worst < 0 else 0)
             else:
@@ -70,40 +71,23 @@ def _main_range(loop: For, body: Stmt, ranges: Ranges) -> tuple[int, int]:
     return min(low, loop.extent), max(high, 0)
 
 
-def _inner_ranges(s: Stmt) -> dict[str, int]:
-    found: dict[str, int] = {}
-
-    def visit(x: Stmt) -> Stmt:
-        if isinstance(x, For):
-            found[x.var] = x.extent
-        return rebuild_stmt(x, visit)
-
-    visit(s)
-    return found
-
-
 def _conditions(s: Stmt, inner: bool) -> list[Expr]:
     """Conjuncts of the conditions of ``If`` and ``Select`` below an unrolled or vectorized loop."""
     match s:
-        case Seq(stmts):
-            return [c for x in stmts for c in _conditions(x, inner)]
         case For(_, _, kind, body):
             return _conditions(body, inner or kind in _INNER)
         case If(cond, body):
             return [*(conjuncts(cond) if inner else []), *_conditions(body, inner)]
         case Store(_, _, value, _):
             return _select_conditions(value) if inner else []
-        case Intrinsic():
-            return []
-    return _conditions(s.body, inner) if hasattr(s, "body") else []
+    return [c for x in s.parts for c in _conditions(x, inner)]
 
 
 def _select_conditions(e: Expr) -> list[Expr]:
-    own = conjuncts(e.cond) if isinstance(e, Select) else []
-    return own + [c for child in children(e) for c in _select_conditions(child)]
+    return [c for x in walk(e) if isinstance(x, Select) for c in conjuncts(x.cond)]
 
 
-def _nonnegative_forms(cond: Expr) -> list[tuple[dict[Expr, int], int]]:
+def _nonnegative_forms(cond: Expr) -> list[Linear]:
     """An inequality as linear forms that are >= 0 when it holds; empty for other conditions."""
     if not isinstance(cond, Binary) or cond.op not in COMPARISONS or cond.a.dtype != INDEX:
         return []

@@ -10,10 +10,9 @@ from itertools import pairwise
 from burnish.loops.bounds import linear_bounds
 from burnish.loops.expr import Binary, Const, Expr, Var, free_vars, rebuild, substitute, walk
 from burnish.loops.linear import Linear, from_linear, to_linear
-from burnish.loops.program import Intrinsic, Stmt, walk_stmt, written
+from burnish.loops.program import Intrinsic, Stmt, walk_stmt
 from burnish.loops.regions import Access, accesses
 from burnish.loops.simplify import Ranges, bounds, simplify
-from burnish.schedule.nest import allocated
 
 Digit = tuple[str, int]  # (loop variable, place value): the variable in a mixed radix, (x // place) % size
 Form = tuple[dict[Expr, int], dict[Digit, int], float, float]  # fixed terms, digits, the interval of the rest
@@ -25,8 +24,8 @@ def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: b
     ``ranges`` are those of the loops further out, which stay fixed. With ``reassociate``, buffers that are only
     combined into by one reduction do not count: its order is free (floating-point sums are re-associated).
     """
-    inside = allocated(body)
-    shared = written(body) - inside
+    inside = body.allocates
+    shared = body.writes - inside
     if any(isinstance(s, Intrinsic) for s in walk_stmt(body)):
         return "it contains an intrinsic, whose footprint is unknown here; tensorize last"
     all_accesses = list(accesses(body, {**ranges, **loops}))

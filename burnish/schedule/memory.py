@@ -8,11 +8,10 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import SCOPES, Buffer, Expr, Load, Var, loads
 from burnish.loops.layout import Layout
 from burnish.loops.layout import layout as parse_layout
-from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, read, seq, walk_stmt, written
+from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, seq, walk_stmt
 from burnish.schedule.nest import (
     Site,
     all_loops,
-    allocated,
     clean,
     find_alloc,
     find_loop,
@@ -109,10 +108,10 @@ def cache_read(program: Program, buffer: str, scope: str, consumer: str, name: s
     check_new_buffer(program, "cache_read", target)
     old = _buffer(program, "cache_read", buffer)
     cache = old.with_(name=target, scope=scope)
-    nests = [n for n in stage_nests(program, consumer, "cache_read") if buffer in read(n.stmt)]
+    nests = [n for n in stage_nests(program, consumer, "cache_read") if buffer in n.stmt.reads]
     if len(nests) != 1:
         raise ScheduleError(f"cache_read: stage '{consumer}' reads '{buffer}' in {len(nests)} nests, not in one")
-    if buffer in allocated(nests[0].stmt):
+    if buffer in nests[0].stmt.allocates:
         raise ScheduleError(f"cache_read: '{buffer}' is computed inside stage '{consumer}'; cache it before compute_at")
     copy = _copy_nest(cache, old, [f"{target}.{d}" for d in range(len(old.shape))])
     return replace_at(program, nests[0].stmt, Alloc(cache, seq(copy, _redirect(nests[0].stmt, buffer, cache))))
@@ -202,6 +201,8 @@ def _map_buffer(
     def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         return (new, index(indices)) if buffer.name == old.name else (buffer, indices)
 
+    if old.name not in s.reads | s.writes | s.allocates:
+        return s
     match s:
         case For(var, extent, kind, body):
             return For(var, extent, kind, _map_buffer(body, old, new, index, {**ranges, var: extent}))
@@ -211,7 +212,7 @@ def _map_buffer(
             return seq(*(_map_buffer(inner, old, new, index, ranges) for inner in stmts))
         case If(cond, body) if not loads(cond):
             return If(cond, _map_buffer(body, old, new, index, ranges))
-    if old.name in read(s) | written(s):
+    if old.name in s.reads | s.writes:
         return clean(map_access(s, access), ranges)
     return s
 

@@ -22,7 +22,6 @@ from burnish.loops.program import (
     seq,
     substitute_stmt,
     walk_stmt,
-    written,
 )
 from burnish.loops.regions import keep_single
 from burnish.loops.simplify import Ranges, prove, simplify
@@ -61,12 +60,8 @@ class LoopSite(Site):
 def sites(s: Stmt, path: tuple[Stmt, ...] = ()) -> Iterator[Site]:
     """``s`` and all its sub-statements in program order, each with its ancestors."""
     yield Site(s, path)
-    match s:
-        case Seq(stmts):
-            for inner in stmts:
-                yield from sites(inner, (*path, s))
-        case For(body=body) | If(body=body) | Alloc(body=body):
-            yield from sites(body, (*path, s))
+    for inner in s.parts:
+        yield from sites(inner, (*path, s))
 
 
 def all_loops(s: Stmt) -> list[For]:
@@ -88,21 +83,18 @@ def find_loop(program: Program, name: str, primitive: str) -> LoopSite:
 
 
 def _collect(s: Stmt, name: str, path: tuple[Stmt, ...], found: list[LoopSite]) -> None:
-    """Appends the loops called ``name`` in ``s``. The most frequent query of all: no generators, no other nodes."""
-    if isinstance(s, For) and s.var == name:
-        found.append(LoopSite(s, path, s))
-    if isinstance(s, Seq):
-        for inner in s.stmts:
+    """Appends the loops called ``name`` in ``s``."""
+    if name in s.loops:
+        if isinstance(s, For) and s.var == name:
+            found.append(LoopSite(s, path, s))
+        for inner in s.parts:
             _collect(inner, name, (*path, s), found)
-    elif isinstance(s, (For, If, Alloc)):
-        _collect(s.body, name, (*path, s), found)
 
 
 def check_fresh(program: Program, names: tuple[str, ...], primitive: str) -> None:
     """ScheduleError when a new loop name is taken or repeated."""
-    taken = {loop.var for loop in all_loops(program.body)}
     for position, name in enumerate(names):
-        if name in taken or name in names[:position]:
+        if name in program.body.loops or name in names[:position]:
             raise ScheduleError(f"{primitive}: loop name '{name}' is already in use; choose another one")
 
 
@@ -110,6 +102,8 @@ def replace_stmt(s: Stmt, target: Stmt, new: Stmt) -> Stmt:
     """``s`` with the very object ``target`` replaced; what does not hold it stays the same object, empty loops go."""
     if s is target:
         return new
+    if not (target.loops <= s.loops and target.writes <= s.writes):
+        return s
     changed = False
 
     def visit(inner: Stmt) -> Stmt:
@@ -192,23 +186,14 @@ def guard(s: Stmt, cond: Expr) -> Stmt:
 # --- stages -----------------------------------------------------------------------------------------------------------
 
 
-def allocated(s: Stmt) -> set[str]:
-    """Names of the buffers allocated in ``s``."""
-    return {inner.buffer.name for inner in walk_stmt(s) if isinstance(inner, Alloc)}
-
-
 def stage_names(program: Program) -> list[str]:
     """Buffers that the program stores to, in order of their first store."""
-    return list(dict.fromkeys(name for s in walk_stmt(program.body) for name in sorted(_targets(s))))
-
-
-def _targets(s: Stmt) -> set[str]:
-    return written(s) if isinstance(s, (Store, Intrinsic)) else set()
+    return list(dict.fromkeys(name for s in walk_stmt(program.body) if not s.parts for name in s.writes))
 
 
 def stage_nests(program: Program, stage: str, primitive: str) -> list[Site]:
     """The largest loop nests that write ``stage`` and nothing else that outlives them, in program order."""
-    if stage not in stage_names(program):
+    if stage not in program.body.writes:
         raise ScheduleError(
             f"{primitive}: no stage '{stage}' in program '{program.name}'; stages: {', '.join(stage_names(program))}"
         )
@@ -216,28 +201,32 @@ def stage_nests(program: Program, stage: str, primitive: str) -> list[Site]:
 
 
 def _nests(s: Stmt, stage: str, path: tuple[Stmt, ...]) -> Iterator[Site]:
-    writes = written(s)
-    if stage not in writes:
+    if stage not in s.writes:
         return
-    if not isinstance(s, (Seq, Alloc)) and writes - allocated(s) == {stage}:
+    if not isinstance(s, (Seq, Alloc)) and s.writes - s.allocates == {stage}:
         yield Site(s, path)
         return
-    match s:
-        case Seq(stmts):
-            for inner in stmts:
-                yield from _nests(inner, stage, (*path, s))
-        case For(body=body) | If(body=body) | Alloc(body=body):
-            yield from _nests(body, stage, (*path, s))
+    for inner in s.parts:
+        yield from _nests(inner, stage, (*path, s))
 
 
 def find_alloc(program: Program, buffer: str, primitive: str) -> Site:
     """The allocation of ``buffer``; ScheduleError when it is a parameter or unknown."""
-    for site in sites(program.body):
-        if isinstance(site.stmt, Alloc) and site.stmt.buffer.name == buffer:
-            return site
+    found = next(alloc_sites(program.body, buffer), None)
+    if found is not None:
+        return found
     if any(p.name == buffer for p in program.params):
         raise ScheduleError(f"{primitive}: '{buffer}' is a parameter of program '{program.name}', not an intermediate")
     raise ScheduleError(f"{primitive}: no buffer '{buffer}' in program '{program.name}'")
+
+
+def alloc_sites(s: Stmt, buffer: str, path: tuple[Stmt, ...] = ()) -> Iterator[Site]:
+    """The allocations of ``buffer`` in ``s``, in program order."""
+    if buffer in s.allocates:
+        if isinstance(s, Alloc) and s.buffer.name == buffer:
+            yield Site(s, path)
+        for inner in s.parts:
+            yield from alloc_sites(inner, buffer, (*path, s))
 
 
 def perfect_chain(outer: For, inner: str) -> list[For] | None:

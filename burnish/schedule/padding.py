@@ -8,7 +8,7 @@ from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, reb
 from burnish.loops.regions import Access, accesses, span, within
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.memory import buffers, replace_buffer
-from burnish.schedule.nest import LoopSite, allocated, clean, find_loop, replace_at, replace_stmt
+from burnish.schedule.nest import LoopSite, clean, find_loop, replace_at, replace_stmt
 
 
 def pad(program: Program, loop: str, multiple: int) -> Program:
@@ -86,7 +86,7 @@ def _overreach(site: LoopSite, body: Stmt) -> str | None:
     """Why the iterations of the loop may not all run: an access out of bounds, or an element written twice."""
     loop = site.loop.var
     ranges = {**site.ranges, loop: site.loop.extent}
-    inside = allocated(body)
+    inside = body.allocates
     for access in accesses(body, ranges, site.given):
         if not any(loop in free_vars(i) for i in access.indices):
             if access.writes and access.buffer.name not in inside:

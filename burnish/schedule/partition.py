@@ -14,14 +14,12 @@ from burnish.loops.program import (
     rebuild_stmt,
     seq,
     substitute_stmt,
-    written,
 )
 from burnish.loops.regions import accesses
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.nest import (
     LoopSite,
     all_loops,
-    allocated,
     check_fresh,
     clean,
     find_loop,
@@ -80,7 +78,7 @@ def _part(program: Program, site: LoopSite, suffix: str, start: int, count: int)
     if suffix:
         check_fresh(program, tuple(f"{inner.var}.{suffix}" for inner in all_loops(loop)), "peel")
         whole = rename_loops(whole, lambda name: f"{name}.{suffix}")
-        for name in sorted(allocated(loop)):
+        for name in sorted(loop.allocates):
             whole = _rename_buffer(whole, name, f"{name}.{suffix}")
     return clean(whole, site.ranges, site.given)
 
@@ -142,8 +140,8 @@ def _check_distribution(site: LoopSite, body: Seq) -> None:
     loop, extent = site.loop.var, site.loop.extent
     ranges = {**site.ranges, loop: extent}
     touched = [list(accesses(s, ranges, site.given)) for s in body.stmts]
-    private = [allocated(s) for s in body.stmts]
-    for name in sorted(written(body)):
+    private = [s.allocates for s in body.stmts]
+    for name in sorted(body.writes):
         users = [
             [a for a in t if a.buffer.name == name] for t, p in zip(touched, private, strict=True) if name not in p
         ]

@@ -6,7 +6,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer, Expr, Load, Var, free_vars, identity
 from burnish.loops.program import Alloc, For, Program, Stmt, Store, rebuild_stmt, seq, walk_stmt
 from burnish.schedule.memory import check_new_buffer
-from burnish.schedule.nest import Site, allocated, find_loop, rename_loops, replace_at, stage_nests
+from burnish.schedule.nest import Site, find_loop, rename_loops, replace_at, stage_nests
 
 
 def rfactor(program: Program, stage: str, loop: str, position: int = 0, name: str | None = None) -> Program:
@@ -52,7 +52,7 @@ def rfactor(program: Program, stage: str, loop: str, position: int = 0, name: st
     axes = [_axis(stage, i.name) if isinstance(i, Var) else str(d) for d, i in enumerate(store.indices)]
     axes = axes if len({*axes, axis}) == len(axes) + 1 else [str(d) for d in range(len(axes))]
     all_axes = [*axes[:at], axis, *axes[at:]]
-    if allocated(nest.stmt):
+    if nest.stmt.allocates:
         raise ScheduleError(
             f"rfactor: stage '{stage}' has other stages computed inside it; factor it before compute_at"
         )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import loads
-from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Stmt, Store, read, written
-from burnish.schedule.nest import Site, replace_at, replace_stmt, sites
+from burnish.loops.program import Alloc, For, If, Program, Stmt, walk_stmt
+from burnish.schedule.nest import Site, alloc_sites, replace_at, replace_stmt, sites
 
 
 def rescope(program: Program, primitive: str) -> Program:
@@ -13,24 +12,29 @@ def rescope(program: Program, primitive: str) -> Program:
 
     Crossing a serial loop only shares the buffer between iterations; crossing a concurrent one is refused.
     """
-    for alloc in [s for s in sites(program.body) if isinstance(s.stmt, Alloc)]:
-        assert isinstance(alloc.stmt, Alloc)
-        name = alloc.stmt.buffer.name
-        current = next(s for s in sites(program.body) if isinstance(s.stmt, Alloc) and s.stmt.buffer.name == name)
-        paths = [(*s.path, s.stmt) for s in sites(program.body) if _uses(s.stmt, name)]
-        if all(any(p is current.stmt for p in path) for path in paths):
+    allocs = [s for s in walk_stmt(program.body) if isinstance(s, Alloc)] if program.body.allocates else []
+    for alloc in allocs:
+        name = alloc.buffer.name
+        current = next(alloc_sites(program.body, name))
+        if not _used_outside(program.body, current.stmt, name):
             continue
+        paths = [(*s.path, s.stmt) for s in sites(program.body) if _uses(s.stmt, name)]
         program = _lift(program, current, [(*current.path, current.stmt), *paths], primitive)
     return program
 
 
+def _used_outside(s: Stmt, alloc: Stmt, name: str) -> bool:
+    """Whether ``s`` accesses the buffer ``name`` anywhere but inside of ``alloc``."""
+    if s is alloc or name not in s.reads | s.writes:
+        return False
+    return _uses(s, name) or any(_used_outside(inner, alloc, name) for inner in s.parts)
+
+
 def _uses(s: Stmt, name: str) -> bool:
-    match s:
-        case If(cond, _):
-            return any(load.buffer.name == name for load in loads(cond))
-        case Store() | Intrinsic():
-            return name in read(s) | written(s)
-    return False
+    """Whether ``s`` itself, not a statement in it, accesses the buffer ``name``."""
+    if isinstance(s, If):
+        return name in s.cond.buffers
+    return not s.parts and name in s.reads | s.writes
 
 
 def _lift(program: Program, alloc: Site, paths: list[tuple[Stmt, ...]], primitive: str) -> Program:

@@ -16,19 +16,16 @@ from burnish.loops.program import (
     Store,
     map_access,
     map_exprs,
-    read,
     rebuild_stmt,
     seq,
     substitute_stmt,
     walk_stmt,
-    written,
 )
 from burnish.loops.regions import Span, accesses, region
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.nest import (
     LoopSite,
     Site,
-    allocated,
     clean,
     find_alloc,
     find_loop,
@@ -107,7 +104,7 @@ def _check_movable(program: Program, stage: str, loop: str, site: LoopSite, nest
             raise ScheduleError(
                 f"compute_at: loop '{loop}' belongs to stage '{stage}' itself; name one of its consumer"
             )
-        if stage in read(nest.stmt):
+        if stage in nest.stmt.reads:
             raise ScheduleError(f"compute_at: stage '{stage}' reads itself and cannot be recomputed inside '{loop}'")
     within = _count(site.loop.body, stage)
     if within == 0:
@@ -117,15 +114,15 @@ def _check_movable(program: Program, stage: str, loop: str, site: LoopSite, nest
             {
                 name
                 for s in sites(program.body)
-                if isinstance(s.stmt, Store) and stage in read(s.stmt) and loop not in s.loops
-                for name in written(s.stmt)
+                if isinstance(s.stmt, Store) and stage in s.stmt.reads and loop not in s.loops
+                for name in s.stmt.writes
             }
         )
         raise ScheduleError(
             f"compute_at: stage '{stage}' is also read outside of loop '{loop}': by {', '.join(outside)}"
         )
-    inputs = {name for nest in nests for name in read(nest.stmt)} - {stage}
-    late = sorted(inputs & (written(site.loop.body) - {stage} - allocated(site.loop.body)))
+    inputs = {name for nest in nests for name in nest.stmt.reads} - {stage}
+    late = sorted(inputs & (site.loop.body.writes - {stage} - site.loop.body.allocates))
     if late:
         raise ScheduleError(f"compute_at: stage '{stage}' reads '{late[0]}', which loop '{loop}' overwrites")
 
@@ -203,7 +200,7 @@ def _insert(body: Stmt, stage: str, moved: Sequence[Stmt]) -> Stmt:
     if isinstance(body, Alloc):
         return Alloc(body.buffer, _insert(body.body, stage, moved))
     stmts = body.stmts if isinstance(body, Seq) else (body,)
-    first = next(i for i, s in enumerate(stmts) if stage in read(s))
+    first = next(i for i, s in enumerate(stmts) if stage in s.reads)
     return seq(*stmts[:first], *moved, *stmts[first:])
 
 
@@ -248,7 +245,7 @@ def compute_inline(program: Program, stage: str) -> Program:
     extents = {s.var: s.extent for s in walk_stmt(nests[0].stmt) if isinstance(s, For)}
     if tuple(extents[name] for name in names) != buffer.shape:
         raise ScheduleError(f"compute_inline: stage '{stage}' was padded; inline it before padding what reads it")
-    if any(isinstance(s, If) for s in walk_stmt(nests[0].stmt)) or allocated(nests[0].stmt):
+    if any(isinstance(s, If) for s in walk_stmt(nests[0].stmt)) or nests[0].stmt.allocates:
         raise ScheduleError(f"compute_inline: stage '{stage}' is computed under conditions or from stages of its own")
 
     def value(e: Expr) -> Expr:
@@ -265,7 +262,7 @@ def _clean_readers(s: Stmt, stage: str, value: Callable[[Expr], Expr]) -> Stmt:
     """``s`` with reads of ``stage`` replaced, simplified only where something changed."""
 
     def visit(inner: Stmt, ranges: dict[str, int]) -> Stmt:
-        if stage not in read(inner):
+        if stage not in inner.reads:
             return inner
         if isinstance(inner, For):
             return For(inner.var, inner.extent, inner.kind, visit(inner.body, {**ranges, inner.var: inner.extent}))
@@ -283,7 +280,7 @@ def inline_all(program: Program, keep: Sequence[str] = ()) -> Program:
     """Inlines every intermediate stage that is one plain store, except those in ``keep``."""
     for stage in stage_names(program):
         stores = [s for s in walk_stmt(program.body) if isinstance(s, Store) and s.buffer.name == stage]
-        intermediate = stage in allocated(program.body)
+        intermediate = stage in program.body.allocates
         if intermediate and stage not in keep and len(stores) == 1 and stores[0].reduce is None:
             program = compute_inline(program, stage)
     return program
@@ -318,7 +315,7 @@ def reverse_compute_at(program: Program, stage: str, loop: str) -> Program:
         raise ScheduleError(f"reverse_compute_at: stage '{stage}' is not one plain store")
     nest = nests[0]
     _check_inside("reverse_compute_at", stage, site, nests)
-    produced = sorted((written(site.loop.body) - allocated(site.loop.body)) & read(nest.stmt))
+    produced = sorted((site.loop.body.writes - site.loop.body.allocates) & nest.stmt.reads)
     if len(produced) != 1:
         raise ScheduleError(f"reverse_compute_at: loop '{loop}' must produce one input of '{stage}'; found {produced}")
     producer = produced[0]
@@ -353,7 +350,7 @@ def _check_epilogue(program: Program, stage: str, producer: str, site: LoopSite,
     combined = any(start <= i < end and name == producer and reduce for i, name, reduce in stores)
     if any(name == producer and (i >= end or (i < start and (reduce or not combined))) for i, name, reduce in stores):
         raise ScheduleError(f"reverse_compute_at: loop '{loop}' computes only a part of '{producer}'")
-    for other in sorted(read(nest.stmt) - {producer}):
+    for other in sorted(nest.stmt.reads - {producer}):
         if any(i >= start and name == other for i, name, _ in stores):
             raise ScheduleError(f"reverse_compute_at: '{stage}' also reads '{other}', which is not ready in '{loop}'")
 

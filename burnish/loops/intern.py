@@ -1,0 +1,59 @@
+"""Interning: equal nodes of a grammar are one object, so that comparing and hashing them costs nothing."""
+
+from __future__ import annotations
+
+from _weakref import _remove_dead_weakref
+from collections.abc import Iterable
+from typing import Any
+from weakref import KeyedRef
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Interned(type):
+    """The class of classes whose instances are their fields: two live instances with equal fields are the same object.
+
+    For frozen dataclasses with ``eq=False``: equality is identity. What follows from the fields alone can be computed
+    once, in ``__post_init__``. Instances are held weakly.
+    """
+
+    __match_args__: tuple[str, ...]
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
+        super().__init__(name, bases, namespace, **options)
+        nodes: dict[tuple[object, ...], KeyedRef[tuple[object, ...], Any]] = {}
+        cls._nodes = nodes
+        cls._forget = lambda reference: _remove_dead_weakref(nodes, reference.key)
+
+    def __call__(cls, *fields: Any, **named: Any) -> Any:
+        if named or len(fields) < len(cls.__match_args__):
+            fields = cls._complete(fields, named)
+        key = fields
+        if fields[0].__class__ in (float, bool):  # equal numbers that are not the same: 0.0 and -0.0, 1.0 and 1
+            key = (fields[0].__class__, repr(fields[0]), *fields[1:])
+        nodes = cls._nodes
+        known = nodes.get(key)
+        node = known() if known is not None else None
+        if node is None:
+            made = super().__call__(*fields)
+            reference = KeyedRef(made, cls._forget, key)
+            while node is None:  # another thread may have made the same
+                known = nodes.setdefault(key, reference)
+                node = known()
+                if node is None:
+                    _remove_dead_weakref(nodes, key)
+        return node
+
+    def _complete(cls, fields: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """All fields in order: those given by position or name, and defaults."""
+        made = super().__call__(*fields, **named)
+        return tuple(getattr(made, name) for name in cls.__match_args__)
+
+
+def union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    """The union; one of the sets itself where that holds all others."""
+    whole = _NONE
+    for names in sets:
+        if names and names is not whole:
+            whole = whole | names if whole and not names <= whole else whole or names
+    return whole
