@@ -127,6 +127,11 @@ class _Passes:
         """Slots that may be taken."""
         return len(self._free)
 
+    @property
+    def flat(self) -> NDArray[np.int64]:
+        """All slots in one dimension, as kernels read them."""
+        return self.pool.reshape(-1)
+
     def take(self, count: int) -> NDArray[np.int64]:
         """Slots for so many histograms, whose contents are undefined."""
         return np.array([self._free.pop() for _ in range(count)], np.int64)

@@ -1,1 +1,1 @@
-"""Learning which schedules are fast: spaces of candidates, what cost models see of them, the search."""
+"""The learning tuner: finds schedules by a learned cost model and real measurements."""

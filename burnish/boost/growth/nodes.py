@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.kernels import lean
+from burnish.boost.kernels import inlined, lean
+from burnish.boost.params import Params
 from burnish.boost.splitter import child_bounds, leaf_weight
 from burnish.boost.tree import Tree
 
@@ -16,19 +17,65 @@ NODE = np.dtype(
         ("begin", np.int64),  # segment of the partition
         ("end", np.int64),
         ("slot", np.int64),  # of its histogram; -1: none
+        ("subtract", np.int64),  # the slot to take off its histogram, the parent's yet; -1: none
         ("gradient", np.int64),  # sums over the rows of all workers, in units
         ("hessian", np.int64),
         ("weight", np.float64),  # eq. 2.5
         ("lower", np.float64),  # bounds of weights in the subtree
         ("upper", np.float64),
         ("gain", np.float64),  # of the best split; −inf: none
-        ("position", np.int64),  # the best split: see evaluate.BEST
-        ("bin", np.int64),
-        ("default_left", np.int64),
-        ("left_gradient", np.int64),
+        ("position", np.int64),  # of the best split's feature
+        ("bin", np.int64),  # rows of bins up to this one go left
+        ("default_left", np.int64),  # 1: missing values go left
+        ("left_gradient", np.int64),  # sums of the left child, in units
         ("left_hessian", np.int64),
     ]
 )
+
+
+# What splits follow from besides the statistics, as float64: see `rules_of`.
+UNIT, HESSIAN_UNIT, REG_LAMBDA, REG_ALPHA, MAX_DELTA_STEP, MIN_CHILD_WEIGHT, GAMMA = range(7)
+
+
+def rules_of(params: Params, units: tuple[float, float]) -> NDArray[np.float64]:
+    """Units of the statistics and regularisation as kernels take them, (7,)."""
+    limits = params.max_delta_step, params.min_child_weight, params.gamma
+    return np.array([*units, params.reg_lambda, params.reg_alpha, *limits], np.float64)
+
+
+@inlined
+def split_node(
+    nodes: NDArray[Any],
+    here: int,
+    child: int,
+    layout_feature: NDArray[np.int64],
+    monotone: NDArray[np.int64],
+    rules: NDArray[np.float64],
+) -> None:
+    """Gives a node children, numbered `child` and the next, by its best split; segments are yet to be set."""
+    node = nodes[here]
+    node.left = child
+    for side in range(2):
+        new = nodes[child + side]
+        new.left = -1
+        new.depth = node.depth + 1
+        new.slot = -1
+        new.subtract = -1
+        new.gain = -np.inf
+        new.lower = node.lower
+        new.upper = node.upper
+        new.gradient = node.left_gradient if side == 0 else node.gradient - node.left_gradient
+        new.hessian = node.left_hessian if side == 0 else node.hessian - node.left_hessian
+        new.weight = leaf_weight(
+            new.gradient * rules[UNIT], new.hessian * rules[HESSIAN_UNIT], rules[REG_LAMBDA], rules[REG_ALPHA],
+            rules[MAX_DELTA_STEP], node.lower, node.upper,
+        )  # fmt: skip
+    direction = monotone[layout_feature[node.position]]
+    if direction != 0:
+        left, right = nodes[child], nodes[child + 1]
+        left.lower, left.upper, right.lower, right.upper = child_bounds(
+            direction, left.weight, right.weight, node.lower, node.upper
+        )
 
 
 @lean
@@ -38,36 +85,11 @@ def split_nodes(
     size: int,
     layout_feature: NDArray[np.int64],
     monotone: NDArray[np.int64],
-    unit: float,
-    hessian_unit: float,
-    reg_lambda: float,
-    reg_alpha: float,
-    max_delta_step: float,
+    rules: NDArray[np.float64],
 ) -> None:
-    """Gives the chosen nodes children, numbered from `size` on, by their best splits; segments are yet to be set."""
+    """`split_node` for the chosen nodes, whose children are numbered from `size` on."""
     for k in range(len(chosen)):
-        node = nodes[chosen[k]]
-        child = size + 2 * k
-        nodes[chosen[k]].left = child
-        for side in range(2):
-            new = nodes[child + side]
-            new.left = -1
-            new.depth = node.depth + 1
-            new.slot = -1
-            new.gain = -np.inf
-            new.lower = node.lower
-            new.upper = node.upper
-            new.gradient = node.left_gradient if side == 0 else node.gradient - node.left_gradient
-            new.hessian = node.left_hessian if side == 0 else node.hessian - node.left_hessian
-            new.weight = leaf_weight(
-                new.gradient * unit, new.hessian * hessian_unit, reg_lambda, reg_alpha, max_delta_step,
-                node.lower, node.upper,
-            )  # fmt: skip
-        direction = monotone[layout_feature[node.position]]
-        if direction != 0:
-            bounds = child_bounds(direction, nodes[child].weight, nodes[child + 1].weight, node.lower, node.upper)
-            nodes[child].lower, nodes[child].upper = bounds[0], bounds[1]
-            nodes[child + 1].lower, nodes[child + 1].upper = bounds[2], bounds[3]
+        split_node(nodes, chosen[k], size + 2 * k, layout_feature, monotone, rules)
 
 
 def to_tree(

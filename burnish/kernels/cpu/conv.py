@@ -149,10 +149,15 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
 
 
 def _prefetch_next_pass(s: Schedule, task: Task, acc: str) -> None:
-    """While a pass runs over the rows of a band, each row hints its share of the weights of the next."""
+    """While a pass runs over the rows of a band, each row hints its share of the weights of the next.
+
+    It does so a column of the window at a time: the few misses that a core can have open are soon used up, and the next
+    hint then stops everything behind it.
+    """
     weight, (part, row, *_) = constant_weight(task), [loop for loop in s.loops(acc) if s.extent(loop) > 1]
     assert weight is not None
-    s.prefetch(weight.name, row, part, 1, row)
+    kw = s.loops(f"{acc}.rf")[-6]
+    s.prefetch(weight.name, kw, part, 1, row)
 
 
 def _apply_rows(task: Task, target: Target, choice: Choice) -> Schedule:
