@@ -53,12 +53,12 @@ class Level:
 
 @dataclass(frozen=True)
 class Nest:
-    """The loops of n candidates; arrays [n, levels] of int64, with an axis for the accesses [n, accesses, levels].
+    """The loops of n candidates: arrays [levels, n] of float64, [accesses, levels, n] where accesses differ.
 
-    ``buffers``: the stored one, then those of at most two loads. ``elements[i, x, k]``: distinct elements of buffer x
-    that the loops from level k inwards touch; one level more than there are, for the statement alone. ``stride``:
-    elements between the positions of two iterations. ``reduction`` [levels]: whether a level reduces. ``points``:
-    iterations of the definition, of which padding makes more.
+    ``buffers``: the stored one, then those of at most two loads. ``elements[x, k]``: distinct elements of buffer x that
+    the loops from level k inwards touch; one level more than there are, for the statement alone. ``stride``: elements
+    between the positions of two iterations, 0 for loops of one. ``reduction`` [levels]: whether a level reduces.
+    ``points``: iterations of the definition, of which padding makes more.
     """
 
     axes: tuple[int, ...]
@@ -137,16 +137,17 @@ class Statement:
         places = {**self._places, **{name: a.strides() for name, a in (arrangements or {}).items()}}
         parts = [part for a in self.accesses for dim in places[a.buffer.name] for part in dim]
         first_part = _starts([len(dim) for a in self.accesses for dim in places[a.buffer.name]])
-        extent, axes = _columns([level.extent for level in levels], count), tuple(level.axis for level in levels)
-        elements = np.empty((count, len(self.accesses), len(levels) + 1), np.int64)
-        stride = np.empty((count, len(self.accesses), len(levels)), np.int64)
+        extent, axes = _rows([level.extent for level in levels], count), tuple(level.axis for level in levels)
+        elements = np.ones((len(self.accesses), len(levels) + 1, count))
+        stride = np.zeros((len(self.accesses), len(levels), count))
+        dims, *tables = self._tables
         _touch(
-            extent, _columns([level.step for level in levels], count), np.array(axes), np.array(self.extents),
-            *self._tables, first_part, _columns([span for span, _ in parts], count),
-            _columns([distance for _, distance in parts], count), elements, stride,
-            *(np.empty(size, np.int64) for size in (len(self.extents), len(self.extents), len(self._tables[0]))),
+            extent, _rows([level.step for level in levels], count), np.array(axes), np.array(self.extents), dims,
+            *tables, first_part, _rows([span for span, _ in parts], count),
+            _rows([distance for _, distance in parts], count), elements, stride,
+            np.empty((2, len(self.extents), count)), np.empty((len(dims), count)), np.empty((4, count)),
         )  # fmt: skip
-        annotation = _columns([level.annotation for level in levels], count)
+        annotation = _rows([level.annotation for level in levels], count)
         reduction = np.array([axis >= self.spatial for axis in axes])
         buffers = tuple(a.buffer for a in self.accesses)
         return Nest(axes, extent, annotation, reduction, buffers, elements, stride, prod(self.extents))
@@ -191,11 +192,11 @@ def _lists(values: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([v for own in values for v in own], np.int64), _starts([len(own) for own in values])
 
 
-def _columns(values: Sequence[Size], count: int) -> np.ndarray:
-    columns = np.empty((count, len(values)), np.int64)
-    for k, value in enumerate(values):
-        columns[:, k] = value
-    return columns
+def _rows(values: Sequence[Size], count: int) -> np.ndarray:
+    rows = np.empty((len(values), count))
+    for row, value in zip(rows, values, strict=True):
+        row[:] = value
+    return rows
 
 
 # --- what a level touches ---------------------------------------------------------------------------------------------
@@ -206,80 +207,109 @@ _kernel = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=Tru
 @_kernel
 def _touch(  # type: ignore[no-untyped-def]
     extent, step, axes, extents, dim_extents, first_dim, terms, first_term, form, first_form, dim_axes, first_dim_axis,
-    all_axes, first_axis, moved, first_moved, first_part, span, distance, elements, stride,
-    reach, values, sizes,
+    all_axes, first_axis, moved, first_moved, first_part, span, distance, elements, stride, moves, sizes, scratch,
 ):  # fmt: skip
     """Fills ``elements`` and ``stride``: level by level outwards, how far each axis has moved, and each index with it.
 
-    An index takes no more values than lie between its first and last, and than its axes have together. Work space:
-    ``reach`` of an axis is its last value inside, from 0; ``values`` is how many it takes; ``sizes``: of each index.
+    An index takes no more values than lie between its first and last, and than its axes have together. Loops over
+    candidates are innermost, so that they become vectors. Work space: ``moves``, of every axis its last value inside,
+    from 0, and how many it takes; ``sizes``: values of each index.
     """
-    count, levels = extent.shape
+    levels, count = extent.shape
+    reach, values = moves[0], moves[1]
+    for x in range(len(first_dim) - 1):
+        for a in range(len(extents)):
+            for i in range(count):
+                reach[a, i] = 0.0
+                values[a, i] = 1.0
+        for d in range(first_dim[x], first_dim[x + 1]):
+            for i in range(count):
+                sizes[d, i] = 1.0
+        for k in range(levels - 1, -1, -1):
+            a = axes[k]
+            begin, end = first_moved[x * len(extents) + a], first_moved[x * len(extents) + a + 1]
+            if begin == end:
+                for i in range(count):
+                    elements[x, k, i] = elements[x, k + 1, i]
+                continue
+            for i in range(count):
+                reach[a, i] = min(reach[a, i] + step[k, i] * (extent[k, i] - 1.0), extents[a] - 1.0)
+                values[a, i] = min(values[a, i] * extent[k, i], float(extents[a]))
+            for m in range(begin, end):
+                d = moved[m]
+                spread, together = scratch[2], scratch[3]
+                first, last = first_term[d], first_term[d + 1]
+                _move(terms, first, last, form, first_form, reach, a, step[k], scratch, dim_extents[d])
+                _product(values, dim_axes, first_dim_axis[d], first_dim_axis[d + 1], together)
+                for i in range(count):
+                    sizes[d, i] = min(spread[i] + 1.0, together[i], float(dim_extents[d]))
+                _carry(stride[x, k], extent[k], scratch[1], span, distance, first_part[d], first_part[d + 1])
+            _product(values, all_axes, first_axis[x], first_axis[x + 1], elements[x, k])
+            together = scratch[3]
+            for i in range(count):
+                together[i] = 1.0
+            for d in range(first_dim[x], first_dim[x + 1]):
+                for i in range(count):
+                    together[i] *= sizes[d, i]
+            for i in range(count):
+                elements[x, k, i] = min(elements[x, k, i], together[i])
+
+
+@_kernel
+def _move(terms, begin, end, form, first_form, reach, axis, step, scratch, unknown):  # type: ignore[no-untyped-def]
+    """An index inside, its last minus first value (``scratch[2]``), and how far it moves with ``axis`` (``[1]``)."""
+    wide, advance, spread, far = scratch[0], scratch[1], scratch[2], scratch[3]
+    count = len(wide)
     for i in range(count):
-        for x in range(len(first_dim) - 1):
-            reach[:] = 0
-            values[:] = 1
-            sizes[:] = 1
-            total = 1
-            elements[i, x, levels] = 1
-            for k in range(levels - 1, -1, -1):
-                stride[i, x, k] = 0
-                elements[i, x, k] = total
-                a, by, many = axes[k], step[i, k], extent[i, k]
-                begin, end = first_moved[x * len(extents) + a], first_moved[x * len(extents) + a + 1]
-                if many == 1 or begin == end:
-                    continue
-                reach[a] = min(reach[a] + by * (many - 1), extents[a] - 1)
-                values[a] = min(values[a] * many, extents[a])
-                for m in range(begin, end):
-                    d = moved[m]
-                    spread, advance = 0, 0
-                    for t in range(first_term[d], first_term[d + 1]):
-                        wide, far = _term_range(form, first_form[t], first_form[t + 1], reach, a, by)
-                        if terms[t, 1] != 1:
-                            wide, far = wide // terms[t, 1], far // terms[t, 1]
-                        if terms[t, 2]:
-                            wide, far = min(wide, terms[t, 2] - 1), far % terms[t, 2]
-                        spread += abs(terms[t, 0]) * wide if terms[t, 3] else dim_extents[d]
-                        advance += terms[t, 0] * far if terms[t, 3] else 0
-                    together = _product(values, dim_axes, first_dim_axis[d], first_dim_axis[d + 1])
-                    sizes[d] = min(spread + 1, together, dim_extents[d])
-                    stride[i, x, k] += _carried(abs(advance), span, distance, i, first_part[d], first_part[d + 1])
-                total = 1
-                for d in range(first_dim[x], first_dim[x + 1]):
-                    total *= sizes[d]
-                total = min(total, _product(values, all_axes, first_axis[x], first_axis[x + 1]))
-                elements[i, x, k] = total
+        spread[i] = 0.0
+        advance[i] = 0.0
+    for t in range(begin, end):
+        coefficient, divisor, modulus = float(terms[t, 0]), float(terms[t, 1]), float(terms[t, 2])
+        for i in range(count):
+            wide[i] = 0.0
+            far[i] = 0.0
+        for f in range(first_form[t], first_form[t + 1]):
+            a, c = form[f, 0], float(form[f, 1])
+            own = c if a == axis else 0.0
+            for i in range(count):
+                wide[i] += abs(c) * reach[a, i]
+                far[i] += own * step[i]
+        if divisor != 1.0:
+            for i in range(count):
+                wide[i] = np.floor(wide[i] / divisor)
+                far[i] = np.floor(far[i] / divisor)
+        if modulus:
+            for i in range(count):
+                wide[i] = min(wide[i], modulus - 1.0)
+                far[i] -= np.floor(far[i] / modulus) * modulus
+        if terms[t, 3]:
+            for i in range(count):
+                spread[i] += abs(coefficient) * wide[i]
+                advance[i] += coefficient * far[i]
+        else:
+            for i in range(count):
+                spread[i] += unknown
 
 
 @_kernel
-def _term_range(form, begin, end, reach, axis, step):  # type: ignore[no-untyped-def]
-    """Of a linear form: (last minus first value inside, its value where ``axis`` is at ``step`` and all else at 0)."""
-    wide, far = 0, 0
-    for f in range(begin, end):
-        a, c = form[f, 0], form[f, 1]
-        wide += abs(c) * reach[a]
-        if a == axis:
-            far += c * step
-    return wide, far
-
-
-@_kernel
-def _product(values, axes, begin, end):  # type: ignore[no-untyped-def]
-    total = 1
+def _product(values, axes, begin, end, total):  # type: ignore[no-untyped-def]
+    for i in range(len(total)):
+        total[i] = 1.0
     for place in range(begin, end):
-        total *= values[axes[place]]
-    return total
+        a = axes[place]
+        for i in range(len(total)):
+            total[i] *= values[a, i]
 
 
 @_kernel
-def _carried(advance, span, distance, i, begin, end):  # type: ignore[no-untyped-def]
-    """Elements between two positions ``advance`` apart in one dimension: the part that spans no more carries it."""
-    part = begin
-    for p in range(begin + 1, end):
-        if advance >= span[i, p]:
-            part = p
-    return advance * distance[i, part] if part == begin else advance // span[i, part] * distance[i, part]
+def _carry(stride, extent, advance, span, distance, begin, end):  # type: ignore[no-untyped-def]
+    """Adds the elements between positions ``advance`` apart in a dimension: the part that spans no more carries it."""
+    for i in range(len(advance)):
+        far = abs(advance[i])
+        carried = far * distance[begin, i]
+        for p in range(begin + 1, end):
+            carried = far / span[p, i] * distance[p, i] if far >= span[p, i] else carried
+        stride[i] += carried if extent[i] > 1.0 else 0.0
 
 
 # --- from a definition to its statement -------------------------------------------------------------------------------

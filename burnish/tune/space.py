@@ -75,6 +75,12 @@ class TuningSpace:
         """The first alternative with its template's own choice."""
         return Candidate(self.alternatives[0], dict(self.alternatives[0].space.default))
 
+    @cached_property
+    def levels(self) -> tuple[int, ...]:
+        """Of each alternative, the levels of its candidates' nests."""
+        first = [{knob: choices[:1] for knob, choices in a.choices.items()} for a in self.alternatives]
+        return tuple(len(a.describe(knobs, 1).axes) for a, knobs in zip(self.alternatives, first, strict=True))
+
     def candidate(self, point: np.ndarray) -> Candidate:
         """The candidate at a point [width]. Raises ValueError for what is no point of the space."""
         if not self.space.contains(np.asarray(point)[None]).all():

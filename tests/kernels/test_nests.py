@@ -137,14 +137,14 @@ def scheduled(
 
 def own_levels(nest: Nest, row: int, copied: int) -> list[int]:
     """The levels that are loops of a candidate, but for an axis with a copy of the code for each iteration."""
-    return [k for k, axis in enumerate(nest.axes) if nest.extent[row, k] > 1 and axis != copied]
+    return [k for k, axis in enumerate(nest.axes) if nest.extent[k, row] > 1 and axis != copied]
 
 
 def described(nest: Nest, row: int, copied: int) -> list[tuple[int, str]]:
     """(iterations, annotation) of the loops that a candidate has; neighbours that run in parallel as one."""
     loops: list[tuple[int, str]] = []
     for k in own_levels(nest, row, copied):
-        extent, code = int(nest.extent[row, k]), nest.annotation[row, k]
+        extent, code = int(nest.extent[k, row]), int(nest.annotation[k, row])
         if code == PARALLEL and loops and loops[-1][1] == "parallel":
             loops[-1] = (loops[-1][0] * extent, "parallel")
         else:
@@ -172,7 +172,7 @@ def test_nests_are_those_of_the_schedules(name: str) -> None:
         copied = -1 if template.name != "conv2d_transpose_phases" else 3 if choice["tile_h"] == 1 else 2
         real = [(loop.extent, loop.kind) for loop in loops if loop.extent > 1]
         assert described(nest, row, copied) == real, choice
-        inner = [k for k in own_levels(nest, row, copied) if nest.annotation[row, k] != PARALLEL]
+        inner = [k for k in own_levels(nest, row, copied) if nest.annotation[k, row] != PARALLEL]
         compare_strides(made, store, loops, nest, row, inner)
     assert valid >= 2
 
@@ -186,15 +186,15 @@ def compare_strides(
         real = strides(made, store.buffer.name, loop.var).loads
         for x, buffer in enumerate(nest.buffers[1:], 1):
             own = {s for s, n in zip(real, names, strict=True) if n == buffer.name and s is not None}
-            assert not own or own == {nest.stride[row, x, level]}, (loop.var, buffer.name)
+            assert not own or own == {nest.stride[x, level, row]}, (loop.var, buffer.name)
 
 
 def test_every_template_has_a_nest() -> None:
     """A template that is not known here is described by its stage's own loops."""
     task = task_of("softmax", {"x": (8, 100)}, {"axis": 1})
     nest = nests(template_named("generic"), task, MACHINE)({"vectors": np.array([1, 2, 4])}, 3)
-    assert nest.extent.shape[0] == 3
-    assert (nest.extent.prod(axis=1) == 800).all()
+    assert nest.extent.shape[1] == 3
+    assert (nest.extent.prod(axis=0) == 800).all()
     assert nest.points == 800
 
 
@@ -258,9 +258,9 @@ def test_touched_elements_by_enumeration(stage: Tensor, levels: list[Level]) -> 
     task = Task("kernel", inputs, (stage,), "", {}, frozenset({"w"}))
     nest = statement(task, main_stage(task)).nest(levels, 2)
     for k in range(len(levels) + 1):
-        found = {b.name: int(nest.elements[0, x, k]) for x, b in enumerate(nest.buffers)}
+        found = {b.name: int(nest.elements[x, k, 0]) for x, b in enumerate(nest.buffers)}
         assert found == enumerated(stage, levels, k), k
-    assert (nest.elements[0] == nest.elements[1]).all()
+    assert (nest.elements[..., 0] == nest.elements[..., 1]).all()
 
 
 def test_arrangement_with_blocks_that_differ() -> None:

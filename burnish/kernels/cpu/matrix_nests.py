@@ -38,7 +38,7 @@ def matmul(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
     depth_axis, n = len(p.anchor.shape), len(p.anchor.shape) - 1
     right, constant = p.right.buffer, p.right.buffer.name in task.constants
     in_place = statement(task, p.anchor)
-    steps = set(in_place.nest([Level(n, 2)], 1).stride[0, 1:, 0].tolist())
+    steps = set(in_place.nest([Level(n, 2)], 1).stride[1:, 0, 0].tolist())
     copied = not constant and (p.anchor.shape[-1] % lanes != 0 or steps != {0, 1})
     domain = statement(task, p.anchor, (right.name,)) if copied else in_place
     batches = int(np.prod([shape[d] for d in p.batch]))

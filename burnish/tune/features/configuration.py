@@ -16,16 +16,17 @@ def configuration(space: TuningSpace, points: Points) -> np.ndarray:
 
     Knobs of other alternatives than a point's own are 0.
     """
-    features = np.zeros((len(points), len(configuration_names(space))), np.float32)
-    first = int(len(space.alternatives) > 1)
+    tables = [[_table(choices) for choices in a.choices.values()] for a in space.alternatives]
+    width = sum(table.shape[1] for own in tables for table in own) + len(tables)
+    features = np.zeros((len(points), width), np.float32)
+    first = int(len(tables) > 1)
     begin = 0
-    for number, (alternative, rows) in enumerate(zip(space.alternatives, space.rows(points), strict=True)):
+    for number, rows in enumerate(space.rows(points)):
         own = points[rows]
-        for column, choices in enumerate(alternative.choices.values(), first):
-            table = _table(choices)
+        for column, table in enumerate(tables[number], first):
             features[rows, begin : begin + table.shape[1]] = table[own[:, column]]
             begin += table.shape[1]
-        features[rows, number - len(space.alternatives)] = 1.0
+        features[rows, number - len(tables)] = 1.0
     return features
 
 

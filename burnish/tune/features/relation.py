@@ -1,10 +1,10 @@
 """Context relation features: of what fits below a threshold, the most reuse and the fewest visits.
 
-Source: AutoTVM (Chen et al. 2018), section 4 and appendix A.2.2: ``R_t = max over the loops k with Z_kj < t of Z_ki`` for
-the pairs (touched, reuse ratio) and (touched, top-down). Here the loops are those of the innermost statement's own nest,
-the thresholds bytes relative to the first cache, and the visits relative to all iterations: the same numbers mean the
-same for another shape, operator or machine. Visits grow inwards while what is touched shrinks, so that it is their
-least value that a threshold decides. One more pair takes all buffers together, with operations for each byte as reuse.
+Source: AutoTVM (Chen et al. 2018), section 4 and appendix A.2.2: ``R_t``, the greatest ``Z_ki`` over the loops k with
+``Z_kj < t``, for the pairs (touched, reuse ratio) and (touched, top-down). Here thresholds are bytes relative to the
+first cache, and visits, the top-down product, relative to all iterations: the same numbers mean the same for another
+shape, operator or machine. Visits grow inwards while what is touched shrinks, so that it is their least value that a
+threshold decides. One more pair takes all buffers together, with operations for each byte as reuse.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from burnish.tune.features.relation import RELATION, relation
 from burnish.tune.space import TuningSpace
 
 Representation = Literal["configuration", "loops", "flattened", "relation"]
-"""``configuration``: the knobs, which mean something in this space only (AutoTVM section 4). ``loops``: table 2 and what
-it means on this machine, for every loop that the space's nests have, each in its own columns. ``flattened``: table 2 for
-the loops a candidate does have, outermost first, of any space alike (figure 3b). ``relation``: context relation features
-(section 4, appendix A.2.2), which have no notion of particular loops."""
+"""``configuration``: the knobs, which mean something in this space only (AutoTVM section 4). ``loops``: table 2, and
+what it means on this machine, for every loop that the space's nests have, each in its own columns. ``flattened``: table
+2 for the loops a candidate does have, outermost first, of any space alike (figure 3b). ``relation``: context relation
+features (section 4, appendix A.2.2), which have no notion of particular loops."""
 
 REPRESENTATIONS: tuple[Representation, ...] = get_args(Representation)
 LEVELS = 16  # loops of a flattened nest; of a deeper one the innermost
@@ -31,7 +31,11 @@ def extract(space: TuningSpace, representation: Representation, points: Points) 
     """
     if representation == "configuration":
         return configuration(space, points)
-    features = np.zeros((len(points), len(names(space, representation))), np.float32)
+    if representation not in REPRESENTATIONS:
+        raise ValueError(f"representation {representation!r} is unknown; allowed: {', '.join(REPRESENTATIONS)}")
+    loop_columns = max(space.levels) * len(CONTEXT) + len(SUMMARY) + len(space.alternatives)
+    width = {"loops": loop_columns, "flattened": LEVELS * len(TABLE_2), "relation": len(RELATION)}[representation]
+    features = np.zeros((len(points), width), np.float32)
     for number, rows, nest in _nests(space, points):
         target = space.alternatives[number].target
         loops, summary = context(nest, target)
@@ -47,24 +51,21 @@ def extract(space: TuningSpace, representation: Representation, points: Points) 
 
 
 def names(space: TuningSpace, representation: Representation) -> tuple[str, ...]:
-    """What the columns of :func:`extract` are. Raises ValueError for an unknown representation."""
+    """What the columns of :func:`extract` are."""
     if representation == "configuration":
         return configuration_names(space)
     if representation == "loops":
-        levels = max(_levels(space))
-        each = (f"{feature} in loop {k}" for k in range(levels) for feature in CONTEXT)
+        each = (f"{feature} in loop {k}" for k in range(max(space.levels)) for feature in CONTEXT)
         return (*each, *SUMMARY, *(a.label for a in space.alternatives))
     if representation == "flattened":
         return tuple(f"{feature} in loop {k}" for k in range(LEVELS) for feature in TABLE_2)
-    if representation == "relation":
-        return RELATION
-    raise ValueError(f"representation {representation!r} is unknown; allowed: {', '.join(REPRESENTATIONS)}")
+    return RELATION
 
 
 def sequence(space: TuningSpace, points: Points) -> tuple[np.ndarray, np.ndarray]:
     """The loops that each candidate has, for models that read them in turn (AutoTVM section 4, TreeGRU, figure 3d).
 
-    Returns context features float32 [n, LEVELS, d], outermost loop first, and which of them are loops, bool [n, LEVELS].
+    Returns context features float32 [n, LEVELS, d], outermost loop first, and bool [n, LEVELS]: which are loops.
     """
     features = np.zeros((len(points), LEVELS, len(CONTEXT)), np.float32)
     mask = np.zeros((len(points), LEVELS), bool)
@@ -81,12 +82,6 @@ def _nests(space: TuningSpace, points: Points) -> Iterator[tuple[int, np.ndarray
             yield number, rows, alternative.describe(space.knobs(number, own), len(own))
 
 
-def _levels(space: TuningSpace) -> list[int]:
-    """Of each alternative, the levels of its nests."""
-    first = ({knob: choices[:1] for knob, choices in a.choices.items()} for a in space.alternatives)
-    return [len(a.describe(knobs, 1).axes) for a, knobs in zip(space.alternatives, first, strict=True)]
-
-
 def _summary(space: TuningSpace) -> slice:
     """The columns of the summary in the representation of loops, before those of the alternatives."""
     end = len(space.alternatives)
@@ -95,10 +90,9 @@ def _summary(space: TuningSpace) -> slice:
 
 def _own_loops(nest: Nest, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Features [n, levels, d] of the loops with more than one iteration, as [n, LEVELS, d]; their mask."""
-    own = nest.extent > 1
+    own = nest.extent.T > 1
     counts = own.sum(axis=1)
-    surplus = np.maximum(counts - LEVELS, 0)
-    place = np.cumsum(own, axis=1) - 1 - surplus[:, None]
+    place = np.cumsum(own, axis=1) - 1 - np.maximum(counts - LEVELS, 0)[:, None]
     rows, levels = np.nonzero(own & (place >= 0))
     packed = np.zeros((len(features), LEVELS, features.shape[2]), np.float32)
     packed[rows, place[rows, levels]] = features[rows, levels]
