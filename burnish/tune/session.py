@@ -14,15 +14,16 @@ import numpy as np
 from burnish.build import task_key
 from burnish.search.space import Points
 from burnish.target import Target
-from burnish.tune.evaluate import Comparison, Evaluator, Trial
+from burnish.tune.evaluate import Comparison, Evaluator, Measurement, Trial
 from burnish.tune.models.base import CostModel
 from burnish.tune.records import Records, machine, record
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import Strategy, strategy_named
 from burnish.tune.tasks import TuningTask
-from burnish.tune.tuner import Tuner
+from burnish.tune.tuner import Tuner, defaults
 
 UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say anything
+_AT_ONCE = 8  # kernels whose defaults are built together
 CONFIRMATION = 0.3  # seconds a kernel, kept back from the budget for the paired measurement of winners
 STOPS = ("seconds", "trials", "gain", "exhausted", "interrupted")
 
@@ -167,9 +168,11 @@ class Session:
         return Outcome(self.kernels, self.elapsed, self.trials, reason, expected)
 
     def _search(self) -> StopReason:
-        for kernel in sorted(self.kernels, key=lambda k: -k.task.calls * k.task.flops):
-            if not kernel.tuner.costs and not self._stop():
-                self._batch(kernel, len(kernel.task.space.alternatives))
+        fresh = [k for k in self.kernels if not k.tuner.costs]
+        for first in range(0, len(fresh), _AT_ONCE):
+            if self._stop():
+                break
+            self._try([(k, defaults(k.task.space)) for k in fresh[first : first + _AT_ONCE]])
         while not (reason := self._stop()):
             usual = self._usual_pace()
             count = self.strategy.batch
@@ -191,22 +194,32 @@ class Session:
         return sum(k.spent for k in self.kernels) / made if made else 0.1
 
     def _batch(self, kernel: Progress, count: int) -> None:
-        """Proposes, measures, records and learns; fewer than ``count`` where time or trials end sooner."""
-        began = self._clock()
+        """The kernel's next trials: fewer than ``count`` where time or trials end sooner."""
         room = min(self.trials_left, self.seconds_left / max(kernel.pace(self._usual_pace()), 1e-3))
+        began = self._clock()
         points = kernel.tuner.propose(max(1, int(min(count, room))))
-        trials = [self._trial(kernel.task.space.candidate(point)) for point in points]
-        best = kernel.seconds if isfinite(kernel.seconds) else None
-        made = self.evaluator.evaluate(trials, best)
-        tuner = self.strategy.name
-        self.records.append(
-            record(t, m, self.target, self.evaluator.threads, cold=self.options.cold, tuner=tuner)
-            for t, m in zip(trials, made, strict=True)
-        )
-        self._learn(kernel, points, [m.seconds for m in made])
-        self.trials += len(trials)
         kernel.spent += self._clock() - began
-        self._progress(self)
+        self._try([(kernel, points)])
+
+    def _try(self, batch: Sequence[tuple[Progress, Points]]) -> None:
+        """Builds points of some kernels together, then measures, records and learns each kernel's."""
+        began = self._clock()
+        trials = [[self._trial(k.task.space.candidate(point)) for point in points] for k, points in batch]
+        builds = iter(self.evaluator.build([trial for own in trials for trial in own]))
+        shared = (self._clock() - began) / max(1, sum(map(len, trials)))
+        for (kernel, points), own in zip(batch, trials, strict=True):
+            began = self._clock()
+            made: list[Measurement] = []
+            for trial, build in zip(own, builds, strict=False):
+                best = min([kernel.seconds, *(m.seconds for m in made)])
+                made.append(self.evaluator.measure(trial, build, best if isfinite(best) else None))
+            threads, cold, name = self.evaluator.threads, self.options.cold, self.strategy.name
+            pairs = zip(own, made, strict=True)
+            self.records.append(record(t, m, self.target, threads, cold=cold, tuner=name) for t, m in pairs)
+            self._learn(kernel, points, [m.seconds for m in made])
+            self.trials += len(own)
+            kernel.spent += self._clock() - began + shared * len(own)
+            self._progress(self)
 
     def _learn(self, kernel: Progress, points: Points, costs: Sequence[float]) -> None:
         kernel.tuner.observe(points, costs)

@@ -13,13 +13,14 @@ from burnish.search.annealing import ContextualShare
 from burnish.search.diversity import DiverseBatches
 from burnish.search.space import Points
 from burnish.search.walker import unseen
-from burnish.tune.features import Representation, extract, sequence
+from burnish.tune.features import Representation, extract, plausible, sequence
 from burnish.tune.gain import Forecast, forecast
 from burnish.tune.models.acquisition import acquire
 from burnish.tune.models.base import CostModel, LoopNests, UncertainModel
 from burnish.tune.space import Candidate, TuningSpace
 from burnish.tune.strategy import Strategy
 
+_SPARE = 4  # proposals asked for each that is wanted, where some may be sifted out
 _NEAR = 0.5  # of the first trials: the share that are neighbours of the defaults
 
 
@@ -67,7 +68,7 @@ class Tuner:
         """Untried points (at most ``count``, width): the defaults at first, then what the model thinks best."""
         if not self.costs:
             first = defaults(self.space)
-            return self._unlike(np.concatenate([first, self._early(count, first)]))[: max(count, len(first))]
+            return np.concatenate([first, self._early(count - len(first), first)])
         if self._model is None:
             return self._walker.propose(_indifferent, count, self._tried)
         if len(self.costs) >= self.strategy.initial and self.seconds < inf:
@@ -75,7 +76,7 @@ class Tuner:
             self._fitted = self._model
         if self._fitted is None:
             return self._early(count, self.points[np.argsort(self.costs, kind="stable")[:4]])
-        return self._batches.propose(self._score, count, self._tried)
+        return self._sift(self._batches.propose(self._score, _SPARE * count, self._tried), count)
 
     def observe(self, points: Points, costs: Sequence[float]) -> None:
         """Learns what points (n, width) cost: seconds, infinite for those that failed."""
@@ -87,18 +88,22 @@ class Tuner:
 
     def _early(self, count: int, around: Points) -> Points:
         """Neighbours of the given points and random ones, for as long as no model can be asked."""
-        space = self.space.space
-        parents = around[self._rng.integers(len(around), size=max(1, int(_NEAR * count)))]
-        near = self._unlike(space.neighbours(self._rng, space.neighbours(self._rng, parents)))
-        others = unseen(space, self._rng, count - len(near), self._tried | set(space.keys(near).tolist()))
-        return np.concatenate([near, others])
+        if count <= 0:
+            return np.empty((0, self.space.space.width), np.int32)
+        space, met = self.space.space, self._tried | set(self.space.space.keys(around).tolist())
+        parents = around[self._rng.integers(len(around), size=_SPARE * count)]
+        near = space.neighbours(self._rng, space.neighbours(self._rng, parents))
+        _, first = np.unique(space.keys(near), return_index=True)
+        fresh = [row for row in sorted(first.tolist()) if int(space.keys(near[row : row + 1])[0]) not in met]
+        near = self._sift(near[fresh], max(1, int(_NEAR * count)))
+        far = unseen(space, self._rng, _SPARE * count, met | set(space.keys(near).tolist()))
+        return np.concatenate([near, self._sift(far, count - len(near))])
 
-    def _unlike(self, points: Points) -> Points:
-        """The points that were not tried, each once."""
-        keys = self.space.space.keys(points)
-        _, first = np.unique(keys, return_index=True)
-        fresh = [row for row in sorted(first.tolist()) if keys[row] not in self._tried]
-        return points[fresh]
+    def _sift(self, points: Points, count: int) -> Points:
+        """The first ``count`` of the points, of a selective strategy those that could be fast before the others."""
+        if self.strategy.selective and len(points) > count:
+            points = points[np.argsort(~plausible(self.space, points), kind="stable")]
+        return points[:count]
 
     def _features(self, points: Points) -> NDArray[np.float32] | LoopNests:
         if self.strategy.representation == "sequence":

@@ -18,6 +18,7 @@ from burnish.kernels.cpu.common import (
     parallel_over,
     register_tile,
     single_output,
+    whole_groups,
 )
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
@@ -80,7 +81,7 @@ def _space(task: Task, target: Target) -> Space:
     pixels_first = weight.shape[2:] == (1, 1) and batch * height * width > channels
     knobs = {
         "tile_ow": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
-        "vectors": (1, 2, 3, 4),
+        "vectors": whole_groups(blocks),
         "outer": ("oc", "oh"),
         "unroll_ic": (1, 2, 3, 4),  # a loop's own instructions take slots from multiply-adds
         "prefetch": (0, 1),  # of the next pass's weights

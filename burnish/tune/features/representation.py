@@ -21,6 +21,7 @@ what it means on this machine, for every loop that the space's nests have, each 
 features (section 4, appendix A.2.2), which have no notion of particular loops."""
 
 REPRESENTATIONS: tuple[Representation, ...] = get_args(Representation)
+MOST_UNROLLED = 9.0  # logarithm of the copies of a statement that are worth compiling
 LEVELS = 16  # loops of a flattened nest; of a deeper one the innermost
 
 
@@ -48,6 +49,19 @@ def extract(space: TuningSpace, representation: Representation, points: Points) 
         else:
             features[rows] = relation(nest, target, loops, summary)
     return features
+
+
+def plausible(space: TuningSpace, points: Points) -> np.ndarray:
+    """Which candidates could be fast, bool [n]: sums fit the registers, and unrolled copies the cache of instructions.
+
+    What a template does not describe counts as plausible.
+    """
+    found = np.ones(len(points), bool)
+    for number, rows, nest in _nests(space, points):
+        summary = context(nest, space.alternatives[number].target)[1]
+        fits, short = summary[:, SUMMARY.index("accumulators / registers")], summary[:, SUMMARY.index("unrolled")]
+        found[rows] = (fits <= 0.0) & (short <= MOST_UNROLLED)
+    return found
 
 
 def names(space: TuningSpace, representation: Representation) -> tuple[str, ...]:
