@@ -48,11 +48,15 @@ class Tune:
 
 @dataclass
 class Progress:
-    """Where the tuning of one kernel stands. ``default``: seconds of what is compiled untuned; ``spent``: seconds."""
+    """Where the tuning of one kernel stands. ``default``: seconds of what is compiled untuned.
+
+    ``tried``: trials of this session, and ``spent`` the seconds they took.
+    """
 
     task: TuningTask
     tuner: Tuner
     default: float = inf
+    tried: int = 0
     spent: float = 0.0
     confirmed: Comparison | None = None
 
@@ -75,7 +79,7 @@ class Progress:
 
     def pace(self, usual: float) -> float:
         """Seconds a trial takes, by its own trials or else what is ``usual``."""
-        return self.spent / len(self.tuner.costs) if self.tuner.costs else usual
+        return self.spent / self.tried if self.tried else usual
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ class Session:
         return "gain" if self.options.least_gain and self.expected < self.options.least_gain else None
 
     def _usual_pace(self) -> float:
-        made = sum(len(k.tuner.costs) for k in self.kernels)
+        made = sum(k.tried for k in self.kernels)
         return sum(k.spent for k in self.kernels) / made if made else 0.1
 
     def _batch(self, kernel: Progress, count: int) -> None:
@@ -218,6 +222,7 @@ class Session:
             self.records.append(record(t, m, self.target, threads, cold=cold, tuner=name) for t, m in pairs)
             self._learn(kernel, points, [m.seconds for m in made])
             self.trials += len(own)
+            kernel.tried += len(own)
             kernel.spent += self._clock() - began + shared * len(own)
             self._progress(self)
 
@@ -236,7 +241,7 @@ class Session:
             key = task_key(alternative.task, self.target)
             found = self.records.measurements(machine(self.target), self.evaluator.threads, key, self.options.cold)
             for each in found:
-                if each.template == alternative.template.name:
+                if each.template == alternative.template.name and not each.won:
                     with suppress(ValueError):  # a choice that this version's space has not
                         point = space.point(Candidate(alternative, each.choice))
                         known.setdefault(tuple(point.tolist()), each.seconds)
