@@ -54,6 +54,13 @@ def recurrent() -> Task:
     return Task("kernel", inputs, outputs, "lstm_cell", {}, frozenset({"w"}))
 
 
+def heads() -> Task:
+    """A product whose columns become two axes of the output, as attention's: out[h, s, d] = (x w)[s, h * 64 + d]."""
+    (y,) = OPERATORS["matmul"].define("y", [placeholder((128, 256), name="x"), placeholder((256, 256), name="w")], {})
+    made = compute((4, 128, 64), lambda h, s, d: maximum(y[s, h * 64 + d], 0.0), "out")
+    return Task("kernel", tuple(t for t in stages([made]) if t.body is None), (made,), "matmul", {}, frozenset({"w"}))
+
+
 def task_of(
     op: str, shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, object], blocked: Sequence[str] = ()
 ) -> Task:
@@ -81,6 +88,7 @@ TASKS: dict[str, tuple[str, Task]] = {
     "C4": ("direct_conv2d", conv(64, 56, 128, 3, 2, IMAGES)),
     "C8": ("direct_conv2d", conv(128, 28, 256, 1, 2, IMAGES)),
     "row of pixels": ("direct_conv2d", task_of("conv2d", {"x": (1, 64, 1, 56), "w": (64, 64, 1, 1)}, {}, IMAGES)),
+    "pointwise": ("pointwise_conv2d", task_of("conv2d", {"x": (1, 32, 1, 512), "w": (48, 32, 1, 1)}, {})),
     "row-major": ("direct_conv2d", conv(64, 28, 64, 3, 1, ("x",))),
     "plain": ("plain_conv2d", conv(64, 28, 64, 3, 1, ("x",))),
     "winograd": ("winograd_conv2d", task_of("winograd_conv2d", {"x": (1, 64, 28, 28), "w": (6, 6, 64, 64)}, {},
@@ -93,6 +101,7 @@ TASKS: dict[str, tuple[str, Task]] = {
     "groups": ("grouped_conv2d", task_of("conv2d", {"x": (1, 64, 28, 28), "w": (64, 4, 3, 3)},
                                          {"pads": (1, 1, 1, 1), "groups": 16}, IMAGES)),
     "matmul": ("matmul", task_of("matmul", {"x": (128, 768), "w": (768, 3072)}, {})),
+    "heads": ("matmul", heads()),
     "one row": ("matmul", task_of("matmul", {"x": (1, 512), "w": (512, 1000)}, {})),
     "batches": ("matmul", task_of("matmul", {"x": (12, 128, 64), "v": (12, 64, 128)}, {})),
     "transposed": ("matmul", task_of("matmul", {"x": (12, 128, 64), "v": (12, 128, 64)}, {"transpose_b": True})),

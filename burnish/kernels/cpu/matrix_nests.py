@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -28,51 +30,67 @@ from burnish.target import Target
 
 
 def matmul(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
-    """Batches and column panels outside, row tiles in them or beside them, the depth around a register tile."""
+    """Batches and column panels outside, row tiles in them or beside them, the depth around a register tile.
+
+    With ``depth``: passes over all rows in each panel, which follow the product's own axes and not the output's.
+    """
     p = product(task)
     assert p is not None
     maps = index_maps(task, p.anchor)
     assert maps is not None
-    shape, lanes = task.outputs[0].shape, target.lanes
+    shape, lanes, right = task.outputs[0].shape, target.lanes, p.right.buffer
     owner = {d: (axis, step) for axis, terms in enumerate(maps) for d, step in terms.items()}
-    depth_axis, n = len(p.anchor.shape), len(p.anchor.shape) - 1
-    right, constant = p.right.buffer, p.right.buffer.name in task.constants
+    k, n = len(p.anchor.shape), len(p.anchor.shape) - 1
+    constant = right.name in task.constants
     in_place = statement(task, p.anchor)
     steps = set(in_place.nest([Level(n, 2)], 1).stride[1:, 0, 0].tolist())
     copied = not constant and (p.anchor.shape[-1] % lanes != 0 or steps != {0, 1})
     domain = statement(task, p.anchor, (right.name,)) if copied else in_place
-    batches = int(np.prod([shape[d] for d in p.batch]))
+    by_batch = copied and prod(shape[d] for d in p.batch) >= target.cores  # the thread that multiplies also copies
     parallel = PARALLEL if p.anchor.buffer.size * p.depth > SERIAL_PRODUCT else SERIAL
     at = next(d for d, i in enumerate(p.right.indices) if i == p.anchor.axes[-1])
     rest = [d for d in range(len(right.shape)) if d != at]
     outer: list[tuple[int, Size]] = [(d, 0) for d in (*rest[:-1], at, *rest[-1:])]
 
+    def whole(d: int, annotation: Size) -> Level:
+        return Level(owner[d][0], shape[d], owner[d][1], annotation)
+
     def describe(knobs: Knobs, count: int) -> Nest:
-        vectors, tile = knobs["vectors"], knobs["tile"]
-        group = vectors * lanes
-        shared: Size = np.where(knobs["outer"] == "all", parallel, SERIAL)
-        panels: int = parallel
-        if copied:  # the panels of a batch are copied by the thread that multiplies by them, if batches are enough
-            shared = SERIAL if batches >= target.cores else shared
-            panels = SERIAL if batches >= target.cores else parallel
-
-        def whole(d: int, annotation: Size) -> Level:
-            return Level(owner[d][0], shape[d], owner[d][1], annotation)
-
+        vectors, tile, passes = knobs["vectors"], knobs["tile"], knobs["depth"] > 0
+        group, depth = vectors * lanes, np.where(passes, knobs["depth"], p.depth)
+        panels = SERIAL if by_batch else np.where(passes, PARALLEL, parallel)
+        shared = np.where((knobs["outer"] == "all") & ~passes & (not by_batch), parallel, SERIAL)
         levels = [whole(d, parallel) for d in p.batch]
         levels += [whole(d, panels) for d in p.columns[:-1]]
         levels.append(Level(n, -(-shape[p.columns[-1]] // group), group, panels))
-        levels += [whole(d, shared) for d in p.rows[:-1]]
-        if p.rows:
-            levels.append(Level(owner[p.rows[-1]][0], -(-shape[p.rows[-1]] // tile), tile, shared))
-        levels.append(Level(depth_axis, p.depth))
-        if p.rows:
-            levels.append(Level(owner[p.rows[-1]][0], tile, 1, UNROLL))
+        levels.append(Level(k, -(-p.depth // depth), depth))
+        for d in p.rows[:-1]:
+            levels.append(_where(~passes, whole(d, shared)))
+        levels += [_where(passes, Level(axis, p.anchor.shape[axis])) for axis in range(n - 1) if not p.batch]
+        axis, last = owner[p.rows[-1]][0] if p.rows else n - 1, shape[p.rows[-1]] if p.rows else 1
+        tiles = Level(axis, -(-last // tile), tile, shared)
+        tile_level = Level(axis, tile if p.rows else 1, 1, UNROLL)
+        levels += _either(passes, Level(n - 1, -(-p.anchor.shape[n - 1] // tile), tile), tiles)
+        levels += [Level(k, -(-depth // knobs["unroll"]), knobs["unroll"]), Level(k, knobs["unroll"], 1, UNROLL)]
+        levels += _either(passes, Level(n - 1, tile, 1, UNROLL), tile_level)
         levels += [Level(n, vectors, lanes, UNROLL), Level(n, lanes, 1, VECTORIZE)]
         packed = {right.name: Arrangement(right.shape, (*outer, (at, group)))} if constant or copied else {}
         return domain.nest(levels, count, packed)
 
     return describe
+
+
+def _where(mask: np.ndarray, level: Level) -> Level:
+    """A level of the candidates in ``mask`` only."""
+    return replace(level, extent=np.where(mask, level.extent, 1))
+
+
+def _either(mask: np.ndarray, a: Level, b: Level) -> list[Level]:
+    """``a`` for the candidates in ``mask``, ``b`` for the others: one level if both advance the same axis."""
+    if a.axis != b.axis:
+        return [_where(mask, a), _where(~mask, b)]
+    merged = (np.where(mask, x, y) for x, y in ((a.extent, b.extent), (a.step, b.step), (a.annotation, b.annotation)))
+    return [Level(a.axis, *merged)]
 
 
 def winograd_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:

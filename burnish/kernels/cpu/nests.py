@@ -68,6 +68,7 @@ def _unit(arrangement: Arrangement, shape: Sequence[int]) -> int | None:
 _NESTS: dict[str, Callable[[Task, Target], Describe]] = {
     "direct_conv2d": window_nests.direct_conv2d,
     "plain_conv2d": window_nests.plain_conv2d,
+    "pointwise_conv2d": window_nests.pointwise_conv2d,
     "depthwise_conv2d": window_nests.depthwise_conv2d,
     "grouped_conv2d": window_nests.grouped_conv2d,
     "depthwise_rows": window_nests.depthwise_rows,

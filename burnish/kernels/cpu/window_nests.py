@@ -82,6 +82,32 @@ def _register_tiles(
     return describe
 
 
+def pointwise_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
+    """Tiles of pixels in parallel; in each, tiles of channels times vectors of pixels."""
+    conv, weight, lanes = main_stage(task), _weight(task), target.lanes
+    domain = statement(task, conv)
+    batch, outputs, height, width = conv.shape
+    inputs = domain.extents[IC]
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        rows, vectors, step = knobs["rows"], knobs["vectors"], knobs["unroll_ic"]
+        levels = [
+            Level(N, batch, 1, PARALLEL),
+            Level(OH, height, 1, PARALLEL),
+            Level(OW, -(-width // (vectors * lanes)), vectors * lanes, PARALLEL),
+            Level(OC, -(-outputs // rows), rows),
+            Level(IC, -(-inputs // step), step),
+            Level(IC, step, 1, UNROLL),
+            Level(OC, rows, 1, UNROLL),
+            Level(OW, vectors, lanes, UNROLL),
+            Level(OW, lanes, 1, VECTORIZE),
+        ]
+        packed = Arrangement(weight.shape, ((0, 0), (1, 0), (2, 0), (3, 0), (0, rows)))
+        return domain.nest(levels, count, {weight.name: packed})
+
+    return describe
+
+
 def _weight(task: Task) -> Tensor:
     weight = constant_weight(task)
     assert weight is not None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, get_args
 
 import numpy as np
+from numba import njit
 
 from burnish.kernels.nest import Nest
 from burnish.search.space import Points
@@ -45,7 +46,7 @@ def extract(space: TuningSpace, representation: Representation, points: Points) 
             features[rows, _summary(space)] = summary
             features[rows, number - len(space.alternatives)] = 1.0
         elif representation == "flattened":
-            features[rows] = _own_loops(nest, loops[:, :, : len(TABLE_2)])[0].reshape(len(loops), -1)
+            features[rows] = _own_loops(nest, loops, len(TABLE_2))[0].reshape(len(loops), -1)
         else:
             features[rows] = relation(nest, target, loops, summary)
     return features
@@ -84,7 +85,8 @@ def sequence(space: TuningSpace, points: Points) -> tuple[np.ndarray, np.ndarray
     features = np.zeros((len(points), LEVELS, len(CONTEXT)), np.float32)
     mask = np.zeros((len(points), LEVELS), bool)
     for number, rows, nest in _nests(space, points):
-        features[rows], mask[rows] = _own_loops(nest, context(nest, space.alternatives[number].target)[0])
+        loops, _ = context(nest, space.alternatives[number].target)
+        features[rows], mask[rows] = _own_loops(nest, loops, len(CONTEXT))
     return features, mask
 
 
@@ -102,12 +104,29 @@ def _summary(space: TuningSpace) -> slice:
     return slice(-len(SUMMARY) - end, -end)
 
 
-def _own_loops(nest: Nest, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Features [n, levels, d] of the loops with more than one iteration, as [n, LEVELS, d]; their mask."""
-    own = nest.extent.T > 1
-    counts = own.sum(axis=1)
-    place = np.cumsum(own, axis=1) - 1 - np.maximum(counts - LEVELS, 0)[:, None]
-    rows, levels = np.nonzero(own & (place >= 0))
-    packed = np.zeros((len(features), LEVELS, features.shape[2]), np.float32)
-    packed[rows, place[rows, levels]] = features[rows, levels]
-    return packed, np.arange(LEVELS) < counts[:, None]
+def _own_loops(nest: Nest, features: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first columns of the features [n, levels, d] of loops with more than one iteration, and their mask.
+
+    As [n, LEVELS, columns] and [n, LEVELS].
+    """
+    packed = np.zeros((len(features), LEVELS, columns), np.float32)
+    mask = np.zeros((len(features), LEVELS), np.bool_)
+    _pack(nest.extent, features, packed, mask)
+    return packed, mask
+
+
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, _nrt=False)
+def _pack(extent, features, packed, mask):  # type: ignore[no-untyped-def]
+    levels, count = extent.shape
+    for i in range(count):
+        place = -mask.shape[1]
+        for k in range(levels):
+            place += extent[k, i] > 1.0
+        place = -max(place, 0)  # where the first loop goes: before the start where there are too many
+        for k in range(levels):
+            if extent[k, i] > 1.0:
+                if place >= 0:
+                    mask[i, place] = True
+                    for f in range(packed.shape[2]):
+                        packed[i, place, f] = features[i, k, f]
+                place += 1
