@@ -14,7 +14,7 @@ import pytest
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.program import Program, written
+from burnish.loops.program import Program
 from burnish.lower.pipeline import lower
 from burnish.runtime.driver import driver_image
 from burnish.runtime.image import LoadedImage
@@ -76,7 +76,7 @@ def run_native(
     code = emit(program if lowered else lower(program), native_bfloat16=machine.has("avx512bf16"))
     loaded = LoadedImage(link({program.name: compile_ir(code.text, machine)}))
     workers = pool(driver_image(llvm.get_process_triple()), threads)
-    outputs = written(program.body) & {p.name for p in program.params}
+    outputs = program.body.writes & {p.name for p in program.params}
     fenced = {p.name: Fenced(p.nbytes, edge) for p in program.params}
     for p in program.params:
         if p.name in arrays:

@@ -11,13 +11,11 @@ from burnish.loops.program import (
     Store,
     map_access,
     map_exprs,
-    read,
     rebuild_stmt,
     seq,
     store,
     substitute_stmt,
     walk_stmt,
-    written,
 )
 
 X, Y, N = Buffer("x", (4, 8)), Buffer("y", (4,)), Buffer("n", (4,), "int64")
@@ -103,9 +101,9 @@ def test_substitution_of_loop_variables() -> None:
 
 def test_what_is_read_and_written() -> None:
     """A hint touches nothing; an intrinsic writes its first operand and may read all."""
-    assert written(BODY) == {"t", "y"}
-    assert read(BODY) == {"n", "x", "y"}
-    assert read(store(Y, (0,), 1, "sum")) == set(), "its own accumulator is not counted"
+    assert BODY.writes == {"t", "y"}
+    assert BODY.reads == {"n", "x", "y"}
+    assert store(Y, (0,), 1, "sum").reads == set(), "its own accumulator is not counted"
 
 
 def test_buffers_know_their_size() -> None:
