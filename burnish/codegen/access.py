@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from burnish.codegen.addressing import Memory
 from burnish.codegen.builder import Value, mangle, vector_type
+from burnish.codegen.registers import slot_value
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.shuffles import Shuffles
 from burnish.loops.expr import ITEM_BYTES, Load
@@ -29,8 +30,8 @@ class Access(Shuffles):
         memory = self.memory[access.buffer.name]
         address = self.resolver.address(access)
         if memory.slots is not None:
-            slot, lanes = self._slot(memory, address)
-            return self.result(f"load {vector_type(access.dtype, lanes)}, ptr {slot}", access.dtype, lanes)
+            number, lanes = self._slot(memory, address)
+            return slot_value(memory.values, number, access.dtype, lanes)
         guards = () if not self.guards or self.resolver.safe(access) else tuple(self.guards)
         key = (access.buffer.name, address, tuple(g.text for g in guards))
         if key not in self.local:
@@ -43,7 +44,7 @@ class Access(Shuffles):
             return self._read_vector(memory, address, guards)
         if address.lane_step == 0:
             return self._read_scalar(memory, address, guards)
-        column = self.transposed(memory, access, address, self.lanes) if not guards else None
+        column = self.transposed(memory, access, address, self.lanes, guards)
         if column is not None:
             return column
         places = [self._at_lane(address, lane) for lane in range(self.lanes)]
@@ -52,7 +53,7 @@ class Access(Shuffles):
             return picked
         vector = Value("poison", dtype, self.lanes)
         for lane, place in enumerate(places):
-            own = tuple(self._lane(g, lane) for g in guards)
+            own = tuple(self.lane(g, lane) for g in guards)
             scalar = self._read_scalar(memory, place, own)
             text = f"insertelement {vector.type} {vector.text}, {scalar.type} {scalar.text}, i64 {lane}"
             vector = self.result(text, dtype, self.lanes)
@@ -95,11 +96,6 @@ class Access(Shuffles):
             return guard
         return self.intrinsic(f"llvm.vector.reduce.or.{mangle('bool', guard.lanes)}", "bool", 1, (guard,))
 
-    def _lane(self, v: Value, lane: int) -> Value:
-        if v.lanes == 1:
-            return v
-        return self.result(f"extractelement {v.type} {v.text}, i64 {lane}", v.dtype)
-
     def _at_lane(self, address: Address, lane: int) -> Address:
         """The scalar address of one lane."""
         if address.lane_step is not None:
@@ -131,11 +127,11 @@ class Access(Shuffles):
             self._write_vector(memory, address, self.splat(v, self.lanes), mask)
         elif address.lane_step == 0:
             pointer = self.pointer(memory, address.terms, address.const)
-            last = self._lane(v, self.lanes - 1)
+            last = self.lane(v, self.lanes - 1)
             self.emit(f"store {last.type} {last.text}, ptr {pointer}")
         else:
             for lane in range(self.lanes):
-                self._write_lane(memory, address, self._lane(v, lane), lane, mask)
+                self._write_lane(memory, address, self.lane(v, lane), lane, mask)
 
     def _write_vector(self, memory: Memory, address: Address, v: Value, mask: Value | None) -> None:
         pointer = self.pointer(memory, address.terms, address.const)
@@ -152,28 +148,23 @@ class Access(Shuffles):
         pointer = self.pointer(memory, scalar.terms, scalar.const)
         if mask is not None:  # a lane that is off writes to its own stack slot
             spare = self.hoist(0, f"alloca {v.type}, align 8")
-            on = self._lane(mask, lane)
+            on = self.lane(mask, lane)
             pointer = self.result(f"select i1 {on.text}, ptr {pointer}, ptr {spare}", "int64").text
         self.emit(f"store {v.type} {v.text}, ptr {pointer}")
 
     # --- register slots -----------------------------------------------------------------------------------------------
 
-    def _slot(self, memory: Memory, address: Address) -> tuple[str, int]:
+    def _slot(self, memory: Memory, address: Address) -> tuple[int, int]:
+        """Number and lanes of a register slot."""
         assert memory.slots is not None and not address.terms, address
-        lanes = memory.slots.lanes
-        number = address.const // lanes
-        if number not in memory.values:
-            kind = vector_type(memory.buffer.dtype, lanes)
-            memory.values[number] = self.hoist(0, f"alloca {kind}")
-        return memory.values[number], lanes
+        return address.const // memory.slots.lanes, memory.slots.lanes
 
     def _write_slot(self, memory: Memory, address: Address, v: Value) -> None:
-        slot, lanes = self._slot(memory, address)
+        number, lanes = self._slot(memory, address)
         if lanes == 1 and v.lanes > 1:
-            v = self._lane(v, v.lanes - 1)
+            v = self.lane(v, v.lanes - 1)
         v = self.splat(v, lanes)
         mask = self._mask(tuple(self.guards))
         if mask is not None and lanes > 1:
-            old = self.result(f"load {v.type}, ptr {slot}", v.dtype, lanes)
-            v = self.select(mask, v, old)
-        self.emit(f"store {v.type} {v.text}, ptr {slot}")
+            v = self.select(mask, v, slot_value(memory.values, number, v.dtype, lanes))
+        memory.values[number] = Value(v.text, v.dtype, lanes)

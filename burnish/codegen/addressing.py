@@ -38,12 +38,12 @@ class Scope:
 
 @dataclass
 class Memory:
-    """Where a buffer lives: a base pointer, or register slots (vector number -> stack slot, promoted to SSA later)."""
+    """Where a buffer lives: a base pointer, or register slots and what they hold (vector number -> SSA value)."""
 
     buffer: Buffer
     base: str = ""
     slots: Slots | None = None
-    values: dict[int, str] = field(default_factory=dict)
+    values: dict[int, Value] = field(default_factory=dict)
 
 
 class Addressing(Builder):

@@ -12,7 +12,7 @@ from burnish.codegen.access import ZEROS
 from burnish.codegen.addressing import Memory, Scope
 from burnish.codegen.builder import Value
 from burnish.codegen.intrinsics import INTRINSICS
-from burnish.codegen.registers import plan_slots
+from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
 from burnish.codegen.resolve import Resolver
 from burnish.codegen.tiles import config_global, holds_tiles
 from burnish.codegen.values import Values
@@ -136,13 +136,19 @@ class FunctionEmitter(Values):
         self.variables[var] = f"%i{n}"
         self.local.clear()
         self.block = head
+        carried = [LoopValues(memory.values, self.fresh) for memory in self._slots_written(body)]
+        for memory, values in zip(self._slots_written(body), carried, strict=True):
+            memory.values = values
         self.statement(body)
+        for memory, values in zip(self._slots_written(body), carried, strict=True):
+            memory.values = values.leave()
         scope, inner, self.lines = self.scopes.pop(), self.lines, outer
         del self.variables[var]
         self.lines += [
             f"{head}:",
             f"  %i{n} = phi i64 [ {begin}, %{entry} ], [ %n{n}, %{self.block} ]",
             *(f"  {p} = phi ptr [ {start}, %{entry} ], [ {p}n, %{self.block} ]" for p, start, _ in scope.moving),
+            *(phi for values in carried for phi in values.phis(entry, self.block)),
             *scope.head,
             *inner,
             *(f"  {p}n = getelementptr i8, ptr {p}, i64 {step}" for p, _, step in scope.moving),
@@ -151,6 +157,10 @@ class FunctionEmitter(Values):
             f"  br i1 %c{n}, label %{head}, label %exit{n}",
         ]
         self.label(f"exit{n}")
+
+    def _slots_written(self, body: Stmt) -> list[Memory]:
+        """Register slots, some of which ``body`` writes."""
+        return [m for m in self.memory.values() if m.slots is not None and m.buffer.name in body.writes]
 
     def _parallel(self, loop: For) -> None:
         """``body(ctx, begin, end, thread)``; ctx holds rt, and the buffers and variables of the code around."""
@@ -195,12 +205,19 @@ class FunctionEmitter(Values):
             self.statement(body)
             self.guards.pop()
             return
-        n = self.fresh()
+        n, before = self.fresh(), self.block
         self.emit(f"br i1 {test.text}, label %then{n}, label %endif{n}")
         self.label(f"then{n}")
+        changed = [BranchValues(memory.values) for memory in self._slots_written(body)]
+        for memory, values in zip(self._slots_written(body), changed, strict=True):
+            memory.values = values
         self.statement(body)
+        taken = self.block
         self.emit(f"br label %endif{n}")
         self.label(f"endif{n}")
+        for memory, values in zip(self._slots_written(body), changed, strict=True):
+            memory.values = values.outer
+            self.lines += values.merge(before, taken, self.fresh)
 
     # --- storage ------------------------------------------------------------------------------------------------------
 

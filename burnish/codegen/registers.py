@@ -1,9 +1,14 @@
-"""Which register buffers become SSA values: those whose every access is a fixed slot once loops are unrolled."""
+"""Which register buffers become SSA values: those whose every access is a fixed slot once loops are unrolled.
+
+What a slot holds is known at every place of the code: no stack slots that LLVM would have to promote.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from burnish.codegen.builder import Value
 from burnish.codegen.resolve import flatten
 from burnish.loops.expr import Buffer, Expr, Var, loads
 from burnish.loops.linear import to_linear
@@ -16,6 +21,64 @@ class Slots:
     """A register buffer split into vectors of ``lanes`` elements, each an SSA value."""
 
     lanes: int
+
+
+class LoopValues(dict[int, Value]):
+    """What slots hold inside a loop that writes some of them, by number.
+
+    What comes in from ``outer``, the values around the loop, gets a phi at the loop's head when first asked for.
+    """
+
+    def __init__(self, outer: dict[int, Value], fresh: Callable[[], str]) -> None:
+        super().__init__()
+        self.outer, self.fresh = outer, fresh
+        self.incoming: dict[int, tuple[Value, Value]] = {}  # phi, value before the loop
+
+    def __missing__(self, number: int) -> Value:
+        before = self.outer[number]
+        phi = self[number] = Value("%" + self.fresh(), before.dtype, before.lanes)
+        self.incoming[number] = phi, before
+        return phi
+
+    def phis(self, entry: str, latch: str) -> list[str]:
+        """The head of a loop entered from block ``entry``, whose last block is ``latch``."""
+        return [
+            f"  {phi.text} = phi {phi.type} [ {before.text}, %{entry} ], [ {self[number].text}, %{latch} ]"
+            for number, (phi, before) in self.incoming.items()
+        ]
+
+    def leave(self) -> dict[int, Value]:
+        """The values around the loop, after it: its body has run at least once."""
+        self.outer.update(self)
+        return self.outer
+
+
+class BranchValues(dict[int, Value]):
+    """What slots hold in code under a condition: its own writes, before them the values of ``outer``."""
+
+    def __init__(self, outer: dict[int, Value]) -> None:
+        super().__init__()
+        self.outer = outer
+
+    def __missing__(self, number: int) -> Value:
+        return self.outer[number]
+
+    def merge(self, before: str, taken: str, fresh: Callable[[], str]) -> list[str]:
+        """The phis where the code, which ends in block ``taken``, joins what follows block ``before``."""
+        phis = []
+        for number, new in self.items():
+            old = slot_value(self.outer, number, new.dtype, new.lanes)
+            self.outer[number] = merged = Value("%" + fresh(), new.dtype, new.lanes)
+            phis.append(f"  {merged.text} = phi {new.type} [ {new.text}, %{taken} ], [ {old.text}, %{before} ]")
+        return phis
+
+
+def slot_value(values: dict[int, Value], number: int, dtype: str, lanes: int) -> Value:
+    """What a slot holds; poison before the first write."""
+    try:
+        return values[number]
+    except KeyError:
+        return Value("poison", dtype, lanes)
 
 
 def plan_slots(alloc: Alloc) -> Slots | None:

@@ -15,17 +15,22 @@ Terms = tuple[tuple[Expr, int], ...]
 class Shuffles(Addressing):
     """Adds strided and irregular vector loads."""
 
-    def transposed(self, memory: Memory, access: Load, address: Address, lanes: int) -> Value | None:
+    def transposed(
+        self, memory: Memory, access: Load, address: Address, lanes: int, guards: tuple[Value, ...]
+    ) -> Value | None:
         """A strided vector that is a column of a square block whose rows are contiguous; None where it is not.
 
         Rows are whole aligned vectors, or the columns are the iterations of an unrolled loop with as many iterations as
-        the vector has lanes, each one element further. The block is loaded and transposed once.
+        the vector has lanes, each one element further. The block is loaded and transposed once. ``guards``: conditions
+        (of all lanes, or of each) under which an element is inside; one element of an aligned vector stands for all.
         """
         if address.lane_step is None or lanes & (lanes - 1) or access.dtype == "bool":
             return None
         if address.lane_step % lanes == 0 and self._aligned(memory, address.terms, lanes):
             column = address.const % lanes
-            return self._block(memory, address._replace(const=address.const - column), lanes)[column]
+            return self._block(memory, address._replace(const=address.const - column), lanes, guards)[column]
+        if guards:
+            return None
         fixed = self.resolver.fixed
         for name, column in list(fixed.items()):
             if self.resolver.ranges.get(name) != lanes:
@@ -39,16 +44,20 @@ class Shuffles(Addressing):
                 continue
             apart = (first.terms, first.lane_step) == (last.terms, last.lane_step) == (address.terms, address.lane_step)
             if apart and address.const - first.const == column and last.const - first.const == lanes - 1:
-                return self._block(memory, first, lanes)[column]
+                return self._block(memory, first, lanes, ())[column]
         return None
 
-    def _block(self, memory: Memory, first: Address, lanes: int) -> list[Value]:
-        """The columns of the block of ``lanes`` rows at ``first``."""
-        keys = [(memory.buffer.name, "column", first, column) for column in range(lanes)]
+    def _block(self, memory: Memory, first: Address, lanes: int, guards: tuple[Value, ...]) -> list[Value]:
+        """The columns of the block of ``lanes`` rows at ``first``; a row whose guards fail is zero."""
+        conditions = tuple(g.text for g in guards)
+        keys = [(memory.buffer.name, "column", first, column, conditions) for column in range(lanes)]
         if keys[0] not in self.local:
             assert first.lane_step is not None
             starts = [first.const + lane * first.lane_step for lane in range(lanes)]
-            rows = [self._vector(memory, first.terms, start, lanes) for start in starts]
+            rows = [
+                self._vector(memory, first.terms, start, lanes, [self.lane(g, row) for g in guards])
+                for row, start in enumerate(starts)
+            ]
             self.local.update(zip(keys, self.transpose(rows), strict=True))
         return [self.local[key] for key in keys]
 
@@ -110,6 +119,12 @@ class Shuffles(Addressing):
             text = f"load {vector_type(dtype, lanes)}, ptr {pointer}, align {ITEM_BYTES[dtype]}"
             self.local[key] = self.result(text, dtype, lanes)
         return self.local[key]
+
+    def lane(self, v: Value, lane: int) -> Value:
+        """One lane of a vector; a scalar unchanged."""
+        if v.lanes == 1:
+            return v
+        return self.result(f"extractelement {v.type} {v.text}, i64 {lane}", v.dtype)
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
         """Lane i is element ``lanes[i]`` of ``a`` followed by ``b``."""

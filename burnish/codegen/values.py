@@ -113,7 +113,13 @@ class Values(Access):
             if hoisted is not None:
                 return Value(hoisted, "bool")
             assert isinstance(resolved, Binary)
-            e = resolved
+            key = ("condition", resolved, self.resolver.vector)
+            if key not in self.local:
+                self.local[key] = self._compared(resolved)
+            return self.local[key]
+        return self._compared(e)
+
+    def _compared(self, e: Binary) -> Value:
         a, b = self.value(e.a), self.value(e.b)
         if e.op not in LOGICAL:
             return self.compare(e.op, a, b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -106,7 +107,9 @@ def _stage(t: Tensor, body: Expr, values: Mapping[str, np.ndarray], override: st
     out = np.full(t.shape, identity(body.kind, t.dtype).value, _dtype(t.dtype, override))
     reduced = {a.var.name: a.extent for a in body.axes}
     factors = _factors(body)
-    footprints = [free_vars(f) for f in factors] + [set(spatial)] if factors else [{*spatial, *reduced}]
+    footprints: list[AbstractSet[str]] = [{*spatial, *reduced}]
+    if factors:
+        footprints = [*map(free_vars, factors), set(spatial)]
     for ranges in _blocks({**spatial, **reduced}, footprints):
         where = tuple(slice(*ranges[v]) for v in spatial)
         grid = {v: ranges[v] for v in (*reduced, *spatial)}  # reduced first: NumPy adds whole rows
@@ -115,7 +118,7 @@ def _stage(t: Tensor, body: Expr, values: Mapping[str, np.ndarray], override: st
     return out
 
 
-def _blocks(extents: Mapping[str, int], footprints: Sequence[set[str]]) -> Iterator[dict[str, tuple[int, int]]]:
+def _blocks(extents: Mapping[str, int], footprints: Sequence[AbstractSet[str]]) -> Iterator[dict[str, tuple[int, int]]]:
     """Boxes that cover ``range(extent)`` of every variable, in which no footprint has more than ``BLOCK`` points."""
     if 0 in extents.values():
         return

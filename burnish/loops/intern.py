@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from _weakref import _remove_dead_weakref
 from collections.abc import Iterable
+from threading import RLock
 from typing import Any
 from weakref import KeyedRef
 
+_creation = RLock()
 _NONE: frozenset[str] = frozenset()
 
 
@@ -23,7 +24,13 @@ class Interned(type):
         super().__init__(name, bases, namespace, **options)
         nodes: dict[tuple[object, ...], KeyedRef[tuple[object, ...], Any]] = {}
         cls._nodes = nodes
-        cls._forget = lambda reference: _remove_dead_weakref(nodes, reference.key)
+
+        def forget(reference: KeyedRef[tuple[object, ...], Any]) -> None:
+            with _creation:
+                if nodes.get(reference.key) is reference:
+                    del nodes[reference.key]
+
+        cls._forget = forget
 
     def __call__(cls, *fields: Any, **named: Any) -> Any:
         if named or len(fields) < len(cls.__match_args__):
@@ -35,13 +42,12 @@ class Interned(type):
         known = nodes.get(key)
         node = known() if known is not None else None
         if node is None:
-            made = super().__call__(*fields)
-            reference = KeyedRef(made, cls._forget, key)
-            while node is None:  # another thread may have made the same
-                known = nodes.setdefault(key, reference)
-                node = known()
+            with _creation:
+                known = nodes.get(key)  # another thread may have made the same
+                node = known() if known is not None else None
                 if node is None:
-                    _remove_dead_weakref(nodes, key)
+                    node = super().__call__(*fields)
+                    nodes[key] = KeyedRef(node, cls._forget, key)
         return node
 
     def _complete(cls, fields: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:

@@ -222,7 +222,7 @@ def _compare(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
     return Binary(op, from_linear(terms, 0), Const(-const))
 
 
-def _whole_blocks(terms: dict[Expr, int], const: int, ranges: Ranges) -> Linear:
+def _whole_blocks(terms: Mapping[Expr, int], const: int, ranges: Ranges) -> Linear:
     """``g x + r < g k`` is ``x < k`` when ``0 <= r < g``, likewise for ``>=``: the position in a block drops out."""
     for g in sorted({abs(c) for c in terms.values()}, reverse=True):
         if g > 1 and const % g == 0:

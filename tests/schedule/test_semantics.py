@@ -15,7 +15,7 @@ from burnish.loops.interpret import run_program
 from burnish.loops.layout import Layout, layout
 from burnish.loops.program import Program
 from burnish.loops.verify import verify
-from burnish.schedule.nest import all_loops, allocated, stage_names
+from burnish.schedule.nest import all_loops, stage_names
 from burnish.schedule.schedule import Schedule, replay
 
 
@@ -66,7 +66,7 @@ def draw_call(draw: Callable[[st.SearchStrategy], object], program: Program) -> 
     names = [loop.var for loop in all_loops(program.body)]
     loop = st.sampled_from(names)
     stage = st.sampled_from(stage_names(program))
-    buffer = st.sampled_from([*(p.name for p in program.params), *sorted(allocated(program.body))])
+    buffer = st.sampled_from([*(p.name for p in program.params), *sorted(program.body.allocates)])
     number = st.integers(1, 5)
     calls = st.one_of(
         st.tuples(st.just("split"), st.tuples(loop, number)),
