@@ -15,9 +15,10 @@ from burnish.tune.features.context import CONTEXT, SUMMARY, TABLE_2, context
 from burnish.tune.features.relation import RELATION, relation
 from burnish.tune.space import TuningSpace
 
-Representation = Literal["configuration", "loops", "flattened", "relation"]
+Representation = Literal["configuration", "loops", "both", "flattened", "relation"]
 """``configuration``: the knobs, which mean something in this space only (AutoTVM section 4). ``loops``: table 2, and
-what it means on this machine, for every loop that the space's nests have, each in its own columns. ``flattened``: table
+what it means on this machine, for every loop that the space's nests have, each in its own columns. ``both``: the knobs
+and the loops, for a model of this space alone. ``flattened``: table
 2 for the loops a candidate does have, outermost first, of any space alike (figure 3b). ``relation``: context relation
 features (section 4, appendix A.2.2), which have no notion of particular loops."""
 
@@ -33,6 +34,8 @@ def extract(space: TuningSpace, representation: Representation, points: Points) 
     """
     if representation == "configuration":
         return configuration(space, points)
+    if representation == "both":
+        return np.hstack([configuration(space, points), extract(space, "loops", points)])
     if representation not in REPRESENTATIONS:
         raise ValueError(f"representation {representation!r} is unknown; allowed: {', '.join(REPRESENTATIONS)}")
     loop_columns = max(space.levels) * len(CONTEXT) + len(SUMMARY) + len(space.alternatives)
@@ -69,6 +72,8 @@ def names(space: TuningSpace, representation: Representation) -> tuple[str, ...]
     """What the columns of :func:`extract` are."""
     if representation == "configuration":
         return configuration_names(space)
+    if representation == "both":
+        return (*configuration_names(space), *names(space, "loops"))
     if representation == "loops":
         each = (f"{feature} in loop {k}" for k in range(max(space.levels)) for feature in CONTEXT)
         return (*each, *SUMMARY, *(a.label for a in space.alternatives))
