@@ -11,9 +11,12 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from burnish.compiler import lower_model
 from burnish.errors import RecordError
+from burnish.graph.graph import GraphBuilder
 from burnish.kernels.cpu import GENERIC
 from burnish.kernels.task import Task
 from burnish.loops.tensor import compute, placeholder
@@ -248,6 +251,24 @@ def test_a_record_replays_to_the_same_bytes(evaluator: Evaluator, product: Task,
         assert found.target == machine(host())
         assert compile_record(found, product, host()) == built.kernel
         assert compile_record(found, product, host()).code == compile_record(found, product, host()).code
+
+
+def test_kernels_of_a_model_replay_to_the_same_bytes(evaluator: Evaluator) -> None:
+    b = GraphBuilder()
+    random = np.random.default_rng(0)
+    x = b.input("x", (1, 16, 12, 12))
+    for kernel, groups in ((3, 1), (3, 32), (1, 1)):
+        channels = b.types[x].shape[1]
+        weight = random.standard_normal((32, channels // groups, kernel, kernel)).astype(np.float32)
+        pads = (kernel // 2,) * 4
+        x = b.add("relu", b.add("conv2d", x, b.constant(weight), groups=groups, pads=pads))
+    made = lower_model(b.build(x), host())
+    trials = [Trial(s.task, s.kernel.template, s.kernel.choice) for s in made.stages]
+    assert len({trial.template for trial in trials}) >= 2
+    for stage, trial, built in zip(made.stages, trials, evaluator.build(trials), strict=True):
+        found = parse(record(trial, Measurement((1.0,), trace=built.trace), host(), 2).line())
+        assert built.kernel is not None
+        assert compile_record(found, trial.task, host()).code == built.kernel.code == stage.kernel.code
 
 
 def test_a_record_of_something_else_is_refused(product: Task, doubling: Task) -> None:

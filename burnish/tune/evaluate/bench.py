@@ -30,7 +30,7 @@ from burnish.tune.evaluate.reference import examples as make_examples
 from burnish.tune.evaluate.rules import LEAST_BATCH, Rule
 from burnish.tune.evaluate.stopwatch import Stopwatch
 
-_LONG = 2e-3  # seconds: a run this long is hardly longer for finding caches cold, so that the first one counts
+_LONG = 2e-3  # seconds: a run this long needs no other before it to warm caches up, and is a batch
 _STRIDE = 4096  # bytes: a multiple of it is each thread's scratch, as in compiled models
 _PACKED_BYTES = 1 << 29  # of constants kept in several layouts at once
 
@@ -159,6 +159,7 @@ class Bench:
         """Runs the kernel once; the seconds. Raises WrongAnswer, naming the output, what was found, what is allowed."""
         for output in self._outputs:
             output.memory.fill()
+        loaded.scratch.fill()  # what reads it before it writes it gets NaN; and a run does not pay for fresh pages
         took = self.seconds(loaded, 1, self.cold)
         for t, output in zip(self.task.outputs, self._outputs, strict=True):
             if not output.memory.untouched_around():
@@ -178,10 +179,14 @@ class Bench:
     def measure(
         self, loaded: Loaded, rule: Rule, incumbent: float | None, first: float
     ) -> tuple[tuple[float, ...], str]:
-        """The times of the batches (seconds a run), and why measuring ended. ``first``: the seconds of a run before."""
-        runs, times = 1, [first]
-        if first < _LONG:
-            runs, times = self.runs_for(loaded, rule.batch_seconds), []
+        """The times of the batches (seconds a run), and why measuring ended.
+
+        ``first``: the seconds of a run before, with cold caches. It counts only if even so the kernel is hopeless.
+        """
+        if (stop := rule.stop([first], incumbent)) == "lost":
+            return (first,), stop
+        runs = 1 if first >= _LONG else self.runs_for(loaded, rule.batch_seconds)
+        times: list[float] = []
         while not (stop := rule.stop(times, incumbent) if times else ""):
             took = self.seconds(loaded, runs, self.cold)
             if took < LEAST_BATCH:  # what the number of runs was taken from was slowed by something

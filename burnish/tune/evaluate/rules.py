@@ -20,16 +20,18 @@ class Adaptive:
     """AdaTune's adaptive evaluator (section 4.1), with a race against the best candidate so far.
 
     A batch is as many runs as last ``batch_seconds``. After each, the rates of all batches so far, i/Time(i), are
-    looked at; when their coefficient of variation is below ``variation``, or after ``most`` batches, measuring ends. It
-    also ends when the candidate has lost: no batch was as fast as the incumbent, and the lower confidence bound of the
-    mean (95 %, one-sided) is above the incumbent's time. (The paper has variation 0.1 and does not race.) One batch
-    alone, which something else may have slowed down, must have taken three times as long.
+    looked at; when their coefficient of variation is below ``variation``, after ``most`` batches, or when runs of
+    ``enough_seconds`` have been seen, measuring ends. It also ends when the candidate has lost: no batch was as fast as
+    the incumbent, and the lower confidence bound of the mean (95 %, one-sided) is above the incumbent's time. One batch
+    alone, which something else may have slowed down, must have taken three times as long. (The paper has variation 0.1
+    and does not race.)
     """
 
     variation: float = 0.02
     least: int = 3
     most: int = 20
     batch_seconds: float = 100e-6
+    enough_seconds: float = 30e-3
 
     def __post_init__(self) -> None:
         _check(self.least, self.most, self.batch_seconds)
@@ -40,7 +42,8 @@ class Adaptive:
             return "lost"
         if len(times) >= self.least and rate_variation(times) < self.variation:
             return "steady"
-        return "enough" if len(times) >= self.most else ""
+        long = len(times) >= self.least and sum(times) >= self.enough_seconds  # a long batch is one run
+        return "enough" if long or len(times) >= self.most else ""
 
 
 @dataclass(frozen=True)

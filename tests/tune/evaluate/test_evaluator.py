@@ -73,6 +73,16 @@ def test_bytes_next_to_scratch_memory_are_watched(evaluator: Evaluator, doubling
     assert behind.outcome == "crashed"
 
 
+def test_scratch_memory_that_nobody_wrote_is_not_zero(evaluator: Evaluator, doubling: Task) -> None:
+    body = """
+  %scratch.at = getelementptr { ptr, ptr, ptr }, ptr %rt, i64 0, i32 2
+  %scratch = load ptr, ptr %scratch.at
+  %zero = load float, ptr %scratch"""
+    body += copies(2.0).replace("store float %w", "%u = fadd float %w, %zero\n  store float %u")
+    made = tried(evaluator, doubling, handmade(body, 4096))
+    assert made.outcome == "wrong"
+
+
 def test_a_kernel_that_cannot_be_loaded_is_an_outcome(evaluator: Evaluator, doubling: Task) -> None:
     made = tried(evaluator, doubling, handmade(copies(2.0), scratch_bytes=1 << 50))
     assert made.outcome == "build failed"

@@ -29,14 +29,15 @@ def test_the_bound_is_below_the_mean_as_often_as_it_promises(noise: float, n: in
 
 
 def test_a_steady_candidate_is_measured_least() -> None:
-    rule = Adaptive(variation=0.02, least=3, most=10)
+    rule = Adaptive(variation=0.02, least=3, most=10, enough_seconds=100.0)
     assert [rule.stop([1.0] * n) for n in (1, 2, 3)] == ["", "", "steady"]
     noisy = [1.0, 2.0] * 10
     assert [rule.stop(noisy[:n]) for n in range(1, 11)] == [""] * 9 + ["enough"]
+    assert [rule.stop([25.0, 75.0, 30.0][:n]) for n in (1, 2, 3)] == ["", "", "enough"]
 
 
 def test_a_race_is_lost_by_evidence_only() -> None:
-    rule = Adaptive(variation=0.0, least=3, most=10)
+    rule = Adaptive(variation=0.0, least=3, most=10, enough_seconds=100.0)
     assert rule.stop([1.3, 1.3], incumbent=1.0) == "lost"
     assert rule.stop([1.3, 1.3], incumbent=None) == ""
     assert rule.stop([2.9], incumbent=1.0) == ""
