@@ -14,7 +14,7 @@ import numpy as np
 from burnish.build import task_key
 from burnish.search.space import Points
 from burnish.target import Target
-from burnish.tune.evaluate import Comparison, Evaluator, Measurement, Trial
+from burnish.tune.evaluate import Build, Comparison, Evaluator, Measurement, Trial
 from burnish.tune.models.base import CostModel
 from burnish.tune.records import Records, machine, record
 from burnish.tune.space import Candidate
@@ -50,12 +50,14 @@ class Tune:
 class Progress:
     """Where the tuning of one kernel stands. ``default``: seconds of what is compiled untuned.
 
-    ``tried``: trials of this session, and ``spent`` the seconds they took.
+    ``incumbent``: the best candidate that this session built. ``tried``: trials of this session, and ``spent`` the
+    seconds they took.
     """
 
     task: TuningTask
     tuner: Tuner
     default: float = inf
+    incumbent: tuple[Trial, Build] | None = None
     tried: int = 0
     spent: float = 0.0
     confirmed: Comparison | None = None
@@ -214,17 +216,30 @@ class Session:
         for (kernel, points), own in zip(batch, trials, strict=True):
             began = self._clock()
             made: list[Measurement] = []
+            drift = self._drift(kernel)
+            best = kernel.seconds * drift
             for trial, build in zip(own, builds, strict=False):
-                best = min([kernel.seconds, *(m.seconds for m in made)])
                 made.append(self.evaluator.measure(trial, build, best if isfinite(best) else None))
+                if made[-1].seconds < best:
+                    best, kernel.incumbent = made[-1].seconds, (trial, build)
             threads, cold, name = self.evaluator.threads, self.options.cold, self.strategy.name
             pairs = zip(own, made, strict=True)
             self.records.append(record(t, m, self.target, threads, cold=cold, tuner=name) for t, m in pairs)
-            self._learn(kernel, points, [m.seconds for m in made])
+            self._learn(kernel, points, [m.seconds / drift for m in made])
             self.trials += len(own)
             kernel.tried += len(own)
             kernel.spent += self._clock() - began + shared * len(own)
             self._progress(self)
+
+    def _drift(self, kernel: Progress) -> float:
+        """How much slower the machine is than when the kernel's best candidate was measured: that is measured again.
+
+        A machine that is shared changes its speed for seconds at a time by more than candidates differ.
+        """
+        if kernel.incumbent is None or not isfinite(kernel.seconds):
+            return 1.0
+        again = self.evaluator.measure(*kernel.incumbent, None).seconds
+        return again / kernel.seconds if isfinite(again) else 1.0
 
     def _learn(self, kernel: Progress, points: Points, costs: Sequence[float]) -> None:
         kernel.tuner.observe(points, costs)
