@@ -170,9 +170,10 @@ def _unweighted_cuts(ordered: NDArray[np.float32], max_bin: int) -> NDArray[np.f
         return few[1:]
     candidates = ordered[np.arange(1, max_bin) * len(ordered) // max_bin]
     repeated = candidates[1:][candidates[1:] == candidates[:-1]]
-    after = np.searchsorted(ordered, repeated, side="right")
-    cuts = np.union1d(candidates, ordered[after[after < len(ordered)]])
-    return cuts[cuts > ordered[0]]
+    if len(repeated):
+        after = np.searchsorted(ordered, repeated, side="right")
+        candidates = np.union1d(candidates, ordered[after[after < len(ordered)]])
+    return candidates[candidates > ordered[0]]
 
 
 def _weighted_cuts(ordered: NDArray[np.float32], weight: NDArray[np.int64], max_bin: int) -> NDArray[np.float32]:

@@ -373,16 +373,10 @@ class BinnedGrower:
         leaves = np.flatnonzero(nodes["left"] < 0)
         segments = np.ascontiguousarray(nodes["begin"][leaves]), np.ascontiguousarray(nodes["end"][leaves])
         leaf = self._partition.leaves(*segments, leaves.astype(np.int32))
-        inner = nodes["left"] >= 0
-        feature = np.full(len(nodes), -1)
-        feature[inner] = self._layout.feature[nodes["position"][inner]]
-        threshold = np.zeros(len(nodes), np.float32)
-        threshold[inner] = self.cuts.values[self.cuts.start[feature[inner]] + nodes["bin"][inner]]
         categories: dict[int, NDArray[np.int32]] = {}
         if self._categorical is not None:
-            categories = self._categorical.listed(np.flatnonzero(inner))
-            threshold[list(categories)] = 0.0
-        tree = to_tree(nodes, feature, threshold, categories, self._params.learning_rate, self._units[1])
+            categories = self._categorical.listed(np.flatnonzero(nodes["left"] >= 0))
+        tree = to_tree(nodes, self._layout.feature, self.cuts, categories, self._params.learning_rate, self._units[1])
         return tree, leaf
 
 

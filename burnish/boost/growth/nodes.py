@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost.binning import Cuts
 from burnish.boost.kernels import inlined, lean
 from burnish.boost.params import Params
 from burnish.boost.splitter import child_bounds, leaf_weight
@@ -32,6 +33,8 @@ NODE = np.dtype(
     ]
 )
 
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 # What splits follow from besides the statistics, as float64: see `rules_of`.
 UNIT, HESSIAN_UNIT, REG_LAMBDA, REG_ALPHA, MAX_DELTA_STEP, MIN_CHILD_WEIGHT, GAMMA = range(7)
@@ -92,29 +95,64 @@ def split_nodes(
         split_node(nodes, chosen[k], size + 2 * k, layout_feature, monotone, rules)
 
 
+@lean
+def _fill(
+    nodes: NDArray[Any],
+    layout_feature: NDArray[np.int64],
+    cut_start: NDArray[np.int32],
+    cuts: NDArray[np.float32],
+    learning_rate: float,
+    hessian_unit: float,
+    left: NDArray[np.int32],
+    right: NDArray[np.int32],
+    feature: NDArray[np.int32],
+    threshold: NDArray[np.float32],
+    default_left: NDArray[np.bool_],
+    value: NDArray[np.float32],
+    gain: NDArray[np.float32],
+    cover: NDArray[np.float32],
+) -> None:
+    """Writes the arrays of a tree."""
+    for i in range(len(nodes)):
+        node = nodes[i]
+        left[i] = right[i] = feature[i] = -1
+        default_left[i] = True
+        threshold[i] = gain[i] = 0.0
+        value[i] = node.weight * learning_rate
+        cover[i] = node.hessian * hessian_unit
+        if node.left >= 0:
+            own = layout_feature[node.position]
+            left[i] = node.left
+            right[i] = node.left + 1
+            feature[i] = own
+            threshold[i] = cuts[cut_start[own] + node.bin]
+            default_left[i] = node.default_left > 0
+            gain[i] = node.gain if node.gain < _LARGEST else _LARGEST
+
+
 def to_tree(
     nodes: NDArray[Any],
-    feature: NDArray[np.int64],
-    thresholds: NDArray[np.float32],
+    layout_feature: NDArray[np.int64],
+    cuts: Cuts,
     categories: dict[int, NDArray[np.int32]],
     learning_rate: float,
     hessian_unit: float,
 ) -> Tree:
-    """The tree of all nodes, given their features (-1 at leaves), thresholds, and categories that go right."""
-    inner = nodes["left"] >= 0
-    start = np.zeros(len(nodes) + 1, np.int32)
-    for node, listed in categories.items():
-        start[node + 1] = len(listed)
-    parts = [categories[node] for node in sorted(categories)]
-    return Tree(
-        left=nodes["left"].astype(np.int32),
-        right=np.where(inner, nodes["left"] + 1, -1).astype(np.int32),
-        feature=feature.astype(np.int32),
-        threshold=thresholds,
-        default_left=~inner | (nodes["default_left"] > 0),
-        value=(nodes["weight"] * learning_rate).astype(np.float32),
-        gain=np.where(inner, np.minimum(nodes["gain"], np.finfo(np.float32).max), 0.0).astype(np.float32),
-        cover=(nodes["hessian"] * hessian_unit).astype(np.float32),
-        category_start=np.cumsum(start, dtype=np.int32),
-        category=np.concatenate([np.empty(0, np.int32), *parts]),
-    )
+    """The tree of all nodes, given the features of positions, their cuts, and the categories that go right at nodes."""
+    size = len(nodes)
+    left, right, feature = np.empty((3, size), np.int32)
+    threshold, value, gain, cover = np.empty((4, size), np.float32)
+    default_left = np.empty(size, np.bool_)
+    _fill(
+        nodes, layout_feature, cuts.start, cuts.values, float(learning_rate), hessian_unit, left, right, feature,
+        threshold, default_left, value, gain, cover,
+    )  # fmt: skip
+    start = np.zeros(size + 1, np.int32)
+    category = np.empty(0, np.int32)
+    if categories:
+        for node, listed in categories.items():
+            start[node + 1] = len(listed)
+        start = np.cumsum(start, dtype=np.int32)
+        category = np.concatenate([categories[node] for node in sorted(categories)])
+        threshold[list(categories)] = 0.0
+    return Tree(left, right, feature, threshold, default_left, value, gain, cover, start, category)

@@ -179,11 +179,11 @@ def by_level(parts: list[NDArray[Any]]) -> NDArray[Any]:
 
 def capacity(starts: NDArray[Any], max_depth: int) -> int:
     """The number of nodes that subtrees of some nodes can have, with these."""
-    rows = np.maximum(starts["end"] - starts["begin"], 1)
-    most = 2 * rows - 1
-    if max_depth:
-        most = np.minimum(most, 2 ** np.minimum(max_depth - starts["depth"] + 1, 40) - 1)
-    return int(most.sum()) + 2
+    total = 2
+    for rows, depth in zip((starts["end"] - starts["begin"]).tolist(), starts["depth"].tolist(), strict=True):
+        most = 2 * max(rows, 1) - 1
+        total += min(most, 2 ** (max_depth - depth + 1) - 1) if max_depth else most
+    return total
 
 
 def copies(nodes: NDArray[Any], size: int) -> NDArray[Any]:
