@@ -152,17 +152,26 @@ def test_an_interrupt_keeps_everything(tmp_path: Path) -> None:
 
 
 def test_a_slow_phase_of_the_machine_is_taken_out(tmp_path: Path) -> None:
-    """From the tenth measurement on, everything takes three times as long: the best candidates stay the best."""
+    """From the third batch on, everything takes three times as long; costs stay those of the quiet machine."""
 
     class Slowing(Machine):
+        batches = 0
+
+        def build(self, trials: Sequence[Trial]) -> list[Build]:
+            self.batches += 1
+            return super().build(trials)
+
         def measure(self, trial: Trial, build: Build, incumbent: float | None = None) -> Measurement:
             made = super().measure(trial, build, incumbent)
-            return made if self.measured < 10 else Measurement((3 * made.times[0],))
+            return made if self.batches < 3 else Measurement((3 * made.times[0],))
 
-    even, slowing = (session(kind(), tmp_path / kind.__name__).run() for kind in (Machine, Slowing))
-    for first, second in zip(even.kernels, slowing.kernels, strict=True):
-        assert second.seconds == pytest.approx(first.seconds) or second.seconds == pytest.approx(3 * first.seconds)
-        assert (first.tuner.points == second.tuner.points).all()
+    made = Slowing()
+    outcome = session(made, tmp_path / "r.jsonl").run()
+    assert made.batches > 5
+    for kernel in outcome.kernels:
+        found = [kernel.task.space.candidate(point) for point in kernel.tuner.points]
+        quiet = [seconds_of(Trial(c.alternative.task, c.alternative.template.name, c.choice)) for c in found]
+        assert kernel.tuner.costs == pytest.approx(quiet)
 
 
 def test_time_goes_where_the_model_gains(tmp_path: Path) -> None:
