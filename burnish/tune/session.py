@@ -24,6 +24,7 @@ from burnish.tune.tuner import Tuner, defaults
 
 UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say anything
 _AT_ONCE = 8  # kernels whose defaults are built together
+CONTEST_ROUNDS, CONTEST_SECONDS = 11, 300e-6  # of two candidates in turns
 CONFIRMATION = 0.3  # seconds a kernel, kept back from the budget for the paired measurement of winners
 STOPS = ("seconds", "trials", "gain", "exhausted", "interrupted")
 
@@ -216,16 +217,16 @@ class Session:
         for (kernel, points), own in zip(batch, trials, strict=True):
             began = self._clock()
             made: list[Measurement] = []
+            costs: list[float] = []
             drift = self._drift(kernel)
-            best = kernel.seconds * drift
             for trial, build in zip(own, builds, strict=False):
-                made.append(self.evaluator.measure(trial, build, best if isfinite(best) else None))
-                if made[-1].seconds < best:
-                    best, kernel.incumbent = made[-1].seconds, (trial, build)
+                best = min([kernel.seconds, *costs])
+                made.append(self.evaluator.measure(trial, build, best * drift if isfinite(best) else None))
+                costs.append(self._settle(kernel, (trial, build), made[-1].seconds / drift, best))
             threads, cold, name = self.evaluator.threads, self.options.cold, self.strategy.name
             pairs = zip(own, made, strict=True)
             self.records.append(record(t, m, self.target, threads, cold=cold, tuner=name) for t, m in pairs)
-            self._learn(kernel, points, [m.seconds / drift for m in made])
+            self._learn(kernel, points, costs)
             self.trials += len(own)
             kernel.tried += len(own)
             kernel.spent += self._clock() - began + shared * len(own)
@@ -240,6 +241,20 @@ class Session:
             return 1.0
         again = self.evaluator.measure(*kernel.incumbent, None).seconds
         return again / kernel.seconds if isfinite(again) else 1.0
+
+    def _settle(self, kernel: Progress, contender: tuple[Trial, Build], cost: float, best: float) -> float:
+        """What a candidate costs. One that seems to be the best is measured in turns with the best so far.
+
+        The lowest of many noisy times is lower than it should be; without this, luck would be what a search finds.
+        """
+        if cost >= best or not isfinite(cost):
+            return cost
+        if kernel.incumbent is not None and isfinite(best):
+            found = self.evaluator.compare_built(kernel.incumbent, contender, CONTEST_ROUNDS, CONTEST_SECONDS)
+            cost = best * found.ratio if found.outcome == "ok" else cost
+        if cost < best:
+            kernel.incumbent = contender
+        return cost
 
     def _learn(self, kernel: Progress, points: Points, costs: Sequence[float]) -> None:
         kernel.tuner.observe(points, costs)

@@ -64,6 +64,11 @@ class Machine:
         self.now += 0.01
         return Measurement((seconds_of(trial),))
 
+    def compare_built(
+        self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int, batch_seconds: float
+    ) -> Comparison:
+        return Comparison(seconds_of(second[0]) / seconds_of(first[0]))
+
     def compare(self, first: Trial, second: Trial) -> Comparison:
         ratio = 0.5 if self.wins else 1.01
         return Comparison(ratio, ratio - 0.01, ratio + 0.01, ((1e-6,), (ratio * 1e-6,)))

@@ -100,9 +100,16 @@ class Evaluator:
 
         Replace the first by the second only if ``second_wins``.
         """
+        one, two = self.build((first, second))
+        return self.compare_built((first, one), (second, two), rounds, batch_seconds)
+
+    def compare_built(
+        self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int = 31, batch_seconds: float = 500e-6
+    ) -> Comparison:
+        """See :meth:`compare`; of trials that are built."""
         kernels = []
-        for trial, build in zip((first, second), self.build((first, second)), strict=True):
-            if build.kernel is None or build.image is None:
+        for trial, build in (first, second):
+            if build.kernel is None:
                 return Comparison(outcome="build failed", error=build.error)
-            kernels.append((self._builder.packet(trial.task), build.kernel, build.image))
+            kernels.append((self._builder.packet(trial.task), build.kernel))
         return self._runner.compare(kernels[0], kernels[1], rounds, batch_seconds)
