@@ -109,7 +109,7 @@ class Evaluator:
         """See :meth:`compare`; of trials that are built."""
         kernels = []
         for trial, build in (first, second):
-            if build.kernel is None:
+            if build.kernel is None or build.image is None:
                 return Comparison(outcome="build failed", error=build.error)
-            kernels.append((self._builder.packet(trial.task), build.kernel))
+            kernels.append((self._builder.packet(trial.task), build.kernel, build.image))
         return self._runner.compare(kernels[0], kernels[1], rounds, batch_seconds)
