@@ -9,10 +9,10 @@ demo: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.demo
 
 test: lint
-	$(BIN)/python -m pytest -q -m 'not slow'
+	$(BIN)/python -m pytest -q -n 2 -m 'not slow'
 
 test-all: lint
-	$(BIN)/python -m pytest -q -m ''
+	$(BIN)/python -m pytest -q -n 2 -m ''
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.kernels

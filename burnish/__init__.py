@@ -4,18 +4,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from burnish.compiler import compile
+    from burnish.api import compile
     from burnish.graph.graph import Graph
     from burnish.runtime.module import Module, load
+    from burnish.tune.session import Tune
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "Module", "compile", "load"]
+__all__ = ["Graph", "Module", "Tune", "compile", "load"]
 
 _HOME = {
-    "compile": "burnish.compiler",
+    "compile": "burnish.api",
     "load": "burnish.runtime.module",
     "Module": "burnish.runtime.module",
     "Graph": "burnish.graph.graph",
+    "Tune": "burnish.tune.session",
 }
 
 

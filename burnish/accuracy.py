@@ -8,6 +8,10 @@ import numpy as np
 
 from burnish.errors import InputError
 
+TOLERANCE = 1e-4  # of the scale of a kernel's result
+EXACT_TOLERANCE = 1e-5  # the same where no transformation may change rounding
+ROUNDINGS = 4  # a kernel that stores half precision may err by this many of its units of rounding
+
 
 def scaled_error(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
     """The largest |found − expected| / max |expected| of all pairs; the maximum is over finite values.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import burnish
 from burnish.codegen.llvm import emit
@@ -38,6 +39,17 @@ class Kernel:
     choice: Choice
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How to schedule a task: a template by name, and its choices."""
+
+    template: str
+    choice: Choice
+
+    def __str__(self) -> str:
+        return json.dumps({"template": self.template, "choice": dict(sorted(self.choice.items()))})
+
+
 @cache
 def code_version() -> str:
     """A hash of the compiler's own source: kernels of another version are not reused."""
@@ -64,18 +76,34 @@ def task_key(task: Task, target: Target) -> str:
     return cache_key(code_version(), machine, task.op, definition, outputs, layouts, " ".join(sorted(task.constants)))
 
 
-def build(task: Task, target: Target, store: ObjectCache | None) -> Kernel:
-    """The kernel of ``task`` with the default choice of its template."""
+def build(task: Task, target: Target, store: ObjectCache | None, recipe: Recipe | None = None) -> Kernel:
+    """The kernel of ``task`` by ``recipe``, or else with the default choice of its template."""
     key = task_key(task, target)
-    found = store.get(key) if store else None
+    entry = cache_key(key, str(recipe)) if recipe else key
+    found = store.get(entry) if store else None
     if found is not None:
         head, _, code = found.partition(b"\n")
         return Kernel(code=code, **json.loads(head))
-    kernel = compile_task(replace(task, name=f"{task.op or 'map'}_{key[:12]}"), target)
+    own = named(task, key)
+    kernel = compile_recipe(own, target, recipe) if recipe else compile_task(own, target)
     if store:
         fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
-        store.put(key, json.dumps(fields).encode() + b"\n" + kernel.code)
+        store.put(entry, json.dumps(fields).encode() + b"\n" + kernel.code)
     return kernel
+
+
+def compile_recipe(task: Task, target: Target, recipe: Recipe) -> Kernel:
+    """The kernel that a recipe makes. Raises ScheduleError if its template does not match the task, or cannot."""
+    template = next((t for t in templates_for(task, target) if t.name == recipe.template), None)
+    if template is None:
+        names = ", ".join(t.name for t in templates_for(task, target))
+        raise ScheduleError(f"task '{task.name}': template '{recipe.template}' does not match; those that do: {names}")
+    return compile_by(template, task, target, recipe.choice)
+
+
+def named(task: Task, key: str) -> Task:
+    """``task`` under the name that its kernel has in object code: what it computes, and the start of its key."""
+    return replace(task, name=f"{task.op or 'map'}_{key[:12]}")
 
 
 def compile_task(task: Task, target: Target) -> Kernel:
@@ -94,18 +122,16 @@ def compile_task(task: Task, target: Target) -> Kernel:
     return compile_by(last, task, target)
 
 
-def compile_by(template: Template, task: Task, target: Target) -> Kernel:
-    """The kernel of ``task`` by one template. Raises ScheduleError."""
-    choice = template.space(task, target).default
+def compile_by(template: Template, task: Task, target: Target, chosen: Choice | None = None) -> Kernel:
+    """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError."""
+    choice = {**template.space(task, target).default, **(chosen or {})}
     made = template.apply(task, target, choice)
-    return compile_program(made.program, target, packing(made, task), template.name, choice)
+    return compile_program(made.program, target, packing(made.trace, task), template.name, choice)
 
 
-def packing(made: Schedule, task: Task) -> dict[str, str]:
-    """The layouts a schedule gave to the constant parameters."""
-    return {
-        args[0]: str(args[1]) for name, args in made.trace if name == "transform_layout" and args[0] in task.constants
-    }
+def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:
+    """The layouts that a schedule gave to the constant parameters, from its trace."""
+    return {args[0]: str(args[1]) for name, args in trace if name == "transform_layout" and args[0] in task.constants}
 
 
 def compile_program(

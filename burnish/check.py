@@ -10,17 +10,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from burnish.accuracy import scaled_error
+from burnish.accuracy import EXACT_TOLERANCE, ROUNDINGS, TOLERANCE, scaled_error
 from burnish.compiler import Compilation, Progress, Stage, import_graph, link, lower_model
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.loops.expr import FLOATS
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.module import Module
 from burnish.target import target as find_target
-
-TOLERANCE = 1e-4  # of the scale of a kernel's result
-EXACT_TOLERANCE = 1e-5
-ROUNDINGS = 4  # a kernel that stores half precision may err by this many of its units of rounding
 
 
 @dataclass(frozen=True)

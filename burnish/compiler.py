@@ -11,18 +11,13 @@ from typing import Any
 import numpy as np
 
 from burnish import build as kernels
+from burnish.arrange import DEFAULTS, Choices, arrange, make_task
 from burnish.frontend.onnx import from_onnx
-from burnish.graph.algorithms import choose_algorithms
-from burnish.graph.compose import overwritable, tensors
-from burnish.graph.fuse import Group, fuse
+from burnish.graph.compose import overwritable
+from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
-from burnish.graph.isolate import isolate
-from burnish.graph.join import find_pieces
-from burnish.graph.layout import choose_layouts, separate_inputs, separate_outputs
 from burnish.graph.passes import optimize
-from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
-from burnish.loops.evaluate import evaluate
 from burnish.loops.layout import Layout, layout
 from burnish.memory.lifetimes import Step, lifetimes
 from burnish.memory.pieces import Place
@@ -32,10 +27,7 @@ from burnish.runtime.build import build as link_executable
 from burnish.runtime.cache import ObjectCache
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
-from burnish.runtime.module import Module
 from burnish.target import Target
-from burnish.target import target as find_target
-from burnish.trees import compile_trees, is_boosted
 
 Progress = Callable[[str, int, int], None]
 ALIGNMENT = 64  # bytes between parameters: a cache line, and the widest vector
@@ -75,28 +67,6 @@ class Compilation:
         return [step for step in self.steps if isinstance(step, Stage)]
 
 
-def compile(
-    model: Any,
-    *,
-    target: str = "cpu",
-    threads: int | None = None,
-    exact: bool = False,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    cache_dir: str | Path | None = None,
-    progress: Progress | None = None,
-) -> Module:
-    """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a :class:`Graph`, or boosted trees.
-
-    ``threads``: threads it will run on (default: one a core). ``exact``: no transformation that changes rounding beyond
-    re-association. ``shapes``: extents of inputs the model leaves open. ``progress(stage, done, total)`` is called as
-    work goes on. Raises ModelError, UnsupportedOperator or TargetError before any work is lost.
-    """
-    if is_boosted(model):
-        return Module(compile_trees(model, find_target(target), cache_dir, progress), threads)
-    graph = import_graph(model, shapes)
-    return Module(link(lower_model(graph, find_target(target), exact, cache_dir, progress)), threads)
-
-
 def import_graph(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
     """A graph from whatever the user has."""
     return model if isinstance(model, Graph) else from_onnx(model, shapes)
@@ -108,27 +78,25 @@ def lower_model(
     exact: bool = False,
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
+    choices: Choices = DEFAULTS,
 ) -> Compilation:
     """Everything up to the machine code of every kernel."""
     report = progress or (lambda stage, done, total: None)
     report("optimize", 0, 1)
-    reference = optimize(graph, exact)
-    graph = separate_inputs(choose_algorithms(reference, target, exact), target.lanes)
-    graph, groups = separate_outputs(graph, fuse(graph), target.lanes)
-    layouts = choose_layouts(graph, groups, target.lanes)
-    constants = dict(graph.constants)
+    made = arrange(optimize(graph, exact), target, exact, choices.decide)
+    constants = dict(made.graph.constants)
     store = ObjectCache(cache_dir)
-    pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
-    joined = {place.buffer for place in pieces.values()}
     steps: list[Stage | Group] = []
-    for done, group in enumerate(groups):
-        report("kernels", done, len(groups))
-        if is_alias(graph, group, layouts) or group.outputs[0] in joined:
+    for done, group in enumerate(made.groups):
+        report("kernels", done, len(made.groups))
+        if not made.computes(group):
             steps.append(group)
-        else:
-            steps.append(build_stage(graph, group, layouts, constants, target, store))
+            continue
+        task, values = make_task(made, group, constants)
+        kernel = kernels.build(task, target, store, choices.recipe(task, target))
+        steps.append(Stage(group, task, kernel, values))
     report("link", 0, 1)
-    return Compilation(reference, graph, tuple(steps), layouts, constants, pieces, target)
+    return Compilation(made.reference, made.graph, tuple(steps), made.layouts, constants, made.pieces, target)
 
 
 def link(made: Compilation) -> Executable:
@@ -154,44 +122,6 @@ def stored(graph: Graph, name: str, layouts: Mapping[str, Layout]) -> TensorSpec
     """A value as it lies in memory. A whole model's inputs and outputs are row-major."""
     t = graph.types[name]
     return TensorSpec(name, layouts[name].physical_shape(t.shape) if name in layouts else t.shape, t.dtype)
-
-
-def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
-    """Whether a group's output can be its input's memory: same elements in the same order, neither the user's."""
-    if not group.alias or group.outputs[0] in graph.outputs or group.inputs[0] in graph.constants:
-        return False
-    source = layouts.get(group.inputs[0])
-    if group.outputs[0] in layouts:
-        return False
-    shape = graph.types[group.inputs[0]].shape
-    return source is None or (shape[2:] == (1, 1) and shape[1] % source.block(1) == 0)
-
-
-def build_stage(
-    graph: Graph,
-    group: Group,
-    layouts: Mapping[str, Layout],
-    constants: dict[str, np.ndarray],
-    target: Target,
-    store: ObjectCache,
-) -> Stage:
-    """The kernel of a group. Values derived from constants alone are computed now and added to ``constants``."""
-    alone, own, names = isolate(graph, group)
-    inputs, outputs = tensors(alone, own)
-    fixed = {t.name for t in inputs if names[t.name] in constants}
-    inputs, outputs, derived = split_constants(inputs, outputs, fixed)
-    values = {t.name: names[t.name] for t in inputs if t.name in names}
-    values.update(zip((t.name for t in outputs), group.outputs, strict=True))
-    if derived:
-        feeds = {name: constants[names[name]] for name in fixed}
-        for t, array in zip(derived, evaluate(derived, feeds), strict=True):
-            values[t.name] = f"{group.outputs[0]}/{t.name}"
-            constants[values[t.name]] = array
-    own_layouts = {name: layouts[value] for name, value in values.items() if value in layouts}
-    known = frozenset(t.name for t in inputs if values[t.name] in constants)
-    op = own.anchor.op if own.anchor else ""
-    task = Task("kernel", tuple(inputs), tuple(outputs), op, own_layouts, known)
-    return Stage(group, task, kernels.build(task, target, store), values)
 
 
 def plan_memory(

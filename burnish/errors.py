@@ -33,12 +33,16 @@ class TargetError(BurnishError):
     """An unknown target, or one that this machine or this build of LLVM cannot serve."""
 
 
+class RecordError(BurnishError):
+    """A tuning record that cannot be read, or that was made for another operator or machine than it is asked for."""
+
+
 class DataError(BurnishError, ValueError):
     """Training or prediction data that cannot be used: its file, shape, labels, groups, categories or values."""
 
 
 class ParameterError(BurnishError, ValueError):
-    """A training parameter that is unknown, out of its range, or at odds with another or with the data."""
+    """A parameter of training or of a search: unknown, out of its range, or at odds with another or with the data."""
 
 
 class WorkerError(BurnishError):

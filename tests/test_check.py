@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from burnish import check as checking
-from burnish.check import EXACT_TOLERANCE, TOLERANCE, check
+from burnish.accuracy import EXACT_TOLERANCE, TOLERANCE
+from burnish.check import check
 from burnish.compiler import Compilation, Stage, lower_model
 from burnish.errors import InputError
 from burnish.graph.graph import Graph, GraphBuilder

@@ -36,9 +36,9 @@ def test_public_names_resolve(name: str) -> None:
 
 
 def test_compile_stays_a_function_when_its_module_is_imported() -> None:
-    import burnish.compiler
+    import burnish.api
 
-    assert burnish.compile is burnish.compiler.compile
+    assert burnish.compile is burnish.api.compile
 
 
 def test_unknown_attribute_is_refused() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.growth.entries import column_values
+from burnish.boost.kernels import lean
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
@@ -111,11 +111,11 @@ def _sparse_cuts(
     return found
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _copy_columns(table: NDArray[np.float32], begin: int, end: int, columns: NDArray[np.float32]) -> None:
     """Copies some columns of a table, in blocks of rows that stay in the cache."""
     for low in range(0, len(table), 256):
-        high = min(low + 256, len(table))
+        high = low + 256 if low + 256 < len(table) else len(table)
         for feature in range(begin, end):
             for row in range(low, high):
                 columns[feature - begin, row] = table[row, feature]
@@ -170,9 +170,10 @@ def _unweighted_cuts(ordered: NDArray[np.float32], max_bin: int) -> NDArray[np.f
         return few[1:]
     candidates = ordered[np.arange(1, max_bin) * len(ordered) // max_bin]
     repeated = candidates[1:][candidates[1:] == candidates[:-1]]
-    after = np.searchsorted(ordered, repeated, side="right")
-    cuts = np.union1d(candidates, ordered[after[after < len(ordered)]])
-    return cuts[cuts > ordered[0]]
+    if len(repeated):
+        after = np.searchsorted(ordered, repeated, side="right")
+        candidates = np.union1d(candidates, ordered[after[after < len(ordered)]])
+    return candidates[candidates > ordered[0]]
 
 
 def _weighted_cuts(ordered: NDArray[np.float32], weight: NDArray[np.int64], max_bin: int) -> NDArray[np.float32]:
@@ -183,18 +184,16 @@ def _weighted_cuts(ordered: NDArray[np.float32], weight: NDArray[np.int64], max_
     return quantile_cuts(ordered[last], np.cumsum(weight)[last], max_bin)
 
 
-@njit(cache=True, nogil=True)
 def _distinct(ordered: NDArray[np.float32], most: int) -> NDArray[np.float32]:
     """The distinct ones of ascending values, at most ``most + 1`` of them."""
-    found = np.empty(most + 1, np.float32)
-    count = 0
-    for value in ordered:
-        if count == 0 or value != found[count - 1]:
-            found[count] = value
-            count += 1
-            if count > most:
-                break
-    return found[:count]
+    found, count = [ordered[:1]], 1
+    begin, size = 1, 4 * most
+    while begin < len(ordered) and count <= most:
+        part = ordered[begin - 1 : begin + size]
+        found.append(part[1:][part[1:] != part[:-1]])
+        count += len(found[-1])
+        begin, size = begin + size, 4 * size
+    return np.concatenate(found)[: most + 1]
 
 
 def integer_weights(

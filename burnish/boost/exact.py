@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset
 from burnish.boost.growth import scan
+from burnish.boost.growth.presence import PresenceSums
 from burnish.boost.growth.records import SLOTS, Records
 from burnish.boost.growth.routing import Router
 from burnish.boost.intrinsics import aligned
@@ -21,6 +22,7 @@ from burnish.boost.tree import Tree, TreeBuilder
 from burnish.errors import ParameterError
 
 _SHARE = 100_000  # entries for which it is worth to take up a further group of columns
+_CONSTANT = 2  # added to the kind of a column of one value
 LEAST_GAIN = 1e-6  # of a split, as in XGBoost: rounding alone gives none
 
 
@@ -29,6 +31,7 @@ class Node:
     """A leaf that may still be split. Sums are whole numbers in units of the records."""
 
     number: int
+    parent: int  # its number; -1 of the root
     gradient: float
     hessian: float
     lower: float  # bounds of the weights of its subtree, which monotone constraints set
@@ -48,30 +51,26 @@ class Split:
 
 
 class ExactGrower:
-    """Grows trees on all distinct values, or, given `bins`, on that many candidates proposed anew for every node.
+    """Grows trees on all distinct values, by scans of the columns; those of one value by `growth.presence`."""
 
-    The candidates of a node are Hessian-weighted quantiles of its own rows (Algorithm 2's local proposal). A scan meets
-    the rows of a node in order of value with its sum of Hessians at hand, so it knows a candidate when it gets there.
-    """
-
-    def __init__(self, dataset: Dataset, params: Params, workers: Workers, bins: int = 0) -> None:
-        method = "exact" if bins == 0 else "approx with local proposals"
+    def __init__(self, dataset: Dataset, params: Params, workers: Workers) -> None:
         if params.grow_policy != "depthwise":
             raise ParameterError(
-                f"parameter 'grow_policy': found {params.grow_policy!r}; tree method {method} allows 'depthwise'"
+                f"parameter 'grow_policy': found {params.grow_policy!r}; tree method exact allows 'depthwise'"
             )
         if dataset.categorical.any():
             feature = int(np.argmax(dataset.categorical))
             raise ParameterError(
-                f"parameter 'tree_method': found {method}, and feature {feature} is categorical; "
-                "allowed for categorical features: 'hist', 'approx' with global proposals"
+                f"parameter 'tree_method': found exact, and feature {feature} is categorical; "
+                "allowed for categorical features: 'hist', 'approx'"
             )
-        self._params, self._workers, self._bins = params, workers, bins
+        self._params, self._workers = params, workers
         self.block = column_block(dataset, workers)
-        self._kinds = self.block.dense + 2 * self.block.constant.astype(np.int64)
+        self._kinds = self.block.dense + _CONSTANT * self.block.constant.astype(np.int64)
         self._monotone = np.zeros(dataset.features, np.int64)
         self._monotone[: len(params.monotone_constraints)] = params.monotone_constraints
         self._records = Records(dataset.rows, workers)
+        self._presence = PresenceSums(dataset, self.block, workers)
         self._router = Router(dataset, self.block, workers)
         self._rows = dataset.rows
 
@@ -81,13 +80,15 @@ class ExactGrower:
         """One tree on gradient statistics (rows,), and the leaf (node number) of every training row."""
         records, params = self._records, self._params
         records.load(gradient, hessian)
+        self._presence.forget()
         builder = TreeBuilder()
-        root = Node(0, *records.total, -UNBOUNDED, UNBOUNDED)
+        root = Node(0, -1, *records.total, -UNBOUNDED, UNBOUNDED)
         builder.add(*self._leaf(root))
         position = np.zeros(self._rows, np.int32)
+        least = self._rule()[scan.LEAST]
         frontier, depth, leaves = [root], 0, 1
         while frontier and (params.max_depth == 0 or depth < params.max_depth):
-            found = self.splits(frontier, depth, columns, position)
+            found = self.splits(frontier, 2 * leaves - 1, depth, columns, position)
             worth = [(node, split) for node, split in zip(frontier, found, strict=True) if split is not None]
             if params.max_leaves and leaves + len(worth) > params.max_leaves:  # the best first
                 best = sorted(worth, key=lambda pair: -pair[1].gain)[: params.max_leaves - leaves]
@@ -100,29 +101,49 @@ class ExactGrower:
                 below.extend(children)
                 leaves += 1
             position = route.apply(position)
-            frontier, depth = below, depth + 1
+            frontier, depth = [node for node in below if node.hessian >= 2 * least], depth + 1
         return builder.tree(), position
 
     def splits(
-        self, nodes: list[Node], depth: int, columns: ColumnSampler, position: NDArray[np.int32]
-    ) -> list[Split | None]:
-        """The best split of each node, None where none gains enough; position: (rows,), the node of each row."""
-        found: list[Split | None] = []
-        for begin in range(0, len(nodes), SLOTS):
-            batch = nodes[begin : begin + SLOTS]
-            found.extend(self._scan(batch, nodes[-1].number + 1, depth, columns, position))
-        return found
-
-    def _scan(
         self, nodes: list[Node], size: int, depth: int, columns: ColumnSampler, position: NDArray[np.int32]
     ) -> list[Split | None]:
-        """The splits of so many nodes that they have a slot each; size: of the tree."""
+        """The best split of each node, None where none gains enough.
+
+        size: number of nodes of the tree. position: (rows,), the node of each row.
+        """
+        allowed, usable = self._allowed(nodes, depth, columns)
+        found = scan.no_splits(len(nodes))
+        if self._presence.worthwhile(len(nodes)):
+            found = self._by_presence(nodes, size, position, allowed)
+            usable = usable[self._kinds[usable] < _CONSTANT]
+        else:
+            self._presence.forget()
+        if len(usable):
+            parts = [slice(begin, begin + SLOTS) for begin in range(0, len(nodes), SLOTS)]
+            scanned = [self._scan(nodes[part], size, usable, allowed[:, part], position) for part in parts]
+            found = _best_of([found, np.concatenate(scanned)])
+        return [self._split(node, best) for node, best in zip(nodes, found, strict=True)]
+
+    def _by_presence(
+        self, nodes: list[Node], size: int, position: NDArray[np.int32], allowed: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """The best splits, (nodes, 6), on columns of one value."""
+        numbers = [(node.number, node.parent) for node in nodes]
+        slots = self._presence.build(numbers, size, position, self._records.words)
+        totals = np.array([(node.gradient, node.hessian) for node in nodes])
+        bounds = np.array([(node.lower, node.upper) for node in nodes])
+        return self._presence.search(*slots, totals, self._rule(), bounds, self._monotone, allowed)
+
+    def _scan(
+        self, nodes: list[Node], size: int, columns: NDArray[np.int64], allowed: NDArray[np.bool_],
+        position: NDArray[np.int32],
+    ) -> NDArray[np.float64]:  # fmt: skip
+        """The best splits (nodes, 6) on some columns, of so many nodes that they have a slot each."""
         slots = len(nodes)
         slot_of = np.full(size, slots, np.int64)
         slot_of[[node.number for node in nodes]] = np.arange(slots)
         self._records.assign(position, slot_of, slots)
-        allowed, usable = self._allowed(nodes, depth, columns)
-        groups = self._groups(usable)
+        groups = self._groups(columns)
         rule = self._rule()
         bounds = np.array([(node.lower, node.upper) for node in nodes] + [(-UNBOUNDED, UNBOUNDED)])
         block = (self.block.start, self.block.rows, self.block.values)
@@ -133,22 +154,19 @@ class ExactGrower:
             state[:] = start
             scratch = np.zeros((3, slots + 1), np.int64)
             scratch[0] = np.arange(slots + 1)
-            best = np.zeros((slots + 1, 6))
-            best[:, scan.SCORE] = -np.inf
-            best[:, scan.FEATURE] = np.inf
+            best = scan.no_splits(slots + 1)
             while groups:
                 try:
                     group = groups.pop()  # the first that no thread has taken
                 except IndexError:
                     break
                 scan.scan_columns(
-                    group, block, self._kinds, self._records.words, state, scratch, self._bins, rule,
+                    group, block, self._kinds, self._records.words, state, scratch, rule,
                     bounds, self._monotone, allowed, best,
                 )  # fmt: skip
-            return best
+            return best[:-1]
 
-        best = _best_of(self._workers.run(work, [(groups,)] * self._workers.threads))
-        return [self._split(node, found) for node, found in zip(nodes, best, strict=False)]
+        return _best_of(self._workers.run(work, [(groups,)] * self._workers.threads))
 
     def _state(self, nodes: list[Node]) -> NDArray[np.float64]:
         """Slots' states with the nodes' sums; that of rows in no node has one of Hessians that allows no split."""
@@ -171,17 +189,14 @@ class ExactGrower:
     def _allowed(
         self, nodes: list[Node], depth: int, columns: ColumnSampler
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Which slots may split on which feature, (features or 1, slots + 1), and the features that some slot may."""
+        """Which nodes may split on which feature, (features or 1, nodes), and the features that some node may."""
         masks = [columns.allowed(depth, node.number) for node in nodes]
         features = np.arange(self.block.features)
-        if all(mask is masks[0] for mask in masks):
-            every = np.ones((1, len(nodes) + 1), np.bool_)
-            return every, features if masks[0] is None else features[masks[0]]
-        allowed = np.ones((self.block.features, len(nodes) + 1), np.bool_)
-        for slot, mask in enumerate(masks):
-            if mask is not None:
-                allowed[:, slot] = mask
-        return allowed, features[allowed[:, :-1].any(axis=1)]
+        if all(mask is None for mask in masks):
+            return np.ones((1, len(nodes)), np.bool_), features
+        every = np.ones(self.block.features, np.bool_)
+        allowed = np.array([every if mask is None else mask for mask in masks]).T.copy()
+        return allowed, features[allowed.any(axis=1)]
 
     def _groups(self, columns: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """The columns in groups of about equal work, last group first: enough for the threads to end together."""
@@ -211,12 +226,15 @@ class ExactGrower:
         """Makes a leaf an inner node, and returns its children."""
         weights = [self._weight(*sums, node.lower, node.upper) for sums in (split.left, split.right)]
         bounds = child_bounds(int(self._monotone[split.feature]), *weights, node.lower, node.upper)
-        left, right = Node(-1, *split.left, *bounds[:2]), Node(-1, *split.right, *bounds[2:])
+        left, right = Node(-1, -1, *split.left, *bounds[:2]), Node(-1, -1, *split.right, *bounds[2:])
         numbers = builder.split(
             node.number, split.feature, split.threshold, split.default_left, split.gain,
             self._leaf(left), self._leaf(right),
         )  # fmt: skip
-        return Node(numbers[0], *split.left, *bounds[:2]), Node(numbers[1], *split.right, *bounds[2:])
+        parent = node.number
+        return (
+            Node(numbers[0], parent, *split.left, *bounds[:2]), Node(numbers[1], parent, *split.right, *bounds[2:])
+        )  # fmt: skip
 
     def _weight(self, gradient: float, hessian: float, lower: float, upper: float) -> float:
         params, (unit_g, unit_h) = self._params, self._records.units

@@ -1,7 +1,9 @@
 """Gradient statistics as fixed-point integers: sums that are exact, and so the same in any order of addition."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +42,11 @@ class FixedPoint:
 class Quantizer:
     """Makes `FixedPoint` of float32 statistics; keeps its buffers from tree to tree."""
 
-    def __init__(self, rows: int, workers: Workers, comm: object = None) -> None:
+    def __init__(self, rows: int, workers: Workers, comm: Any = None) -> None:
         self._workers = workers
         self._comm = comm
         self._ranges = workers.ranges(rows, 16384)
-        self._total_rows = int(self._reduce(np.array([rows], np.int64), "sum")[0])
+        self._total_rows = self._reduce([(rows,)], "sum")[0]
         self._packed = np.empty(rows, np.int64)
         self._pairs: NDArray[np.int64] | None = None
 
@@ -52,10 +54,10 @@ class Quantizer:
         """The statistics of all rows, (rows,) each, in units fitted to the largest; DataError if one is not finite."""
         bits = gradient.view(np.int32), hessian.view(np.int32)
         extremes = self._workers.run(_extremes, [(*bits, *part) for part in self._ranges])
-        largest = self._reduce(np.array(extremes, np.int64).max(axis=0), "max")
+        largest = self._reduce(extremes, "max")
         if max(largest[:2]) >= _INFINITY:
             raise DataError("gradient, hessian: found NaN or infinite values; allowed: finite numbers")
-        limits = tuple(float(value) for value in largest[:2].astype(np.int32).view(np.float32))
+        limits = np.array(largest[:2], np.int32).view(np.float32).tolist()
         if largest[2] <= 0 and self._total_rows > _FEW_ROWS:
             fixed = self._pack(gradient, hessian, *limits)
             if fixed is not None:
@@ -70,10 +72,10 @@ class Quantizer:
         parts = self._workers.run(
             _pack_rows, [(gradient, hessian, *scales, *part, self._packed) for part in self._ranges]
         )
-        sums = self._reduce(np.array(parts, np.int64).sum(axis=0), "sum")
+        sums = self._reduce(parts, "sum")
         if sums[2] < _COARSE * sums[3]:
             return None
-        return FixedPoint(self._packed, *units, (int(sums[0]), int(sums[1])))
+        return FixedPoint(self._packed, *units, (sums[0], sums[1]))
 
     def _pair(
         self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], largest: float, largest_hessian: float
@@ -85,11 +87,15 @@ class Quantizer:
         parts = self._workers.run(
             _pair_rows, [(gradient, hessian, 1 / units[0], 1 / units[1], *part, self._pairs) for part in self._ranges]
         )
-        sums = self._reduce(np.array(parts, np.int64).sum(axis=0), "sum")
-        return FixedPoint(self._pairs, *units, (int(sums[0]), int(sums[1])))
+        sums = self._reduce(parts, "sum")
+        return FixedPoint(self._pairs, *units, (sums[0], sums[1]))
 
-    def _reduce(self, array: NDArray, op: str) -> NDArray:
-        return array if self._comm is None else np.asarray(self._comm.all_reduce(array, op=op))  # type: ignore[attr-defined]
+    def _reduce(self, parts: Sequence[tuple[int, ...]], op: str) -> list[int]:
+        """Sums or maxima over threads and workers."""
+        values = [int(sum(column) if op == "sum" else max(column)) for column in zip(*parts, strict=True)]
+        if self._comm is None:
+            return values
+        return np.asarray(self._comm.all_reduce(np.array(values, np.int64), op=op)).tolist()
 
 
 def _unit(largest: float, bits: int) -> float:

@@ -15,10 +15,10 @@ from burnish.boost.data import Dataset, Sparse
 from burnish.boost.fixed import FixedPoint, Quantizer
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.growth.categorical_split import CategoricalSplits
-from burnish.boost.growth.evaluate import BEST, find_splits
-from burnish.boost.growth.nodes import NODE, split_nodes, to_tree
+from burnish.boost.growth.evaluate import find_splits
+from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
 from burnish.boost.growth.partition import Partition
-from burnish.boost.growth.subtrees import by_level, capacity, copies, grow_subtrees
+from burnish.boost.growth.subtrees import by_level, capacity, copies, grow_subtrees, scratch_of
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
 from burnish.boost.quantiles import shared_cuts
@@ -55,6 +55,7 @@ class BinnedGrower:
         self._histograms = Histograms(bins, workers, comm)
         self._quantize = Quantizer(self._partition.rows, workers, comm)
         self._nodes = np.zeros(256, NODE)
+        self._depth_masks: NDArray[np.bool_] | None = None
         self._every = np.ones((1, cuts.features), np.bool_)
         self._numeric = ~categorical
         self._monotone = np.zeros(cuts.features, np.int64)
@@ -69,12 +70,16 @@ class BinnedGrower:
         """One tree on gradient statistics (rows,), and the leaf (node number) of every training row."""
         statistics = self._quantize(gradient, hessian)
         self._start(statistics)
-        self._open(np.zeros(1, np.int64), np.full(1, -1), columns)
-        masks = self._masks(columns)
+        self._depth_masks = masks = self._masks(columns)
+        if masks is not None and self._partition.rows < _FEW_ROWS:
+            if self._nodes["slot"][0] >= 0:
+                self._queue.append((0.0, 0))
+        else:
+            self._open(np.zeros(1, np.int64), np.full(1, -1), columns)
         while not (masks is not None and self._ripe()) and len(chosen := self._choose()):
             self._split(chosen, columns)
         if masks is not None:
-            self._grow_below(masks)
+            self._grow_below()
         return self._finish()
 
     def _start(self, statistics: FixedPoint) -> None:
@@ -82,6 +87,7 @@ class BinnedGrower:
         self._statistics = statistics
         self._units = statistics.gradient_unit, statistics.hessian_unit
         self._regular = params.reg_lambda, params.reg_alpha, params.max_delta_step
+        self._rules = rules_of(params, self._units)
         self._partition.reset()
         if self._categorical is not None:
             self._categorical.reset()
@@ -93,7 +99,7 @@ class BinnedGrower:
         root["end"] = self._partition.rows
         root["gradient"], root["hessian"] = statistics.total
         root["lower"], root["upper"] = -UNBOUNDED, UNBOUNDED
-        root["gain"], root["default_left"] = -np.inf, 0
+        root["gain"], root["default_left"], root["subtract"] = -np.inf, 0, -1
         sums = (value * unit for value, unit in zip(statistics.total, self._units, strict=True))
         root["weight"] = leaf_weight(*sums, *self._regular, -UNBOUNDED, UNBOUNDED)
         ids = np.zeros(1, np.int64)
@@ -125,25 +131,49 @@ class BinnedGrower:
         if not len(ids):
             return
         nodes, params = self._nodes[ids], self._params
-        allowed = self._allowed(ids, columns)
+        nodes["subtract"] = subtract
         threads = max(1, min(self._workers.threads, len(ids), len(ids) * self._histograms.size // _SHARE))
-        best = np.zeros(len(ids), BEST)
+        edges = [len(ids) * t // threads for t in range(threads + 1)]
+        if self._depth_masks is not None:
+            parts = [(nodes[begin:end],) for begin, end in itertools.pairwise(edges)]
+            for free in self._workers.run(self._evaluate_apart, parts):
+                self._histograms.give_back(free)
+            self._nodes[ids] = nodes
+            self._nodes["subtract"][ids] = -1
+            worth = nodes["slot"] >= 0
+        else:
+            allowed = self._allowed(ids, columns)
+            self._evaluate(nodes, edges, allowed & self._numeric)
+            if self._categorical is not None:
+                self._categorical.improve(ids, nodes, self._histograms.pool, allowed, self._units, self._regular)
+            self._nodes[ids] = nodes
+            self._nodes["subtract"][ids] = -1
+            worth = (nodes["gain"] > 0) & (nodes["gain"] >= params.gamma)
+            self._drop(ids[~worth])
+        for node, gain in zip(ids[worth].tolist(), nodes["gain"][worth].tolist(), strict=True):
+            heapq.heappush(self._queue, (-gain, node))
+
+    def _evaluate_apart(self, nodes: NDArray[Any]) -> NDArray[np.int64]:
+        """Finds the splits of nodes by the kernel that grows subtrees; returns the slots of those that gain too little.
+
+        One kernel less to compile.
+        """
+        free = np.empty(len(nodes), np.int64)
+        _, unused = self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0])
+        return free[:unused]
+
+    def _evaluate(self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_]) -> None:
+        """`find_splits` for nodes, dealt to threads at `edges`."""
         layout = self._layout
         common = (
-            self._histograms.pool, nodes, subtract, layout.feature, layout.first, layout.scan, layout.missing,
-            allowed & self._numeric, self._monotone, self._plain, *self._units, *self._regular,
-            float(params.min_child_weight),
+            self._histograms.pool.reshape(-1), layout.feature, layout.first, layout.scan, layout.missing, masks,
+            self._monotone, self._plain, self._rules,
         )  # fmt: skip
-        edges = [len(ids) * t // threads for t in range(threads + 1)]
-        self._workers.run(find_splits, [(*common, begin, end, best) for begin, end in itertools.pairwise(edges)])
-        if self._categorical is not None:
-            self._categorical.improve(ids, nodes, best, self._histograms.pool, allowed, self._units, self._regular)
-        for target, source in _FOUND:
-            self._nodes[target][ids] = best[source]
-        worth = (best["gain"] > 0) & (best["gain"] >= params.gamma)
-        for node, gain in zip(ids[worth].tolist(), best["gain"][worth].tolist(), strict=True):
-            heapq.heappush(self._queue, (-gain, node))
-        self._drop(ids[~worth])
+        parts = [
+            (nodes, begin, end, *common, *scratch_of(len(layout.feature), layout.codes, 0)[:2])
+            for begin, end in itertools.pairwise(edges)
+        ]
+        self._workers.run(find_splits, parts)
 
     def _drop(self, ids: NDArray[np.int64]) -> None:
         """Frees the histograms of nodes."""
@@ -177,7 +207,7 @@ class BinnedGrower:
         size, count = self._size, len(chosen)
         if size + 2 * count > len(self._nodes):
             self._nodes = np.concatenate([self._nodes, np.zeros(size + 2 * count, NODE)])
-        split_nodes(self._nodes, chosen, size, self._layout.feature, self._monotone, *self._units, *self._regular)
+        split_nodes(self._nodes, chosen, size, self._layout.feature, self._monotone, self._rules)
         nodes = self._nodes[chosen]
         left = size + 2 * np.arange(count)
         begin, end = np.ascontiguousarray(nodes["begin"]), np.ascontiguousarray(nodes["end"])
@@ -258,7 +288,7 @@ class BinnedGrower:
         """Whether there are subtrees enough for all threads, or so few rows that growing by level costs more."""
         return len(self._queue) >= _SUBTREES * self._workers.threads or self._partition.rows < _FEW_ROWS
 
-    def _grow_below(self, masks: NDArray[np.bool_]) -> None:
+    def _grow_below(self) -> None:
         """Grows everything below the queued nodes, each thread some subtrees."""
         ids = np.array(sorted(node for _, node in self._queue), np.int64)
         self._queue.clear()
@@ -269,7 +299,7 @@ class BinnedGrower:
         alone = self._partition.rows * len(self._layout.feature) < _LITTLE
         threads = 1 if alone else self._workers.threads
         if threads > 1 and len(ids) < 2 * threads:  # a few levels more by one thread, until there are enough for all
-            self._graft([ids], int(self._nodes["depth"][ids].min()) + threads.bit_length(), masks)
+            self._graft([ids], int(self._nodes["depth"][ids].min()) + threads.bit_length())
             ids = np.flatnonzero((self._nodes["left"] < 0) & (self._nodes["slot"] >= 0))
         rows = self._nodes["end"][ids] - self._nodes["begin"][ids]
         ids = ids[np.argsort(-rows, kind="stable")]
@@ -284,35 +314,46 @@ class BinnedGrower:
         else:
             shares = list(ids[:, None])
         if shares:
-            self._graft(shares, _NO_DEPTH, masks)
+            self._graft(shares, _NO_DEPTH)
 
-    def _graft(self, shares: list[NDArray[np.int64]], stop_depth: int, masks: NDArray[np.bool_]) -> None:
+    def _grow_nodes(
+        self, nodes: NDArray[Any], count: int, stop_depth: int, free: NDArray[np.int64], unused: int,
+        packed: NDArray[np.int64],
+    ) -> tuple[int, int]:  # fmt: skip
+        """`grow_subtrees` below ``nodes[:count]``; `packed` is a thread's own."""
+        layout, bins = self._layout, self.bins
+        assert isinstance(bins, DenseBins) and self._depth_masks is not None
+        size, unused = grow_subtrees(
+            nodes, count, stop_depth, self._params.max_depth, free, unused, self._partition.order,
+            self._partition.spare, self._statistics.values, bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width,
+            layout.feature, layout.first, layout.scan, layout.missing, layout.missing_code, layout.codes,
+            self._histograms.pool.reshape(-1), packed, self._depth_masks, self._monotone, self._plain, self._rules,
+            *scratch_of(len(layout.feature), layout.codes, len(nodes)),
+        )  # fmt: skip
+        return size, unused
+
+    def _graft(self, shares: list[NDArray[np.int64]], stop_depth: int) -> None:
         """Grows the subtrees of some leaves, each share in one kernel, down to a depth and puts them in place."""
-        params, layout, bins, histograms = self._params, self._layout, self.bins, self._histograms
-        assert isinstance(bins, DenseBins)
+        histograms = self._histograms
         parts = [np.empty(0, NODE)] * len(shares)
-        levels = min(params.max_depth or 64, self._partition.rows.bit_length()) + 2
+        levels = min(self._params.max_depth or 64, self._partition.rows.bit_length()) + 2
         waiting = collections.deque(range(len(shares)))
         slots = [histograms.take(levels) for _ in range(min(len(shares), self._workers.threads))]
         freed: list[NDArray[np.int64]] = []
 
         def work(thread: int) -> None:
-            free, unused, best = slots[thread], levels, np.zeros(1, BEST)
+            free, unused = slots[thread], levels
             while waiting:
                 try:
                     share = waiting.popleft()
                 except IndexError:  # another thread took the last
                     break
                 starts = self._nodes[shares[share]]
-                nodes = copies(starts, capacity(starts, params.max_depth))
+                nodes = copies(starts, capacity(starts, self._params.max_depth))
                 free = np.concatenate([free[:unused], np.empty(len(starts), np.int64)])
-                size, unused = grow_subtrees(
-                    nodes, len(starts), stop_depth, params.max_depth, params.gamma, free, unused,
-                    self._partition.order, self._partition.spare, self._statistics.values, bins.rows.reshape(-1),
-                    bins.columns, bins.width, layout.feature, layout.first, layout.scan, layout.missing,
-                    layout.missing_code, layout.codes, histograms.pool, histograms.packed[thread], masks,
-                    self._monotone, self._plain, *self._units, *self._regular, float(params.min_child_weight), best,
-                )  # fmt: skip
+                size, unused = self._grow_nodes(
+                    nodes, len(starts), stop_depth, free, unused, histograms.packed[thread]
+                )
                 parts[share] = nodes[:size]
             freed.append(free[:unused])
 
@@ -332,16 +373,10 @@ class BinnedGrower:
         leaves = np.flatnonzero(nodes["left"] < 0)
         segments = np.ascontiguousarray(nodes["begin"][leaves]), np.ascontiguousarray(nodes["end"][leaves])
         leaf = self._partition.leaves(*segments, leaves.astype(np.int32))
-        inner = nodes["left"] >= 0
-        feature = np.full(len(nodes), -1)
-        feature[inner] = self._layout.feature[nodes["position"][inner]]
-        threshold = np.zeros(len(nodes), np.float32)
-        threshold[inner] = self.cuts.values[self.cuts.start[feature[inner]] + nodes["bin"][inner]]
         categories: dict[int, NDArray[np.int32]] = {}
         if self._categorical is not None:
-            categories = self._categorical.listed(np.flatnonzero(inner))
-            threshold[list(categories)] = 0.0
-        tree = to_tree(nodes, feature, threshold, categories, self._params.learning_rate, self._units[1])
+            categories = self._categorical.listed(np.flatnonzero(nodes["left"] >= 0))
+        tree = to_tree(nodes, self._layout.feature, self.cuts, categories, self._params.learning_rate, self._units[1])
         return tree, leaf
 
 
@@ -360,9 +395,3 @@ class HistGrower(BinnedGrower):
         else:
             bins = DenseBins.of(dataset.table, cuts, workers, comm)
         super().__init__(bins, cuts, dataset.categorical, params, workers, comm)
-
-
-_FOUND = (
-    ("gain", "gain"), ("position", "position"), ("bin", "bin"), ("default_left", "default_left"),
-    ("left_gradient", "gradient"), ("left_hessian", "hessian"),
-)  # fmt: skip

@@ -14,21 +14,21 @@ from burnish.boost.fixed import PACKED_ROWS, FixedPoint
 from burnish.boost.growth.bins import GROUP as GROUP_WIDTH
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.intrinsics import aligned, prefetch
-from burnish.boost.kernels import inlined, kernel, lean
+from burnish.boost.kernels import inlined, lean
 from burnish.boost.threads import Workers
 
 # Constants of their type: numba takes a millisecond for each conversion it finds in a kernel.
 _AHEAD, _TWICE_AHEAD = np.uint64(16), np.uint64(32)  # rows between a prefetch and its use
 _ZERO, _ONE, _TWO, _THREE, _FOUR, _FIVE = (np.uint64(number) for number in range(6))
 _LANES = np.uint64(GROUP_WIDTH)
-_LOW = np.int64(0xFFFFFFFF)
+_LOW, _SHIFT, _NOTHING = np.int64(0xFFFFFFFF), np.int64(32), np.int64(0)
+_PACKED_ROWS = np.uint64(PACKED_ROWS)
 _SHARE = 40_000  # additions for which a further thread is worth its start
 
 # Columns of a piece: a run of rows of one unit (a node's rows in one group of features) that one thread takes.
 GROUP, NODE, BEGIN, END, TARGET = range(5)  # TARGET: 0 if the piece is its unit's first, 1 if it adds to one
 
 
-@kernel
 def share_rows(
     begin: NDArray[np.int64], end: NDArray[np.int64], groups: int, threads: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -36,106 +36,89 @@ def share_rows(
 
     Returns pieces (count, 5) in order, and where each thread's begin, (threads + 1,).
     """
-    nodes = len(begin)
-    total = 0
-    for i in range(nodes):
-        total += end[i] - begin[i]
-    total *= groups
-    pieces = np.empty((groups * nodes + threads, 5), np.int64)
-    start = np.zeros(threads + 1, np.int64)
-    count, done, thread = 0, 0, 0
-    for group in range(groups):
-        for node in range(nodes):
-            low, first = begin[node], 0
-            while low < end[node]:
-                limit = total * (thread + 1) // threads
-                if done >= limit:
-                    thread += 1
-                    start[thread] = count
-                    continue
-                high = low + limit - done
-                high = high if high < end[node] else end[node]
-                pieces[count, GROUP] = group
-                pieces[count, NODE] = node
-                pieces[count, BEGIN] = low
-                pieces[count, END] = high
-                pieces[count, TARGET] = first
-                count += 1
-                done += high - low
-                low, first = high, 1
-    for i in range(thread + 1, threads + 1):
-        start[i] = count
-    return pieces[:count], start
+    if threads == 1:
+        used = np.flatnonzero(end > begin)
+        pieces = np.zeros((groups, len(used), 5), np.int64)
+        pieces[:, :, GROUP] = np.arange(groups)[:, None]
+        pieces[:, :, NODE] = used
+        pieces[:, :, BEGIN] = begin[used]
+        pieces[:, :, END] = end[used]
+        return pieces.reshape(-1, 5), np.array([0, groups * len(used)])
+    last = np.cumsum(np.tile(end - begin, groups))  # rows of all units up to and with each
+    total = int(last[-1])
+    limits = [total * thread // threads for thread in range(threads + 1)]
+    edges = np.unique(np.append(last, limits))
+    unit = np.searchsorted(last, edges[:-1], side="right")
+    pieces = np.empty((len(unit), 5), np.int64)
+    pieces[:, GROUP], node = np.divmod(unit, len(begin))
+    pieces[:, NODE] = node
+    pieces[:, END] = end[node] - (last[unit] - edges[1:])
+    pieces[:, BEGIN] = pieces[:, END] - np.diff(edges)
+    pieces[:, TARGET] = pieces[:, BEGIN] > begin[node]
+    return pieces, np.searchsorted(edges[:-1], limits)
 
 
 @inlined
-def _unpack(packed: NDArray[np.int64], size: int, out: NDArray[np.int64], begin: int, fresh: bool) -> None:
-    """Moves packed sums to the planes out[:, begin:], set or, unless `fresh`, added to; the packed ones become zero."""
-    gradient, hessian = out[0], out[1]
-    shift = np.uint64(begin)
-    if fresh:
-        for i in range(np.uint64(size)):
-            value = packed[i]
-            gradient[i + shift] = value >> 32
-            hessian[i + shift] = value & _LOW
-            packed[i] = 0
-    else:
-        for i in range(np.uint64(size)):
-            value = packed[i]
-            gradient[i + shift] += value >> 32
-            hessian[i + shift] += value & _LOW
-            packed[i] = 0
-
-
-@inlined
-def _add_dense(
-    order: NDArray[np.uint32],
-    begin: int,
-    end: int,
-    statistics: NDArray[np.int64],
-    bins: NDArray[np.uint8],
-    group_begin: np.uint64,
-    width: np.uint64,
-    packed: NDArray[np.int64],
+def _unpack(
+    packed: NDArray[np.int64], size: np.uint64, out: NDArray[np.int64], begin: np.uint64, plane: np.uint64, fresh: bool
 ) -> None:
-    """Adds the statistics of some rows to the bins of one group's features, four features at a time."""
-    last = np.uint64(end - 1)
-    for i in range(np.uint64(begin), np.uint64(end)):
-        ahead = i + _AHEAD
-        coming = np.uint64(order[ahead if ahead < last else last])
-        prefetch(bins, group_begin + coming * _LANES)
-        prefetch(statistics, coming)
-        row = np.uint64(order[i])
-        value = statistics[row]
-        at = group_begin + row * _LANES
-        for lane in range(_ZERO, width, _FOUR):
-            packed[(bins[at + lane] << _FIVE) + lane] += value
-            packed[(bins[at + lane + _ONE] << _FIVE) + lane + _ONE] += value
-            packed[(bins[at + lane + _TWO] << _FIVE) + lane + _TWO] += value
-            packed[(bins[at + lane + _THREE] << _FIVE) + lane + _THREE] += value
+    """Moves packed sums to ``out[begin:]`` and, `plane` behind, the Hessians'; the packed ones become zero.
+
+    Those there are set or, unless `fresh`, added to.
+    """
+    if fresh:
+        for i in range(size):
+            value = packed[i]
+            out[begin + i] = value >> _SHIFT
+            out[begin + plane + i] = value & _LOW
+            packed[i] = _NOTHING
+    else:
+        for i in range(size):
+            value = packed[i]
+            out[begin + i] += value >> _SHIFT
+            out[begin + plane + i] += value & _LOW
+            packed[i] = _NOTHING
 
 
 @inlined
 def add_group(
     order: NDArray[np.uint32],
-    begin: int,
-    end: int,
+    begin: np.uint64,
+    end: np.uint64,
     statistics: NDArray[np.int64],
     bins: NDArray[np.uint8],
-    rows: int,
-    group: int,
+    group_begin: np.uint64,
     width: np.uint64,
-    size: int,
+    size: np.uint64,
     out: NDArray[np.int64],
-    out_begin: int,
+    out_begin: np.uint64,
+    plane: np.uint64,
     packed: NDArray[np.int64],
 ) -> None:
-    """Sets ``out[:, out_begin : out_begin + size]`` to one group's histogram of some rows, at least one."""
-    group_begin = np.uint64(group * rows) * _LANES
-    for low in range(begin, end, PACKED_ROWS):
-        high = low + PACKED_ROWS if low + PACKED_ROWS < end else end
-        _add_dense(order, low, high, statistics, bins, group_begin, width, packed)
-        _unpack(packed, size, out, out_begin, low == begin)
+    """Sets ``out[out_begin : out_begin + size]``, and what lies `plane` behind, to one group's histogram of some rows.
+
+    bins: those of the group begin at `group_begin`. Features are taken four at a time.
+    """
+    low = begin
+    last = end - _ONE
+    while low < end:
+        high = low + _PACKED_ROWS
+        high = high if high < end else end
+        for i in range(low, high):
+            ahead = i + _AHEAD
+            coming = np.uint64(order[ahead if ahead < last else last])
+            prefetch(bins, group_begin + coming * _LANES)
+            prefetch(statistics, coming)
+            row = np.uint64(order[i])
+            value = statistics[row]
+            at = group_begin + row * _LANES
+            for lane in range(_ZERO, width, _FOUR):
+                packed[(bins[at + lane] << _FIVE) + lane] += value
+                packed[(bins[at + lane + _ONE] << _FIVE) + lane + _ONE] += value
+                packed[(bins[at + lane + _TWO] << _FIVE) + lane + _TWO] += value
+                packed[(bins[at + lane + _THREE] << _FIVE) + lane + _THREE] += value
+        _unpack(packed, size, out, out_begin, plane, low == begin)
+        low = high
 
 
 @lean
@@ -152,13 +135,20 @@ def dense_packed(
     packed: NDArray[np.int64],
     spare: NDArray[np.int64],
 ) -> None:
-    """Histograms of the pieces of one thread; a piece that is not its unit's first goes to `spare`."""
+    """Histograms of the pieces of one thread; a piece that is not its unit's first goes to `spare`.
+
+    bins, pool (slots, 2, size) and spare (2, of the largest group) are flat.
+    """
+    whole = first[len(width)]
     for p in range(len(pieces)):
         group = pieces[p, 0]
-        out = spare if pieces[p, 4] else pool[slots[pieces[p, 1]]]
+        size = first[group + 1] - first[group]
+        out, out_begin, plane = pool, slots[pieces[p, 1]] * 2 * whole + first[group], whole
+        if pieces[p, 4]:
+            out, out_begin, plane = spare, 0, len(spare) >> 1
         add_group(
-            order, pieces[p, 2], pieces[p, 3], statistics, bins, rows, group, width[group],
-            first[group + 1] - first[group], out, 0 if pieces[p, 4] else first[group], packed,
+            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, bins, np.uint64(group * rows) * _LANES,
+            width[group], np.uint64(size), out, np.uint64(out_begin), np.uint64(plane), packed,
         )  # fmt: skip
 
 
@@ -177,23 +167,26 @@ def dense_pairs(
     spare: NDArray[np.int64],
 ) -> None:
     """The same of statistics that are pairs."""
+    whole = first[len(width)]
     for p in range(len(pieces)):
         group = pieces[p, 0]
-        out = spare if pieces[p, 4] else pool[slots[pieces[p, 1]]]
-        out_begin = np.uint64(0 if pieces[p, 4] else first[group])
-        gradients, hessians = out[0], out[1]
-        for i in range(out_begin, out_begin + np.uint64(first[group + 1] - first[group])):
-            gradients[i] = 0
-            hessians[i] = 0
+        size = np.uint64(first[group + 1] - first[group])
+        out, gradients, hessians = pool, slots[pieces[p, 1]] * 2 * whole + first[group], whole
+        if pieces[p, 4]:
+            out, gradients, hessians = spare, 0, len(spare) >> 1
+        at_gradient, at_hessian = np.uint64(gradients), np.uint64(gradients + hessians)
+        for i in range(size):
+            out[at_gradient + i] = 0
+            out[at_hessian + i] = 0
         group_begin = np.uint64(group * rows) * _LANES
         for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
             row = np.uint64(order[i])
             gradient, hessian = statistics[row, 0], statistics[row, 1]
             at = group_begin + row * _LANES
             for lane in range(width[group]):
-                index = out_begin + (bins[at + lane] << _FIVE) + lane
-                gradients[index] += gradient
-                hessians[index] += hessian
+                index = (bins[at + lane] << _FIVE) + lane
+                out[at_gradient + index] += gradient
+                out[at_hessian + index] += hessian
 
 
 @inlined
@@ -208,8 +201,9 @@ def _add_sparse(
 ) -> None:
     last = np.uint64(end - 1)
     for i in range(np.uint64(begin), np.uint64(end)):
-        prefetch(start, np.uint64(order[min(i + _TWICE_AHEAD, last)]))
-        coming = np.uint64(order[min(i + _AHEAD, last)])
+        far, ahead = i + _TWICE_AHEAD, i + _AHEAD
+        prefetch(start, np.uint64(order[far if far < last else last]))
+        coming = np.uint64(order[ahead if ahead < last else last])
         prefetch(bins, np.uint64(start[coming]))
         prefetch(bins, np.uint64(start[coming]) + _TWICE_AHEAD)
         prefetch(statistics, coming)
@@ -231,12 +225,15 @@ def sparse_packed(
     packed: NDArray[np.int64],
     spare: NDArray[np.int64],
 ) -> None:
+    """Histograms of the pieces of one thread, as `dense_packed`."""
+    size = np.uint64(len(packed))
     for p in range(len(pieces)):
-        out = spare if pieces[p, 4] else pool[slots[pieces[p, 1]]]
+        out = spare if pieces[p, 4] else pool
+        out_begin = np.uint64(0 if pieces[p, 4] else slots[pieces[p, 1]] * 2 * len(packed))
         for low in range(pieces[p, 2], pieces[p, 3], PACKED_ROWS):
-            high = min(low + PACKED_ROWS, pieces[p, 3])
+            high = low + PACKED_ROWS if low + PACKED_ROWS < pieces[p, 3] else pieces[p, 3]
             _add_sparse(order, low, high, statistics, start, bins, packed)
-            _unpack(packed, len(packed), out, 0, low == pieces[p, 2])
+            _unpack(packed, size, out, out_begin, size, low == pieces[p, 2])
 
 
 @lean
@@ -251,14 +248,19 @@ def sparse_pairs(
     packed: NDArray[np.int64],
     spare: NDArray[np.int64],
 ) -> None:
+    """The same of statistics that are pairs."""
+    size = np.uint64(len(packed))
     for p in range(len(pieces)):
-        out = spare if pieces[p, 4] else pool[slots[pieces[p, 1]]]
-        out[:] = 0
+        out = spare if pieces[p, 4] else pool
+        out_begin = np.uint64(0 if pieces[p, 4] else slots[pieces[p, 1]] * 2 * len(packed))
+        for i in range(_TWO * size):
+            out[out_begin + i] = 0
         for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
             row = np.uint64(order[i])
             for j in range(np.uint64(start[row]), np.uint64(start[row + _ONE])):
-                out[0, bins[j]] += statistics[row, 0]
-                out[1, bins[j]] += statistics[row, 1]
+                at = out_begin + bins[j]
+                out[at] += statistics[row, 0]
+                out[at + size] += statistics[row, 1]
 
 
 class Histograms:
@@ -280,7 +282,7 @@ class Histograms:
             widest = self.size
             self._additions = len(bins.row_bins) / max(1, len(bins.row_start) - 1)
         self.packed = [np.zeros(widest, np.int64) for _ in range(workers.threads)]
-        self._spare = [np.empty((2, widest), np.int64) for _ in range(workers.threads)]
+        self._spare = [np.empty(2 * widest, np.int64) for _ in range(workers.threads)]
 
     def take(self, count: int) -> NDArray[np.int64]:
         """Slots for so many histograms, whose contents are undefined."""
@@ -313,8 +315,9 @@ class Histograms:
         for slot in slots[begin == end]:
             self.pool[slot] = 0
         kernel, arguments = self._kernel(statistics)
+        pool = self.pool.reshape(-1)
         parts = [
-            (order, statistics.values, *arguments, pieces[start[t] : start[t + 1]], slots, self.pool, *buffers)
+            (order, statistics.values, *arguments, pieces[start[t] : start[t + 1]], slots, pool, *buffers)
             for t, buffers in enumerate(zip(self.packed[:threads], self._spare, strict=False))
         ]
         self._workers.run(kernel, parts)
@@ -335,4 +338,4 @@ class Histograms:
         begin, end = 0, self.size
         if isinstance(self.bins, DenseBins):
             begin, end = self.bins.layout.first[piece[GROUP] : piece[GROUP] + 2].tolist()
-        self.pool[slots[piece[NODE]], :, begin:end] += spare[:, : end - begin]
+        self.pool[slots[piece[NODE]], :, begin:end] += spare.reshape(2, -1)[:, : end - begin]

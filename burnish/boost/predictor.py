@@ -11,9 +11,16 @@ from numpy.typing import NDArray
 
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.inference.forest import DEEPEST_COMPLETE, Forest
-from burnish.boost.inference.lanes import LANES, SQUARE
-from burnish.boost.inference.walk import add_blocks, add_negatives, fill_dense, fill_sparse
+from burnish.boost.inference.forest import COMPLETE, DEEPEST_COMPLETE, WALK, Forest
+from burnish.boost.inference.lanes import LANES
+from burnish.boost.inference.walk import (
+    add_categorical,
+    add_complete,
+    add_negatives,
+    add_walked,
+    fill_dense,
+    fill_sparse,
+)
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
@@ -103,16 +110,28 @@ def add_forest(
     size = (2 * columns + 1) * LANES  # the last slot is for what no tree tests
     chunk = LANES * max(1, min(_CHUNK, 1 + _CHUNK_FLOATS // size))
 
+    runs = forest.runs(first, last)
+
     def part(begin: int, end: int) -> None:
         count = -(-min(chunk, end - begin) // LANES)
         blocks, values, sums = _scratch(size * count, LANES << DEEPEST_COMPLETE, LANES * margin.shape[0])
+        nodes = np.empty(LANES, np.uint32)
         for row in range(begin, end, chunk):
             stop = min(row + chunk, end)
             missing = fill(row, stop, blocks, size) and columns
             if missing:
                 add_negatives(blocks, count, columns, size)
             arrays = forest.with_missing if missing else forest.plain
-            add_blocks(blocks, size, values, sums, *arrays, row, stop, first, last, forest.outputs, margin)
+            node_start, leaf_start, slot, threshold, leaf, child, category_start, category = arrays
+            trees = blocks, size, forest.depth, node_start, slot, threshold, leaf_start, leaf
+            for form, *run in runs:
+                where = row, stop, *run, forest.outputs
+                if form == COMPLETE:
+                    add_complete(*trees, *where, values, sums, margin)
+                elif form == WALK:
+                    add_walked(*trees, child, *where, nodes, margin)
+                else:
+                    add_categorical(*trees, child, category_start, category, *where, margin)
 
     ranges = workers.ranges(-(-rows // LANES), _LEAST // LANES)
     workers.run(part, [(begin * LANES, min(end * LANES, rows)) for begin, end in ranges])
@@ -131,26 +150,10 @@ def _filler(forest: Forest, table: Sparse | NDArray[np.float32]) -> Callable[...
             return True
 
         return sparse
-    groups, places = _groups(columns, table.shape[1])
+    groups, places = forest.groups(table.shape[1])
     return lambda begin, end, blocks, size: bool(
         fill_dense(table, begin, end, columns, groups, places, blocks, size)
     )  # fmt: skip
-
-
-def _groups(columns: NDArray[np.int32], features: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """First columns of groups of 16 that hold `columns`, and where in a block each of the 16 goes; or none."""
-    starts: list[int] = []
-    if features >= SQUARE:
-        for column in columns.tolist():
-            if not starts or column >= starts[-1] + SQUARE:
-                starts.append(min(column, features - SQUARE))
-    if len(starts) * SQUARE > 4 * len(columns):
-        starts = []
-    groups = np.array(starts, np.int64)
-    place = np.full(features, 2 * len(columns), np.uint32)
-    place[columns] = np.arange(len(columns))
-    places = place[(groups[:, None] + np.arange(SQUARE)).reshape(-1)] * np.uint32(LANES)
-    return groups, places
 
 
 def as_table(data: Dataset | Sparse | Any, model: Model) -> tuple[Sparse | NDArray[np.float32], int]:

@@ -2,18 +2,22 @@
 
 import math
 
-from numba import njit
+from numba.extending import register_jitable
 
 UNBOUNDED = math.inf
 
+# For Python they are functions as any other; in a kernel they are a part of it.
+_shared = register_jitable(error_model="numpy", nogil=True, no_cfunc_wrapper=True, _nrt=False)
 
-@njit(cache=True, nogil=True)
+
+@_shared
 def soft_threshold(gradient: float, reg_alpha: float) -> float:
     """The sum of gradients drawn towards 0 by the L1 penalty: what remains of G in eqs. 2.5–2.7."""
-    return max(gradient - reg_alpha, 0.0) + min(gradient + reg_alpha, 0.0)
+    above, below = gradient - reg_alpha, gradient + reg_alpha
+    return above if above > 0.0 else below if below < 0.0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@_shared
 def leaf_weight(
     gradient: float,
     hessian: float,
@@ -31,17 +35,19 @@ def leaf_weight(
     if hessian > 0.0 and hessian + reg_lambda > 0.0:
         weight = -soft_threshold(gradient, reg_alpha) / (hessian + reg_lambda)
         if max_delta_step > 0.0:
-            weight = min(max(weight, -max_delta_step), max_delta_step)
-    return min(max(weight, lower), upper)
+            weight = weight if weight > -max_delta_step else -max_delta_step
+            weight = weight if weight < max_delta_step else max_delta_step
+    weight = weight if weight > lower else lower  # `max` and `min` would be compiled for themselves
+    return weight if weight < upper else upper
 
 
-@njit(cache=True, nogil=True)
+@_shared
 def weight_score(gradient: float, hessian: float, weight: float, reg_lambda: float, reg_alpha: float) -> float:
     """Twice the loss that a leaf of the given weight takes away: ``-(2Gw + (H + λ)w² + 2α|w|)`` of eq. 2.4."""
     return -(2.0 * gradient * weight + (hessian + reg_lambda) * weight * weight + 2.0 * reg_alpha * abs(weight))
 
 
-@njit(cache=True, nogil=True)
+@_shared
 def leaf_score(gradient: float, hessian: float, reg_lambda: float, reg_alpha: float, max_delta_step: float) -> float:
     """Twice the loss that the best leaf takes away: ``G²/(H + λ)`` of eq. 2.6, unless the weight is limited."""
     if max_delta_step > 0.0:
@@ -53,7 +59,7 @@ def leaf_score(gradient: float, hessian: float, reg_lambda: float, reg_alpha: fl
     return shrunk * shrunk / (hessian + reg_lambda)
 
 
-@njit(cache=True, nogil=True)
+@_shared
 def split_gain(
     left_gradient: float,
     left_hessian: float,
@@ -74,7 +80,8 @@ def split_gain(
     compares with `gamma` and reports. `monotone` is 1 where the right weight may not be below the left one, −1
     for the opposite, 0 for no constraint; `lower` and `upper` bound the weights of the node's subtree.
     """
-    if min(left_hessian, right_hessian) < min_child_weight or min(left_hessian, right_hessian) <= 0.0:
+    least = left_hessian if left_hessian < right_hessian else right_hessian
+    if least < min_child_weight or least <= 0.0:
         return -math.inf
     if lower == -UNBOUNDED and upper == UNBOUNDED and monotone == 0:
         return (
@@ -97,7 +104,7 @@ def split_gain(
     )
 
 
-@njit(cache=True, nogil=True)
+@_shared
 def child_bounds(
     monotone: int, left_weight: float, right_weight: float, lower: float, upper: float
 ) -> tuple[float, float, float, float]:

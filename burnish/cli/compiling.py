@@ -21,6 +21,7 @@ class Options:
     exact: bool
     cache_dir: Path | None
     as_json: bool
+    records: Path | None = None
 
 
 def compile_model(model: Path, output: Path, options: Options) -> None:
@@ -61,7 +62,7 @@ def compiled(model: Path, options: Options) -> bn.Module:
     with progress_bar(options.as_json) as report:
         return bn.compile(
             model, target=options.target, threads=options.threads, exact=options.exact, cache_dir=options.cache_dir,
-            progress=report,
+            progress=report, records=options.records,
         )  # fmt: skip
 
 

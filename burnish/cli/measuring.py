@@ -17,15 +17,15 @@ from rich.console import Console
 from rich.table import Table
 
 from burnish import peers
-from burnish.accuracy import scaled_error
-from burnish.check import EXACT_TOLERANCE, TOLERANCE, KernelCheck
+from burnish.accuracy import EXACT_TOLERANCE, TOLERANCE, scaled_error
+from burnish.check import KernelCheck
 from burnish.check import check as check_kernels
 from burnish.cli.compiling import Options, compiled, progress_bar
 from burnish.cli.output import print_json
 from burnish.compiler import import_graph, stored
 from burnish.errors import InputError
-from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import TensorSpec
+from burnish.runtime.samples import random_inputs
 
 WORST = 5  # rows that `check` prints
 
@@ -137,17 +137,6 @@ def onnx_file(model: str) -> Iterator[tuple[Path, Any]]:
         path = Path(folder) / "model.onnx"
         peers.export_onnx(network, arrays, path)
         yield path, network
-
-
-def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
-    """Standard normal floats, and integers 0 or 1, which are valid indices into anything that has two entries."""
-    random = np.random.default_rng(seed)
-    arrays = {}
-    for spec in specs:
-        floating = "float" in spec.dtype
-        values = random.standard_normal(spec.shape) if floating else random.integers(0, 2, spec.shape)
-        arrays[spec.name] = np.asarray(values).astype(numpy_dtype(spec.dtype))
-    return arrays
 
 
 def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:

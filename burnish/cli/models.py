@@ -1,10 +1,12 @@
-"""The commands for models of operators: `burnish compile | bench | check | inspect`."""
+"""The commands for models of operators: `burnish compile | tune | bench | check | inspect`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+STRATEGIES = ("burnish", "autotvm", "adatune", "treegru", "random", "genetic")  # burnish.tune.strategy.STRATEGIES
+RECORDS = Path("records.jsonl")
 PEERS = ("onnxruntime", "openvino", "torch")  # burnish.peers.NAMES, which take a while to import
 
 app = typer.Typer()  # its commands join those of `burnish` itself
@@ -26,6 +28,7 @@ def compile_command(
     target: Target = "cpu",
     threads: Threads = None,
     exact: Exact = False,
+    records: Annotated[Path | None, typer.Option(help="Tuning records; kernels that won in them are used.")] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> None:
@@ -33,7 +36,35 @@ def compile_command(
     from burnish.cli import compiling  # the compiler takes a second to import, which `--help` need not wait for
 
     output = output or model.with_suffix(".bn")
-    compiling.compile_model(model, output, compiling.Options(target, threads, exact, cache_dir, as_json))
+    compiling.compile_model(model, output, compiling.Options(target, threads, exact, cache_dir, as_json, records))
+
+
+@app.command()
+def tune(
+    model: Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)],
+    seconds: Annotated[float | None, typer.Option(min=1, help="Time to tune. Default: 120 without --trials.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Most candidates to try.")] = None,
+    least_gain: Annotated[
+        float, typer.Option(min=0, max=1, help="Stop when all the rest should save less than this share of the time.")
+    ] = 0.005,
+    records: Annotated[Path, typer.Option(help="Where measurements are kept, to go on from.")] = RECORDS,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .bn.")] = None,
+    strategy: Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")] = "burnish",
+    cold: Annotated[bool, typer.Option("--cold", help="Measure with weights that come from memory.")] = False,
+    seed: Seed = 0,
+    target: Target = "cpu",
+    threads: Threads = None,
+    exact: Exact = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """Search for faster kernels on this machine and compile the model with them. Ctrl-C keeps what is found."""
+    from burnish.cli import compiling, tuning
+
+    limit = 120.0 if seconds is None and trials is None else seconds
+    options = compiling.Options(target, threads, exact, cache_dir, as_json)
+    settings = tuning.Settings(limit, trials, least_gain, strategy, seed, cold)
+    tuning.tune(model, output or model.with_suffix(".bn"), records, settings, options)
 
 
 @app.command()

@@ -1,10 +1,11 @@
-"""The algorithm of every convolution and product with constant weights: the one estimated to be fastest.
+"""The algorithm of every convolution and product with constant weights, by default the one estimated to be fastest.
 
 Weights are transformed here, at compile time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,9 +18,22 @@ from burnish.ops.split import DEPTH, ROWS, split_matrix, split_stem_weight, spli
 from burnish.ops.winograd import transform_weight
 from burnish.target import Target
 
+Decide = Callable[[Graph, Node, Sequence[Estimate]], Estimate]
 
-def choose_algorithms(graph: Graph, target: Target, exact: bool) -> Graph:
-    """Replaces convolutions and products by the algorithm estimated to be fastest; ``exact`` keeps all as they are."""
+
+def fastest(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:
+    """The algorithm with the smallest estimate."""
+    return min(found, key=lambda e: e.seconds)
+
+
+def signature(graph: Graph, node: Node) -> str:
+    """What a node computes, whatever its name and weights: the same for all nodes an algorithm suits equally well."""
+    types = ", ".join(str(graph.types[name]) for name in (*node.inputs, *node.outputs))
+    return f"{node.op}({types}) {sorted(node.attrs.items())}"
+
+
+def choose_algorithms(graph: Graph, target: Target, exact: bool, decide: Decide = fastest) -> Graph:
+    """Replaces convolutions and products by the algorithm that ``decide`` takes; ``exact`` keeps all as they are."""
     if exact:
         return graph
     types, constants = dict(graph.types), dict(graph.constants)
@@ -29,17 +43,27 @@ def choose_algorithms(graph: Graph, target: Target, exact: bool) -> Graph:
         if block:
             nodes.append(_banded(graph, node, block, types, constants))
             continue
-        best = _best(graph, node, target)
-        if best is None:
+        found = alternatives(graph, node, target)
+        best = decide(graph, node, found) if found else None
+        if best is None or best.op == node.op:
             nodes.append(node)
             continue
-        source = node.inputs[1]
-        name = f"{source}.{best.op}{best.attrs.get('m', '')}"
-        if name not in constants:
-            constants[name] = _transformed(graph.constants[source], best)
-            types[name] = TensorType(constants[name].shape, str(constants[name].dtype))
-        nodes.append(replace(node, op=best.op, inputs=(node.inputs[0], name), attrs=best.attrs))
+        nodes.append(computed_by(best, graph, node, types, constants))
     return graph.with_nodes(nodes, types=types, constants=constants)
+
+
+def computed_by(
+    chosen: Estimate, graph: Graph, node: Node, types: dict[str, TensorType], constants: dict[str, np.ndarray]
+) -> Node:
+    """``node`` by an algorithm; the weight as that reads it is added to ``types`` and ``constants``."""
+    if chosen.op == node.op:
+        return node
+    source = node.inputs[1]
+    name = f"{source}.{chosen.op}{chosen.attrs.get('m', '')}"
+    if name not in constants:
+        constants[name] = _transformed(graph.constants[source], chosen)
+        types[name] = TensorType(constants[name].shape, str(constants[name].dtype))
+    return replace(node, op=chosen.op, inputs=(node.inputs[0], name), attrs=chosen.attrs)
 
 
 def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
@@ -56,18 +80,17 @@ def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
     return makers[chosen.op](weight)
 
 
-def _best(graph: Graph, node: Node, target: Target) -> Estimate | None:
-    """The fastest algorithm for a node with constant weights; None where that is the one it has."""
+def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
+    """The algorithms of a node with constant weights, the one it has among them; none for other nodes."""
     if len(node.inputs) != 2 or node.inputs[1] not in graph.constants or graph.types[node.inputs[0]].dtype != "float32":
-        return None
+        return []
     if node.op == "matmul":
         columns = graph.types[node.inputs[1]].shape[-1]
-        return Estimate("split_matmul", {"columns": columns}, 0.0) if _splits_matmul(graph, node, target) else None
+        return [Estimate("split_matmul", {"columns": columns}, 0.0)] if _splits_matmul(graph, node, target) else []
     if node.op != "conv2d" or node.attrs.get("groups", 1) != 1 or node.attrs.get("dilations", (1, 1)) != (1, 1):
-        return None
+        return []
     pads = _ints(node.attrs.get("pads", (0, 0, 0, 0)))
-    best = min(estimates(_window(graph, node, pads), pads, target), key=lambda e: e.seconds)
-    return best if best.op != "conv2d" else None
+    return estimates(_window(graph, node, pads), pads, target)
 
 
 def _window(graph: Graph, node: Node, pads: tuple[int, ...]) -> Window:

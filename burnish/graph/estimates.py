@@ -68,6 +68,11 @@ class Estimate:
     seconds: float
 
 
+def label_of(estimate: Estimate) -> str:
+    """The algorithm in a word: its operator, and the size m of its tiles."""
+    return estimate.op + (f" m={estimate.attrs['m']}" if "m" in estimate.attrs else "")
+
+
 def _direct(w: Window, target: Target) -> Estimate:
     traffic = DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
     return Estimate("conv2d", {}, w.flops / (target.flops * DIRECT_EFFICIENCY) + traffic)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from burnish.loops.expr import Binary, Const, Expr, Select, all_of, conjuncts, free_vars, identity
-from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt
+from burnish.loops.program import HINTS, For, If, Intrinsic, Program, Seq, Stmt, Store, rebuild_stmt, seq
 
 _INNER = ("unroll", "vectorize")
 
@@ -16,7 +16,7 @@ def hoist_guards(program: Program) -> Program:
     ``for kh: for kw: y += (x[..] if h >= 1 and w >= 1 else 0) * k`` becomes
     ``for kh: if h >= 1: for kw: y += (x[..] if w >= 1 else 0) * k`` when ``h`` depends on ``kh`` but not on ``kw``:
     adding zero times a weight changes nothing. The same holds for other reductions of a value padded with their neutral
-    element, and for ``If`` around one store nest.
+    element, and for ``If`` around one store nest. Hints in front of it stay outside of a condition on their own loop.
     """
     return Program(program.name, program.params, _hoist(program.body, []))
 
@@ -25,11 +25,19 @@ def _hoist(s: Stmt, path: list[For]) -> Stmt:
     """``path``: the loops around ``s`` in which it is the only statement."""
     if isinstance(s, For):
         inner_path = [*path, s]
-        body, lifted = _take(s.body, inner_path)
+        hints, nest = _hints(s.body)
+        nest, lifted = _take(nest, inner_path)
         if lifted:
-            return For(s.var, s.extent, s.kind, If(all_of(*lifted), _hoist(body, inner_path)))
+            return For(s.var, s.extent, s.kind, seq(*hints, If(all_of(*lifted), _hoist(nest, inner_path))))
         return For(s.var, s.extent, s.kind, _hoist(s.body, inner_path))
     return rebuild_stmt(s, lambda x: _hoist(x, path if isinstance(s, If) else []))
+
+
+def _hints(body: Stmt) -> tuple[tuple[Stmt, ...], Stmt]:
+    """The hints that ``body`` begins with, and the one statement behind them; none where there are several."""
+    if isinstance(body, Seq) and all(isinstance(x, Intrinsic) and x.name in HINTS for x in body.stmts[:-1]):
+        return body.stmts[:-1], body.stmts[-1]
+    return (), body
 
 
 def _take(body: Stmt, path: list[For]) -> tuple[Stmt, list[Expr]]:
@@ -38,13 +46,14 @@ def _take(body: Stmt, path: list[For]) -> tuple[Stmt, list[Expr]]:
     if here.kind in _INNER:
         return body, []
     inner_vars: set[str] = set()
-    inner: list[For | If] = []
+    inner: list[tuple[For | If, tuple[Stmt, ...]]] = []
     s = body
     while isinstance(s, (For, If)):
         if isinstance(s, For):
             inner_vars.add(s.var)
-        inner.append(s)
-        s = s.body
+        hints, nest = _hints(s.body)
+        inner.append((s, hints))
+        s = nest
     if not inner or not isinstance(s, Store):
         return body, []
 
@@ -55,7 +64,8 @@ def _take(body: Stmt, path: list[For]) -> tuple[Stmt, list[Expr]]:
     lifted: list[Expr] = []
     if s.reduce is not None:
         s = Store(s.buffer, s.indices, _strip(s.value, s.reduce, liftable, lifted), s.reduce)
-    for outer in reversed(inner):
+    for outer, hints in reversed(inner):
+        s = seq(*hints, s)
         if isinstance(outer, For):
             s = For(outer.var, outer.extent, outer.kind, s)
             continue

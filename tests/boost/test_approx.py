@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.boost.approx import ApproxGrower, GlobalGrower
+from burnish.boost.approx import ApproxGrower, GlobalGrower, LocalGrower
 from burnish.boost.binning import LAST_CUT, column_cuts
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
@@ -18,7 +18,6 @@ from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
 from burnish.boost.threads import Workers
 from burnish.comm.local import launch
-from burnish.errors import ParameterError
 
 ONE = Workers(1)
 
@@ -120,10 +119,11 @@ def grow_shard(comm, table, gradient, hessian, params):
     return grower.grow(gradient[part], hessian[part], EVERY_COLUMN)
 
 
+@pytest.mark.parametrize("proposal", ["global", "local"])
 @pytest.mark.parametrize("size", [2, 4])
-def test_any_number_of_workers_gives_the_same_tree(size):
+def test_any_number_of_workers_gives_the_same_tree(size, proposal):
     table, gradient, hessian = make(3)
-    params = Params(max_bin=24, max_depth=4)
+    params = Params(max_bin=24, max_depth=4, proposal=proposal)
     whole = ApproxGrower(Dataset(table, *table.shape), params, ONE).grow(gradient, hessian, EVERY_COLUMN)
     parts = launch(grow_shard, [(table, gradient, hessian, params)] * size, kind="thread")
     leaf = np.concatenate([part[1] for part in parts])
@@ -133,12 +133,57 @@ def test_any_number_of_workers_gives_the_same_tree(size):
 
 def test_enough_local_candidates_are_exact():
     table, gradient, hessian = make(4, 250)
-    data, params = Dataset(table, *table.shape), Params(max_depth=3, min_child_weight=0.1)
+    data, params = Dataset(table, *table.shape), Params(max_depth=3, min_child_weight=0.1, proposal="local")
     hessian[:] = 1
-    same(
-        ExactGrower(data, params, ONE, bins=256).grow(gradient, hessian, EVERY_COLUMN),
-        ExactGrower(data, params, ONE).grow(gradient, hessian, EVERY_COLUMN),
-    )
+    tree, leaf = ApproxGrower(data, params, ONE).grow(gradient, hessian, EVERY_COLUMN)
+    exact, other = ExactGrower(data, params, ONE).grow(gradient, hessian, EVERY_COLUMN)
+    np.testing.assert_array_equal(leaf, other)
+    np.testing.assert_allclose(tree.gain, exact.gain, rtol=1e-4)
+
+
+def best_gain(table, gradient, hessian, params):
+    """The best split of a node at candidates by definition: values that pass a multiple of the present rows' share."""
+    totals = np.array([gradient.sum(), hessian.sum()])
+    best = -np.inf
+    for column in table.T:
+        missing = np.isnan(column)
+        present = hessian[~missing].sum() / (1 + 1e-5)
+        passed = 0
+        for value in np.unique(column[~missing]):
+            rank = np.floor(hessian[column <= value].sum() * params.max_bin / present)
+            for default in (False, True) if rank > passed else ():
+                left = (column <= value) | (missing & default)
+                sums = np.array([gradient[left].sum(), hessian[left].sum()])
+                sides = [sums, totals - sums, totals]
+                if min(sides[0][1], sides[1][1]) >= max(params.min_child_weight, 1e-9):
+                    scores = [max(abs(g) - params.reg_alpha, 0) ** 2 / (h + params.reg_lambda) for g, h in sides]
+                    best = max(best, scores[0] + scores[1] - scores[2])
+            passed = rank
+    return best
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("alpha", [0.0, 0.2])
+@pytest.mark.parametrize("candidates", [2, 3, 7, 20])
+def test_local_splits_are_the_best_of_the_definition(candidates, alpha, sparse):
+    table, gradient, hessian = make(candidates, 600)
+    gradient[table[:, 0] > 1] = hessian[table[:, 0] > 1] = 0  # as of rows that are not sampled
+    params = Params(max_bin=candidates, max_depth=4, proposal="local", reg_alpha=alpha, min_child_weight=2.0)
+    data = Dataset(compress(table) if sparse else table, *table.shape)
+    tree, leaf = ApproxGrower(data, params, Workers(2)).grow(gradient, hessian, EVERY_COLUMN)
+    assert tree.leaves > 6
+    below = {int(node): leaf == node for node in np.flatnonzero(tree.left < 0)}
+    depth = np.zeros(tree.size, int)
+    for node in np.flatnonzero(tree.left >= 0):
+        depth[[tree.left[node], tree.right[node]]] = depth[node] + 1
+    for node in reversed(range(tree.size)):
+        if tree.left[node] >= 0:
+            below[node] = below[int(tree.left[node])] | below[int(tree.right[node])]
+        elif depth[node] == 4:
+            continue
+        rows = below[node]
+        best = best_gain(table[rows], gradient[rows].astype(np.float64), hessian[rows].astype(np.float64), params)
+        np.testing.assert_allclose(tree.gain[node], max(best, 0), rtol=1e-4, atol=1e-4)
 
 
 def test_local_candidates_are_quantiles_of_the_node():
@@ -158,25 +203,33 @@ def test_local_candidates_are_quantiles_of_the_node():
     assert np.abs(share - np.round(share)).max() > 0.05
 
 
-def test_refusals():
-    data = Dataset(np.zeros((4, 1), np.float32), 4, 1)
-
-    class Two:
-        rank, size = 0, 2
-
-    with pytest.raises(ParameterError, match="'local' with several workers"):
-        ApproxGrower(data, Params(proposal="local"), ONE, Two())
-    categorical = dataclasses.replace(data, categories=(("a", "b"),))
-    with pytest.raises(ParameterError, match=r"approx with local proposals.*categorical"):
-        ApproxGrower(categorical, Params(proposal="local"), ONE)
-
-
-def test_categories_keep_their_bins():
+@pytest.mark.parametrize("proposal", ["global", "local"])
+def test_categories_keep_their_bins(proposal):
     table, gradient, hessian = make(6)
     table[:, 1] = np.random.default_rng(6).integers(0, 7, len(table))
     gradient[:] = np.isin(table[:, 1], [1, 4, 5]) - 0.5
     data = Dataset(table, *table.shape, categories=(None, tuple("abcdefg"), None, None, None))
-    tree, leaf = ApproxGrower(data, Params(max_depth=1, max_bin=16), ONE).grow(gradient, hessian, EVERY_COLUMN)
+    params = Params(max_depth=1, max_bin=16, proposal=proposal)
+    tree, leaf = ApproxGrower(data, params, ONE).grow(gradient, hessian, EVERY_COLUMN)
     assert tree.feature[0] == 1
     assert len(tree.categories(0)) in (3, 4)
     assert len(np.unique(gradient[leaf == 1])) == 1
+
+
+def test_local_candidates_serve_the_best_leaf_first():
+    table, gradient, hessian = make(7)
+    data, params = Dataset(table, *table.shape), Params(max_bin=16, proposal="local", max_depth=0, max_leaves=12)
+    tree, leaf = ApproxGrower(data, dataclasses.replace(params, grow_policy="lossguide"), Workers(2)).grow(
+        gradient, hessian, EVERY_COLUMN
+    )
+    assert tree.leaves == 12 == len(np.unique(leaf))
+    level, _ = ApproxGrower(data, params, ONE).grow(gradient, hessian, EVERY_COLUMN)
+    assert tree.gain.sum() > level.gain.sum()
+
+
+def test_the_grid_of_local_candidates_follows_the_number_of_features():
+    for features, most, grid in ((2, 16, 1024), (2, 256, 2048), (300, 16, 436), (300, 256, 512)):
+        random = np.random.default_rng(features)
+        table = random.random((3000, features)).astype(np.float32)
+        grower = LocalGrower(Dataset(table, *table.shape), Params(max_bin=most), Workers(2))
+        assert (np.diff(grower.cuts.start) == grid).all()

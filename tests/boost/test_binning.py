@@ -121,6 +121,23 @@ def test_bins_of_extreme_values() -> None:
     assert DenseBins.of(table, cuts, Workers(1)).columns[0].tolist() == [3, 0, 1, 2]
 
 
+@pytest.mark.parametrize("max_bin", [2, 40, 256, 1000])
+def test_bins_of_skewed_values(max_bin: int) -> None:
+    """Where most cuts are in one bucket of the search, where there are few, and where none is."""
+    random = np.random.default_rng(0)
+    table = random.standard_normal((3000, 5)).astype(np.float32)
+    table[:, 1] = np.exp(12 * table[:, 1])
+    table[:, 2] = np.round(table[:, 2])
+    table[:, 3] = 1e30 * (table[:, 3] > 2) + 1e-30 * table[:, 4]
+    table[:, 4] = 1e-42 * np.round(table[:, 4])  # the smallest differences that there are
+    cuts = Cuts.of(Dataset(table, *table.shape), max_bin, Workers(1))
+    bins = DenseBins.of(table, cuts, Workers(2))
+    assert sorted(bins.layout.feature) == [0, 1, 2, 3, 4]
+    for position, feature in enumerate(bins.layout.feature):
+        own = cuts.values[cuts.start[feature] : cuts.start[feature + 1]]
+        assert np.array_equal(bins.columns[position], np.searchsorted(own, table[:, feature], side="right"))
+
+
 def test_categories_are_bins() -> None:
     table = np.array([[2.0], [0.0], [5.0]], np.float32)
     cuts = Cuts.of(Dataset(table, 3, 1, categories=(tuple("abcdef"),)), 4, Workers(1))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from burnish import compiler
+import burnish as bn
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import fuse
@@ -80,6 +80,6 @@ def test_compiled_joins_run_no_kernel() -> None:
     g.add("max_pool2d", first, kernel=(2, 2), name="y")
     graph = g.build("y")
     feed = random.standard_normal((1, 16, 9, 9), dtype=np.float32)
-    module = compiler.compile(graph, exact=True)
+    module = bn.compile(graph, exact=True)
     assert not any("= concat" in row["group"] for row in module.executable.info["kernels"])
     np.testing.assert_allclose(module(feed), evaluate(graph, {"x": feed})["y"], rtol=1e-4, atol=1e-5)

@@ -46,7 +46,7 @@ def test_code_for_other_machines(machine: str) -> None:
     task = task_of(out, there.lanes)
     made, template, choice = schedule(task, there, {"tile_ow": 4})
     assert template == "direct_conv2d"
-    kernel = compile_program(made.program, there, packing(made, task), template, choice)
+    kernel = compile_program(made.program, there, packing(made.trace, task), template, choice)
     assert kernel.code[:4] == b"\x7fELF"
     assert int.from_bytes(kernel.code[18:20], "little") == MACHINES[machine], "machine of the ELF header"
     if machine != "riscv64":  # which the linker does not know

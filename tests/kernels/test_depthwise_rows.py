@@ -10,9 +10,11 @@ import pytest
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.layout import separate_inputs
 from burnish.kernels.cpu.depthwise_rows import DEPTHWISE_ROWS
+from burnish.kernels.task import Task
 from burnish.loops.expr import maximum
 from burnish.loops.tensor import compute, placeholder
 from burnish.ops import OPERATORS
+from burnish.target import target
 
 
 @pytest.mark.parametrize("edge", ["start", "end"])
@@ -25,6 +27,9 @@ from burnish.ops import OPERATORS
         ((1, 4, 14, 14), 3, 2, 1),
         ((1, 3, 11, 37), 5, 2, 2),
         ((1, 2, 6, 7), 3, 1, 0),
+        ((1, 3, 8, 28), 3, 1, 1),
+        ((1, 3, 14, 56), 3, 2, 1),
+        ((1, 2, 4, 112), 3, 2, 1),
     ],
 )
 def test_rows_agree_with_the_definition(
@@ -45,6 +50,23 @@ def test_every_tile(check: Callable[..., object], rows: int, vector: int) -> Non
     x, w = placeholder((1, 3, 9, 22), name="x"), placeholder((3, 1, 3, 3), name="w")
     (out,) = OPERATORS["conv2d"].define("out", [x, w], {"groups": 3, "strides": (1, 1), "pads": (1, 1, 1, 1)})
     check(DEPTHWISE_ROWS, "conv2d", [out], ["w"], choice={"rows": rows, "vector": vector})
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v4", "x86-64-v3", "aarch64-cortex-a53"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("width", [4, 7, 14, 28, 37, 56, 112])
+def test_default_tiles_leave_registers(machine: str, stride: int, width: int) -> None:
+    """Eight accumulators at most, in vectors of at most two registers that leave none of the last part's unused."""
+    there, size = target(machine), width * stride
+    x, w = placeholder((1, 3, size, size), name="x"), placeholder((3, 1, 3, 3), name="w")
+    (out,) = OPERATORS["conv2d"].define("out", [x, w], {"groups": 3, "strides": (stride,) * 2, "pads": (1, 1, 1, 1)})
+    choice = DEPTHWISE_ROWS.space(Task("kernel", (x, w), (out,), "conv2d", {}, frozenset("w")), there).default
+    vector, rows = int(choice["vector"]), int(choice["rows"])
+    registers = -(-vector // there.lanes)
+    assert registers <= 2
+    assert rows * registers <= 8
+    full, rest = divmod(width, vector)
+    assert full * registers - (-rest // there.lanes) == -(-width // there.lanes)
 
 
 def layers_of(groups: int, count: int) -> Graph:

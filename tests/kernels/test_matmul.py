@@ -45,6 +45,45 @@ def test_every_choice(choice, edge, check):
     check(MATMUL, "matmul", [apply("relu", y, name="z")], ["w"], choice={**choice, "outer": "columns"}, edge=edge)
 
 
+@pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize("shape", [(27, 150), (2, 27, 150), (3, 1, 9, 150)])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"tile": 8, "vectors": 3, "depth": 50, "unroll": 2},
+        {"tile": 4, "vectors": 2, "depth": 75, "unroll": 4},
+        {"tile": 1, "vectors": 1, "depth": 30, "unroll": 1},
+    ],
+)
+def test_passes_over_part_of_the_depth(choice, shape, edge, check):
+    """Tiles that do not divide the rows, steps that do not divide a pass, several dimensions of rows."""
+    y = apply("add", weighted(*shape, weight=(150, 90)), placeholder((90,), name="b"), name="t")
+    check(MATMUL, "matmul", [apply("relu", y, name="z")], ["b", "w"], choice={**choice, "outer": "columns"}, edge=edge)
+
+
+@pytest.mark.parametrize("perm", [(0, 2, 1, 3), (0, 2, 3, 1)])
+def test_passes_into_attention_heads(perm, check):
+    heads = apply("reshape", weighted(1, 40, 96, weight=(96, 96)), name="h", shape=(1, 40, 3, 32))
+    z = apply("transpose", heads, name="z", perm=perm)
+    choice = {"tile": 8, "vectors": 2, "depth": 32, "unroll": 4, "outer": "columns"}
+    check(MATMUL, "matmul", [z], ["w"], choice=choice)
+
+
+def test_deep_panels_are_summed_in_passes(check):
+    """By default, where many rows share a panel that does not fit the second cache next to the one after it."""
+    there = target("x86-64-v4")
+
+    def depth(rows: int, inner: int, columns: int) -> int:
+        y = weighted(rows, inner, weight=(inner, columns))
+        inputs = (placeholder((rows, inner), name="x"), placeholder((inner, columns), name="w"))
+        return int(MATMUL.space(Task("k", inputs, (y,), "matmul", {}, frozenset("w")), there).default["depth"])
+
+    assert depth(128, 768, 768) == depth(1, 4096, 1000) == depth(128, 3067, 768) == 0
+    assert 128 <= depth(128, 3072, 768) <= 341
+    inner = host().l2_bytes // 64  # three vectors of columns
+    check(MATMUL, "matmul", [weighted(36, inner, weight=(inner, 40))], ["w"])
+
+
 def test_rows_in_parallel(check):
     y = weighted(64, 100, weight=(100, 16))
     assert check(MATMUL, "matmul", [y], ["w"])["outer"] == "all"

@@ -66,7 +66,7 @@ def check(
     assert chosen.name == template
     made = chosen.apply(task, host(), {**chosen.space(task, host()).default, **choice})
     verify(made.program)
-    packed = {n: layout(tag) for n, tag in packing(made, task).items()} | blocked
+    packed = {n: layout(tag) for n, tag in packing(made.trace, task).items()} | blocked
     found = native(made.program, {n: packed[n].pack(a) if n in packed else a for n, a in arrays.items() if n in
                                   {p.name for p in made.program.params}})["out"]  # fmt: skip
     got = packed["out"].unpack(found, expected.shape) if "out" in packed else found

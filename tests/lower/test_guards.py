@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from burnish.loops.expr import Buffer, Load, Var, all_of, equal, select
-from burnish.loops.program import For, If, Program, Stmt, Store, seq, store
+from burnish.loops.program import For, If, Intrinsic, Program, Stmt, Store, seq, store
 from burnish.lower.guards import hoist_guards
 from burnish.lower.pipeline import simplify_program
 from burnish.schedule.schedule import Schedule
@@ -51,6 +51,25 @@ def test_conditions_stop_where_their_innermost_variable_is(same: Same) -> None:
         "        if (j >= 2):",
         "          for k in 8:",
         "            y[i] += ((x[i, j] if ((i + k) < 9) else 0.0) * x[j, k])",
+    ]
+    same(before, after)
+
+
+def test_hints_do_not_hold_conditions_back(same: Same) -> None:
+    """A hint stays before a condition on its own loop; one on a loop further out is around the hint too."""
+    value = select(all_of(I < 6, J >= 2), Load(X, (I, J)), 0.0) * Load(X, (J, K))
+    hint = Intrinsic("prefetch", (Load(X, (J, I)),), (("locality", 2),))
+    nest = For("k", 8, "serial", Store(Y, (I,), value, "sum"))
+    before = loops(seq(hint, nest), "serial", "serial")
+    after = hoist_guards(before)
+    assert text(after) == [
+        "  for i in 8:",
+        "    if (i < 6):",
+        "      for j in 8:",
+        "        prefetch(x[j, i], locality=2)",
+        "        if (j >= 2):",
+        "          for k in 8:",
+        "            y[i] += (x[i, j] * x[j, k])",
     ]
     same(before, after)
 

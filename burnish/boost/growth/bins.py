@@ -12,12 +12,14 @@ from burnish.boost.binning import MOST_BINS, Cuts
 from burnish.boost.data import Sparse
 from burnish.boost.growth.entries import column_offsets
 from burnish.boost.intrinsics import aligned
-from burnish.boost.kernels import kernel, lean
+from burnish.boost.kernels import lean
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
 GROUP = 32  # features that lie together: a group; their lanes in a row of bins, and in a row of a histogram
 _QUAD = 4  # the histogram kernel takes features by fours
+_MOST_BUCKETS = 1 << 14
+_LANES, _NOUGHT = np.uint64(GROUP), np.float32(0.0)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ class DenseBins:
         rows = len(table)
         counts = np.diff(cuts.start).astype(np.int64)
         parts = workers.ranges(rows, 4096)
-        missing = np.logical_or.reduce(workers.run(_any_missing, [(table, *part) for part in parts])).astype(np.int64)
+        found = np.zeros((len(parts), table.shape[1]), np.bool_)
+        workers.run(_any_missing, [(table, *part, row) for part, row in zip(parts, found, strict=True)])
+        missing = np.logical_or.reduce(found).astype(np.int64)
         if comm is not None:  # all workers must lay out their histograms alike
             missing = comm.all_reduce(missing, op="max")
         codes = counts + missing
@@ -92,75 +96,112 @@ class DenseBins:
         dtype = np.uint8 if layout.codes <= 256 else np.uint16
         row_bins = aligned((layout.groups, rows, GROUP), dtype)
         column_bins = aligned((len(order), rows), dtype)
-        search, steps = _search_table(cuts, order)
+        search = _search_tables(cuts, order)
         block = min(512, max(64, 16384 // max(1, table.shape[1]) // 64 * 64))
         codes = layout.missing_code
         workers.run(
-            _bin_rows, [(table, order, search, steps, codes, *part, block, row_bins, column_bins) for part in parts]
-        )
+            _bin_rows,
+            [
+                (
+                    table, order, *search, codes, *part, row_bins.reshape(-1), column_bins.reshape(-1),
+                    np.empty(block, np.float32), np.empty(block, np.int32),
+                )
+                for part in parts
+            ],
+        )  # fmt: skip
         return cls(layout, row_bins, column_bins, width)
 
 
-@kernel
-def _any_missing(table: NDArray[np.float32], begin: int, end: int) -> NDArray[np.bool_]:
-    missing = np.zeros(table.shape[1], np.bool_)
+@lean
+def _any_missing(table: NDArray[np.float32], begin: int, end: int, missing: NDArray[np.bool_]) -> None:
+    """Notes which features have a missing value in some rows."""
     for row in range(np.uint64(begin), np.uint64(end)):
         for feature in range(np.uint64(table.shape[1])):
             value = table[row, feature]
             missing[feature] |= value != value
-    return missing
 
 
-def _search_table(cuts: Cuts, features: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Inner cuts of the features, each padded with infinity to the longest's power of two, and their search steps."""
-    counts = np.diff(cuts.start)[features]
-    steps = np.array([int(count - 1).bit_length() for count in counts], np.int64)
-    table = np.full((len(features), 1 << int(steps.max(initial=0))), np.inf, np.float32)
-    for i, feature in enumerate(features):
-        begin, end = cuts.start[feature], cuts.start[feature + 1]
-        table[i, : max(0, end - begin - 1)] = cuts.values[begin : max(begin, end - 1)]
-    return table, steps
+def _search_tables(cuts: Cuts, features: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+    """What `_bin_rows` finds bins of the features by, for each: inner cuts, buckets, where these begin, and steps.
+
+    Bucket b, of equal width, holds the values from ``origin + b / scale`` on; ``guide[position, b]`` cuts are in
+    buckets before it, and a binary search of so many steps among those in it remains. As the bucket is the same
+    ascending function of cuts and of values, rounding does no harm.
+    """
+    counts = np.maximum(np.diff(cuts.start)[features] - 1, 0).astype(np.int64)
+    widest = int(counts.max(initial=0))
+    buckets = min(max(4 << widest.bit_length(), 16), _MOST_BUCKETS)
+    search = np.full((len(features), 2 << widest.bit_length()), np.nan, np.float32)  # NaN is no cut below a value
+    places = np.repeat(np.arange(len(features)), counts)
+    inner = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    search[places, inner] = cuts.values[np.repeat(cuts.start[features], counts) + inner]
+    origin = np.where(counts > 0, search[:, 0], np.float32(0.0))
+    last = search[np.arange(len(features)), np.maximum(counts - 1, 0)]
+    with np.errstate(all="ignore"):
+        scale = np.where(last > origin, np.float32(buckets - 1) / (last - origin), np.float32(0.0)).astype(np.float32)
+        bucket = (search[places, inner] - origin[places]) * scale[places]
+    top = np.float32(buckets - 1)
+    bucket = np.where(bucket > 0, np.where(bucket < top, bucket, top), np.float32(0.0)).astype(np.int64)
+    width = buckets + 1
+    found = np.bincount(places * width + bucket + 1, minlength=len(features) * width).reshape(-1, width)
+    steps = np.array([int(most).bit_length() for most in found.max(axis=1, initial=0)], np.int64)
+    guide = np.cumsum(found, axis=1, dtype=np.int32)[:, :-1]
+    return search, np.ascontiguousarray(guide), np.stack([origin, scale], axis=1), steps
 
 
-@kernel
+@lean
 def _bin_rows(
     table: NDArray[np.float32],
     features: NDArray[np.int64],
     search: NDArray[np.float32],
+    guide: NDArray[np.int32],
+    buckets: NDArray[np.float32],
     steps: NDArray[np.int64],
     missing_code: NDArray[np.int64],
     begin: int,
     end: int,
-    block: int,
     row_bins: NDArray[np.uint8],
     column_bins: NDArray[np.uint8],
+    values: NDArray[np.float32],
+    found: NDArray[np.int32],
 ) -> None:
-    """Bins of rows ``begin … end``: in blocks of rows, each feature by a binary search that all rows make in step."""
-    values = np.empty(block, np.float32)
-    found = np.empty(block, np.int32)
+    """Bins of rows ``begin … end``: in blocks of rows, each feature by a search that all rows make in step.
+
+    See `_search_tables`. The bins' arrays are flat; values and found are scratch for the rows of a block.
+    """
+    block, rows, positions = len(values), len(table), len(features)
+    top = np.float32(guide.shape[1] - 1)
     for low in range(begin, end, block):
-        n = block if block < end - low else end - low
-        for position in range(len(features)):
-            feature = features[position]
+        n = np.uint64(block if block < end - low else end - low)
+        first = np.uint64(low)
+        for position in range(positions):
+            feature, place = np.uint64(features[position]), np.uint64(position)
+            origin, scale = buckets[place, 0], buckets[place, 1]
             for i in range(n):
-                values[i] = table[low + i, feature]
-                found[i] = 0
-            cuts = search[position]
+                value = table[first + i, feature]
+                values[i] = value
+                at = (value - origin) * scale
+                at = at if at > _NOUGHT else _NOUGHT  # as NaN is not
+                found[i] = guide[place, np.uint64(np.uint32(at if at < top else top))]
             for step in range(steps[position] - 1, -1, -1):
                 half = np.int32(1 << step)
-                for i in range(np.uint64(n)):
-                    at = found[i] + half
-                    found[i] = at if cuts[np.uint64(np.uint32(at - np.int32(1)))] <= values[i] else found[i]
-            last = np.int32(missing_code[position])
-            group, lane = position // GROUP, position % GROUP
-            for i in range(n):
-                code = last if values[i] != values[i] else found[i]
-                column_bins[position, low + i] = code
-                row_bins[group, low + i, lane] = code
-        for lane in range(len(features) % GROUP, GROUP):  # fill up the last group
-            if len(features) % GROUP:
                 for i in range(n):
-                    row_bins[len(row_bins) - 1, low + i, lane] = 0
+                    to = found[i] + half
+                    found[i] = to if search[place, np.uint64(np.uint32(to - np.int32(1)))] <= values[i] else found[i]
+            last = np.int32(missing_code[position])
+            column = np.uint64(position * rows + low)
+            for i in range(n):
+                code = found[i] if values[i] == values[i] else last
+                found[i] = code
+                column_bins[column + i] = code
+            row = np.uint64((position // GROUP * rows + low) * GROUP + position % GROUP)
+            for i in range(n):
+                row_bins[row + i * _LANES] = found[i]
+        filled = positions % GROUP
+        for lane in range(filled, GROUP if filled else 0):  # fill up the last group
+            row = np.uint64((positions // GROUP * rows + low) * GROUP + lane)
+            for i in range(n):
+                row_bins[row + i * _LANES] = 0
 
 
 @dataclass(frozen=True)

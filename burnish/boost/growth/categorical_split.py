@@ -12,6 +12,8 @@ from burnish.boost.growth.bins import GROUP, Layout
 from burnish.boost.params import Params
 from burnish.boost.splitter import split_gain
 
+_FOUND = "gain", "position", "bin", "default_left", "left_gradient", "left_hessian"
+
 
 @njit(cache=True, nogil=True)
 def _search(
@@ -88,13 +90,12 @@ class CategoricalSplits:
         self,
         ids: NDArray[np.int64],
         nodes: NDArray[Any],
-        best: NDArray[Any],
         pool: NDArray[np.int64],
         allowed: NDArray[np.bool_],
         units: tuple[float, float],
         regular: tuple[float, float, float],
     ) -> None:
-        """Replaces the best split of nodes, evaluate.BEST, where one by category gains more."""
+        """Replaces the best split of nodes, in place, where one by category gains more."""
         layout, params = self._layout, self._params
         for i, node in enumerate(ids.tolist()):
             total = int(nodes["gradient"][i]), int(nodes["hessian"][i])
@@ -110,8 +111,9 @@ class CategoricalSplits:
                     own, count < params.max_cat_to_onehot, total, units, regular,
                     float(params.min_child_weight), bounds, side,
                 )  # fmt: skip
-                if gain > best["gain"][i]:
-                    best[i] = (gain, p, 0, default_left, *sums)
+                if gain > nodes["gain"][i]:
+                    for field, value in zip(_FOUND, (gain, p, 0, default_left, *sums), strict=True):
+                        nodes[field][i] = value
                     self._right[node] = side
 
     def route(self, chosen: NDArray[np.int64], right: NDArray[np.uint8]) -> None:

@@ -7,110 +7,104 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.growth.bins import GROUP
-from burnish.boost.kernels import inlined, kernel
+from burnish.boost.growth.nodes import (
+    HESSIAN_UNIT,
+    MAX_DELTA_STEP,
+    MIN_CHILD_WEIGHT,
+    REG_ALPHA,
+    REG_LAMBDA,
+    UNIT,
+)
+from burnish.boost.kernels import inlined, lean
 from burnish.boost.splitter import leaf_score, split_gain
 
-# What a search yields for a node; see BEST.
-BEST = np.dtype(
-    [
-        ("gain", np.float64),  # −inf: no split
-        ("position", np.int64),  # of the feature
-        ("bin", np.int64),  # rows of bins up to this one go left
-        ("default_left", np.int64),  # 1: missing values go left
-        ("gradient", np.int64),  # sums of the left child, in units
-        ("hessian", np.int64),
-    ]
-)
 _NONE, _NEAR = np.float32(-1.0), np.float32(1 - 1e-5)
-_LANES = np.uint64(GROUP)
+_ZERO, _LANES, _PAIRS = np.uint64(0), np.uint64(GROUP), np.uint64(2 * GROUP)
+_NOTHING = np.int64(0)
 _NOISE = 1e-12  # share of a node's score that a gain must exceed to be more than rounding
+LANES = 2 * GROUP  # of the scratch `left` of `find_split`
 
 
 @inlined
-def _subtract(parent: NDArray[np.int64], child: NDArray[np.int64]) -> None:
-    """Makes the parent's sums the other child's."""
-    for i in range(np.uint64(len(parent))):
-        parent[i] -= child[i]
+def take_off(pool: NDArray[np.int64], slot: int, other: int, size: np.uint64) -> None:
+    """Makes a slot's histogram, the parent's, that of the other child."""
+    begin, at = np.uint64(slot) * size, np.uint64(other) * size
+    for i in range(size):
+        pool[begin + i] -= pool[at + i]
 
 
 @inlined
 def _scan_lanes(
-    gradient: NDArray[np.int64],
-    hessian: NDArray[np.int64],
-    first: int,
+    pool: NDArray[np.int64],
+    at: np.uint64,
+    plane: np.uint64,
     scan: int,
     total: int,
     total_hessian: int,
     reg_lambda: np.float32,
     least: int,
     left: NDArray[np.int64],
-    left_hessian: NDArray[np.int64],
     score: NDArray[np.float32],
+    lanes: np.uint64,
 ) -> None:
-    """Raises score[k] to the largest score of both children (eq. 2.6, in units) over the splits of lane k of a group.
+    """Raises score[lanes + k] to the largest score of both children (eq. 2.6, in units) over the splits of lane k.
 
-    ``left, left_hessian`` are what lies left of the first bin, and end as what lies left of bin `scan`. Scores are
-    right to 1e-6 of themselves; a split counts only if both children have at least `least` of Hessian.
+    The group's histogram begins at pool[at], `plane` before the Hessians. ``left[k]`` and ``left[GROUP + k]`` are what
+    lies left of the first bin, and end as what lies left of bin `scan`. Scores are right to 1e-6 of themselves; a split
+    counts only if both children have at least `least` of Hessian.
     """
-    for b in range(scan):
-        at = np.uint64(first + b * GROUP)
+    for _ in range(scan):
         for k in range(_LANES):
-            g, h = left[k] + gradient[at + k], left_hessian[k] + hessian[at + k]
+            g, h = left[k] + pool[at + k], left[k + _LANES] + pool[at + plane + k]
             left[k] = g
-            left_hessian[k] = h
+            left[k + _LANES] = h
             other_hessian = total_hessian - h
             x, y = np.float32(g), np.float32(total - g)
             value = x * x / (np.float32(h) + reg_lambda) + y * y / (np.float32(other_hessian) + reg_lambda)
             value = value if (h >= least) & (other_hessian >= least) else _NONE
-            score[k] = value if value > score[k] else score[k]
+            score[lanes + k] = value if value > score[lanes + k] else score[lanes + k]
+        at += _LANES
 
 
 @inlined
 def _scan_feature(
-    gradient: NDArray[np.int64],
-    hessian: NDArray[np.int64],
-    first: int,
+    pool: NDArray[np.int64],
+    first: np.uint64,
+    plane: np.uint64,
     scan: int,
-    has_missing: bool,
+    ways: int,
     position: int,
     node: Any,
     monotone: int,
-    unit: float,
-    hessian_unit: float,
-    reg_lambda: float,
-    reg_alpha: float,
-    max_delta_step: float,
-    min_child_weight: float,
+    rules: NDArray[np.float64],
     noise: float,
-    best: Any,
 ) -> None:
-    """Replaces the best split by a better one of one feature; missing values go right first, then left."""
+    """Replaces a node's best split by a better one of one feature; missing values go right first, then left."""
+    unit, hessian_unit = rules[UNIT], rules[HESSIAN_UNIT]
     total, total_hessian = node.gradient * unit, node.hessian * hessian_unit
-    start, start_hessian = 0, 0
-    for way in range(2 if has_missing else 1):
+    start, start_hessian = _NOTHING, _NOTHING
+    for way in range(ways):
         g, h = start, start_hessian
-        at = np.uint64(first)
+        at = first
         for b in range(scan):
-            g += gradient[at]
-            h += hessian[at]
-            empty = gradient[at] == 0 and hessian[at] == 0
+            g += pool[at]
+            h += pool[at + plane]
+            if pool[at] | pool[at + plane]:
+                left, left_hessian = g * unit, h * hessian_unit
+                gain = split_gain(
+                    left, left_hessian, total - left, total_hessian - left_hessian, rules[REG_LAMBDA], rules[REG_ALPHA],
+                    rules[MAX_DELTA_STEP], rules[MIN_CHILD_WEIGHT], monotone, node.lower, node.upper,
+                )  # fmt: skip
+                if gain > node.gain and gain > noise:
+                    node.gain = gain
+                    node.position = position
+                    node.bin = b
+                    node.default_left = way
+                    node.left_gradient = g
+                    node.left_hessian = h
             at += _LANES
-            if empty:
-                continue
-            left, left_hessian = g * unit, h * hessian_unit
-            gain = split_gain(
-                left, left_hessian, total - left, total_hessian - left_hessian, reg_lambda, reg_alpha, max_delta_step,
-                min_child_weight, monotone, node.lower, node.upper,
-            )  # fmt: skip
-            if gain > best.gain and gain > noise:
-                best.gain = gain
-                best.position = position
-                best.bin = b
-                best.default_left = way
-                best.gradient = g
-                best.hessian = h
         start, start_hessian = node.gradient - g, node.hessian - h  # what the bins lack of the node's total
-        if start == 0 and start_hessian == 0:
+        if start | start_hessian == 0:
             break
 
 
@@ -118,111 +112,97 @@ def _scan_feature(
 def find_split(
     pool: NDArray[np.int64],
     node: Any,
-    subtract: int,
     feature: NDArray[np.int64],
     first: NDArray[np.int64],
     scan: NDArray[np.int64],
     missing: NDArray[np.int64],
-    mask: NDArray[np.bool_],
+    masks: NDArray[np.bool_],
+    mask: int,
     monotone: NDArray[np.int64],
     plain: bool,
-    unit: float,
-    hessian_unit: float,
-    reg_lambda: float,
-    reg_alpha: float,
-    max_delta_step: float,
-    min_child_weight: float,
+    rules: NDArray[np.float64],
     score: NDArray[np.float32],
     left: NDArray[np.int64],
-    best: Any,
 ) -> None:
-    """Sets `best` to a node's best split; of equal gains the first position's, default's and bin's wins.
+    """Sets a node's best split; of equal gains the first position's, default's and bin's wins.
 
-    If `subtract` is a slot, the node's histogram is its parent's still, and that slot's is taken off first.
-    ``mask[feature]``: which features may be split on. If `plain` (no constraint, no L1 penalty), scores are estimated
-    in single precision, 32 features in step; then only the features whose estimate is near the largest are searched.
+    pool: (slots, 2, size), flat. ``masks[mask, feature]``: which features may be split on. If `plain` (no constraint,
+    no L1 penalty), scores are estimated in single precision, 32 features in step; then only the features whose estimate
+    is near the largest are searched. score (positions, whole groups) and left (`LANES`) are scratch.
     """
-    best.gain = -math.inf
-    gradient, hessian = pool[node.slot, 0], pool[node.slot, 1]
-    if subtract >= 0:
-        _subtract(gradient, pool[subtract, 0])
-        _subtract(hessian, pool[subtract, 1])
-    near = np.float32(0.0)
+    node.gain = -math.inf
+    groups = len(scan)
+    plane = np.uint64(first[groups])
+    begin = np.uint64(node.slot * 2) * plane
+    near = _NONE
     if plain:
-        least = np.int64(math.ceil(min_child_weight / hessian_unit))
+        least = np.int64(math.ceil(rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT]))
         least = least if least > 1 else np.int64(1)
-        scaled_lambda = np.float32(reg_lambda / hessian_unit)
+        scaled_lambda = np.float32(rules[REG_LAMBDA] / rules[HESSIAN_UNIT])
         for p in range(len(score)):
             score[p] = _NONE
-        for group in range(len(scan)):
-            lanes = score[group * GROUP : (group + 1) * GROUP]
-            for k in range(GROUP):
-                left[0, k] = left[1, k] = 0
-            for way in range(2):
+        for group in range(groups):
+            for i in range(_PAIRS):
+                left[i] = _NOTHING
+            lanes = np.uint64(group * GROUP)
+            for _ in range(2):
                 _scan_lanes(
-                    gradient, hessian, first[group], scan[group], node.gradient, node.hessian, scaled_lambda, least,
-                    left[0], left[1], lanes,
+                    pool, begin + np.uint64(first[group]), plane, scan[group], node.gradient, node.hessian,
+                    scaled_lambda, least, left, score, lanes,
                 )  # fmt: skip
-                if way == 1 or not _missing_left(left, node.gradient, node.hessian, missing, group):
+                some = _NOTHING
+                for k in range(_LANES):  # what lacks are missing values, which go left next
+                    flag = missing[lanes + k]
+                    left[k] = (node.gradient - left[k]) & flag
+                    left[k + _LANES] = (node.hessian - left[k + _LANES]) & flag
+                    some |= left[k] | left[k + _LANES]
+                if some == 0:
                     break
-        largest = _NONE
         for p in range(len(feature)):
-            if not mask[feature[p]]:
+            if not masks[mask, feature[p]]:
                 score[p] = _NONE
-            largest = score[p] if score[p] > largest else largest
-        near = largest * _NEAR
-        if largest < 0:
+            near = score[p] if score[p] > near else near
+        if near < 0:
             return
-    noise = _NOISE * leaf_score(node.gradient * unit, node.hessian * hessian_unit, reg_lambda, reg_alpha, 0.0)
+        near *= _NEAR
+    noise = _NOISE * leaf_score(
+        node.gradient * rules[UNIT], node.hessian * rules[HESSIAN_UNIT], rules[REG_LAMBDA], rules[REG_ALPHA], 0.0
+    )
     for p in range(len(feature)):
         f = feature[p]
-        if mask[f] and (not plain or score[p] >= near):
+        if masks[mask, f] and (not plain or score[p] >= near):
+            group = p // GROUP
             _scan_feature(
-                gradient, hessian, first[p // GROUP] + p % GROUP, scan[p // GROUP], missing[p] != 0, p, node,
-                monotone[f], unit, hessian_unit, reg_lambda, reg_alpha, max_delta_step, min_child_weight, noise, best,
+                pool, begin + np.uint64(first[group] + p % GROUP), plane, scan[group], 2 if missing[p] else 1, p, node,
+                monotone[f], rules, noise,
             )  # fmt: skip
 
 
-@inlined
-def _missing_left(
-    left: NDArray[np.int64], total: int, total_hessian: int, missing: NDArray[np.int64], group: int
-) -> bool:
-    """Makes sums over present values those over missing values; whether there are any."""
-    some = 0
-    for k in range(GROUP):
-        flag = missing[group * GROUP + k]
-        left[0, k] = (total - left[0, k]) & flag
-        left[1, k] = (total_hessian - left[1, k]) & flag
-        some |= left[0, k] | left[1, k]
-    return some != 0
-
-
-@kernel
+@lean
 def find_splits(
-    pool: NDArray[np.int64],
     nodes: NDArray[Any],
-    subtract: NDArray[np.int64],
+    begin: int,
+    end: int,
+    pool: NDArray[np.int64],
     feature: NDArray[np.int64],
     first: NDArray[np.int64],
     scan: NDArray[np.int64],
     missing: NDArray[np.int64],
-    allowed: NDArray[np.bool_],
+    masks: NDArray[np.bool_],
     monotone: NDArray[np.int64],
     plain: bool,
-    unit: float,
-    hessian_unit: float,
-    reg_lambda: float,
-    reg_alpha: float,
-    max_delta_step: float,
-    min_child_weight: float,
-    begin: int,
-    end: int,
-    best: NDArray[Any],
+    rules: NDArray[np.float64],
+    score: NDArray[np.float32],
+    left: NDArray[np.int64],
 ) -> None:
-    """`find_split` for ``nodes[begin:end]``; ``allowed[i]``, or [0] for all nodes, is the mask of features."""
-    score, left = np.empty(len(missing), np.float32), np.empty((2, GROUP), np.int64)
+    """`find_split` for ``nodes[begin:end]``; ``masks[i]``, or [0] for all nodes, is the mask of features.
+
+    Where ``nodes[i].subtract`` is a slot, the node's histogram is its parent's still, and that slot's is taken off.
+    """
     for i in range(begin, end):
+        if nodes[i].subtract >= 0:
+            take_off(pool, nodes[i].slot, nodes[i].subtract, np.uint64(2 * first[len(scan)]))
         find_split(
-            pool, nodes[i], subtract[i], feature, first, scan, missing, allowed[i if len(allowed) > 1 else 0], monotone,
-            plain, unit, hessian_unit, reg_lambda, reg_alpha, max_delta_step, min_child_weight, score, left, best[i],
+            pool, nodes[i], feature, first, scan, missing, masks, i if len(masks) > 1 else 0, monotone, plain, rules,
+            score, left,
         )  # fmt: skip

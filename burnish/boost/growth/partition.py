@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.histogram import BEGIN, END, NODE, TARGET, share_rows
 from burnish.boost.intrinsics import prefetch
-from burnish.boost.kernels import inlined, kernel, lean
+from burnish.boost.kernels import inlined, lean
 from burnish.boost.threads import Workers
 
 _AHEAD = np.uint64(48)  # rows between a prefetch and its use
@@ -21,24 +21,26 @@ def split_segment(
     source: NDArray[np.uint32],
     order: NDArray[np.uint32],
     spare: NDArray[np.uint32],
-    column: NDArray[np.uint8],
+    columns: NDArray[np.uint8],
+    column: np.uint64,
     right: NDArray[np.uint8],
-    low: int,
-    high: int,
+    codes: np.uint64,
+    begin: np.uint64,
+    end: np.uint64,
     alone: bool,
 ) -> int:
-    """Moves the rows source[low:high] that go left to order[low:], in order, and the others to spare[low:].
+    """Moves the rows source[begin:end] that go left to order[begin:], in order, and the others to spare[begin:].
 
-    Returns how many go left. If `alone`, the others are put behind them.
+    Returns how many go left. If `alone`, the others are put behind them. `column` and `codes`: where in `columns` and
+    in `right` the feature's bins, and whether each goes right, begin.
     """
-    begin, end = np.uint64(low), np.uint64(high)
     left_at, right_at = begin, begin
     last = end - _ONE
     for i in range(begin, end):
         ahead = i + _AHEAD
-        prefetch(column, np.uint64(source[ahead if ahead < last else last]))
+        prefetch(columns, column + np.uint64(source[ahead if ahead < last else last]))
         row = source[i]
-        goes = np.uint64(right[column[row]])
+        goes = np.uint64(right[codes + columns[column + np.uint64(row)]])
         order[left_at] = row
         spare[right_at] = row
         left_at += _ONE - goes
@@ -64,12 +66,15 @@ def _split_dense(
     """Moves the rows of pieces that go left to the front of each piece, in order; those that go right to `spare`.
 
     ``right[node, code]`` says whether a bin goes right. Pieces that are their whole node get their right rows back.
+    columns and right are flat.
     """
+    codes = len(right) // len(position)
     for p in range(len(pieces)):
         node = pieces[p, 1]
         counts[p] = split_segment(
-            source, order, spare, columns[position[node]], right[node], pieces[p, 2], pieces[p, 3], alone[p]
-        )
+            source, order, spare, columns, np.uint64(position[node] * len(order)), right, np.uint64(node * codes),
+            np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), alone[p],
+        )  # fmt: skip
 
 
 @lean
@@ -113,7 +118,7 @@ def _default_flags(
             flags[source[i]] = flag
 
 
-@kernel
+@lean
 def _present_flags(
     features: NDArray[np.int64],
     nodes: NDArray[np.int64],
@@ -126,12 +131,13 @@ def _present_flags(
     place: NDArray[np.int32],
     right: NDArray[np.uint8],
     flags: NDArray[np.uint8],
+    mine: NDArray[np.bool_],
 ) -> None:
     """Flags of rows that have a value of their node's feature; nodes[start[f]:start[f + 1]] split on features[f].
 
-    Only the columns of these features are read. ``place[n]`` is the place of tree node n among those split.
+    Only the columns of these features are read. ``place[n]`` is the place of tree node n among those split. `mine` is
+    scratch for a flag, false, of every node.
     """
-    mine = np.zeros(len(place), np.bool_)
     for f in index:
         for k in range(start[f], start[f + 1]):
             mine[nodes[k]] = True
@@ -194,10 +200,10 @@ class Partition:
         counts = np.zeros(len(pieces), np.int64)
         shares = [slice(int(start[t]), int(start[t + 1])) for t in range(threads)]
         if isinstance(self._bins, DenseBins):
-            common = self.order, self._order, self.spare, self._bins.columns
+            common = self.order, self._order, self.spare, self._bins.columns.reshape(-1)
             self._workers.run(
                 _split_dense,
-                [(*common, pieces[part], position, right, alone[part], counts[part]) for part in shares],
+                [(*common, pieces[part], position, right.reshape(-1), alone[part], counts[part]) for part in shares],
             )
         else:
             self._flag(self._bins, pieces, shares, position, right, nodes, int(left_child.max()))
@@ -234,7 +240,10 @@ class Partition:
         common = bins.column_start, bins.column_rows, bins.column_bins, self._node_of, place, right, self._flags
         self._workers.run(
             _present_flags,
-            [(features, nodes[by_feature], start, np.array(hand, np.int64), *common) for hand in hands],
+            [
+                (features, nodes[by_feature], start, np.array(hand, np.int64), *common, np.zeros(most, np.bool_))
+                for hand in hands
+            ],
         )
 
     def _join(self, mine: NDArray[np.int64], pieces: NDArray[np.int64], counts: NDArray[np.int64]) -> None:

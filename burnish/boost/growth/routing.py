@@ -8,6 +8,8 @@ from burnish.boost.blocks import ColumnBlock
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.threads import Workers
 
+_SHARE = 100_000  # entries for which further threads are worth their start
+
 
 class Route:
     """The splits of one level: of each node the feature (−1: none), threshold, default side and left child."""
@@ -54,7 +56,8 @@ class Router:
         self._workers.run(_by_default, [(position, after, *splits, *part) for part in self._ranges])
         block = (self._block.start, self._block.rows, self._block.values)
         features = np.unique(route.feature[route.feature >= 0])
-        parts = [np.array(part) for part in self._workers.over(features)]
+        entries = (self._block.start[features + 1] - self._block.start[features]).sum()
+        parts = [np.array(part) for part in self._workers.over(features)] if entries > _SHARE else [features]
         self._workers.run(_by_columns, [(part, *block, position, after, *splits) for part in parts])
         return after
 

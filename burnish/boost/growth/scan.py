@@ -10,10 +10,9 @@ costs one cache line, which is prefetched (§2.3.2). Sums are whole numbers in f
 fraction; fractions are compared by cross-multiplication, as a division for each entry would cost more than the rest.
 """
 
-import math
-
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from burnish.boost.binning import LAST_CUT
 from burnish.boost.intrinsics import prefetch
@@ -27,12 +26,11 @@ AHEAD = np.uint64(32)  # entries between a prefetch and its use; at most blocks.
 
 # The state of a slot during the scan of a column: 16 float64, of which a column that no row misses mostly uses 8.
 WIDTH = np.uint64(16)
-LEFT_G, LEFT_H, LAST, NEXT = (np.uint64(i) for i in range(4))  # sums so far; last value; least LEFT_H to look again
+LEFT_G, LEFT_H, LAST, LOWEST = (np.uint64(i) for i in range(4))  # sums so far; last value; least value
 NUMERATOR, DENOMINATOR, TOTAL_G, TOTAL_H = (np.uint64(i) for i in range(4, 8))  # best score; sums of the node
 MISSING_G, MISSING_H = np.uint64(8), np.uint64(9)  # sums of the node's rows that are missing in the column
 BEST_G, BEST_H, BEST_LOW, BEST_HIGH = (np.uint64(i) for i in range(10, 14))  # left sums and the values around the best
 DEFAULT = np.uint64(14)  # side of missing rows at the best split: 1 left, 0 right; -1 if there is none
-STEP = np.uint64(15)  # sum of Hessians from one candidate to the next
 
 # What is kept of the best split of a slot over columns.
 SCORE, FEATURE, THRESHOLD, DEFAULT_LEFT, SPLIT_G, SPLIT_H = range(6)
@@ -42,14 +40,19 @@ SCORE, FEATURE, THRESHOLD, DEFAULT_LEFT, SPLIT_G, SPLIT_H = range(6)
 LAMBDA, LEAST, UNIT_G, UNIT_H, REG_LAMBDA, REG_ALPHA, MAX_DELTA, MIN_CHILD, SIMPLE = range(9)
 
 
+def no_splits(slots: int) -> NDArray[np.float64]:
+    """What is kept of the best splits of slots before there are any, (slots, 6)."""
+    best = np.zeros((slots, 6))
+    best[:, SCORE] = -np.inf
+    best[:, FEATURE] = np.inf
+    return best
+
+
 @kernel
-def clear(state, slots, bins, rule):  # type: ignore[no-untyped-def]
-    """Makes slots ready for a column that no row misses, with `bins` candidates at equal ranks, or all if that is 0."""
+def clear(state, slots, rule):  # type: ignore[no-untyped-def]
+    """Makes slots ready for a column that no row misses."""
     for slot in range(slots):
         _clear_slot(state, np.uint64(slot) * WIDTH, rule)
-        s = np.uint64(slot) * WIDTH
-        state[s + STEP] = state[s + TOTAL_H] / bins if bins > 0 else 0.0
-        state[s + NEXT] = max(rule[LEAST], state[s + STEP])
 
 
 @kernel
@@ -67,7 +70,7 @@ def _clear_slot(state, s, rule):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fraction(left_g, left_h, right_g, right_h, rule, monotone, lower, upper):  # type: ignore[no-untyped-def]
+def fraction(left_g, left_h, right_g, right_h, rule, monotone, lower, upper):  # type: ignore[no-untyped-def]
     """The score of a split as numerator and denominator, which are 0 and 1 if it is not allowed."""
     reg_lambda, least, unit_g, unit_h, real_lambda, reg_alpha, max_delta, min_child, simple = rule
     if left_h < least or right_h < least:
@@ -87,7 +90,7 @@ def _offer(state, s, left_g, left_h, value, default, rule, bounds, monotone):  #
     """Keeps the split with these sums to the left, if it is the best so far."""
     slot = s // WIDTH
     right_g, right_h = state[s + TOTAL_G] - left_g, state[s + TOTAL_H] - left_h
-    numerator, denominator = _fraction(
+    numerator, denominator = fraction(
         left_g, left_h, right_g, right_h, rule, monotone, bounds[slot, 0], bounds[slot, 1]
     )
     if numerator * state[s + DENOMINATOR] > state[s + NUMERATOR] * denominator:
@@ -117,34 +120,31 @@ def look_ahead(words, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def visit(state, s, g, h, value, bins, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+def visit(state, s, g, h, value, rule, bounds, monotone):  # type: ignore[no-untyped-def]
     """One entry of a column that no row misses: what every form of the scan of such a column repeats."""
     left_g = state[s + LEFT_G]
     left_h = state[s + LEFT_H]
-    if value > state[s + LAST] and left_h >= state[s + NEXT]:
+    if value > state[s + LAST] and left_h >= rule[LEAST]:
         _offer(state, s, left_g, left_h, value, 0.0, rule, bounds, monotone)
-        if bins > 0:
-            step = state[s + STEP]
-            state[s + NEXT] = max(rule[LEAST], (math.floor(left_h / step) + 1.0) * step)
     state[s + LAST] = value
     state[s + LEFT_G] = left_g + g
     state[s + LEFT_H] = left_h + h
 
 
 @kernel
-def scan_complete(rows, values, first, last, words, state, bins, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+def scan_complete(rows, values, first, last, words, state, rule, bounds, monotone):  # type: ignore[no-untyped-def]
     """Scans a column that no row misses; `clear` first."""
     for j in range(np.uint64(first), np.uint64(last)):
         look_ahead(words, np.uint64(rows[j + AHEAD]))
         slot, g, h = read(words, np.uint64(rows[j]))
-        visit(state, slot * WIDTH, g, h, float(values[j]), bins, rule, bounds, monotone)
+        visit(state, slot * WIDTH, g, h, float(values[j]), rule, bounds, monotone)
 
 
 @kernel
 def present_sums(rows, values, first, last, words, state, stamp, column, touched):  # type: ignore[no-untyped-def]
     """Sums over the present entries of a column, of the slots that have some; returns how many, and lists them.
 
-    Leaves the sums in LEFT, the least value in STEP. stamp: (slots,), the last column that touched each.
+    Leaves the sums in LEFT, the least value in LOWEST. stamp: (slots,), the last column that touched each.
     """
     count = 0
     for j in range(np.uint64(first), np.uint64(last)):
@@ -157,14 +157,14 @@ def present_sums(rows, values, first, last, words, state, stamp, column, touched
             count += 1
             state[s + LEFT_G] = 0.0
             state[s + LEFT_H] = 0.0
-            state[s + STEP] = values[j]
+            state[s + LOWEST] = values[j]
         state[s + LEFT_G] += g
         state[s + LEFT_H] += h
     return count
 
 
 @kernel
-def separate_missing(state, touched, constant, greatest, bins, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+def separate_missing(state, touched, constant, greatest, rule, bounds, monotone):  # type: ignore[no-untyped-def]
     """After `present_sums`: considers to separate present from missing, then makes the slots ready for the scan.
 
     Which of the two goes left matters to monotone constraints only. constant: whether there is no scan to come.
@@ -175,7 +175,7 @@ def separate_missing(state, touched, constant, greatest, bins, rule, bounds, mon
         if constant and state[s + LEFT_H] < rule[LEAST]:  # as most are where a column is sparse
             state[s + DEFAULT] = -1.0
             continue
-        present_g, present_h, lowest = state[s + LEFT_G], state[s + LEFT_H], state[s + STEP]
+        present_g, present_h, lowest = state[s + LEFT_G], state[s + LEFT_H], state[s + LOWEST]
         state[s + MISSING_G] = state[s + TOTAL_G] - present_g
         state[s + MISSING_H] = state[s + TOTAL_H] - present_h
         _clear_slot(state, s, rule)
@@ -183,12 +183,10 @@ def separate_missing(state, touched, constant, greatest, bins, rule, bounds, mon
             _offer(state, s, state[s + MISSING_G], state[s + MISSING_H], lowest, 1.0, rule, bounds, monotone)
             if monotone != 0 and greatest < LAST_CUT:
                 _offer(state, s, present_g, present_h, LAST_CUT, 0.0, rule, bounds, monotone)
-        state[s + STEP] = present_h / bins if bins > 0 else 0.0
-        state[s + NEXT] = state[s + STEP] if bins > 0 else -np.inf
 
 
 @kernel
-def scan_incomplete(rows, values, first, last, words, state, bins, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+def scan_incomplete(rows, values, first, last, words, state, rule, bounds, monotone):  # type: ignore[no-untyped-def]
     """Scans a column that some rows miss, which go to the better side (Algorithm 3); `separate_missing` first."""
     for j in range(np.uint64(first), np.uint64(last)):
         look_ahead(words, np.uint64(rows[j + AHEAD]))
@@ -196,13 +194,11 @@ def scan_incomplete(rows, values, first, last, words, state, bins, rule, bounds,
         s = slot * WIDTH
         value = float(values[j])
         left_g, left_h = state[s + LEFT_G], state[s + LEFT_H]
-        if value > state[s + LAST] and left_h >= state[s + NEXT]:
+        if value > state[s + LAST]:
             _offer(state, s, left_g, left_h, value, 0.0, rule, bounds, monotone)
             if state[s + MISSING_H] > 0.0:
                 left = left_g + state[s + MISSING_G]
                 _offer(state, s, left, left_h + state[s + MISSING_H], value, 1.0, rule, bounds, monotone)
-            if bins > 0 and state[s + STEP] > 0.0:
-                state[s + NEXT] = (math.floor(left_h / state[s + STEP]) + 1.0) * state[s + STEP]
         state[s + LAST] = value
         state[s + LEFT_G] = left_g + g
         state[s + LEFT_H] = left_h + h
@@ -236,7 +232,7 @@ def _between(low, high):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def scan_columns(columns, block, kinds, words, state, scratch, bins, rule, bounds, monotone, allowed, best):  # type: ignore[no-untyped-def]
+def scan_columns(columns, block, kinds, words, state, scratch, rule, bounds, monotone, allowed, best):  # type: ignore[no-untyped-def]
     """Scans columns for the best split of each slot; the last slot is of rows in no node.
 
     scratch: (3, slots), in which row 0 counts the slots from 0.
@@ -251,13 +247,13 @@ def scan_columns(columns, block, kinds, words, state, scratch, bins, rule, bound
         entries = rows, values, start[column], start[column + 1], words, state
         here = allowed[column if len(allowed) > 1 else 0]
         if kinds[column] == 1:
-            clear(state, len(every), bins, rule)
-            scan_complete(*entries, bins, rule, bounds, monotone[column])
+            clear(state, len(every), rule)
+            scan_complete(*entries, rule, bounds, monotone[column])
             harvest(state, every, column, here, best)
         elif kinds[column] != 3:
             count = present_sums(*entries, stamp, column, touched)
             greatest = values[start[column + 1] - 1]
-            separate_missing(state, touched[:count], kinds[column] == 2, greatest, bins, rule, bounds, monotone[column])
+            separate_missing(state, touched[:count], kinds[column] == 2, greatest, rule, bounds, monotone[column])
             if kinds[column] == 0:
-                scan_incomplete(*entries, bins, rule, bounds, monotone[column])
+                scan_incomplete(*entries, rule, bounds, monotone[column])
             harvest(state, touched[:count], column, here, best)

@@ -6,30 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.growth.bins import GROUP
-from burnish.boost.growth.evaluate import find_split
-from burnish.boost.growth.nodes import NODE, split_nodes
+from burnish.boost.growth.evaluate import LANES, find_split, take_off
+from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
 from burnish.boost.growth.partition import split_segment
 from burnish.boost.histogram import add_group
-from burnish.boost.kernels import inlined, kernel
+from burnish.boost.kernels import lean
+
+_WORDS = NODE.itemsize // 8
+_LEFT, _SLOT = NODE.names.index("left"), NODE.names.index("slot")  # type: ignore[union-attr]
+_NO_ROWS = np.uint64(0)
 
 
-@inlined
-def _record(node: Any, best: Any) -> None:
-    node.gain = best.gain
-    node.position = best.position
-    node.bin = best.bin
-    node.default_left = best.default_left
-    node.left_gradient = best.gradient
-    node.left_hessian = best.hessian
-
-
-@kernel
+@lean
 def grow_subtrees(
     nodes: NDArray[Any],
     count: int,
     stop_depth: int,
     max_depth: int,
-    gamma: float,
     free: NDArray[np.int64],
     unused: int,
     order: NDArray[np.uint32],
@@ -49,88 +42,88 @@ def grow_subtrees(
     masks: NDArray[np.bool_],
     monotone: NDArray[np.int64],
     plain: bool,
-    unit: float,
-    hessian_unit: float,
-    reg_lambda: float,
-    reg_alpha: float,
-    max_delta_step: float,
-    min_child_weight: float,
-    best: NDArray[Any],
+    rules: NDArray[np.float64],
+    score: NDArray[np.float32],
+    left: NDArray[np.int64],
+    right: NDArray[np.uint8],
+    stack: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Grows below ``nodes[:count]``, whose splits are found, down to nodes of `stop_depth`; depth first.
+    """Grows below ``nodes[:count]``, which have histograms, down to nodes of `stop_depth`; depth first.
 
-    Children are appended to `nodes`. A node that is left to be split keeps its slot. ``free[:unused]``: slots to use,
-    as many as levels that grow and one, and room for more. ``masks[depth]`` (or [0]): the allowed features. Returns
-    the numbers of nodes and of unused slots then.
+    Children are appended to `nodes`. Where a node's `subtract` is a slot, its histogram is its parent's still, and that
+    slot's is taken off first. Its best split is found if it has none yet; one that does not gain enough
+    loses its slot, and one of `stop_depth` that does keeps it. ``free[:unused]``: slots to use, as many as levels that
+    grow and one, and room for more. ``masks[depth]`` (or [0]): the allowed features. pool, bins and columns are flat.
+    score and left are scratch of `find_split`, right (codes + 1,) and stack (nodes,) of this. Returns the numbers of
+    nodes and of unused slots then.
     """
-    stack = np.empty(len(nodes), np.int64)
-    for i in range(count):  # numba compiles an assignment of arrays, with its error messages, for seconds
+    plane, rows = np.uint64(first[len(scan)]), np.int64(len(order))
+    for i in range(count):
         stack[i] = i
+        if nodes[i].subtract >= 0:
+            take_off(pool, nodes[i].slot, nodes[i].subtract, plane + plane)
+            nodes[i].subtract = -1
     waiting = count
-    chosen, right = np.empty(1, np.int64), np.empty(codes + 1, np.uint8)
-    score, left = np.empty(len(missing), np.float32), np.empty((2, GROUP), np.int64)
-    least = 2.0 * min_child_weight / hessian_unit
+    least = 2.0 * rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT]
     least = least if least > 1.0 else 1.0
     whole = np.bool_(True)  # a literal would compile `split_segment` once more
-    pair, subtract = np.empty(2, np.int64), np.empty(2, np.int64)
     while waiting:
         waiting -= 1
         here = stack[waiting]
         node = nodes[here]
+        if node.gain < 0:
+            find_split(
+                pool, node, feature, first, scan, missing, masks, node.depth if len(masks) > 1 else 0, monotone, plain,
+                rules, score, left,
+            )  # fmt: skip
+            if node.gain <= 0 or node.gain < rules[GAMMA]:
+                free[unused] = node.slot
+                unused += 1
+                node.slot = -1
+                continue
         if node.depth >= stop_depth:
             continue
-        chosen[0] = here
-        split_nodes(nodes, chosen, count, feature, monotone, unit, hessian_unit, reg_lambda, reg_alpha, max_delta_step)
+        split_node(nodes, here, count, feature, monotone, rules)
         for code in range(codes + 1):
             right[code] = code > node.bin
         right[missing_code[node.position]] = node.default_left == 0
         middle = node.begin + split_segment(
-            order, order, spare, columns[node.position], right, node.begin, node.end, whole
-        )
-        nodes[count].begin, nodes[count].end = node.begin, middle
-        nodes[count + 1].begin, nodes[count + 1].end = middle, node.end
+            order, order, spare, columns, np.uint64(node.position * rows), right, _NO_ROWS, np.uint64(node.begin),
+            np.uint64(node.end), whole,
+        )  # fmt: skip
+        one, other = nodes[count], nodes[count + 1]
+        one.begin = node.begin
+        one.end = other.begin = middle
+        other.end = node.end
         small = count + (node.end - middle < middle - node.begin)
         large = 2 * count + 1 - small
         able = node.depth + 1 < max_depth or max_depth == 0
         able_small, able_large = able and nodes[small].hessian >= least, able and nodes[large].hessian >= least
         slot, node.slot = node.slot, -1
-        pair[0], pair[1], subtract[0], subtract[1] = -1, -1, -1, -1
         if able_small or able_large:
             unused -= 1
             built = free[unused]
-            if nodes[small].end > nodes[small].begin:
+            begin, end = np.uint64(nodes[small].begin), np.uint64(nodes[small].end)
+            at = np.uint64(built * 2) * plane
+            if begin < end:
                 for g in range(len(scan)):
                     add_group(
-                        order, nodes[small].begin, nodes[small].end, statistics, bins, len(order), g, width[g],
-                        first[g + 1] - first[g], pool[built], first[g], packed,
+                        order, begin, end, statistics, bins, np.uint64(g * rows * GROUP), width[g],
+                        np.uint64(first[g + 1] - first[g]), pool, at + np.uint64(first[g]), plane, packed,
                     )  # fmt: skip
             else:
-                for i in range(pool.shape[2]):
-                    pool[built, 0, i] = pool[built, 1, i] = 0
+                for i in range(plane + plane):
+                    pool[at + i] = 0
             if able_large:
+                take_off(pool, slot, built, plane + plane)
                 nodes[large].slot = slot
-                pair[0], subtract[0] = large, built
-            if able_small:
+                stack[waiting] = large
+                waiting += 1
+            if able_small:  # on top: so the slots in use are as many as halvings of the rows
                 nodes[small].slot = built
-                pair[1] = small
-            for k in range(2):
-                if pair[k] < 0:
-                    continue
-                child = nodes[pair[k]]
-                mask = masks[child.depth if len(masks) > 1 else 0]
-                find_split(
-                    pool, child, subtract[k], feature, first, scan, missing, mask, monotone, plain, unit, hessian_unit,
-                    reg_lambda, reg_alpha, max_delta_step, min_child_weight, score, left, best[0],
-                )  # fmt: skip
-                _record(child, best[0])
-                if child.gain > 0 and child.gain >= gamma:
-                    stack[waiting] = pair[k]
-                    waiting += 1
-                else:
-                    free[unused] = child.slot
-                    unused += 1
-                    child.slot = -1
-            if not able_small:
+                stack[waiting] = small
+                waiting += 1
+            else:
                 free[unused] = built
                 unused += 1
         if not able_large:
@@ -140,22 +133,34 @@ def grow_subtrees(
     return count, unused
 
 
-@kernel
-def _breadth_first(left: NDArray[np.int64], replaced: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Nodes in order of breadth from the root, each as what replaces it, and the new numbers of all."""
-    order, number = np.empty(len(left), np.int64), np.empty(len(left), np.int64)
-    order[0] = replaced[0]
+def scratch_of(positions: int, codes: int, nodes: int) -> tuple[NDArray[Any], ...]:
+    """The last four arguments of `grow_subtrees`."""
+    lanes = -(-positions // GROUP) * GROUP
+    return np.empty(lanes, np.float32), np.empty(LANES, np.int64), np.empty(codes + 1, np.uint8), np.empty(nodes, int)
+
+
+@lean
+def _breadth_first(
+    words: NDArray[np.int64], trunk: int, base: NDArray[np.int64], order: NDArray[np.int64], out: NDArray[np.int64]
+) -> int:
+    """Writes nodes, one after the other from the root, as `by_level` says; returns how many."""
+    order[0] = 0
     count, at = 1, 0
     while at < count:
-        number[order[at]] = at
-        child = left[order[at]]
-        at += 1
+        source = order[at]
+        slot = words[source * _WORDS + _SLOT]
+        if source < trunk and slot < -1:
+            source = trunk - 2 - slot
+        for word in range(_WORDS):
+            out[at * _WORDS + word] = words[source * _WORDS + word]
+        child = words[source * _WORDS + _LEFT]
         if child >= 0:
-            for side in range(2):
-                order[count] = replaced[child + side]
-                number[child + side] = count
-                count += 1
-    return order[:count], number
+            out[at * _WORDS + _LEFT] = count
+            order[count] = base[source] + child
+            order[count + 1] = base[source] + child + 1
+            count += 2
+        at += 1
+    return count
 
 
 def by_level(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -164,30 +169,21 @@ def by_level(parts: list[NDArray[Any]]) -> NDArray[Any]:
     parts[0] is a tree whose field `slot` is, at some leaves, -2 - k: there the root's subtree of node k of all further
     parts, laid end to end, takes its place.
     """
-    trunk = parts[0]
-    offsets = np.cumsum([0] + [len(part) for part in parts])
-    words = [part.view(np.int64).reshape(len(part), -1) for part in parts]  # NumPy is slow to join records
-    nodes = np.concatenate(words).reshape(-1).view(NODE)
-    for part, offset in zip(parts, offsets, strict=False):
-        field = nodes["left"][offset : offset + len(part)]
-        field[field >= 0] += offset
-    stubs = np.flatnonzero(trunk["slot"] < -1)
-    replaced = np.arange(len(nodes))
-    replaced[stubs] = len(trunk) - 2 - trunk["slot"][stubs]
-    order, number = _breadth_first(np.ascontiguousarray(nodes["left"]), replaced)
-    result = nodes.view(np.int64).reshape(len(nodes), -1)[order].reshape(-1).view(NODE)
-    inner = result["left"] >= 0
-    result["left"][inner] = number[result["left"][inner]]
-    return result
+    sizes = [len(part) for part in parts]
+    words = np.concatenate([part.view(np.int64) for part in parts])  # NumPy is slow to join records
+    base = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+    out = np.empty_like(words)
+    count = _breadth_first(words, sizes[0], base, np.empty(len(base), np.int64), out)
+    return out.view(NODE)[:count]
 
 
 def capacity(starts: NDArray[Any], max_depth: int) -> int:
     """The number of nodes that subtrees of some nodes can have, with these."""
-    rows = np.maximum(starts["end"] - starts["begin"], 1)
-    most = 2 * rows - 1
-    if max_depth:
-        most = np.minimum(most, 2 ** np.minimum(max_depth - starts["depth"] + 1, 40) - 1)
-    return int(most.sum()) + 2
+    total = 2
+    for rows, depth in zip((starts["end"] - starts["begin"]).tolist(), starts["depth"].tolist(), strict=True):
+        most = 2 * max(rows, 1) - 1
+        total += min(most, 2 ** (max_depth - depth + 1) - 1) if max_depth else most
+    return total
 
 
 def copies(nodes: NDArray[Any], size: int) -> NDArray[Any]:

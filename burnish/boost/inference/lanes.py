@@ -38,31 +38,37 @@ def _vector_at(builder: Any, base: Any, element: Any, length: int = LANES) -> An
 def subtree(height: int, constant: bool) -> Any:
     """Makes a function that selects upwards through `height` levels of a complete tree, in registers.
 
-    The function (block, slot, threshold, first, root, source, below, values, target) finds what the rows of the block
-    get below node `root` of a tree whose nodes begin at `first`, in heap order, and stores it as vector `target` of
-    `values`. Node k passes rows with ``block[slot[k] + row] < threshold[k]`` to its first child. Below the levels are
-    constants from source[below] on, or, if not `constant`, vectors of `source` from `below` on.
+    The function (blocks, begin, slot, threshold, first, root, source, below, values, target) finds what the rows of the
+    block at `begin` get below node `root` of a tree whose nodes begin at `first`, in heap order, and stores it as
+    vector `target` of `values`. Node k passes rows with ``block[slot[k] + row] < threshold[k]`` to its first child.
+    Below the levels are constants from source[below] on, or, if not `constant`, vectors of `source` from `below` on.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        block, slot, threshold, first, root, source, below, values, target = _data(context, builder, signature, args)
+        blocks, begin, slot, threshold, first, root, source, below, values, target = _data(
+            context, builder, signature, args
+        )
         one, lanes = ir.Constant(_LONG, 1), ir.Constant(_LONG, LANES)
+        block = builder.gep(blocks, [begin])
+        levels = []
+        for level in range(height):  # heap order: level k below the root begins at (root + 1) * 2^k - 1
+            start = builder.sub(builder.shl(builder.add(root, one), ir.Constant(_LONG, level)), one)
+            start = builder.add(first, start)
+            levels.append((builder.gep(slot, [start]), builder.gep(threshold, [start])))
+        size = one if constant else lanes
+        source = builder.gep(source, [builder.mul(below, size)])
 
-        def load(base: Any, index: Any) -> Any:
-            return builder.load(builder.gep(base, [index]), align=4)
+        def load(base: Any, position: int) -> Any:
+            return builder.load(builder.gep(base, [ir.Constant(_LONG, position)]), align=4)
 
         def emit(level: int, position: int) -> Any:
             if level == height:
-                index = builder.add(below, ir.Constant(_LONG, position))
                 if constant:
-                    return _splat(builder, load(source, index))
-                return builder.load(_vector_at(builder, source, builder.mul(index, lanes)), align=4)
-            # Heap order: level k below the root begins at (root + 1) * 2^k - 1.
-            start = builder.sub(builder.shl(builder.add(root, one), ir.Constant(_LONG, level)), one)
-            node = builder.add(first, builder.add(start, ir.Constant(_LONG, position)))
-            column = builder.zext(load(slot, node), _LONG)
-            x = builder.load(_vector_at(builder, block, column), align=4)
-            passed = builder.fcmp_ordered("<", x, _splat(builder, load(threshold, node)))
+                    return _splat(builder, load(source, position))
+                return builder.load(_vector_at(builder, source, ir.Constant(_LONG, position * LANES)), align=4)
+            slots, thresholds = levels[level]
+            x = builder.load(_vector_at(builder, block, builder.zext(load(slots, position), _LONG)), align=4)
+            passed = builder.fcmp_ordered("<", x, _splat(builder, load(thresholds, position)))
             then, otherwise = emit(level + 1, 2 * position), emit(level + 1, 2 * position + 1)
             return builder.select(passed, then, otherwise)
 
@@ -72,11 +78,11 @@ def subtree(height: int, constant: bool) -> Any:
 
     @intrinsic
     def select(
-        typing: Any, block: Any, slot: Any, threshold: Any, first: Any, root: Any, source: Any, below: Any,
-        values: Any, target: Any,
+        typing: Any, blocks: Any, begin: Any, slot: Any, threshold: Any, first: Any, root: Any, source: Any,
+        below: Any, values: Any, target: Any,
     ) -> Any:  # fmt: skip
         long = types.int64
-        return types.void(block, slot, threshold, long, long, source, long, values, long), codegen
+        return types.void(blocks, long, slot, threshold, long, long, source, long, values, long), codegen
 
     return select
 

@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from burnish.boost.kernels import inlined
 
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693359375)  # 9 bits: its products with whole numbers up to 2^15 are exact
@@ -38,7 +40,7 @@ def round20(typing_context: Any, x: Any) -> Any:
     return types.float32(types.float32), generate
 
 
-@njit(cache=True, nogil=True, forceinline=True, error_model="numpy")
+@inlined
 def exp32(x: Any) -> Any:
     """e^x to 2 units in the last place; x is first limited to [-87, 88]. NaN gives e^-87 or e^88.
 
@@ -60,7 +62,7 @@ def exp32(x: Any) -> Any:
     return p * _power_of_two(shifted)
 
 
-@njit(cache=True, nogil=True, forceinline=True, error_model="numpy")
+@inlined
 def sigmoid32(x: Any) -> Any:
     """1 / (1 + e^-x)."""
     return np.float32(1.0) / (np.float32(1.0) + exp32(-x))

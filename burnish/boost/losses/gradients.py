@@ -8,16 +8,15 @@ Statistics have 20 significant bits: a row of weight 3 then counts exactly as mu
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from burnish.boost.kernels import kernel, lean
 from burnish.boost.losses.elementary import exp32, round20, sigmoid32
 
 LEAST_HESSIAN = np.float32(1e-16)  # as in XGBoost: rows that are certain still have one
-_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
 BLOCK = 256  # rows of softmax at a time: they stay in the first cache for all classes
 
 
-@njit(**_OPTIONS)
+@lean
 def squared_error(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, begin: Any, end: Any) -> None:
     """Of (margin - label)² / 2."""
     for row in range(begin, end):
@@ -25,7 +24,7 @@ def squared_error(margin: Any, label: Any, gradient: Any, hessian: Any, unused: 
         hessian[row] = np.float32(1.0)
 
 
-@njit(**_OPTIONS)
+@lean
 def logistic(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, begin: Any, end: Any) -> None:
     """Of -label log p - (1 - label) log(1 - p), p = 1 / (1 + e^-margin)."""
     for row in range(begin, end):
@@ -35,7 +34,7 @@ def logistic(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, 
         hessian[row] = h if h > LEAST_HESSIAN else LEAST_HESSIAN
 
 
-@njit(**_OPTIONS)
+@lean
 def poisson(margin: Any, label: Any, gradient: Any, hessian: Any, step: Any, begin: Any, end: Any) -> None:
     """Of e^margin - label · margin; the Hessian is the one at margin + step, the largest step of a leaf."""
     for row in range(begin, end):
@@ -43,7 +42,7 @@ def poisson(margin: Any, label: Any, gradient: Any, hessian: Any, step: Any, beg
         hessian[row] = round20(exp32(margin[row] + step))
 
 
-@njit(**_OPTIONS)
+@lean
 def quantile(margin: Any, label: Any, gradient: Any, hessian: Any, alpha: Any, begin: Any, end: Any) -> None:
     """Of the pinball loss: alpha · (label - margin) below, (1 - alpha) · (margin - label) above; Hessian 1."""
     for row in range(begin, end):
@@ -51,7 +50,7 @@ def quantile(margin: Any, label: Any, gradient: Any, hessian: Any, alpha: Any, b
         hessian[row] = np.float32(1.0)
 
 
-@njit(**_OPTIONS)
+@kernel
 def softmax(margin: Any, label: Any, gradient: Any, hessian: Any, begin: Any, end: Any) -> None:
     """Of -log p[label], p = e^margin / Σ e^margin; 2 p (1 - p) bounds the Hessian's row sums, as in XGBoost."""
     outputs = margin.shape[0]
@@ -86,7 +85,7 @@ def softmax(margin: Any, label: Any, gradient: Any, hessian: Any, begin: Any, en
         first += count
 
 
-@njit(**_OPTIONS)
+@lean
 def multiply(gradient: Any, hessian: Any, weight: Any, begin: Any, end: Any) -> None:
     """Multiplies the statistics of each row, of every output, by its weight."""
     for output in range(gradient.shape[0]):
@@ -95,14 +94,14 @@ def multiply(gradient: Any, hessian: Any, weight: Any, begin: Any, end: Any) -> 
             hessian[output, row] *= weight[row]
 
 
-@njit(**_OPTIONS)
+@lean
 def add_leaves(margin: Any, leaf: Any, value: Any, begin: Any, end: Any) -> None:
     """Adds to each row's margin the value of its leaf."""
     for row in range(begin, end):
         margin[row] += value[np.uint64(leaf[row])]
 
 
-@njit(**_OPTIONS)
+@lean
 def sigmoid_of(margin: Any, out: Any, begin: Any, end: Any) -> None:
     """Probabilities from margins, both (outputs, rows)."""
     for output in range(margin.shape[0]):
@@ -110,7 +109,7 @@ def sigmoid_of(margin: Any, out: Any, begin: Any, end: Any) -> None:
             out[output, row] = sigmoid32(margin[output, row])
 
 
-@njit(**_OPTIONS)
+@lean
 def exponential_of(margin: Any, out: Any, begin: Any, end: Any) -> None:
     """Means from logarithms, both (outputs, rows)."""
     for output in range(margin.shape[0]):
@@ -118,13 +117,14 @@ def exponential_of(margin: Any, out: Any, begin: Any, end: Any) -> None:
             out[output, row] = exp32(margin[output, row])
 
 
-@njit(**_OPTIONS)
+@lean
 def softmax_of(margin: Any, out: Any, begin: Any, end: Any) -> None:
     """Probabilities of classes from margins, both (outputs, rows)."""
     for row in range(begin, end):
         largest = margin[0, row]
         for output in range(1, margin.shape[0]):
-            largest = max(largest, margin[output, row])
+            m = margin[output, row]
+            largest = m if m > largest else largest
         total = np.float32(0.0)
         for output in range(margin.shape[0]):
             e = exp32(margin[output, row] - largest)

@@ -1,10 +1,12 @@
 """Templates for CPUs with vector registers; the first that matches a task schedules it."""
 
+from burnish.errors import ScheduleError
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
 from burnish.kernels.cpu.depthwise_rows import DEPTHWISE_ROWS
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.matmul import MATMUL
+from burnish.kernels.cpu.pointwise import POINTWISE_CONV
 from burnish.kernels.cpu.polyphase import POLYPHASE_CONV
 from burnish.kernels.cpu.pool import LRN, POOL
 from burnish.kernels.cpu.recurrent import RECURRENT
@@ -18,6 +20,7 @@ from burnish.target import Target
 TEMPLATES: tuple[Template, ...] = (
     DEPTHWISE_CONV,
     GROUPED_CONV,
+    POINTWISE_CONV,
     DIRECT_CONV,
     DEPTHWISE_ROWS,
     PLAIN_CONV,
@@ -44,3 +47,11 @@ def templates_for(task: Task, target: Target) -> list[Template]:
 def template_for(task: Task, target: Target) -> Template:
     """The first template that matches ``task``."""
     return templates_for(task, target)[0]
+
+
+def template_called(name: str) -> Template:
+    """The template of this name. Raises ScheduleError, naming the known ones."""
+    for template in TEMPLATES:
+        if template.name == name:
+            return template
+    raise ScheduleError(f"template '{name}' is unknown; known: {', '.join(t.name for t in TEMPLATES)}")

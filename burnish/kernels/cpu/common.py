@@ -116,6 +116,11 @@ def parallel_over(s: Schedule, loops: Sequence[str]) -> str:
     return fused
 
 
+def whole_groups(blocks: int) -> tuple[int, ...]:
+    """How many channel blocks a register tile may take: numbers that divide those there are."""
+    return tuple(vectors for vectors in (1, 2, 3, 4) if blocks % vectors == 0)
+
+
 def register_tile(target: Target, width: int, blocks: int, whole: bool = False) -> tuple[int, int]:
     """(positions, vectors) of the accumulator tile for ``width`` positions and ``blocks`` channel blocks.
 

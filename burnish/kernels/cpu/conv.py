@@ -18,6 +18,7 @@ from burnish.kernels.cpu.common import (
     parallel_over,
     register_tile,
     single_output,
+    whole_groups,
 )
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
@@ -80,7 +81,7 @@ def _space(task: Task, target: Target) -> Space:
     pixels_first = weight.shape[2:] == (1, 1) and batch * height * width > channels
     knobs = {
         "tile_ow": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
-        "vectors": (1, 2, 3, 4),
+        "vectors": whole_groups(blocks),
         "outer": ("oc", "oh"),
         "unroll_ic": (1, 2, 3, 4),  # a loop's own instructions take slots from multiply-adds
         "prefetch": (0, 1),  # of the next pass's weights
@@ -149,10 +150,15 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
 
 
 def _prefetch_next_pass(s: Schedule, task: Task, acc: str) -> None:
-    """While a pass runs over the rows of a band, each row hints its share of the weights of the next."""
+    """While a pass runs over the rows of a band, each row hints its share of the weights of the next.
+
+    It does so a column of the window at a time: the few misses that a core can have open are soon used up, and the next
+    hint then stops everything behind it.
+    """
     weight, (part, row, *_) = constant_weight(task), [loop for loop in s.loops(acc) if s.extent(loop) > 1]
     assert weight is not None
-    s.prefetch(weight.name, row, part, 1, row)
+    kw = s.loops(f"{acc}.rf")[-6]
+    s.prefetch(weight.name, kw, part, 1, row)
 
 
 def _apply_rows(task: Task, target: Target, choice: Choice) -> Schedule:

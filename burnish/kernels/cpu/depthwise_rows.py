@@ -28,12 +28,23 @@ def _space(task: Task, target: Target) -> Space:
     anchor = task.anchor()
     assert anchor is not None
     height, width, image = anchor.shape[2], anchor.shape[3], anchor.inputs[0].shape[3]
-    parts = -(-width // target.lanes)
-    strided = image >= 2 * width  # its vectors are shuffled out of whole ones
-    vector = width // parts if width % parts == 0 and parts <= 2 and not strided else min(target.lanes, width)
-    rows = next(n for n in (7, 4, 5, 3, 2, 1) if height % n == 0)
+    vector = _vector(width, target.lanes)
+    registers = -(-vector // target.lanes)
+    strided = image >= 2 * width  # its vectors are shuffled out of whole ones, which takes registers
+    most = 8 // registers // (2 if strided and registers > 1 else 1)
+    rows = next(n for n in (7, 4, 5, 3, 2, 1) if height % n == 0 and n <= most)
     knobs = {"vector": tuple(range(1, 2 * target.lanes + 1)), "rows": tuple(range(1, 9))}
     return Space(knobs, {"vector": vector, "rows": rows})
+
+
+def _vector(width: int, lanes: int) -> int:
+    """Columns of a vector, of at most two registers: those of even parts, or full ones where they take fewer registers.
+
+    A whole row in one vector needs no loads that straddle the ends of others.
+    """
+    parts, (full, rest) = -(-width // (2 * lanes)), divmod(width, 2 * lanes)
+    even = -(-width // parts)
+    return even if parts * -(-even // lanes) <= 2 * full - (-rest // lanes) else 2 * lanes
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:

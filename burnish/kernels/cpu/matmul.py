@@ -2,8 +2,9 @@
 
 The structure of ``parallel(batch, column panel) -> row tile -> k``. A constant right factor is packed at compile time
 into panels ``[N / group][K][group]``, so that each is one contiguous stream, and the next one is prefetched; one row
-(M = 1) takes more vectors, which is the memory-bound matrix-vector product. Any other right factor is read in place
-where its columns are vectors, and otherwise copied into panels, one batch at a time.
+(M = 1) takes more vectors, which is the memory-bound matrix-vector product. Where panels are too deep for the second
+cache, the depth is cut into passes over all rows. Any other right factor is read in place where its columns are
+vectors, and otherwise copied into panels, one batch at a time.
 """
 
 from __future__ import annotations
@@ -46,8 +47,37 @@ def _space(task: Task, target: Target) -> Space:
         "tile": tuple(range(1, min(rows, target.vector_registers - 2) + 1)),
         "vectors": tuple(range(1, MOST_VECTORS + 1)),
         "outer": ("columns", "all"),
+        "depth": (0, *_depths(task, p)),  # steps of a pass over all rows; 0: all in one
+        "unroll": (1, 2, 4),  # a loop's own instructions take slots from multiply-adds
     }
-    return Space(knobs, {"tile": tile, "vectors": vectors, "outer": outer})
+    depth = _pass_depth(task, p, vectors, target) if outer == "columns" else 0
+    unroll = next(u for u in (4, 2, 1) if (depth or p.depth) % u == 0) if tile > 1 else 1
+    return Space(knobs, {"tile": tile, "vectors": vectors, "outer": outer, "depth": depth, "unroll": unroll})
+
+
+def _depths(task: Task, p: Product) -> list[int]:
+    """The depths of passes, fewer than all steps, into which they divide; none where no rows share a constant panel."""
+    if p.right.buffer.name not in task.constants or p.batch or not p.rows:
+        return []
+    return [depth for depth in range(1, p.depth) if p.depth % depth == 0]
+
+
+def _pass_depth(task: Task, p: Product, vectors: int, target: Target) -> int:
+    """Steps of a pass of :func:`_apply_passes`; 0: one pass over all of them.
+
+    Several passes pay where many rows share a panel that would not fit, with the next one, into the second cache. That
+    of one pass takes a sixteenth of it, and all sums no more than a quarter.
+    """
+    group_bytes, rows = 4 * vectors * target.lanes, p.anchor.buffer.size // p.anchor.shape[-1]
+    if _panels_fit(p, vectors, target) or rows < 32 or rows * group_bytes > target.l2_bytes // 4:
+        return 0
+    most = target.l2_bytes // 16 // group_bytes
+    return max((d for d in _depths(task, p) if target.lanes <= d <= most), default=0)
+
+
+def _panels_fit(p: Product, vectors: int, target: Target) -> bool:
+    """Whether a panel and the next one leave a quarter of the second cache free."""
+    return 8 * vectors * target.lanes * p.depth <= target.l2_bytes * 3 // 4
 
 
 def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, int, str]:
@@ -108,6 +138,8 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
         constants[right] = panels
     apply_layouts(s, task, constants)
 
+    if choice["depth"]:
+        return _apply_passes(s, p, target, choice, out.name, acc)
     own = s.loops(out.name)
     panel, column = s.split(own[p.columns[-1]], group)
     block, lane = s.split(column, lanes)
@@ -125,7 +157,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s.set_scope(acc, "register")
     mark(s, "unroll", *inner, block)
     s.vectorize(lane)
-    _schedule_accumulator(s, acc, lanes)
+    _schedule_accumulator(s, acc, s.loops(acc), lanes, int(choice["unroll"]))
     jobs = [*batch, *over, *rows] if choice["outer"] == "all" else [*batch, *over]
     if copy is not None:
         inside = _count(out.shape, p.batch) >= target.cores
@@ -133,8 +165,43 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
         jobs = batch if inside else jobs
     if p.anchor.buffer.size * p.depth > SERIAL:
         fused = parallel_over(s, [*single, *jobs])
-        if right in task.constants and choice["outer"] == "columns" and 8 * group * p.depth <= target.l2_bytes * 3 // 4:
+        if right in task.constants and choice["outer"] == "columns" and _panels_fit(p, int(choice["vectors"]), target):
             s.prefetch(right, s.loops(acc)[0], fused, 1, rows[-1] if rows else None)
+    return s
+
+
+def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: str, acc: str) -> Schedule:
+    """The sums of a panel in scratch, to which each pass adds the products of ``depth`` steps.
+
+    What a pass reads of the panel stays in the second cache from one tile of rows to the next, and the tiles share the
+    hints of what the next pass will read.
+    """
+    lanes = target.lanes
+    s.set_scope(acc, "global")
+    partial = s.rfactor(acc, s.split(s.loops(acc)[-1], int(choice["depth"]))[0])
+    own = s.loops(out)
+    panel, column = s.split(own[p.columns[-1]], int(choice["vectors"]) * lanes)
+    block, lane = s.split(column, lanes)
+    over = [*(own[d] for d in p.columns[:-1]), panel]
+    s.reorder(*over, *(v for d, v in enumerate(own) if d not in p.columns), block, lane)
+    s.vectorize(lane)
+    s.compute_at(acc, panel)
+    *spatial, row, column, part = s.loops(acc)
+    s.pad(column, lanes)
+    block, lane = s.split(column, lanes)
+    tile, row = s.split(row, int(choice["tile"]))
+    s.reorder(part, *spatial, tile, row, block, lane)
+    mark(s, "unroll", row, block)
+    s.vectorize(lane)
+    column = s.init_loops(acc)[-1]
+    s.pad(column, lanes)
+    s.vectorize(s.split(column, lanes)[1])
+    s.compute_at(partial, tile)
+    s.set_scope(partial, "register")
+    *spatial, _, k = s.loops(partial)
+    _schedule_accumulator(s, partial, [*spatial, k], lanes, int(choice["unroll"]))
+    parallel_over(s, over)
+    s.prefetch(p.right.buffer.name, s.loops(partial)[0], part, 1, tile)
     return s
 
 
@@ -165,13 +232,14 @@ def _panels(p: Product, group: int) -> str:
     return "".join([*rest[:-1], letters[at], *rest[-1:], f"{group}{letters[at].lower()}"])
 
 
-def _schedule_accumulator(s: Schedule, acc: str, lanes: int) -> None:
+def _schedule_accumulator(s: Schedule, acc: str, loops: Sequence[str], lanes: int, unroll: int) -> None:
     """Depth outside, the tile unrolled inside; columns beyond the last one are computed and not stored."""
-    *spatial, k = s.loops(acc)
+    *spatial, k = loops
     s.pad(spatial[-1], lanes)
     block, lane = s.split(spatial[-1], lanes)
-    s.reorder(k, *spatial[:-1], block, lane)
-    mark(s, "unroll", *spatial[:-1], block)
+    k, step = s.split(k, unroll)
+    s.reorder(k, step, *spatial[:-1], block, lane)
+    mark(s, "unroll", step, *spatial[:-1], block)
     s.vectorize(lane)
     spatial = s.init_loops(acc)
     s.pad(spatial[-1], lanes)

@@ -16,6 +16,7 @@ from burnish.kernels.cpu.common import (
     parallel_over,
     register_tile,
     single_output,
+    whole_groups,
 )
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
@@ -59,7 +60,7 @@ def _space(task: Task, target: Target) -> Space:
     knobs = {
         "band": tuple(range(1, height + 1)),
         "positions": tuple(range(1, min(tiles, target.vector_registers - 2) + 1)),
-        "vectors": (1, 2, 3, 4),
+        "vectors": whole_groups(-(-outputs // target.lanes)),
     }
     return Space(knobs, {"band": band, "positions": positions, "vectors": vectors})
 

@@ -15,6 +15,7 @@ from burnish.kernels.cpu.common import (
     parallel_over,
     register_tile,
     single_output,
+    whole_groups,
 )
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
@@ -73,7 +74,7 @@ def _space(task: Task, target: Target) -> Space:
         "placement": ("tile", "shared"),
         "block": tuple(range(1, tiles + 1)),
         "positions": tuple(range(1, 31)),
-        "vectors": (1, 2, 3, 4),
+        "vectors": whole_groups(-(-outputs // target.lanes)),
     }
     return Space(knobs, {"placement": placement, "block": size, "positions": positions, "vectors": vectors})
 

@@ -1,0 +1,101 @@
+"""From an optimized graph to kernels-to-be: algorithms, groups, layouts, and what each group's kernel computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from burnish.build import Recipe
+from burnish.graph.algorithms import Decide, choose_algorithms, fastest
+from burnish.graph.compose import tensors
+from burnish.graph.fuse import Group, fuse
+from burnish.graph.graph import Graph
+from burnish.graph.isolate import isolate
+from burnish.graph.join import find_pieces
+from burnish.graph.layout import choose_layouts, separate_inputs, separate_outputs
+from burnish.kernels.constants import split_constants
+from burnish.kernels.task import Task
+from burnish.loops.evaluate import evaluate
+from burnish.loops.layout import Layout
+from burnish.memory.pieces import Place
+from burnish.target import Target
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a compilation leaves open: the algorithm of a node, and the recipe of a kernel (None: its default)."""
+
+    decide: Decide
+    recipe: Callable[[Task, Target], Recipe | None]
+
+
+DEFAULTS = Choices(fastest, lambda task, target: None)
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """A model as groups, one kernel each.
+
+    ``reference`` is what must be computed: the optimized graph before algorithms are chosen; ``graph`` is what is
+    computed. ``layouts`` holds the values that are not row-major, ``pieces`` where the inputs of joins without copies
+    lie in their outputs.
+    """
+
+    reference: Graph
+    graph: Graph
+    groups: tuple[Group, ...]
+    layouts: Mapping[str, Layout]
+    pieces: Mapping[str, Place]
+
+    def computes(self, group: Group) -> bool:
+        """Whether a group needs code: its output is neither its input's memory nor a join of pieces in their place."""
+        joined = any(place.buffer == group.outputs[0] for place in self.pieces.values())
+        return not (joined or is_alias(self.graph, group, self.layouts))
+
+
+def arrange(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> Arrangement:
+    """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
+    graph = separate_inputs(choose_algorithms(reference, target, exact, decide), target.lanes)
+    graph, groups = separate_outputs(graph, fuse(graph), target.lanes)
+    layouts = choose_layouts(graph, groups, target.lanes)
+    pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
+    return Arrangement(reference, graph, tuple(groups), layouts, pieces)
+
+
+def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
+    """Whether a group's output can be its input's memory: same elements in the same order, neither the user's."""
+    if not group.alias or group.outputs[0] in graph.outputs or group.inputs[0] in graph.constants:
+        return False
+    source = layouts.get(group.inputs[0])
+    if group.outputs[0] in layouts:
+        return False
+    shape = graph.types[group.inputs[0]].shape
+    return source is None or (shape[2:] == (1, 1) and shape[1] % source.block(1) == 0)
+
+
+def make_task(
+    made: Arrangement, group: Group, constants: dict[str, np.ndarray]
+) -> tuple[Task, dict[str, str]]:
+    """What the kernel of a group computes, and the value of each of its parameters.
+
+    Values derived from constants alone are computed now and added to ``constants``.
+    """
+    alone, own, names = isolate(made.graph, group)
+    inputs, outputs = tensors(alone, own)
+    fixed = {t.name for t in inputs if names[t.name] in constants}
+    inputs, outputs, derived = split_constants(inputs, outputs, fixed)
+    values = {t.name: names[t.name] for t in inputs if t.name in names}
+    values.update(zip((t.name for t in outputs), group.outputs, strict=True))
+    if derived:
+        feeds = {name: constants[names[name]] for name in fixed}
+        for t, array in zip(derived, evaluate(derived, feeds), strict=True):
+            values[t.name] = f"{group.outputs[0]}/{t.name}"
+            constants[values[t.name]] = array
+    own_layouts = {name: made.layouts[value] for name, value in values.items() if value in made.layouts}
+    known = frozenset(t.name for t in inputs if values[t.name] in constants)
+    op = own.anchor.op if own.anchor else ""
+    return Task("kernel", tuple(inputs), tuple(outputs), op, own_layouts, known), values
+
+

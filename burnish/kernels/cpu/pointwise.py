@@ -1,0 +1,111 @@
+"""Convolution of row-major images of one row, with a 1×1 window: a register tile of channels times vectors of pixels.
+
+Isolated groups of 1×1 convolutions have such images, whatever their shape was. Inputs and outputs are vectors as they
+lie in memory, so that a layer between a model's row-major input and output moves nothing; weights are broadcast, packed
+``[oc tile][ic][oc]``. The structure of ``parallel(pixel tile) -> oc tile -> ic``: the inputs of a tile of pixels stay
+in the first cache while all channels use them.
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    constant_weight,
+    inline_around,
+    mark,
+    parallel_over,
+    single_output,
+)
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+MOST_VECTORS = 8
+
+
+def _matches(task: Task, target: Target) -> bool:
+    if task.op != "conv2d" or len(task.outputs) != 1 or any(not layout.plain for layout in task.layouts.values()):
+        return False
+    anchor, weight, shape = task.anchor(), constant_weight(task), task.outputs[0].shape
+    if anchor is None or weight is None or anchor.dtype != "float32" or anchor.shape != shape or len(shape) != 4:
+        return False
+    single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
+    data = next(t for t in anchor.inputs if t.name != weight.name)
+    pointwise = shape[2] == 1 and weight.shape[1:] == (data.shape[1], 1, 1) and data.shape[2:] == shape[2:]
+    return single and pointwise and _tile(task, target) is not None
+
+
+def _space(task: Task, target: Target) -> Space:
+    weight, default = constant_weight(task), _tile(task, target)
+    assert weight is not None and default is not None
+    knobs = {
+        "rows": tuple(range(1, min(weight.shape[0], target.vector_registers - 2) + 1)),
+        "vectors": tuple(range(1, MOST_VECTORS + 1)),
+        "unroll_ic": (1, 2, 4),
+    }
+    rows, vectors = default
+    return Space(knobs, {"rows": rows, "vectors": vectors, "unroll_ic": 1 if weight.shape[1] % 2 else 2})
+
+
+def _tile(task: Task, target: Target) -> tuple[int, int] | None:
+    """(output channels, pixel vectors) of the register tile; None where no tile of several vectors suits.
+
+    Tiles are whole: the code of one that may be partial tests each of its vectors. The inputs of a tile of pixels fill
+    at most three quarters of the first cache. Minimises cycles: a step costs ``rows * vectors / 2`` (two multiply-adds
+    a cycle), and no less than the multiply-add latency of 4; loads take slots in decoding. The tile, a step's pixels
+    and one broadcast must fit the register file.
+    """
+    weight, pixels = constant_weight(task), task.outputs[0].shape[3]
+    assert weight is not None
+    outputs, depth = weight.shape[:2]
+
+    def suits(vectors: int) -> bool:
+        whole = pixels % (vectors * target.lanes) == 0
+        return whole and vectors * target.vector_bytes * depth <= target.l1_bytes * 3 // 4
+
+    def cycles(tile: tuple[int, int]) -> float:
+        rows, vectors = tile
+        tiles, rest = divmod(outputs, rows)
+        return (tiles * _step(rows, vectors) + (_step(rest, vectors) if rest else 0.0)) / vectors
+
+    room = target.vector_registers - 1
+    pairs = [(r, v) for v in range(2, MOST_VECTORS + 1) if suits(v) for r in range(1, outputs + 1)]
+    return min((tile for tile in pairs if tile[0] * tile[1] + tile[1] <= room), key=cycles, default=None)
+
+
+def _step(rows: int, vectors: int) -> float:
+    return max(rows * vectors / 2, 4.0) + 0.1 * (rows + vectors)
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    weight, out, lanes = constant_weight(task), single_output(task), target.lanes
+    assert weight is not None
+    s = Schedule(task.program())
+    acc = inline_around(s, task, ())
+    rows = int(choice["rows"])
+    apply_layouts(s, task, {weight.name: f"ABCD{rows}a"})
+    n, oc, oh, ow = s.loops(out)
+    channels, channel = s.split(oc, rows)
+    pixels, pixel = s.split(ow, int(choice["vectors"]) * lanes)
+    block, lane = s.split(pixel, lanes)
+    s.reorder(n, oh, pixels, channels, channel, block, lane)
+    s.compute_at(acc, channels)
+    s.set_scope(acc, "register")
+    mark(s, "unroll", channel, block)
+    s.vectorize(lane)
+    _, a_oc, a_oh, a_ow, ic, kh, kw = s.loops(acc)
+    block, lane = s.split(a_ow, lanes)
+    ic, step = s.split(ic, int(choice["unroll_ic"]))
+    s.reorder(a_oh, kh, kw, ic, step, a_oc, block, lane)
+    mark(s, "unroll", step, a_oc, block)
+    s.vectorize(lane)
+    _, i_oc, _, i_ow = s.init_loops(acc)
+    block, lane = s.split(i_ow, lanes)
+    mark(s, "unroll", i_oc, block)
+    s.vectorize(lane)
+    parallel_over(s, (n, oh, pixels))
+    return s
+
+
+POINTWISE_CONV = Template("pointwise_conv2d", _matches, _space, _apply)

@@ -1,0 +1,33 @@
+"""What records say about a compilation: the recipe of a kernel, and the algorithm of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from burnish.arrange import Choices
+from burnish.build import Recipe, task_key
+from burnish.graph.algorithms import fastest, signature
+from burnish.graph.estimates import Estimate, label_of
+from burnish.graph.graph import Graph, Node
+from burnish.kernels.task import Task
+from burnish.target import Target
+from burnish.tune.records import Records, machine
+
+
+def recorded_choices(records: Records, target: Target, threads: int, cold: bool = False) -> Choices:
+    """Choices by the winners among the records of this machine: candidates that beat the default in a paired run.
+
+    What no record speaks of is left to the defaults.
+    """
+    winners = [r for r in records.all() if r.won and (r.target, r.threads, r.cold) == (machine(target), threads, cold)]
+    recipes = {r.key: Recipe(r.template, dict(r.choice)) for r in winners}
+    algorithms = {r.node: r.algorithm for r in winners if r.node}
+
+    def decide(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:
+        label = algorithms.get(signature(graph, node))
+        return next((e for e in found if label_of(e) == label), None) or fastest(graph, node, found)
+
+    def recipe(task: Task, target: Target) -> Recipe | None:
+        return recipes.get(task_key(task, target))
+
+    return Choices(decide, recipe)

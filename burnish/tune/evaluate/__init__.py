@@ -1,0 +1,8 @@
+"""Trying candidates: built in worker processes, checked against the reference, timed in a process of their own."""
+
+from burnish.tune.evaluate.building import Build, Trial
+from burnish.tune.evaluate.evaluator import Evaluator
+from burnish.tune.evaluate.measurement import OUTCOMES, Comparison, Measurement
+from burnish.tune.evaluate.rules import Adaptive, Fixed, Rule
+
+__all__ = ["OUTCOMES", "Adaptive", "Build", "Comparison", "Evaluator", "Fixed", "Measurement", "Rule", "Trial"]

@@ -1,0 +1,134 @@
+"""Candidates to object code, in processes of their own; a build that fails is an outcome, not an error."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from multiprocessing.connection import Connection, wait
+
+from burnish.build import Kernel, compile_program, named, packing, task_key
+from burnish.kernels.cpu import template_called
+from burnish.kernels.task import Choice, Task
+from burnish.runtime.image import Image
+from burnish.runtime.link import link
+from burnish.schedule.schedule import Call
+from burnish.target import Target
+from burnish.tune.evaluate.forkserver import ForkServer, Worker
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One candidate to try: a task, the name of a template that matches it, and a choice for every knob of that."""
+
+    task: Task
+    template: str
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class Build:
+    """What became of a trial: its kernel, linked, and its schedule's trace; or the ``error`` that there is none."""
+
+    kernel: Kernel | None
+    image: Image | None = None  # linked here because measuring, which nothing runs beside, would wait for it
+    trace: Sequence[Call] = ()
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass
+class _Busy:
+    number: int
+    started: float = field(default_factory=time.monotonic)
+
+
+class Builder:
+    """Builds trials on ``workers`` processes of the server, each trial for at most ``limit`` seconds."""
+
+    def __init__(self, server: ForkServer, target: Target, workers: int, limit: float) -> None:
+        self.target = target
+        self.limit = limit
+        self._server = server
+        self._count = workers
+        self._idle: list[Worker] = []
+        self._packets: dict[int, tuple[Task, bytes]] = {}
+
+    def build(self, trials: Sequence[Trial]) -> list[Build]:
+        """What became of every trial, in their order. Raises WorkerError if there can be no workers."""
+        results: list[Build | None] = [None] * len(trials)
+        waiting = deque(range(len(trials)))
+        busy: dict[Worker, _Busy] = {}
+        try:
+            while waiting or busy:
+                while waiting and len(busy) < self._count:
+                    number = waiting.popleft()
+                    worker = self._idle.pop() if self._idle else self._server.start("build")
+                    busy[worker] = _Busy(number)
+                    self._order(worker, trials[number])
+                for worker, result in self._answers(busy):
+                    results[busy.pop(worker).number] = result
+        except BaseException:  # an interrupt: the workers' lines hold answers that nobody wants any more
+            for worker in {*busy, *self._idle}:
+                worker.end()
+            self._idle.clear()
+            raise
+        return [result for result in results if result is not None]
+
+    def _order(self, worker: Worker, trial: Trial) -> None:
+        with contextlib.suppress(OSError):  # it died while idle; its line tells so when it is read
+            worker.line.send((self.packet(trial.task), self.target, trial.template, dict(trial.choice)))
+
+    def packet(self, task: Task) -> bytes:
+        """The task as bytes for workers, made once."""
+        known = self._packets.get(id(task))
+        if known is None or known[0] is not task:
+            key = task_key(task, self.target)
+            known = self._packets[id(task)] = (task, pickle.dumps(named(task, key)))
+        return known[1]
+
+    def _answers(self, busy: dict[Worker, _Busy]) -> list[tuple[Worker, Build]]:
+        """Those of workers that have finished, died, or taken too long, as soon as there is one."""
+        until = min(each.started for each in busy.values()) + self.limit
+        ready = wait([worker.line for worker in busy], max(0.0, until - time.monotonic()))
+        found = []
+        for worker, each in busy.items():
+            if worker.line in ready:
+                try:
+                    found.append((worker, worker.line.recv()))
+                    self._idle.append(worker)
+                except (EOFError, OSError):
+                    found.append((worker, Build(None, error=f"the compiler {worker.end()}")))
+            elif time.monotonic() - each.started >= self.limit:
+                worker.end()
+                found.append((worker, Build(None, error=f"the compiler took longer than {self.limit:g} s")))
+        return found
+
+
+@lru_cache(maxsize=16)
+def unpack(packet: bytes) -> Task:
+    """The task in a packet: always the same object for the same packet, which caches by identity are grateful for."""
+    return pickle.loads(packet)  # noqa: S301 - from the process that owns this one, through an inherited socket
+
+
+def work(line: Connection) -> None:
+    """The life of a building worker."""
+    while True:
+        packet, target, template, choice = line.recv()
+        started = time.perf_counter()
+        try:
+            result = build(unpack(packet), target, template, choice)
+        except Exception as error:
+            result = Build(None, error=f"{type(error).__name__}: {error}")
+        line.send(replace(result, seconds=time.perf_counter() - started))
+
+
+def build(task: Task, target: Target, template: str, choice: Choice) -> Build:
+    """Schedules, lowers, compiles and links. Raises ScheduleError, and what else a wrong schedule may lead to."""
+    made = template_called(template).apply(task, target, choice)
+    kernel = compile_program(made.program, target, packing(made.trace, task), template, choice)
+    return Build(kernel, link({kernel.symbol: kernel.code}), made.trace)

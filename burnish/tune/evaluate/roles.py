@@ -1,0 +1,17 @@
+"""What the workers of the fork server can be, and what is done once for all of them."""
+
+from __future__ import annotations
+
+from burnish.codegen.objects import target_machine
+from burnish.runtime.driver import driver_image
+from burnish.target import host
+from burnish.tune.evaluate import bench, building, forkserver, stopwatch
+
+
+def main(number: int) -> None:
+    """The fork server's main function; ``number`` is the file descriptor of its line."""
+    machine = host()
+    target_machine(machine)
+    driver_image(machine.triple)
+    stopwatch.image(machine)
+    forkserver.serve(number, {"build": building.work, "measure": bench.work})

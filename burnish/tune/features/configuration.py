@@ -1,0 +1,54 @@
+"""The configuration as features: what usual hyper-parameter optimizers see, the knobs themselves.
+
+Source: AutoTVM (Chen et al. 2018), section 4: it is bound to one search space.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from burnish.search.space import Points
+from burnish.tune.space import Alternative, TuningSpace
+
+
+def configuration(space: TuningSpace, points: Points) -> np.ndarray:
+    """log2(1 + n) of numbers, 0 or 1 for every value of the others and for the alternative, float32 [n, d].
+
+    Knobs of other alternatives than a point's own are 0.
+    """
+    tables = [[_table(choices) for choices in a.choices.values()] for a in space.alternatives]
+    width = sum(table.shape[1] for own in tables for table in own) + len(tables)
+    features = np.zeros((len(points), width), np.float32)
+    first = int(len(tables) > 1)
+    begin = 0
+    for number, rows in enumerate(space.rows(points)):
+        own = points[rows]
+        for column, table in enumerate(tables[number], first):
+            features[rows, begin : begin + table.shape[1]] = table[own[:, column]]
+            begin += table.shape[1]
+        features[rows, number - len(tables)] = 1.0
+    return features
+
+
+def configuration_names(space: TuningSpace) -> tuple[str, ...]:
+    """What the columns of :func:`configuration` are."""
+    knobs = (f"{a.label}.{name}" for a in space.alternatives for name in _knob_names(a))
+    return (*knobs, *(a.label for a in space.alternatives))
+
+
+def _knob_names(alternative: Alternative) -> list[str]:
+    found = []
+    for knob, choices in alternative.choices.items():
+        found += [knob] if _is_number(choices) else [f"{knob} = {choice}" for choice in choices]
+    return found
+
+
+def _table(choices: np.ndarray) -> np.ndarray:
+    """The features [choices, columns] of one knob's choices."""
+    if _is_number(choices):
+        return np.log2(1.0 + choices[:, None]).astype(np.float32)
+    return np.eye(len(choices), dtype=np.float32)
+
+
+def _is_number(choices: np.ndarray) -> bool:
+    return choices.dtype.kind in "iu"

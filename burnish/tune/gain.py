@@ -1,0 +1,85 @@
+"""How much a search will still find: the expected remaining gain, by which tuning is shared out and stopped.
+
+The lowest costs a search has drawn lately follow, in the logarithm, a generalized Pareto distribution (peaks over a
+threshold: Pickands 1975). It is fitted by probability-weighted moments (Hosking and Wallis 1987), and says how far the
+lowest of so many further draws should lie below the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+RECENT = 0.5  # the share of the trials, the last ones, that stand for those to come
+LEAST = 16  # trials of them, if there are so many
+TAIL = 0.4  # the share of those that make up the tail
+SHAPES = (-3.0, 0.2)  # of tails that are believed: from one that piles up at its end to a heavy one
+# Before it is seen, a tail is believed to have this scale and shape, weighed as so many of its draws.
+PRIOR_SCALE, SCALE_DRAWS = 0.08, 0.5
+PRIOR_SHAPE, SHAPE_DRAWS = -0.5, 2.0
+ENDED = 0.5  # the (negative) shape from which the end of a tail, and not its mean, says how long it is
+_POINTS = 256
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The tail of a search: a draw undercuts the best by t in log cost with probability ``at_best * S(t)``.
+
+    ``S`` is the survival function of the generalized Pareto distribution of this ``scale`` and ``shape``.
+    """
+
+    at_best: float
+    scale: float
+    shape: float
+
+    def gain(self, draws: int) -> float:
+        """The share of the best cost that so many more draws are expected to save, from 0 to 1."""
+        if self.scale <= 0 or draws <= 0 or self.at_best <= 0:
+            return 0.0
+        end = -self.scale / self.shape if self.shape < 0 else 30 * self.scale
+        depths = np.linspace(0.0, end, _POINTS)
+        undercut = -np.expm1(draws * np.log1p(-self.at_best * _survival(depths, self.scale, self.shape)))
+        # The mean of 1 - exp(-t) over the deepest draw is the integral of exp(-t) P(deeper than t).
+        return float(min(1.0, np.trapezoid(np.exp(-depths) * undercut, depths)))
+
+
+def _survival(depths: np.ndarray, scale: float, shape: float) -> np.ndarray:
+    if abs(shape) < 1e-6:
+        return np.exp(-depths / scale)
+    return np.maximum(1.0 + shape * depths / scale, 0.0) ** (-1.0 / shape)
+
+
+def forecast(costs: Sequence[float]) -> Forecast | None:
+    """The tail behind ``costs``, those of all trials in order (inf: it failed); None before two of them succeeded."""
+    every = np.asarray(costs, dtype=float)
+    recent = every[-max(LEAST, round(RECENT * len(every))) :]
+    if np.isfinite(recent).sum() < 2:
+        recent = every
+    good = np.sort(np.log(recent[np.isfinite(recent)]))
+    best = np.log(min(costs, default=np.inf))
+    if len(good) < 2:
+        return None
+    count = max(1, min(len(good) - 1, round(TAIL * len(good))))
+    threshold = good[count]
+    scale, shape = _fit(threshold - good[:count])
+    depth = max(0.0, threshold - best)
+    if shape < 0:  # the end of the tail lies as far beyond the best as it should beyond the lowest of so many draws
+        end = depth * (1.0 + count**shape)
+        trust = min(1.0, -shape / ENDED)
+        scale = max((1.0 - trust) * scale - trust * shape * end, -shape * end)
+    share = (count + 0.5) / (len(recent) + 1)
+    reached = float(_survival(np.array([depth]), scale, shape)[0])
+    return Forecast(share * reached, scale + shape * depth, shape)
+
+
+def _fit(excesses: np.ndarray) -> tuple[float, float]:
+    """(scale, shape) of a generalized Pareto distribution by probability-weighted moments, drawn towards the prior."""
+    ordered = np.sort(excesses)
+    n = len(ordered)
+    mean = (ordered.sum() + SCALE_DRAWS * PRIOR_SCALE) / (n + SCALE_DRAWS)
+    weighted = float((ordered * np.arange(n - 1, -1, -1)).mean()) / max(1, n - 1)
+    own = 2.0 - mean / max(mean - 2 * weighted, 1e-3 * mean)
+    shape = (n * float(np.clip(own, *SHAPES)) + SHAPE_DRAWS * PRIOR_SHAPE) / (n + SHAPE_DRAWS)
+    return float(mean * (1.0 - shape)), shape

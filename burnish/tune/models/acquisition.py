@@ -1,0 +1,65 @@
+"""Acquisition functions: how much a candidate is worth measuring, from the mean and deviation of its score."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from burnish.errors import DataError, ParameterError
+from burnish.tune.models.base import UncertainModel
+
+ACQUISITIONS = ("mean", "ei", "ucb")
+
+
+def ei(mean: Any, std: Any, best: float = 1.0) -> NDArray[np.float64]:
+    """Expected improvement on a score `best` (AdaTune eqs. 1 and 2), (n,), not negative.
+
+    With Z = (mean - best) / std it is (mean - best) Φ(Z) + std φ(Z), and max(0, mean - best) where std is 0. Scores are
+    relative throughputs, so that of the best candidate measured is 1. mean, std: (n,). Raises DataError.
+    """
+    mean, std = _moments(mean, std)
+    out = np.empty(len(mean))
+    _expected_improvement(mean, std, float(best), out)
+    return out
+
+
+def ucb(mean: Any, std: Any, kappa: float = 1.0) -> NDArray[np.float64]:
+    """Upper confidence bound (thesis-chen §5.2.3): mean + kappa · std, (n,). mean, std: (n,). Raises DataError."""
+    mean, std = _moments(mean, std)
+    return mean + kappa * std
+
+
+def acquire(
+    model: UncertainModel, acquisition: str, features: Any, best: float = 1.0, kappa: float = 1.0
+) -> NDArray[np.float64]:
+    """What the acquisition "mean", "ei" or "ucb" says of every candidate by a model's prediction, (n,)."""
+    if acquisition not in ACQUISITIONS:
+        raise ParameterError(f"acquisition: found {acquisition!r}; allowed: {', '.join(map(repr, ACQUISITIONS))}")
+    mean, std = model.predict_distribution(features)
+    if acquisition == "ei":
+        return ei(mean, std, best)
+    return ucb(mean, std, kappa if acquisition == "ucb" else 0.0)
+
+
+def _moments(mean: Any, std: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    mean, std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
+    if mean.ndim != 1 or mean.shape != std.shape:
+        raise DataError(f"acquisition: found mean {list(mean.shape)} and std {list(std.shape)}; allowed: [n] and [n]")
+    if not (std >= 0).all():
+        row = int(np.argmin(std >= 0))
+        raise DataError(f"acquisition: std of candidate {row}: found {std[row]}; allowed: not negative")
+    return mean, std
+
+
+@njit(cache=True, nogil=True)
+def _expected_improvement(mean: Any, std: Any, best: float, out: Any) -> None:
+    for i in range(len(mean)):
+        gain = mean[i] - best
+        if std[i] > 0.0:
+            z = gain / std[i]
+            above = 0.5 * math.erfc(-z / math.sqrt(2.0))
+            density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+            gain = gain * above + std[i] * density
+        out[i] = max(gain, 0.0)

@@ -1,0 +1,337 @@
+"""What tuning has found out, kept in a file of JSON lines that several processes may append to.
+
+A line is one record and is written by one ``write`` under a lock, so that a process which is killed at any moment loses
+at most the record it was about to write. A line that cannot be read costs that line alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import re
+import statistics
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from burnish.build import Kernel, compile_program, named, packing, task_key
+from burnish.errors import RecordError
+from burnish.kernels.task import Choice, Task
+from burnish.runtime.cache import cache_key
+from burnish.runtime.files import write_atomic
+from burnish.runtime.host import fingerprint
+from burnish.schedule.schedule import Call, replay
+from burnish.target import Target
+from burnish.tune.evaluate.building import Trial
+from burnish.tune.evaluate.measurement import OUTCOMES, Measurement
+
+VERSION = 1
+_SHOWN = 3  # unreadable lines that a warning names
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement of one candidate.
+
+    ``target``: the machine's fingerprint; ``threads``: those that ran it; ``cold``: whether constants came from memory.
+    ``key`` is ``build.task_key``: what is computed, by which version of the compiler; ``family`` is the same for all
+    shapes of an operator. ``trace`` is the schedule, for ``schedule.replay``; ``times`` are seconds a run, by batch;
+    ``tuner`` says who asked, ``date`` when (UTC, ISO 8601). ``won``: it beat the default in a paired measurement; then
+    ``node`` is the signature of a node whose algorithm was open, and ``algorithm`` the label of the one that won.
+    """
+
+    target: str
+    threads: int
+    cold: bool
+    key: str
+    family: str
+    template: str
+    choice: Choice
+    trace: Sequence[Call]
+    times: tuple[float, ...]
+    outcome: str = "ok"
+    error: str = ""
+    tuner: str = ""
+    date: str = ""
+    won: bool = False
+    node: str = ""
+    algorithm: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The median of the times; infinite without times."""
+        return statistics.median(self.times) if self.times else math.inf
+
+    def line(self) -> str:
+        """The record as one line of a file, with its end."""
+        return json.dumps({"version": VERSION, **asdict(self)}, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def machine(target: Target) -> str:
+    """The fingerprint by which records tell machines apart."""
+    return fingerprint(target.triple, target.cpu, target.features)
+
+
+def family(task: Task) -> str:
+    """The same for tasks that differ in nothing but numbers: extents, paddings, strides, values."""
+    text = "\n".join(str(t) for t in (*task.inputs, *task.stages()))
+    layouts = sorted((name, str(layout)) for name, layout in task.layouts.items())
+    parts = (task.op, text, str(layouts), " ".join(sorted(task.constants)))
+    return cache_key(*(re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", part) for part in parts))
+
+
+def record(
+    trial: Trial, made: Measurement, target: Target, threads: int, *, cold: bool = False, tuner: str = ""
+) -> Record:
+    """What is remembered of a trial."""
+    choice = {knob: value if isinstance(value, str) else int(value) for knob, value in trial.choice.items()}
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return Record(
+        machine(target), threads, cold, task_key(trial.task, target), family(trial.task), trial.template, choice,
+        tuple(made.trace), made.times, made.outcome, made.error, tuner, date,
+    )  # fmt: skip
+
+
+def compile_record(found: Record, task: Task, target: Target) -> Kernel:
+    """The kernel that a record is about, from its trace; the same bytes every time.
+
+    Raises RecordError if the record is of another task, compiler or machine, of a candidate that failed, or damaged.
+    """
+    key = task_key(task, target)
+    if found.key != key:
+        raise RecordError(f"record: made for task {found.key[:12]}, this is task {key[:12]}; tune it again")
+    if found.target != machine(target):
+        raise RecordError(f"record: measured on {found.target}, this machine is {machine(target)}; tune it again")
+    if found.outcome != "ok":
+        raise RecordError(f"record: the candidate had the outcome '{found.outcome}' ({found.error}), allowed: ok")
+    try:
+        scheduled = replay(named(task, key).program(), found.trace)
+    except Exception as error:  # primitives trust the types of their arguments; a file may hold anything
+        raise RecordError(f"record: its trace does not fit the task: {error}") from error
+    return compile_program(scheduled, target, packing(found.trace, task), found.template, found.choice)
+
+
+def parse(text: str) -> Record:
+    """The record of a line. Raises RecordError, saying what is wrong with it."""
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise RecordError(f"not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise RecordError(f"a {type(fields).__name__}, allowed: an object")
+    if (version := fields.pop("version", None)) != VERSION:
+        raise RecordError(f"version {version!r}, allowed: {VERSION}")
+    for name, (check, allowed) in _FIELDS.items():
+        if name not in fields:
+            raise RecordError(f"field '{name}' is missing")
+        if not check(fields[name]):
+            raise RecordError(f"field '{name}' is {str(fields[name])[:60]!r}, allowed: {allowed}")
+    known = {name: fields[name] for name in _FIELDS}
+    trace = tuple((name, arguments) for name, arguments in known["trace"])
+    return Record(**{**known, "trace": trace, "times": tuple(map(float, known["times"]))})
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _is_trace(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(call, list) and len(call) == 2 and isinstance(call[0], str) and isinstance(call[1], list)
+        for call in value
+    )
+
+
+_TEXT = (_is_text, "text")
+_FIELDS = {
+    "target": _TEXT,
+    "threads": (lambda v: type(v) is int and v > 0, "a positive integer"),
+    "cold": (lambda v: isinstance(v, bool), "true or false"),
+    "key": _TEXT,
+    "family": _TEXT,
+    "template": _TEXT,
+    "choice": (
+        lambda v: isinstance(v, dict) and all(type(c) in (int, str) for c in v.values()),
+        "an object of integers and text",
+    ),
+    "trace": (_is_trace, "a list of [primitive, arguments]"),
+    "times": (lambda v: isinstance(v, list) and all(map(_is_time, v)), "a list of positive seconds"),
+    "outcome": (lambda v: v in OUTCOMES, ", ".join(OUTCOMES)),
+    "error": _TEXT,
+    "tuner": _TEXT,
+    "date": _TEXT,
+    "won": (lambda v: isinstance(v, bool), "true or false"),
+    "node": _TEXT,
+    "algorithm": _TEXT,
+}
+
+
+class Records:
+    """The records of one file, which need not exist yet; every query first reads what has been appended since.
+
+    What a writer that was killed has left of its last record is cut off; a file that may not be written is only read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if self.path.exists():
+            with suppress(OSError), _locked(self.path) as file:
+                _repair(file)
+        self.unreadable: list[str] = []  # what is wrong with which line
+        self._records: list[Record] = []
+        self._file: tuple[int, int] | None = None  # device and number of the file that was read
+        self._offset = 0
+        self._lines = 0
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Adds records, all with one write. Raises OSError."""
+        data = "".join(each.line() for each in records).encode()
+        if data:
+            with _locked(self.path) as file:
+                _repair(file)
+                _write(file, data)
+
+    def all(self) -> list[Record]:
+        """Every readable record, in the order of writing. Raises OSError; lines that cannot be read are warned of."""
+        self._refresh()
+        return list(self._records)
+
+    def measurements(self, target: str, threads: int, key: str, cold: bool = False) -> list[Record]:
+        """What was tried for a task on this very machine, fastest first, failures last."""
+        self._refresh()
+        wanted = (target, threads, key, cold)
+        return sorted((r for r in self._records if _setting(r) == wanted), key=lambda r: r.seconds)
+
+    def best(self, target: str, threads: int, key: str, cold: bool = False) -> Record | None:
+        """The fastest measurement of a task on this very machine."""
+        found = self.measurements(target, threads, key, cold)
+        return found[0] if found and found[0].outcome == "ok" else None
+
+    def for_transfer(self, family: str, besides: str = "") -> list[Record]:
+        """What was tried for tasks of a family on any machine, but not for the task of the key ``besides``.
+
+        Times in them are comparable within one setting (target, threads, key, cold) only.
+        """
+        self._refresh()
+        return [r for r in self._records if r.family == family and r.key != besides]
+
+    def merge(self, others: Iterable[str | Path]) -> int:
+        """Appends the records of other files that this one does not hold; their number. Raises OSError."""
+        known = {each.line() for each in self.all()}
+        new: dict[str, Record] = {}
+        for path in others:
+            if not Path(path).exists():
+                raise FileNotFoundError(f"records: no file '{path}'")
+            new.update({r.line(): r for r in Records(path).all() if r.line() not in known})
+        self.append(new.values())
+        return len(new)
+
+    def compact(self, keep: int = 8) -> int:
+        """Keeps the ``keep`` fastest candidates of every setting; the number of records dropped. Raises OSError.
+
+        Failures and unreadable lines go. A candidate that was measured several times keeps its last record. Others may
+        append meanwhile.
+        """
+        with _locked(self.path):
+            before = self.all()
+            last = {(_setting(r), r.template, tuple(sorted(r.choice.items()))): r for r in before if r.outcome == "ok"}
+            ranks: dict[tuple[str, int, str, bool], int] = {}
+            kept = set()
+            for each in sorted(last.values(), key=lambda r: r.seconds):
+                rank = ranks[_setting(each)] = ranks.get(_setting(each), 0) + 1
+                if rank <= keep:
+                    kept.add(id(each))
+            lines = [r.line().encode() for r in before if id(r) in kept]
+            write_atomic(self.path, lines)
+            return len(before) - len(lines)
+
+    def _refresh(self) -> None:
+        try:
+            file = open(self.path, "rb")  # noqa: SIM115 - closed below
+        except FileNotFoundError:
+            return
+        with file:
+            status = os.fstat(file.fileno())
+            if self._file != (status.st_dev, status.st_ino) or status.st_size < self._offset:
+                self._file = (status.st_dev, status.st_ino)
+                self._records, self.unreadable, self._offset, self._lines = [], [], 0, 0
+            file.seek(self._offset)
+            data = file.read()
+        complete = data[: data.rfind(b"\n") + 1]  # the rest is being written, or was cut off and is lost
+        self._offset += len(complete)
+        before = len(self.unreadable)
+        for line in complete.splitlines():
+            self._lines += 1
+            try:
+                self._records.append(parse(line.decode("utf-8")))
+            except (RecordError, UnicodeDecodeError) as error:
+                self.unreadable.append(f"line {self._lines}: {error}")
+        if len(self.unreadable) > before:
+            new = self.unreadable[before:]
+            shown = "; ".join(new[:_SHOWN]) + ("; …" if len(new) > _SHOWN else "")
+            warnings.warn(
+                f"records: '{self.path}': {len(new)} of {self._lines} lines cannot be read and are skipped: {shown}",
+                RuntimeWarning, stacklevel=3,
+            )  # fmt: skip
+
+
+def _setting(each: Record) -> tuple[str, int, str, bool]:
+    return each.target, each.threads, each.key, each.cold
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """The file, open for appending and locked: the one that has this name now, not one that compaction replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                named_now = os.stat(path)
+            except FileNotFoundError:
+                continue
+            if os.path.samestat(os.fstat(file), named_now):
+                yield file
+                return
+        finally:
+            os.close(file)
+
+
+def _repair(file: int) -> None:
+    """Ends a last line that has no end; cuts it off if it is only the beginning of a record. The file is locked."""
+    size = os.fstat(file).st_size
+    end = size
+    while end > 0:
+        begin = max(0, end - 4096)
+        found = os.pread(file, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            end = begin + found + 1
+            break
+        end = begin
+    if end < size:
+        try:
+            parse(os.pread(file, size - end, end).decode("utf-8", errors="replace"))
+        except RecordError:
+            os.ftruncate(file, end)
+        else:
+            _write(file, b"\n")
+
+
+def _write(file: int, data: bytes) -> None:
+    """All of it or, if the disk is full, nothing."""
+    before = os.fstat(file).st_size
+    written = os.write(file, data)
+    if written < len(data):
+        os.ftruncate(file, before)
+        raise OSError(f"records: only {written} of {len(data)} bytes could be written")

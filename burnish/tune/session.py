@@ -1,0 +1,283 @@
+"""Tuning a whole model: every distinct kernel once, time where the model gains most, winners confirmed in pairs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Literal
+
+import numpy as np
+
+from burnish.build import task_key
+from burnish.search.space import Points
+from burnish.target import Target
+from burnish.tune.evaluate import Build, Comparison, Evaluator, Measurement, Trial
+from burnish.tune.models.base import CostModel
+from burnish.tune.records import Records, machine, record
+from burnish.tune.space import Candidate
+from burnish.tune.strategy import Strategy, strategy_named
+from burnish.tune.tasks import TuningTask
+from burnish.tune.tuner import Tuner, defaults
+
+UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say anything
+_AT_ONCE = 8  # kernels whose defaults are built together
+CONFIRMATION = 0.3  # seconds a kernel, kept back from the budget for the paired measurement of winners
+STOPS = ("seconds", "trials", "gain", "exhausted", "interrupted")
+
+StopReason = Literal["seconds", "trials", "gain", "exhausted", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Tune:
+    """How to tune: for so many seconds or trials (None: no limit), or until what remains is worth less.
+
+    ``least_gain``: stop when all further trials that the budget has room for are expected to save less than this share
+    of the model's time; 0 never stops so. ``strategy`` is one of ``strategy.STRATEGIES``.
+    """
+
+    seconds: float | None = 120.0
+    trials: int | None = None
+    least_gain: float = 0.005
+    strategy: str = "burnish"
+    seed: int = 0
+    cold: bool = False
+
+
+@dataclass
+class Progress:
+    """Where the tuning of one kernel stands. ``default``: seconds of what is compiled untuned.
+
+    ``incumbent``: the best candidate that this session built. ``tried``: trials of this session, and ``spent`` the
+    seconds they took.
+    """
+
+    task: TuningTask
+    tuner: Tuner
+    default: float = inf
+    incumbent: tuple[Trial, Build] | None = None
+    tried: int = 0
+    spent: float = 0.0
+    confirmed: Comparison | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The least time of a call so far."""
+        return self.tuner.seconds
+
+    @property
+    def total(self) -> float:
+        """Seconds of the model's time that go to this kernel."""
+        return self.task.calls * self.seconds
+
+    def saving(self, trials: int) -> float:
+        """Seconds of the model's time that so many more trials are expected to save."""
+        if not isfinite(self.seconds) or self.tuner.exhausted:
+            return 0.0
+        expected = self.tuner.forecast()
+        return self.total * (expected.gain(trials) if expected else UNKNOWN_GAIN)
+
+    def pace(self, usual: float) -> float:
+        """Seconds a trial takes, by its own trials or else what is ``usual``."""
+        return self.spent / self.tried if self.tried else usual
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a session has done: seconds it took, trials, why it stopped; ``expected``: the share of the model's time
+    that going on as long again was expected to save.
+    """
+
+    kernels: Sequence[Progress]
+    seconds: float
+    trials: int
+    stop_reason: StopReason
+    expected: float
+
+
+class Session:
+    """Tunes the kernels of a model on this machine. ``records`` get every trial as soon as it is measured.
+
+    ``progress`` is called after every batch. An interrupt (Ctrl-C) ends tuning, not the session: winners are confirmed.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[TuningTask],
+        records: Records,
+        evaluator: Evaluator,
+        options: Tune,
+        prior: CostModel | None = None,
+        progress: Callable[[Session], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.options, self.records, self.evaluator = options, records, evaluator
+        self.strategy: Strategy = strategy_named(options.strategy)
+        self.trials = 0
+        self._clock, self._began = clock, clock()
+        self._progress = progress or (lambda session: None)
+        self.kernels = [Progress(t, Tuner(t.space, self.strategy, options.seed, prior)) for t in tasks]
+        for kernel in self.kernels:
+            self._recall(kernel)
+
+    @property
+    def target(self) -> Target:
+        return self.evaluator.target
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the session began."""
+        return self._clock() - self._began
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that may still be spent on trials; those kept for confirming winners are not among them."""
+        if self.options.seconds is None:
+            return inf
+        kept = min(0.2 * self.options.seconds, CONFIRMATION * len(self.kernels))
+        return max(0.0, self.options.seconds - kept - self.elapsed)
+
+    @property
+    def trials_left(self) -> float:
+        """Trials that may still be made."""
+        return inf if self.options.trials is None else max(0, self.options.trials - self.trials)
+
+    @property
+    def model_seconds(self) -> float:
+        """Time of all kernel calls of the model, by the best found so far, or what is known of it."""
+        return sum(k.total for k in self.kernels if isfinite(k.total))
+
+    @property
+    def expected(self) -> float:
+        """The share of the model's time that the rest of the budget (or as long again) is expected to save."""
+        if any(not k.tuner.costs for k in self.kernels):
+            return 1.0
+        left = min(self.seconds_left, max(self.elapsed, 1.0)) if self.seconds_left else self.elapsed
+        each = left / max(1, len(self.kernels))
+        usual = self._usual_pace()
+        saved = sum(k.saving(max(1, round(each / k.pace(usual)))) for k in self.kernels)
+        return saved / self.model_seconds if self.model_seconds else 0.0
+
+    def run(self) -> Outcome:
+        """Tunes until the budget ends or little is left to gain, then confirms the winners."""
+        reason: StopReason
+        try:
+            reason = self._search()
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        expected = self.expected
+        for kernel in self.kernels:
+            self._confirm(kernel)
+        self._progress(self)
+        return Outcome(self.kernels, self.elapsed, self.trials, reason, expected)
+
+    def _search(self) -> StopReason:
+        fresh = [k for k in self.kernels if not k.tuner.costs]
+        for first in range(0, len(fresh), _AT_ONCE):
+            if self._stop():
+                break
+            self._try([(k, defaults(k.task.space)) for k in fresh[first : first + _AT_ONCE]])
+        while not (reason := self._stop()):
+            usual = self._usual_pace()
+            count = self.strategy.batch
+            best = max(self.kernels, key=lambda k: k.saving(count) / (count * k.pace(usual)))
+            self._batch(best, count)
+        return reason
+
+    def _stop(self) -> StopReason | None:
+        if self.seconds_left <= 0:
+            return "seconds"
+        if self.trials_left <= 0:
+            return "trials"
+        if all(k.tuner.exhausted for k in self.kernels):
+            return "exhausted"
+        return "gain" if self.options.least_gain and self.expected < self.options.least_gain else None
+
+    def _usual_pace(self) -> float:
+        made = sum(k.tried for k in self.kernels)
+        return sum(k.spent for k in self.kernels) / made if made else 0.1
+
+    def _batch(self, kernel: Progress, count: int) -> None:
+        """The kernel's next trials: fewer than ``count`` where time or trials end sooner."""
+        room = min(self.trials_left, self.seconds_left / max(kernel.pace(self._usual_pace()), 1e-3))
+        began = self._clock()
+        points = kernel.tuner.propose(max(1, int(min(count, room))))
+        kernel.spent += self._clock() - began
+        self._try([(kernel, points)])
+
+    def _try(self, batch: Sequence[tuple[Progress, Points]]) -> None:
+        """Builds points of some kernels together, then measures, records and learns each kernel's."""
+        began = self._clock()
+        trials = [[self._trial(k.task.space.candidate(point)) for point in points] for k, points in batch]
+        builds = iter(self.evaluator.build([trial for own in trials for trial in own]))
+        shared = (self._clock() - began) / max(1, sum(map(len, trials)))
+        for (kernel, points), own in zip(batch, trials, strict=True):
+            began = self._clock()
+            made: list[Measurement] = []
+            drift = self._drift(kernel)
+            best = kernel.seconds * drift
+            for trial, build in zip(own, builds, strict=False):
+                made.append(self.evaluator.measure(trial, build, best if isfinite(best) else None))
+                if made[-1].seconds < best:
+                    best, kernel.incumbent = made[-1].seconds, (trial, build)
+            threads, cold, name = self.evaluator.threads, self.options.cold, self.strategy.name
+            pairs = zip(own, made, strict=True)
+            self.records.append(record(t, m, self.target, threads, cold=cold, tuner=name) for t, m in pairs)
+            self._learn(kernel, points, [m.seconds / drift for m in made])
+            self.trials += len(own)
+            kernel.tried += len(own)
+            kernel.spent += self._clock() - began + shared * len(own)
+            self._progress(self)
+
+    def _drift(self, kernel: Progress) -> float:
+        """How much slower the machine is than when the kernel's best candidate was measured: that is measured again.
+
+        A machine that is shared changes its speed for seconds at a time by more than candidates differ.
+        """
+        if kernel.incumbent is None or not isfinite(kernel.seconds):
+            return 1.0
+        again = self.evaluator.measure(*kernel.incumbent, None).seconds
+        return again / kernel.seconds if isfinite(again) else 1.0
+
+    def _learn(self, kernel: Progress, points: Points, costs: Sequence[float]) -> None:
+        kernel.tuner.observe(points, costs)
+        default = kernel.task.space.point(kernel.task.space.default)
+        at = np.flatnonzero((kernel.tuner.points == default).all(axis=1))
+        if len(at):
+            kernel.default = kernel.tuner.costs[int(at[0])]
+
+    def _recall(self, kernel: Progress) -> None:
+        """Learns what earlier sessions measured of the same kernel on this machine."""
+        space = kernel.task.space
+        known: dict[tuple[int, ...], float] = {}
+        for alternative in space.alternatives:
+            key = task_key(alternative.task, self.target)
+            found = self.records.measurements(machine(self.target), self.evaluator.threads, key, self.options.cold)
+            for each in found:
+                if each.template == alternative.template.name and not each.won:
+                    with suppress(ValueError):  # a choice that this version's space has not
+                        point = space.point(Candidate(alternative, each.choice))
+                        known.setdefault(tuple(point.tolist()), each.seconds)
+        if known:
+            self._learn(kernel, np.array(list(known), np.int32), list(known.values()))
+
+    def _trial(self, candidate: Candidate) -> Trial:
+        return Trial(candidate.alternative.task, candidate.alternative.template.name, candidate.choice)
+
+    def _confirm(self, kernel: Progress) -> None:
+        """Keeps the best candidate only if it beats the default in a paired measurement."""
+        best, default = kernel.tuner.best, kernel.task.space.default
+        if best is None or best == default:
+            return
+        trial = self._trial(best)
+        kernel.confirmed = found = self.evaluator.compare(self._trial(default), trial)
+        if found.second_wins:
+            known = self.records.measurements(
+                machine(self.target), self.evaluator.threads, task_key(trial.task, self.target), self.options.cold
+            )
+            tried = next(r for r in known if (r.template, dict(r.choice)) == (trial.template, dict(trial.choice)))
+            algorithm = best.alternative.label.partition("/")[0]
+            won = replace(tried, times=found.times[1], won=True, node=kernel.task.signature, algorithm=algorithm)
+            self.records.append([won])

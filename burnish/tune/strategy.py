@@ -1,0 +1,84 @@
+"""What a tuner is made of: the model of costs, what it sees of a candidate, the walk over the space, the stopwatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from burnish.errors import ParameterError
+from burnish.search.annealing import Annealing
+from burnish.search.exhaustive import Exhaustive
+from burnish.search.genetic import Evolution, Genetic
+from burnish.search.random_search import RandomSearch
+from burnish.search.space import Space
+from burnish.search.walker import Walker
+from burnish.tune.evaluate.rules import Adaptive, Fixed, Rule
+from burnish.tune.models.base import CostModel
+from burnish.tune.models.forest import ForestModel
+from burnish.tune.models.neural import TreeGRUModel
+from burnish.tune.models.trees import TreeModel
+
+SMALL = 1 << 16  # points that are all scored sooner than some are found by walking
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to tune. ``model`` makes a cost model from a seed (None: ``walker`` learns by itself, or not at all).
+
+    ``representation`` is what the model sees. Batches have ``batch`` trials, chosen for score and diversity
+    (``diversity``, in standard deviations of the score a covered choice) from ``candidates`` proposals each, with a
+    ``share`` at random ("contextual": AdaTune's equation 3). The model is first asked after ``initial`` trials.
+    A ``selective`` one tries no candidate that cannot be fast by what is known without measuring.
+    ``acquisition`` is one of ``models.acquisition.ACQUISITIONS``; all but "mean" need a model with uncertainty.
+    """
+
+    name: str
+    model: Callable[[int], CostModel] | None
+    walker: Callable[[Space, int], Walker]
+    representation: str = "loops"
+    rule: Rule = field(default_factory=Adaptive)
+    batch: int = 16
+    initial: int = 16
+    candidates: int = 3
+    diversity: float = 0.25
+    share: float | Literal["contextual"] = 0.1
+    acquisition: str = "mean"
+    selective: bool = False
+
+    def with_(self, **changes: object) -> Strategy:
+        """A copy with some parts replaced."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _thorough(space: Space, seed: int) -> Walker:
+    return Exhaustive(space, seed) if space.size <= SMALL else Evolution(space, seed=seed)
+
+
+def _annealing(space: Space, seed: int) -> Walker:
+    return Annealing(space, chains=128, seed=seed, steps=500)
+
+
+BURNISH = Strategy("burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, selective=True)
+# The published systems. AutoTVM: appendix A.3. AdaTune: sections 4 and 5, "RFEI + CSA + AE".
+AUTOTVM = Strategy(
+    "autotvm", lambda seed: TreeModel("rank", seed=seed), _annealing, representation="relation",
+    rule=Fixed(10), batch=64, initial=64, candidates=2, diversity=1.0, share=0.05,
+)  # fmt: skip
+ADATUNE = AUTOTVM.with_(
+    name="adatune", model=lambda seed: ForestModel(seed=seed), acquisition="ei", share="contextual",
+    rule=Adaptive(variation=0.1),
+)  # fmt: skip
+TREEGRU = AUTOTVM.with_(name="treegru", model=lambda seed: TreeGRUModel(seed=seed), representation="sequence")
+RANDOM = Strategy("random", None, lambda space, seed: RandomSearch(space, seed))
+GENETIC = Strategy("genetic", None, lambda space, seed: Genetic(space, seed=seed))
+STRATEGIES: Mapping[str, Strategy] = {
+    each.name: each for each in (BURNISH, AUTOTVM, ADATUNE, TREEGRU, RANDOM, GENETIC)
+}
+
+
+def strategy_named(name: str) -> Strategy:
+    """Raises ParameterError for a name that is none of STRATEGIES."""
+    if name not in STRATEGIES:
+        raise ParameterError(f"strategy: found {name!r}; allowed: {', '.join(STRATEGIES)}")
+    return STRATEGIES[name]

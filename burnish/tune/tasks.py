@@ -1,0 +1,94 @@
+"""What there is to tune in a model: every distinct kernel once, with all algorithms that can compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from burnish.arrange import Arrangement, arrange, make_task
+from burnish.build import task_key
+from burnish.graph.algorithms import alternatives, computed_by, fastest, signature
+from burnish.graph.estimates import Estimate, label_of
+from burnish.graph.fuse import Group
+from burnish.graph.graph import Graph, Node
+from burnish.kernels.cpu import templates_for
+from burnish.kernels.task import Task
+from burnish.ops.classify import flops
+from burnish.runtime.cache import cache_key
+from burnish.target import Target
+from burnish.tune.space import Alternative, TuningSpace
+
+
+@dataclass(frozen=True)
+class TuningTask:
+    """A kernel of a model, and the space of the ways to compute it.
+
+    ``key`` identifies it on this machine, ``name`` says which graph nodes it computes, ``calls`` how often the model
+    runs it. ``flops`` are operations of the definition. Where the algorithm of a node is open, ``signature`` is that of
+    the node, and labels of alternatives begin with the algorithm's, up to a slash. The default comes first.
+    """
+
+    key: str
+    name: str
+    calls: int
+    flops: float
+    space: TuningSpace
+    signature: str = ""
+
+
+def tuning_tasks(reference: Graph, target: Target, exact: bool) -> list[TuningTask]:
+    """The distinct kernels of an optimized graph, in the order of their first call."""
+    made = arrange(reference, target, exact)
+    constants = dict(made.graph.constants)
+    nodes = {name: node for node in reference.nodes for name in node.outputs}
+    tasks: dict[str, TuningTask] = {}
+    for group in made.groups:
+        if not made.computes(group):
+            continue
+        own = make_task(made, group, constants)[0]
+        node = nodes.get(group.anchor.outputs[0]) if group.anchor else None
+        found = alternatives(reference, node, target) if node and not exact else []
+        ways = {"": own}
+        if node and found:
+            first = fastest(reference, node, found)
+            others = {label_of(e): _by_algorithm(e, made, group, reference, node) for e in found if e is not first}
+            ways = {label_of(first): own, **others}
+        kernel = _join(group, ways, own, target)
+        if node and found:
+            kernel = replace(kernel, signature=signature(reference, node))
+        before = tasks.get(kernel.key)
+        tasks[kernel.key] = replace(before, calls=before.calls + 1) if before else kernel
+    return list(tasks.values())
+
+
+def _by_algorithm(chosen: Estimate, made: Arrangement, group: Group, reference: Graph, node: Node) -> Task:
+    """What a group's kernel computes if its anchor, ``node`` of the reference, is computed by another algorithm.
+
+    Activations stay where and as they are in the arrangement, so that kernels can be exchanged for one another.
+    """
+    assert group.anchor is not None
+    types, constants = dict(made.graph.types), dict(made.graph.constants)
+    weight = node.inputs[1]
+    types[weight], constants[weight] = reference.types[weight], reference.constants[weight]
+    other = computed_by(chosen, reference, node, types, constants)
+    anchor = replace(other, inputs=(group.anchor.inputs[0], *other.inputs[1:]), outputs=group.anchor.outputs)
+    members = tuple(anchor if member is group.anchor else member for member in group.nodes)
+    renamed = {group.anchor.inputs[1]: anchor.inputs[1]}
+    inputs = tuple(renamed.get(name, name) for name in group.inputs)
+    changed = [anchor if member is group.anchor else member for member in made.graph.nodes]
+    graph = made.graph.with_nodes(changed, types=types, constants=constants)
+    variant = replace(made, graph=graph)
+    return make_task(variant, replace(group, nodes=members, inputs=inputs, anchor=anchor), constants)[0]
+
+
+def _join(group: Group, ways: Mapping[str, Task], own: Task, target: Target) -> TuningTask:
+    """One tuning task of the given ways to compute a group, each by every template made for it, or the generic one."""
+    found = []
+    for label, task in ways.items():
+        *special, last = templates_for(task, target)
+        for template in special or ([last] if task is own else []):
+            space = template.space(task, target)
+            found.append(Alternative(f"{label}/{template.name}", task, template, space, target))
+    key = cache_key(*sorted(task_key(task, target) for task in ways.values()))
+    names = " + ".join(node.name or node.op for node in group.nodes)
+    return TuningTask(key, names, 1, float(flops(own.outputs)), TuningSpace(tuple(found)))

@@ -1,0 +1,128 @@
+"""Tuning one kernel: propose a batch, have it measured, learn from it. Proposals only; whoever asks measures them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.search.annealing import ContextualShare
+from burnish.search.diversity import DiverseBatches
+from burnish.search.space import Points
+from burnish.search.walker import unseen
+from burnish.tune.features import Representation, extract, plausible, sequence
+from burnish.tune.gain import Forecast, forecast
+from burnish.tune.models.acquisition import acquire
+from burnish.tune.models.base import CostModel, LoopNests, UncertainModel
+from burnish.tune.space import Candidate, TuningSpace
+from burnish.tune.strategy import Strategy
+
+_SPARE = 4  # proposals asked for each that is wanted, where some may be sifted out
+_NEAR = 0.5  # of the first trials: the share that are neighbours of the defaults
+
+
+class Tuner:
+    """The search for the fastest candidate of one space.
+
+    ``prior`` is a fitted model, such as one of other tasks, that is asked before there are measurements enough.
+    """
+
+    def __init__(
+        self, space: TuningSpace, strategy: Strategy, seed: int = 0, prior: CostModel | None = None
+    ) -> None:
+        self.space = space
+        self.strategy = strategy
+        self.points: Points = np.empty((0, space.space.width), np.int32)
+        self.costs: list[float] = []
+        self._rng = np.random.default_rng(seed)
+        self._tried: set[int] = set()
+        self._model = strategy.model(seed) if strategy.model else None
+        self._fitted: CostModel | None = prior
+        self._walker = strategy.walker(space.space, seed)
+        share = ContextualShare(self._deviation, lambda: 1.0) if strategy.share == "contextual" else strategy.share
+        self._batches = DiverseBatches(self._walker, strategy.candidates, strategy.diversity, share, seed)
+
+    @property
+    def best(self) -> Candidate | None:
+        """The fastest candidate measured."""
+        return self.space.candidate(self.points[int(np.argmin(self.costs))]) if self.seconds < inf else None
+
+    @property
+    def seconds(self) -> float:
+        """The time of the fastest candidate measured; infinite where none succeeded."""
+        return min(self.costs, default=inf)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every candidate was tried."""
+        return len(self._tried) >= self.space.size
+
+    def forecast(self) -> Forecast | None:
+        """What further trials are expected to find."""
+        return forecast(self.costs)
+
+    def propose(self, count: int) -> Points:
+        """Untried points (at most ``count``, width): the defaults at first, then what the model thinks best."""
+        if not self.costs:
+            first = defaults(self.space)
+            return np.concatenate([first, self._early(count - len(first), first)])
+        if self._model is None:
+            return self._walker.propose(_indifferent, count, self._tried)
+        if len(self.costs) >= self.strategy.initial and self.seconds < inf:
+            self._model.fit(self._features(self.points), np.asarray(self.costs), np.zeros(len(self.costs), np.int64))
+            self._fitted = self._model
+        if self._fitted is None:
+            return self._early(count, self.points[np.argsort(self.costs, kind="stable")[:4]])
+        return self._sift(self._batches.propose(self._score, _SPARE * count, self._tried), count)
+
+    def observe(self, points: Points, costs: Sequence[float]) -> None:
+        """Learns what points (n, width) cost: seconds, infinite for those that failed."""
+        self.points = np.concatenate([self.points, points])
+        self.costs.extend(float(cost) for cost in costs)
+        self._tried.update(self.space.space.keys(points).tolist())
+        with np.errstate(divide="ignore"):
+            self._walker.observe(points, -np.log(np.asarray(costs, float)))
+
+    def _early(self, count: int, around: Points) -> Points:
+        """Neighbours of the given points and random ones, for as long as no model can be asked."""
+        if count <= 0:
+            return np.empty((0, self.space.space.width), np.int32)
+        space, met = self.space.space, self._tried | set(self.space.space.keys(around).tolist())
+        parents = around[self._rng.integers(len(around), size=_SPARE * count)]
+        near = space.neighbours(self._rng, space.neighbours(self._rng, parents))
+        _, first = np.unique(space.keys(near), return_index=True)
+        fresh = [row for row in sorted(first.tolist()) if int(space.keys(near[row : row + 1])[0]) not in met]
+        near = self._sift(near[fresh], max(1, int(_NEAR * count)))
+        far = unseen(space, self._rng, _SPARE * count, met | set(space.keys(near).tolist()))
+        return np.concatenate([near, self._sift(far, count - len(near))])
+
+    def _sift(self, points: Points, count: int) -> Points:
+        """The first ``count`` of the points, of a selective strategy those that could be fast before the others."""
+        if self.strategy.selective and len(points) > count:
+            points = points[np.argsort(~plausible(self.space, points), kind="stable")]
+        return points[:count]
+
+    def _features(self, points: Points) -> NDArray[np.float32] | LoopNests:
+        if self.strategy.representation == "sequence":
+            return LoopNests(*sequence(self.space, points))
+        return extract(self.space, cast(Representation, self.strategy.representation), points)
+
+    def _score(self, points: Points) -> NDArray:
+        if self.strategy.acquisition == "mean":
+            return cast(CostModel, self._fitted).predict(self._features(points))
+        return acquire(cast(UncertainModel, self._fitted), self.strategy.acquisition, self._features(points))
+
+    def _deviation(self, points: Points) -> NDArray:
+        return cast(UncertainModel, self._fitted).predict_distribution(self._features(points))[1]
+
+
+def defaults(space: TuningSpace) -> Points:
+    """The choice that the template of every alternative makes by itself, (alternatives, width)."""
+    return np.stack([space.point(Candidate(a, dict(a.space.default))) for a in space.alternatives])
+
+
+def _indifferent(points: Points) -> NDArray:
+    return np.zeros(len(points))

@@ -1,0 +1,115 @@
+"""A model tuned on this machine: its kernels searched for, then the whole of it measured against its untuned self."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from burnish.arrange import DEFAULTS
+from burnish.compiler import Progress, link, lower_model
+from burnish.errors import TargetError
+from burnish.graph.graph import Graph
+from burnish.graph.passes import optimize
+from burnish.runtime.module import Module
+from burnish.runtime.pool import available_cores
+from burnish.runtime.samples import random_inputs
+from burnish.target import Target, host
+from burnish.tune.choices import recorded_choices
+from burnish.tune.evaluate import Comparison, Evaluator
+from burnish.tune.evaluate.measurement import compare_times
+from burnish.tune.records import Records
+from burnish.tune.session import Outcome, Session, Tune
+from burnish.tune.tasks import tuning_tasks
+
+BUILD_LIMIT = 3.0  # seconds; a schedule that takes so long to compile has unrolled more than any register file holds
+ROUNDS, ROUND_SECONDS = 25, 0.02  # of the comparison of two modules
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A tuned model. ``gain``: its time over the untuned one's; where that is not surely below 1, ``module`` is the
+    untuned one.
+    """
+
+    module: Module
+    outcome: Outcome
+    gain: Comparison
+
+
+def tune_model(
+    graph: Graph,
+    options: Tune,
+    records: str | Path,
+    *,
+    target: Target,
+    threads: int | None = None,
+    exact: bool = False,
+    cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    watch: Callable[[Session], None] | None = None,
+) -> Tuned:
+    """Tunes the kernels of a model, and compiles it with the winners if it is then faster as a whole.
+
+    ``watch`` is called after every batch of trials. Raises TargetError where ``target`` is not this machine.
+    """
+    if target.triple != host().triple or target.cpu != host().cpu:
+        raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
+    store, threads = Records(records), threads or available_cores()
+    tasks = tuning_tasks(optimize(graph, exact), target, exact)
+    with Evaluator(target, threads=threads, cold=options.cold, build_limit=BUILD_LIMIT) as evaluator:
+        outcome = Session(tasks, store, evaluator, options, progress=watch).run()
+    plain, tuned = (
+        Module(link(lower_model(graph, target, exact, cache_dir, progress, choices)), threads)
+        for choices in (DEFAULTS, recorded_choices(store, target, threads, options.cold))
+    )
+    gain = compare_modules(plain, tuned)
+    return Tuned(tuned if gain.second_wins else plain, outcome, gain)
+
+
+def compare_modules(first: Module, second: Module) -> Comparison:
+    """Two modules with the same inputs, timed in turns on random ones."""
+    feeds = random_inputs(first.inputs, seed=0)
+
+    def seconds(module: Module, calls: int) -> float:
+        began = time.perf_counter()
+        for _ in range(calls):
+            module(**feeds)
+        return (time.perf_counter() - began) / calls
+
+    usual = min(seconds(module, 2) for module in (first, second, first, second))
+    calls = max(1, round(ROUND_SECONDS / usual))
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for module, mine in zip((first, second), times, strict=True):
+            mine.append(seconds(module, calls))
+    return compare_times(*times)
+
+
+def described(tuned: Tuned) -> dict[str, Any]:
+    """The report as JSON holds it."""
+    kernels = [
+        {
+            "nodes": k.task.name,
+            "calls": k.task.calls,
+            "trials": len(k.tuner.costs),
+            "default_us": _microseconds(k.default),
+            "best_us": _microseconds(k.seconds),
+            "gflops": round(k.task.flops / k.seconds / 1e9, 1) if k.seconds < float("inf") else None,
+            "kept": bool(k.confirmed and k.confirmed.second_wins),
+            "choice": str(k.tuner.best) if k.tuner.best else None,
+        }
+        for k in tuned.outcome.kernels
+    ]
+    return {
+        "seconds": round(tuned.outcome.seconds, 1), "trials": tuned.outcome.trials,
+        "stop_reason": tuned.outcome.stop_reason, "expected_gain": round(tuned.outcome.expected, 4),
+        "ratio": tuned.gain.ratio, "low": tuned.gain.low, "high": tuned.gain.high,
+        "kept": tuned.gain.second_wins, "kernels": kernels,
+    }  # fmt: skip
+
+
+def _microseconds(seconds: float) -> float | None:
+    return round(1e6 * seconds, 2) if seconds < float("inf") else None

@@ -1,0 +1,102 @@
+"""Builds happen elsewhere and give what a build here would; those that fail, hang or kill are outcomes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from burnish.build import compile_by, named, task_key
+from burnish.kernels.cpu import GENERIC, template_for
+from burnish.kernels.task import Task
+from burnish.target import host
+from burnish.tune.evaluate import Evaluator, Trial
+from burnish.tune.evaluate.building import Builder
+
+
+class Hostile(str):
+    """Text that calls a function in the process that receives it."""
+
+    call: tuple[Callable[..., Any], tuple[Any, ...]]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.call
+
+
+def hostile(task: Task, function: Callable[..., Any], *arguments: Any) -> Task:
+    op = Hostile("mul")
+    op.call = (function, arguments)
+    return replace(task, op=op)
+
+
+def test_a_build_is_the_build_of_this_process(evaluator: Evaluator, product: Task) -> None:
+    template = template_for(product, host())
+    (built,) = evaluator.build([evaluator.default(product)])
+    here = compile_by(template, named(product, task_key(product, host())), host())
+    assert built.kernel == here
+    assert built.kernel is not None
+    assert built.kernel.packing
+    assert built.seconds > 0
+
+
+def test_builds_keep_the_order_of_their_trials(evaluator: Evaluator, product: Task) -> None:
+    template = template_for(product, host())
+    space = template.space(product, host())
+    knob = next(name for name, choices in space.knobs.items() if len(choices) > 1)
+    trials = [Trial(product, template.name, {**space.default, knob: choice}) for choice in space.knobs[knob][:3]]
+    builds = evaluator.build(trials)
+    assert [dict(b.kernel.choice) for b in builds if b.kernel] == [dict(t.choice) for t in trials]
+
+
+def test_errors_of_a_build_are_told(evaluator: Evaluator, doubling: Task) -> None:
+    default = evaluator.default(doubling)
+    builds = evaluator.build([Trial(doubling, "round", {}), Trial(doubling, "direct_conv2d", {}), default])
+    assert builds[0].kernel is builds[1].kernel is None
+    assert builds[0].error.startswith("ScheduleError: template 'round' is unknown; known: depthwise_conv2d")
+    assert builds[1].error
+    assert builds[2].kernel is not None
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "error"),
+    [
+        (time.sleep, (600,), "the compiler took longer than 0.5 s"),
+        (os.abort, (), "the compiler was killed by SIGABRT"),
+        (os._exit, (7,), "the compiler ended with exit code 7"),
+        (int, ("x",), "ValueError: invalid literal"),
+    ],
+)
+def test_a_build_that_hangs_or_kills_is_an_outcome(
+    evaluator: Evaluator, doubling: Task, function: Callable[..., Any], arguments: tuple[Any, ...], error: str
+) -> None:
+    builder = Builder(evaluator._server, host(), workers=2, limit=0.5 if function is time.sleep else 60.0)
+    good = evaluator.default(doubling)
+    bad = Trial(hostile(doubling, function, *arguments), GENERIC.name, good.choice)
+    if function is not time.sleep:  # the limit is too short for a good build on a busy machine
+        before, broken, after = builder.build([good, bad, good])
+        assert before.kernel == after.kernel
+        assert before.kernel is not None
+    else:
+        (broken,) = builder.build([bad])
+    assert broken.kernel is None
+    assert broken.error.startswith(error)
+
+
+def test_an_interrupt_ends_the_workers(
+    evaluator: Evaluator, doubling: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = Builder(evaluator._server, host(), workers=2, limit=60.0)
+
+    def interrupt(busy: object) -> None:
+        raise KeyboardInterrupt
+
+    good = evaluator.default(doubling)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(builder, "_answers", interrupt)
+        builder.build([good, good])
+    (built,) = builder.build([good])
+    assert built.kernel is not None

@@ -1,0 +1,72 @@
+"""The forecast of what a search will still find is right on average, and reacts to what a search does."""
+
+from collections.abc import Callable
+from math import inf
+
+import numpy as np
+import pytest
+
+from burnish.tune.gain import Forecast, forecast
+
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def test_nothing_is_known_before_two_successes() -> None:
+    assert forecast([]) is None
+    assert forecast([inf, 1.0, inf]) is None
+    assert forecast([inf, 2.0, inf, 1.0]) is not None
+
+
+def gain(costs: list[float], more: int) -> float:
+    found = forecast(costs)
+    assert found is not None
+    return found.gain(more)
+
+
+def test_a_search_that_stands_still_promises_less() -> None:
+    rng = np.random.default_rng(0)
+    noise = list(1.5 + rng.random(512))
+    still = [gain([1.0, *noise[:n]], 32) for n in (8, 32, 128, 512)]
+    assert still == sorted(still, reverse=True)
+    assert still[-1] < 0.01
+
+
+def test_failures_promise_nothing() -> None:
+    costs = list(1.0 + np.random.default_rng(1).random(64))
+    assert gain(costs + [inf] * 64, 32) < 0.3 * gain(costs, 32)
+
+
+def test_a_forecast_grows_with_the_trials_and_stays_below_one() -> None:
+    gains = [Forecast(0.1, 0.5, -1.0).gain(n) for n in (0, 1, 10, 100, 100_000)]
+    assert gains == sorted(gains)
+    assert gains[0] == 0.0
+    assert gains[-1] == pytest.approx(1 - np.exp(-0.5), abs=0.01), "the end of the tail is 0.5 below the best"
+
+
+def test_one_draw_of_an_exponential_tail() -> None:
+    """E[1 - exp(-t)] for an exponential t of mean 0.1 is 0.1 / 1.1."""
+    assert Forecast(0.25, 0.1, 0.0).gain(1) == pytest.approx(0.25 * 0.1 / 1.1, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng, n: np.exp(0.3 * rng.gumbel(size=n)),
+        lambda rng, n: np.exp(0.5 * rng.standard_normal(n)),
+        lambda rng, n: 1.0 + rng.random(n) ** 2,
+        lambda rng, n: 1.0 + 0.2 * rng.exponential(size=n),
+        lambda rng, n: np.where(rng.random(n) < 0.3, inf, 1.0 + rng.gamma(3.0, 0.3, n)),
+    ],
+    ids=["gumbel", "normal", "bounded", "exponential", "gamma with failures"],
+)
+@pytest.mark.parametrize(("seen", "more"), [(16, 32), (64, 64), (64, 256), (256, 256)])
+def test_calibration_on_independent_draws(draw: Draw, seen: int, more: int) -> None:
+    """Over many searches, the mean of the gains foretold is near that of those found; from few, too small."""
+    rng = np.random.default_rng(seen + more)
+    foretold, found = [], []
+    for _ in range(300):
+        costs = draw(rng, seen + more)
+        best = costs[:seen].min()
+        foretold.append(gain(costs[:seen].tolist(), more))
+        found.append(1 - min(1.0, costs.min() / best))
+    assert abs(np.mean(foretold) - np.mean(found)) < 0.01 + (0.65 if seen == 16 else 0.5) * np.mean(found)

@@ -1,0 +1,185 @@
+"""The tuning of a model: budgets, records, resumption, interrupts, and winners that win in pairs. Times are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from burnish.arrange import arrange
+from burnish.build import task_key
+from burnish.graph import Graph, GraphBuilder
+from burnish.graph.passes import optimize
+from burnish.runtime.cache import cache_key
+from burnish.target import Target, host
+from burnish.tune.choices import recorded_choices
+from burnish.tune.evaluate import Build, Comparison, Measurement, Trial
+from burnish.tune.records import Records, machine
+from burnish.tune.session import Session, Tune
+from burnish.tune.tasks import tuning_tasks
+
+
+def network() -> Graph:
+    """Two equal convolutions, a third of another shape, and a product."""
+    rng, g = np.random.default_rng(0), GraphBuilder()
+    x = g.input("x", (1, 64, 14, 14))
+    for i, (inputs, outputs) in enumerate([(64, 64), (64, 64), (64, 128)]):
+        w = g.constant(rng.standard_normal((outputs, inputs, 3, 3)).astype("float32"), f"w{i}")
+        x = g.add("relu", g.add("conv2d", x, w, pads=(1, 1, 1, 1)))
+    x = g.add("reshape", g.add("reduce_mean", x, axes=(2, 3)), shape=(1, 128))
+    return g.build(g.add("matmul", x, g.constant(rng.standard_normal((128, 32)).astype("float32"), "w3")))
+
+
+TARGET = host()
+TASKS = tuning_tasks(optimize(network(), False), TARGET, False)
+
+
+def seconds_of(trial: Trial) -> float:
+    """What the made-up machine takes: by the template and choices, between 1 and 2 microseconds."""
+    digest = cache_key(trial.template, str(sorted(trial.choice.items())))
+    return 1e-6 * (1 + int(digest[:8], 16) / 2**32)
+
+
+class Machine:
+    """An evaluator with made-up times; a trial takes 10 ms of its clock. ``interrupt``: after so many trials."""
+
+    def __init__(self, wins: bool = True, interrupt: int | None = None) -> None:
+        self.target: Target = TARGET
+        self.threads = 2
+        self.now, self.measured, self.wins, self.interrupt = 0.0, 0, wins, interrupt
+
+    def clock(self) -> float:
+        return self.now
+
+    def build(self, trials: Sequence[Trial]) -> list[Build]:
+        return [Build(None) for _ in trials]
+
+    def measure(self, trial: Trial, build: Build, incumbent: float | None = None) -> Measurement:
+        if self.measured == self.interrupt:
+            raise KeyboardInterrupt
+        self.measured += 1
+        self.now += 0.01
+        return Measurement((seconds_of(trial),))
+
+    def compare(self, first: Trial, second: Trial) -> Comparison:
+        ratio = 0.5 if self.wins else 1.01
+        return Comparison(ratio, ratio - 0.01, ratio + 0.01, ((1e-6,), (ratio * 1e-6,)))
+
+
+def session(made: Machine, path: Path, **options: object) -> Session:
+    settings = Tune(**{"seconds": None, "trials": 100, "least_gain": 0.0, **options})  # type: ignore[arg-type]
+    return Session(TASKS, Records(path), made, settings, clock=made.clock)  # type: ignore[arg-type]
+
+
+def test_equal_kernels_are_one_task() -> None:
+    calls = {task.name: task.calls for task in TASKS}
+    assert sorted(calls.values())[-1] == 2
+    assert sum("conv" in a.label for t in TASKS for a in t.space.alternatives) >= 4, "algorithms are alternatives"
+
+
+def test_alternatives_keep_layouts() -> None:
+    """So that kernels can be exchanged for one another, an alternative reads and writes what the default does."""
+    for task in TASKS:
+        layouts = [sorted(map(str, a.task.layouts.values())) for a in task.space.alternatives]
+        assert all(own == layouts[0] for own in layouts)
+
+
+def test_trials_are_a_limit_and_all_are_recorded(tmp_path: Path) -> None:
+    made = Machine()
+    outcome = session(made, tmp_path / "r.jsonl").run()
+    assert outcome.stop_reason == "trials"
+    assert outcome.trials == 100 <= made.measured
+    records = Records(tmp_path / "r.jsonl").all()
+    assert sum(not r.won for r in records) == 100
+    assert {r.key for r in records} <= {task_key(a.task, TARGET) for t in TASKS for a in t.space.alternatives}
+    assert all(k.tuner.costs for k in outcome.kernels), "every kernel was tried"
+
+
+def test_seconds_are_a_limit(tmp_path: Path) -> None:
+    made = Machine()
+    outcome = session(made, tmp_path / "r.jsonl", trials=None, seconds=3.0).run()
+    assert outcome.stop_reason == "seconds"
+    assert 2.0 < made.now <= 3.0
+
+
+def test_little_gain_ends_a_session(tmp_path: Path) -> None:
+    outcome = session(Machine(), tmp_path / "r.jsonl", trials=5000, least_gain=0.02).run()
+    assert outcome.stop_reason == "gain"
+    assert outcome.expected < 0.02
+
+
+@pytest.mark.parametrize("wins", [True, False])
+def test_only_confirmed_winners_are_used(tmp_path: Path, wins: bool) -> None:
+    session(Machine(wins), tmp_path / "r.jsonl").run()
+    choices = recorded_choices(Records(tmp_path / "r.jsonl"), TARGET, 2)
+    recipes = [choices.recipe(a.task, TARGET) for t in TASKS for a in t.space.alternatives]
+    assert any(recipes) == wins
+    other = recorded_choices(Records(tmp_path / "r.jsonl"), TARGET, 3)
+    assert not any(other.recipe(a.task, TARGET) for t in TASKS for a in t.space.alternatives), "other threads"
+
+
+def test_the_winning_algorithm_is_chosen(tmp_path: Path) -> None:
+    outcome = session(Machine(), tmp_path / "r.jsonl").run()
+    choices = recorded_choices(Records(tmp_path / "r.jsonl"), TARGET, 2)
+    made = arrange(optimize(network(), False), TARGET, False, choices.decide)
+    ops = {n.op for n in made.graph.nodes}
+    for kernel in outcome.kernels:
+        best = kernel.tuner.best
+        if kernel.task.signature and kernel.confirmed and best:
+            assert best.alternative.task.op in ops
+
+
+def test_a_session_goes_on_from_records(tmp_path: Path) -> None:
+    first = session(Machine(), tmp_path / "r.jsonl").run()
+    made = Machine()
+    second = session(made, tmp_path / "r.jsonl", trials=1)
+    assert sum(len(k.tuner.costs) for k in second.kernels) == first.trials
+    before = [k.seconds for k in second.kernels]
+    assert before == pytest.approx([k.seconds for k in first.kernels])
+    assert second.run().trials == 1
+
+
+def test_an_interrupt_keeps_everything(tmp_path: Path) -> None:
+    made = Machine(interrupt=50)
+    outcome = session(made, tmp_path / "r.jsonl").run()
+    assert outcome.stop_reason == "interrupted"
+    records = Records(tmp_path / "r.jsonl").all()
+    assert any(r.won for r in records), "winners are confirmed"
+    assert all(r.target == machine(TARGET) for r in records)
+
+
+def test_a_slow_phase_of_the_machine_is_taken_out(tmp_path: Path) -> None:
+    """From the third batch on, everything takes three times as long; costs stay those of the quiet machine."""
+
+    class Slowing(Machine):
+        batches = 0
+
+        def build(self, trials: Sequence[Trial]) -> list[Build]:
+            self.batches += 1
+            return super().build(trials)
+
+        def measure(self, trial: Trial, build: Build, incumbent: float | None = None) -> Measurement:
+            made = super().measure(trial, build, incumbent)
+            return made if self.batches < 3 else Measurement((3 * made.times[0],))
+
+    made = Slowing()
+    outcome = session(made, tmp_path / "r.jsonl").run()
+    assert made.batches > 5
+    for kernel in outcome.kernels:
+        found = [kernel.task.space.candidate(point) for point in kernel.tuner.points]
+        quiet = [seconds_of(Trial(c.alternative.task, c.alternative.template.name, c.choice)) for c in found]
+        assert kernel.tuner.costs == pytest.approx(quiet)
+
+
+def test_time_goes_where_the_model_gains(tmp_path: Path) -> None:
+    """A kernel called a hundred times gets more trials than one called once."""
+    open_tasks = [t for t in TASKS if t.space.size > 1000]
+    loud = [replace(open_tasks[0], calls=100), *open_tasks[1:]]
+    made = Machine()
+    settings = Tune(seconds=None, trials=200, least_gain=0.0)
+    run = Session(loud, Records(tmp_path / "r.jsonl"), made, settings, clock=made.clock)  # type: ignore[arg-type]
+    counts = [len(k.tuner.costs) for k in run.run().kernels]
+    assert counts[0] > 2 * max(counts[1:])

@@ -1,0 +1,97 @@
+"""The search for one kernel: defaults first, nothing twice, better than chance where there is something to learn."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from burnish.kernels.cpu import template_called
+from burnish.kernels.task import Task
+from burnish.loops.tensor import placeholder
+from burnish.ops import OPERATORS
+from burnish.search.space import Points
+from burnish.target import target
+from burnish.tune.space import Alternative, TuningSpace
+from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, Strategy
+from burnish.tune.tuner import Tuner, defaults
+
+MACHINE = target("x86-64-v4")
+
+
+def products(rows: int, depth: int, columns: int) -> TuningSpace:
+    """The tuning space of a matrix product with a constant right side."""
+    a, b = placeholder((rows, depth), name="a"), placeholder((depth, columns), name="b")
+    (y,) = OPERATORS["matmul"].define("y", [a, b], {})
+    task = Task("k", (a, b), (y,), "matmul", {}, frozenset({"b"}))
+    template = template_called("matmul")
+    return TuningSpace([Alternative("/matmul", task, template, template.space(task, MACHINE), MACHINE)])
+
+
+SPACE = products(128, 256, 512)
+
+
+def cost(points: Points) -> np.ndarray:
+    """A landscape over the knobs with one narrow valley, and one choice in 30 that fails."""
+    found = np.empty(len(points))
+    for i, point in enumerate(points):
+        c = SPACE.candidate(point).choice
+        tile, vectors = int(c["tile"]), int(c["vectors"])
+        found[i] = 1 + 0.5 * np.log2(tile / 9) ** 2 + 0.3 * abs(vectors - 3) + 0.1 * (c["unroll"] != 4)
+        found[i] += 0.1 * (c["outer"] == "all") + 0.05 * np.log2(1 + int(c["depth"]) / 16)
+        if (31 * tile + 7 * vectors) % 30 == 0:
+            found[i] = inf
+    return 1e-4 * found
+
+
+def search(strategy: Strategy, trials: int, seed: int) -> Tuner:
+    tuner = Tuner(SPACE, strategy.with_(batch=16, initial=16), seed)
+    while len(tuner.costs) < trials and not tuner.exhausted:
+        points = tuner.propose(16)
+        tuner.observe(points, cost(points).tolist())
+    return tuner
+
+
+@pytest.mark.parametrize("strategy", [BURNISH, AUTOTVM, ADATUNE, RANDOM, GENETIC], ids=lambda s: s.name)
+def test_the_default_comes_first_and_nothing_twice(strategy: Strategy) -> None:
+    tuner = search(strategy, 64, seed=1)
+    assert (tuner.points[: len(defaults(SPACE))] == defaults(SPACE)).all()
+    keys = SPACE.space.keys(tuner.points).tolist()
+    assert len(set(keys)) == len(keys) >= 64
+    assert SPACE.space.contains(tuner.points).all()
+
+
+@pytest.mark.parametrize("strategy", [BURNISH, AUTOTVM], ids=lambda s: s.name)
+def test_a_model_finds_more_than_chance(strategy: Strategy) -> None:
+    """The medians of five searches of 64 trials; the space has thousands of points."""
+    assert SPACE.size > 5000
+    ours = np.median([search(strategy, 64, seed).seconds for seed in range(5)])
+    chance = np.median([search(RANDOM, 64, seed).seconds for seed in range(5)])
+    assert ours < chance
+
+
+def test_a_selective_search_leaves_out_what_cannot_be_fast() -> None:
+    tuner = Tuner(SPACE, BURNISH, 0)
+    chosen = tuner.propose(32)
+    used = [int(c["tile"]) * int(c["vectors"]) for c in (SPACE.candidate(p).choice for p in chosen)]
+    assert max(used) <= MACHINE.vector_registers
+    with_all = Tuner(SPACE, BURNISH.with_(selective=False), 0).propose(32)
+    assert max(int(c["tile"]) * int(c["vectors"]) for c in (SPACE.candidate(p).choice for p in with_all)) > 32
+
+
+def test_a_small_space_is_exhausted() -> None:
+    space = products(2, 16, 16)
+    tuner = Tuner(space, BURNISH, 0)
+    for _ in range(space.size):
+        if tuner.exhausted:
+            break
+        points = tuner.propose(16)
+        tuner.observe(points, np.linspace(1, 2, len(points)).tolist())
+    assert tuner.exhausted
+    assert len(tuner.costs) == space.size
+
+
+def test_equal_seeds_search_equally() -> None:
+    assert (search(BURNISH, 48, 3).points == search(BURNISH, 48, 3).points).all()
+    assert not np.array_equal(search(BURNISH, 48, 3).points, search(BURNISH, 48, 4).points)
