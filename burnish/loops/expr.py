@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from burnish.errors import ScheduleError
-from burnish.loops.intern import Interned, union
+from burnish.loops.intern import Interned, Rebuilt, union
 
 INDEX = "int64"
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -41,7 +41,7 @@ REDUCTIONS = ("sum", "prod", "max", "min")
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class Buffer(metaclass=Interned):
+class Buffer(Rebuilt, metaclass=Interned):
     """A dense row-major array. ``scope``: global memory, shared (a GPU block), local (a thread's scratch), register."""
 
     name: str
@@ -71,7 +71,7 @@ class Buffer(metaclass=Interned):
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
-class Expr(metaclass=Interned):
+class Expr(Rebuilt, metaclass=Interned):
     """Base of all expressions; carries the operators. ``a == b`` compares structure: use :func:`equal` for the test.
 
     Every expression knows from its creation on its element type, its direct sub-expressions in order, the names of the
@@ -92,9 +92,6 @@ class Expr(metaclass=Interned):
         put(self, "children", children)
         put(self, "variables", union([c.variables for c in children]))
         put(self, "buffers", union([c.buffers for c in children]))
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
 
     def __add__(self, other: Value) -> Expr:
         return binary("+", self, other)

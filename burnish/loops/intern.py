@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import MISSING, Field
 from threading import RLock
 from typing import Any
 from weakref import KeyedRef
 
 _creation = RLock()
 _NONE: frozenset[str] = frozenset()
+
+
+class Rebuilt:
+    """Base of dataclasses that are copied and unpickled by making them anew from their fields."""
+
+    __slots__ = ()
+    __match_args__: tuple[str, ...]
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), tuple([getattr(self, name) for name in self.__match_args__])
 
 
 class Interned(type):
@@ -19,6 +30,7 @@ class Interned(type):
     """
 
     __match_args__: tuple[str, ...]
+    __dataclass_fields__: dict[str, Field[Any]]
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
         super().__init__(name, bases, namespace, **options)
@@ -52,8 +64,12 @@ class Interned(type):
 
     def _complete(cls, fields: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """All fields in order: those given by position or name, and defaults."""
-        made = super().__call__(*fields, **named)
-        return tuple(getattr(made, name) for name in cls.__match_args__)
+        defaults = {name: field.default for name, field in cls.__dataclass_fields__.items()}
+        given = dict(zip(cls.__match_args__, fields, strict=False)) | named
+        unknown = [name for name in cls.__match_args__ if name not in given and defaults[name] is MISSING]
+        if unknown or not given.keys() <= defaults.keys() or len(fields) > len(cls.__match_args__):
+            super().__call__(*fields, **named)  # raises the TypeError that says what is wrong
+        return tuple([given[name] if name in given else defaults[name] for name in cls.__match_args__])
 
 
 def union(sets: Iterable[frozenset[str]]) -> frozenset[str]:

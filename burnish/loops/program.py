@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from burnish.loops.expr import Buffer, Expr, Load, Value, rebuild, substitute, wrap
-from burnish.loops.intern import union
+from burnish.loops.intern import Rebuilt, union
 
 BINDINGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", *BINDINGS)
@@ -31,7 +31,7 @@ HINTS = ("prefetch",)  # intrinsics that change nothing: no memory is read or wr
 _NONE: frozenset[str] = frozenset()
 
 
-class Stmt:
+class Stmt(Rebuilt):
     """Base of all statements.
 
     Every statement knows from its creation on its direct sub-statements, and the names of the loops in it and of the
