@@ -100,8 +100,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     plan = _plan(task, nest, target, choice)
     kept = [t.name for t in nest.producers] if choice.get("producers") == "block" else []
     s, stage = prepare(task, nest, kept)
-    packed = _pack(s, task, plan, stage) if choice.get("constants") == "packed" else {}
-    apply_layouts(s, task, packed)
+    apply_layouts(s, task, _pack(s, task, plan, stage))
     sums = _split_reduction(s, plan, stage) if nest.reduction else ""
     _pad_lanes(s, plan, stage, sums)
     outer, blocks = _cut_output(s, plan, target.lanes)
@@ -109,10 +108,9 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
         _compute_sums(s, plan, stage, sums, outer[-1], blocks[-1])
     for name in reversed(kept):
         _produce(s, task, name, outer[-1], target.lanes)
-    count = int(plan.choice.get("parallel", 0))
-    fused = outer[: len(outer) - len(nest.axes) + count]
-    if count and fused:
-        parallel_over(s, fused)
+    several = [loop for loop in outer if s.extent(loop) > 1][: int(choice.get("parallel", 0))]
+    if several:
+        parallel_over(s, outer[: outer.index(several[-1]) + 1])
     return s
 
 

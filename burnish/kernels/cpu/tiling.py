@@ -23,6 +23,7 @@ from burnish.target import Target
 MOST = 12  # choices of one knob
 SMALL = 1 << 20  # evaluations of the body below which one thread may be faster than several
 SERIAL = 1 << 14  # evaluations below which it is assumed to be
+FEW = 4  # elements of a register tile along an axis that is neither the vectors' nor that of its row
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # offered besides divisors
 REDUCED = "reduced "  # before the name of a reduction axis in the knob "vector"
 
@@ -140,10 +141,11 @@ def space(task: Task, target: Target) -> Space:
 
     ``tile_x`` and ``block_x`` are the elements of axis ``x`` in a register tile and a cache tile (the latter is rounded
     up to whole register tiles), ``step_k`` the iterations of reduction axis ``k`` in one block of it. ``vector`` is the
-    axis whose elements are lanes, of ``vectors`` vectors in a register tile. ``outermost`` and ``innermost`` are axes
-    of the loops over cache tiles, and over the register tiles in one. ``parallel`` is how many of the outer loops run
-    in parallel. ``accumulate`` keeps sums over all reduction blocks in registers, or lets each block add to a cache
-    tile in scratch. ``producers`` are inlined, or computed for a cache tile. ``constants`` follow the tiles, or not.
+    axis whose elements are lanes, of ``vectors`` vectors in a register tile. ``unroll`` is what is unrolled: the
+    register tile, and with it the steps of the innermost reduction. ``outermost`` and ``innermost`` are axes of the
+    loops over cache tiles, and over the register tiles in one. ``parallel`` is how many outer loops of several
+    iterations run in parallel. ``accumulate`` keeps sums over all reduction blocks in registers, or lets each block add
+    to a cache tile in scratch. ``producers`` are inlined, or computed for a cache tile.
     """
     nest = find_nest(task)
     assert nest is not None
@@ -154,7 +156,8 @@ def space(task: Task, target: Target) -> Space:
     for name, d in nest.axes.items():
         extent = nest.out.shape[d]
         if vectors != [name]:
-            knobs[f"tile_{name}"] = sizes(extent, target.vector_registers, int(default[f"tile_{name}"]))
+            most = target.vector_registers if name in (*vectors, default["innermost"]) else FEW
+            knobs[f"tile_{name}"] = sizes(extent, most, int(default[f"tile_{name}"]))
         knobs[f"block_{name}"] = sizes(extent, extent, int(default[f"block_{name}"]))
     for axis in (a for a in nest.reduced if a.extent > 1):
         knobs[f"step_{axis.var.name}"] = [n for n in sizes(axis.extent, axis.extent) if axis.extent % n == 0]
@@ -162,7 +165,7 @@ def space(task: Task, target: Target) -> Space:
     extents = [*(nest.out.shape[d] for d in nest.axes.values()), *(axis.extent for axis in nest.reduced)]
     most = -(-max(extents, default=1) // target.lanes)
     knobs["vectors"] = [n for n in (1, 2, 3, 4, 6, 8) if n <= max(most, int(default["vectors"]))]
-    knobs["unroll"] = ("none", "tile", "step")
+    knobs["unroll"] = ("tile", "step") if nest.reduced else ("none", "tile")
     if names:
         knobs["outermost"] = knobs["innermost"] = names
         knobs["parallel"] = range(0 if nest.work <= SMALL else 1, len(names) + 1)
@@ -171,8 +174,6 @@ def space(task: Task, target: Target) -> Space:
         knobs["accumulate"] = ("registers", "scratch")
         if nest.producers:
             knobs["producers"] = ("inline", "block")
-        if task.constants & {load.buffer.name for load in _body_loads(*prepare(task, nest, ()))}:
-            knobs["constants"] = ("packed", "plain")
     offered = {name: tuple(choices) for name, choices in knobs.items() if choices}
     return Space(offered, {name: default[name] for name in offered})
 
@@ -264,5 +265,5 @@ def _default(task: Task, nest: Nest, target: Target, vectors: Sequence[str]) -> 
         "vector": vector, "vectors": count, "unroll": "tile", "parallel": len(names) if nest.work > SERIAL else 0,
         "outermost": names[0] if names else "", "innermost": row,
         "innermost_reduction": next((a.var.name for a in nest.reduced if a.extent > 1), ""),
-        "accumulate": "registers" if vector in ("none", own) or vector not in extents else "scratch", "producers": "inline", "constants": "packed",
+        "accumulate": "registers" if vector in ("none", own) or vector not in extents else "scratch", "producers": "inline",
     }  # fmt: skip
