@@ -1,9 +1,9 @@
-"""The tiled template: random points of its space for very different operators, each run natively, and what it refuses."""
+"""The tiled template: random points of its space for very different operators, run natively, and what it refuses."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pytest
 

@@ -30,11 +30,12 @@ def _matches(task: Task, target: Target) -> bool:
 
 @dataclass(frozen=True)
 class Plan:
-    """The choices of one point, with defaults for the knobs that a task does not have.
+    """The choices of one point in numbers.
 
     ``vector`` is the output's dimension whose elements are lanes, ``lane_reduction`` the position of the reduction axis
-    that is instead; ``width`` lanes make a vector, and ``tile`` and ``block`` hold elements for each dimension. ``unit``
-    is the dimension along which the output is consecutive; ``most`` statements make an unrolled register tile.
+    that is instead. ``width`` lanes make a vector; ``tile`` and ``block`` are elements for each dimension, ``steps``
+    iterations for each reduction axis. Along ``unit`` the output is consecutive. An unrolled register tile is at most
+    ``most`` statements.
     """
 
     nest: Nest
@@ -68,13 +69,16 @@ class Plan:
 
 
 def _plan(task: Task, nest: Nest, target: Target, choice: Choice) -> Plan:
-    shape, names = nest.out.shape, nest.axes
+    shape, names, registers = nest.out.shape, nest.axes, target.vector_registers
     chosen = str(choice["vector"])
     vector = names.get(chosen)
     reduced = [REDUCED + axis.var.name for axis in nest.reduced]
     lane_reduction = reduced.index(chosen) if chosen in reduced else None
-    extent = shape[vector] if vector is not None else target.lanes
-    width, count = min(target.lanes, extent), int(choice["vectors"])
+    extent, count = shape[vector] if vector is not None else target.lanes, int(choice["vectors"])
+    layout = task.layout(nest.out.name)
+    width = min(target.lanes, extent)
+    if nest.reduction is None and extent % (width * count) == 0 and layout.parts[-1].block in (0, width * count):
+        width, count = width * count, 1  # the operations of several vectors side by side hide each other's latency
     tile, block = [1] * len(shape), [1] * len(shape)
     for name, d in names.items():
         tile[d] = min(count, -(-extent // width)) * width if d == vector else int(choice[f"tile_{name}"])
@@ -88,10 +92,9 @@ def _plan(task: Task, nest: Nest, target: Target, choice: Choice) -> Plan:
             fitting = [n for n in range(1, count + 1) if axis.extent % (n * width) == 0]
             steps[i] = width * max(fitting, default=1)
         elif steps[i] < 1 or axis.extent % steps[i]:
-            raise ScheduleError(f"tiled: a step of {steps[i]} does not divide '{axis.var.name}', which is {axis.extent}")
-    unit = unit_axis(task.layout(nest.out.name), shape)
-    return Plan(nest, choice, vector, lane_reduction, width, tuple(tile), tuple(block), tuple(steps), unit,
-                2 * target.vector_registers)  # fmt: skip
+            raise ScheduleError(f"tiled: step_{axis.var.name} is {steps[i]}, which does not divide {axis.extent}")
+    sizes = tuple(tile), tuple(block), tuple(steps)
+    return Plan(nest, choice, vector, lane_reduction, width, *sizes, unit_axis(layout, shape), 2 * registers)
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
@@ -201,7 +204,7 @@ def _cut_output(s: Schedule, plan: Plan, lanes: int) -> tuple[list[str], list[st
 
 
 def _lanes_and_unrolling(s: Schedule, plan: Plan, tile: Sequence[str], vector: str | None) -> int:
-    """Vectors innermost in a register tile, its loops unrolled while they fit; returns the statements there are then."""
+    """Vectors innermost in a register tile, its loops unrolled while they fit; returns its statements."""
     loops = [v for v in tile if v != vector]
     if vector is not None:
         block, lane = s.split(vector, plan.width)
@@ -224,15 +227,33 @@ def _compute_sums(s: Schedule, plan: Plan, stage: str, sums: str, cache_tile: st
         register_tile = _add_blocks(s, plan, stage)
     s.compute_at(sums, register_tile)
     s.set_scope(sums, "register")
-    if plan.lane_reduction is not None:
-        lane = s.loops(sums)[plan.lane_reduction - len(plan.nest.reduced)]
-        partial = s.rfactor(sums, lane, -1)
-        s.set_scope(partial, "register")
-        _, across = s.split(s.loops(sums)[-1], plan.width)
-        s.vectorize(across)
-        _sum_tile(s, plan, partial, len(plan.nest.dims))
-        return
-    _sum_tile(s, plan, sums, None if plan.vector is None else plan.nest.dims.index(plan.vector))
+    if plan.lane_reduction is None:
+        _sum_tile(s, plan, sums, None if plan.vector is None else plan.nest.dims.index(plan.vector))
+    else:
+        _sum_lanes(s, plan, sums)
+
+
+def _sum_lanes(s: Schedule, plan: Plan, sums: str) -> None:
+    """Sums in vectors along the reduction, which are added to each other and then across their lanes at the end."""
+    rank = len(plan.nest.dims)
+    partial = s.rfactor(sums, s.loops(sums)[(plan.lane_reduction or 0) - len(plan.nest.reduced)], -1)
+    several, lane = s.split(s.loops(sums)[-1], plan.width)
+    stages = [partial]
+    if s.extent(several) > 1:
+        stages.append(s.rfactor(sums, lane, -1, f"{sums}.lanes"))
+        _unrolled(s, plan, stages[-1], s.loops(stages[-1])[-1])
+    for stage in stages:
+        s.set_scope(stage, "register")
+    _sum_tile(s, plan, partial, rank)
+    _unrolled(s, plan, sums, s.loops(sums)[-1])
+
+
+def _unrolled(s: Schedule, plan: Plan, stage: str, vector: str) -> None:
+    """A stage of one register tile as vectors along the loop ``vector``, its last."""
+    inits = s.init_loops(stage)
+    wide = len(inits) > len(plan.nest.dims)
+    _lanes_and_unrolling(s, plan, s.loops(stage), vector)
+    _lanes_and_unrolling(s, plan, inits, inits[-1] if wide else None)
 
 
 def _add_blocks(s: Schedule, plan: Plan, stage: str) -> str:
@@ -266,19 +287,16 @@ def _vectors_together(s: Schedule, plan: Plan, stage: str) -> None:
 
 
 def _sum_tile(s: Schedule, plan: Plan, sums: str, vector: int | None) -> None:
-    """The sums of one register tile, lanes of its dimension ``vector``: reduction blocks, the steps of one, the tile."""
-    count, rank = len(plan.nest.reduced), len(plan.nest.dims)
+    """The sums of a register tile, lanes of its dimension ``vector``: reduction blocks, the steps of one, the tile."""
+    rank = len(plan.nest.dims)
     loops, inits = s.loops(sums), s.init_loops(sums)
-    spatial, reductions = loops[:rank], loops[rank:]
-    inner = reductions[len(reductions) - count :]
-    outer = reductions[: len(reductions) - count]
-    if vector == rank:  # lanes of the reduction itself, a dimension of their own
-        lane = inner[plan.lane_reduction or 0]
-        inner, spatial = [v for v in inner if v != lane], [*spatial, lane]
-        steps = inner
-    else:
+    inner = loops[len(loops) - len(plan.nest.reduced) :]
+    spatial, outer = loops[:rank], loops[rank : len(loops) - len(inner)]
+    steps = [inner[i] for i in plan.steps_order if i != plan.lane_reduction]
+    if plan.lane_reduction is None:
         inits = inits[-rank:]
-        steps = [inner[i] for i in plan.steps_order]
+    else:
+        spatial = [*spatial, inner[plan.lane_reduction]]
     s.reorder(*outer, *steps, *spatial)
     tile = _lanes_and_unrolling(s, plan, spatial, None if vector is None else spatial[vector])
     if plan.choice["unroll"] == "step" and steps and tile * s.extent(steps[-1]) <= UNROLLED:

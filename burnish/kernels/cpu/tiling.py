@@ -242,8 +242,7 @@ def _default(task: Task, nest: Nest, target: Target, vectors: Sequence[str]) -> 
     tile is one register tile where else there were too few to share out.
     """
     names, lanes, vector = list(nest.axes), target.lanes, vectors[0]
-    unit = unit_axis(task.layout(nest.out.name), nest.out.shape)
-    own = nest.out.axes[unit].name if unit is not None else ""
+    across = nest.axes.get(vector) not in (None, unit_axis(task.layout(nest.out.name), nest.out.shape))
     extents = {name: nest.out.shape[d] for name, d in nest.axes.items()}
     others = [name for name in names if name != vector]
     row = others[-1] if others else vector
@@ -265,5 +264,5 @@ def _default(task: Task, nest: Nest, target: Target, vectors: Sequence[str]) -> 
         "vector": vector, "vectors": count, "unroll": "tile", "parallel": len(names) if nest.work > SERIAL else 0,
         "outermost": names[0] if names else "", "innermost": row,
         "innermost_reduction": next((a.var.name for a in nest.reduced if a.extent > 1), ""),
-        "accumulate": "registers" if vector in ("none", own) or vector not in extents else "scratch", "producers": "inline",
+        "accumulate": "scratch" if across else "registers", "producers": "inline",
     }  # fmt: skip
