@@ -11,7 +11,7 @@ from burnish.graph.algorithms import alternatives, computed_by, fastest, signatu
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node
-from burnish.kernels.cpu import templates_for
+from burnish.kernels.cpu import templates_for, tunable_templates
 from burnish.kernels.task import Task
 from burnish.ops.classify import flops
 from burnish.runtime.cache import cache_key
@@ -82,11 +82,11 @@ def _by_algorithm(chosen: Estimate, made: Arrangement, group: Group, reference: 
 
 
 def _join(group: Group, ways: Mapping[str, Task], own: Task, target: Target) -> TuningTask:
-    """One tuning task of the given ways to compute a group, each by every template made for it, or the generic one."""
+    """One tuning task of the given ways to compute a group: by the templates made for it, else by those for anything."""
     found = []
     for label, task in ways.items():
-        *special, last = templates_for(task, target)
-        for template in special or ([last] if task is own else []):
+        special = templates_for(task, target)[:-1]
+        for template in special or (tunable_templates(task, target) if task is own else []):
             space = template.space(task, target)
             found.append(Alternative(f"{label}/{template.name}", task, template, space, target))
     key = cache_key(*sorted(task_key(task, target) for task in ways.values()))
