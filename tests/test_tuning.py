@@ -1,0 +1,87 @@
+"""A small model tuned for real: the answer stays, records serve a later compilation, and the command line tells it all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from typer.testing import CliRunner
+
+import burnish as bn
+from burnish.cli import app
+from burnish.compiler import import_graph
+from burnish.errors import TargetError
+from burnish.target import host, target
+from burnish.tune.records import Records
+from burnish.tuning import tune_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """relu(conv(x)) of 32 channels, then a pool that no template is made for."""
+    rng = np.random.default_rng(0)
+    weight = numpy_helper.from_array(rng.standard_normal((32, 32, 3, 3)).astype("float32") / 17, "w")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("ReduceL2", ["r"], ["y"], axes=[2, 3]),
+    ]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 32, 12, 12))
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (1, 32, 1, 1))
+    graph = helper.make_graph(nodes, "small", [x], [y], [weight])
+    path = tmp_path_factory.mktemp("model") / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+X = np.random.default_rng(1).standard_normal((1, 32, 12, 12)).astype("float32")
+
+
+def test_a_tuned_model_gives_the_same_answer(model: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    plain = bn.compile(str(model))(X)
+    tuned = bn.compile(str(model), tune=bn.Tune(seconds=None, trials=24), records=records)
+    np.testing.assert_allclose(tuned(X), plain, rtol=0, atol=1e-4 * abs(plain).max())
+    assert len(Records(records).all()) >= 24
+    again = bn.compile(str(model), records=records)
+    np.testing.assert_allclose(again(X), plain, rtol=0, atol=1e-4 * abs(plain).max())
+
+
+def test_the_command_line_tunes_and_goes_on(model: Path, tmp_path: Path) -> None:
+    records, output = tmp_path / "records.jsonl", tmp_path / "small.bn"
+    arguments = ["tune", str(model), "--trials", "12", "-o", str(output), "--records", str(records), "--json"]
+    first = CliRunner().invoke(app, arguments)
+    assert first.exit_code == 0, first.output
+    report = json.loads(first.stdout)
+    assert report["stop_reason"] in ("trials", "gain")
+    assert {"nodes", "calls", "trials", "default_us", "best_us", "kept"} <= set(report["kernels"][0])
+    assert bn.load(output)(X).shape == (1, 32, 1, 1)
+    second = CliRunner().invoke(app, arguments[:-1])
+    assert second.exit_code == 0, second.output
+    assert "as fast as untuned" in second.stdout
+    assert len([r for r in Records(records).all() if not r.won]) > report["trials"]
+
+
+def test_a_corrupt_line_costs_that_line(model: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"version": 1, "half a rec\n')
+    with pytest.warns(RuntimeWarning, match="line 1: not JSON"):
+        module = bn.compile(str(model), records=records)
+    assert module(X).shape == (1, 32, 1, 1)
+
+
+def test_another_machine_cannot_be_tuned_for(model: Path, tmp_path: Path) -> None:
+    other = target("aarch64-cortex-a53")
+    with pytest.raises(TargetError, match=f"tune: the target is cortex-a53 .*, this machine is {host().cpu}"):
+        tune_model(import_graph(str(model)), bn.Tune(), tmp_path / "r.jsonl", target=other)
+
+
+def test_an_unknown_strategy_is_refused(model: Path, tmp_path: Path) -> None:
+    arguments = ["tune", str(model), "--strategy", "luck", "--records", str(tmp_path / "r.jsonl")]
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code != 0
+    assert "strategy: found 'luck'; allowed: burnish, autotvm" in str(found.exception)
