@@ -13,7 +13,7 @@ import burnish
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu import template_for, templates_for
+from burnish.kernels.cpu import template_for, templates_for, tunable_templates
 from burnish.kernels.task import Choice, Task, Template
 from burnish.loops.program import Program
 from burnish.lower.pipeline import lower
@@ -93,9 +93,9 @@ def build(task: Task, target: Target, store: ObjectCache | None, recipe: Recipe 
 
 def compile_recipe(task: Task, target: Target, recipe: Recipe) -> Kernel:
     """The kernel that a recipe makes. Raises ScheduleError if its template does not match the task, or cannot."""
-    template = next((t for t in templates_for(task, target) if t.name == recipe.template), None)
+    template = next((t for t in tunable_templates(task, target) if t.name == recipe.template), None)
     if template is None:
-        names = ", ".join(t.name for t in templates_for(task, target))
+        names = ", ".join(t.name for t in tunable_templates(task, target))
         raise ScheduleError(f"task '{task.name}': template '{recipe.template}' does not match; those that do: {names}")
     return compile_by(template, task, target, recipe.choice)
 

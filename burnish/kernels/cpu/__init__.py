@@ -1,4 +1,4 @@
-"""Templates for CPUs with vector registers; the first that matches a task schedules it."""
+"""Templates for CPUs with vector registers: the first that matches a task schedules it, a tuner tries all that do."""
 
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
@@ -9,6 +9,7 @@ from burnish.kernels.cpu.polyphase import POLYPHASE_CONV
 from burnish.kernels.cpu.pool import LRN, POOL
 from burnish.kernels.cpu.recurrent import RECURRENT
 from burnish.kernels.cpu.split import SPLIT_CONV, SPLIT_MATMUL
+from burnish.kernels.cpu.tiled import TILED
 from burnish.kernels.cpu.transpose import TRANSPOSE
 from burnish.kernels.cpu.transposed import PHASES, PIXEL
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
@@ -34,6 +35,7 @@ TEMPLATES: tuple[Template, ...] = (
     TRANSPOSE,
     GENERIC,
 )
+TUNABLE: tuple[Template, ...] = (*TEMPLATES, TILED)
 
 
 def templates_for(task: Task, target: Target) -> list[Template]:
@@ -44,3 +46,8 @@ def templates_for(task: Task, target: Target) -> list[Template]:
 def template_for(task: Task, target: Target) -> Template:
     """The first template that matches ``task``."""
     return templates_for(task, target)[0]
+
+
+def tunable_templates(task: Task, target: Target) -> list[Template]:
+    """Those of :func:`templates_for`, and after them the ones that are good only where their knobs are searched."""
+    return [template for template in TUNABLE if template.matches(task, target)]
