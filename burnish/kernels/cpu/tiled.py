@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, parallel_over
-from burnish.kernels.cpu.tiling import REDUCED, Nest, find_nest, prepare, space, unit_axis
+from burnish.kernels.cpu.tiling import REDUCED, Nest, body_loads, find_nest, prepare, space, unit_axis
 from burnish.kernels.task import Choice, Task, Template
-from burnish.loops.expr import Load, Var, loads
+from burnish.loops.expr import Var
 from burnish.loops.layout import Layout
-from burnish.loops.program import Store, walk_stmt
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -124,7 +123,7 @@ def _pack(s: Schedule, task: Task, plan: Plan, stage: str) -> dict[str, str]:
     if plan.vector is None or plan.nest.reduction is None:
         return tags
     lane, reduced = loops[plan.nest.dims.index(plan.vector)], loops[len(plan.nest.dims) :]
-    for load in _loads(s, stage):
+    for load in body_loads(s, stage):
         names = [i.name if isinstance(i, Var) else "" for i in load.indices]
         if load.buffer.name not in task.constants or lane not in names:
             continue
@@ -136,11 +135,6 @@ def _pack(s: Schedule, task: Task, plan: Plan, stage: str) -> dict[str, str]:
         group = f"{plan.tile[plan.vector]}{letter[lane].lower()}"
         tags[load.buffer.name] = "".join([*over, *(letter[loop] for loop in summed), *steps, group])
     return tags
-
-
-def _loads(s: Schedule, stage: str) -> list[Load]:
-    stores = [x for x in walk_stmt(s.program.body) if isinstance(x, Store) and x.buffer.name == stage]
-    return [load for store in stores for load in loads(store.value)]
 
 
 def _split_reduction(s: Schedule, plan: Plan, stage: str) -> str:

@@ -205,7 +205,7 @@ def _vector_axes(task: Task, nest: Nest, target: Target) -> list[str]:
         return ["none"] if unit is None else [nest.out.axes[unit].name]
     s, stage = prepare(task, nest, ())
     apply_layouts(s, task, {})
-    packed = [load.buffer.name in task.constants for load in _body_loads(s, stage)]
+    packed = [load.buffer.name in task.constants for load in body_loads(s, stage)]
     long = prod(axis.extent for axis in nest.reduced) >= 4 * target.lanes
     found: list[tuple[int, str]] = []
     for position, loop in enumerate(s.loops(stage)):
@@ -225,7 +225,7 @@ def _vector_axes(task: Task, nest: Nest, target: Target) -> list[str]:
     return [name for _, name in sorted(found, key=lambda item: item[0])] or ["none"]
 
 
-def _body_loads(s: Schedule, stage: str) -> list[Load]:
+def body_loads(s: Schedule, stage: str) -> list[Load]:
     """The loads of the stage's combining store, in the order of :class:`Strides`."""
     stores = [x for x in walk_stmt(s.program.body) if isinstance(x, Store) and x.buffer.name == stage]
     store = next((x for x in stores if x.reduce is not None), stores[0])
