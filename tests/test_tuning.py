@@ -1,4 +1,4 @@
-"""A small model tuned for real: the answer stays, records serve a later compilation, and the command line tells it all."""
+"""A small model tuned for real: the answer stays, records serve a later compilation, the command line tells it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _by_algorithm(chosen: Estimate, made: Arrangement, group: Group, reference: 
 
 
 def _join(group: Group, ways: Mapping[str, Task], own: Task, target: Target) -> TuningTask:
-    """One tuning task of the given ways to compute a group: by the templates made for it, else by those for anything."""
+    """One tuning task of the ways to compute a group: by the templates made for it, else by those for anything."""
     found = []
     for label, task in ways.items():
         special = templates_for(task, target)[:-1]

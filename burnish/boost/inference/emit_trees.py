@@ -22,7 +22,7 @@ _DEEPEST_HEAP = 8  # levels of trees in heap order, whose children need no table
 
 def walks(tree: Tree) -> int:
     """Levels of tests in a tree."""
-    return int(Forest((tree,)).plain[1][0])
+    return int(Forest((tree,)).depth[0])
 
 
 def tree_function(name: str, tree: Tree, slot: Mapping[int, int], lanes: int) -> str:
