@@ -51,8 +51,9 @@ def compile(
         ).module
     choices = DEFAULTS
     if records is not None:
-        from burnish.tune.choices import recorded_choices
+        from burnish.tune.choices import recorded_choices, runs_cold
         from burnish.tune.records import Records
 
-        choices = recorded_choices(Records(records), machine, threads or available_cores())
+        cold = runs_cold(graph, machine)
+        choices = recorded_choices(Records(records), machine, threads or available_cores(), cold)
     return Module(link(lower_model(graph, machine, exact, cache_dir, progress, choices)), threads)

@@ -17,7 +17,7 @@ from burnish.runtime.module import Module
 from burnish.runtime.pool import available_cores
 from burnish.runtime.samples import random_inputs
 from burnish.target import Target, host
-from burnish.tune.choices import recorded_choices
+from burnish.tune.choices import recorded_choices, runs_cold
 from burnish.tune.evaluate import Comparison, Evaluator
 from burnish.tune.evaluate.measurement import compare_times
 from burnish.tune.records import Records
@@ -59,11 +59,12 @@ def tune_model(
         raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
     store, threads = Records(records), threads or available_cores()
     tasks = tuning_tasks(optimize(graph, exact), target, exact)
-    with Evaluator(target, threads=threads, cold=options.cold, build_limit=BUILD_LIMIT) as evaluator:
+    cold = runs_cold(graph, target) if options.cold is None else options.cold
+    with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
         outcome = Session(tasks, store, evaluator, options, progress=watch).run()
     plain, tuned = (
         Module(link(lower_model(graph, target, exact, cache_dir, progress, choices)), threads)
-        for choices in (DEFAULTS, recorded_choices(store, target, threads, options.cold))
+        for choices in (DEFAULTS, recorded_choices(store, target, threads, cold))
     )
     gain = compare_modules(plain, tuned)
     return Tuned(tuned if gain.second_wins else plain, outcome, gain)

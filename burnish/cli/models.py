@@ -50,7 +50,9 @@ def tune(
     records: Annotated[Path, typer.Option(help="Where measurements are kept, to go on from.")] = RECORDS,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .bn.")] = None,
     strategy: Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")] = "burnish",
-    cold: Annotated[bool, typer.Option("--cold", help="Measure with weights that come from memory.")] = False,
+    cold: Annotated[
+        bool | None, typer.Option("--cold/--hot", help="Weights from memory or from caches. Default: by their size.")
+    ] = None,
     seed: Seed = 0,
     target: Target = "cpu",
     threads: Threads = None,

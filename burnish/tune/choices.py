@@ -14,6 +14,11 @@ from burnish.target import Target
 from burnish.tune.records import Records, machine
 
 
+def runs_cold(graph: Graph, target: Target) -> bool:
+    """Whether a model's weights come from memory, or a far cache, whenever it runs: they exceed the second cache."""
+    return sum(array.nbytes for array in graph.constants.values()) > target.l2_bytes
+
+
 def recorded_choices(records: Records, target: Target, threads: int, cold: bool = False) -> Choices:
     """Choices by the winners among the records of this machine: candidates that beat the default in a paired run.
 

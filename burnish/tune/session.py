@@ -36,7 +36,8 @@ class Tune:
     """How to tune: for so many seconds or trials (None: no limit), or until what remains is worth less.
 
     ``least_gain``: stop when all further trials that the budget has room for are expected to save less than this share
-    of the model's time; 0 never stops so. ``strategy`` is one of ``strategy.STRATEGIES``.
+    of the model's time; 0 never stops so. ``strategy`` is one of ``strategy.STRATEGIES``. ``cold``: weights come from
+    memory in every timed run (None: if those of the model exceed the second cache, as they then do when it runs).
     """
 
     seconds: float | None = 120.0
@@ -44,7 +45,7 @@ class Tune:
     least_gain: float = 0.005
     strategy: str = "burnish"
     seed: int = 0
-    cold: bool = False
+    cold: bool | None = None
 
 
 @dataclass
@@ -116,6 +117,7 @@ class Session:
     ) -> None:
         self.options, self.records, self.evaluator = options, records, evaluator
         self.strategy: Strategy = strategy_named(options.strategy)
+        evaluator.rule = self.strategy.rule
         self.trials = 0
         self._clock, self._began = clock, clock()
         self._progress = progress or (lambda session: None)
@@ -223,7 +225,7 @@ class Session:
                 best = min([kernel.seconds, *costs])
                 made.append(self.evaluator.measure(trial, build, best * drift if isfinite(best) else None))
                 costs.append(self._settle(kernel, (trial, build), made[-1].seconds / drift, best))
-            threads, cold, name = self.evaluator.threads, self.options.cold, self.strategy.name
+            threads, cold, name = self.evaluator.threads, self.evaluator.cold, self.strategy.name
             pairs = zip(own, made, strict=True)
             self.records.append(record(t, m, self.target, threads, cold=cold, tuner=name) for t, m in pairs)
             self._learn(kernel, points, costs)
@@ -237,8 +239,12 @@ class Session:
 
         A machine that is shared changes its speed for seconds at a time by more than candidates differ.
         """
-        if kernel.incumbent is None or not isfinite(kernel.seconds):
+        best = kernel.tuner.best
+        if best is None:
             return 1.0
+        if kernel.incumbent is None:  # an earlier session found it
+            trial = self._trial(best)
+            kernel.incumbent = trial, self.evaluator.build([trial])[0]
         again = self.evaluator.measure(*kernel.incumbent, None).seconds
         return again / kernel.seconds if isfinite(again) else 1.0
 
@@ -269,7 +275,7 @@ class Session:
         known: dict[tuple[int, ...], float] = {}
         for alternative in space.alternatives:
             key = task_key(alternative.task, self.target)
-            found = self.records.measurements(machine(self.target), self.evaluator.threads, key, self.options.cold)
+            found = self.records.measurements(machine(self.target), self.evaluator.threads, key, self.evaluator.cold)
             for each in found:
                 if each.template == alternative.template.name and not each.won:
                     with suppress(ValueError):  # a choice that this version's space has not
@@ -290,7 +296,7 @@ class Session:
         kernel.confirmed = found = self.evaluator.compare(self._trial(default), trial)
         if found.second_wins:
             known = self.records.measurements(
-                machine(self.target), self.evaluator.threads, task_key(trial.task, self.target), self.options.cold
+                machine(self.target), self.evaluator.threads, task_key(trial.task, self.target), self.evaluator.cold
             )
             tried = next(r for r in known if (r.template, dict(r.choice)) == (trial.template, dict(trial.choice)))
             algorithm = best.alternative.label.partition("/")[0]

@@ -48,7 +48,7 @@ class Machine:
 
     def __init__(self, wins: bool = True, interrupt: int | None = None) -> None:
         self.target: Target = TARGET
-        self.threads = 2
+        self.threads, self.cold = 2, False
         self.now, self.measured, self.wins, self.interrupt = 0.0, 0, wins, interrupt
 
     def clock(self) -> float:
