@@ -66,6 +66,28 @@ def test_the_command_line_tunes_and_goes_on(model: Path, tmp_path: Path) -> None
     assert len([r for r in Records(records).all() if not r.won]) > report["trials"]
 
 
+def test_records_are_shown_merged_and_compacted(model: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for path, seed in ((first, 0), (second, 1)):
+        bn.compile(str(model), tune=bn.Tune(seconds=None, trials=12, seed=seed), records=path)
+    count = len(Records(first).all())
+
+    def run(*arguments: object) -> str:
+        found = CliRunner().invoke(app, ["records", *map(str, arguments)])
+        assert found.exit_code == 0, found.output
+        return found.stdout
+
+    rows = json.loads(run("show", first, "--json"))["kernels"]
+    assert sum(row["tried"] for row in rows) == count
+    assert run("merge", first, second) == f"{first}: {len(Records(second).all())} records added\n"
+    won = {(r.key, r.template, str(r.choice)) for r in Records(first).all() if r.won}
+    assert "records dropped" in run("compact", first, "--keep", 1)
+    left = Records(first).all()
+    assert {(r.key, r.template, str(r.choice)) for r in left if r.won} == won
+    assert len(left) <= 2 * len(rows) + len(won)
+    assert "no file" in str(CliRunner().invoke(app, ["records", "show", str(tmp_path / "none.jsonl")]).exception)
+
+
 def test_a_corrupt_line_costs_that_line(model: Path, tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
     records.write_text('{"version": 1, "half a rec\n')

@@ -1,10 +1,10 @@
-"""The command line: `burnish compile | bench | check | inspect | boost`, and with `--json` for machines."""
+"""The command line: `burnish compile | tune | bench | check | inspect | records | boost`, and with `--json` for machines."""
 
 import sys
 
 import typer
 
-from burnish.cli import boost, models
+from burnish.cli import boost, models, records
 from burnish.errors import BurnishError
 
 __all__ = ["app", "main"]
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.add_typer(models.app)
 app.add_typer(boost.app, name="boost")
+app.add_typer(records.app, name="records")
 
 
 def main() -> None:

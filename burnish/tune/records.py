@@ -237,10 +237,10 @@ class Records:
         return len(new)
 
     def compact(self, keep: int = 8) -> int:
-        """Keeps the ``keep`` fastest candidates of every setting; the number of records dropped. Raises OSError.
+        """Keeps winners and the ``keep`` fastest candidates of every setting; the number of records dropped.
 
         Failures and unreadable lines go. A candidate that was measured several times keeps its last record. Others may
-        append meanwhile.
+        append meanwhile. Raises OSError.
         """
         with _locked(self.path):
             before = self.all()
@@ -249,7 +249,7 @@ class Records:
             kept = set()
             for each in sorted(last.values(), key=lambda r: r.seconds):
                 rank = ranks[_setting(each)] = ranks.get(_setting(each), 0) + 1
-                if rank <= keep:
+                if rank <= keep or each.won:
                     kept.add(id(each))
             lines = [r.line().encode() for r in before if id(r) in kept]
             write_atomic(self.path, lines)

@@ -1,0 +1,76 @@
+"""`burnish records show | merge | compact`: files of tuning records."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from burnish.cli.output import print_json
+
+# The records of tuning take a while to import, which `--help` need not wait for.
+app = typer.Typer(help="Look into files of tuning records, join them, and make them smaller.", no_args_is_help=True)
+
+File = Annotated[Path, typer.Argument(help="A file of tuning records, such as records.jsonl.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command()
+def show(
+    file: File, won: Annotated[bool, typer.Option("--won", help="Only winners.")] = False, as_json: Json = False
+) -> None:
+    """List the fastest candidate of every kernel, machine and setting, and how many were tried."""
+    rows = _summary(file, won)
+    if as_json:
+        print_json({"records": str(file), "kernels": rows})
+        return
+    for row in rows:
+        found = f"{row['best_us']} µs by {row['template']} {row['choice']}"
+        best = "none succeeded" if row["best_us"] is None else found
+        setting = f"{row['threads']} threads, {'cold' if row['cold'] else 'hot'}"
+        print(f"{row['key'][:12]} {setting}: {row['tried']} tried, {row['failed']} failed; {best}")
+
+
+@app.command()
+def merge(
+    file: File, others: Annotated[list[Path], typer.Argument(help="Files to take records from.", show_default=False)]
+) -> None:
+    """Add the records of other files that FILE does not hold."""
+    from burnish.tune.records import Records
+
+    print(f"{file}: {Records(file).merge(others)} records added")
+
+
+@app.command()
+def compact(
+    file: File, keep: Annotated[int, typer.Option(min=1, help="Candidates kept of every kernel and setting.")] = 8
+) -> None:
+    """Keep only winners and the fastest candidates of every kernel and setting."""
+    from burnish.tune.records import Records
+
+    _existing(file)
+    print(f"{file}: {Records(file).compact(keep)} records dropped")
+
+
+def _existing(file: Path) -> None:
+    if not file.exists():
+        raise FileNotFoundError(f"records: no file '{file}'")
+
+
+def _summary(file: Path, won: bool) -> list[dict[str, Any]]:
+    from burnish.tune.records import Records
+
+    _existing(file)
+    groups: dict[tuple[str, int, str, bool], list[Any]] = {}
+    for record in Records(file).all():
+        if record.won or not won:
+            groups.setdefault((record.target, record.threads, record.key, record.cold), []).append(record)
+    rows = []
+    for (target, threads, key, cold), records in groups.items():
+        good = [r for r in records if r.outcome == "ok"]
+        best = min(good, key=lambda r: r.seconds, default=None)
+        rows.append({
+            "target": target, "threads": threads, "key": key, "cold": cold, "tried": len(records),
+            "failed": len(records) - len(good), "best_us": round(1e6 * best.seconds, 2) if best else None,
+            "template": best.template if best else None, "choice": dict(best.choice) if best else None,
+        })  # fmt: skip
+    return rows
