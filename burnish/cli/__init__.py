@@ -1,4 +1,4 @@
-"""The command line: `burnish compile | tune | bench | check | inspect | records | boost`, and with `--json` for machines."""
+"""The command line: `burnish compile | tune | bench | check | inspect | records | boost`; `--json` for machines."""
 
 import sys
 
