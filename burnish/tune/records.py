@@ -239,12 +239,13 @@ class Records:
     def compact(self, keep: int = 8) -> int:
         """Keeps winners and the ``keep`` fastest candidates of every setting; the number of records dropped.
 
-        Failures and unreadable lines go. A candidate that was measured several times keeps its last record. Others may
-        append meanwhile. Raises OSError.
+        Failures and unreadable lines go. A candidate that was measured several times keeps its last record, as a
+        winner if it was one. Others may append meanwhile. Raises OSError.
         """
         with _locked(self.path):
             before = self.all()
-            last = {(_setting(r), r.template, tuple(sorted(r.choice.items()))): r for r in before if r.outcome == "ok"}
+            good = sorted((r for r in before if r.outcome == "ok"), key=lambda r: r.won)
+            last = {(_setting(r), r.template, tuple(sorted(r.choice.items()))): r for r in good}
             ranks: dict[tuple[str, int, str, bool], int] = {}
             kept = set()
             for each in sorted(last.values(), key=lambda r: r.seconds):
