@@ -15,7 +15,6 @@ from burnish.build import task_key
 from burnish.search.space import Points
 from burnish.target import Target
 from burnish.tune.evaluate import Build, Comparison, Evaluator, Measurement, Trial
-from burnish.tune.models.base import CostModel
 from burnish.tune.records import Records, machine, record
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import Strategy, strategy_named
@@ -26,7 +25,6 @@ UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say an
 _AT_ONCE = 8  # kernels whose defaults are built together
 CONTEST_ROUNDS, CONTEST_SECONDS = 11, 300e-6  # of two candidates in turns
 CONFIRMATION = 0.3  # seconds a kernel, kept back from the budget for the paired measurement of winners
-STOPS = ("seconds", "trials", "gain", "exhausted", "interrupted")
 
 StopReason = Literal["seconds", "trials", "gain", "exhausted", "interrupted"]
 
@@ -111,7 +109,6 @@ class Session:
         records: Records,
         evaluator: Evaluator,
         options: Tune,
-        prior: CostModel | None = None,
         progress: Callable[[Session], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -121,7 +118,7 @@ class Session:
         self.trials = 0
         self._clock, self._began = clock, clock()
         self._progress = progress or (lambda session: None)
-        self.kernels = [Progress(t, Tuner(t.space, self.strategy, options.seed, prior)) for t in tasks]
+        self.kernels = [Progress(t, Tuner(t.space, self.strategy, options.seed)) for t in tasks]
         for kernel in self.kernels:
             self._recall(kernel)
 

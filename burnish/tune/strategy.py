@@ -29,7 +29,7 @@ class Strategy:
     ``representation`` is what the model sees. Batches have ``batch`` trials, chosen for score and diversity
     (``diversity``, in standard deviations of the score a covered choice) from ``candidates`` proposals each, with a
     ``share`` at random ("contextual": AdaTune's equation 3). The model is first asked after ``initial`` trials.
-    A ``selective`` one tries no candidate that cannot be fast by what is known without measuring.
+    A ``selective`` one follows its model to no candidate that cannot be fast by what is known without measuring.
     ``acquisition`` is one of ``models.acquisition.ACQUISITIONS``; all but "mean" need a model with uncertainty.
     """
 

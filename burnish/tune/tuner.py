@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from math import inf
 from typing import cast
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from burnish.search.annealing import ContextualShare
 from burnish.search.diversity import DiverseBatches
 from burnish.search.space import Points
-from burnish.search.walker import unseen
+from burnish.search.walker import NOTHING, Score, Walker, unseen
 from burnish.tune.features import Representation, extract, plausible, sequence
 from burnish.tune.gain import Forecast, forecast
 from burnish.tune.models.acquisition import acquire
@@ -25,14 +25,9 @@ _NEAR = 0.5  # of the first trials: the share that are neighbours of the default
 
 
 class Tuner:
-    """The search for the fastest candidate of one space.
+    """The search for the fastest candidate of one space."""
 
-    ``prior`` is a fitted model, such as one of other tasks, that is asked before there are measurements enough.
-    """
-
-    def __init__(
-        self, space: TuningSpace, strategy: Strategy, seed: int = 0, prior: CostModel | None = None
-    ) -> None:
+    def __init__(self, space: TuningSpace, strategy: Strategy, seed: int = 0) -> None:
         self.space = space
         self.strategy = strategy
         self.points: Points = np.empty((0, space.space.width), np.int32)
@@ -40,10 +35,11 @@ class Tuner:
         self._rng = np.random.default_rng(seed)
         self._tried: set[int] = set()
         self._model = strategy.model(seed) if strategy.model else None
-        self._fitted: CostModel | None = prior
+        self._fitted: CostModel | None = None
         self._walker = strategy.walker(space.space, seed)
         share = ContextualShare(self._deviation, lambda: 1.0) if strategy.share == "contextual" else strategy.share
-        self._batches = DiverseBatches(self._walker, strategy.candidates, strategy.diversity, share, seed)
+        walker = _Sifted(self._walker, self._sift) if strategy.selective else self._walker
+        self._batches = DiverseBatches(walker, strategy.candidates, strategy.diversity, share, seed)
 
     @property
     def best(self) -> Candidate | None:
@@ -76,7 +72,7 @@ class Tuner:
             self._fitted = self._model
         if self._fitted is None:
             return self._early(count, self.points[np.argsort(self.costs, kind="stable")[:4]])
-        return self._sift(self._batches.propose(self._score, _SPARE * count, self._tried), count)
+        return self._batches.propose(self._score, count, self._tried)
 
     def observe(self, points: Points, costs: Sequence[float]) -> None:
         """Learns what points (n, width) cost: seconds, infinite for those that failed."""
@@ -93,9 +89,9 @@ class Tuner:
         space, met = self.space.space, self._tried | set(self.space.space.keys(around).tolist())
         parents = around[self._rng.integers(len(around), size=_SPARE * count)]
         near = space.neighbours(self._rng, space.neighbours(self._rng, parents))
-        _, first = np.unique(space.keys(near), return_index=True)
-        fresh = [row for row in sorted(first.tolist()) if int(space.keys(near[row : row + 1])[0]) not in met]
-        near = self._sift(near[fresh], max(1, int(_NEAR * count)))
+        keys, first = np.unique(space.keys(near), return_index=True)
+        fresh = [row for key, row in zip(keys.tolist(), first.tolist(), strict=True) if key not in met]
+        near = self._sift(near[sorted(fresh)], max(1, int(_NEAR * count)))
         far = unseen(space, self._rng, _SPARE * count, met | set(space.keys(near).tolist()))
         return np.concatenate([near, self._sift(far, count - len(near))])
 
@@ -117,6 +113,17 @@ class Tuner:
 
     def _deviation(self, points: Points) -> NDArray:
         return cast(UncertainModel, self._fitted).predict_distribution(self._features(points))[1]
+
+
+class _Sifted(Walker):
+    """Another walker's best proposals, sifted; what is added at random later, to learn from, is not."""
+
+    def __init__(self, walker: Walker, sift: Callable[[Points, int], Points]) -> None:
+        super().__init__(walker.space)
+        self._walker, self._sift = walker, sift
+
+    def propose(self, score: Score, count: int, exclude: Set[int] = NOTHING) -> Points:
+        return self._sift(self._walker.propose(score, _SPARE * count, exclude), count)
 
 
 def defaults(space: TuningSpace) -> Points:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from math import inf
 
 import numpy as np
@@ -11,7 +12,9 @@ from burnish.kernels.cpu import template_called
 from burnish.kernels.task import Task
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS
-from burnish.search.space import Points
+from burnish.search.exhaustive import Exhaustive
+from burnish.search.space import Points, Space
+from burnish.search.walker import NOTHING, Score, Walker
 from burnish.target import target
 from burnish.tune.space import Alternative, TuningSpace
 from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, Strategy
@@ -95,3 +98,32 @@ def test_a_small_space_is_exhausted() -> None:
 def test_equal_seeds_search_equally() -> None:
     assert (search(BURNISH, 48, 3).points == search(BURNISH, 48, 3).points).all()
     assert not np.array_equal(search(BURNISH, 48, 3).points, search(BURNISH, 48, 4).points)
+
+
+class Watched(Exhaustive):
+    """Remembers what it proposed."""
+
+    proposed: set[int]
+
+    def propose(self, score: Score, count: int, exclude: Set[int] = NOTHING) -> Points:
+        points = super().propose(score, count, exclude)
+        self.proposed = set(self.space.keys(points).tolist())
+        return points
+
+
+@pytest.mark.parametrize("strategy", [BURNISH, AUTOTVM], ids=lambda s: s.name)
+@pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 15, 20)])
+def test_a_share_of_every_batch_is_random(strategy: Strategy, share: float, least: int, most: int) -> None:
+    """Of 40 proposals, so many are not the walk's."""
+    walkers: list[Watched] = []
+
+    def watched(space: Space, seed: int) -> Walker:
+        walkers.append(Watched(space, seed))
+        return walkers[-1]
+
+    tuner = Tuner(SPACE, strategy.with_(share=share, walker=watched, initial=16), 2)
+    points = tuner.propose(16)
+    tuner.observe(points, cost(points).tolist())
+    keys = SPACE.space.keys(tuner.propose(40)).tolist()
+    assert len(keys) == 40
+    assert least <= sum(key not in walkers[0].proposed for key in keys) <= most

@@ -6,23 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from burnish.errors import DataError, ParameterError
 from burnish.tune.models import load_model
 from burnish.tune.models.base import CostModel, LoopNests, Measured
 from burnish.tune.models.ensemble import BootstrapEnsemble
 from burnish.tune.models.forest import ForestModel
+from burnish.tune.models.neural import TreeGRUModel
 from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
 from tests.tune.models.synthetic import Sample, joined, linear_scores, pairs_in_order, sample
 
 
 def tree_network(objective: str = "rank", encoding: str = "context", steps: int = 12) -> CostModel:
-    """A network small enough for tests; without torch the test is skipped."""
-    torch = pytest.importorskip("torch")
+    """A network small enough for tests."""
     torch.set_num_threads(1)  # two would wait for each other where the machine is shared
-    from burnish.tune.models.neural import TreeGRUModel
-
     return TreeGRUModel(encoding, objective, hidden=24, slots=4, steps=steps, learning_rate=5e-3, device="cpu")
 
 

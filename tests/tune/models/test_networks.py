@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 from burnish.errors import DataError, ParameterError
 from burnish.tune.models.base import LoopNests
 from burnish.tune.models.networks import initial_parameters, rank_loss, regression_loss, scores_of
 from burnish.tune.models.neural import TreeGRUModel
 from tests.tune.models.synthetic import sample
-
-torch = pytest.importorskip("torch")
 
 HIDDEN, SLOTS, WIDTH, LEVELS = 5, 3, 4, 6
 
