@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from burnish.cli.compiling import Options, memory_text, progress_bar
+from burnish.cli.compiling import Options, memory_text
 from burnish.cli.output import print_json
 from burnish.compiler import import_graph
 from burnish.target import Target
@@ -27,10 +27,10 @@ def tune(model: Path, output: Path, records: Path, settings: Settings, options: 
     """Tunes an ONNX file, prints what was found and writes the compiled model."""
     machine = find_target(options.target)
     graph = import_graph(model)
-    with watched(options.as_json) as watch, progress_bar(True) as report:
+    with watched(options.as_json) as watch:
         tuned = tune_model(
             graph, settings, records, target=machine, threads=options.threads, exact=options.exact,
-            cache_dir=options.cache_dir, progress=report, watch=watch,
+            cache_dir=options.cache_dir, watch=watch,
         )  # fmt: skip
     tuned.module.save(output)
     if options.as_json:
