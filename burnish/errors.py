@@ -37,6 +37,10 @@ class RecordError(BurnishError):
     """A tuning record that cannot be read, or that was made for another operator or machine than it is asked for."""
 
 
+class RuleError(BurnishError):
+    """A substitution, an axiom or a proof that cannot be read, does not type, is false, or does not prove its claim."""
+
+
 class DataError(BurnishError, ValueError):
     """Training or prediction data that cannot be used: its file, shape, labels, groups, categories or values."""
 

@@ -1,0 +1,129 @@
+"""Sizes: polynomials with integer coefficients over named extents, the numbers that types and attributes are made of.
+
+Grammar (``str`` prints it)::
+
+    size ::= integer | name | size + size | size - size | size * size
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from burnish.errors import RuleError
+
+Monomial = tuple[str, ...]  # names in order, repeated for powers; () is the constant
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``terms``: (monomial, coefficient) pairs in order, no coefficient zero. Equal polynomials are equal objects."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @staticmethod
+    def of(value: Size | int | str) -> Size:
+        """A size from an integer, a name, or a text of the grammar."""
+        if isinstance(value, Size):
+            return value
+        if isinstance(value, int):
+            return _size({(): value})
+        return parse_size(value)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for monomial, _ in self.terms for name in monomial)
+
+    @property
+    def constant(self) -> int | None:
+        """The value of a size without names; None for any other."""
+        return None if self.names else dict(self.terms).get((), 0)
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        """The number it is when names have these values. Raises RuleError for a name without a value."""
+        total = 0
+        for monomial, factor in self.terms:
+            for name in monomial:
+                if name not in sizes:
+                    known = ", ".join(sorted(sizes)) or "none"
+                    raise RuleError(f"size '{self}': '{name}' has no value; known: {known}")
+                factor *= sizes[name]
+            total += factor
+        return total
+
+    def solve(self, value: int, sizes: Mapping[str, int]) -> dict[str, int] | None:
+        """Values of the names unbound in ``sizes`` that give the size this value.
+
+        ``{}`` if none is unbound and it fits; None if it cannot be, or if it is not one unbound name times a number.
+        """
+        known, unknown, factor = 0, None, 0
+        for monomial, coefficient in self.terms:
+            free = [name for name in monomial if name not in sizes]
+            for name in monomial:
+                coefficient *= sizes.get(name, 1)
+            if not free:
+                known += coefficient
+            elif len(free) == 1 and unknown in (None, free[0]):
+                unknown, factor = free[0], factor + coefficient
+            else:
+                return None
+        if unknown is None:
+            return {} if known == value else None
+        if factor == 0 or (value - known) % factor:
+            return None
+        return {unknown: (value - known) // factor}
+
+    def __add__(self, other: Size | int) -> Size:
+        sums = dict(self.terms)
+        for monomial, factor in Size.of(other).terms:
+            sums[monomial] = sums.get(monomial, 0) + factor
+        return _size(sums)
+
+    def __sub__(self, other: Size | int) -> Size:
+        return self + Size.of(other) * -1
+
+    def __mul__(self, other: Size | int) -> Size:
+        products: dict[Monomial, int] = {}
+        for a, x in self.terms:
+            for b, y in Size.of(other).terms:
+                monomial = tuple(sorted((*a, *b)))
+                products[monomial] = products.get(monomial, 0) + x * y
+        return _size(products)
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, factor in sorted(self.terms, key=lambda t: (not t[0], t[0])):
+            words = "*".join(monomial if abs(factor) == 1 and monomial else (str(abs(factor)), *monomial))
+            text += (" - " if factor < 0 else " + ") + words
+        return "0" if not text else text[3:] if text[1] == "+" else "-" + text[3:]
+
+
+def _size(terms: Mapping[Monomial, int]) -> Size:
+    return Size(tuple(sorted((m, f) for m, f in terms.items() if f)))
+
+
+def parse_size(text: str) -> Size:
+    """The size that a text of the grammar describes. Raises RuleError naming the text."""
+    try:
+        return size_of(ast.parse(text.strip(), mode="eval").body)
+    except SyntaxError as error:
+        raise RuleError(f"size '{text}': {error.msg}") from None
+
+
+def size_of(tree: ast.expr) -> Size:
+    """The size that a parsed expression denotes. Raises RuleError for any other expression."""
+    match tree:
+        case ast.Constant(int(value)) if not isinstance(value, bool):
+            return _size({(): value})
+        case ast.Name(name):
+            return _size({(name,): 1})
+        case ast.UnaryOp(ast.USub(), operand):
+            return size_of(operand) * -1
+        case ast.BinOp(a, ast.Add(), b):
+            return size_of(a) + size_of(b)
+        case ast.BinOp(a, ast.Sub(), b):
+            return size_of(a) - size_of(b)
+        case ast.BinOp(a, ast.Mult(), b):
+            return size_of(a) * size_of(b)
+    raise RuleError(f"'{ast.unparse(tree)}' is no size; allowed: integers, names, and their sums and products")
