@@ -42,8 +42,9 @@ class Record:
     ``target``: the machine's fingerprint; ``threads``: those that ran it; ``cold``: whether constants came from memory.
     ``key`` is ``build.task_key``: what is computed, by which version of the compiler; ``family`` is the same for all
     shapes of an operator. ``trace`` is the schedule, for ``schedule.replay``; ``times`` are seconds a run, by batch;
-    ``tuner`` says who asked, ``date`` when (UTC, ISO 8601). ``won``: it beat the default in a paired measurement; then
-    ``node`` is the signature of a node whose algorithm was open, and ``algorithm`` the label of the one that won.
+    ``tuner`` says who asked, ``date`` when (UTC, ISO 8601). ``won``: it beat the default in a paired measurement, or is
+    the default that a former winner beats no longer; of several, the last counts. Then ``node`` is the signature of a
+    node whose algorithm was open, and ``algorithm`` the label of the one that won.
     """
 
     target: str

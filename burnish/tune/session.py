@@ -15,7 +15,7 @@ from burnish.build import task_key
 from burnish.search.space import Points
 from burnish.target import Target
 from burnish.tune.evaluate import Build, Comparison, Evaluator, Measurement, Trial
-from burnish.tune.records import Records, machine, record
+from burnish.tune.records import Record, Records, machine, record
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import Strategy, strategy_named
 from burnish.tune.tasks import TuningTask
@@ -215,16 +215,13 @@ class Session:
         shared = (self._clock() - began) / max(1, sum(map(len, trials)))
         for (kernel, points), own in zip(batch, trials, strict=True):
             began = self._clock()
-            made: list[Measurement] = []
             costs: list[float] = []
             drift = self._drift(kernel)
             for trial, build in zip(own, builds, strict=False):
                 best = min([kernel.seconds, *costs])
-                made.append(self.evaluator.measure(trial, build, best * drift if isfinite(best) else None))
-                costs.append(self._settle(kernel, (trial, build), made[-1].seconds / drift, best))
-            threads, cold, name = self.evaluator.threads, self.evaluator.cold, self.strategy.name
-            pairs = zip(own, made, strict=True)
-            self.records.append(record(t, m, self.target, threads, cold=cold, tuner=name) for t, m in pairs)
+                made = self.evaluator.measure(trial, build, best * drift if isfinite(best) else None)
+                self._remember(trial, made)
+                costs.append(self._settle(kernel, (trial, build), made.seconds / drift, best))
             self._learn(kernel, points, costs)
             self.trials += len(own)
             kernel.tried += len(own)
@@ -285,17 +282,42 @@ class Session:
         return Trial(candidate.alternative.task, candidate.alternative.template.name, candidate.choice)
 
     def _confirm(self, kernel: Progress) -> None:
-        """Keeps the best candidate only if it beats the default in a paired measurement."""
+        """Keeps the best candidate only if it beats the default in a paired measurement.
+
+        A winner of an earlier session that has come to lose gives its place back to the default.
+        """
         best, default = kernel.tuner.best, kernel.task.space.default
-        if best is None or best == default:
+        if best is None:
             return
-        trial = self._trial(best)
-        kernel.confirmed = found = self.evaluator.compare(self._trial(default), trial)
-        if found.second_wins:
-            known = self.records.measurements(
-                machine(self.target), self.evaluator.threads, task_key(trial.task, self.target), self.evaluator.cold
-            )
-            tried = next(r for r in known if (r.template, dict(r.choice)) == (trial.template, dict(trial.choice)))
-            algorithm = best.alternative.label.partition("/")[0]
-            won = replace(tried, times=found.times[1], won=True, node=kernel.task.signature, algorithm=algorithm)
-            self.records.append([won])
+        if best != default:
+            kernel.confirmed = found = self.evaluator.compare(self._trial(default), self._trial(best))
+            if found.second_wins:
+                self._declare(kernel, best, found.times[1])
+            if not found.ratio >= 1.0:
+                return
+        if self._has_winner(kernel):
+            self._declare(kernel, default)
+
+    def _remember(self, trial: Trial, made: Measurement) -> None:
+        threads, cold = self.evaluator.threads, self.evaluator.cold
+        self.records.append([record(trial, made, self.target, threads, cold=cold, tuner=self.strategy.name)])
+
+    def _known(self, candidate: Candidate) -> list[Record]:
+        """Records of the candidate on this machine."""
+        trial = self._trial(candidate)
+        key = task_key(trial.task, self.target)
+        known = self.records.measurements(machine(self.target), self.evaluator.threads, key, self.evaluator.cold)
+        return [r for r in known if (r.template, dict(r.choice)) == (trial.template, dict(trial.choice))]
+
+    def _has_winner(self, kernel: Progress) -> bool:
+        """Whether an earlier session has declared a winner for this kernel."""
+        keys = {task_key(a.task, self.target) for a in kernel.task.space.alternatives}
+        here = (machine(self.target), self.evaluator.threads, self.evaluator.cold)
+        return any(r.won and r.key in keys and (r.target, r.threads, r.cold) == here for r in self.records.all())
+
+    def _declare(self, kernel: Progress, candidate: Candidate, times: Sequence[float] = ()) -> None:
+        """Records what is to be compiled from now on: of several winners, the last counts."""
+        algorithm = candidate.alternative.label.partition("/")[0]
+        tried = self._known(candidate)[0]
+        times = tuple(times) or tried.times
+        self.records.append([replace(tried, times=times, won=True, node=kernel.task.signature, algorithm=algorithm)])

@@ -126,6 +126,23 @@ def test_only_confirmed_winners_are_used(tmp_path: Path, wins: bool) -> None:
     assert not any(other.recipe(a.task, TARGET) for t in TASKS for a in t.space.alternatives), "other threads"
 
 
+def test_a_winner_that_comes_to_lose_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    session(Machine(wins=True), path).run()
+    assert any(r.won and r.template for r in Records(path).all())
+    session(Machine(wins=False), path, trials=1).run()
+    choices = recorded_choices(Records(path), TARGET, 2)
+    for task in TASKS:
+        default = task.space.default
+        recipe = choices.recipe(default.alternative.task, TARGET)
+        assert recipe is None or (recipe.template, dict(recipe.choice)) == (
+            default.alternative.template.name, dict(default.choice)
+        )  # fmt: skip
+    made = arrange(optimize(network(), False), TARGET, False, choices.decide)
+    untuned = arrange(optimize(network(), False), TARGET, False)
+    assert [n.op for n in made.graph.nodes] == [n.op for n in untuned.graph.nodes]
+
+
 def test_the_winning_algorithm_is_chosen(tmp_path: Path) -> None:
     outcome = session(Machine(), tmp_path / "r.jsonl").run()
     choices = recorded_choices(Records(tmp_path / "r.jsonl"), TARGET, 2)
@@ -152,6 +169,7 @@ def test_an_interrupt_keeps_everything(tmp_path: Path) -> None:
     outcome = session(made, tmp_path / "r.jsonl").run()
     assert outcome.stop_reason == "interrupted"
     records = Records(tmp_path / "r.jsonl").all()
+    assert outcome.trials < sum(not r.won for r in records) <= 50, "also those of the batch that was interrupted"
     assert any(r.won for r in records), "winners are confirmed"
     assert all(r.target == machine(TARGET) for r in records)
 
