@@ -8,12 +8,12 @@ from burnish.graph.graph import Attribute
 from burnish.ops.interpolation import POINTS
 from burnish.ops.polyphase import taps_of
 from burnish.ops.split import DEPTH, ROWS, TERMS
-from burnish.ops.winograd import KERNEL
+from burnish.ops.winograd import TILES
 from burnish.schedule.prefetch import LINE
 from burnish.target import Target
 
 # Flops reached, as a share of peak: direct convolution, tiles of a matrix unit, and Winograd's small products where the
-# transformed weights stay in half of the second-level cache and where they do not.
+# transformed weights stay in the second-level cache and where they do not.
 DIRECT_EFFICIENCY, TILE_EFFICIENCY, PRODUCT_EFFICIENCY, STREAMED_EFFICIENCY = 0.8, 0.75, 0.85, 0.5
 # Share of the time to move activations through the outer caches that is not hidden behind arithmetic.
 DIRECT_TRAFFIC, PHASED_TRAFFIC = 0.4, 1.0
@@ -79,14 +79,14 @@ def _direct(w: Window, target: Target) -> Estimate:
 
 
 def _winograd(w: Window, m: int, target: Target) -> Estimate:
-    """Multiply-adds, the streaming of n * n / 9 times the weights, which they do not hide, and the transforms."""
-    n = m + KERNEL - 1
+    """Multiply-adds, the streaming of the transformed weights, which they do not hide, and the transforms."""
+    n_h, n_w = ((m - 1) * stride + taps for stride, taps in zip(w.strides, w.kernel, strict=True))
     tiles = w.batch * -(-w.out[0] // m) * -(-w.out[1] // m)
-    weight_bytes = 4 * n * n * w.channels * w.outputs
-    efficiency = PRODUCT_EFFICIENCY if weight_bytes <= target.l2_bytes // 2 else STREAMED_EFFICIENCY
-    products = 2 * n * n * w.channels * w.outputs * tiles / (target.flops * efficiency)
+    weight_bytes = 4 * n_h * n_w * w.channels * w.outputs
+    efficiency = PRODUCT_EFFICIENCY if weight_bytes <= target.l2_bytes * 7 // 8 else STREAMED_EFFICIENCY
+    products = 2 * n_h * n_w * w.channels * w.outputs * tiles / (target.flops * efficiency)
     streaming = weight_bytes / target.memory_bandwidth
-    transforms = TRANSFORM_WORK[m] * tiles * n * n * (w.channels + w.outputs) * 2 / target.flops
+    transforms = TRANSFORM_WORK[m] * tiles * n_h * n_w * (w.channels + w.outputs) * 2 / target.flops
     traffic = PHASED_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
     return Estimate("winograd_conv2d", {"m": m}, products + streaming + transforms + traffic)
 
@@ -162,9 +162,9 @@ def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate
     found = [_direct(w, target)]
     if w.outputs < target.lanes:
         return found
-    if w.channels % target.lanes == 0 and w.kernel == (KERNEL, KERNEL) and w.strides == (1, 1):
-        winograd = [_winograd(w, m, target) for m in (2, 4)]
-        found += [replace(e, attrs={**e.attrs, "pads": pads}) for e in winograd]
+    if w.channels % target.lanes == 0 and w.kernel == (3, 3) and max(w.strides) <= 2:
+        winograd = [_winograd(w, m, target) for m in TILES]
+        found += [replace(e, attrs={**e.attrs, **place}) for e in winograd]
     for m in POLYPHASE_TILES:
         polyphase = _polyphase(w, m, target)
         if polyphase is not None:

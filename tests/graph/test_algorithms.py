@@ -43,9 +43,16 @@ def test_wide_layers_take_winograd() -> None:
     assert chosen(convolutions(64, 64, 56), AVX512) == ["relu", "winograd_conv2d"]
     after = choose_algorithms(convolutions(64, 64, 56), AVX512, exact=False)
     node = after.nodes[-1]
-    assert node.attrs == {"m": 4, "pads": (1, 1, 1, 1)}
+    assert node.attrs == {"m": 4, "pads": (1, 1, 1, 1), "strides": (1, 1)}
     assert after.types[node.inputs[1]].shape == (6, 6, 64, 64), "the weight, transformed at compile time"
     assert "w" not in after.constants
+
+
+def test_strided_layers_take_winograd_where_its_weights_stay_in_the_cache() -> None:
+    assert chosen(convolutions(64, 128, 56, strides=(2, 2)), AVX512) == ["relu", "winograd_conv2d"]
+    node = choose_algorithms(convolutions(64, 128, 56, strides=(2, 2)), AVX512, exact=False).nodes[-1]
+    assert node.attrs == {"m": 2, "pads": (1, 1, 1, 1), "strides": (2, 2)}
+    assert chosen(convolutions(128, 256, 28, strides=(2, 2)), AVX512) == ["relu", "conv2d"]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,7 @@ def test_wide_layers_take_winograd() -> None:
         convolutions(20, 32, 9),
         convolutions(32, 8, 9),
     ],
-    ids=["5x5 of many weights", "stride", "dilation", "groups", "channels that fill no block", "few outputs"],
+    ids=["5x5 of many weights", "small strided", "dilation", "groups", "channels that fill no block", "few outputs"],
 )
 def test_what_winograd_cannot_do_stays_direct(graph: Graph) -> None:
     assert chosen(graph, AVX512) == ["relu", "conv2d"]
