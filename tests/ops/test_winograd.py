@@ -43,12 +43,14 @@ def test_it_computes_the_convolution(
 
 
 @pytest.mark.parametrize(
-    ("m", "stride", "bound"), [(2, 1, 2e-6), (4, 1, 6e-6), (2, 2, 2e-6), (4, 2, 4e-6)]
+    ("m", "kernel", "stride", "bound"),
+    [(2, 3, 1, 2e-6), (4, 3, 1, 6e-6), (2, 3, 2, 2e-6), (4, 3, 2, 4e-6), (4, 5, 1, 1e-5)],
 )
-def test_rounding_error_in_float32(m: int, stride: int, bound: float) -> None:
+def test_rounding_error_in_float32(m: int, kernel: int, stride: int, bound: float) -> None:
     """Relative to the largest output, on 64 channels: what the choice of interpolation points buys."""
     rng = np.random.default_rng(1)
-    x, w = (rng.standard_normal(s).astype("float32") for s in ((1, 64, 12 * stride, 12 * stride), (8, 64, 3, 3)))
+    shapes = (1, 64, 12 * stride, 12 * stride), (8, 64, kernel, kernel)
+    x, w = (rng.standard_normal(shape).astype("float32") for shape in shapes)
     direct, fast, u = both(x, w, m, (stride, stride), (1, 1, 1, 1))
     exact = evaluate([direct], {"x": x, "w": w}, "float64")[0]
     assert abs(evaluate([fast], {"x": x, "u": u})[0] - exact).max() < bound * abs(exact).max()
