@@ -75,7 +75,7 @@ def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
     if chosen.op == "winograd_conv2d":
         m = chosen.attrs["m"]
         assert isinstance(m, int)
-        return transform_weight(weight, m)
+        return transform_weight(weight, m, _ints(chosen.attrs["strides"]))
     makers = {"split_conv2d": split_weight, "split_stem": split_stem_weight, "split_matmul": split_matrix}
     return makers[chosen.op](weight)
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf, prod
 
 from burnish.graph.graph import Attribute
 from burnish.ops.interpolation import POINTS
 from burnish.ops.polyphase import taps_of
 from burnish.ops.split import DEPTH, ROWS, TERMS
-from burnish.ops.winograd import KERNEL
+from burnish.ops.winograd import TILES
 from burnish.schedule.prefetch import LINE
 from burnish.target import Target
 
-# Flops reached, as a share of peak: direct convolution, tiles of a matrix unit, and Winograd's small products where the
-# transformed weights stay in half of the second-level cache and where they do not.
-DIRECT_EFFICIENCY, TILE_EFFICIENCY, PRODUCT_EFFICIENCY, STREAMED_EFFICIENCY = 0.8, 0.75, 0.85, 0.5
+# Flops reached, as a share of peak: direct convolution, and tiles of a matrix unit.
+DIRECT_EFFICIENCY, TILE_EFFICIENCY = 0.8, 0.75
+# The same of Winograd's small products, by the share of the second-level cache that the transformed weights take.
+PRODUCT_EFFICIENCY = ((0.5, 0.85), (0.875, 0.75), (inf, 0.5))
 # Share of the time to move activations through the outer caches that is not hidden behind arithmetic.
 DIRECT_TRAFFIC, PHASED_TRAFFIC = 0.4, 1.0
-# Vector operations per element of a transformed tile in the transforms of F(m).
-TRANSFORM_WORK = {2: 6.0, 4: 10.0}
+# Vector operations to move and add an element in Winograd's transforms: of tiles that about fit vector registers, as
+# those of F(4x4, 3x3), and of larger ones. The largest tile: transforms are unrolled, which makes long code.
+TRANSFORM_WORK, SPILLED_WORK, FITTING_TILE, LARGEST_TILE = 1.1, 4.4, 36, 81
 VECTOR_EFFICIENCY = 0.25  # flops reached by the transforms of the polyphase algorithm, as a share of peak
 PARTS_WORK = 24.0  # vector operations to make both parts of one input element
 POLYPHASE_TILES = (2, 4)
@@ -78,17 +81,25 @@ def _direct(w: Window, target: Target) -> Estimate:
     return Estimate("conv2d", {}, w.flops / (target.flops * DIRECT_EFFICIENCY) + traffic)
 
 
-def _winograd(w: Window, m: int, target: Target) -> Estimate:
-    """Multiply-adds, the streaming of n * n / 9 times the weights, which they do not hide, and the transforms."""
-    n = m + KERNEL - 1
+def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
+    """Multiply-adds, the streaming of the transformed weights, which they do not hide, and the transforms."""
+    axes = list(zip(w.kernel, w.strides, strict=True))
+    products = prod((m - 1) * stride + taps for taps, stride in axes)
+    points = [m + taps_of(taps, stride) - 1 for taps, stride in axes]
+    known = POINTS.keys() >= {*points} and products <= LARGEST_TILE
+    if not known or min(w.kernel) == 1 or any(taps < stride for taps, stride in axes):
+        return None
     tiles = w.batch * -(-w.out[0] // m) * -(-w.out[1] // m)
-    weight_bytes = 4 * n * n * w.channels * w.outputs
-    efficiency = PRODUCT_EFFICIENCY if weight_bytes <= target.l2_bytes // 2 else STREAMED_EFFICIENCY
-    products = 2 * n * n * w.channels * w.outputs * tiles / (target.flops * efficiency)
+    weight_bytes = 4 * products * w.channels * w.outputs
+    efficiency = next(rate for share, rate in PRODUCT_EFFICIENCY if weight_bytes <= share * target.l2_bytes)
+    seconds = 2 * products * w.channels * w.outputs * tiles / (target.flops * efficiency)
     streaming = weight_bytes / target.memory_bandwidth
-    transforms = TRANSFORM_WORK[m] * tiles * n * n * (w.channels + w.outputs) * 2 / target.flops
+    data = products * w.channels * sum(points)
+    results = prod(points) * w.outputs * (m + m * m / points[1])
+    work = TRANSFORM_WORK if products <= FITTING_TILE else SPILLED_WORK
+    transforms = work * tiles * (data + results) * 2 / target.flops
     traffic = PHASED_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
-    return Estimate("winograd_conv2d", {"m": m}, products + streaming + transforms + traffic)
+    return Estimate("winograd_conv2d", {"m": m}, seconds + streaming + transforms + traffic)
 
 
 def _polyphase(w: Window, m: int, target: Target) -> Estimate | None:
@@ -162,13 +173,9 @@ def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate
     found = [_direct(w, target)]
     if w.outputs < target.lanes:
         return found
-    if w.channels % target.lanes == 0 and w.kernel == (KERNEL, KERNEL) and w.strides == (1, 1):
-        winograd = [_winograd(w, m, target) for m in (2, 4)]
-        found += [replace(e, attrs={**e.attrs, "pads": pads}) for e in winograd]
-    for m in POLYPHASE_TILES:
-        polyphase = _polyphase(w, m, target)
-        if polyphase is not None:
-            found.append(replace(polyphase, attrs={**polyphase.attrs, **place}))
+    windows = [_winograd(w, m, target) for m in TILES] if w.channels % target.lanes == 0 else []
+    rows = [_polyphase(w, m, target) for m in POLYPHASE_TILES]
+    found += [replace(e, attrs={**e.attrs, **place}) for e in (*windows, *rows) if e is not None]
     if target.has("amx-bf16") and w.channels >= target.lanes // 2:
         split = _split(w, target)
         found.append(replace(split, attrs={**split.attrs, **place}))

@@ -19,6 +19,8 @@ def _around_zero(*points: Fraction | int) -> tuple[Fraction, ...]:
 # Interpolation points besides infinity, by the number of products. Chosen for small rounding errors among eighths up to
 # 2, by trial on random data: for m + r - 1 = 6 the usual {0, 1, -1, 2, -2} costs three times the error.
 POINTS = {
+    2: (Fraction(0),),
+    3: (Fraction(0), Fraction(1)),
     4: _around_zero(1),
     5: (*_around_zero(Fraction(3, 4)), Fraction(7, 4)),
     6: _around_zero(Fraction(5, 8), Fraction(11, 8)),
@@ -28,14 +30,31 @@ POINTS = {
 
 
 @cache
-def matrices(m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``A^T`` [m, n], ``G`` [n, taps], ``B^T`` [n, n], float64, n = m + taps - 1: ``y = A^T [(G g) * (B^T d)]``."""
+def matrices(m: int, taps: int, stride: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``A^T`` [m, points], ``G`` [n, taps], ``B^T`` [n, n], float64; outputs are ``stride <= taps`` inputs apart.
+
+    With stride 1 there are n = m + taps - 1 points, and ``y = A^T [(G g) * (B^T d)]``. Any other such filter is the sum
+    of ``stride`` filters of stride 1, one for each phase of the inputs and the taps, all taken at the points of the
+    longest, of which shorter ones leave out the last. Product ``point * stride + phase`` belongs to ``point``; their
+    sum over the phases goes through ``A^T``. There are n = (m - 1) * stride + taps products, as many as inputs.
+    """
+    n = (m - 1) * stride + taps
+    points = POINTS[m + -(-taps // stride) - 1]
+    weight, data = np.zeros((n, taps)), np.zeros((n, n))
+    for phase in reversed(range(stride)):
+        length = len(range(phase, taps, stride))
+        outer, g, b = _at(points[: m + length - 2], m, length)
+        weight[phase::stride, phase::stride], data[phase::stride, phase::stride] = g, b
+    return outer, weight, data
+
+
+def _at(points: Sequence[Fraction], m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The matrices of stride 1 for infinity, which is all phases' first point, and ``m + taps - 2`` others."""
     n = m + taps - 1
-    points = POINTS[n]
-    outer = np.zeros((m, n))
-    weight = np.zeros((n, taps))
-    data = np.zeros((n, n))
-    for j, p in enumerate(points):
+    outer, weight, data = np.zeros((m, n)), np.zeros((n, taps)), np.zeros((n, n))
+    outer[m - 1, 0] = weight[0, taps - 1] = 1
+    data[0] = _coefficients(points)
+    for j, p in enumerate(points, 1):
         others = [q for q in points if q != p]
         scale = Fraction(1)
         for q in others:
@@ -43,9 +62,6 @@ def matrices(m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         outer[:, j] = [float(p**i) for i in range(m)]
         weight[j] = [float(p**k / scale) for k in range(taps)]
         data[j, : n - 1] = _coefficients(others)
-    outer[m - 1, n - 1] = 1
-    weight[n - 1, taps - 1] = 1
-    data[n - 1] = _coefficients(points)
     return outer, weight, data
 
 

@@ -43,9 +43,30 @@ def test_wide_layers_take_winograd() -> None:
     assert chosen(convolutions(64, 64, 56), AVX512) == ["relu", "winograd_conv2d"]
     after = choose_algorithms(convolutions(64, 64, 56), AVX512, exact=False)
     node = after.nodes[-1]
-    assert node.attrs == {"m": 4, "pads": (1, 1, 1, 1)}
+    assert node.attrs == {"m": 4, "pads": (1, 1, 1, 1), "strides": (1, 1)}
     assert after.types[node.inputs[1]].shape == (6, 6, 64, 64), "the weight, transformed at compile time"
     assert "w" not in after.constants
+
+
+def test_strided_layers_take_winograd_where_its_weights_stay_in_the_cache() -> None:
+    assert chosen(convolutions(64, 128, 56, strides=(2, 2)), AVX512) == ["relu", "winograd_conv2d"]
+    node = choose_algorithms(convolutions(64, 128, 56, strides=(2, 2)), AVX512, exact=False).nodes[-1]
+    assert node.attrs == {"m": 2, "pads": (1, 1, 1, 1), "strides": (2, 2)}
+    assert chosen(convolutions(128, 256, 28, strides=(2, 2)), AVX512) == ["relu", "conv2d"]
+    assert chosen(convolutions(32, 96, 27, kernel=5), AVX512) == ["relu", "winograd_conv2d"]
+
+
+def test_windows_that_winograd_has_no_tiles_for() -> None:
+    """Rows of a window, windows smaller than their stride, and tiles that would be too large."""
+    base = Window(1, 64, 64, (3, 3), (1, 1), (56, 56), (56, 56))
+
+    def sizes(**changes: tuple[int, int]) -> list[object]:
+        found = estimates(replace(base, **changes), (1, 1, 1, 1), AVX512)
+        return [e.attrs["m"] for e in found if e.op == "winograd_conv2d"]
+
+    assert sizes() == [2, 4]
+    assert sizes(kernel=(1, 7)) == sizes(strides=(4, 4)) == sizes(kernel=(11, 11)) == []
+    assert sizes(kernel=(5, 5), strides=(2, 2)) == [2]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +79,7 @@ def test_wide_layers_take_winograd() -> None:
         convolutions(20, 32, 9),
         convolutions(32, 8, 9),
     ],
-    ids=["5x5 of many weights", "stride", "dilation", "groups", "channels that fill no block", "few outputs"],
+    ids=["5x5 of many weights", "small strided", "dilation", "groups", "channels that fill no block", "few outputs"],
 )
 def test_what_winograd_cannot_do_stays_direct(graph: Graph) -> None:
     assert chosen(graph, AVX512) == ["relu", "conv2d"]
@@ -66,7 +87,7 @@ def test_what_winograd_cannot_do_stays_direct(graph: Graph) -> None:
 
 @pytest.mark.parametrize(
     ("channels", "size", "kernel", "stride", "points"),
-    [(3, 112, 7, 2, 7), (16, 28, 5, 1, 8), (64, 28, 5, 1, 8)],
+    [(3, 112, 7, 2, 7), (8, 28, 5, 1, 8), (64, 28, 5, 1, 8)],
     ids=["stem", "5x5", "wide"],
 )
 def test_wide_windows_take_the_polyphase_algorithm(

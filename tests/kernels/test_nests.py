@@ -93,6 +93,8 @@ TASKS: dict[str, tuple[str, Task]] = {
     "plain": ("plain_conv2d", conv(64, 28, 64, 3, 1, ("x",))),
     "winograd": ("winograd_conv2d", task_of("winograd_conv2d", {"x": (1, 64, 28, 28), "w": (6, 6, 64, 64)}, {},
                                             IMAGES)),
+    "strided winograd": ("winograd_conv2d", task_of("winograd_conv2d", {"x": (1, 64, 28, 28), "w": (5, 5, 64, 64)},
+                                                    {"m": 2, "strides": (2, 2)}, IMAGES)),
     "stem": ("polyphase_conv2d", task_of("polyphase_conv2d", *STEM, ("out",))),
     "row-major stem": ("polyphase_conv2d", task_of("polyphase_conv2d", *STEM)),
     "polyphase": ("polyphase_conv2d", task_of("polyphase_conv2d", *STRIDED, IMAGES)),

@@ -22,10 +22,14 @@ BLOCKED = f"ABCD{LANES}b"
 Check = Callable[..., Choice]
 
 
-def convolution(x: tuple[int, ...], outputs: int, m: int, pads: tuple[int, ...] = (1, 1, 1, 1)) -> Tensor:
-    """relu(winograd(x, w) + bias + residual)."""
-    data, weight = placeholder(x, name="x"), placeholder((m + 2, m + 2, outputs, x[1]), name="w")
-    (y,) = OPERATORS["winograd_conv2d"].define("y", [data, weight], {"m": m, "pads": pads})
+def convolution(
+    x: tuple[int, ...], outputs: int, m: int, pads: tuple[int, ...] = (1, 1, 1, 1), stride: int = 1
+) -> Tensor:
+    """relu(winograd(x, w) + bias + residual) of a 3 x 3 window."""
+    n = (m - 1) * stride + 3
+    data, weight = placeholder(x, name="x"), placeholder((n, n, outputs, x[1]), name="w")
+    attrs = {"m": m, "strides": (stride, stride), "pads": pads}
+    (y,) = OPERATORS["winograd_conv2d"].define("y", [data, weight], attrs)
     bias, residual = placeholder((outputs, 1, 1), name="b"), placeholder(y.shape, name="r")
     return compute(
         y.shape, lambda n, c, h, w: maximum(y[n, c, h, w] + bias[c, 0, 0] + residual[n, c, h, w], 0.0), "out"
@@ -47,11 +51,21 @@ def test_default_schedules(check: Check, size: int, batch: int, channels: int, o
     check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS)
 
 
+@pytest.mark.parametrize(
+    ("size", "channels", "outputs", "m"),
+    [(14, LANES, 2 * LANES, 2), (9, 2 * LANES, LANES + 4, 2), (27, LANES, LANES, 4), (31, LANES, 2 * LANES, 2)],
+)
+def test_strides(check: Check, size: int, channels: int, outputs: int, m: int) -> None:
+    out = convolution((2, channels, size, size + 2), outputs, m, (1, 1, 1, 1), stride=2)
+    check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("placement", ["tile", "shared"])
 @pytest.mark.parametrize(("block", "positions", "vectors"), [(1, 1, 1), (5, 3, 2), (16, 6, 1)])
-def test_every_placement(check: Check, placement: str, block: int, positions: int, vectors: int) -> None:
+def test_every_placement(check: Check, placement: str, block: int, positions: int, vectors: int, stride: int) -> None:
     """Blocks that do not divide the tiles, register tiles that do not divide the blocks, groups that are not whole."""
-    out = convolution((1, LANES, 13, 15), LANES + 3, 4)
+    out = convolution((1, LANES, 13, 15), LANES + 3, 4 // stride, stride=stride)
     choice = {"placement": placement, "block": block, "positions": positions, "vectors": vectors}
     for edge in ("start", "end"):
         check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS, choice, edge=edge, threads=3)

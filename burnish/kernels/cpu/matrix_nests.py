@@ -97,10 +97,9 @@ def winograd_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
     """Tile blocks and channel groups in either order around n x n products, each of register tiles."""
     stage, lanes = main_stage(task), target.lanes
     domain = statement(task, stage)
-    n, _, outputs, tiles, inputs = domain.extents
-    i, j, oc, p, ic = range(5)
-    data, weight = stage.body.body.a.buffer, constant_weight(task)  # type: ignore[union-attr]
-    assert weight is not None
+    points_h, points_w, outputs, tiles, phases_h, phases_w, inputs = domain.extents
+    i, j, oc, p, phase_h, phase_w, ic = range(7)
+    data, weight = stage.inputs
 
     def describe(knobs: Knobs, count: int) -> Nest:
         block, positions, vectors = knobs["block"], knobs["positions"], knobs["vectors"]
@@ -110,9 +109,11 @@ def winograd_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
             Level(p, np.where(by_tiles, blocks, 1), block, PARALLEL),
             Level(oc, groups, group, np.where(by_tiles, SERIAL, PARALLEL)),
             Level(p, np.where(by_tiles, 1, blocks), block),
-            Level(i, n),
-            Level(j, n),
+            Level(i, points_h),
+            Level(j, points_w),
             Level(p, -(-block // positions), positions),
+            Level(phase_h, phases_h),
+            Level(phase_w, phases_w),
             Level(ic, -(-inputs // lanes), lanes),
             Level(ic, lanes),
             Level(p, positions, 1, UNROLL),
@@ -121,7 +122,7 @@ def winograd_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
         ]
         held = np.where(by_tiles, np.minimum(-(-block // positions) * positions, tiles), tiles)
         arrangements = {
-            data.name: Arrangement((n, n, inputs, held), ((0, 0), (1, 0), (2, 0), (3, 0), (2, lanes))),
+            data.name: Arrangement((*data.shape[:3], held), ((0, 0), (1, 0), (2, 0), (3, 0), (2, lanes))),
             weight.name: Arrangement(weight.shape, ((2, 0), (0, 0), (1, 0), (3, 0), (2, group))),
         }
         return domain.nest(levels, count, arrangements)

@@ -46,9 +46,9 @@ def _matches(task: Task, target: Target) -> bool:
 
 def _sizes(task: Task) -> tuple[int, int, int, int, int]:
     """(m, n, input channels, output channels, tiles)."""
-    data = next(t for t in task.stages() if t.name.endswith(".data"))
+    data, columns = (next(t for t in task.stages() if t.name.endswith(name)) for name in (".data", ".columns"))
     n, _, channels, tiles = data.shape
-    return n - 2, n, channels, task.outputs[0].shape[1], tiles
+    return columns.shape[2], n, channels, task.outputs[0].shape[1], tiles
 
 
 def _space(task: Task, target: Target) -> Space:
@@ -145,9 +145,9 @@ def _schedule_product(s: Schedule, product: str, accumulator: str, lanes: int, p
     s.set_scope(accumulator, "register")
     mark(s, "unroll", p, block)
     s.vectorize(lane)
-    _, _, oc, p, ic = s.loops(accumulator)
+    _, _, oc, p, *phases, ic = s.loops(accumulator)
     block, lane = s.split(oc, lanes)
-    s.reorder(ic, p, block, lane)
+    s.reorder(*phases, ic, p, block, lane)
     mark(s, "unroll", p, block)
     s.vectorize(lane)
     s.split(ic, lanes)
