@@ -1,6 +1,7 @@
 """Whole models beside onnxruntime and OpenVINO: alternating medians in one process, answers compared.
 
-`python -m benchmarks.e2e [MODEL ...] [--torch] [--peers-only] [--json]`
+`python -m benchmarks.e2e [MODEL ...] [--torch] [--peers-only] [--json]`: the twelve models, or those named, also of
+`models.REWRITE_MODELS`.
 """
 
 import sys
@@ -20,7 +21,7 @@ def measure(name: str, threads: int, seconds: float, target: str | None, with_to
     path = models.build(name)
     inputs = models.inputs(name, seed=1)
     runs = {peer: peers.prepare(peer, path, threads) for peer in harness.PEERS}
-    if with_torch and name in models.EXPORTED:
+    if with_torch and name not in models.LIGHT:
         runs["torch"] = peers.torch_eager(models.network(name)[0], threads)
     error = None
     if target is not None:
@@ -38,7 +39,7 @@ def main() -> int:
     parser = harness.options(__doc__, seconds=6)
     parser.add_argument("--torch", action="store_true", help="time torch in eager mode too")
     arguments = parser.parse_args()
-    names = harness.chosen(arguments, parser, models.names())
+    names = harness.chosen(arguments, parser, models.names(), list(models.REWRITE_MODELS))
     target = None if arguments.peers_only else arguments.target
     rows = [
         measure(name, arguments.threads, arguments.seconds, target, arguments.torch)

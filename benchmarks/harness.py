@@ -52,12 +52,21 @@ def options(doc: str | None, seconds: float) -> argparse.ArgumentParser:
     return parser
 
 
-def chosen(arguments: argparse.Namespace, parser: argparse.ArgumentParser, allowed: Sequence[str]) -> list[str]:
-    """The names given on the command line, or all; an unknown one ends the program with the list of those allowed."""
+def chosen(
+    arguments: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+    default: Sequence[str],
+    further: Sequence[str] = (),
+) -> list[str]:
+    """The names given on the command line, or all of ``default``; ``further`` ones must be given.
+
+    An unknown name ends the program with the list of those allowed.
+    """
+    allowed = dict.fromkeys((*default, *further))
     unknown = [name for name in arguments.names if name not in allowed]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(allowed)}")
-    return arguments.names or list(allowed)
+    return arguments.names or list(default)
 
 
 def burnish_run(model: Path | bytes, threads: int, target: str, exact: bool = False) -> peers.Run:

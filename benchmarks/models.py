@@ -1,4 +1,5 @@
-"""The twelve benchmark models as ONNX files: six of the `onnx` package's light models, six exported from PyTorch.
+"""The benchmark models as ONNX files: six of the `onnx` package's light models, six exported from PyTorch, and those on
+which the rewriting of graphs is measured.
 
 `python -m benchmarks.models` builds them all.
 """
@@ -49,6 +50,19 @@ EXPORTED = {
     "dqn": Input("frames", (1, 4, 84, 84)),
     "dcgan": Input("latent", (1, 100, 1, 1)),
 }
+REWRITE_MODELS = {
+    "resnet50": Input("image", (1, 3, 224, 224)),
+    "inception_v3": Input("image", (1, 3, 299, 299)),
+    "nasrnn": Input("steps", (5, 1, 512)),
+    "nasnet_a": Input("image", (1, 3, 224, 224)),
+    "resnext50": Input("image", (1, 3, 224, 224)),
+    "squeezenet": Input("image", (1, 3, 224, 224)),
+    "bert_base": EXPORTED["bert_base"],
+    "repvgg_a0": Input("image", (1, 3, 224, 224)),
+}
+"""The networks of TASO's evaluation (thesis-jia section 2.9), SqueezeNet and RepVGG: all exported from PyTorch."""
+
+INPUTS = {**LIGHT, **EXPORTED, **REWRITE_MODELS}
 
 
 def names() -> list[str]:
@@ -60,8 +74,10 @@ def build(name: str) -> Path:
     """Path of the model's ONNX file. A model from PyTorch is exported on first use (needs torch) and kept in CACHE."""
     if name in LIGHT:
         return LIGHT_FOLDER / f"{name}.onnx"
-    source = Path(__file__).with_name("networks.py").read_bytes()
-    digest = hashlib.sha256(source + repr(EXPORTED[name]).encode()).hexdigest()[:12]
+    folder = Path(__file__).parent
+    sources = [folder / "networks.py", *sorted((folder / "architectures").glob("*.py"))]
+    source = b"".join(path.read_bytes() for path in sources)
+    digest = hashlib.sha256(source + repr(INPUTS[name]).encode()).hexdigest()[:12]
     path = CACHE / f"{name}-{digest}.onnx"
     if not path.exists():
         export(name, path)
@@ -90,7 +106,7 @@ def export(name: str, path: Path) -> None:
 
 def inputs(name: str, seed: int) -> dict[str, np.ndarray]:
     """Random inputs by name."""
-    spec = {**LIGHT, **EXPORTED}[name]
+    spec = INPUTS[name]
     return {spec.name: spec.draw(np.random.default_rng(seed))}
 
 
@@ -146,5 +162,5 @@ def draw_weight(operator: str, position: int, shape: tuple[int, ...], random: np
 
 
 if __name__ == "__main__":
-    for model_name in names():
+    for model_name in INPUTS:
         print(f"{model_name:20} {build(model_name)}")

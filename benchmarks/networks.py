@@ -6,6 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from benchmarks.architectures import inception, residual, searched
+
 SEED = 0
 BERT_VOCABULARY = 30522
 BERT_POSITIONS = 512
@@ -168,6 +170,13 @@ FACTORIES: dict[str, Callable[[], nn.Module]] = {
     "lstm_lm": LstmLanguageModel,
     "dqn": dqn,
     "dcgan": dcgan,
+    "resnet50": residual.resnet50,
+    "inception_v3": inception.inception_v3,
+    "nasrnn": searched.NasRnn,
+    "nasnet_a": searched.NasNetA,
+    "resnext50": residual.resnext50,
+    "squeezenet": inception.squeezenet,
+    "repvgg_a0": residual.repvgg_a0,
 }
 
 

@@ -1,5 +1,6 @@
-"""The ONNX frontend: a file, bytes or a ModelProto into a Graph with static shapes."""
+"""The ONNX frontend: a file, bytes or a ModelProto into a Graph with static shapes, and a Graph into a ModelProto."""
 
+from burnish.frontend.onnx.export import to_onnx
 from burnish.frontend.onnx.model import from_onnx
 
-__all__ = ["from_onnx"]
+__all__ = ["from_onnx", "to_onnx"]

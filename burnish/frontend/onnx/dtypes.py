@@ -25,6 +25,12 @@ def dtype_name(element_type: int, where: str) -> str:
     return _NAMES[name]
 
 
+def element_type(dtype: str) -> int:
+    """The ONNX element type of a dtype."""
+    name = next(name for name, own in _NAMES.items() if own == dtype)
+    return onnx.TensorProto.DataType.Value(name)
+
+
 def to_array(tensor: onnx.TensorProto, where: str, base_dir: str = "") -> np.ndarray:
     """The tensor's value; external data is looked up under ``base_dir``. Raises ModelError, naming ``where``."""
     dtype_name(tensor.data_type, where)

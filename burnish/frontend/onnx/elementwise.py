@@ -11,7 +11,7 @@ from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import dtype_name
 from burnish.loops.expr import FLOATS
 
-_SAME_NAME = {  # one to one, no attributes
+SAME_NAME = {  # one to one, no attributes
     "Relu": "relu", "Abs": "abs", "Neg": "neg", "Sign": "sign", "Exp": "exp", "Log": "log", "Sqrt": "sqrt",
     "Reciprocal": "reciprocal", "Tanh": "tanh", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Floor": "floor",
     "Ceil": "ceil", "Round": "round", "IsNaN": "isnan", "Sigmoid": "sigmoid", "Softplus": "softplus",
@@ -128,7 +128,7 @@ def _hyperbolic(sign: float, c: Context, n: OnnxNode) -> str:
 
 
 TRANSLATORS: Mapping[str, Translator] = {
-    **{name: partial(_plain, op) for name, op in _SAME_NAME.items()},
+    **{name: partial(_plain, op) for name, op in SAME_NAME.items()},
     "LeakyRelu": partial(_with_alpha, "leaky_relu", 0.01),
     "Elu": partial(_with_alpha, "elu", 1.0),
     "Celu": partial(_with_alpha, "celu", 1.0),

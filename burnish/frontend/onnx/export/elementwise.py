@@ -1,0 +1,90 @@
+"""Exporters of element-wise operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from burnish.frontend.onnx.dtypes import element_type
+from burnish.frontend.onnx.elementwise import SAME_NAME
+from burnish.frontend.onnx.export.writer import Exporter, Operation, Writer
+from burnish.loops.expr import FLOATS
+
+
+def _plain(op_type: str, w: Writer, n: Operation) -> str:
+    """One to one: the attributes have the same names."""
+    return w.emit(op_type, *n.inputs, **n.attrs)
+
+
+def _rsqrt(w: Writer, n: Operation) -> str:
+    return w.emit("Reciprocal", w.emit("Sqrt", n.inputs[0]))
+
+
+def _silu(w: Writer, n: Operation) -> str:
+    return w.emit("Mul", n.inputs[0], w.emit("Sigmoid", n.inputs[0]))
+
+
+def _not_equal(w: Writer, n: Operation) -> str:
+    return w.emit("Not", w.emit("Equal", *n.inputs))
+
+
+def _floor_div(w: Writer, n: Operation) -> str:
+    a, b = n.inputs
+    if w.dtypes[a] in FLOATS:
+        return w.emit("Floor", w.emit("Div", a, b))
+    # ONNX's integer division truncates; what remains after the remainder with the sign of b divides exactly.
+    return w.emit("Div", w.emit("Sub", a, w.emit("Mod", a, b)), b)
+
+
+def _mod(w: Writer, n: Operation) -> str:
+    a, b = n.inputs
+    if w.dtypes[a] in FLOATS and not n.attrs["truncate"]:  # ONNX's has the sign of b for integers only
+        return w.emit("Sub", a, w.emit("Mul", w.emit("Floor", w.emit("Div", a, b)), b))
+    return w.emit("Mod", a, b, fmod=int(n.attrs["truncate"]))
+
+
+def _celu(w: Writer, n: Operation) -> str:
+    x = n.inputs[0]
+    if w.dtypes[x] != "float64":
+        return w.emit("Celu", x, **n.attrs)
+    alpha, zero = w.scalar(n.attrs["alpha"], x), w.scalar(0, x)
+    power = w.emit("Sub", w.emit("Exp", w.emit("Div", x, alpha)), w.scalar(1, x))  # ONNX's takes float32 only
+    return w.emit("Add", w.emit("Max", x, zero), w.emit("Min", w.emit("Mul", alpha, power), zero))
+
+
+def _prelu(w: Writer, n: Operation) -> str:
+    """ONNX broadcasts the slope only."""
+    x, slope = n.inputs
+    if w.shape(x) != w.result_shape:
+        x = w.emit("Expand", x, w.ints(w.result_shape))
+    return w.emit("PRelu", x, slope)
+
+
+def _clip(w: Writer, n: Operation) -> str:
+    x = n.inputs[0]
+    bounds = ["" if n.attrs[key] is None else w.scalar(n.attrs[key], x) for key in ("min", "max")]
+    return w.emit("Clip", x, *bounds)
+
+
+def _cast(w: Writer, n: Operation) -> str:
+    dtype = str(n.attrs["to"])
+    return w.emit("Cast", n.inputs[0], dtype=dtype, to=element_type(dtype))
+
+
+_PLAIN = {  # besides those that the importer translates one to one
+    "minimum": "Min", "maximum": "Max", "pow": "Pow", "selu": "Selu", "isinf": "IsInf", "leaky_relu": "LeakyRelu",
+    "elu": "Elu", "thresholded_relu": "ThresholdedRelu", "hard_sigmoid": "HardSigmoid", "gelu": "Gelu",
+}  # fmt: skip
+EXPORTERS: Mapping[str, Exporter] = {
+    **{op: partial(_plain, op_type) for op_type, op in SAME_NAME.items()},
+    **{op: partial(_plain, op_type) for op, op_type in _PLAIN.items()},
+    "rsqrt": _rsqrt,
+    "silu": _silu,
+    "not_equal": _not_equal,
+    "floor_div": _floor_div,
+    "mod": _mod,
+    "celu": _celu,
+    "prelu": _prelu,
+    "clip": _clip,
+    "cast": _cast,
+}

@@ -1,0 +1,95 @@
+"""Exporters of reductions, normalizations and softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+
+from burnish.frontend.onnx.export.writer import Exporter, Operation, Writer
+
+
+def _reduce(op_type: str, w: Writer, n: Operation) -> str:
+    x, axes = n.inputs[0], n.attrs["axes"]
+    keepdims = int(n.attrs["keepdims"])
+    if axes == () or w.rank(x) == 0:  # for ONNX no axes are all, or nothing is computed: reduce one of extent 1
+        return w.emit(op_type, w.reshape(x, (*w.shape(x), 1)), w.ints([-1]), keepdims=0)
+    return w.emit(op_type, x, *([] if axes is None else [w.ints(axes)]), keepdims=keepdims)
+
+
+def _arg(op_type: str, w: Writer, n: Operation) -> str:
+    return w.emit(op_type, n.inputs[0], axis=n.attrs["axis"], keepdims=int(n.attrs["keepdims"]))
+
+
+def _cumsum(w: Writer, n: Operation) -> str:
+    exclusive, reverse = int(n.attrs["exclusive"]), int(n.attrs["reverse"])
+    return w.emit("CumSum", n.inputs[0], w.constant(n.attrs["axis"], "int64"), exclusive=exclusive, reverse=reverse)
+
+
+def _plain(op_type: str, w: Writer, n: Operation) -> str:
+    return w.emit(op_type, *n.inputs, **n.attrs)
+
+
+def _layer_norm(w: Writer, n: Operation) -> str:
+    x, *parameters = n.inputs
+    axis: int = n.attrs["axis"]
+    if not parameters:
+        parameters = [w.constant(np.ones(w.shape(x)[axis:]), w.dtypes[x])]
+    return w.emit("LayerNormalization", x, *parameters, **n.attrs)
+
+
+def _rms_norm(w: Writer, n: Operation) -> str:
+    """RMSNormalization is younger than OPSET. Halves are squared and summed in float32."""
+    x, dtype = n.inputs[0], w.dtypes[n.inputs[0]]
+    axes = list(range(w.rank(x)))[n.attrs["axis"] :]
+    wide = w.cast(x, "float32" if dtype in ("float16", "bfloat16") else dtype)
+    mean = w.emit("ReduceMean", w.emit("Mul", wide, wide), w.ints(axes), keepdims=1)
+    root = w.emit("Sqrt", w.emit("Add", mean, w.scalar(n.attrs["epsilon"], wide)))
+    y = w.emit("Div", wide, root)
+    y = w.emit("Mul", y, w.cast(n.inputs[1], w.dtypes[y])) if len(n.inputs) > 1 else y
+    return w.cast(y, dtype)
+
+
+def _group_norm(w: Writer, n: Operation) -> str:
+    """As instance normalization of [N, groups, rest]: ONNX's own had one scale a group before opset 21."""
+    x, scale, bias = n.inputs
+    shape, groups = w.shape(x), int(n.attrs["groups"])
+    rows = w.reshape(x, (shape[0], groups, math.prod(shape[1:]) // groups))
+    one, zero = (w.constant(np.full(groups, value), w.dtypes[x]) for value in (1, 0))
+    y = w.reshape(w.emit("InstanceNormalization", rows, one, zero, epsilon=n.attrs["epsilon"]), shape)
+    channel = (shape[1], *(1 for _ in shape[2:]))
+    return w.emit("Add", w.emit("Mul", y, w.reshape(scale, channel)), w.reshape(bias, channel))
+
+
+def _instance_norm(w: Writer, n: Operation) -> str:
+    x, *parameters = n.inputs
+    if w.rank(x) > 2:
+        return w.emit("InstanceNormalization", x, *parameters, **n.attrs)
+    y = w.emit("InstanceNormalization", w.reshape(x, (*w.shape(x), 1)), *parameters, **n.attrs)
+    return w.reshape(y, w.shape(x))
+
+
+EXPORTERS: Mapping[str, Exporter] = {
+    "reduce_sum": partial(_reduce, "ReduceSum"),
+    "reduce_prod": partial(_reduce, "ReduceProd"),
+    "reduce_max": partial(_reduce, "ReduceMax"),
+    "reduce_min": partial(_reduce, "ReduceMin"),
+    "reduce_mean": partial(_reduce, "ReduceMean"),
+    "reduce_l1": partial(_reduce, "ReduceL1"),
+    "reduce_l2": partial(_reduce, "ReduceL2"),
+    "reduce_sumsq": partial(_reduce, "ReduceSumSquare"),
+    "reduce_logsumexp": partial(_reduce, "ReduceLogSumExp"),
+    "argmax": partial(_arg, "ArgMax"),
+    "argmin": partial(_arg, "ArgMin"),
+    "cumsum": _cumsum,
+    "softmax": partial(_plain, "Softmax"),
+    "log_softmax": partial(_plain, "LogSoftmax"),
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    "batch_norm": partial(_plain, "BatchNormalization"),
+    "lrn": partial(_plain, "LRN"),
+}
