@@ -15,6 +15,7 @@ from burnish.build import task_key
 from burnish.search.space import Points
 from burnish.target import Target
 from burnish.tune.evaluate import Build, Comparison, Evaluator, Measurement, Trial
+from burnish.tune.features import extract
 from burnish.tune.records import Records, machine, record
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import Strategy, strategy_named
@@ -222,14 +223,24 @@ class Session:
                 best = min([kernel.seconds, *costs])
                 made.append(self.evaluator.measure(trial, build, best * drift if isfinite(best) else None))
                 costs.append(self._settle(kernel, (trial, build), made[-1].seconds / drift, best))
-            threads, cold, name = self.evaluator.threads, self.evaluator.cold, self.strategy.name
-            pairs = zip(own, made, strict=True)
-            self.records.append(record(t, m, self.target, threads, cold=cold, tuner=name) for t, m in pairs)
+            self._record(kernel, points, own, made)
             self._learn(kernel, points, costs)
             self.trials += len(own)
             kernel.tried += len(own)
             kernel.spent += self._clock() - began + shared * len(own)
             self._progress(self)
+
+    def _record(self, kernel: Progress, points: Points, own: Sequence[Trial], made: Sequence[Measurement]) -> None:
+        """Adds trials to the records, with what other kernels can learn from them."""
+        evaluator, name = self.evaluator, self.strategy.name
+        features = extract(kernel.task.space, "invariant", points)
+        self.records.append(
+            record(
+                trial, measurement, self.target, evaluator.threads, cold=evaluator.cold, tuner=name,
+                kernel=kernel.task.key, features=row,
+            )
+            for trial, measurement, row in zip(own, made, features, strict=True)
+        )  # fmt: skip
 
     def _drift(self, kernel: Progress) -> float:
         """How much slower the machine is than when the kernel's best candidate was measured: that is measured again.
