@@ -7,9 +7,9 @@ matrices. Reported are the trials it needs to reach what the other has after N, 
 and `invariant` (these, and the steps away from the default: what Burnish ships with).
 
 By default the searches are replayed offline: candidates were measured once, by `benchmarks.gather` into RECORDS, and
-the explorers walk that measured pool instead of the whole space. Both searches begin with the template's default; the one
-without transfer goes on at random until it can fit a model. `--online` measures instead: whole sessions on this machine in
-the whole space, with and without the records of C1 to C6 as their prior (representation `invariant`).
+the explorers walk that measured pool instead of the whole space. Both searches begin with the template's default; the
+one without transfer goes on at random until it can fit a model. `--online` measures instead: whole sessions on this
+machine in the whole space, with and without the records of C1 to C6 as their prior (representation `invariant`).
 
 `python -m benchmarks.ablation transfer RECORDS [--trials N] [--seeds N] [--online] [--json]`
 """
@@ -114,7 +114,11 @@ def shared(pools: Sequence[Pool], target: Pool, representation: str) -> tuple[li
 
 
 def replay(
-    features: NDArray[np.float32], seconds: NDArray[np.float64], first: Sequence[int], prior: TreeModel | None, seed: int
+    features: NDArray[np.float32],
+    seconds: NDArray[np.float64],
+    first: Sequence[int],
+    prior: TreeModel | None,
+    seed: int,
 ) -> NDArray[np.float64]:
     """The best seconds after 1, 2, … trials of one search over a measured pool, until it is used up."""
     random = np.random.default_rng(seed)
@@ -180,7 +184,8 @@ def online(path: Path, trials: int, seeds: int) -> list[Result]:
     every, results = operators(), []
     tasks = {name: main_kernel(every[name]) for name in (*SOURCES, *TARGETS)}
     keys = {tasks[name].key for name in SOURCES}
-    prior = fitted(lessons([r for r in usable(Records(path).all()) if r.kernel in keys and r.target == machine(host())]))
+    known = usable(r for r in Records(path).all() if r.kernel in keys and r.target == machine(host()))
+    prior = fitted(lessons(known))
     with Evaluator(cold=True, build_limit=BUILD_LIMIT) as evaluator:
         for name in TARGETS:
             curves: tuple[list[NDArray], list[NDArray]] = ([], [])

@@ -1,8 +1,8 @@
 """Measurements to learn from: candidates of many operators, tried on this machine, added to a file of records.
 
 Of every operator of `benchmarks.operators` some candidates are tried, near the default and at random, then some that a
-search proposes; of those of the transfer study (`benchmarks.ablation`) more. Weights come from memory, as in a model. Run
-it as often as you like: each run goes on where the last one ended, and ends by itself after so many seconds.
+search proposes; of those of the transfer study (`benchmarks.ablation`) more. Weights come from memory, as in a model.
+Run it as often as you like: each run goes on where the last one ended, and ends by itself after so many seconds.
 
 `python -m benchmarks.gather RECORDS [--seconds S] [--seed N]`, then `burnish records train RECORDS`
 """

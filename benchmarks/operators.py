@@ -1,4 +1,4 @@
-"""Operators to learn from, as ONNX models: the layers of `benchmarks.layers`, and others of random sizes, all seeded."""
+"""Operators to learn from, as ONNX models: the layers of `benchmarks.layers`, and others of random sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Make = Callable[[], bytes]
 
 
 def operators(seed: int = 0) -> dict[str, Make]:
-    """Operators by name; those of the tables first, then as many again of random sizes. Equal seeds: equal operators."""
+    """Operators by name; those of the tables first, then as many again of random sizes. Equal seeds give equal ones."""
     known = [*layers.LAYERS.values(), SQUARE]
     random = np.random.default_rng(seed)
     drawn = [*_convolutions(random), *_products(random)]

@@ -10,8 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +21,14 @@ from burnish.runtime.files import write_atomic
 from burnish.tune.features import EDITION, INVARIANT
 from burnish.tune.models.base import CostModel
 from burnish.tune.models.registry import load_model
+from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import Record
 
 FORMAT, VERSION = "burnish.tune.prior", 1
 SHIPPED = Path(__file__).parent / "prior.json"
 LEAST = 4  # candidates of a kernel that are worth comparing
+ENOUGH = 64  # candidates, of all kernels together
 FOLDS = 5
 SHOWN = 8  # candidates of a held-out kernel that the model would have measured
 
@@ -87,6 +87,17 @@ def fitted(known: Lessons, seed: int = 0) -> TreeModel:
     return model
 
 
+def taught(prior: CostModel | None, records: Iterable[Record], seed: int = 0) -> CostModel | None:
+    """What a model, and records beside it, teach: trees go on from its scores. None where there is neither."""
+    known = lessons(usable(records))
+    if len(known) < ENOUGH:
+        return prior
+    local = TreeModel("rank", seed=seed)
+    model = local if prior is None else TransferModel(prior, local)
+    model.fit(known.features, known.seconds, known.kernels)
+    return model
+
+
 def train(records: Iterable[Record], seed: int = 0) -> dict[str, Any]:
     """The document of a model that was trained on records, with how it was. Equal records give equal documents.
 
@@ -117,8 +128,8 @@ def held_out(known: Lessons, seed: int = 0) -> dict[str, float]:
     """How well kernels are ranked that the model has not seen: a fifth of them at a time, those of the others known.
 
     ``pairs_in_order``: the share of pairs whose faster one scores higher, of chance 0.5. ``best_of_8``: the best of the
-    eight that score highest over the best of all, and ``first_of_8``, of the first eight that were measured. Medians over
-    the kernels.
+    eight that score highest over the best of all, and ``first_of_8``, of the first eight that were measured. Medians
+    over the kernels.
     """
     fold = np.random.default_rng(seed).permutation(known.groups) % FOLDS
     ordered, best, first = [], [], []
@@ -159,8 +170,8 @@ def load(path: str | Path = SHIPPED) -> CostModel:
     found = document.get("edition"), document.get("columns")
     if found != (EDITION, len(INVARIANT)):
         raise DataError(
-            f"model '{path}': reads edition {found[0]} of the features, {found[1]} columns; allowed: edition {EDITION}, "
-            f"{len(INVARIANT)} columns; train it again"
+            f"model '{path}': reads edition {found[0]} of the features, {found[1]} columns; "
+            f"allowed: edition {EDITION}, {len(INVARIANT)} columns; train it again"
         )
     try:
         model = load_model(document.get("model", {}))

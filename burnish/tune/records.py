@@ -46,8 +46,8 @@ class Record:
     shapes of an operator. ``trace`` is the schedule, for ``schedule.replay``; ``times`` are seconds a run, by batch;
     ``tuner`` says who asked, ``date`` when (UTC, ISO 8601). ``won``: it beat the default in a paired measurement; then
     ``node`` is the signature of a node whose algorithm was open, and ``algorithm`` the label of the one that won.
-    ``kernel`` is the same for all ways to compute the same, whose times in one setting may be compared. ``features`` are
-    what other kernels can learn from: columns of ``features.INVARIANT`` in the edition of that number.
+    ``kernel`` is the same for all ways to compute the same, whose times in one setting may be compared.
+    ``features`` are what other kernels can learn from: columns of ``features.INVARIANT``, of that edition.
     """
 
     target: str

@@ -16,6 +16,8 @@ from burnish.search.space import Points
 from burnish.target import Target
 from burnish.tune.evaluate import Build, Comparison, Evaluator, Measurement, Trial
 from burnish.tune.features import extract
+from burnish.tune.models.base import CostModel
+from burnish.tune.prior import taught
 from burnish.tune.records import Records, machine, record
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import Strategy, strategy_named
@@ -23,6 +25,7 @@ from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner, defaults
 
 UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say anything
+NEWS = 1.25  # times the records that a model was taught by: then it is taught anew
 _AT_ONCE = 8  # kernels whose defaults are built together
 CONTEST_ROUNDS, CONTEST_SECONDS = 11, 300e-6  # of two candidates in turns
 CONFIRMATION = 0.3  # seconds a kernel, kept back from the budget for the paired measurement of winners
@@ -101,7 +104,9 @@ class Outcome:
 class Session:
     """Tunes the kernels of a model on this machine. ``records`` get every trial as soon as it is measured.
 
-    ``progress`` is called after every batch. An interrupt (Ctrl-C) ends tuning, not the session: winners are confirmed.
+    ``prior`` is a model that other kernels have taught; what the records hold of any kernel, those of this session
+    among them, teaches more, where the strategy transfers. ``progress`` is called after every batch. An interrupt
+    (Ctrl-C) ends tuning, not the session: winners are confirmed.
     """
 
     def __init__(
@@ -112,11 +117,13 @@ class Session:
         options: Tune,
         progress: Callable[[Session], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        prior: CostModel | None = None,
     ) -> None:
         self.options, self.records, self.evaluator = options, records, evaluator
         self.strategy: Strategy = strategy_named(options.strategy)
         evaluator.rule = self.strategy.rule
         self.trials = 0
+        self._given, self._taught, self._heard = prior, prior, 0
         self._clock, self._began = clock, clock()
         self._progress = progress or (lambda session: None)
         self.kernels = [Progress(t, Tuner(t.space, self.strategy, options.seed)) for t in tasks]
@@ -204,9 +211,19 @@ class Session:
         """The kernel's next trials: fewer than ``count`` where time or trials end sooner."""
         room = min(self.trials_left, self.seconds_left / max(kernel.pace(self._usual_pace()), 1e-3))
         began = self._clock()
+        self._teach(kernel)
         points = kernel.tuner.propose(max(1, int(min(count, room))))
         kernel.spent += self._clock() - began
         self._try([(kernel, points)])
+
+    def _teach(self, kernel: Progress) -> None:
+        """Gives a kernel what all have taught; learns that anew where there are many more records than before."""
+        if not self.strategy.transfer:
+            return
+        known = self.records.all()
+        if len(known) > NEWS * self._heard:
+            self._taught, self._heard = taught(self._given, known, self.options.seed), len(known)
+        kernel.tuner.prior = self._taught
 
     def _try(self, batch: Sequence[tuple[Progress, Points]]) -> None:
         """Builds points of some kernels together, then measures, records and learns each kernel's."""

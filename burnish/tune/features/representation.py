@@ -21,8 +21,8 @@ Representation = Literal["configuration", "loops", "both", "flattened", "relatio
 what it means on this machine, for every loop that the space's nests have, each in its own columns. ``both``: the knobs
 and the loops, for a model of this space alone. ``flattened``: table
 2 for the loops a candidate does have, outermost first, of any space alike (figure 3b). ``relation``: context relation
-features (section 4, appendix A.2.2), which have no notion of particular loops. ``invariant``: these, and what else means
-the same for every operator."""
+features (section 4, appendix A.2.2), which have no notion of particular loops. ``invariant``: these, and what else
+means the same for every operator."""
 
 REPRESENTATIONS: tuple[Representation, ...] = get_args(Representation)
 MOST_UNROLLED = 9.0  # logarithm of the copies of a statement that are worth compiling
