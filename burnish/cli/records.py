@@ -8,7 +8,7 @@ import typer
 from burnish.cli.output import print_json
 
 # The records of tuning take a while to import, which `--help` need not wait for.
-app = typer.Typer(help="Look into files of tuning records, join them, make them smaller, learn from them.", no_args_is_help=True)
+app = typer.Typer(help="Show, join and compact files of tuning records, and learn from them.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="A file of tuning records, such as records.jsonl.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from burnish.cli import main
+from burnish.cli import app
 from burnish.errors import DataError
 from burnish.tune.features import EDITION, INVARIANT
 from burnish.tune.prior import SHIPPED, fitted, held_out, lessons, load, pairs_in_order, save, taught, train, usable
@@ -69,21 +70,26 @@ def test_kernels_held_out_are_ranked_better_than_by_chance() -> None:
     assert 0.4 < by_chance["pairs_in_order"] < 0.6
 
 
-def test_a_trained_model_is_read_back_and_says_how_it_was_trained(tmp_path: Path) -> None:
-    made = train(records(8), seed=3)
-    save(made, tmp_path / "prior.json")
-    save(train(records(8), seed=3), tmp_path / "again.json")
-    assert (tmp_path / "prior.json").read_bytes() == (tmp_path / "again.json").read_bytes()
-    how = json.loads((tmp_path / "prior.json").read_text())["trained"]
-    assert (how["records"], how["kernels"], how["seed"], how["by_template"]) == (8 * 24, 8, 3, {"matmul": 8 * 24})
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The file of a model of five kernels."""
+    path = tmp_path_factory.mktemp("prior") / "prior.json"
+    save(train(records(5, each=12), seed=3), path)
+    return path.read_text()
+
+
+def test_a_trained_model_is_read_back_and_says_how_it_was_trained(trained: str, tmp_path: Path) -> None:
+    path = tmp_path / "prior.json"
+    path.write_text(trained)
+    how = json.loads(trained)["trained"]
+    assert (how["records"], how["kernels"], how["seed"], how["by_template"]) == (60, 5, 3, {"matmul": 60})
     assert how["machines"] == ["x86_64-linux/fast/avx2"]
-    known = lessons(records(8))
-    rows = known.features[:20]
-    assert np.array_equal(load(tmp_path / "prior.json").predict(rows), fitted(known, 3).predict(rows))
+    known = lessons(records(5, each=12))
+    assert np.array_equal(load(path).predict(known.features), fitted(known, 3).predict(known.features))
 
 
 def test_too_little_is_no_training() -> None:
-    with pytest.raises(DataError, match="found 96 records of 4 kernels .* allowed: records of 5 kernels and more"):
+    with pytest.raises(DataError, match=r"found 96 records of 4 kernels .* allowed: records of 5 kernels and more"):
         train(records(4))
 
 
@@ -100,11 +106,10 @@ def test_too_little_is_no_training() -> None:
         (lambda text: text[: text.index('"model"')] + '"model":{}}', "cost model: found no document"),
     ],
 )
-def test_a_broken_file_is_refused_by_name(tmp_path: Path, spoil: object, error: str) -> None:
+def test_a_broken_file_is_refused_by_name(trained: str, tmp_path: Path, spoil: object, error: str) -> None:
     path = tmp_path / "prior.json"
-    save(train(records(6)), path)
-    spoilt = spoil(path.read_text())  # type: ignore[operator]
-    assert spoilt != path.read_text()
+    spoilt = spoil(trained)  # type: ignore[operator]
+    assert spoilt != trained
     path.write_text(spoilt)
     with pytest.raises(DataError, match=error) as raised:
         load(path)
@@ -136,13 +141,9 @@ def test_the_model_that_is_shipped_can_be_read() -> None:
     assert SHIPPED.stat().st_size < 300_000
 
 
-def test_one_command_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    Records(tmp_path / "r.jsonl").append(records(6))
+def test_one_command_trains(trained: str, tmp_path: Path) -> None:
+    Records(tmp_path / "r.jsonl").append(records(5, each=12))
     output = tmp_path / "prior.json"
-    arguments = ["burnish", "records", "train", str(tmp_path / "r.jsonl"), "-o", str(output), "--json"]
-    monkeypatch.setattr("sys.argv", arguments)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
-    assert json.loads(capsys.readouterr().out)["records"] == 6 * 24
-    assert load(output).objective == "rank"
+    found = CliRunner().invoke(app, ["records", "train", str(tmp_path / "r.jsonl"), "-o", str(output), "--seed", "3"])
+    assert "from 60 records of 5 kernels" in found.output
+    assert output.read_text() == trained
