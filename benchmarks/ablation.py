@@ -91,7 +91,7 @@ def pool_of(name: str, task: TuningTask, records: Sequence[Record]) -> Pool:
                     point = task.space.point(Candidate(alternative, each.choice))
                 except ValueError:
                     continue
-                found[tuple(point.tolist())] = each.seconds
+                found[tuple(point.tolist())] = each.ranked
     points, space = np.array(list(found), np.int32), task.space
     features = {r: extract(space, r, points) for r in REPRESENTATIONS}  # type: ignore[arg-type]
     where = {tuple(p.tolist()): row for row, p in enumerate(points)}

@@ -24,17 +24,17 @@ from burnish.target import host
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.records import Record, Records, machine
 from burnish.tune.session import Session, Tune
+from burnish.tune.strategy import BURNISH, RANDOM
 from burnish.tune.tasks import TuningTask, tuning_tasks
 from burnish.tuning import BUILD_LIMIT
 
 SOURCES = ("C1", "C2", "C3", "C4", "C5", "C6")  # of the transfer study,
 TARGETS = ("C7", "C8", "C9", "P1024")  # and what is to be learned faster for knowing them
-ALL = None
-STAGES = (
-    (ALL, "burnish", 12), (ALL, "random", 16), (TARGETS, "autotvm", 64), (TARGETS, "burnish", 96),
-    ((*SOURCES, *TARGETS), "random", 64), (ALL, "burnish", 32), (TARGETS, "random", 128), (ALL, "burnish", 48),
-)  # fmt: skip
-"""In turn: which operators, by which strategy, until there are so many trials of each."""
+ALL, STUDY = None, (*SOURCES, *TARGETS)
+NEAR = BURNISH.with_(name="near", initial=1 << 30, transfer=False)  # steps from the best so far, and random ones
+ALONE = BURNISH.with_(transfer=False)
+STAGES = ((STUDY, NEAR, 48), (TARGETS, ALONE, 80), (ALL, NEAR, 16), (ALL, RANDOM, 20), (ALL, ALONE, 36))
+"""In turn: which operators, by which strategy, until each has so many trials."""
 
 
 def main_kernel(make: Make) -> TuningTask:
@@ -67,8 +67,8 @@ def gather(path: Path, seconds: float, seed: int) -> int:
                 if left <= 0:
                     return added
                 if missing > 0:
-                    settings = Tune(left, missing, 0.0, strategy, seed)
-                    added += Session([task], records, evaluator, settings).run().trials
+                    settings = Tune(left, missing, 0.0, seed=seed)
+                    added += Session([task], records, evaluator, settings, strategy=strategy).run().trials
     return added
 
 

@@ -77,7 +77,7 @@ def lessons(records: Sequence[Record]) -> Lessons:
     numbers: dict[tuple[object, ...], int] = {}
     kernels = [numbers.setdefault((r.target, r.threads, r.cold, r.kernel), len(numbers)) for r in records]
     features = np.array([r.features for r in records], np.float32).reshape(len(records), len(INVARIANT))
-    return Lessons(features, np.array([r.seconds for r in records], float), np.array(kernels, np.int64))
+    return Lessons(features, np.array([r.ranked for r in records], float), np.array(kernels, np.int64))
 
 
 def fitted(known: Lessons, seed: int = 0) -> TreeModel:

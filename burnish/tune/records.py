@@ -47,7 +47,8 @@ class Record:
     ``tuner`` says who asked, ``date`` when (UTC, ISO 8601). ``won``: it beat the default in a paired measurement; then
     ``node`` is the signature of a node whose algorithm was open, and ``algorithm`` the label of the one that won.
     ``kernel`` is the same for all ways to compute the same, whose times in one setting may be compared.
-    ``features`` are what other kernels can learn from: columns of ``features.INVARIANT``, of that edition.
+    ``features`` are what other kernels can learn from: columns of ``features.INVARIANT``, of that edition. ``cost``:
+    the seconds by which the search ranked the candidate, free of the machine's drift; 0 where there was no search.
     """
 
     target: str
@@ -69,11 +70,17 @@ class Record:
     kernel: str = ""
     edition: int = 0
     features: tuple[float, ...] = ()
+    cost: float = 0.0
 
     @property
     def seconds(self) -> float:
         """The median of the times; infinite without times."""
         return statistics.median(self.times) if self.times else math.inf
+
+    @property
+    def ranked(self) -> float:
+        """The seconds to compare with those of other candidates of the same search; infinite without times."""
+        return self.cost if self.cost and self.times else self.seconds
 
     def line(self) -> str:
         """The record as one line of a file, with its end."""
@@ -103,6 +110,7 @@ def record(
     tuner: str = "",
     kernel: str = "",
     features: Sequence[float] = (),
+    cost: float = 0.0,
 ) -> Record:
     """What is remembered of a trial."""
     choice = {knob: value if isinstance(value, str) else int(value) for knob, value in trial.choice.items()}
@@ -111,6 +119,7 @@ def record(
         machine(target), threads, cold, task_key(trial.task, target), family(trial.task), trial.template, choice,
         tuple(made.trace), made.times, made.outcome, made.error, tuner, date,
         kernel=kernel, edition=EDITION if len(features) else 0, features=tuple(map(_short, features)),
+        cost=cost if math.isfinite(cost) else 0.0,
     )  # fmt: skip
 
 
@@ -204,8 +213,9 @@ _FIELDS = {
     "kernel": _TEXT,
     "edition": (lambda v: type(v) is int and v >= 0, "an integer from 0"),
     "features": (lambda v: isinstance(v, list) and all(map(_is_number, v)), "a list of finite numbers"),
+    "cost": (lambda v: _is_number(v) and v >= 0, "seconds, or 0"),
 }
-_LATER: dict[str, Any] = {"kernel": "", "edition": 0, "features": []}  # fields that older files have not
+_LATER: dict[str, Any] = {"kernel": "", "edition": 0, "features": [], "cost": 0.0}  # fields that older files have not
 
 
 class Records:

@@ -105,7 +105,8 @@ class Session:
     """Tunes the kernels of a model on this machine. ``records`` get every trial as soon as it is measured.
 
     ``prior`` is a model that other kernels have taught; what the records hold of any kernel, those of this session
-    among them, teaches more, where the strategy transfers. ``progress`` is called after every batch. An interrupt
+    among them, teaches more, where the strategy transfers. ``strategy`` takes the place of that of the options.
+    ``progress`` is called after every batch. An interrupt
     (Ctrl-C) ends tuning, not the session: winners are confirmed.
     """
 
@@ -118,9 +119,10 @@ class Session:
         progress: Callable[[Session], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         prior: CostModel | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
         self.options, self.records, self.evaluator = options, records, evaluator
-        self.strategy: Strategy = strategy_named(options.strategy)
+        self.strategy: Strategy = strategy or strategy_named(options.strategy)
         evaluator.rule = self.strategy.rule
         self.trials = 0
         self._given, self._taught, self._heard = prior, prior, 0
@@ -240,23 +242,30 @@ class Session:
                 best = min([kernel.seconds, *costs])
                 made.append(self.evaluator.measure(trial, build, best * drift if isfinite(best) else None))
                 costs.append(self._settle(kernel, (trial, build), made[-1].seconds / drift, best))
-            self._record(kernel, points, own, made)
+            self._record(kernel, points, own, made, costs)
             self._learn(kernel, points, costs)
             self.trials += len(own)
             kernel.tried += len(own)
             kernel.spent += self._clock() - began + shared * len(own)
             self._progress(self)
 
-    def _record(self, kernel: Progress, points: Points, own: Sequence[Trial], made: Sequence[Measurement]) -> None:
+    def _record(
+        self,
+        kernel: Progress,
+        points: Points,
+        own: Sequence[Trial],
+        made: Sequence[Measurement],
+        costs: Sequence[float],
+    ) -> None:
         """Adds trials to the records, with what other kernels can learn from them."""
         evaluator, name = self.evaluator, self.strategy.name
         features = extract(kernel.task.space, "invariant", points)
         self.records.append(
             record(
                 trial, measurement, self.target, evaluator.threads, cold=evaluator.cold, tuner=name,
-                kernel=kernel.task.key, features=row,
+                kernel=kernel.task.key, features=row, cost=cost,
             )
-            for trial, measurement, row in zip(own, made, features, strict=True)
+            for trial, measurement, row, cost in zip(own, made, features, costs, strict=True)
         )  # fmt: skip
 
     def _drift(self, kernel: Progress) -> float:
@@ -305,7 +314,7 @@ class Session:
                 if each.template == alternative.template.name and not each.won:
                     with suppress(ValueError):  # a choice that this version's space has not
                         point = space.point(Candidate(alternative, each.choice))
-                        known.setdefault(tuple(point.tolist()), each.seconds)
+                        known.setdefault(tuple(point.tolist()), each.ranked)
         if known:
             self._learn(kernel, np.array(list(known), np.int32), list(known.values()))
 
