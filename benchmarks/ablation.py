@@ -3,8 +3,9 @@
 `transfer`: a search that knows measurements of C1 to C6 before its first trial (f = f_global + f_local, thesis-chen
 eq. 5.4, figures 5.8 and 5.9), against the same search without: on C7, C8, C9, and on the product of two 1024 x 1024
 matrices. Reported are the trials it needs to reach what the other has after N, with each representation:
-`configuration` (knobs by name), `flattened` (the loop nest, context features), `relation` (context relation features)
-and `invariant` (these, and the steps away from the default: what Burnish ships with).
+`configuration` (knobs by name), `flattened` (the loop nest, context features), `relation` (context relation features),
+`invariant` (these, and the steps away from the default), and `burnish`: what the tuner does, with a global model of
+`invariant` features, and local trees that see the loops of this space beside.
 
 By default the searches are replayed offline: candidates were measured once, by `benchmarks.gather` into RECORDS, and
 the explorers walk that measured pool instead of the whole space. Both searches begin with the template's default; the
@@ -35,7 +36,7 @@ from benchmarks.operators import operators
 from burnish.runtime.pool import available_cores
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.features import extract, names
+from burnish.tune.features import Representation, extract, names
 from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.prior import fitted, lessons, usable
@@ -46,7 +47,7 @@ from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import defaults
 from burnish.tuning import BUILD_LIMIT
 
-REPRESENTATIONS = ("configuration", "flattened", "relation", "invariant")
+REPRESENTATIONS = ("configuration", "flattened", "relation", "invariant", "burnish")
 BATCH, INITIAL, RANDOM = 8, 16, 0.1  # trials at once; before the first fit without transfer; share at random
 LEAST_POOL = 32
 
@@ -93,16 +94,24 @@ def pool_of(name: str, task: TuningTask, records: Sequence[Record]) -> Pool:
                     continue
                 found[tuple(point.tolist())] = each.ranked
     points, space = np.array(list(found), np.int32), task.space
-    features = {r: extract(space, r, points) for r in REPRESENTATIONS}  # type: ignore[arg-type]
+    kinds: tuple[Representation, ...] = ("configuration", "flattened", "relation", "invariant", "loops")
+    features: dict[str, NDArray[np.float32]] = {kind: extract(space, kind, points) for kind in kinds}
     where = {tuple(p.tolist()): row for row, p in enumerate(points)}
     first = [where[tuple(p.tolist())] for p in defaults(space) if tuple(p.tolist()) in where]
     return Pool(name, features, names(space, "configuration"), np.array(list(found.values())), first)
 
 
-def shared(pools: Sequence[Pool], target: Pool, representation: str) -> tuple[list[NDArray], NDArray]:
-    """Features of pools, and of the target, in columns of equal meaning: of configurations, those of equal names."""
+def shared(pools: Sequence[Pool], target: Pool, representation: str) -> tuple[list[NDArray], NDArray, NDArray]:
+    """Features of pools and of the target in columns of equal meaning, and what the target's local model sees.
+
+    Of configurations, columns of equal names mean the same.
+    """
+    if representation == "burnish":
+        own = target.features["invariant"]
+        return [p.features["invariant"] for p in pools], own, target.features["loops"]
     if representation != "configuration":
-        return [p.features[representation] for p in pools], target.features[representation]
+        own = target.features[representation]
+        return [p.features[representation] for p in pools], own, own
     columns = list(dict.fromkeys(name for p in (*pools, target) for name in p.columns))
 
     def aligned(p: Pool) -> NDArray[np.float32]:
@@ -110,20 +119,21 @@ def shared(pools: Sequence[Pool], target: Pool, representation: str) -> tuple[li
         table[:, [columns.index(name) for name in p.columns]] = p.features["configuration"]
         return table
 
-    return [aligned(p) for p in pools], aligned(target)
+    own = aligned(target)
+    return [aligned(p) for p in pools], own, own
 
 
 def replay(
-    features: NDArray[np.float32],
-    seconds: NDArray[np.float64],
-    first: Sequence[int],
-    prior: TreeModel | None,
-    seed: int,
+    common: NDArray[np.float32], own: NDArray[np.float32], target: Pool, prior: TreeModel | None, seed: int
 ) -> NDArray[np.float64]:
-    """The best seconds after 1, 2, … trials of one search over a measured pool, until it is used up."""
-    random = np.random.default_rng(seed)
+    """The best seconds after 1, 2, … trials of one search over a measured pool, until it is used up.
+
+    The prior reads ``common`` [n, d], local trees ``own`` [n, d], or both where there is a prior and they differ.
+    """
+    random, seconds, first = np.random.default_rng(seed), target.seconds, target.first
     local = TreeModel("rank", seed=seed)
-    model = TransferModel(prior, local) if prior else local
+    model = TransferModel(prior, local, common.shape[1]) if prior else local
+    features = own if prior is None or own is common else np.hstack([common, own])
     order, left = list(first), np.setdiff1d(np.arange(len(seconds)), first)
     while len(left):
         enough = len(order) >= INITIAL
@@ -157,10 +167,10 @@ def offline(path: Path, trials: int, seeds: int) -> list[Result]:
     groups = np.repeat(np.arange(len(sources)), [len(p.seconds) for p in sources])
     for target in (pools[name] for name in TARGETS):
         for representation in REPRESENTATIONS:
-            tables, own = shared(sources, target, representation)
+            tables, common, own = shared(sources, target, representation)
             prior = TreeModel("rank", rounds=80, learning_rate=0.15, max_depth=5)
             prior.fit(np.concatenate(tables), np.concatenate([p.seconds for p in sources]), groups)
-            search = partial(replay, own, target.seconds, target.first)
+            search = partial(replay, common, own, target)
             alone, transferred = ([search(p, seed) for seed in range(seeds)] for p in (None, prior))
             results.append(result(target.name, representation, trials, alone, transferred, target.seconds.min()))
     return results

@@ -18,10 +18,9 @@ Make = Callable[[], bytes]
 
 def operators(seed: int = 0) -> dict[str, Make]:
     """Operators by name; those of the tables first, then as many again of random sizes. Equal seeds give equal ones."""
-    known = [*layers.LAYERS.values(), SQUARE]
     random = np.random.default_rng(seed)
-    drawn = [*_convolutions(random), *_products(random)]
-    made: dict[str, Make] = {layer.name: partial(layers.model, layer) for layer in (*known, *drawn)}
+    known: list[layers.Layer] = [*layers.LAYERS.values(), SQUARE, *_convolutions(random), *_products(random)]
+    made: dict[str, Make] = {layer.name: partial(layers.model, layer) for layer in known}
     return {**made, **_windows(random), **_rows(random), **_chains(random)}
 
 
@@ -35,9 +34,9 @@ def _convolutions(random: np.random.Generator) -> list[layers.Convolution]:
     for number in range(14):
         size = _pick(random, (7, 10, 13, 14, 19, 20, 27, 28, 38, 40, 55, 56, 75, 80, 112))
         most = max(16, min(640, 8192 // size))
-        channels = [max(16, 8 * int(random.integers(1, most // 8 + 1))) for _ in range(2)]
+        before, after = (max(16, 8 * int(random.integers(1, most // 8 + 1))) for _ in range(2))
         kernel, stride = _pick(random, (1, 3, 3, 3, 5)), _pick(random, (1, 1, 2))
-        found.append(layers.Convolution(f"conv {number}", size, *channels, kernel, stride))
+        found.append(layers.Convolution(f"conv {number}", size, before, after, kernel, stride))
     for number in range(6):
         size, channels = _pick(random, (7, 14, 20, 28, 40, 56, 80)), 8 * int(random.integers(4, 80))
         kernel, stride = _pick(random, (3, 3, 5)), _pick(random, (1, 2))
@@ -61,8 +60,8 @@ def _windows(random: np.random.Generator) -> dict[str, Make]:
     for number in range(4):
         shape = (1, 16 * int(random.integers(2, 17)), *[_pick(random, (14, 28, 55, 56, 112))] * 2)
         kernel, stride = _pick(random, (2, 3)), _pick(random, (1, 2))
-        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2}
-        node = helper.make_node(("MaxPool", "AveragePool")[number % 2], ["x"], ["y"], **attributes)
+        kind = ("MaxPool", "AveragePool")[number % 2]
+        node = helper.make_node(kind, ["x"], ["y"], kernel_shape=[kernel] * 2, strides=[stride] * 2)
         side = (shape[2] - kernel) // stride + 1
         made[f"pool {number}"] = partial(_model, f"pool {number}", [node], shape, (*shape[:2], side, side))
     return made
