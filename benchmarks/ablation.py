@@ -49,6 +49,7 @@ from burnish.tuning import BUILD_LIMIT
 
 REPRESENTATIONS = ("configuration", "flattened", "relation", "invariant", "burnish")
 BATCH, INITIAL, RANDOM = 8, 16, 0.1  # trials at once; before the first fit without transfer; share at random
+LONGEST = 64  # trials that are replayed
 LEAST_POOL = 32
 
 
@@ -126,7 +127,7 @@ def shared(pools: Sequence[Pool], target: Pool, representation: str) -> tuple[li
 def replay(
     common: NDArray[np.float32], own: NDArray[np.float32], target: Pool, prior: TreeModel | None, seed: int
 ) -> NDArray[np.float64]:
-    """The best seconds after 1, 2, … trials of one search over a measured pool, until it is used up.
+    """The best seconds after 1, 2, … trials of one search over a measured pool, up to LONGEST.
 
     The prior reads ``common`` [n, d], local trees ``own`` [n, d], or both where there is a prior and they differ.
     """
@@ -135,7 +136,7 @@ def replay(
     model = TransferModel(prior, local, common.shape[1]) if prior else local
     features = own if prior is None or own is common else np.hstack([common, own])
     order, left = list(first), np.setdiff1d(np.arange(len(seconds)), first)
-    while len(left):
+    while len(left) and len(order) < LONGEST:
         enough = len(order) >= INITIAL
         if enough:
             known = np.array(order)
@@ -219,7 +220,7 @@ def _session(
 def show(results: Sequence[Result], seeds: int) -> None:
     trials = results[0].trials
     title = f"Trials with transfer for what {trials} reach without; medians (least to most) of {seeds} seeds"
-    steps = [n for n in (8, 16, 32, 64) if n <= len(results[0].alone)]
+    steps = [n for n in (8, 16, 32, 64) if n <= min(len(each.alone) for each in results)]
     headings = [f"{kind} {n}" for n in steps for kind in ("alone", "with")]
     table = Table("target", "representation", "needs", "fewer", *headings, title=title)
     for each in results:

@@ -117,8 +117,8 @@ class Tuner:
     def _features(self, points: Points) -> NDArray[np.float32] | LoopNests:
         if self.strategy.representation == "sequence":
             return LoopNests(*sequence(self.space, points))
-        own = extract(self.space, cast(Representation, self.strategy.representation), points)
-        return own if self.prior is None else np.hstack([extract(self.space, "invariant", points), own])
+        own = cast(Representation, self.strategy.representation)
+        return extract(self.space, own if self.prior is None else "transfer", points)
 
     def _score(self, points: Points) -> NDArray:
         if self.strategy.acquisition == "mean":

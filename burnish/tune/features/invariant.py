@@ -31,10 +31,11 @@ EDITION = 1
 """To be raised with whatever changes what a column means: records of other editions teach nothing."""
 
 
-def invariant(alternative: Alternative, knobs: dict[str, np.ndarray], nest: Nest) -> np.ndarray:
-    """:data:`INVARIANT` of candidates of one alternative with these knobs and this nest, float32 [n, d]."""
+def invariant(
+    alternative: Alternative, knobs: dict[str, np.ndarray], nest: Nest, loops: np.ndarray, summary: np.ndarray
+) -> np.ndarray:
+    """:data:`INVARIANT` of candidates of one alternative, float32 [n, d]: of their knobs, nests and context."""
     target, template = alternative.target, alternative.template
-    loops, summary = context(nest, target)
     default = {knob: np.array([choice]) for knob, choice in alternative.space.default.items()}
     usual = context(alternative.describe(default, 1), target)[1]
     steps = np.zeros((len(summary), len(KNOBS)), np.float32)
