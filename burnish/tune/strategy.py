@@ -29,7 +29,7 @@ class Strategy:
     ``representation`` is what the model sees. Batches have ``batch`` trials, chosen for score and diversity
     (``diversity``, in standard deviations of the score a covered choice) from ``candidates`` proposals each, with a
     ``share`` at random ("contextual": AdaTune's equation 3). The model is first asked after ``initial`` trials.
-One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): its
+    One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): its
     model, boosted trees, then sees the representation "transfer". A ``selective`` one follows its model to no candidate
     that cannot be fast by what is known without measuring.
     ``acquisition`` is one of ``models.acquisition.ACQUISITIONS``; all but "mean" need a model with uncertainty.
