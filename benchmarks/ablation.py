@@ -1,4 +1,4 @@
-"""What single parts of the tuner are worth. One section so far: `transfer`.
+"""What single parts of the tuner are worth: `transfer`, and `default`.
 
 `transfer`: a search that knows measurements of C1 to C6 before its first trial (f = f_global + f_local, thesis-chen
 eq. 5.4, figures 5.8 and 5.9), against the same search without: on C7, C8, C9, and on the product of two 1024 x 1024
@@ -12,7 +12,12 @@ the explorers walk that measured pool instead of the whole space. Both searches 
 one without transfer goes on at random until it can fit a model. `--online` measures instead: whole sessions on this
 machine in the whole space, with and without the records of C1 to C6 as their prior (representation `invariant`).
 
+`default`: what a model could choose without any measurement. Of every layer, the choice that a model prefers among the
+template's own and those one step of one knob away, against the template's own, in turns; the model was trained on
+RECORDS without those of that layer. A layer where it prefers the template's own is not measured.
+
 `python -m benchmarks.ablation transfer RECORDS [--trials N] [--seeds N] [--online] [--json]`
+`python -m benchmarks.ablation default RECORDS [--json]`
 """
 
 from __future__ import annotations
@@ -32,17 +37,19 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.gather import SOURCES, TARGETS, main_kernel, tried
+from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
 from burnish.runtime.pool import available_cores
+from burnish.search.space import Points
 from burnish.target import host
-from burnish.tune.evaluate import Evaluator
-from burnish.tune.features import Representation, extract, names
+from burnish.tune.evaluate import Evaluator, Trial
+from burnish.tune.features import Representation, extract, names, plausible
 from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.prior import fitted, lessons, usable
 from burnish.tune.records import Record, Records, machine
 from burnish.tune.session import Session, Tune
-from burnish.tune.space import Candidate
+from burnish.tune.space import Candidate, TuningSpace
 from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import defaults
 from burnish.tuning import BUILD_LIMIT
@@ -132,7 +139,7 @@ def replay(
     The prior reads ``common`` [n, d], local trees ``own`` [n, d], or both where there is a prior and they differ.
     """
     random, seconds, first = np.random.default_rng(seed), target.seconds, target.first
-    local = TreeModel("rank", seed=seed)
+    local = TreeModel("rank", seed=seed, threads=1)  # so few rows
     model = TransferModel(prior, local, common.shape[1]) if prior else local
     features = own if prior is None or own is common else np.hstack([common, own])
     order, left = list(first), np.setdiff1d(np.arange(len(seconds)), first)
@@ -169,7 +176,7 @@ def offline(path: Path, trials: int, seeds: int) -> list[Result]:
     for target in (pools[name] for name in TARGETS):
         for representation in REPRESENTATIONS:
             tables, common, own = shared(sources, target, representation)
-            prior = TreeModel("rank", rounds=80, learning_rate=0.15, max_depth=5)
+            prior = TreeModel("rank", rounds=80, learning_rate=0.15, max_depth=5, threads=1)
             prior.fit(np.concatenate(tables), np.concatenate([p.seconds for p in sources]), groups)
             search = partial(replay, common, own, target)
             alone, transferred = ([search(p, seed) for seed in range(seeds)] for p in (None, prior))
@@ -217,6 +224,64 @@ def _session(
     return np.minimum.accumulate(np.array(made.kernels[0].tuner.costs))
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a model prefers to a template's default, by how much, and the times of that over the default's, in turns."""
+
+    layer: str
+    default: str
+    chosen: str
+    margin: float
+    ratio: float
+    low: float
+    high: float
+
+
+def steps(space: TuningSpace) -> Points:
+    """The default, then the candidates one step of one knob away from it, by the same template."""
+    default = space.default
+    found = [space.point(default)]
+    for knob, values in default.alternative.space.knobs.items():
+        at = list(values).index(default.choice[knob])
+        for place in (at - 1, at + 1):
+            if 0 <= place < len(values):
+                choice = {**default.choice, knob: values[place]}
+                found.append(space.point(Candidate(default.alternative, choice)))
+    points = np.stack(found)
+    keep = plausible(space, points)
+    keep[0] = True
+    return points[keep]
+
+
+def unmeasured(path: Path) -> list[Choice]:
+    """What a model of the other kernels chooses for every layer, where that is not the default."""
+    every, found = operators(), []
+    records = [r for r in usable(Records(path).all()) if r.target == machine(host())]
+    with Evaluator(cold=True, build_limit=BUILD_LIMIT) as evaluator:
+        for name in (*LAYERS, "P1024"):
+            task = main_kernel(every[name])
+            model = fitted(lessons([r for r in records if r.kernel != task.key]))
+            points = steps(task.space)
+            scores = model.predict(extract(task.space, "invariant", points))
+            best = int(np.argmax(scores))
+            if best == 0:
+                continue
+            chosen, default = task.space.candidate(points[best]), task.space.default
+            trials = [Trial(c.alternative.task, c.alternative.template.name, c.choice) for c in (default, chosen)]
+            made = evaluator.compare(*trials)
+            margin = float(scores[best] - scores[0])
+            found.append(Choice(name, str(default), str(chosen), margin, made.ratio, made.low, made.high))
+    return found
+
+
+def show_choices(found: Sequence[Choice]) -> None:
+    table = Table("layer", "preferred by", "time / default's", "interval", "choice", title="Chosen without measuring")
+    for each in found:
+        interval = f"{each.low:.3f} to {each.high:.3f}"
+        table.add_row(each.layer, f"{each.margin:.2f}", f"{each.ratio:.3f}", interval, each.chosen)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
 def show(results: Sequence[Result], seeds: int) -> None:
     trials = results[0].trials
     title = f"Trials with transfer for what {trials} reach without; medians (least to most) of {seeds} seeds"
@@ -232,13 +297,20 @@ def show(results: Sequence[Result], seeds: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("section", choices=("transfer",))
+    parser.add_argument("section", choices=("transfer", "default"))
     parser.add_argument("records", type=Path)
     parser.add_argument("--trials", type=int, default=48, help="of the search without transfer")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--online", action="store_true", help="measure; takes minutes for each target and seed")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
+    if arguments.section == "default":
+        chosen = unmeasured(arguments.records)
+        if arguments.json:
+            print(json.dumps({"machine": machine(host()), "choices": [asdict(each) for each in chosen]}))
+        else:
+            show_choices(chosen)
+        return 0
     study = online if arguments.online else offline
     results = study(arguments.records, arguments.trials, arguments.seeds)
     if arguments.json:
