@@ -55,7 +55,7 @@ from burnish.tune.tuner import defaults
 from burnish.tuning import BUILD_LIMIT
 
 REPRESENTATIONS = ("configuration", "flattened", "relation", "invariant", "burnish")
-BATCH, INITIAL, RANDOM = 8, 16, 0.1  # trials at once; before the first fit without transfer; share at random
+BATCH, INITIAL, RANDOM = 16, 16, 0.1  # trials at once; before the first fit without transfer; share at random
 LONGEST = 64  # trials that are replayed
 LEAST_POOL = 32
 
