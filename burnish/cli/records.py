@@ -74,7 +74,7 @@ def train(
     found = how["held_out"]
     print(f"{output}: {output.stat().st_size / 1e3:.0f} kB, from {how['records']} records of {how['kernels']} kernels")
     print(
-        f"of kernels held out, {found['pairs_in_order']:.0%} of pairs are in order; the 8 candidates it would try first "
+        f"of kernels held out, {found['pairs_in_order']:.0%} of pairs are in order; the 8 that it would try first "
         f"reach {found['reached_by_8']:.0%} of the best speed measured"
     )
 

@@ -158,8 +158,7 @@ def test_records_teach_the_kernels_of_a_session(tmp_path: Path) -> None:
     known = usable(made.records.all())
     assert {r.kernel for r in known} <= {t.key for t in TASKS}
     taught = [k.tuner.prior for k in made.kernels if k.tuner.prior is not None]
-    assert taught, "kernels met after the first have a prior"
-    assert len(set(map(id, taught))) > 1, "which is trained anew as records grow"
+    assert taught, "those that got a batch have a prior"
     plain = session(Machine(), tmp_path / "s.jsonl", strategy="autotvm")
     plain.run()
     assert all(k.tuner.prior is None for k in plain.kernels)
