@@ -267,8 +267,8 @@ def unmeasured(path: Path) -> list[Choice]:
             if best == 0:
                 continue
             chosen, default = task.space.candidate(points[best]), task.space.default
-            trials = [Trial(c.alternative.task, c.alternative.template.name, c.choice) for c in (default, chosen)]
-            made = evaluator.compare(*trials)
+            one, two = (Trial(c.alternative.task, c.alternative.template.name, c.choice) for c in (default, chosen))
+            made = evaluator.compare(one, two)
             margin = float(scores[best] - scores[0])
             found.append(Choice(name, str(default), str(chosen), margin, made.ratio, made.low, made.high))
     return found
