@@ -2,6 +2,9 @@
 
 Source: thesis-chen section 5.3. Records hold the features of what was measured, so that a model can be trained on them
 without the operators, and on those of other machines too. The file of a trained model says how that was done.
+
+It guides searches only. It does not choose for kernels that nobody tunes: there the templates' own choices are better
+(``benchmarks.ablation default`` measures both in turns).
 """
 
 from __future__ import annotations
