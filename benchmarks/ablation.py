@@ -256,11 +256,11 @@ def steps(space: TuningSpace) -> Points:
 def unmeasured(path: Path) -> list[Choice]:
     """What a model of the other kernels chooses for every layer, where that is not the default."""
     every, found = operators(), []
-    records = [r for r in usable(Records(path).all()) if r.target == machine(host())]
+    records = [r for r in Records(path).all() if r.target == machine(host())]
     with Evaluator(cold=True, build_limit=BUILD_LIMIT) as evaluator:
         for name in (*LAYERS, "P1024"):
             task = main_kernel(every[name])
-            model = fitted(lessons([r for r in records if r.kernel != task.key]))
+            model = fitted(lessons(usable(records, besides={task.key})))
             points = steps(task.space)
             scores = model.predict(extract(task.space, "invariant", points))
             best = int(np.argmax(scores))
