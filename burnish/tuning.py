@@ -20,8 +20,10 @@ from burnish.target import Target, host
 from burnish.tune.choices import recorded_choices, runs_cold
 from burnish.tune.evaluate import Comparison, Evaluator
 from burnish.tune.evaluate.measurement import compare_times
+from burnish.tune.prior import load
 from burnish.tune.records import Records
 from burnish.tune.session import Outcome, Session, Tune
+from burnish.tune.strategy import strategy_named
 from burnish.tune.tasks import tuning_tasks
 
 BUILD_LIMIT = 3.0  # seconds; a schedule that takes so long to compile has unrolled more than any register file holds
@@ -61,7 +63,8 @@ def tune_model(
     tasks = tuning_tasks(optimize(graph, exact), target, exact)
     cold = runs_cold(graph, target) if options.cold is None else options.cold
     with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
-        outcome = Session(tasks, store, evaluator, options, progress=watch).run()
+        prior = load() if strategy_named(options.strategy).transfer else None
+        outcome = Session(tasks, store, evaluator, options, progress=watch, prior=prior).run()
     plain, tuned = (
         Module(link(lower_model(graph, target, exact, cache_dir, progress, choices)), threads)
         for choices in (DEFAULTS, recorded_choices(store, target, threads, cold))

@@ -1,4 +1,4 @@
-"""`burnish records show | merge | compact`: files of tuning records."""
+"""`burnish records show | merge | compact | train`: files of tuning records, and the cost model they teach."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ import typer
 from burnish.cli.output import print_json
 
 # The records of tuning take a while to import, which `--help` need not wait for.
-app = typer.Typer(help="Look into files of tuning records, join them, and make them smaller.", no_args_is_help=True)
+app = typer.Typer(help="Show, join and compact files of tuning records, and learn from them.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="A file of tuning records, such as records.jsonl.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -49,6 +49,34 @@ def compact(
 
     _existing(file)
     print(f"{file}: {Records(file).compact(keep)} records dropped")
+
+
+@app.command()
+def train(
+    files: Annotated[list[Path], typer.Argument(help="Files of tuning records.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The model's file.")] = Path("prior.json"),
+    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Train the cost model that searches start from, and say how well it ranks kernels it has not seen."""
+    from burnish.tune.prior import save
+    from burnish.tune.prior import train as trained_on
+    from burnish.tune.records import Records
+
+    for file in files:
+        _existing(file)
+    document = trained_on([record for file in files for record in Records(file).all()], seed)
+    save(document, output)
+    how = document["trained"]
+    if as_json:
+        print_json({"output": str(output), **how})
+        return
+    found = how["held_out"]
+    print(f"{output}: {output.stat().st_size / 1e3:.0f} kB, from {how['records']} records of {how['kernels']} kernels")
+    print(
+        f"of kernels held out, {found['pairs_in_order']:.0%} of pairs are in order; the 8 that it would try first "
+        f"reach {found['reached_by_8']:.0%} of the best speed measured"
+    )
 
 
 def _existing(file: Path) -> None:

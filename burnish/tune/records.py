@@ -30,8 +30,10 @@ from burnish.schedule.schedule import Call, replay
 from burnish.target import Target
 from burnish.tune.evaluate.building import Trial
 from burnish.tune.evaluate.measurement import OUTCOMES, Measurement
+from burnish.tune.features import EDITION
 
 VERSION = 1
+_DECIMALS = 3  # of features, which are logarithms to base 2, ratios and marks
 _SHOWN = 3  # unreadable lines that a warning names
 
 
@@ -45,6 +47,9 @@ class Record:
     ``tuner`` says who asked, ``date`` when (UTC, ISO 8601). ``won``: it beat the default in a paired measurement, or is
     the default that a former winner beats no longer; of several, the last counts. Then ``node`` is the signature of a
     node whose algorithm was open, and ``algorithm`` the label of the one that won.
+    ``kernel`` is the same for all ways to compute the same, whose times in one setting may be compared.
+    ``features`` are what other kernels can learn from: columns of ``features.INVARIANT``, of that edition. ``cost``:
+    the seconds by which the search ranked the candidate, free of the machine's drift; 0 where there was no search.
     """
 
     target: str
@@ -63,11 +68,20 @@ class Record:
     won: bool = False
     node: str = ""
     algorithm: str = ""
+    kernel: str = ""
+    edition: int = 0
+    features: tuple[float, ...] = ()
+    cost: float = 0.0
 
     @property
     def seconds(self) -> float:
         """The median of the times; infinite without times."""
         return statistics.median(self.times) if self.times else math.inf
+
+    @property
+    def ranked(self) -> float:
+        """The seconds to compare with those of other candidates of the same search; infinite without times."""
+        return self.cost if self.cost and self.times else self.seconds
 
     def line(self) -> str:
         """The record as one line of a file, with its end."""
@@ -88,7 +102,16 @@ def family(task: Task) -> str:
 
 
 def record(
-    trial: Trial, made: Measurement, target: Target, threads: int, *, cold: bool = False, tuner: str = ""
+    trial: Trial,
+    made: Measurement,
+    target: Target,
+    threads: int,
+    *,
+    cold: bool = False,
+    tuner: str = "",
+    kernel: str = "",
+    features: Sequence[float] = (),
+    cost: float = 0.0,
 ) -> Record:
     """What is remembered of a trial."""
     choice = {knob: value if isinstance(value, str) else int(value) for knob, value in trial.choice.items()}
@@ -96,7 +119,15 @@ def record(
     return Record(
         machine(target), threads, cold, task_key(trial.task, target), family(trial.task), trial.template, choice,
         tuple(made.trace), made.times, made.outcome, made.error, tuner, date,
+        kernel=kernel, edition=EDITION if len(features) else 0, features=tuple(map(_short, features)),
+        cost=cost if math.isfinite(cost) else 0.0,
     )  # fmt: skip
+
+
+def _short(number: float) -> float:
+    """To as many decimals as a model can use, and without them where there are none: files hold many of these."""
+    rounded = round(float(number), _DECIMALS)
+    return int(rounded) if rounded == int(rounded) else rounded
 
 
 def compile_record(found: Record, task: Task, target: Target) -> Kernel:
@@ -128,6 +159,7 @@ def parse(text: str) -> Record:
         raise RecordError(f"a {type(fields).__name__}, allowed: an object")
     if (version := fields.pop("version", None)) != VERSION:
         raise RecordError(f"version {version!r}, allowed: {VERSION}")
+    fields = {**_LATER, **fields}
     for name, (check, allowed) in _FIELDS.items():
         if name not in fields:
             raise RecordError(f"field '{name}' is missing")
@@ -135,7 +167,8 @@ def parse(text: str) -> Record:
             raise RecordError(f"field '{name}' is {str(fields[name])[:60]!r}, allowed: {allowed}")
     known = {name: fields[name] for name in _FIELDS}
     trace = tuple((name, arguments) for name, arguments in known["trace"])
-    return Record(**{**known, "trace": trace, "times": tuple(map(float, known["times"]))})
+    numbers = {name: tuple(map(float, known[name])) for name in ("times", "features")}
+    return Record(**{**known, "trace": trace, **numbers})
 
 
 def _is_text(value: Any) -> bool:
@@ -144,6 +177,10 @@ def _is_text(value: Any) -> bool:
 
 def _is_time(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_trace(value: Any) -> bool:
@@ -174,7 +211,12 @@ _FIELDS = {
     "won": (lambda v: isinstance(v, bool), "true or false"),
     "node": _TEXT,
     "algorithm": _TEXT,
+    "kernel": _TEXT,
+    "edition": (lambda v: type(v) is int and v >= 0, "an integer from 0"),
+    "features": (lambda v: isinstance(v, list) and all(map(_is_number, v)), "a list of finite numbers"),
+    "cost": (lambda v: _is_number(v) and v >= 0, "seconds, or 0"),
 }
+_LATER: dict[str, Any] = {"kernel": "", "edition": 0, "features": [], "cost": 0.0}  # fields that older files have not
 
 
 class Records:
@@ -217,14 +259,6 @@ class Records:
         """The fastest measurement of a task on this very machine."""
         found = self.measurements(target, threads, key, cold)
         return found[0] if found and found[0].outcome == "ok" else None
-
-    def for_transfer(self, family: str, besides: str = "") -> list[Record]:
-        """What was tried for tasks of a family on any machine, but not for the task of the key ``besides``.
-
-        Times in them are comparable within one setting (target, threads, key, cold) only.
-        """
-        self._refresh()
-        return [r for r in self._records if r.family == family and r.key != besides]
 
     def merge(self, others: Iterable[str | Path]) -> int:
         """Appends the records of other files that this one does not hold; their number. Raises OSError."""

@@ -10,11 +10,15 @@ from math import inf, isfinite
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from burnish.build import task_key
 from burnish.search.space import Points
 from burnish.target import Target
 from burnish.tune.evaluate import Build, Comparison, Evaluator, Measurement, Trial
+from burnish.tune.features import extract
+from burnish.tune.models.base import CostModel
+from burnish.tune.prior import taught
 from burnish.tune.records import Record, Records, machine, record
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import Strategy, strategy_named
@@ -22,6 +26,7 @@ from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner, defaults
 
 UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say anything
+NEWS = 1.25  # times the records that a model was taught by: then it is taught anew
 _AT_ONCE = 8  # kernels whose defaults are built together
 CONTEST_ROUNDS, CONTEST_SECONDS = 11, 300e-6  # of two candidates in turns
 CONFIRMATION = 0.3  # seconds a kernel, kept back from the budget for the paired measurement of winners
@@ -100,7 +105,10 @@ class Outcome:
 class Session:
     """Tunes the kernels of a model on this machine. ``records`` get every trial as soon as it is measured.
 
-    ``progress`` is called after every batch. An interrupt (Ctrl-C) ends tuning, not the session: winners are confirmed.
+    ``prior`` is a model that other kernels have taught; what the records hold of any kernel, those of this session
+    among them, teaches more, where the strategy transfers. ``strategy`` takes the place of that of the options.
+    ``progress`` is called after every batch. An interrupt
+    (Ctrl-C) ends tuning, not the session: winners are confirmed.
     """
 
     def __init__(
@@ -111,11 +119,14 @@ class Session:
         options: Tune,
         progress: Callable[[Session], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        prior: CostModel | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
         self.options, self.records, self.evaluator = options, records, evaluator
-        self.strategy: Strategy = strategy_named(options.strategy)
+        self.strategy: Strategy = strategy or strategy_named(options.strategy)
         evaluator.rule = self.strategy.rule
         self.trials = 0
+        self._given, self._taught, self._heard = prior, prior, 0
         self._clock, self._began = clock, clock()
         self._progress = progress or (lambda session: None)
         self.kernels = [Progress(t, Tuner(t.space, self.strategy, options.seed)) for t in tasks]
@@ -203,9 +214,19 @@ class Session:
         """The kernel's next trials: fewer than ``count`` where time or trials end sooner."""
         room = min(self.trials_left, self.seconds_left / max(kernel.pace(self._usual_pace()), 1e-3))
         began = self._clock()
+        self._teach(kernel)
         points = kernel.tuner.propose(max(1, int(min(count, room))))
         kernel.spent += self._clock() - began
         self._try([(kernel, points)])
+
+    def _teach(self, kernel: Progress) -> None:
+        """Gives a kernel what all have taught; learns that anew where there are many more records than before."""
+        if not self.strategy.transfer:
+            return
+        known = self.records.all()
+        if len(known) > NEWS * self._heard:
+            self._taught, self._heard = taught(self._given, known, self.options.seed), len(known)
+        kernel.tuner.prior = self._taught
 
     def _try(self, batch: Sequence[tuple[Progress, Points]]) -> None:
         """Builds points of some kernels together, then measures, records and learns each kernel's."""
@@ -217,11 +238,12 @@ class Session:
             began = self._clock()
             costs: list[float] = []
             drift = self._drift(kernel)
-            for trial, build in zip(own, builds, strict=False):
+            features = extract(kernel.task.space, "invariant", points)
+            for trial, build, row in zip(own, builds, features, strict=False):
                 best = min([kernel.seconds, *costs])
                 made = self.evaluator.measure(trial, build, best * drift if isfinite(best) else None)
-                self._remember(trial, made)
                 costs.append(self._settle(kernel, (trial, build), made.seconds / drift, best))
+                self._remember(kernel, trial, made, row, costs[-1])
             self._learn(kernel, points, costs)
             self.trials += len(own)
             kernel.tried += len(own)
@@ -274,7 +296,7 @@ class Session:
                 if each.template == alternative.template.name and not each.won:
                     with suppress(ValueError):  # a choice that this version's space has not
                         point = space.point(Candidate(alternative, each.choice))
-                        known.setdefault(tuple(point.tolist()), each.seconds)
+                        known.setdefault(tuple(point.tolist()), each.ranked)
         if known:
             self._learn(kernel, np.array(list(known), np.int32), list(known.values()))
 
@@ -298,9 +320,15 @@ class Session:
         if self._has_winner(kernel):
             self._declare(kernel, default)
 
-    def _remember(self, trial: Trial, made: Measurement) -> None:
-        threads, cold = self.evaluator.threads, self.evaluator.cold
-        self.records.append([record(trial, made, self.target, threads, cold=cold, tuner=self.strategy.name)])
+    def _remember(
+        self, kernel: Progress, trial: Trial, made: Measurement, features: NDArray[np.float32], cost: float
+    ) -> None:
+        """Adds a trial to the records, with what other kernels can learn from it."""
+        own = record(
+            trial, made, self.target, self.evaluator.threads, cold=self.evaluator.cold, tuner=self.strategy.name,
+            kernel=kernel.task.key, features=features.tolist(), cost=cost,
+        )  # fmt: skip
+        self.records.append([own])
 
     def _known(self, candidate: Candidate) -> list[Record]:
         """Records of the candidate on this machine."""

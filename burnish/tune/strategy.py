@@ -29,7 +29,9 @@ class Strategy:
     ``representation`` is what the model sees. Batches have ``batch`` trials, chosen for score and diversity
     (``diversity``, in standard deviations of the score a covered choice) from ``candidates`` proposals each, with a
     ``share`` at random ("contextual": AdaTune's equation 3). The model is first asked after ``initial`` trials.
-    A ``selective`` one follows its model to no candidate that cannot be fast by what is known without measuring.
+    One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): its
+    model, boosted trees, then sees the representation "transfer". A ``selective`` one follows its model to no candidate
+    that cannot be fast by what is known without measuring.
     ``acquisition`` is one of ``models.acquisition.ACQUISITIONS``; all but "mean" need a model with uncertainty.
     """
 
@@ -45,6 +47,7 @@ class Strategy:
     share: float | Literal["contextual"] = 0.1
     acquisition: str = "mean"
     selective: bool = False
+    transfer: bool = False
 
     def with_(self, **changes: object) -> Strategy:
         """A copy with some parts replaced."""
@@ -59,7 +62,7 @@ def _annealing(space: Space, seed: int) -> Walker:
     return Annealing(space, chains=128, seed=seed, steps=500)
 
 
-BURNISH = Strategy("burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, selective=True)
+BURNISH = Strategy("burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, selective=True, transfer=True)
 # The published systems. AutoTVM: appendix A.3. AdaTune: sections 4 and 5, "RFEI + CSA + AE".
 AUTOTVM = Strategy(
     "autotvm", lambda seed: TreeModel("rank", seed=seed), _annealing, representation="relation",

@@ -13,10 +13,12 @@ from burnish.search.annealing import ContextualShare
 from burnish.search.diversity import DiverseBatches
 from burnish.search.space import Points
 from burnish.search.walker import NOTHING, Score, Walker, unseen
-from burnish.tune.features import Representation, extract, plausible, sequence
+from burnish.tune.features import INVARIANT, Representation, extract, plausible, sequence
 from burnish.tune.gain import Forecast, forecast
 from burnish.tune.models.acquisition import acquire
 from burnish.tune.models.base import CostModel, LoopNests, UncertainModel
+from burnish.tune.models.transfer import TransferModel
+from burnish.tune.models.trees import TreeModel
 from burnish.tune.space import Candidate, TuningSpace
 from burnish.tune.strategy import Strategy
 
@@ -25,14 +27,21 @@ _NEAR = 0.5  # of the first trials: the share that are neighbours of the default
 
 
 class Tuner:
-    """The search for the fastest candidate of one space."""
+    """The search for the fastest candidate of one space.
 
-    def __init__(self, space: TuningSpace, strategy: Strategy, seed: int = 0) -> None:
+    ``prior``: a model of other kernels by their "invariant" features, which a strategy with transfer asks until it has
+    measurements of its own, and adds to then. It may be replaced at any time.
+    """
+
+    def __init__(
+        self, space: TuningSpace, strategy: Strategy, seed: int = 0, prior: CostModel | None = None
+    ) -> None:
         self.space = space
         self.strategy = strategy
+        self.prior = prior if strategy.transfer else None
         self.points: Points = np.empty((0, space.space.width), np.int32)
         self.costs: list[float] = []
-        self._rng = np.random.default_rng(seed)
+        self._seed, self._rng = seed, np.random.default_rng(seed)
         self._tried: set[int] = set()
         self._model = strategy.model(seed) if strategy.model else None
         self._fitted: CostModel | None = None
@@ -67,9 +76,13 @@ class Tuner:
             return np.concatenate([first, self._early(count - len(first), first)])
         if self._model is None:
             return self._walker.propose(_indifferent, count, self._tried)
+        model = self._model
+        if self.prior is not None:
+            local = cast(TreeModel, self._model).fresh(self._seed)
+            model = self._fitted = TransferModel(self.prior, local, len(INVARIANT))
         if len(self.costs) >= self.strategy.initial and self.seconds < inf:
-            self._model.fit(self._features(self.points), np.asarray(self.costs), np.zeros(len(self.costs), np.int64))
-            self._fitted = self._model
+            model.fit(self._features(self.points), np.asarray(self.costs), np.zeros(len(self.costs), np.int64))
+            self._fitted = model
         if self._fitted is None:
             return self._early(count, self.points[np.argsort(self.costs, kind="stable")[:4]])
         return self._batches.propose(self._score, count, self._tried)
@@ -104,7 +117,8 @@ class Tuner:
     def _features(self, points: Points) -> NDArray[np.float32] | LoopNests:
         if self.strategy.representation == "sequence":
             return LoopNests(*sequence(self.space, points))
-        return extract(self.space, cast(Representation, self.strategy.representation), points)
+        own = cast(Representation, self.strategy.representation)
+        return extract(self.space, own if self.prior is None else "transfer", points)
 
     def _score(self, points: Points) -> NDArray:
         if self.strategy.acquisition == "mean":

@@ -96,9 +96,6 @@ def test_records_are_found_by_setting(tmp_path: Path) -> None:
     assert records.measurements(EXAMPLE.target, 2, "key") == [faster, EXAMPLE, failed]
     assert records.best(EXAMPLE.target, 2, "key") == faster
     assert records.best(EXAMPLE.target, 2, "key", cold=True) == cold
-    assert records.for_transfer("family", besides="key") == [other]
-    assert elsewhere in records.for_transfer("family")
-    assert records.for_transfer("another family") == []
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ from burnish.runtime.cache import cache_key
 from burnish.target import Target, host
 from burnish.tune.choices import recorded_choices
 from burnish.tune.evaluate import Build, Comparison, Measurement, Trial
+from burnish.tune.features import INVARIANT
+from burnish.tune.models.trees import TreeModel
+from burnish.tune.prior import usable
 from burnish.tune.records import Records, machine
 from burnish.tune.session import Session, Tune
 from burnish.tune.tasks import tuning_tasks
@@ -162,6 +165,33 @@ def test_a_session_goes_on_from_records(tmp_path: Path) -> None:
     before = [k.seconds for k in second.kernels]
     assert before == pytest.approx([k.seconds for k in first.kernels])
     assert second.run().trials == 1
+
+
+def test_records_teach_the_kernels_of_a_session(tmp_path: Path) -> None:
+    """What was measured of all kernels is the prior of each; a strategy that does not transfer learns none of it."""
+    made = session(Machine(), tmp_path / "r.jsonl")
+    made.run()
+    assert all(r.kernel and len(r.features) == len(INVARIANT) for r in made.records.all())
+    known = usable(made.records.all())
+    assert {r.kernel for r in known} <= {t.key for t in TASKS}
+    taught = [k.tuner.prior for k in made.kernels if k.tuner.prior is not None]
+    assert taught, "those that got a batch have a prior"
+    plain = session(Machine(), tmp_path / "s.jsonl", strategy="autotvm")
+    plain.run()
+    assert all(k.tuner.prior is None for k in plain.kernels)
+
+
+def test_a_session_starts_from_the_model_it_is_given(tmp_path: Path) -> None:
+    class Given(TreeModel):
+        asked = 0
+
+        def predict(self, features: object) -> np.ndarray:
+            Given.asked += 1
+            return np.asarray(features)[:, 0]
+
+    made, options = Machine(), Tune(seconds=None, trials=30, least_gain=0.0)
+    Session(TASKS, Records(tmp_path / "r.jsonl"), made, options, clock=made.clock, prior=Given()).run()  # type: ignore[arg-type]
+    assert Given.asked > 0
 
 
 def test_an_interrupt_keeps_everything(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from burnish.search.exhaustive import Exhaustive
 from burnish.search.space import Points, Space
 from burnish.search.walker import NOTHING, Score, Walker
 from burnish.target import target
+from burnish.tune.features import INVARIANT
+from burnish.tune.models.trees import TreeModel
 from burnish.tune.space import Alternative, TuningSpace
 from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, Strategy
 from burnish.tune.tuner import Tuner, defaults
@@ -93,6 +95,41 @@ def test_a_small_space_is_exhausted() -> None:
         tuner.observe(points, np.linspace(1, 2, len(points)).tolist())
     assert tuner.exhausted
     assert len(tuner.costs) == space.size
+
+
+class Few(TreeModel):
+    """A model of other kernels that thinks many vectors good; asked, not fitted."""
+
+    def predict(self, features: object) -> np.ndarray:
+        rows = np.asarray(features)
+        assert rows.shape[1] == len(INVARIANT)
+        return rows[:, INVARIANT.index("vectors over the default's")]
+
+
+@pytest.mark.parametrize("strategy", [BURNISH, BURNISH.with_(share=0.5)], ids=["", "half at random"])
+def test_a_prior_is_asked_before_there_are_measurements(strategy: Strategy) -> None:
+    """All but the random share of the first batch is what other kernels have taught, within what could be fast."""
+
+    def most(prior: Few | None) -> int:
+        tuner = Tuner(SPACE, strategy.with_(initial=16, diversity=0.0), 0, prior)
+        first = defaults(SPACE)
+        tuner.observe(first, cost(first).tolist())
+        return sum(SPACE.candidate(point).choice["vectors"] == 8 for point in tuner.propose(16))
+
+    share = float(strategy.share)  # type: ignore[arg-type]
+    assert 15 * (1 - share) <= most(Few()) <= 16 - 8 * (share == 0.5) + 6 * (share == 0.5)
+    assert most(None) < 6
+
+
+def test_measurements_add_to_the_prior() -> None:
+    """A prior that is wrong for this kernel delays the search, but is overcome."""
+    tuner = Tuner(SPACE, BURNISH, 0, Few())
+    while len(tuner.costs) < 96:
+        points = tuner.propose(16)
+        tuner.observe(points, cost(points).tolist())
+    latest = [SPACE.candidate(point).choice["vectors"] for point in tuner.points[-16:]]
+    assert sum(v == 8 for v in latest) < 8
+    assert tuner.seconds < float(np.median(cost(tuner.points)))
 
 
 def test_equal_seeds_search_equally() -> None:

@@ -12,15 +12,17 @@ from burnish.kernels.nest import Nest
 from burnish.search.space import Points
 from burnish.tune.features.configuration import configuration, configuration_names
 from burnish.tune.features.context import CONTEXT, SUMMARY, TABLE_2, context
+from burnish.tune.features.invariant import INVARIANT, invariant
 from burnish.tune.features.relation import RELATION, relation
 from burnish.tune.space import TuningSpace
 
-Representation = Literal["configuration", "loops", "both", "flattened", "relation"]
+Representation = Literal["configuration", "loops", "both", "flattened", "relation", "invariant", "transfer"]
 """``configuration``: the knobs, which mean something in this space only (AutoTVM section 4). ``loops``: table 2, and
 what it means on this machine, for every loop that the space's nests have, each in its own columns. ``both``: the knobs
 and the loops, for a model of this space alone. ``flattened``: table
 2 for the loops a candidate does have, outermost first, of any space alike (figure 3b). ``relation``: context relation
-features (section 4, appendix A.2.2), which have no notion of particular loops."""
+features (section 4, appendix A.2.2), which have no notion of particular loops. ``invariant``: these, and what else
+means the same for every operator. ``transfer``: invariant, then loops, for a global and a local model."""
 
 REPRESENTATIONS: tuple[Representation, ...] = get_args(Representation)
 MOST_UNROLLED = 9.0  # logarithm of the copies of a statement that are worth compiling
@@ -39,19 +41,24 @@ def extract(space: TuningSpace, representation: Representation, points: Points) 
     if representation not in REPRESENTATIONS:
         raise ValueError(f"representation {representation!r} is unknown; allowed: {', '.join(REPRESENTATIONS)}")
     loop_columns = max(space.levels) * len(CONTEXT) + len(SUMMARY) + len(space.alternatives)
-    width = {"loops": loop_columns, "flattened": LEVELS * len(TABLE_2), "relation": len(RELATION)}[representation]
-    features = np.zeros((len(points), width), np.float32)
+    common = {"flattened": LEVELS * len(TABLE_2), "relation": len(RELATION), "invariant": len(INVARIANT)}
+    widths = {"loops": loop_columns, **common, "transfer": len(INVARIANT) + loop_columns}
+    features = np.zeros((len(points), widths[representation]), np.float32)
+    own = features[:, len(INVARIANT) :] if representation == "transfer" else features
     for number, rows, nest in _nests(space, points):
-        target = space.alternatives[number].target
-        loops, summary = context(nest, target)
-        if representation == "loops":
-            features[rows, : loops.shape[1] * loops.shape[2]] = loops.reshape(len(loops), -1)
-            features[rows, _summary(space)] = summary
-            features[rows, number - len(space.alternatives)] = 1.0
+        alternative = space.alternatives[number]
+        loops, summary = context(nest, alternative.target)
+        if representation in ("invariant", "transfer"):
+            knobs = space.knobs(number, points[rows])
+            features[rows, : len(INVARIANT)] = invariant(alternative, knobs, nest, loops, summary)
+        if representation in ("loops", "transfer"):
+            own[rows, : loops.shape[1] * loops.shape[2]] = loops.reshape(len(loops), -1)
+            own[rows, _summary(space)] = summary
+            own[rows, number - len(space.alternatives)] = 1.0
         elif representation == "flattened":
             features[rows] = _own_loops(nest, loops, len(TABLE_2))[0].reshape(len(loops), -1)
-        else:
-            features[rows] = relation(nest, target, loops, summary)
+        elif representation == "relation":
+            features[rows] = relation(nest, alternative.target, loops, summary)
     return features
 
 
@@ -74,12 +81,14 @@ def names(space: TuningSpace, representation: Representation) -> tuple[str, ...]
         return configuration_names(space)
     if representation == "both":
         return (*configuration_names(space), *names(space, "loops"))
+    if representation == "transfer":
+        return (*INVARIANT, *names(space, "loops"))
     if representation == "loops":
         each = (f"{feature} in loop {k}" for k in range(max(space.levels)) for feature in CONTEXT)
         return (*each, *SUMMARY, *(a.label for a in space.alternatives))
     if representation == "flattened":
         return tuple(f"{feature} in loop {k}" for k in range(LEVELS) for feature in TABLE_2)
-    return RELATION
+    return RELATION if representation == "relation" else INVARIANT
 
 
 def sequence(space: TuningSpace, points: Points) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,54 @@
+"""What means the same for every operator: context relations, the template, and the steps away from its default.
+
+Source: thesis-chen section 5.3: a model that is to know other operators needs a representation that is invariant to the
+search space. Beside the context relation features stand here the same numbers less those of the choice that the
+template makes by itself. That choice is good for every shape, so that a step away from it means the same everywhere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from burnish.kernels.cpu import TUNABLE
+from burnish.kernels.nest import Nest
+from burnish.tune.features.context import SUMMARY, context
+from burnish.tune.features.relation import RELATION, relation
+from burnish.tune.space import Alternative
+
+KNOBS = (
+    "band", "block", "depth", "outer", "placement", "positions", "prefetch", "rows", "tile", "tile_h", "tile_ow",
+    "tile_w", "unroll", "unroll_ic", "vectors", "weights",
+)  # fmt: skip
+"""Those of templates for one kind of operator. Their names are theirs: equal names mean much the same."""
+
+INVARIANT = (
+    *RELATION,
+    *(f"{feature} over the default's" for feature in SUMMARY),
+    *(f"{knob} over the default's" for knob in KNOBS),
+    *(f"by {template.name}" for template in TUNABLE),
+)
+EDITION = 1
+"""To be raised with whatever changes what a column means: records of other editions teach nothing."""
+
+
+def invariant(
+    alternative: Alternative, knobs: dict[str, np.ndarray], nest: Nest, loops: np.ndarray, summary: np.ndarray
+) -> np.ndarray:
+    """:data:`INVARIANT` of candidates of one alternative, float32 [n, d]: of their knobs, nests and context."""
+    target, template = alternative.target, alternative.template
+    default = {knob: np.array([choice]) for knob, choice in alternative.space.default.items()}
+    usual = context(alternative.describe(default, 1), target)[1]
+    steps = np.zeros((len(summary), len(KNOBS)), np.float32)
+    for column, knob in enumerate(KNOBS):
+        if knob in knobs:
+            steps[:, column] = _step(knobs[knob], default[knob])
+    chosen = np.zeros((len(summary), len(TUNABLE)), np.float32)
+    chosen[:, [each.name for each in TUNABLE].index(template.name)] = 1.0
+    return np.hstack([relation(nest, target, loops, summary), summary - usual, steps, chosen])
+
+
+def _step(choices: np.ndarray, default: np.ndarray) -> np.ndarray:
+    """How far choices lie from the default: the logarithm of the ratio of numbers, 0 or 1 of anything else."""
+    if choices.dtype.kind in "iu":
+        return np.log2((1.0 + choices) / (1.0 + default))
+    return choices != default
