@@ -7,8 +7,11 @@ second. Times within a search are free of the machine's drift as far as the sear
 
 `models`: whole models tuned for so many seconds, then beside their untuned selves, onnxruntime and OpenVINO.
 
+`throughput`: candidates compiled, checked and measured a second, by stage, and the seconds of one proposal.
+
 `python -m benchmarks.tune layers [LAYER ...] [--trials N] [--strategies A,B] [--seeds N] [--json]`
 `python -m benchmarks.tune models [MODEL ...] [--tuning-seconds S] [--json]`
+`python -m benchmarks.tune throughput [LAYER ...] [--trials N] [--json]`
 """
 
 import argparse
@@ -27,7 +30,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks import harness, layers, models
+from benchmarks import harness, layers, models, throughput
 from burnish import peers
 from burnish.accuracy import scaled_error
 from burnish.compiler import import_graph
@@ -124,9 +127,21 @@ def measure_model(name: str, threads: int, tuning_seconds: float, seconds: float
     return replace(row, note=note + f"{done.trials} trials in {done.seconds:.0f} s, {done.stop_reason}")
 
 
+def show_throughput(names: Sequence[str], trials: int, as_json: bool) -> int:
+    """One session for each layer."""
+    found = [throughput.throughput(name, main_kernel(layers.LAYERS[name]), trials) for name in names]
+    if as_json:
+        cpu = platform.processor() or platform.machine()
+        sessions = [{**asdict(each), "candidates_per_second": each.rate} for each in found]
+        print(json.dumps({"cpu": cpu, "trials": trials, "sessions": sessions}))
+    else:
+        throughput.show(found)
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("section", nargs="?", choices=("layers", "models"), default="layers")
+    parser.add_argument("section", nargs="?", choices=("layers", "models", "throughput"), default="layers")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--strategies", default=",".join(STRATEGIES))
@@ -140,6 +155,10 @@ def main() -> int:
         names = harness.chosen(arguments, parser, models.names())
         rows = [measure_model(n, arguments.threads, arguments.tuning_seconds, arguments.seconds) for n in names]
         return harness.show("Tuned models", rows, arguments.json, unit="ms")
+    if arguments.section == "throughput":
+        arguments.names = arguments.names or ["C2"]
+        names = harness.chosen(arguments, parser, list(layers.LAYERS))
+        return show_throughput(names, arguments.trials, arguments.json)
     names = harness.chosen(arguments, parser, list(layers.LAYERS))
     strategies = arguments.strategies.split(",")
     found = search_layers(names, strategies, arguments.seeds, arguments.trials, arguments.json)

@@ -34,9 +34,11 @@ class Access(Shuffles):
             return slot_value(memory.values, number, access.dtype, lanes)
         guards = () if not self.guards or self.resolver.safe(access) else tuple(self.guards)
         key = (access.buffer.name, address, tuple(g.text for g in guards))
-        if key not in self.local:
-            self.local[key] = self._read(memory, access, address, guards)
-        return self.local[key]
+        found = self.local.get(key)
+        if found is None:
+            found = self.local[key] = self._read(memory, access, address, guards)
+            self.loaded.add(access.buffer.name)
+        return found
 
     def _read(self, memory: Memory, access: Load, address: Address, guards: tuple[Value, ...]) -> Value:
         dtype = memory.buffer.dtype
@@ -118,8 +120,10 @@ class Access(Shuffles):
         if memory.slots is not None:
             self._write_slot(memory, address, v)
             return
-        for key in [k for k in self.local if isinstance(k, tuple) and k[0] == access.buffer.name]:
-            del self.local[key]
+        if access.buffer.name in self.loaded:
+            self.loaded.discard(access.buffer.name)
+            for key in [k for k in self.local if isinstance(k, tuple) and k[0] == access.buffer.name]:
+                del self.local[key]
         if access.dtype == "bool":
             v = self.cast(v, "uint8")
         mask = self._mask(tuple(self.guards))

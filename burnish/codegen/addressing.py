@@ -57,6 +57,7 @@ class Addressing(Builder):
         self.scopes = [Scope(set())]
         self.variables: dict[str, str] = {}
         self.local: dict[object, Value] = {}  # values available in the current basic block
+        self.loaded: set[str] = set()  # the buffers, and perhaps more, that there are such values of
         self.block = "entry"
 
     def label(self, name: str) -> None:
@@ -64,6 +65,7 @@ class Addressing(Builder):
         self.lines.append(f"{name}:")
         self.block = name
         self.local.clear()
+        self.loaded.clear()
 
     def hoist(self, depth: int, text: str) -> str:
         """Emits an instruction at the top of the body of loop ``depth`` (0: function entry); returns its name."""
@@ -73,8 +75,11 @@ class Addressing(Builder):
 
     def depth_of(self, e: Expr) -> int:
         """The innermost loop whose variable ``e`` reads."""
-        names = e.variables
-        return max((d for d, s in enumerate(self.scopes) if not names.isdisjoint(s.variables)), default=0)
+        names, scopes = e.variables, self.scopes
+        for depth in range(len(scopes) - 1, 0, -1):
+            if not names.isdisjoint(scopes[depth].variables):
+                return depth
+        return 0
 
     def splat(self, v: Value, lanes: int) -> Value:
         """As :meth:`Builder.splat`, once per value and basic block."""
@@ -165,7 +170,18 @@ class Addressing(Builder):
     def pointer(self, memory: Memory, terms: tuple[tuple[Expr, int], ...], const: int) -> str:
         """``base + terms + const`` (in elements); the variable part is built outermost loop first, and cached."""
         size = ITEM_BYTES[memory.buffer.dtype]
-        pointer = memory.base
+        cache, key = self.scopes[-1].cache, (memory.base, terms)
+        pointer = cache.get(key, "")
+        if not pointer:
+            pointer, uniform = self._variable_part(memory.base, terms, size)
+            if uniform:
+                cache[key] = pointer
+        if const:
+            pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {const * size}", INDEX).text
+        return pointer
+
+    def _variable_part(self, pointer: str, terms: tuple[tuple[Expr, int], ...], size: int) -> tuple[str, bool]:
+        """``pointer`` plus the terms, and whether that is the same in all of the innermost loop's body."""
         by_depth: dict[int, list[tuple[Expr, int]]] = {}
         gathered: list[tuple[Expr, int]] = []
         for atom, c in terms:
@@ -174,7 +190,9 @@ class Addressing(Builder):
             else:
                 by_depth.setdefault(self.depth_of(atom), []).append((atom, c))
         for depth in sorted(by_depth):
-            group = tuple(sorted(by_depth[depth], key=lambda t: str(t[0])))
+            group = tuple(by_depth[depth])
+            if len(group) > 1:
+                group = tuple(sorted(group, key=lambda t: str(t[0])))
             key = (pointer, group)
             cache = self.scopes[depth].cache
             if key not in cache:
@@ -183,9 +201,7 @@ class Addressing(Builder):
         for atom, c in gathered:
             offset_value = self.binary("*", self.value(atom), self.const(c * size, INDEX))
             pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {offset_value.text}", INDEX).text
-        if const:
-            pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {const * size}", INDEX).text
-        return pointer
+        return pointer, not gathered
 
     def _advance(self, pointer: str, group: tuple[tuple[Expr, int], ...], depth: int, size: int) -> str:
         """``pointer`` plus the terms that vary with loop ``depth``: a pointer that moves with the loop where it can.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 from burnish.loops.expr import FLOATS, ITEM_BYTES
 
@@ -18,8 +19,7 @@ LLVM_TYPE = {  # a bfloat16 is carried as its bits: few targets have arithmetic 
 _SUFFIX = {"float64": "f64", "float32": "f32", "float16": "f16", "bool": "i1"}
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """An IR operand. ``const`` holds the Python number of a literal."""
 
     text: str
@@ -32,12 +32,14 @@ class Value:
         return vector_type(self.dtype, self.lanes)
 
 
+@cache
 def vector_type(dtype: str, lanes: int) -> str:
     """LLVM spelling of a scalar (lanes 1) or vector type."""
     scalar = LLVM_TYPE[dtype]
     return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
 
 
+@cache
 def mangle(dtype: str, lanes: int) -> str:
     """The suffix of an overloaded intrinsic, such as ``v16f32``."""
     scalar = _SUFFIX.get(dtype) or f"i{ITEM_BYTES[dtype] * 8}"
@@ -80,6 +82,12 @@ def _bfloat16_bits(value: float) -> int:
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
+@lru_cache(maxsize=1 << 12)
+def _constant(written: str, value: int | float, dtype: str) -> Value:
+    """A literal; ``written`` tells equal numbers apart that are not the same, such as 0.0 and -0.0."""
+    return Value(literal(value, dtype), dtype, 1, value)
+
+
 class Builder:
     """Appends instructions to ``lines``; ``declare`` collects the intrinsics used."""
 
@@ -106,7 +114,7 @@ class Builder:
     # --- constants and shape ------------------------------------------------------------------------------------------
 
     def const(self, value: int | float, dtype: str) -> Value:
-        return Value(literal(value, dtype), dtype, 1, value)
+        return _constant(repr(value), value, dtype)
 
     def splat(self, v: Value, lanes: int) -> Value:
         """A scalar broadcast to ``lanes``; a vector of that many lanes unchanged."""

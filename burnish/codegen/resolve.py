@@ -7,6 +7,7 @@ access is enough, into which their values are put.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from burnish.loops.expr import Buffer, Const, Expr, Load, Select, Var, index_only, substitute
@@ -30,6 +31,7 @@ def strides(shape: tuple[int, ...]) -> list[int]:
     return out
 
 
+@lru_cache(maxsize=1 << 14)
 def flatten(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
     """The flat element offset of an access."""
     flat: Expr = Const(0)
@@ -52,7 +54,6 @@ class Resolver:
         self.ranges: dict[str, int] = {}
         self.fixed: dict[str, int] = {}
         self.vector: tuple[str, int] | None = None
-        self._flat: dict[Load, Expr] = {}
         self._affine: dict[tuple[object, ...], Affine | None] = {}
         self._forms: dict[tuple[object, ...], Address] = {}
         self._exprs: dict[tuple[object, ...], Expr] = {}
@@ -121,10 +122,7 @@ class Resolver:
 
     def _offset(self, access: Load) -> Expr:
         """The flat element offset of an access."""
-        flat = self._flat.get(access)
-        if flat is None:
-            flat = self._flat[access] = flatten(access.buffer, access.indices)
-        return flat
+        return flatten(access.buffer, access.indices)
 
     def form(self, e: Expr) -> Address:
         """A resolved index expression as an :class:`Address`."""

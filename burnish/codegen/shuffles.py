@@ -59,6 +59,7 @@ class Shuffles(Addressing):
                 for row, start in enumerate(starts)
             ]
             self.local.update(zip(keys, self.transpose(rows), strict=True))
+            self.loaded.add(memory.buffer.name)
         return [self.local[key] for key in keys]
 
     def transpose(self, rows: Sequence[Value]) -> list[Value]:
@@ -118,6 +119,7 @@ class Shuffles(Addressing):
             pointer = self.guarded(self.pointer(memory, terms, const), guards)
             text = f"load {vector_type(dtype, lanes)}, ptr {pointer}, align {ITEM_BYTES[dtype]}"
             self.local[key] = self.result(text, dtype, lanes)
+            self.loaded.add(memory.buffer.name)
         return self.local[key]
 
     def lane(self, v: Value, lane: int) -> Value:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from burnish.errors import ScheduleError
 from burnish.loops.intern import Interned, Rebuilt, union
@@ -413,8 +414,16 @@ def substitute(e: Expr, values: Mapping[str, Expr]) -> Expr:
     """``e`` with variables replaced by name."""
     if isinstance(e, Var):
         return values.get(e.name, e)
-    if e.variables.isdisjoint(values):
+    names = e.variables
+    if names.isdisjoint(values):
         return e
+    return _substituted(e, tuple([(name, values[name]) for name in names if name in values]))
+
+
+@lru_cache(maxsize=1 << 15)
+def _substituted(e: Expr, replaced: tuple[tuple[str, Expr], ...]) -> Expr:
+    """Memoised because the same few are asked for again: by every copy of a loop, and every candidate of a tuner."""
+    values = dict(replaced)
     return rebuild(e, lambda child: substitute(child, values))
 
 

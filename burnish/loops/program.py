@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import is_
 
 from burnish.loops.expr import Buffer, Expr, Load, Value, rebuild, substitute, wrap
 from burnish.loops.intern import Rebuilt, union
@@ -49,19 +50,18 @@ class Stmt(Rebuilt):
 
     def _is(
         self,
-        *parts: Stmt,
-        loops: frozenset[str] = _NONE,
-        reads: frozenset[str] = _NONE,
-        writes: frozenset[str] = _NONE,
-        allocates: frozenset[str] = _NONE,
+        parts: tuple[Stmt, ...],
+        loops: frozenset[str],
+        reads: frozenset[str],
+        writes: frozenset[str],
+        allocates: frozenset[str],
     ) -> None:
-        """States the sub-statements, and the statement's own names beside theirs."""
         put = object.__setattr__
         put(self, "parts", parts)
-        put(self, "loops", union([loops, *[part.loops for part in parts]]))
-        put(self, "reads", union([reads, *[part.reads for part in parts]]))
-        put(self, "writes", union([writes, *[part.writes for part in parts]]))
-        put(self, "allocates", union([allocates, *[part.allocates for part in parts]]))
+        put(self, "loops", loops)
+        put(self, "reads", reads)
+        put(self, "writes", writes)
+        put(self, "allocates", allocates)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self, 0))
@@ -74,7 +74,14 @@ class Seq(Stmt):
     __str__ = Stmt.__str__
 
     def __post_init__(self) -> None:
-        self._is(*self.stmts)
+        parts = self.stmts
+        self._is(
+            parts,
+            union([part.loops for part in parts]),
+            union([part.reads for part in parts]),
+            union([part.writes for part in parts]),
+            union([part.allocates for part in parts]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,8 @@ class For(Stmt):
     __str__ = Stmt.__str__
 
     def __post_init__(self) -> None:
-        self._is(self.body, loops=frozenset((self.var,)))
+        body = self.body
+        self._is((body,), body.loops | {self.var}, body.reads, body.writes, body.allocates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,7 @@ class Store(Stmt):
 
     def __post_init__(self) -> None:
         read = union([e.buffers for e in (*self.indices, self.value)])
-        self._is(reads=read, writes=frozenset((self.buffer.name,)))
+        self._is((), _NONE, read, frozenset((self.buffer.name,)), _NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +120,8 @@ class If(Stmt):
     __str__ = Stmt.__str__
 
     def __post_init__(self) -> None:
-        self._is(self.body, reads=self.cond.buffers)
+        body = self.body
+        self._is((body,), body.loops, union((self.cond.buffers, body.reads)), body.writes, body.allocates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,8 @@ class Alloc(Stmt):
     __str__ = Stmt.__str__
 
     def __post_init__(self) -> None:
-        self._is(self.body, allocates=frozenset((self.buffer.name,)))
+        body = self.body
+        self._is((body,), body.loops, body.reads, body.writes, body.allocates | {self.buffer.name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +146,7 @@ class Intrinsic(Stmt):
 
     def __post_init__(self) -> None:
         used = [o.buffer.name for o in self.operands] if self.name not in HINTS else []
-        self._is(reads=frozenset(used), writes=frozenset(used[:1]))
+        self._is((), _NONE, frozenset(used), frozenset(used[:1]), _NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +159,8 @@ class Program:
         head = f"program {self.name}({', '.join(map(str, self.params))}):"
         return "\n".join([head, *_lines(self.body, 1)]) + "\n"
 
+
+NOTHING = Seq(())
 
 _SYMBOL = {None: "=", "sum": "+=", "prod": "*=", "max": "max=", "min": "min="}
 
@@ -190,51 +202,78 @@ def store(buffer: Buffer, indices: tuple[Value, ...], value: Value, reduce: str 
 
 
 def rebuild_stmt(s: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
-    """``s`` with ``fn`` applied to each direct sub-statement (dropping empty ``Seq``)."""
+    """``s`` with ``fn`` applied to each direct sub-statement (dropping empty ``Seq``); itself if nothing changed."""
+    if isinstance(s, Seq):
+        new = [fn(inner) for inner in s.stmts]
+        same = len(new) != 1 and all(map(is_, new, s.stmts)) and not any(isinstance(inner, Seq) for inner in new)
+        return s if same else seq(*new)
+    if not s.parts:
+        return s
+    (old,) = s.parts
+    body = fn(old)
+    if body is old:
+        return s
     match s:
-        case Seq(stmts):
-            return seq(*(fn(inner) for inner in stmts))
-        case For(var, extent, kind, body):
-            return For(var, extent, kind, fn(body))
-        case If(cond, body):
-            return If(cond, fn(body))
-        case Alloc(buffer, body):
-            return Alloc(buffer, fn(body))
-    return s
+        case For(var, extent, kind, _):
+            return For(var, extent, kind, body)
+        case If(cond, _):
+            return If(cond, body)
+        case Alloc(buffer, _):
+            return Alloc(buffer, body)
+    raise AssertionError(s)
 
 
 def map_exprs(s: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
-    """``s`` with ``fn`` applied to every outermost expression: indices, values, conditions, operands."""
+    """``s`` with ``fn`` applied to every outermost expression: indices, values, conditions, operands.
+
+    What does not change stays the same object.
+    """
     match s:
         case Store(buffer, indices, value, reduce):
-            return Store(buffer, tuple(fn(i) for i in indices), fn(value), reduce)
+            return _stored(s, buffer, tuple([fn(i) for i in indices]), fn(value), reduce)
         case If(cond, body):
-            return If(fn(cond), map_exprs(body, fn))
+            return _under(s, fn(cond), map_exprs(body, fn))
         case Intrinsic(name, operands, attrs):
-            mapped = tuple(Load(o.buffer, tuple(fn(i) for i in o.indices)) for o in operands)
-            return Intrinsic(name, mapped, attrs)
+            mapped = tuple([Load(o.buffer, tuple([fn(i) for i in o.indices])) for o in operands])
+            return s if mapped == operands else Intrinsic(name, mapped, attrs)
     return rebuild_stmt(s, lambda inner: map_exprs(inner, fn))
 
 
 def map_access(s: Stmt, fn: Callable[[Buffer, tuple[Expr, ...]], tuple[Buffer, tuple[Expr, ...]]]) -> Stmt:
-    """``s`` with every access (load, store, operand) of every buffer rewritten by ``fn``; allocations are untouched."""
+    """``s`` with every access (load, store, operand) of every buffer rewritten by ``fn``; allocations are untouched.
+
+    What does not change stays the same object.
+    """
 
     def on_expr(e: Expr) -> Expr:
+        if not e.buffers:
+            return e
         e = rebuild(e, on_expr)
         return Load(*fn(e.buffer, e.indices)) if isinstance(e, Load) else e
 
     def on_stmt(inner: Stmt) -> Stmt:
         match inner:
             case Store(buffer, indices, value, reduce):
-                return Store(*fn(buffer, tuple(on_expr(i) for i in indices)), on_expr(value), reduce)
+                return _stored(inner, *fn(buffer, tuple([on_expr(i) for i in indices])), on_expr(value), reduce)
             case If(cond, body):
-                return If(on_expr(cond), on_stmt(body))
+                return _under(inner, on_expr(cond), on_stmt(body))
             case Intrinsic(name, operands, attrs):
-                mapped = tuple(Load(*fn(o.buffer, tuple(on_expr(i) for i in o.indices))) for o in operands)
-                return Intrinsic(name, mapped, attrs)
+                mapped = tuple([Load(*fn(o.buffer, tuple([on_expr(i) for i in o.indices]))) for o in operands])
+                return inner if mapped == operands else Intrinsic(name, mapped, attrs)
         return rebuild_stmt(inner, on_stmt)
 
     return on_stmt(s)
+
+
+def _stored(old: Store, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, reduce: str | None) -> Store:
+    """A store; ``old`` where it is the same."""
+    same = value is old.value and buffer is old.buffer and indices == old.indices
+    return old if same else Store(buffer, indices, value, reduce)
+
+
+def _under(old: If, cond: Expr, body: Stmt) -> If:
+    """A condition around a statement; ``old`` where it is the same."""
+    return old if cond is old.cond and body is old.body else If(cond, body)
 
 
 def substitute_stmt(s: Stmt, values: Mapping[str, Expr]) -> Stmt:

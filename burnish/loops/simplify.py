@@ -22,7 +22,7 @@ from burnish.loops.expr import (
     rebuild,
 )
 from burnish.loops.linear import Linear, from_linear, to_linear
-from burnish.loops.program import For, If, Seq, Stmt, Store, map_exprs, rebuild_stmt, seq, substitute_stmt
+from burnish.loops.program import NOTHING, For, If, Stmt, map_exprs, rebuild_stmt, substitute_stmt
 
 __all__ = ["Ranges", "bounds", "from_linear", "linear", "prove", "simplify", "simplify_stmt"]
 
@@ -43,7 +43,7 @@ def simplify(e: Expr, ranges: Ranges = _NO_RANGES) -> Expr:
     return _simplified(e, tuple([ranges.get(name) for name in e.variables]))
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 15)
 def _simplified(e: Expr, extents: tuple[int | None, ...]) -> Expr:
     """``e`` simplified where its variables, in the order of ``e.variables``, have these extents, if known."""
     ranges = {name: n for name, n in zip(e.variables, extents, strict=True) if n is not None}
@@ -259,19 +259,18 @@ def simplify_stmt(s: Stmt, ranges: Ranges = _NO_RANGES) -> Stmt:
     match s:
         case For(var, extent, kind, body):
             if extent == 0:
-                return Seq(())
+                return NOTHING
             if extent == 1 and kind in ("serial", "unroll", "parallel"):
                 return simplify_stmt(substitute_stmt(body, {var: Const(0, INDEX)}), ranges)
-            inner = simplify_stmt(body, {**ranges, var: extent})
-            return Seq(()) if inner == Seq(()) else For(var, extent, kind, inner)
+            inside = {**ranges, var: extent}
+            loop = rebuild_stmt(s, lambda x: simplify_stmt(x, inside))
+            return NOTHING if isinstance(loop, For) and loop.body == NOTHING else loop
         case If(cond, body):
             cond = simplify(cond, ranges)
             if isinstance(cond, Const):
-                return simplify_stmt(body, ranges) if cond.value else Seq(())
+                return simplify_stmt(body, ranges) if cond.value else NOTHING
             inner = simplify_stmt(body, ranges)
-            return Seq(()) if inner == Seq(()) else If(cond, inner)
-        case Seq(stmts):
-            return seq(*(simplify_stmt(x, ranges) for x in stmts))
-    if isinstance(s, Store) or not hasattr(s, "body"):
-        return map_exprs(s, lambda e: simplify(e, ranges))
-    return rebuild_stmt(s, lambda x: simplify_stmt(x, ranges))
+            return NOTHING if inner == NOTHING else If(cond, inner)
+    if s.parts:
+        return rebuild_stmt(s, lambda x: simplify_stmt(x, ranges))
+    return map_exprs(s, lambda e: simplify(e, ranges))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from itertools import count
+
 from burnish.loops.bounds import Ranges, linear_bounds
-from burnish.loops.expr import COMPARISONS, INDEX, Binary, Expr, Select, Var, conjuncts, walk
+from burnish.loops.expr import COMPARISONS, INDEX, Binary, Const, Expr, Select, Var, conjuncts, substitute, walk
 from burnish.loops.linear import Linear, to_linear
-from burnish.loops.program import For, If, Program, Seq, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
+from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
 from burnish.loops.simplify import simplify_stmt
 
 _INNER = ("unroll", "vectorize")
@@ -15,49 +18,61 @@ def partition_loops(program: Program) -> Program:
     """Cuts serial loops over tiles into first, main and last parts where conditions inside a tile are not always true.
 
     Only conditions evaluated within unrolled or vectorized loops count: elsewhere a branch is cheaper than more code.
+    Where a loop is cut, conditions of inner loops on it become conditions on those alone, by which they can be cut in
+    turn. That is done in parts with more than a quarter of the iterations; in others less code is worth more.
     """
-    counter = [0]
-    return Program(program.name, program.params, _partition(program.body, {}, counter))
+    return Program(program.name, program.params, _partition(program.body, {}, count(1)))
 
 
-def _partition(s: Stmt, ranges: dict[str, int], counter: list[int]) -> Stmt:
+def _partition(s: Stmt, ranges: Ranges, numbers: Iterator[int]) -> Stmt:
     if not isinstance(s, For):
-        return rebuild_stmt(s, lambda x: _partition(x, ranges, counter))
-    inside = {**ranges, s.var: s.extent}
-    body = _partition(s.body, inside, counter)
-    if s.kind != "serial" or s.extent < 2:
-        return For(s.var, s.extent, s.kind, body)
-    # Where both ends reach into each other, the middle part has the conditions of both, and the others those of one.
-    low, high = sorted(_main_range(s, body, inside))
-    if (low, high) == (0, s.extent):
-        return For(s.var, s.extent, s.kind, body)
-    parts = [_piece(s, body, begin, end, ranges, counter) for begin, end in ((0, low), (low, high), (high, s.extent))]
-    return seq(*parts)
+        return rebuild_stmt(s, lambda x: _partition(x, ranges, numbers))
+    if s.kind == "serial" and s.extent >= 2:
+        # Where both ends reach into each other, the middle part has the conditions of both, and the others those of one
+        low, high = sorted(_main_range(s, {**ranges, s.var: s.extent}))
+        if (low, high) != (0, s.extent):
+            ends = ((0, low), (low, high), (high, s.extent))
+            return seq(*(_piece(s, begin, end, ranges, numbers) for begin, end in ends if begin < end))
+    return _inside(s, ranges, numbers)
 
 
-def _piece(s: For, body: Stmt, begin: int, end: int, ranges: Ranges, counter: list[int]) -> Stmt:
-    """``for var in [begin, end)`` as a loop from zero, all its inner loops renamed apart."""
-    if begin >= end:
-        return Seq(())
-    counter[0] += 1
-    body = _rename_loops(body, f"~{counter[0]}")
-    name = f"{s.var}~{counter[0]}"
-    shifted = substitute_stmt(body, {s.var: Var(name) + begin})
-    return simplify_stmt(For(name, end - begin, s.kind, shifted), ranges)
+def _inside(loop: For, ranges: Ranges, numbers: Iterator[int]) -> For:
+    """The loop with those in it cut."""
+    body = _partition(loop.body, {**ranges, loop.var: loop.extent}, numbers)
+    return loop if body is loop.body else For(loop.var, loop.extent, loop.kind, body)
 
 
-def _rename_loops(s: Stmt, suffix: str) -> Stmt:
+def _piece(loop: For, begin: int, end: int, ranges: Ranges, numbers: Iterator[int]) -> Stmt:
+    """``for var in [begin, end)`` as a loop from zero, all its inner loops renamed apart and cut in their turn."""
+    often = 4 * (end - begin) > loop.extent
+    whole = loop if often else _inside(loop, ranges, numbers)
+    suffix = f"~{next(numbers)}"
+    name = loop.var + suffix
+    values = {inner: Var(inner + suffix) for inner in whole.body.loops} | {loop.var: Var(name) + begin}
+    piece = simplify_stmt(For(name, end - begin, loop.kind, _renamed(whole.body, suffix, values)), ranges)
+    if not often:
+        return piece
+    if isinstance(piece, For) and piece.var == name:
+        return _inside(piece, ranges, numbers)
+    return _partition(piece, ranges, numbers)
+
+
+def _renamed(s: Stmt, suffix: str, values: Mapping[str, Expr]) -> Stmt:
+    """``s`` with variables replaced, and its loops called by what replaces theirs."""
     if isinstance(s, For):
-        body = substitute_stmt(_rename_loops(s.body, suffix), {s.var: Var(s.var + suffix)})
-        return For(s.var + suffix, s.extent, s.kind, body)
-    return rebuild_stmt(s, lambda x: _rename_loops(x, suffix))
+        return For(s.var + suffix, s.extent, s.kind, _renamed(s.body, suffix, values))
+    if isinstance(s, If):
+        return If(substitute(s.cond, values), _renamed(s.body, suffix, values))
+    if s.parts:
+        return rebuild_stmt(s, lambda x: _renamed(x, suffix, values))
+    return substitute_stmt(s, values)
 
 
-def _main_range(loop: For, body: Stmt, ranges: Ranges) -> tuple[int, int]:
+def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
     """The iterations in which every affine condition on the loop variable holds whatever the inner variables are."""
     low, high = 0, loop.extent
-    inner = {s.var: s.extent for s in walk_stmt(body) if isinstance(s, For)}
-    for cond in dict.fromkeys(_conditions(body, False)):
+    inner = {s.var: s.extent for s in walk_stmt(loop.body) if isinstance(s, For)}
+    for cond in dict.fromkeys(_conditions(loop.body, False)):
         for terms, const in _nonnegative_forms(cond):
             c = terms.get(Var(loop.var), 0)
             rest = {atom: k for atom, k in terms.items() if atom != Var(loop.var)}
@@ -98,4 +113,16 @@ def _nonnegative_forms(cond: Expr) -> list[Linear]:
             terms, const = to_linear(cond.a - cond.b)
         case _:
             return []
-    return [(terms, const - (1 if cond.op in ("<", ">") else 0))]
+    return [_undivided(terms, const - (1 if cond.op in ("<", ">") else 0))]
+
+
+def _undivided(terms: Mapping[Expr, int], const: int) -> Linear:
+    """The same for ``±(x // c) + k >= 0`` as a form of ``x``: ``x // c <= k`` where ``x <= c * k + c - 1``."""
+    if len(terms) == 1:
+        ((atom, sign),) = terms.items()
+        if abs(sign) == 1 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
+            c = int(atom.b.value)
+            inner, offset = to_linear(atom.a)
+            scaled = {x: sign * k for x, k in inner.items()}
+            return scaled, sign * offset + c * const + (c - 1 if sign < 0 else 0)
+    return terms, const

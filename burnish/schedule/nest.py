@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Const, Expr, Select, Var, all_of, binary, conjuncts, loads, rebuild
 from burnish.loops.program import (
+    NOTHING,
     Alloc,
     For,
     If,
@@ -19,7 +21,6 @@ from burnish.loops.program import (
     Store,
     map_exprs,
     rebuild_stmt,
-    seq,
     substitute_stmt,
     walk_stmt,
 )
@@ -115,7 +116,7 @@ def replace_stmt(s: Stmt, target: Stmt, new: Stmt) -> Stmt:
     result = rebuild_stmt(s, visit)
     if not changed:
         return s
-    return Seq(()) if isinstance(result, (For, If, Alloc)) and result.body == Seq(()) else result
+    return NOTHING if isinstance(result, (For, If, Alloc)) and result.body == NOTHING else result
 
 
 def replace_at(program: Program, target: Stmt, new: Stmt) -> Program:
@@ -128,30 +129,34 @@ def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
 
     The variable of a loop of one iteration stays in the indices too, so that the loop can still be padded.
     """
+    if isinstance(s, For):
+        ranges = {**ranges, s.var: s.extent}
+    if isinstance(s, (For, Seq, Alloc)):
+        cleaned = rebuild_stmt(s, lambda inner: clean(inner, ranges, given))
+        return NOTHING if isinstance(cleaned, For) and cleaned.body == NOTHING else cleaned
     wide = keep_single(ranges)
-    match s:
-        case For(var, extent, kind, body):
-            inner = clean(body, {**ranges, var: extent}, given)
-            return Seq(()) if inner == Seq(()) else For(var, extent, kind, inner)
-        case Seq(stmts):
-            return seq(*(clean(inner, ranges, given) for inner in stmts))
-        case Alloc(buffer, body):
-            return Alloc(buffer, clean(body, ranges, given))
-        case If(cond, body):
-            kept: list[Expr] = []
-            for c in conjuncts(simplify(cond, wide)):
-                if simplify(c, ranges) == Const(False, "bool"):
-                    return Seq(())
-                if not prove(c, ranges, (*given, *kept)):
-                    kept.append(c)
-            inner = clean(body, ranges, (*given, *kept))
-            return If(all_of(*kept), inner) if kept and inner != Seq(()) else inner
+    if isinstance(s, If):
+        kept: list[Expr] = []
+        for c in conjuncts(simplify(s.cond, wide)):
+            if simplify(c, ranges) == Const(False, "bool"):
+                return NOTHING
+            if not prove(c, ranges, (*given, *kept)):
+                kept.append(c)
+        inner = clean(s.body, ranges, (*given, *kept))
+        return If(all_of(*kept), inner) if kept and inner != NOTHING else inner
     single = 1 in ranges.values()
     return map_exprs(s, lambda e: simplify(_take_branches(e, ranges) if single else e, wide))
 
 
 def _take_branches(e: Expr, ranges: Ranges) -> Expr:
     """``e`` with every select decided whose condition is constant over ``ranges``."""
+    return _taken(e, tuple([ranges.get(name) for name in e.variables])) if e.children else e
+
+
+@lru_cache(maxsize=1 << 14)
+def _taken(e: Expr, extents: tuple[int | None, ...]) -> Expr:
+    """``e`` with branches taken where its variables, in the order of ``e.variables``, have these extents, if known."""
+    ranges = {name: n for name, n in zip(e.variables, extents, strict=True) if n is not None}
     if isinstance(e, Select):
         cond = simplify(e.cond, ranges)
         if isinstance(cond, Const):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer, Const, Expr, Load, Var, all_of, free_vars, rebuild, substitute
 from burnish.loops.program import (
+    NOTHING,
     Alloc,
     For,
     If,
@@ -66,7 +67,7 @@ def compute_at(program: Program, stage: str, loop: str) -> Program:
     ranges = {**site.ranges, loop: site.loop.extent}
     body: Stmt = site.loop.body
     for nest in nests:
-        body = replace_stmt(body, nest.stmt, Seq(()))
+        body = replace_stmt(body, nest.stmt, NOTHING)
     consumed = [a for a in accesses(body, ranges, site.given) if a.buffer.name == stage]
     buffer: Buffer = alloc.stmt.buffer  # type: ignore[attr-defined]
     offsets, shape, loops = _shrink(buffer, region(consumed, outer), nests)
@@ -76,9 +77,11 @@ def compute_at(program: Program, stage: str, loop: str) -> Program:
     moved = [_rebase(_shrink_loops(n.stmt, loops), small, offsets) for n in nests]
     body = _insert(_rebase(body, small, offsets), stage, moved)
     new_loop = For(loop, site.loop.extent, site.loop.kind, clean(Alloc(small, body), ranges, site.given))
-    result = replace_stmt(program.body, site.stmt, new_loop)
-    for nest in nests:
-        result = replace_stmt(result, nest.stmt, Seq(()))
+    result = program.body
+    for nest in nests:  # before the loop is put in, where a nest that has not changed is the same object
+        if all(s is not site.stmt for s in nest.path):
+            result = replace_stmt(result, nest.stmt, NOTHING)
+    result = replace_stmt(result, site.stmt, new_loop)
     if all(s is not site.stmt for s in alloc.path):
         result = _drop_alloc(result, buffer)
     return rescope(Program(program.name, program.params, result), "compute_at")
@@ -254,7 +257,7 @@ def compute_inline(program: Program, stage: str) -> Program:
             return substitute(definition.value, dict(zip(names, e.indices, strict=True)))
         return e
 
-    body = _drop_alloc(replace_stmt(program.body, nests[0].stmt, Seq(())), buffer)
+    body = _drop_alloc(replace_stmt(program.body, nests[0].stmt, NOTHING), buffer)
     return rescope(Program(program.name, program.params, _clean_readers(body, stage, value)), "compute_inline")
 
 
@@ -325,7 +328,7 @@ def reverse_compute_at(program: Program, stage: str, loop: str) -> Program:
     box = region(writes, list(ranges))
     loops = _windows(stage, producer, nest, box, writes[0].buffer.shape)
     epilogue = clean(_shrink_loops(nest.stmt, loops), ranges, site.given)
-    body = replace_stmt(program.body, nest.stmt, Seq(()))
+    body = replace_stmt(program.body, nest.stmt, NOTHING)
     new_loop = For(loop, site.loop.extent, site.loop.kind, seq(site.loop.body, epilogue))
     return rescope(Program(program.name, program.params, replace_stmt(body, site.stmt, new_loop)), "reverse_compute_at")
 

@@ -71,6 +71,20 @@ def test_a_condition_that_holds_nowhere_leaves_one_part(same: Same) -> None:
     assert partition_loops(before) == before
 
 
+def test_the_last_of_two_blocks_is_cut_by_its_own_conditions(same: Same) -> None:
+    """In the part where ``i`` is 1, the condition on ``i`` and ``j`` is one on ``j``, by a division of it at that."""
+    x, y = Buffer("x", (8, 4)), Buffer("y", (8, 4))
+    row, k = I * 5 + J, Var("k")
+    store = Store(y, (row, k), Load(x, (row, k)))
+    guarded = If((row + 4) // 2 < 6, For("k", 4, "vectorize", store))
+    vectorized = For("k", 4, "vectorize", If((row + 4) // 2 < 6, store))
+    for body in (guarded, vectorized):
+        before = Program("p", (x, y), For("i", 2, "serial", For("j", 5, "serial", body)))
+        after = partition_loops(before)
+        assert ("if" in str(after)) == (body is guarded)  # outside of the vectorized loop a branch is cheap
+        same(before, after)
+
+
 def test_borders_that_reach_into_each_other(same: Same) -> None:
     """A window wider than the row: in the middle tile both conditions remain."""
     x, y = Buffer("x", (4,)), Buffer("y", (12,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Self
 
 from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
@@ -50,7 +51,7 @@ class Evaluator:
         self._builder = Builder(self._server, self.target, workers or available_cores(), build_limit)
         self._runner = Runner(self._server, self.target, self.threads, cold, run_limit)
 
-    def __enter__(self) -> Evaluator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
