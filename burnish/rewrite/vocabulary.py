@@ -28,7 +28,7 @@ def part(b: GraphBuilder, x: str, *, axis: int, start: int, extent: int) -> str:
     """Elements ``start`` to ``start + extent`` of one dimension."""
     shape = b.types[x].shape
     starts, extents = [0] * len(shape), list(shape)
-    starts[axis], extents[axis] = start, extent
+    starts[axis], extents[axis] = start, _positive(extent)
     return b.add("slice", x, starts=tuple(starts), extents=tuple(extents))
 
 
@@ -40,17 +40,20 @@ def swap(b: GraphBuilder, x: str) -> str:
 
 def grow(b: GraphBuilder, x: str, *, pads: tuple[int, int, int, int]) -> str:
     """Zeros around the last two dimensions: top, left, bottom, right. The papers' ``enlarge``, its pads explicit."""
-    zeros = (0,) * (len(b.types[x].shape) - 2)
+    *outer, height, width = b.types[x].shape
+    _positive(height + pads[0] + pads[2], width + pads[1] + pads[3])
+    zeros = (0,) * len(outer)
     return b.add("pad", x, pads=(*zeros, *pads[:2], *zeros, *pads[2:]))
 
 
 def eye(b: GraphBuilder, *, size: int) -> str:
     """The identity matrix."""
-    return b.constant(np.eye(size, dtype=np.float32))
+    return b.constant(np.eye(_positive(size), dtype=np.float32))
 
 
 def dirac(b: GraphBuilder, *, channels: int, groups: int, kernel: tuple[int, int], at: tuple[int, int]) -> str:
     """Weights [channels, channels / groups, *kernel] of a convolution that moves its input: 1 at ``at``, else 0."""
+    _positive(channels, groups, *kernel, at[0] + 1, at[1] + 1)
     weight = np.zeros((channels, channels // groups, *kernel), np.float32)
     for c in range(channels):
         weight[(c, c % (channels // groups), *at)] = 1
@@ -59,12 +62,21 @@ def dirac(b: GraphBuilder, *, channels: int, groups: int, kernel: tuple[int, int
 
 def box(b: GraphBuilder, *, channels: int, kernel: tuple[int, int]) -> str:
     """Weights [channels, 1, *kernel] of the depthwise convolution that is a mean over windows."""
+    _positive(channels, *kernel)
     return b.constant(np.full((channels, 1, *kernel), 1 / (kernel[0] * kernel[1]), np.float32))
 
 
 def full(b: GraphBuilder, *, shape: tuple[int, ...], value: int) -> str:
     """A tensor of one number."""
+    _positive(*shape)
     return b.constant(np.full(shape, value, np.float32))
+
+
+def _positive(*sizes: int) -> int:
+    """The first of the sizes; ValueError if one is not positive: no word makes an empty tensor."""
+    if min(sizes, default=1) < 1:
+        raise ValueError(f"sizes {list(sizes)}; allowed: at least 1")
+    return sizes[0] if sizes else 1
 
 
 WORDS: Mapping[str, Build] = {w.__name__: w for w in (part, swap, grow, eye, dirac, box, full)}
