@@ -12,7 +12,7 @@ from burnish.errors import RuleError
 from burnish.rewrite.matching import Direction, Match
 from burnish.rewrite.proofs import Step
 from burnish.rewrite.terms import Apply, Term, Type, Value, Var
-from burnish.rewrite.types import Facts, Obligation, brief, canonical_attributes, type_word
+from burnish.rewrite.types import Facts, brief, canonical_attributes, type_word
 
 Attributes = tuple[tuple[str, Value], ...]
 Node = tuple[str, Attributes, tuple[int, ...]]  # word, or a variable's name; complete attributes; arguments
@@ -32,7 +32,6 @@ class EGraph:
         self._exact: dict[Node, int] = {}
         self._table: dict[Node, int] = {}
         self._because: list[tuple[int, Step | None] | None] = []  # towards the root of the forest of unions
-        self._follows: dict[Obligation, bool] = {}
         self._terms: dict[int, Term] = {}
         self._variables = len(types)  # terms below this number
         for name, declared in types.items():
@@ -60,7 +59,7 @@ class EGraph:
             return self._exact[node]
         type_, obligations = type_word(word, types, node[1])
         for obligation in obligations:
-            if not self.follows(obligation):
+            if not self.facts.holds(obligation):
                 raise RuleError(f"nothing says that {obligation[1]} {obligation[0]} {obligation[2]}")
         number = self._new(node, type_)
         self.by_word.setdefault(word, []).append(number)
@@ -70,12 +69,6 @@ class EGraph:
         if same != number:
             self.union(number, same, None)
         return number
-
-    def follows(self, obligation: Obligation) -> bool:
-        """Whether the facts imply an obligation."""
-        if obligation not in self._follows:
-            self._follows[obligation] = self.facts.holds(obligation)
-        return self._follows[obligation]
 
     def term(self, number: int) -> Term:
         """The term of a number, briefly written."""

@@ -127,7 +127,7 @@ class _Search:
     def _allowed(self, direction: Direction, match: Match) -> bool:
         """Whether the axiom's conditions follow, and its variables are not empty."""
         extents = {d.substitute(match.sizes) for t in direction.types.values() for d in t.dims}
-        if not all(self.graph.follows(("<=", Size.of(1), d)) for d in extents):
+        if not all(self.graph.facts.holds(("<=", Size.of(1), d)) for d in extents):
             return False
         for c in direction.conditions:
             left, right = c.left.substitute(match.sizes), c.right.substitute(match.sizes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from burnish.errors import RuleError
@@ -24,6 +24,13 @@ class Size:
     """``terms``: (monomial, coefficient) pairs in order, no coefficient zero. Equal polynomials are equal objects."""
 
     terms: tuple[tuple[Monomial, int], ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.terms))  # asked for far more often than a size is made
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @staticmethod
     def of(value: Size | int | str) -> Size:
@@ -36,7 +43,7 @@ class Size:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(n for monomial, _ in self.terms for atom in monomial for n in _names_in(atom))
+        return _names_of(self.terms)
 
     @property
     def atoms(self) -> frozenset[str]:
@@ -46,7 +53,10 @@ class Size:
     @property
     def constant(self) -> int | None:
         """The value of a size without names; None for any other."""
-        return None if self.names else dict(self.terms).get((), 0)
+        if not self.terms:
+            return 0
+        (monomial, factor), *more = self.terms
+        return None if more or monomial else factor
 
     def value(self, sizes: Mapping[str, int]) -> int:
         """The number it is when names have these values. Raises RuleError for a name without a value."""
@@ -89,6 +99,10 @@ class Size:
         """The size with names replaced."""
         if not self.names & sizes.keys():
             return self
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            alone = sizes.get(self.terms[0][0][0])
+            if alone is not None:
+                return alone
         total = Size(())
         for monomial, factor in self.terms:
             product = Size.of(factor)
@@ -125,7 +139,10 @@ class Size:
         return _size(sums)
 
     def __sub__(self, other: Size | int) -> Size:
-        return self + Size.of(other) * -1
+        sums = dict(self.terms)
+        for monomial, factor in Size.of(other).terms:
+            sums[monomial] = sums.get(monomial, 0) - factor
+        return _size(sums)
 
     def __mul__(self, other: Size | int) -> Size:
         products: dict[Monomial, int] = {}
@@ -172,6 +189,11 @@ def quotient(atom: str) -> tuple[Size, Size] | None:
 def _names_in(atom: str) -> frozenset[str]:
     parts = quotient(atom)
     return frozenset({atom}) if parts is None else parts[0].names | parts[1].names
+
+
+@lru_cache(maxsize=1 << 14)
+def _names_of(terms: tuple[tuple[Monomial, int], ...]) -> frozenset[str]:
+    return frozenset(n for monomial, _ in terms for atom in monomial for n in _names_in(atom))
 
 
 def _order(term: tuple[Monomial, int]) -> tuple[int, Monomial]:

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from burnish.errors import RuleError
 from burnish.rewrite.sizes import Size, size_of
@@ -44,6 +45,13 @@ class Apply:
     word: str
     args: tuple[Term, ...]
     attrs: tuple[tuple[str, Value], ...] = ()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.word, self.args, self.attrs)))  # of its arguments' hashes: no walk
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
         return f"{self.word}({', '.join([*map(str, self.args), *(f'{k}={_text(v)}' for k, v in self.attrs)])})"
@@ -96,7 +104,7 @@ class Rule:
         lines.append(f"  {', '.join(map(str, self.left))} = {', '.join(map(str, self.right))}")
         return "\n".join(lines) + "\n"
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[str, ...]:
         """Every size named in types, attributes and conditions, in order."""
         found = {n for t in self.types.values() for d in t.dims for n in d.names}

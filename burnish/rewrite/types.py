@@ -302,6 +302,7 @@ class Facts:
     """What is known of a rule's sizes: declared extents are ≥ 1, conditions hold, and both sides mean something."""
 
     def __init__(self, rule: Rule, obligations: Iterable[Obligation]) -> None:
+        self._known: dict[tuple[str, Size, Size], bool] = {}
         self.nonnegative: list[Size] = []
         self.divisions = set[tuple[Size, Size]]()
         extents = [d for t in rule.types.values() for d in t.dims]
@@ -319,6 +320,7 @@ class Facts:
             if _is_name(size + 1):
                 self.positive.add((size + 1).terms[0][0][0])
         self.unequal = {c.left - c.right for c in rule.conditions if c.relation == "!="}
+        self.nonnegative = list(dict.fromkeys(self.nonnegative))
         self.never_negative = {s.terms[0][0][0] for s in self.nonnegative if _is_name(s)}
 
     def holds(self, obligation: Obligation | Condition) -> bool:
@@ -327,6 +329,12 @@ class Facts:
             relation, a, b = obligation.relation, obligation.left, obligation.right
         else:
             relation, a, b = obligation
+        key = relation, a, b
+        if key not in self._known:
+            self._known[key] = self._follows(relation, a, b)
+        return self._known[key]
+
+    def _follows(self, relation: str, a: Size, b: Size) -> bool:
         if relation == "divides":
             return (a, b) in self.divisions or b.divided(a) is not None
         if relation == "==":
@@ -336,6 +344,8 @@ class Facts:
         rest = b - a - (1 if relation == "<" else 0)
         if self._positive(rest):
             return True
+        if rest.constant is not None:
+            return False
         ones = [rest - fact for fact in self.nonnegative]
         if any(map(self._positive, ones)):
             return True
