@@ -38,7 +38,7 @@ from burnish.loops.tensor import Tensor, placeholder, stages
 
 PRIMES = (2**31 - 1, 2**31 - 19)  # products of two elements fit in an int64
 LOWEST = -1  # what max starts from: no element of the field, below all of them
-_DENOMINATOR = 1 << 12  # of the fractions that a definition's floating-point constants stand for
+_DENOMINATOR = 1 << 8  # of the fractions that a definition's floating-point constants stand for
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Field:
         if np.isinf(value):
             return LOWEST
         fraction = Fraction(value).limit_denominator(_DENOMINATOR)
-        if abs(float(fraction) - value) > 1e-6 * abs(value):
+        if abs(float(fraction) - value) > 2e-7 * abs(value):
             raise ModelError(f"{value} is no simple fraction: it has no place in a finite field")
         return fraction.numerator * pow(fraction.denominator, -1, self.prime) % self.prime
 
@@ -214,11 +214,10 @@ class _Stage:
 
     def load(self, name: str, shape: tuple[int, ...], indices: Sequence[np.ndarray | Step]) -> Step:
         """Elements of a tensor. An index outside is one that no ``Select`` takes: any element does."""
-        if not all(isinstance(i, np.ndarray) for i in indices):
-            raise ModelError(f"'{self.stage.name}' reads where values of tensors say: finite fields have no such")
         flat = np.zeros((1,) * (1 + len(self.grid)), np.int64)
         for i, n in zip(indices, shape, strict=True):
-            flat = flat * n + np.clip(np.asarray(i), 0, max(n - 1, 0))
+            assert isinstance(i, np.ndarray)  # tensors are floating-point: none says where to read
+            flat = flat * n + np.clip(i, 0, max(n - 1, 0))
         grid = flat.shape[1:]
         flat = flat.reshape(-1)
         whole = len(flat) == prod(shape) and np.array_equal(flat, np.arange(len(flat)))

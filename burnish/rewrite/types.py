@@ -276,9 +276,10 @@ def type_rule(rule: Rule) -> Typing:
 
 def canonical_rule(rule: Rule) -> Rule:
     """The rule with its equations between sizes solved and its attributes written one way. Errors as type_rule."""
+    declared = {n for t in rule.types.values() for d in t.dims for n in d.names}
     for condition in rule.conditions:
         difference = condition.left - condition.right
-        alone = (m[0] for m, f in difference.terms if len(m) == 1 and abs(f) == 1)
+        alone = sorted((m[0] for m, f in difference.terms if len(m) == 1 and abs(f) == 1), key=declared.__contains__)
         name = next((atom for atom in alone if _once(atom, difference)), None)
         if condition.relation == "==" and name is not None:
             factor = dict(difference.terms)[(name,)]

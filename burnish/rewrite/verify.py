@@ -115,11 +115,15 @@ def read_rules(name: str) -> list[Rule]:
     return parse_rules((RESOURCES / name).read_text(encoding="utf-8"), name)
 
 
+def read_proofs() -> dict[str, Proof]:
+    """The shipped proofs, by the names of the rules."""
+    return parse_proofs((RESOURCES / "proofs.txt").read_text(encoding="utf-8"), load_axioms(), "proofs.txt")
+
+
 @lru_cache(maxsize=1)
 def load_substitutions() -> tuple[Rule, ...]:
     """The shipped substitutions. Raises RuleError naming the first whose proof is missing or does not hold."""
-    axioms = load_axioms()
-    proofs = parse_proofs((RESOURCES / "proofs.txt").read_text(encoding="utf-8"), axioms, "proofs.txt")
+    axioms, proofs = load_axioms(), read_proofs()
     rules = tuple(read_rules("substitutions.txt"))
     for rule in rules:
         if rule.name not in proofs:
