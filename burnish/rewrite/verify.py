@@ -14,6 +14,7 @@ from burnish.rewrite.checker import check_proof
 from burnish.rewrite.proofs import Proof, count, parse_proofs
 from burnish.rewrite.prove import Prover, merged_variables
 from burnish.rewrite.terms import Rule, parse_rules
+from burnish.rewrite.types import type_rule
 from burnish.rewrite.validate import validate
 
 
@@ -80,6 +81,7 @@ def verify_rules(
     for rule in rules:
         began = perf_counter()
         try:
+            type_rule(rule)
             validate(rule, bindings, seed=seed)
             began = perf_counter()
             proof = known[rule.name] if known is not None and rule.name in known else prover.prove(rule)
