@@ -11,7 +11,7 @@ from burnish.rewrite.egraph import EGraph
 from burnish.rewrite.matching import Direction, Match, directions
 from burnish.rewrite.proofs import Proof, Step
 from burnish.rewrite.sizes import Size
-from burnish.rewrite.terms import Apply, Condition, Rule, Term, Var, resize_value, subterms
+from burnish.rewrite.terms import Apply, Condition, Rule, Term, Type, Var, resize_value, subterms
 from burnish.rewrite.types import Facts, canonical_rule, type_rule
 
 
@@ -32,6 +32,7 @@ class Prover:
 
     def __init__(self, axioms: Mapping[str, Rule]) -> None:
         self.axioms = dict(axioms)
+        self.plain = {name: canonical_rule(axiom) for name, axiom in axioms.items()}
         self.directions = directions(axioms)
 
     def prove(self, rule: Rule, efforts: Sequence[Effort] = EFFORTS) -> Proof | None:
@@ -58,6 +59,18 @@ def merged_variables(rule: Rule, axioms: Mapping[str, Rule], effort: Effort = EF
     return [(a, b) for a in numbers for b in numbers if a < b and numbers[a] == numbers[b]]
 
 
+def sizes_used(rule: Rule, prover: Prover, efforts: Sequence[Effort] = EFFORTS) -> list[Step]:
+    """Axioms with the sizes and leading dimensions at which a search for a proof met them; without variables."""
+    plain = canonical_rule(rule)
+    facts = Facts(plain, type_rule(plain).obligations)
+    search = _Search(prover, plain, facts, efforts[0])
+    for effort in efforts:
+        search = _Search(prover, plain, facts, effort)
+        if search.run() is not None:
+            break
+    return [Step(axiom, {}, dict(sizes), dict(leads)) for axiom, sizes, leads in search.met]
+
+
 class _Search:
     """One saturation."""
 
@@ -66,6 +79,7 @@ class _Search:
         self.graph = EGraph(rule.types, facts)
         self.goals = [(self.graph.add(a), self.graph.add(b)) for a, b in zip(rule.left, rule.right, strict=True)]
         self.done = set[tuple[object, ...]]()
+        self.met: dict[tuple[str, tuple[tuple[str, Size], ...], tuple[tuple[str, Type], ...]], None] = {}
         words = {t.word for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)}
         self.words = frozenset(words)
 
@@ -120,6 +134,7 @@ class _Search:
             other = self._instance(direction.result, match)
         except RuleError:
             return False
+        self.met[(direction.axiom, tuple(sorted(match.sizes.items(), key=str)), tuple(match.leads.items()))] = None
         terms = {k: graph.term(v) for k, v in match.variables.items()}
         sizes = {k: match.sizes[k] for k in direction.sizes}
         return graph.union(one, other, Step(direction.axiom, terms, sizes, match.leads))
