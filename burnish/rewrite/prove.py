@@ -53,8 +53,7 @@ def merged_variables(rule: Rule, axioms: Mapping[str, Rule], effort: Effort = EF
     plain = canonical_rule(rule)
     facts = Facts(plain, type_rule(plain).obligations)
     search = _Search(Prover(axioms), plain, facts, effort)
-    search.goals = []
-    search.saturate()
+    search.saturate(effort.rounds)
     numbers = {name: search.graph.find(search.graph.add(Var(name))) for name in plain.types}
     return [(a, b) for a in numbers for b in numbers if a < b and numbers[a] == numbers[b]]
 
@@ -67,6 +66,7 @@ def sizes_used(rule: Rule, prover: Prover, efforts: Sequence[Effort] = EFFORTS) 
     for effort in efforts:
         search = _Search(prover, plain, facts, effort)
         if search.run() is not None:
+            search.saturate(1)  # the last round ended with the proof
             break
     return [Step(axiom, {}, dict(sizes), dict(leads)) for axiom, sizes, leads in search.met]
 
@@ -95,9 +95,10 @@ class _Search:
         steps = {id(s): s for a, b in self.goals for s in self.graph.explain(a, b)}
         return list(steps.values())
 
-    def saturate(self) -> None:
-        """All rounds, whatever they prove."""
-        for _ in range(self.effort.rounds):
+    def saturate(self, rounds: int) -> None:
+        """So many rounds, whatever they prove."""
+        self.goals = []
+        for _ in range(rounds):
             if not self._round():
                 break
 

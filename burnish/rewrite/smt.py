@@ -33,6 +33,10 @@ class Entailment:
         self.constants = self._constants(self.rule.types)
         found = (self._axiom(prover.plain[step.axiom], step) for step in sizes_used(rule, prover))
         self.axioms = [axiom for axiom in found if axiom is not None]
+        sides = (*self.rule.left, *self.rule.right)
+        named = self._constants({f"side {i}": self.typing.type_of(t) for i, t in enumerate(sides)}).values()
+        # Z3 instantiates axioms at terms that it sees: it sees the rule's, whatever is asked.
+        self.axioms += [c == self._encode(t, self.typing, self.constants) for c, t in zip(named, sides, strict=True)]
         self.seconds = 0.0  # that Z3 took for the last answer
 
     def proves(self, equations: Iterable[tuple[Term, Term]] | None = None) -> bool:
