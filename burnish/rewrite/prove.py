@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from burnish.errors import RuleError
@@ -35,6 +36,13 @@ class Prover:
         self.plain = {name: canonical_rule(axiom) for name, axiom in axioms.items()}
         self.directions = directions(axioms)
 
+    def without(self, name: str) -> Prover:
+        """A prover from all axioms but one."""
+        other = copy(self)
+        other.axioms = {n: axiom for n, axiom in self.axioms.items() if n != name}
+        other.directions = {w: [d for d in found if d.axiom != name] for w, found in self.directions.items()}
+        return other
+
     def prove(self, rule: Rule, efforts: Sequence[Effort] = EFFORTS) -> Proof | None:
         """A checked proof of a rule; None if none was found. Raises RuleError if the rule does not type."""
         plain = canonical_rule(rule)
@@ -48,11 +56,11 @@ class Prover:
         return None
 
 
-def merged_variables(rule: Rule, axioms: Mapping[str, Rule], effort: Effort = EFFORTS[0]) -> list[tuple[str, str]]:
+def merged_variables(rule: Rule, prover: Prover, effort: Effort = EFFORTS[0]) -> list[tuple[str, str]]:
     """Pairs of a rule's variables that come out equal when its sides are saturated: none, if axioms are consistent."""
     plain = canonical_rule(rule)
     facts = Facts(plain, type_rule(plain).obligations)
-    search = _Search(Prover(axioms), plain, facts, effort)
+    search = _Search(prover, plain, facts, effort)
     search.saturate(effort.rounds)
     numbers = {name: search.graph.find(search.graph.add(Var(name))) for name in plain.types}
     return [(a, b) for a in numbers for b in numbers if a < b and numbers[a] == numbers[b]]

@@ -12,7 +12,7 @@ from burnish.errors import RuleError
 from burnish.rewrite.axioms import RESOURCES, load_axioms
 from burnish.rewrite.checker import check_proof
 from burnish.rewrite.proofs import Proof, count, parse_proofs
-from burnish.rewrite.prove import Prover, merged_variables
+from burnish.rewrite.prove import EFFORTS, Prover, merged_variables
 from burnish.rewrite.terms import Rule, parse_rules
 from burnish.rewrite.types import type_rule
 from burnish.rewrite.validate import validate
@@ -97,16 +97,14 @@ def verify_rules(
 
 def redundant_axioms(axioms: Mapping[str, Rule]) -> list[str]:
     """Axioms that the others prove, each tried with all the others. They do no harm: proofs are shorter."""
-    found = []
-    for name, axiom in axioms.items():
-        if Prover({n: a for n, a in axioms.items() if n != name}).prove(axiom) is not None:
-            found.append(name)
-    return found
+    prover = Prover(axioms)
+    return [name for name, axiom in axioms.items() if prover.without(name).prove(axiom, EFFORTS[:1]) is not None]
 
 
 def inconsistencies(axioms: Mapping[str, Rule]) -> list[str]:
     """Axioms from whose sides follows that two different variables are equal: none, if axioms are consistent."""
-    return [name for name, axiom in axioms.items() if merged_variables(axiom, axioms)]
+    prover = Prover(axioms)
+    return [name for name, axiom in axioms.items() if merged_variables(axiom, prover)]
 
 
 # --- what is shipped --------------------------------------------------------------------------------------------------
