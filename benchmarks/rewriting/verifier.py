@@ -14,12 +14,12 @@ from burnish.rewrite.terms import Var
 from burnish.rewrite.validate import validate
 from burnish.rewrite.verify import inconsistencies, read_proofs, read_rules
 
-POINTS = 64  # random points at every random binding
+POINTS = 16  # random points at every random binding
 
 
 def measure(quick: bool = False) -> list[Row]:
     """Rows of the table. `quick` tests the axioms at few bindings, and takes few rules."""
-    rows = _tests(1 if quick else 86)
+    rows = _tests(1 if quick else 346)
     rules = read_rules("substitutions.txt")[:: 10 if quick else 1]
     prover, proofs = Prover(load_axioms()), read_proofs()
     found, checked = list[float](), list[float]()
