@@ -1,10 +1,10 @@
-"""The command line: `burnish compile | tune | bench | check | inspect | records | boost`; `--json` for machines."""
+"""The command line: `burnish compile | tune | bench | check | inspect | records | boost | rewrite`, and `--json`."""
 
 import sys
 
 import typer
 
-from burnish.cli import boost, models, records
+from burnish.cli import boost, models, records, rewriting
 from burnish.errors import BurnishError
 
 __all__ = ["app", "main"]
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.add_typer(models.app)
 app.add_typer(boost.app, name="boost")
 app.add_typer(records.app, name="records")
+app.add_typer(rewriting.app, name="rewrite")
 
 
 def main() -> None:

@@ -2,14 +2,17 @@
 
 Grammar (``str`` prints it)::
 
-    size ::= integer | name | size + size | size - size | size * size
+    size ::= integer | name | size + size | size - size | size * size | floor(size, size)
+
+``floor(a, b)`` is a quotient rounded down: how many windows fit. Within a polynomial it stands like a name.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from burnish.errors import RuleError
 
@@ -21,6 +24,13 @@ class Size:
     """``terms``: (monomial, coefficient) pairs in order, no coefficient zero. Equal polynomials are equal objects."""
 
     terms: tuple[tuple[Monomial, int], ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.terms))  # asked for far more often than a size is made
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @staticmethod
     def of(value: Size | int | str) -> Size:
@@ -33,12 +43,20 @@ class Size:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(name for monomial, _ in self.terms for name in monomial)
+        return _names_of(self.terms)
+
+    @property
+    def atoms(self) -> frozenset[str]:
+        """Names, and quotients as a whole."""
+        return frozenset(atom for monomial, _ in self.terms for atom in monomial)
 
     @property
     def constant(self) -> int | None:
         """The value of a size without names; None for any other."""
-        return None if self.names else dict(self.terms).get((), 0)
+        if not self.terms:
+            return 0
+        (monomial, factor), *more = self.terms
+        return None if more or monomial else factor
 
     def value(self, sizes: Mapping[str, int]) -> int:
         """The number it is when names have these values. Raises RuleError for a name without a value."""
@@ -46,6 +64,9 @@ class Size:
         for monomial, factor in self.terms:
             for name in monomial:
                 if name not in sizes:
+                    if parts := quotient(name):
+                        factor *= parts[0].value(sizes) // parts[1].value(sizes)
+                        continue
                     known = ", ".join(sorted(sizes)) or "none"
                     raise RuleError(f"size '{self}': '{name}' has no value; known: {known}")
                 factor *= sizes[name]
@@ -74,6 +95,43 @@ class Size:
             return None
         return {unknown: (value - known) // factor}
 
+    def substitute(self, sizes: Mapping[str, Size]) -> Size:
+        """The size with names replaced."""
+        if not self.names & sizes.keys():
+            return self
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            alone = sizes.get(self.terms[0][0][0])
+            if alone is not None:
+                return alone
+        total = Size(())
+        for monomial, factor in self.terms:
+            product = Size.of(factor)
+            for atom in monomial:
+                parts = quotient(atom)
+                replaced = floor(*(q.substitute(sizes) for q in parts)) if parts else sizes.get(atom, name(atom))
+                product = product * replaced
+            total = total + product
+        return total
+
+    def divided(self, divisor: Size) -> Size | None:
+        """The polynomial that times ``divisor`` is this one; None if there is none."""
+        rest, result = self, Size(())
+        if not divisor.terms:
+            return None
+        lead, factor = max(divisor.terms, key=_order)
+        while rest.terms:
+            monomial, value = max(rest.terms, key=_order)
+            remaining = list(monomial)
+            for atom in lead:
+                if atom not in remaining:
+                    return None
+                remaining.remove(atom)
+            if value % factor:
+                return None
+            step = Size(((tuple(remaining), value // factor),))
+            result, rest = result + step, rest - step * divisor
+        return result
+
     def __add__(self, other: Size | int) -> Size:
         sums = dict(self.terms)
         for monomial, factor in Size.of(other).terms:
@@ -81,7 +139,10 @@ class Size:
         return _size(sums)
 
     def __sub__(self, other: Size | int) -> Size:
-        return self + Size.of(other) * -1
+        sums = dict(self.terms)
+        for monomial, factor in Size.of(other).terms:
+            sums[monomial] = sums.get(monomial, 0) - factor
+        return _size(sums)
 
     def __mul__(self, other: Size | int) -> Size:
         products: dict[Monomial, int] = {}
@@ -97,6 +158,47 @@ class Size:
             words = "*".join(monomial if abs(factor) == 1 and monomial else (str(abs(factor)), *monomial))
             text += (" - " if factor < 0 else " + ") + words
         return "0" if not text else text[3:] if text[1] == "+" else "-" + text[3:]
+
+
+def name(atom: str) -> Size:
+    """The size that is one name."""
+    return Size((((atom,), 1),))
+
+
+def floor(a: Size, b: Size) -> Size:
+    """``a`` divided by ``b`` and rounded down. Raises RuleError for a division by the number 0."""
+    if b.constant == 0:
+        raise RuleError(f"size 'floor({a}, {b})': division by 0")
+    if a.constant is not None and b.constant is not None:
+        return Size.of(a.constant // b.constant)
+    exact = a.divided(b)
+    return name(f"floor({a}, {b})") if exact is None else exact
+
+
+@lru_cache(maxsize=1 << 12)
+def quotient(atom: str) -> tuple[Size, Size] | None:
+    """Numerator and denominator of a quotient, None for a name."""
+    if not atom.startswith("floor("):
+        return None
+    call = ast.parse(atom, mode="eval").body
+    assert isinstance(call, ast.Call)
+    return size_of(call.args[0]), size_of(call.args[1])
+
+
+@lru_cache(maxsize=1 << 12)
+def _names_in(atom: str) -> frozenset[str]:
+    parts = quotient(atom)
+    return frozenset({atom}) if parts is None else parts[0].names | parts[1].names
+
+
+@lru_cache(maxsize=1 << 14)
+def _names_of(terms: tuple[tuple[Monomial, int], ...]) -> frozenset[str]:
+    return frozenset(n for monomial, _ in terms for atom in monomial for n in _names_in(atom))
+
+
+def _order(term: tuple[Monomial, int]) -> tuple[int, Monomial]:
+    """A monomial order: by degree, then by names."""
+    return len(term[0]), term[0]
 
 
 def _size(terms: Mapping[Monomial, int]) -> Size:
@@ -126,4 +228,6 @@ def size_of(tree: ast.expr) -> Size:
             return size_of(a) - size_of(b)
         case ast.BinOp(a, ast.Mult(), b):
             return size_of(a) * size_of(b)
+        case ast.Call(ast.Name("floor"), [a, b], []):
+            return floor(size_of(a), size_of(b))
     raise RuleError(f"'{ast.unparse(tree)}' is no size; allowed: integers, names, and their sums and products")

@@ -1,0 +1,101 @@
+"""`burnish rewrite verify | list`: substitutions of graphs, their proofs, and what they look like."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from burnish.cli.output import print_json
+
+if TYPE_CHECKING:
+    from burnish.rewrite.terms import Rule, Term
+
+# The operators take a while to import, which `--help` need not wait for.
+app = typer.Typer(help="Look into graph substitutions: list them, and verify files of them.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command()
+def verify(
+    file: Annotated[
+        Path | None, typer.Argument(help="A file of substitutions; without it, the shipped ones.", show_default=False)
+    ] = None,
+    search: Annotated[bool, typer.Option("--search", help="Look for proofs of the shipped ones anew.")] = False,
+    bindings: Annotated[int, typer.Option(min=1, help="Random sizes and attributes to test every rule at.")] = 12,
+    proofs: Annotated[Path | None, typer.Option(help="Write the proofs to this file.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(help="Of the tests.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Test every substitution at random sizes, prove it from the axioms, check its proof; status 1 if one fails."""
+    from burnish.rewrite.terms import parse_rules
+    from burnish.rewrite.verify import read_proofs, read_rules, verify_rules
+
+    if file is None:
+        rules, known = read_rules("substitutions.txt"), None if search else read_proofs()
+    else:
+        rules, known = parse_rules(file.read_text(encoding="utf-8"), str(file)), None
+    report = verify_rules(rules, known=known, bindings=bindings, seed=seed)
+    if proofs is not None:
+        proofs.write_text("\n".join(map(str, report.proofs.values())), encoding="utf-8")
+    if as_json:
+        rows = [
+            {"rule": v.rule.name, "outcome": v.outcome, "reason": v.reason, "seconds": v.seconds}
+            for v in report.verdicts
+        ]
+        print_json({"rules": len(rules), "verdicts": rows})
+    else:
+        print(report)
+        for rule in report.offered:
+            print(f"  no proof found, no test fails; an axiom is missing, or:\n{rule}")
+    if len(report.of("proved")) < len(rules):
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_(
+    name: Annotated[str, typer.Argument(help="Only rules with this in their names.")] = "",
+    axioms: Annotated[bool, typer.Option("--axioms", help="The axioms instead of the substitutions.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Draw every substitution as two small graphs."""
+    from burnish.rewrite.axioms import load_axioms
+    from burnish.rewrite.verify import load_substitutions
+
+    rules = [r for r in (load_axioms().values() if axioms else load_substitutions()) if name in r.name]
+    if as_json:
+        print_json({"rules": [{"name": r.name, "text": str(r)} for r in rules]})
+        return
+    print("\n\n".join(map(drawing, rules)))
+
+
+def drawing(rule: "Rule") -> str:
+    """A rule's two sides as graphs, a line a node, side by side."""
+    left, right = _nodes(rule.left), _nodes(rule.right)
+    width = max(map(len, left))
+    rows = [
+        f"  {a:<{width}}  │ {b}".rstrip()
+        for a, b in zip(left + [""] * (len(right) - len(left)), right + [""] * (len(left) - len(right)), strict=True)
+    ]
+    types = [f"  {name}: {declared}" for name, declared in rule.types.items()]
+    where = [f"  where {condition}" for condition in rule.conditions]
+    return "\n".join([rule.name, *types, *where, *rows])
+
+
+def _nodes(outputs: tuple["Term", ...]) -> list[str]:
+    """A line for each different application, arguments before their users, and one for the outputs."""
+    from burnish.rewrite.terms import Apply, Var, subterms
+
+    names: dict[Term, str] = {}
+    lines: list[str] = []
+    for term in (t for output in outputs for t in subterms(output)):
+        if term in names:
+            continue
+        if isinstance(term, Var):
+            names[term] = term.name
+            continue
+        names[term] = f"%{len(lines)}"
+        attributes = str(Apply(term.word, (), term.attrs)).removeprefix(term.word)
+        arguments = " ".join(names[a] for a in term.args)
+        lines.append(f"{names[term]} = {term.word} {arguments} {attributes if term.attrs else ''}".rstrip())
+    return [*lines, f"give {', '.join(names[t] for t in outputs)}"]
