@@ -107,6 +107,7 @@ TASKS: dict[str, tuple[str, Task]] = {
     "one row": ("matmul", task_of("matmul", {"x": (1, 512), "w": (512, 1000)}, {})),
     "batches": ("matmul", task_of("matmul", {"x": (12, 128, 64), "v": (12, 64, 128)}, {})),
     "transposed": ("matmul", task_of("matmul", {"x": (12, 128, 64), "v": (12, 128, 64)}, {"transpose_b": True})),
+    "pool rows": ("pool_rows", task_of("max_pool2d", *POOL)),
     "pool": ("pool2d", task_of("max_pool2d", *POOL, IMAGES)),
     "lrn": ("neighbouring_channels", task_of("lrn", {"x": (1, 64, 14, 14)}, {"size": 5}, IMAGES)),
     "map": ("generic", task_of("relu", {"x": (1, 24, 56, 56)}, {})),

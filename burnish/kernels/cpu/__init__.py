@@ -3,7 +3,6 @@
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
-from burnish.kernels.cpu.depthwise_rows import DEPTHWISE_ROWS
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.cpu.pointwise import POINTWISE_CONV
@@ -14,6 +13,7 @@ from burnish.kernels.cpu.split import SPLIT_CONV, SPLIT_MATMUL
 from burnish.kernels.cpu.tiled import TILED
 from burnish.kernels.cpu.transpose import TRANSPOSE
 from burnish.kernels.cpu.transposed import PHASES, PIXEL
+from burnish.kernels.cpu.window_rows import DEPTHWISE_ROWS, POOL_ROWS
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
 from burnish.kernels.task import Task, Template
 from burnish.target import Target
@@ -28,6 +28,7 @@ TEMPLATES: tuple[Template, ...] = (
     PHASES,
     PIXEL,
     POOL,
+    POOL_ROWS,
     LRN,
     WINOGRAD_CONV,
     POLYPHASE_CONV,

@@ -20,7 +20,7 @@ def _reduction(task: Task, target: Target) -> Tensor | None:
     return found[0] if found[0].shape == task.outputs[0].shape and found[0].dtype == "float32" else None
 
 
-def _accumulator(s: Schedule, task: Task, reduction: Tensor) -> str:
+def accumulator(s: Schedule, task: Task, reduction: Tensor) -> str:
     """Inlines all but the reduction and the output; the stage that accumulates, in registers."""
     out = single_output(task)
     for t in task.stages():
@@ -49,7 +49,7 @@ def _apply_pool(task: Task, target: Target, choice: Choice) -> Schedule:
     assert reduction is not None
     s = Schedule(task.program())
     out = single_output(task)
-    acc = _accumulator(s, task, reduction)
+    acc = accumulator(s, task, reduction)
     apply_layouts(s, task, {})
     n, block, oh = pixel_tile(s, out, acc, lanes, int(choice["tile_ow"]))
     _, a_c, a_oh, a_ow, kh, kw = s.loops(acc)
@@ -82,7 +82,7 @@ def _apply_neighbours(task: Task, target: Target, choice: Choice) -> Schedule:
     assert reduction is not None
     s = Schedule(task.program())
     out = single_output(task)
-    acc = _accumulator(s, task, reduction)
+    acc = accumulator(s, task, reduction)
     apply_layouts(s, task, {})
     n, c, h, w = s.loops(out)
     block, lane = s.split(c, lanes)

@@ -171,12 +171,13 @@ def grouped_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
     return describe
 
 
-def depthwise_rows(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
+def window_rows(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
     """Row-major images: vectors of columns, several rows of them in registers."""
     del target
-    conv = main_stage(task)
-    domain = statement(task, conv)
-    batch, channels, height, width = conv.shape
+    stage = main_stage(task)
+    domain = statement(task, stage)
+    batch, channels, height, width = stage.shape
+    kh, kw = len(domain.extents) - 2, len(domain.extents) - 1
 
     def describe(knobs: Knobs, count: int) -> Nest:
         rows, vector = knobs["rows"], knobs["vector"]
@@ -185,8 +186,8 @@ def depthwise_rows(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
             Level(OC, channels, 1, PARALLEL),
             Level(OH, -(-height // rows), rows),
             Level(OW, -(-width // vector), vector),
-            Level(KH, domain.extents[KH], 1, UNROLL),
-            Level(KW, domain.extents[KW], 1, UNROLL),
+            Level(kh, domain.extents[kh], 1, UNROLL),
+            Level(kw, domain.extents[kw], 1, UNROLL),
             Level(OH, np.minimum(rows, height), 1, UNROLL),
             Level(OW, np.minimum(vector, width), 1, VECTORIZE),
         ]

@@ -1,15 +1,16 @@
-"""Depthwise convolution of row-major images against the definition, on uneven widths, between forbidden pages."""
+"""Windows over row-major images against the definitions, on uneven widths, between forbidden pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.layout import separate_inputs
-from burnish.kernels.cpu.depthwise_rows import DEPTHWISE_ROWS
+from burnish.kernels.cpu.window_rows import DEPTHWISE_ROWS, POOL_ROWS
 from burnish.kernels.task import Task
 from burnish.loops.expr import maximum
 from burnish.loops.tensor import compute, placeholder
@@ -41,6 +42,28 @@ def test_rows_agree_with_the_definition(
     (y,) = OPERATORS["conv2d"].define("y", [x, w], attrs)
     out = compute(y.shape, lambda n, c, i, j: maximum(y[n, c, i, j] + bias[c, 0, 0], 0.0), "out")
     check(DEPTHWISE_ROWS, "conv2d", [out], ["w", "b"], edge=edge)
+
+
+@pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize("op", ["max_pool2d", "avg_pool2d"])
+@pytest.mark.parametrize(
+    ("shape", "attrs"),
+    [
+        ((1, 5, 9, 32), {"kernel": (3, 3), "pads": (1, 1, 1, 1)}),
+        ((2, 3, 8, 37), {"kernel": (2, 2), "strides": (2, 2)}),
+        ((1, 11, 14, 28), {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}),
+        ((1, 2, 9, 23), {"kernel": (3, 3), "strides": (2, 2), "ceil_mode": True}),
+        ((1, 3, 7, 7), {"kernel": (5, 3), "strides": (1, 2), "pads": (2, 1, 2, 1)}),
+        ((1, 2, 4, 112), {"kernel": (3, 3), "strides": (2, 2), "pads": (0, 0, 1, 1)}),
+    ],
+)
+def test_pooling_of_rows(
+    check: Callable[..., object], op: str, shape: tuple[int, ...], attrs: dict[str, Any], edge: str
+) -> None:
+    (y,) = OPERATORS[op].define("y", [placeholder(shape, name="x")], attrs)
+    out = compute(y.shape, lambda n, c, i, j: maximum(y[n, c, i, j], 0.0), "out")
+    check(POOL_ROWS, op, [out], [], edge=edge)
+    check(POOL_ROWS, op, [y], [], edge=edge)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 5])

@@ -1,0 +1,90 @@
+"""Windows over row-major images, channel by channel: depthwise convolution and pooling, in vectors of output columns.
+
+For a layer between row-major neighbours, where blocks of channels would cost conversions that take longer than the
+layer, and for images with too few channels for a block.
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import apply_layouts, constant_weight, mark, parallel_over, single_output
+from burnish.kernels.cpu.pool import accumulator
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce
+from burnish.loops.tensor import Tensor
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+def _window(task: Task, target: Target) -> Tensor | None:
+    """The one reduction of a task on row-major images, which has the output's shape; None if there is none."""
+    found = [t for t in task.stages() if isinstance(t.body, Reduce)]
+    plain = all(layout.plain for layout in task.layouts.values())
+    if len(found) != 1 or len(task.outputs) != 1 or not plain or found[0].dtype != "float32":
+        return None
+    shape = found[0].shape
+    return found[0] if len(shape) == 4 and shape == task.outputs[0].shape and shape[3] >= target.lanes // 4 else None
+
+
+def _matches_depthwise(task: Task, target: Target) -> bool:
+    window, weight = _window(task, target), constant_weight(task)
+    if task.op != "conv2d" or window is None or weight is None:
+        return False
+    return weight.shape[1] == 1 and weight.shape[0] == window.shape[1] and weight.shape[0] > 1
+
+
+def _matches_pool(task: Task, target: Target) -> bool:
+    return task.op in ("max_pool2d", "avg_pool2d") and _window(task, target) is not None
+
+
+def _space(task: Task, target: Target) -> Space:
+    window = _window(task, target)
+    assert window is not None
+    height, width, image = window.shape[2], window.shape[3], window.inputs[0].shape[3]
+    vector = _vector(width, target.lanes)
+    registers = -(-vector // target.lanes)
+    strided = image >= 2 * width  # its vectors are shuffled out of whole ones, which takes registers
+    most = 8 // registers // (2 if strided and registers > 1 else 1)
+    rows = next(n for n in (7, 4, 5, 3, 2, 1) if height % n == 0 and n <= most)
+    knobs = {"vector": tuple(range(1, 2 * target.lanes + 1)), "rows": tuple(range(1, 9))}
+    return Space(knobs, {"vector": vector, "rows": rows})
+
+
+def _vector(width: int, lanes: int) -> int:
+    """Columns of a vector, of at most two registers: those of even parts, or full ones where they take fewer registers.
+
+    A whole row in one vector needs no loads that straddle the ends of others.
+    """
+    parts, (full, rest) = -(-width // (2 * lanes)), divmod(width, 2 * lanes)
+    even = -(-width // parts)
+    return even if parts * -(-even // lanes) <= 2 * full - (-rest // lanes) else 2 * lanes
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers."""
+    window = _window(task, target)
+    assert window is not None and isinstance(window.body, Reduce)
+    s = Schedule(task.program())
+    acc, out = accumulator(s, task, window), single_output(task)
+    apply_layouts(s, task, {})
+    n, c, oh, ow = s.loops(out)
+    oh, row = s.split(oh, int(choice["rows"]))
+    over, lane = s.split(ow, int(choice["vector"]))
+    s.reorder(oh, over, row, lane)
+    s.compute_at(acc, over)
+    s.set_scope(acc, "register")
+    s.unroll(row)
+    s.vectorize(lane)
+    loops = s.loops(acc)
+    (row, column), (kh, kw) = loops[: -len(window.body.axes)][-2:], loops[-2:]
+    s.reorder(kh, kw, row, column)
+    mark(s, "unroll", kh, kw, row)
+    s.vectorize(column)
+    *_, row, column = s.init_loops(acc)
+    s.unroll(row)
+    s.vectorize(column)
+    parallel_over(s, (n, c))
+    return s
+
+
+DEPTHWISE_ROWS = Template("depthwise_rows", _matches_depthwise, _space, _apply)
+POOL_ROWS = Template("pool_rows", _matches_pool, _space, _apply)
