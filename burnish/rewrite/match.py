@@ -1,0 +1,258 @@
+"""Where the left side of a rule stands in a graph: tensors for its variables, numbers for its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from burnish import ops
+from burnish.errors import ModelError, RuleError
+from burnish.graph.graph import Attribute
+from burnish.rewrite.sizes import Size
+from burnish.rewrite.table import COMMUTATIVE, CONSTANT_WORDS, Table
+from burnish.rewrite.terms import Apply, Rule, Term, Type, Value, Var, variables
+from burnish.rewrite.vocabulary import VOCABULARY, WORDS, Binding
+
+Equations = tuple[tuple[Size, int], ...]
+_AXES = frozenset(("part", "concat"))  # words whose attribute 'axis' counts dimensions
+DTYPE = "float32"  # rules speak of numbers of this type
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A match of one term. ``tensors``: the values of variables; ``equations`` between sizes are not yet solved."""
+
+    tensors: Mapping[str, int]
+    equations: Equations
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Values of a rule's variables, and numbers for its sizes, under which its left side is in the graph."""
+
+    tensors: Mapping[str, int]
+    binding: Binding
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One term of a left side. ``shared``: its variables that other terms of the side have too, in order."""
+
+    rule: Rule
+    position: int
+    term: Apply
+    shared: tuple[str, ...]
+
+    @property
+    def word(self) -> str:
+        """The word at the root."""
+        return self.term.word
+
+
+def compile_rules(rules: Sequence[Rule]) -> list[Rule]:
+    """The rules that can be applied from left to right, in the form that matching takes.
+
+    These have operators at the roots of their left sides, which hold all variables of the right sides; terms of one
+    side share variables. ``matmul`` with flags becomes ``matmul`` of ``swap``. Raises RuleError for an unknown word.
+    """
+    usable = []
+    for rule in rules:
+        left, right = (tuple(_normal(t) for t in side) for side in (rule.left, rule.right))
+        bound = frozenset().union(*map(variables, left))
+        if any(isinstance(t, Var) for t in left) or not frozenset().union(*map(variables, right)) <= bound:
+            continue
+        rule = Rule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
+        if len(left) == 1 or all(p.shared for p in patterns(rule)):
+            usable.append(rule)
+    return usable
+
+
+def patterns(rule: Rule) -> list[Pattern]:
+    """The terms of the rule's left side."""
+    found = []
+    for position, term in enumerate(rule.left):
+        others = frozenset().union(*(variables(t) for i, t in enumerate(rule.left) if i != position))
+        assert isinstance(term, Apply)
+        found.append(Pattern(rule, position, term, tuple(sorted(variables(term) & others))))
+    return found
+
+
+def _normal(term: Term) -> Term:
+    if isinstance(term, Var):
+        return term
+    if term.word not in VOCABULARY:
+        raise RuleError(f"'{term.word}' is no word of the vocabulary: {', '.join(sorted(VOCABULARY))}")
+    args, attrs = [_normal(a) for a in term.args], dict(term.attrs)
+    if term.word == "matmul":
+        for i, key in enumerate(("transpose_a", "transpose_b")):
+            if attrs.pop(key, False):
+                args[i] = Apply("swap", (args[i],))
+    return Apply(term.word, tuple(args), tuple(sorted(attrs.items())))
+
+
+# --- matching one term ------------------------------------------------------------------------------------------------
+
+
+class Matcher:
+    """Matches of patterns with the values of a table; what a pattern asks of attributes is prepared once."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._asked: dict[Apply, tuple[tuple[str, Value | float | None], ...]] = {}
+
+    def parts(self, pattern: Pattern, value: int) -> list[Part]:
+        """All ways in which the pattern matches a value."""
+        found = self._term(pattern.rule, pattern.term, value, {}, ())
+        return [Part(tensors, equations) for tensors, equations in found]
+
+    def _term(
+        self, rule: Rule, term: Term, value: int, tensors: dict[str, int], equations: Equations
+    ) -> Iterator[tuple[dict[str, int], Equations]]:
+        if isinstance(term, Var):
+            bound = tensors.get(term.name)
+            if bound is None:
+                more = self._typed(rule.types[term.name], value)
+                if more is not None:
+                    yield {**tensors, term.name: value}, (*equations, *more)
+            elif bound == value:
+                yield tensors, equations
+            return
+        for args, attrs in self._readings(term, value):
+            asked = self._attributes(term, attrs, value)
+            if asked is not None:
+                yield from self._arguments(rule, term.args, args, tensors, (*equations, *asked))
+
+    def _arguments(
+        self, rule: Rule, terms: Sequence[Term], args: Sequence[int], tensors: dict[str, int], equations: Equations
+    ) -> Iterator[tuple[dict[str, int], Equations]]:
+        if not terms:
+            yield tensors, equations
+            return
+        for now, more in self._term(rule, terms[0], args[0], tensors, equations):
+            yield from self._arguments(rule, terms[1:], args[1:], now, more)
+
+    def _typed(self, declared: Type, value: int) -> Equations | None:
+        """What a variable of this type asks of sizes to be the value; None where it cannot be."""
+        kind = self.table.types[value]
+        own = len(kind.shape) - len(declared.dims)
+        if kind.dtype != DTYPE or own < 0 or (own and declared.lead is None) or value in self.table.several:
+            return None
+        return tuple(zip(declared.dims, kind.shape[own:], strict=True))
+
+    def _readings(self, term: Apply, value: int) -> Iterator[tuple[Sequence[int], Mapping[str, Attribute]]]:
+        """The value as the word of the term: arguments and attributes. A join of many is one of two in many ways."""
+        table = self.table
+        label, args = table.labels[value], table.args[value]
+        if label.op != term.word:
+            if label.op == "constant" and term.word in CONSTANT_WORDS:
+                yield from self._constant(term.word, value)
+            return
+        if label.op == "concat" and len(term.args) == 2:
+            for cut in range(1, len(args)):
+                yield [table.make("concat", side, label.values) for side in (args[:cut], args[cut:])], label.values
+            return
+        if len(args) != len(term.args):
+            return
+        yield args, label.values
+        if label.op in COMMUTATIVE and args[0] != args[1]:
+            yield args[::-1], label.values
+
+    def _constant(self, word: str, value: int) -> Iterator[tuple[Sequence[int], Mapping[str, Attribute]]]:
+        """A constant as a word that builds one."""
+        array = self.table.constants[str(self.table.labels[value].values["name"])]
+        if array.dtype != DTYPE or array.size == 0:
+            return
+        first = float(array.flat[0])
+        if word == "full" and first.is_integer() and array.size <= 4096 and bool((array == first).all()):
+            yield (), {"shape": array.shape, "value": int(first)}
+
+    def _attributes(self, term: Apply, attrs: Mapping[str, Attribute], value: int) -> Equations | None:
+        """What the term's attributes ask of sizes; None where they differ from the value's."""
+        equations: list[tuple[Size, int]] = []
+        for key, asked in self._asked_of(term):
+            found = attrs[key]
+            if key == "axis" and term.word in _AXES:
+                rank = len(self.table.types[value].shape)
+                assert isinstance(asked, Size) and isinstance(found, int)
+                if asked.constant is None or not -rank <= asked.constant < rank or asked.constant % rank != found:
+                    return None
+            elif isinstance(asked, Size):
+                if not isinstance(found, int) or isinstance(found, bool):
+                    return None
+                equations.append((asked, found))
+            elif isinstance(asked, tuple):
+                if not isinstance(found, tuple) or len(found) != len(asked):
+                    return None
+                equations += [(Size.of(a), int(f)) for a, f in zip(asked, found, strict=True)]  # type: ignore[arg-type]
+            elif asked != found:
+                return None
+        return None if any(s.constant is not None and s.constant != v for s, v in equations) else tuple(equations)
+
+    def _asked_of(self, term: Apply) -> tuple[tuple[str, Value | float | None], ...]:
+        if term not in self._asked:
+            given = dict(term.attrs)
+            defaults = {} if term.word in WORDS else ops.OPERATORS[term.word].attrs
+            unknown = sorted(given.keys() - defaults.keys()) if term.word not in WORDS else []
+            if unknown:
+                raise RuleError(f"'{term}': attributes {', '.join(unknown)}; allowed: {', '.join(defaults) or 'none'}")
+            self._asked[term] = tuple({**defaults, **given}.items())
+        return self._asked[term]
+
+
+# --- solving for sizes ------------------------------------------------------------------------------------------------
+
+
+def solved(table: Table, rule: Rule, tensors: Mapping[str, int], equations: Equations) -> Match | None:
+    """The match with numbers for all sizes that the equations determine; None where none satisfy rule and equations."""
+    sizes: dict[str, int] = {}
+    waiting = list(dict.fromkeys(equations))
+    while waiting:
+        later = []
+        for size, value in waiting:
+            found = size.solve(value, sizes)
+            if found is not None:
+                sizes.update(found)
+            elif all(n in sizes for n in size.names):
+                return None
+            else:
+                later.append((size, value))
+        if len(later) == len(waiting):
+            return None
+        waiting = later
+    leads: dict[str, tuple[int, ...]] = {}
+    for name, value in tensors.items():
+        declared, shape = rule.types[name], table.types[value].shape
+        lead = shape[: len(shape) - len(declared.dims)]
+        if declared.lead is not None and leads.setdefault(declared.lead, lead) != lead:
+            return None
+        if any(sizes[n] < 1 for d in declared.dims for n in d.names):
+            return None
+    try:
+        if not all(c.holds(sizes) for c in rule.conditions):
+            return None
+    except RuleError:  # a condition on a size that nothing on the left determines
+        return None
+    return Match(tensors, Binding(sizes, leads))
+
+
+def instantiate(table: Table, term: Term, match: Match, known: dict[Term, int]) -> int:
+    """The value of a term of the right side. ``known``: terms already made.
+
+    Raises ModelError for operands that do not fit, RuleError for a size that nothing determines.
+    """
+    if isinstance(term, Var):
+        return match.tensors[term.name]
+    if term not in known:
+        args = [instantiate(table, a, match, known) for a in term.args]
+        known[term] = table.make(term.word, args, {k: match.binding.attribute(v) for k, v in term.attrs})
+    return known[term]
+
+
+def right_side(table: Table, rule: Rule, match: Match, roots: Sequence[int]) -> tuple[int, ...] | None:
+    """Values of the right side, to stand for ``roots``; None where they do not fit there."""
+    known: dict[Term, int] = {}
+    try:
+        made = tuple(instantiate(table, term, match, known) for term in rule.right)
+    except (ModelError, RuleError):
+        return None
+    return made if all(table.types[m] == table.types[r] for m, r in zip(made, roots, strict=True)) else None
