@@ -72,10 +72,15 @@ class Replacement:
         self.new: dict[int, int] = {}
         self._low = self.order[0]
         self._open: set[int] = set()
+        new, all_args, again = self.new, table.args, table.again
         for value in self.order:
-            if value not in self.new:
+            if value in new:
+                continue
+            if value in replaced:
                 self._renew(value)
-        self.roots = tuple(self.new.get(r, r) for r in state.roots)
+            else:  # its arguments are smaller: they have been made
+                new[value] = again(value, tuple([new.get(a, a) for a in all_args[value]]))
+        self.roots = tuple(new.get(r, r) for r in state.roots)
 
     def _renew(self, value: int) -> int:
         """The new value for one of the state's or one of those put in place."""
@@ -100,25 +105,30 @@ class Replacement:
     def state_after(self, applied: tuple[str, ...]) -> State:
         """The new state. Only what changed is counted again: values made anew from one old value keep its uses."""
         ledger = _Ledger(self.table, dict(self.state.uses), self.state.cost)
-        uses, table = ledger.uses, self.table
-        released: list[tuple[int, int]] = []
+        uses, table, replaced, made = ledger.uses, self.table, self.replaced, self.new
+        labels, all_args, costs = table.labels, table.args, table.costs
+        released: list[int] = []
         for old in self.order:
-            new = self.new[old]
+            new = made[old]
             if new == old:
                 continue
             count = uses.pop(old)
-            args = table.args[old]
-            plain = table.labels[new] is table.labels[old] and new not in uses and len(args) == len(table.args[new])
-            if plain and table.args[new] == tuple([self.new.get(a, a) for a in args]):
+            args = [made.get(a, a) for a in all_args[old]]
+            if new not in uses and old not in replaced and labels[new] is labels[old] and _same(all_args[new], args):
                 uses[new] = count
-                ledger.cost += table.costs[new] - table.costs[old]
+                ledger.cost += costs[new] - costs[old]
             else:
-                ledger.cost -= table.costs[old]
+                ledger.cost -= costs[old]
                 ledger.acquire(new, count)
-                released += [(self.new.get(a, a), 1) for a in args]
-        for value, count in released:
-            ledger.release(value, count)
+                released += args
+        for value in released:
+            ledger.release(value)
         return State(self.roots, uses, ledger.cost, self.state, applied)
+
+
+def _same(a: tuple[int, ...], b: list[int]) -> bool:
+    """Whether these are the same arguments; those of commutative operators may have changed places."""
+    return len(a) == len(b) and (a == tuple(b) or sorted(a) == sorted(b))
 
 
 class _Ledger:

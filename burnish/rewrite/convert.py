@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,6 +119,8 @@ class _Writer(GraphBuilder):
         label = self.table.labels[value]
         b = GraphBuilder()
         inputs = [self._weight(a) for a in self.table.args[value]]
+        if label.op in _MOVES:
+            return _MOVES[label.op](inputs, label.values)
         names = [b.input(f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(inputs)]
         made = _emit(b, label, names)
         if made in b.constants:
@@ -206,6 +208,25 @@ class _Writer(GraphBuilder):
         inner = Table.make(table, "part", data, label.values)
         return Table.make(table, table.labels[x].op, [inner if a == data[0] else a for a in table.args[x]],
                           table.labels[x].values)  # fmt: skip
+
+
+def _moved_part(arrays: Sequence[np.ndarray], values: Mapping[str, Attribute]) -> np.ndarray:
+    axis, start, extent = (int(values[key]) for key in ("axis", "start", "extent"))  # type: ignore[arg-type]
+    return arrays[0][(slice(None),) * axis + (slice(start, start + extent),)]
+
+
+def _grown(arrays: Sequence[np.ndarray], values: Mapping[str, Attribute]) -> np.ndarray:
+    top, left, bottom, right = values["pads"]  # type: ignore[misc]
+    return np.pad(arrays[0], [(0, 0)] * (arrays[0].ndim - 2) + [(top, bottom), (left, right)])
+
+
+# Words that move weights, which may be large, by NumPy: the reference evaluation would take seconds.
+_MOVES: Mapping[str, Callable[[Sequence[np.ndarray], Mapping[str, Attribute]], np.ndarray]] = {
+    "part": _moved_part,
+    "grow": _grown,
+    "swap": lambda arrays, values: arrays[0].swapaxes(-1, -2),
+    "concat": lambda arrays, values: np.concatenate(arrays, axis=values["axis"]),  # type: ignore[arg-type]
+}
 
 
 def _emit(b: GraphBuilder, label: Label, inputs: Sequence[str], name: str | None = None, node: str = "") -> str:

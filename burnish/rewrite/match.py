@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from burnish import ops
 from burnish.errors import ModelError, RuleError
 from burnish.graph.graph import Attribute
 from burnish.rewrite.sizes import Size
 from burnish.rewrite.table import COMMUTATIVE, CONSTANT_WORDS, Table
-from burnish.rewrite.terms import Apply, Rule, Term, Type, Value, Var, variables
+from burnish.rewrite.terms import Apply, Rule, Term, Type, Var, variables
 from burnish.rewrite.vocabulary import VOCABULARY, WORDS, Binding
 
 Equations = tuple[tuple[Size, int], ...]
+_Places = tuple[tuple[tuple[str, tuple[int, ...]], ...], Equations]  # arguments to follow from a value to each variable
+Asked = list[tuple[str, object, int | None]]  # key, value, its number where it is a constant size
 _AXES = frozenset(("part", "concat"))  # words whose attribute 'axis' counts dimensions
 DTYPE = "float32"  # rules speak of numbers of this type
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A match of one term. ``tensors``: the values of variables; ``equations`` between sizes are not yet solved."""
+    """A match of one term. ``tensors``: the values of variables; ``equations`` between sizes are not yet solved. Equal
+    ``key``, unless None: equal equations, and tensors of equal types.
+    """
 
     tensors: Mapping[str, int]
     equations: Equations
+    key: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +40,17 @@ class Match:
     binding: Binding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pattern:
-    """One term of a left side. ``shared``: its variables that other terms of the side have too, in order."""
+    """One term of a left side. ``shared``: its variables that other terms of the side have too, in order; ``depth``:
+    words above the deepest variable.
+    """
 
     rule: Rule
     position: int
     term: Apply
     shared: tuple[str, ...]
+    depth: int
 
     @property
     def word(self) -> str:
@@ -73,8 +82,12 @@ def patterns(rule: Rule) -> list[Pattern]:
     for position, term in enumerate(rule.left):
         others = frozenset().union(*(variables(t) for i, t in enumerate(rule.left) if i != position))
         assert isinstance(term, Apply)
-        found.append(Pattern(rule, position, term, tuple(sorted(variables(term) & others))))
+        found.append(Pattern(rule, position, term, tuple(sorted(variables(term) & others)), _depth(term)))
     return found
+
+
+def _depth(term: Term) -> int:
+    return 0 if isinstance(term, Var) else 1 + max(map(_depth, term.args), default=0)
 
 
 def _normal(term: Term) -> Term:
@@ -90,20 +103,80 @@ def _normal(term: Term) -> Term:
     return Apply(term.word, tuple(args), tuple(sorted(attrs.items())))
 
 
+class _ManyReadings(Exception):  # noqa: N818 - no error: a question that looks cannot answer
+    """A value may be read in ways that depend on more than its look."""
+
+
 # --- matching one term ------------------------------------------------------------------------------------------------
 
 
 class Matcher:
-    """Matches of patterns with the values of a table; what a pattern asks of attributes is prepared once."""
+    """Matches of patterns with the values of a table.
+
+    What a pattern asks of operators, attributes and types is the same for values that look alike: it is asked once for
+    each look, and answered with where the variables are.
+    """
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._asked: dict[Apply, tuple[tuple[str, Value | float | None], ...]] = {}
+        self._asked: dict[Apply, Asked] = {}
+        self._places: dict[tuple[Pattern, int], list[_Places] | None] = {}
 
     def parts(self, pattern: Pattern, value: int) -> list[Part]:
         """All ways in which the pattern matches a value."""
-        found = self._term(pattern.rule, pattern.term, value, {}, ())
-        return [Part(tensors, equations) for tensors, equations in found]
+        key = (pattern, self.table.look(value, pattern.depth))
+        if key not in self._places:
+            self._places[key] = self._places_of(pattern, value)
+        places = self._places[key]
+        if places is None:
+            found = self._term(pattern.rule, pattern.term, value, {}, ())
+            return [Part(tensors, equations) for tensors, equations in found]
+        parts = []
+        for i, (names, equations) in enumerate(places):
+            tensors: dict[str, int] = {}
+            if all(tensors.setdefault(name, at) == at for name, at in self._at(value, names)):
+                parts.append(Part(tensors, equations, (pattern.position, key[1], i)))
+        return parts
+
+    def _at(self, value: int, names: Sequence[tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, int]]:
+        args = self.table.args
+        for name, path in names:
+            at = value
+            for i in path:
+                at = args[at][i]
+            yield name, at
+
+    def _places_of(self, pattern: Pattern, value: int) -> list[_Places] | None:
+        """Where the variables are in all values that look like this one; None where joins must be looked into."""
+        try:
+            return list(self._located(pattern.rule, pattern.term, value, ()))
+        except _ManyReadings:
+            return None
+
+    def _located(self, rule: Rule, term: Term, value: int, path: tuple[int, ...]) -> Iterator[_Places]:
+        if isinstance(term, Var):
+            more = self._typed(rule.types[term.name], value)
+            if more is not None:
+                yield ((term.name, path),), more
+            return
+        label, args = self.table.labels[value], self.table.args[value]
+        if label.op != term.word:
+            if label.op == "constant" and term.word in CONSTANT_WORDS:
+                raise _ManyReadings
+            return
+        if label.op == "concat" and len(term.args) == 2:
+            raise _ManyReadings
+        asked = self._attributes(term, label.values, value) if len(args) == len(term.args) else None
+        if asked is None:
+            return
+        orders = [range(len(args))]
+        if label.op in COMMUTATIVE:
+            orders.append(range(1, -1, -1))
+        for order in orders:
+            options = [list(self._located(rule, t, args[i], (*path, i))) for t, i in zip(term.args, order, strict=True)]
+            for chosen in product(*options):
+                names = tuple(n for names, _ in chosen for n in names)
+                yield names, (*asked, *(e for _, equations in chosen for e in equations))
 
     def _term(
         self, rule: Rule, term: Term, value: int, tensors: dict[str, int], equations: Equations
@@ -169,41 +242,79 @@ class Matcher:
     def _attributes(self, term: Apply, attrs: Mapping[str, Attribute], value: int) -> Equations | None:
         """What the term's attributes ask of sizes; None where they differ from the value's."""
         equations: list[tuple[Size, int]] = []
-        for key, asked in self._asked_of(term):
+        for key, asked, constant in self._asked_of(term):
             found = attrs[key]
-            if key == "axis" and term.word in _AXES:
-                rank = len(self.table.types[value].shape)
-                assert isinstance(asked, Size) and isinstance(found, int)
-                if asked.constant is None or not -rank <= asked.constant < rank or asked.constant % rank != found:
-                    return None
-            elif isinstance(asked, Size):
+            if isinstance(asked, Size):
                 if not isinstance(found, int) or isinstance(found, bool):
                     return None
-                equations.append((asked, found))
+                if key == "axis" and term.word in _AXES:
+                    rank = len(self.table.types[value].shape)
+                    if constant is None or not -rank <= constant < rank or constant % rank != found:
+                        return None
+                elif constant is None:
+                    equations.append((asked, found))
+                elif constant != found:
+                    return None
             elif isinstance(asked, tuple):
                 if not isinstance(found, tuple) or len(found) != len(asked):
                     return None
-                equations += [(Size.of(a), int(f)) for a, f in zip(asked, found, strict=True)]  # type: ignore[arg-type]
+                for (size, number), entry in zip(asked, found, strict=True):
+                    if number is None:
+                        equations.append((size, entry))  # type: ignore[arg-type]
+                    elif number != entry:
+                        return None
             elif asked != found:
                 return None
-        return None if any(s.constant is not None and s.constant != v for s, v in equations) else tuple(equations)
+        return tuple(equations)
 
-    def _asked_of(self, term: Apply) -> tuple[tuple[str, Value | float | None], ...]:
+    def _asked_of(self, term: Apply) -> Asked:
+        """For every attribute its value in the term; of sizes, with the numbers of those that are constant."""
         if term not in self._asked:
             given = dict(term.attrs)
             defaults = {} if term.word in WORDS else ops.OPERATORS[term.word].attrs
             unknown = sorted(given.keys() - defaults.keys()) if term.word not in WORDS else []
             if unknown:
                 raise RuleError(f"'{term}': attributes {', '.join(unknown)}; allowed: {', '.join(defaults) or 'none'}")
-            self._asked[term] = tuple({**defaults, **given}.items())
+            self._asked[term] = [_asked(key, value) for key, value in {**defaults, **given}.items()]
         return self._asked[term]
+
+
+def _asked(key: str, value: object) -> tuple[str, object, int | None]:
+    if isinstance(value, Size):
+        return key, value, value.constant
+    if isinstance(value, tuple):
+        return key, tuple((Size.of(v), Size.of(v).constant) for v in value), None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return key, Size.of(value), value
+    return key, value, None
 
 
 # --- solving for sizes ------------------------------------------------------------------------------------------------
 
 
-def solved(table: Table, rule: Rule, tensors: Mapping[str, int], equations: Equations) -> Match | None:
-    """The match with numbers for all sizes that the equations determine; None where none satisfy rule and equations."""
+class Solver:
+    """Numbers for the sizes of matches; those of matches with the same keys are the same."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._known: dict[object, Binding | None] = {}
+
+    def solve(self, rule: Rule, *parts: Part) -> Match | None:
+        """The match of a whole left side; None where no numbers satisfy its equations and the rule's conditions."""
+        tensors = {name: value for part in reversed(parts) for name, value in part.tensors.items()}
+        key = None if any(part.key is None for part in parts) else (rule.name, *(part.key for part in parts))
+        if key is None or key not in self._known:
+            binding = _solved(self.table, rule, tensors, [e for part in parts for e in part.equations])
+            if key is not None:
+                self._known[key] = binding
+        else:
+            binding = self._known[key]
+        return None if binding is None else Match(tensors, binding)
+
+
+def _solved(
+    table: Table, rule: Rule, tensors: Mapping[str, int], equations: Sequence[tuple[Size, int]]
+) -> Binding | None:
     sizes: dict[str, int] = {}
     waiting = list(dict.fromkeys(equations))
     while waiting:
@@ -232,7 +343,7 @@ def solved(table: Table, rule: Rule, tensors: Mapping[str, int], equations: Equa
             return None
     except RuleError:  # a condition on a size that nothing on the left determines
         return None
-    return Match(tensors, Binding(sizes, leads))
+    return Binding(sizes, leads)
 
 
 def instantiate(table: Table, term: Term, match: Match, known: dict[Term, int]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish.rewrite.apply import CycleError, Replacement, State, consumers
-from burnish.rewrite.match import Match, Matcher, Part, Pattern, compile_rules, patterns, right_side, solved
+from burnish.rewrite.match import Match, Matcher, Part, Pattern, Solver, compile_rules, patterns, right_side
 from burnish.rewrite.table import Table
 from burnish.rewrite.terms import Rule, Term, Var
 
@@ -42,11 +42,12 @@ class Moves:
 
     def __init__(self, table: Table, rules: Sequence[Rule]) -> None:
         self.table = table
-        self.matcher = Matcher(table)
+        self.matcher, self.solver = Matcher(table), Solver(table)
         self.single: dict[str, list[Pattern]] = {}
         self.double: dict[str, list[tuple[Pattern, bool]]] = {}
+        self.patterns: dict[str, list[Pattern]] = {}
         for rule in compile_rules(rules):
-            found = patterns(rule)
+            found = self.patterns[rule.name] = patterns(rule)
             if len(found) == 1:
                 self.single.setdefault(found[0].word, []).append(found[0])
             elif len(found) == 2:
@@ -56,8 +57,6 @@ class Moves:
         self._singles: dict[int, list[tuple[str, int]]] = {}
         self._halves: dict[int, list[tuple[Pattern, bool, tuple[int, ...], _Half]]] = {}
         self._pairs: dict[tuple[str, int, int], tuple[int, ...] | None] = {}
-        self._looks: dict[tuple[int, int], int] = {}
-        self._look_numbers: dict[object, int] = {}
 
     def replacements(self, state: State) -> Iterator[tuple[Replacement, tuple[str, ...]]]:
         """Every step from a state, steps that look alike together, with the names of the rules applied."""
@@ -96,7 +95,7 @@ class Moves:
             op = labels[value].op
             if op in self.single:
                 for rule, new in self._single_steps(value, op):
-                    yield Step(rule, self.look(value, DEPTH), {value: new})
+                    yield Step(rule, self.table.look(value, DEPTH), {value: new})
             if op in self.double:
                 for pattern, symmetric, shared, half in self._double_halves(value, op):
                     key = (pattern.rule.name, shared)
@@ -117,7 +116,7 @@ class Moves:
             found: dict[int, str] = {}
             for pattern in self.single[op]:
                 for part in self.matcher.parts(pattern, value):
-                    match = solved(self.table, pattern.rule, part.tensors, part.equations)
+                    match = self.solver.solve(pattern.rule, part)
                     made = right_side(self.table, pattern.rule, match, (value,)) if match else None
                     if made is not None and made[0] != value:
                         found.setdefault(made[0], pattern.rule.name)
@@ -139,7 +138,7 @@ class Moves:
         """All of them in one, those of one type in one, and of few also every pair."""
         ordered = self._as_read(halves, readers)
         tried: set[tuple[int, ...]] = set()
-        looks = [self.look(h.value, 1) for h in ordered]
+        looks = [self.table.look(h.value, 1) for h in ordered]
         groups = [ordered] + [[h for h, k in zip(ordered, looks, strict=True) if k == look] for look in set(looks)]
         if len(ordered) <= FEW:
             groups += [[a, b] for i, a in enumerate(ordered) for b in ordered[i + 1 :]]
@@ -180,7 +179,7 @@ class Moves:
             if joined is None:
                 return
             whole = joined
-        alike = (tuple(self.look(h.value, DEPTH) for h in halves),)
+        alike = (tuple(self.table.look(h.value, DEPTH) for h in halves),)
         yield Step(rule.name, alike, replaced)
 
     def _inside(self, value: int, old: int, new: int) -> int:
@@ -194,7 +193,7 @@ class Moves:
         if table.labels[first].op != "part" or table.args[first] != table.args[second]:
             return None
         (whole,) = table.args[first]
-        pattern = patterns(rule)[0]
+        pattern = self.patterns[rule.name][0]
         shared = [before.part.tensors[name] for name in pattern.shared]
         for part in self.matcher.parts(pattern, whole):
             if [part.tensors[name] for name in pattern.shared] == shared:
@@ -215,28 +214,13 @@ class Moves:
         return self._pairs[key]
 
     def _matched_pair(self, rule: Rule, a: _Half, b: _Half) -> Match | None:
-        second = patterns(rule)[1]
+        second = self.patterns[rule.name][1]
         for part in self.matcher.parts(second, b.value):
             if all(part.tensors[name] == a.part.tensors[name] for name in second.shared):
-                tensors, equations = {**part.tensors, **a.part.tensors}, (*a.part.equations, *part.equations)
-                match = solved(self.table, rule, tensors, equations)
+                match = self.solver.solve(rule, a.part, part)
                 if match is not None:
                     return match
         return None
-
-    # --- what looks alike ---
-
-    def look(self, value: int, depth: int) -> int:
-        """A number that is the same for values of the same operators on the same types, ``depth`` arguments deep."""
-        key = (value, depth)
-        if key not in self._looks:
-            table = self.table
-            label = table.labels[value]
-            own = label.op if label.op in ("input", "constant") else label
-            args = tuple(self.look(a, depth - 1) for a in table.args[value]) if depth else ()
-            what = (own, table.types[value], args)
-            self._looks[key] = self._look_numbers.setdefault(what, len(self._look_numbers))
-        return self._looks[key]
 
 
 def _symmetric(rule: Rule) -> bool:

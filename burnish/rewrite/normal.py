@@ -17,13 +17,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from burnish import ops
 from burnish.errors import ModelError
-from burnish.graph.facts import operator_facts
-from burnish.graph.graph import Attribute, TensorType
-from burnish.rewrite.table import CONSTANT_WORDS, Attributes, Table
+from burnish.graph.graph import Attribute
+from burnish.rewrite.table import Cost, Label, Table
 from burnish.rewrite.vocabulary import WORDS
 
 _SENSITIVE = frozenset(("part", "concat", "swap", "reshape", "transpose", "identity"))
@@ -31,6 +29,10 @@ _SENSITIVE = frozenset(("part", "concat", "swap", "reshape", "transpose", "ident
 
 class NormalTable(Table):
     """A table all of whose values are in normal form."""
+
+    def __init__(self, cost: Cost = lambda operation: 0.0) -> None:
+        super().__init__(cost)
+        self._normal: dict[tuple[Label, tuple[int, ...]], int] = {}  # what operators on arguments became
 
     def make(self, op: str, args: Sequence[int], attrs: Mapping[str, Attribute]) -> int:
         """See :meth:`Table.make`; the laws of this module are applied."""
@@ -60,9 +62,17 @@ class NormalTable(Table):
     def again(self, value: int, args: tuple[int, ...]) -> int:
         """See :meth:`Table.again`; the laws of this module are applied."""
         label = self.labels[value]
-        if label.op in _SENSITIVE or any(self.labels[a].op == "part" for a in args):
-            return self.make(label.op, args, label.values)
-        return super().again(value, args)
+        key = (label, args)
+        found = self._normal.get(key)
+        if found is None:
+            lawful = label.op in _SENSITIVE or (self._behind_part(args) and self.facts(label, args).elementwise)
+            found = self.make(label.op, args, label.values) if lawful else super().again(value, args)
+            self._normal[key] = found
+        return found
+
+    def _behind_part(self, args: tuple[int, ...]) -> bool:
+        labels = self.labels
+        return any([labels[a].op == "part" for a in args])
 
     # --- parts and joins ---
 
@@ -133,8 +143,7 @@ class NormalTable(Table):
             return super().make(op, args, attrs)
         if len(self.types[part].shape) < max((len(self.types[a].shape) for a in others), default=0):
             return super().make(op, args, attrs)
-        complete = tuple(sorted(ops.OPERATORS[op].complete(attrs).items()))
-        if not _elementwise(op, tuple(self.types[a] for a in args), complete):
+        if not self.facts(self.label(op, self._complete(op, args, attrs)), tuple(args)).elementwise:
             return super().make(op, args, attrs)
         (source,) = self.args[part]
         whole = self._pointwise(op, [source if a == part else a for a in args], attrs)
@@ -203,8 +212,3 @@ def _extent(values: Mapping[str, Attribute]) -> tuple[int, int]:
     start, extent = values["start"], values["extent"]
     assert isinstance(start, int) and isinstance(extent, int)
     return start, extent
-
-
-@lru_cache(maxsize=4096)
-def _elementwise(op: str, kinds: tuple[TensorType, ...], attrs: Attributes) -> bool:
-    return op not in CONSTANT_WORDS and operator_facts(op, kinds, attrs).elementwise

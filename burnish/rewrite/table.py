@@ -78,6 +78,10 @@ class Table:
         self._values: dict[tuple[Label, tuple[int, ...]], int] = {}
         self._labels: dict[tuple[str, Attributes], Label] = {}
         self._types: dict[TensorType, TensorType] = {}
+        self._looks: dict[tuple[int, int], int] = {}
+        self._look_numbers: dict[object, int] = {}
+        self._known_types: dict[tuple[Label, tuple[int, ...]], Sequence[TensorType]] = {}  # by types' identities
+        self._known_facts: dict[tuple[Label, tuple[int, ...]], Facts] = {}
         self._known_costs: dict[object, float] = {}
 
     def __len__(self) -> int:
@@ -105,7 +109,7 @@ class Table:
         attrs = self._complete(op, args, attrs)
         label = self.label(op, attrs)
         found = self._values.get((label, args))
-        return self._add(label, args, self._infer(label, args)) if found is None else found
+        return self._add(label, args, self._inferred(label, args)) if found is None else found
 
     def again(self, value: int, args: tuple[int, ...]) -> int:
         """The operator of ``value`` on other arguments of the same types."""
@@ -161,10 +165,16 @@ class Table:
             raise ModelError(f"unknown operator '{op}'; known: {', '.join(sorted(ops.OPERATORS))}")
         return ops.OPERATORS[op].complete(attrs)
 
-    def _infer(self, label: Label, args: tuple[int, ...]) -> Sequence[TensorType]:
-        kinds = [self.types[a] for a in args]
+    def _inferred(self, label: Label, args: tuple[int, ...]) -> Sequence[TensorType]:
         if label.op == "item":
             return [self.several[args[0]][int(label.values["index"])]]  # type: ignore[arg-type]
+        key = (label, tuple([id(self.types[a]) for a in args]))
+        if key not in self._known_types:
+            self._known_types[key] = self._infer(label, args)
+        return self._known_types[key]
+
+    def _infer(self, label: Label, args: tuple[int, ...]) -> Sequence[TensorType]:
+        kinds = [self.types[a] for a in args]
         if label.op in WORDS:
             return [_word_type(label, kinds)]
         return infer_types(label.op, kinds, label.values)
@@ -175,9 +185,17 @@ class Table:
         kinds = tuple(self.types[a] for a in args)
         makers = tuple(self.labels[a].op for a in args)
         outputs = self.several.get(value, (self.types[value],))
-        plain = label.op not in WORDS
-        facts = operator_facts(label.op, kinds, label.attrs) if plain else Facts("injective")
-        return Operation(label.op, label.values, kinds, outputs, makers, tuple(self.fixed[a] for a in args), facts)
+        fixed = tuple(self.fixed[a] for a in args)
+        return Operation(label.op, label.values, kinds, outputs, makers, fixed, self.facts(label, args))
+
+    def facts(self, label: Label, args: tuple[int, ...]) -> Facts:
+        """What fusion knows of an operator on arguments of these types."""
+        if label.op in WORDS or label.op == "item":
+            return Facts("injective")
+        key = (label, tuple([id(self.types[a]) for a in args]))
+        if key not in self._known_facts:
+            self._known_facts[key] = operator_facts(label.op, tuple(self.types[a] for a in args), label.attrs)
+        return self._known_facts[key]
 
     def _costs(self, value: int) -> float:
         label, args = self.labels[value], self.args[value]
@@ -200,6 +218,18 @@ class Table:
                 seen.add(value)
                 stack.extend(self.args[value])
         return sorted(seen)
+
+    def look(self, value: int, depth: int) -> int:
+        """A number that is the same for values made by the same operators from the same types, ``depth`` deep."""
+        key = (value, depth)
+        found = self._looks.get(key)
+        if found is None:
+            label = self.labels[value]
+            own = label.op if label.op in ("input", "constant") else label
+            args = tuple([self.look(a, depth - 1) for a in self.args[value]]) if depth else ()
+            what = (own, id(self.types[value]), self.fixed[value], args)
+            found = self._looks[key] = self._look_numbers.setdefault(what, len(self._look_numbers))
+        return found
 
     def depends(self, value: int, on: int) -> bool:
         """Whether ``value`` is, or is made of, the value ``on``."""
