@@ -1,4 +1,4 @@
-"""Predicted seconds of operators, for searches to minimize: machines in three numbers, and the compiler's own target."""
+"""Predicted seconds of operators, for searches to minimize: machines in three numbers, and the compiler's target."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _window(x: TensorType, weight: TensorType, out: TensorType, attrs: dict[str,
 
 
 def is_fused(operation: Operation) -> bool:
-    """Whether an element-wise operator is computed with one of its operands, which is not a weight or a model's input."""
+    """Whether an element-wise operator is computed with an operand that a kernel computes."""
     if not operation.facts.elementwise:
         return False
     shape = operation.outputs[0].shape

@@ -11,13 +11,15 @@ from burnish.errors import ModelError, RuleError
 from burnish.graph.graph import Attribute
 from burnish.rewrite.sizes import Size
 from burnish.rewrite.table import COMMUTATIVE, CONSTANT_WORDS, Table
-from burnish.rewrite.terms import Apply, Rule, Term, Type, Var, variables
+from burnish.rewrite.terms import Apply, Rule, Term, Type, Var, subterms, variables
 from burnish.rewrite.vocabulary import VOCABULARY, WORDS, Binding
 
 Equations = tuple[tuple[Size, int], ...]
 _Places = tuple[tuple[tuple[str, tuple[int, ...]], ...], Equations]  # arguments to follow from a value to each variable
 Asked = list[tuple[str, object, int | None]]  # key, value, its number where it is a constant size
 _AXES = frozenset(("part", "concat"))  # words whose attribute 'axis' counts dimensions
+# Words that compute nothing.
+MOVING = frozenset(("part", "concat", "swap", "grow", "transpose", "reshape", "slice", "pad")) | CONSTANT_WORDS
 DTYPE = "float32"  # rules speak of numbers of this type
 
 
@@ -74,6 +76,17 @@ def compile_rules(rules: Sequence[Rule]) -> list[Rule]:
         if len(left) == 1 or all(p.shared for p in patterns(rule)):
             usable.append(rule)
     return usable
+
+
+def reassociates(rule: Rule) -> bool:
+    """Whether a rule changes rounding by no more than re-association: it brings no arithmetic that was not there.
+
+    Weights may be added and scaled, as in folding; a mean does not become a convolution.
+    """
+    words = [
+        {t.word for term in side for t in subterms(term) if isinstance(t, Apply)} for side in (rule.left, rule.right)
+    ]
+    return words[1] - MOVING <= words[0]
 
 
 def patterns(rule: Rule) -> list[Pattern]:

@@ -72,13 +72,13 @@ class NormalTable(Table):
 
     def _behind_part(self, args: tuple[int, ...]) -> bool:
         labels = self.labels
-        return any([labels[a].op == "part" for a in args])
+        return any(labels[a].op == "part" for a in args)
 
     # --- parts and joins ---
 
     def _part(self, x: int, axis: int, start: int, extent: int) -> int:
         shape = self.types[x].shape
-        if not (0 <= start and 0 < extent and start + extent <= shape[axis]):
+        if not (start >= 0 and extent > 0 and start + extent <= shape[axis]):
             found = f"elements {start} to {start + extent}"
             raise ModelError(f"part: attribute 'start': found {found}; allowed: within 0 to {shape[axis]}")
         if extent == shape[axis]:

@@ -12,9 +12,10 @@ from typing import Literal
 import numpy as np
 
 from burnish.build import task_key
+from burnish.runtime.comparison import Comparison
 from burnish.search.space import Points
 from burnish.target import Target
-from burnish.tune.evaluate import Build, Comparison, Evaluator, Measurement, Trial
+from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
 from burnish.tune.records import Records, machine, record
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import Strategy, strategy_named
