@@ -198,7 +198,7 @@ class _Writer(GraphBuilder):
 
     def _sink(self, part: int, x: int) -> int | None:
         table, label = self.table, self.table.labels[part]
-        if table.fixed[x] or not table.operation(x).facts.elementwise or label.values["axis"] is None:
+        if table.fixed[x] or not table.operation(x).facts.elementwise:
             return None
         data = [a for a in table.args[x] if not table.fixed[a]]
         if len(data) != 1 or any(table.types[a].size != 1 for a in table.args[x] if a != data[0]):

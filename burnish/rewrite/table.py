@@ -190,7 +190,7 @@ class Table:
 
     def facts(self, label: Label, args: tuple[int, ...]) -> Facts:
         """What fusion knows of an operator on arguments of these types."""
-        if label.op in WORDS or label.op == "item":
+        if label.op in WORDS or label.op in ("input", "constant", "item"):
             return Facts("injective")
         key = (label, tuple([id(self.types[a]) for a in args]))
         if key not in self._known_facts:
