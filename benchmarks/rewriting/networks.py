@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from burnish.graph.graph import Graph, GraphBuilder
+from burnish.graph.graph import Attribute, Graph, GraphBuilder
 
 
 class Network(GraphBuilder):
@@ -35,9 +35,10 @@ class Network(GraphBuilder):
 
     def pool(self, x: str, op: str, stride: int, same: bool) -> str:
         """3×3 pooling."""
-        attrs = {"count_include_pad": True} if op == "avg_pool2d" else {}
-        pads = (int(same),) * 4
-        return self.add(op, x, kernel=(3, 3), strides=(stride, stride), pads=pads, **attrs)
+        window: dict[str, Attribute] = {"kernel": (3, 3), "strides": (stride, stride), "pads": (int(same),) * 4}
+        if op == "avg_pool2d":
+            window["count_include_pad"] = True
+        return self.add(op, x, name=None, node="", **window)
 
     def join(self, *xs: str) -> str:
         """Channels one after the other."""

@@ -149,7 +149,8 @@ class _Writer(GraphBuilder):
         if label.op == "matmul":
             swapped = [table.labels[a].op == "swap" and not table.fixed[a] for a in args]
             inputs = [self.known[table.args[a][0] if s else a] for a, s in zip(args, swapped, strict=True)]
-            return self.add("matmul", *inputs, name=name, node=node, transpose_a=swapped[0], transpose_b=swapped[1])
+            flags = {key: True for key, s in zip(("transpose_a", "transpose_b"), swapped, strict=True) if s}
+            return self.add("matmul", *inputs, name=name, node=node, **flags)
         made = _emit(self, label, [self.known[a] for a in args], name, node)
         return made if label.op not in WORDS else self.rename(made, name)
 
@@ -216,7 +217,9 @@ def _moved_part(arrays: Sequence[np.ndarray], values: Mapping[str, Attribute]) -
 
 
 def _grown(arrays: Sequence[np.ndarray], values: Mapping[str, Attribute]) -> np.ndarray:
-    top, left, bottom, right = values["pads"]  # type: ignore[misc]
+    pads = values["pads"]
+    assert isinstance(pads, tuple)
+    top, left, bottom, right = (int(p) for p in pads)  # type: ignore[arg-type]
     return np.pad(arrays[0], [(0, 0)] * (arrays[0].ndim - 2) + [(top, bottom), (left, right)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -73,10 +74,11 @@ class TargetCost:
             return min(e.seconds for e in estimates(window, pads, self.target))
         per_group = weight.shape[0] // int(attrs["groups"])  # type: ignore[arg-type]
         efficiency = DIRECT_EFFICIENCY if per_group % self.target.lanes == 0 else SMALL_EFFICIENCY
-        return max(arithmetic(operation) / (self.target.flops * efficiency), traffic(operation) / self.target.cache_bandwidth)  # fmt: skip  # noqa: E501
+        seconds = arithmetic(operation) / (self.target.flops * efficiency)
+        return max(seconds, traffic(operation) / self.target.cache_bandwidth)
 
 
-def _window(x: TensorType, weight: TensorType, out: TensorType, attrs: dict[str, Attribute]) -> Window:
+def _window(x: TensorType, weight: TensorType, out: TensorType, attrs: Mapping[str, Attribute]) -> Window:
     strides: tuple[int, int] = attrs["strides"]  # type: ignore[assignment]
     kernel, size = (weight.shape[2], weight.shape[3]), (x.shape[2], x.shape[3])
     return Window(x.shape[0], x.shape[1], weight.shape[0], kernel, strides, size, (out.shape[2], out.shape[3]))

@@ -11,7 +11,7 @@ from burnish.errors import ModelError, RuleError
 from burnish.graph.graph import Attribute
 from burnish.rewrite.sizes import Size
 from burnish.rewrite.table import COMMUTATIVE, CONSTANT_WORDS, Table
-from burnish.rewrite.terms import Apply, Rule, Term, Type, Var, subterms, variables
+from burnish.rewrite.terms import Apply, Rule, Term, Type, Value, Var, subterms, variables
 from burnish.rewrite.vocabulary import VOCABULARY, WORDS, Binding
 
 Equations = tuple[tuple[Size, int], ...]
@@ -20,6 +20,7 @@ Asked = list[tuple[str, object, int | None]]  # key, value, its number where it 
 _AXES = frozenset(("part", "concat"))  # words whose attribute 'axis' counts dimensions
 # Words that compute nothing.
 MOVING = frozenset(("part", "concat", "swap", "grow", "transpose", "reshape", "slice", "pad")) | CONSTANT_WORDS
+_PRODUCTS = frozenset(("matmul", "conv2d"))
 DTYPE = "float32"  # rules speak of numbers of this type
 
 
@@ -63,19 +64,56 @@ class Pattern:
 def compile_rules(rules: Sequence[Rule]) -> list[Rule]:
     """The rules that can be applied from left to right, in the form that matching takes.
 
-    These have operators at the roots of their left sides, which hold all variables of the right sides; terms of one
-    side share variables. ``matmul`` with flags becomes ``matmul`` of ``swap``. Raises RuleError for an unknown word.
+    Their left sides have operators at the roots, hold all variables and all sizes of the right sides, and share
+    variables among their terms. Left out is what only moves elements: that is a matter of normal forms. ``matmul`` with
+    flags becomes ``matmul`` of ``swap``. Raises RuleError for an unknown word.
     """
     usable = []
     for rule in rules:
         left, right = (tuple(_normal(t) for t in side) for side in (rule.left, rule.right))
-        bound = frozenset().union(*map(variables, left))
-        if any(isinstance(t, Var) for t in left) or not frozenset().union(*map(variables, right)) <= bound:
-            continue
         rule = Rule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
-        if len(left) == 1 or all(p.shared for p in patterns(rule)):
+        computes = left != right and not _words(left) | _words(right) <= MOVING
+        if computes and not any(isinstance(t, Var) for t in left) and _determined(rule):
             usable.append(rule)
     return usable
+
+
+def both_ways(rules: Sequence[Rule]) -> list[Rule]:
+    """The rules, and from right to left those that regroup products: which side is cheaper depends on the sizes."""
+    turned = []
+    for rule in rules:
+        products = [sorted(t.word for t in _applications(side)) for side in (rule.left, rule.right)]
+        if products[0] == products[1] and len(products[0]) > 1 and set(products[0]) <= _PRODUCTS:
+            name = f"{rule.name}, read backwards"
+            turned.append(Rule(name, rule.types, rule.right, rule.left, rule.conditions, rule.kind))
+    return [*rules, *turned]
+
+
+def _determined(rule: Rule) -> bool:
+    """Whether a match of the left side says all that the right side needs."""
+    bound = frozenset().union(*map(variables, rule.left))
+    if not frozenset().union(*map(variables, rule.right)) <= bound:
+        return False
+    sizes = {n for name in bound for d in rule.types[name].dims for n in d.names} | _attribute_names(rule.left)
+    asked = _attribute_names(rule.right) | {n for c in rule.conditions for s in (c.left, c.right) for n in s.names}
+    return asked <= sizes and (len(rule.left) == 1 or all(p.shared for p in patterns(rule)))
+
+
+def _applications(terms: Sequence[Term]) -> Iterator[Apply]:
+    return iter(dict.fromkeys(t for term in terms for t in subterms(term) if isinstance(t, Apply)))
+
+
+def _words(terms: Sequence[Term]) -> set[str]:
+    return {t.word for t in _applications(terms)}
+
+
+def _attribute_names(terms: Sequence[Term]) -> set[str]:
+    sizes = (v for t in _applications(terms) for _, value in t.attrs for v in _sizes_in(value))
+    return {n for size in sizes for n in size.names}
+
+
+def _sizes_in(value: Value) -> tuple[Size, ...]:
+    return (value,) if isinstance(value, Size) else value if isinstance(value, tuple) else ()
 
 
 def reassociates(rule: Rule) -> bool:
@@ -83,10 +121,7 @@ def reassociates(rule: Rule) -> bool:
 
     Weights may be added and scaled, as in folding; a mean does not become a convolution.
     """
-    words = [
-        {t.word for term in side for t in subterms(term) if isinstance(t, Apply)} for side in (rule.left, rule.right)
-    ]
-    return words[1] - MOVING <= words[0]
+    return _words(rule.right) - MOVING <= _words(rule.left)
 
 
 def patterns(rule: Rule) -> list[Pattern]:

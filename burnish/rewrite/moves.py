@@ -37,6 +37,15 @@ class _Half:
     part: Part
 
 
+@dataclass(frozen=True)
+class _Family:
+    """Matches of either term of a rule that agree on the variables that the terms share."""
+
+    rule: Rule
+    symmetric: bool
+    halves: tuple[list[_Half], list[_Half]]
+
+
 class Moves:
     """All steps of a set of rules. What was found at a value stays known: values do not change."""
 
@@ -87,7 +96,7 @@ class Moves:
 
     def steps(self, state: State, readers: Mapping[int, list[int]]) -> Iterator[Step]:
         """Every application of a rule in a state, in order of values."""
-        families: dict[tuple[str, tuple[int, ...]], tuple[list[_Half], list[_Half], Pattern, bool]] = {}
+        families: dict[tuple[str, tuple[int, ...]], _Family] = {}
         fixed, labels = self.table.fixed, self.table.labels
         for value in sorted(state.uses):
             if fixed[value]:
@@ -99,15 +108,16 @@ class Moves:
             if op in self.double:
                 for pattern, symmetric, shared, half in self._double_halves(value, op):
                     key = (pattern.rule.name, shared)
-                    family = families.setdefault(key, ([], [], pattern, symmetric))
-                    family[pattern.position].append(half)
-        for first, second, pattern, symmetric in families.values():
-            if symmetric and len(first) > 1:
-                yield from self._merges(pattern.rule, first, readers)
-            elif not symmetric:
+                    family = families.setdefault(key, _Family(pattern.rule, symmetric, ([], [])))
+                    family.halves[pattern.position].append(half)
+        for family in families.values():
+            first, second = family.halves
+            if family.symmetric and len(first) > 1:
+                yield from self._merges(family.rule, first, readers)
+            elif not family.symmetric:
                 for a in first:
                     for b in second:
-                        yield from self._merge(pattern.rule, (a, b))
+                        yield from self._merge(family.rule, (a, b))
 
     # --- rules with one result ---
 

@@ -52,7 +52,7 @@ def best_first(
             tally.record(made, price)
             if price < slack * tally.cost:
                 heapq.heappush(queue, (price, next(serial), made))
-            if tally.stop_reason is not None:
+            if not tally.batch(1):
                 break
     tally.stop("exhausted")
     return tally.report()

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.rewrite.rules import RULES, random_graph, rule
 
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
@@ -12,6 +11,7 @@ from burnish.rewrite.convert import Reading, read_graph, write_graph
 from burnish.rewrite.moves import Moves
 from burnish.rewrite.normal import NormalTable
 from burnish.rewrite.table import Operation
+from tests.rewrite.rules import RULES, random_graph, rule
 
 
 def cost(operation: Operation) -> float:
@@ -100,7 +100,8 @@ def test_two_replacements_that_wait_for_each_other_are_a_cycle() -> None:
     graph = b.build(b.add("exp", b.add("neg", x)), b.add("sin", b.add("cos", x)))
     table, _, _, state = begin(graph, [])
     value = {table.labels[v].op: v for v in state.uses}
-    replaced = {value["neg"]: table.make("tanh", [value["sin"]], {}), value["cos"]: table.make("abs", [value["exp"]], {})}
+    crossed = (("neg", "tanh", "sin"), ("cos", "abs", "exp"))
+    replaced = {value[old]: table.make(op, [value[of]], {}) for old, op, of in crossed}
     with pytest.raises(CycleError):
         Replacement(table, state, consumers(table, state), replaced)
 
@@ -110,7 +111,8 @@ def test_many_products_merge_in_one_step() -> None:
     x = b.input("x", (2, 4))
     random = np.random.default_rng(0)
     widths = (3, 5, 2, 4, 6)
-    graph = b.build(*[b.add("matmul", x, b.constant((random.integers(-8, 9, (4, n)) / 8).astype("float32"))) for n in widths])
+    weights = [b.constant((random.integers(-8, 9, (4, n)) / 8).astype("float32")) for n in widths]
+    graph = b.build(*[b.add("matmul", x, w) for w in weights])
     table, reading, moves, state = begin(graph, rule("merge of products"))
     (after,) = [r for r, _ in moves.replacements(state)]
     merged = write_graph(table, reading, after.roots, graph)

@@ -1,14 +1,14 @@
 """Where left sides stand in graphs: sizes are solved, attributes compared whole, conditions and types checked."""
 
 import pytest
-from tests.rewrite.rules import rule
 
 from burnish.errors import RuleError
 from burnish.graph.graph import GraphBuilder
 from burnish.rewrite.convert import read_graph
-from burnish.rewrite.match import Matcher, Solver, compile_rules, patterns, reassociates
+from burnish.rewrite.match import Matcher, Solver, both_ways, compile_rules, patterns, reassociates
 from burnish.rewrite.normal import NormalTable
 from burnish.rewrite.terms import parse_rules
+from tests.rewrite.rules import rule
 
 
 def matches(text: str, b: GraphBuilder, *outputs: str) -> list:
@@ -21,7 +21,7 @@ def matches(text: str, b: GraphBuilder, *outputs: str) -> list:
     return [m for m in found if m is not None]
 
 
-PRODUCT = "substitution r\n  for a: [*l, m, k]; b: [k, n]\n  {} = matmul(a, b)\n"
+PRODUCT = "substitution r\n  for a: [*l, m, k]; b: [k, n]\n  {} = relu(matmul(a, b))\n"
 
 
 def test_sizes_and_leading_dimensions_are_bound() -> None:
@@ -53,7 +53,7 @@ def test_axes_count_from_either_end() -> None:
     for axis in ("-1", "1"):
         b = GraphBuilder()
         joined = b.add("concat", b.input("x", (2, 3)), b.input("y", (2, 4)), axis=-1)
-        text = f"substitution r\n  for x: [m, k]; y: [m, j]\n  concat(x, y, axis={axis}) = concat(x, y, axis=1)\n"
+        text = f"substitution r\n  for x: [m, k]; y: [m, j]\n  concat(x, y, axis={axis}) = relu(concat(x, y, axis=1))\n"
         assert len(matches(text, b, joined)) == 1
         assert matches(text.replace(f"(x, y, axis={axis})", "(x, y, axis=0)", 1), b, joined) == []
 
@@ -61,7 +61,7 @@ def test_axes_count_from_either_end() -> None:
 def test_a_join_of_many_is_one_of_two_at_every_cut() -> None:
     b = GraphBuilder()
     joined = b.add("concat", *[b.input(f"x{i}", (2, 1 + i)) for i in range(4)], axis=1)
-    text = "substitution r\n  for x: [m, k]; y: [m, j]\n  concat(x, y, axis=-1) = concat(x, y, axis=1)\n"
+    text = "substitution r\n  for x: [m, k]; y: [m, j]\n  concat(x, y, axis=-1) = relu(concat(x, y, axis=1))\n"
     found = matches(text, b, joined)
     assert [(m.binding.sizes["k"], m.binding.sizes["j"]) for m in found] == [(1, 9), (3, 7), (6, 4)]
 
@@ -115,6 +115,16 @@ def test_a_constant_of_one_number_is_full() -> None:
     assert matches(text.replace("value=1", "value=2"), b, y) == []
 
 
+def test_rules_that_only_move_elements_are_left_to_normal_forms() -> None:
+    text = "substitution r\n  for x: [m, n]\n  swap(swap(x)) = x\n"
+    assert compile_rules(parse_rules(text)) == []
+
+
+def test_products_are_regrouped_both_ways() -> None:
+    names = [r.name for r in both_ways([*rule("product is associative"), *rule("swap of a product")])]
+    assert names == ["product is associative", "swap of a product", "product is associative, read backwards"]
+
+
 def test_rules_that_cannot_be_applied_are_left_out() -> None:
     text = """
 substitution from a variable
@@ -123,6 +133,10 @@ substitution from a variable
 substitution of what is not there
   for x: [m]; y: [m]
   relu(x) = add(x, y)
+substitution with a size of its own
+  for x: [m]
+  where 0 <= a
+  relu(x) = relu(part(concat(x, x, axis=0), axis=0, start=a, extent=m))
 substitution of strangers
   for x: [m]; y: [m]
   relu(x), relu(y) = exp(x), exp(y)

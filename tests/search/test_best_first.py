@@ -9,10 +9,11 @@ from burnish.search.best_first import best_first
 from burnish.search.budget import Budget
 
 HILL = {0: 10.0, 1: 10.4, 2: 10.2, 3: 7.0, 4: 10.6, 5: 3.0}  # 3 lies behind a slope, 5 behind a steeper one
+UNLIMITED = Budget()
 EDGES = {0: (1, 2), 1: (2,), 2: (3, 0), 3: (4,), 4: (5,), 5: ()}
 
 
-def search(slack: float, budget: Budget = Budget()) -> tuple:
+def search(slack: float, budget: Budget = UNLIMITED) -> tuple:
     made: list[int] = []
 
     def expand(at: int) -> Iterator[tuple[int, Callable[[], int]]]:
