@@ -36,9 +36,10 @@ def compile(
     ``threads``: threads it will run on (default: one a core). ``exact``: no transformation that changes rounding beyond
     re-association. ``rewrite``: look for half a second for an equal graph that should be faster, and take it where it
     is measured to be; the module's ``rewrites`` tell. ``shapes``: extents of inputs the model leaves open.
-    ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won in them are used. ``tune``: how long to look
-    for faster kernels first, which adds to the records (by default "records.jsonl"); a model that is not faster as a
-    whole is compiled as without. Raises ModelError, UnsupportedOperator or TargetError before any work is lost.
+    ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
+    in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
+    "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
+    UnsupportedOperator or TargetError before any work is lost.
     """
     machine = find_target(target)
     if is_boosted(model):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 
 from burnish import ops
-from burnish.errors import ModelError, RuleError
+from burnish.errors import RuleError
 from burnish.graph.graph import Attribute
 from burnish.rewrite.sizes import Size
 from burnish.rewrite.table import COMMUTATIVE, CONSTANT_WORDS, Table
 from burnish.rewrite.terms import Apply, Rule, Term, Type, Value, Var, subterms, variables
-from burnish.rewrite.vocabulary import VOCABULARY, WORDS, Binding
+from burnish.rewrite.vocabulary import VOCABULARY, WORDS
 
 Equations = tuple[tuple[Size, int], ...]
 _Places = tuple[tuple[tuple[str, tuple[int, ...]], ...], Equations]  # arguments to follow from a value to each variable
@@ -21,6 +21,7 @@ _AXES = frozenset(("part", "concat"))  # words whose attribute 'axis' counts dim
 # Words that compute nothing.
 MOVING = frozenset(("part", "concat", "swap", "grow", "transpose", "reshape", "slice", "pad")) | CONSTANT_WORDS
 _PRODUCTS = frozenset(("matmul", "conv2d"))
+DEEPEST = 3  # words above a variable; a pattern that goes deeper is asked of every value
 DTYPE = "float32"  # rules speak of numbers of this type
 
 
@@ -33,14 +34,6 @@ class Part:
     tensors: Mapping[str, int]
     equations: Equations
     key: object = None
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Values of a rule's variables, and numbers for its sizes, under which its left side is in the graph."""
-
-    tensors: Mapping[str, int]
-    binding: Binding
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +63,8 @@ def compile_rules(rules: Sequence[Rule]) -> list[Rule]:
     """
     usable = []
     for rule in rules:
-        left, right = (tuple(_normal(t) for t in side) for side in (rule.left, rule.right))
+        shared: dict[Term, Term] = {}
+        left, right = (tuple(_normal(t, shared) for t in side) for side in (rule.left, rule.right))
         rule = Rule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
         computes = left != right and not _words(left) | _words(right) <= MOVING
         if computes and not any(isinstance(t, Var) for t in left) and _determined(rule):
@@ -138,17 +132,23 @@ def _depth(term: Term) -> int:
     return 0 if isinstance(term, Var) else 1 + max(map(_depth, term.args), default=0)
 
 
-def _normal(term: Term) -> Term:
+def _normal(term: Term, shared: dict[Term, Term]) -> Term:
+    """The term in the form that matching takes; equal terms of a rule become one object, known by its identity."""
     if isinstance(term, Var):
         return term
+    if term in shared:
+        return shared[term]
     if term.word not in VOCABULARY:
         raise RuleError(f"'{term.word}' is no word of the vocabulary: {', '.join(sorted(VOCABULARY))}")
-    args, attrs = [_normal(a) for a in term.args], dict(term.attrs)
+    args, attrs = [_normal(a, shared) for a in term.args], dict(term.attrs)
     if term.word == "matmul":
         for i, key in enumerate(("transpose_a", "transpose_b")):
             if attrs.pop(key, False):
-                args[i] = Apply("swap", (args[i],))
-    return Apply(term.word, tuple(args), tuple(sorted(attrs.items())))
+                swapped = Apply("swap", (args[i],))
+                args[i] = shared.setdefault(swapped, swapped)
+    made = Apply(term.word, tuple(args), tuple(sorted(attrs.items())))
+    shared[term] = shared.setdefault(made, made)
+    return shared[term]
 
 
 class _ManyReadings(Exception):  # noqa: N818 - no error: a question that looks cannot answer
@@ -167,15 +167,20 @@ class Matcher:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._asked: dict[Apply, Asked] = {}
+        self._asked: dict[int, Asked] = {}  # by the identities of terms of compiled rules
         self._places: dict[tuple[Pattern, int], list[_Places] | None] = {}
+        self._hopeful: dict[tuple[int, int], Sequence[Pattern]] = {}
+
+    def hopeful(self, among: Sequence[Pattern], value: int) -> Sequence[Pattern]:
+        """Those of the patterns that may match a value, by its look; always the same list for equal looks."""
+        key = (id(among), self.table.look(value, DEEPEST))
+        if key not in self._hopeful:
+            self._hopeful[key] = [p for p in among if p.depth > DEEPEST or self._located_at(p, value) != []]
+        return self._hopeful[key]
 
     def parts(self, pattern: Pattern, value: int) -> list[Part]:
         """All ways in which the pattern matches a value."""
-        key = (pattern, self.table.look(value, pattern.depth))
-        if key not in self._places:
-            self._places[key] = self._places_of(pattern, value)
-        places = self._places[key]
+        places = self._located_at(pattern, value)
         if places is None:
             found = self._term(pattern.rule, pattern.term, value, {}, ())
             return [Part(tensors, equations) for tensors, equations in found]
@@ -183,7 +188,7 @@ class Matcher:
         for i, (names, equations) in enumerate(places):
             tensors: dict[str, int] = {}
             if all(tensors.setdefault(name, at) == at for name, at in self._at(value, names)):
-                parts.append(Part(tensors, equations, (pattern.position, key[1], i)))
+                parts.append(Part(tensors, equations, (pattern.position, self.table.look(value, pattern.depth), i)))
         return parts
 
     def _at(self, value: int, names: Sequence[tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, int]]:
@@ -193,6 +198,12 @@ class Matcher:
             for i in path:
                 at = args[at][i]
             yield name, at
+
+    def _located_at(self, pattern: Pattern, value: int) -> list[_Places] | None:
+        key = (pattern, self.table.look(value, pattern.depth))
+        if key not in self._places:
+            self._places[key] = self._places_of(pattern, value)
+        return self._places[key]
 
     def _places_of(self, pattern: Pattern, value: int) -> list[_Places] | None:
         """Where the variables are in all values that look like this one; None where joins must be looked into."""
@@ -317,14 +328,14 @@ class Matcher:
 
     def _asked_of(self, term: Apply) -> Asked:
         """For every attribute its value in the term; of sizes, with the numbers of those that are constant."""
-        if term not in self._asked:
+        if id(term) not in self._asked:
             given = dict(term.attrs)
             defaults = {} if term.word in WORDS else ops.OPERATORS[term.word].attrs
             unknown = sorted(given.keys() - defaults.keys()) if term.word not in WORDS else []
             if unknown:
                 raise RuleError(f"'{term}': attributes {', '.join(unknown)}; allowed: {', '.join(defaults) or 'none'}")
-            self._asked[term] = [_asked(key, value) for key, value in {**defaults, **given}.items()]
-        return self._asked[term]
+            self._asked[id(term)] = [_asked(key, value) for key, value in {**defaults, **given}.items()]
+        return self._asked[id(term)]
 
 
 def _asked(key: str, value: object) -> tuple[str, object, int | None]:
@@ -335,83 +346,3 @@ def _asked(key: str, value: object) -> tuple[str, object, int | None]:
     if isinstance(value, int) and not isinstance(value, bool):
         return key, Size.of(value), value
     return key, value, None
-
-
-# --- solving for sizes ------------------------------------------------------------------------------------------------
-
-
-class Solver:
-    """Numbers for the sizes of matches; those of matches with the same keys are the same."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self._known: dict[object, Binding | None] = {}
-
-    def solve(self, rule: Rule, *parts: Part) -> Match | None:
-        """The match of a whole left side; None where no numbers satisfy its equations and the rule's conditions."""
-        tensors = {name: value for part in reversed(parts) for name, value in part.tensors.items()}
-        key = None if any(part.key is None for part in parts) else (rule.name, *(part.key for part in parts))
-        if key is None or key not in self._known:
-            binding = _solved(self.table, rule, tensors, [e for part in parts for e in part.equations])
-            if key is not None:
-                self._known[key] = binding
-        else:
-            binding = self._known[key]
-        return None if binding is None else Match(tensors, binding)
-
-
-def _solved(
-    table: Table, rule: Rule, tensors: Mapping[str, int], equations: Sequence[tuple[Size, int]]
-) -> Binding | None:
-    sizes: dict[str, int] = {}
-    waiting = list(dict.fromkeys(equations))
-    while waiting:
-        later = []
-        for size, value in waiting:
-            found = size.solve(value, sizes)
-            if found is not None:
-                sizes.update(found)
-            elif all(n in sizes for n in size.names):
-                return None
-            else:
-                later.append((size, value))
-        if len(later) == len(waiting):
-            return None
-        waiting = later
-    leads: dict[str, tuple[int, ...]] = {}
-    for name, value in tensors.items():
-        declared, shape = rule.types[name], table.types[value].shape
-        lead = shape[: len(shape) - len(declared.dims)]
-        if declared.lead is not None and leads.setdefault(declared.lead, lead) != lead:
-            return None
-        if any(sizes[n] < 1 for d in declared.dims for n in d.names):
-            return None
-    try:
-        if not all(c.holds(sizes) for c in rule.conditions):
-            return None
-    except RuleError:  # a condition on a size that nothing on the left determines
-        return None
-    return Binding(sizes, leads)
-
-
-def instantiate(table: Table, term: Term, match: Match, known: dict[Term, int]) -> int:
-    """The value of a term of the right side. ``known``: terms already made.
-
-    Raises ModelError for operands that do not fit, RuleError for a size that nothing determines.
-    """
-    if isinstance(term, Var):
-        return match.tensors[term.name]
-    if term not in known:
-        args = [instantiate(table, a, match, known) for a in term.args]
-        known[term] = table.make(term.word, args, {k: match.binding.attribute(v) for k, v in term.attrs})
-    return known[term]
-
-
-def right_side(table: Table, rule: Rule, match: Match, roots: Sequence[int]) -> tuple[int, ...] | None:
-    """Values of the right side, to stand for ``roots``; None where they do not fit there."""
-    known: dict[Term, int] = {}
-    try:
-        made = tuple(instantiate(table, term, match, known) for term in rule.right)
-    except (ModelError, RuleError):
-        return None
-    return made if all(table.types[m] == table.types[r] for m, r in zip(made, roots, strict=True)) else None

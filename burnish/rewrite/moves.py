@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish.rewrite.apply import CycleError, Replacement, State, consumers
-from burnish.rewrite.match import Match, Matcher, Part, Pattern, Solver, compile_rules, patterns, right_side
+from burnish.rewrite.match import Matcher, Part, Pattern, compile_rules, patterns
+from burnish.rewrite.solve import Match, Solver, right_side
 from burnish.rewrite.table import Table
 from burnish.rewrite.terms import Rule, Term, Var
 
@@ -53,16 +54,19 @@ class Moves:
         self.table = table
         self.matcher, self.solver = Matcher(table), Solver(table)
         self.single: dict[str, list[Pattern]] = {}
-        self.double: dict[str, list[tuple[Pattern, bool]]] = {}
+        self.double: dict[str, list[Pattern]] = {}
+        self.symmetric: set[str] = set()
         self.patterns: dict[str, list[Pattern]] = {}
         for rule in compile_rules(rules):
             found = self.patterns[rule.name] = patterns(rule)
             if len(found) == 1:
                 self.single.setdefault(found[0].word, []).append(found[0])
             elif len(found) == 2:
-                symmetric = _symmetric(rule)
-                for pattern in found[:1] if symmetric else found:
-                    self.double.setdefault(pattern.word, []).append((pattern, symmetric))
+                if _symmetric(rule):
+                    self.symmetric.add(rule.name)
+                    found = found[:1]
+                for pattern in found:
+                    self.double.setdefault(pattern.word, []).append(pattern)
         self._singles: dict[int, list[tuple[str, int]]] = {}
         self._halves: dict[int, list[tuple[Pattern, bool, tuple[int, ...], _Half]]] = {}
         self._pairs: dict[tuple[str, int, int], tuple[int, ...] | None] = {}
@@ -124,7 +128,7 @@ class Moves:
     def _single_steps(self, value: int, op: str) -> list[tuple[str, int]]:
         if value not in self._singles:
             found: dict[int, str] = {}
-            for pattern in self.single[op]:
+            for pattern in self.matcher.hopeful(self.single[op], value):
                 for part in self.matcher.parts(pattern, value):
                     match = self.solver.solve(pattern.rule, part)
                     made = right_side(self.table, pattern.rule, match, (value,)) if match else None
@@ -139,7 +143,8 @@ class Moves:
         if value not in self._halves:
             self._halves[value] = [
                 (pattern, symmetric, tuple(part.tensors[name] for name in pattern.shared), _Half(value, part))
-                for pattern, symmetric in self.double[op]
+                for pattern in self.matcher.hopeful(self.double[op], value)
+                for symmetric in (pattern.rule.name in self.symmetric,)
                 for part in self.matcher.parts(pattern, value)
             ]
         return self._halves[value]

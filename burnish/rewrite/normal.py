@@ -24,7 +24,14 @@ from burnish.graph.graph import Attribute
 from burnish.rewrite.table import Cost, Label, Table
 from burnish.rewrite.vocabulary import WORDS
 
-_SENSITIVE = frozenset(("part", "concat", "swap", "reshape", "transpose", "identity"))
+# What a law of an operator needs among those that make its operands.
+_MEETS = {
+    "part": frozenset(("part", "concat")),
+    "concat": frozenset(("part", "concat")),
+    "swap": frozenset(("swap",)),
+    "reshape": frozenset(("reshape",)),
+    "transpose": frozenset(("transpose",)),
+}
 
 
 class NormalTable(Table):
@@ -65,14 +72,16 @@ class NormalTable(Table):
         key = (label, args)
         found = self._normal.get(key)
         if found is None:
-            lawful = label.op in _SENSITIVE or (self._behind_part(args) and self.facts(label, args).elementwise)
-            found = self.make(label.op, args, label.values) if lawful else super().again(value, args)
+            found = self.make(label.op, args, label.values) if self._lawful(label, args) else super().again(value, args)
             self._normal[key] = found
         return found
 
-    def _behind_part(self, args: tuple[int, ...]) -> bool:
-        labels = self.labels
-        return any(labels[a].op == "part" for a in args)
+    def _lawful(self, label: Label, args: tuple[int, ...]) -> bool:
+        """Whether a law may apply to an operator in normal form whose arguments have changed, but not their types."""
+        makers = {self.labels[a].op for a in args}
+        if label.op in _MEETS:
+            return not makers.isdisjoint(_MEETS[label.op])
+        return "part" in makers and self.facts(label, args).elementwise
 
     # --- parts and joins ---
 

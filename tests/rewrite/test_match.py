@@ -5,8 +5,9 @@ import pytest
 from burnish.errors import RuleError
 from burnish.graph.graph import GraphBuilder
 from burnish.rewrite.convert import read_graph
-from burnish.rewrite.match import Matcher, Solver, both_ways, compile_rules, patterns, reassociates
+from burnish.rewrite.match import Matcher, both_ways, compile_rules, patterns, reassociates
 from burnish.rewrite.normal import NormalTable
+from burnish.rewrite.solve import Solver
 from burnish.rewrite.terms import parse_rules
 from tests.rewrite.rules import rule
 
