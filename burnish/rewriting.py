@@ -94,7 +94,7 @@ def described(found: Rewritten, gain: Comparison | None) -> dict[str, Any]:
         "predicted_us": [round(1e6 * found.before, 2), round(1e6 * found.after, 2)],
         "measured": None if gain is None else {"ratio": gain.ratio, "low": gain.low, "high": gain.high},
         "kept": gain is not None and gain.second_wins,
-        "graphs": found.report.trials,
-        "seconds": round(found.report.seconds, 3),
-        "stop_reason": found.report.stop_reason,
+        "graphs": found.graphs,
+        "seconds": round(found.seconds, 3),
+        "stop_reason": found.stop_reason,
     }  # fmt: skip

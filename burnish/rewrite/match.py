@@ -291,8 +291,8 @@ class Matcher:
 
     def _constant(self, word: str, value: int) -> Iterator[tuple[Sequence[int], Mapping[str, Attribute]]]:
         """A constant as a word that builds one."""
-        array = self.table.constants[str(self.table.labels[value].values["name"])]
-        if array.dtype != DTYPE or array.size == 0:
+        array = self.table.constants.get(str(self.table.labels[value].values["name"]))
+        if array is None or array.dtype != DTYPE or array.size == 0:
             return
         first = float(array.flat[0])
         if word == "full" and first.is_integer() and array.size <= 4096 and bool((array == first).all()):

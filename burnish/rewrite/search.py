@@ -1,6 +1,7 @@
 """Cost-based backtracking search over substitutions: from a graph to the cheapest equal one that the budget allows.
 
-Source: thesis-jia section 2.7, algorithm 2, on hash-consed graphs whose costs are updated where they change.
+Source: thesis-jia section 2.7, algorithm 2, on hash-consed graphs whose costs are updated where they change; first on
+regions, then on the whole.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from burnish.rewrite.apply import State, start
 from burnish.rewrite.convert import read_graph, write_graph
 from burnish.rewrite.moves import Moves
 from burnish.rewrite.normal import NormalTable
+from burnish.rewrite.regions import Region, placed, regions
 from burnish.rewrite.table import Cost
 from burnish.rewrite.terms import Rule
 from burnish.search.best_first import best_first
-from burnish.search.budget import Budget, Event, Report
+from burnish.search.budget import Budget, Event, Report, StopReason, Tally
 
 SLACK = 1.05  # the paper's alpha
 WORTH = 1e-9  # of the cost: below, two costs are equal but for rounding
@@ -25,7 +27,7 @@ WORTH = 1e-9  # of the cost: below, two costs are equal but for rounding
 
 @dataclass(frozen=True)
 class Substitution:
-    """A rule that was applied ``times`` times in one step, and the predicted seconds that the step saved."""
+    """A rule that was applied ``times`` times, and the predicted seconds that this saved."""
 
     rule: str
     times: int
@@ -34,15 +36,20 @@ class Substitution:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A graph equal to the one given. ``before`` and ``after``: predicted seconds. ``graph`` is the one given where
-    nothing cheaper was found.
+    """A graph equal to the one given, and how it was found.
+
+    ``before`` and ``after``: predicted seconds. ``graph`` is the one given where nothing cheaper was found. ``graphs``
+    were tried in ``seconds``; the best of each search was met ``best_after`` seconds from the start, in all.
     """
 
     graph: Graph
     applied: tuple[Substitution, ...]
     before: float
     after: float
-    report: Report[State]
+    graphs: int
+    seconds: float
+    best_after: float
+    stop_reason: StopReason
 
 
 def rewrite_graph(
@@ -60,19 +67,108 @@ def rewrite_graph(
     """
     table = NormalTable(cost)
     reading = read_graph(table, graph)
-    moves = Moves(table, rules)
+    search = _Search(table, rules, budget, slack, progress)
+    first = start(table, reading.roots)
+    roots = search.by_regions(reading.roots)
+    state = search.walk(start(table, roots), 1)
+    done = search.done
+    if state.cost >= first.cost * (1 - WORTH):
+        return Rewritten(graph, (), first.cost, first.cost, done.graphs, done.seconds, 0.0, done.stop_reason)
+    written = write_graph(table, reading, state.roots, graph)
+    applied = tuple(search.applied)
+    return Rewritten(
+        written, applied, first.cost, state.cost, done.graphs, done.seconds, done.best_after, done.stop_reason
+    )
 
-    def expand(state: State) -> Iterator[tuple[Hashable, Callable[[], State]]]:
-        for replacement, applied in moves.replacements(state):
+
+@dataclass
+class _Done:
+    """What all searches of a graph took together."""
+
+    graphs: int = 0
+    seconds: float = 0.0
+    best_after: float = 0.0
+    stop_reason: StopReason = "exhausted"
+
+
+class _Search:
+    """One budget for the searches of all regions and of the whole graph."""
+
+    def __init__(
+        self,
+        table: NormalTable,
+        rules: Sequence[Rule],
+        budget: Budget,
+        slack: float,
+        progress: Callable[[Event], None] | None,
+    ) -> None:
+        self.table, self.slack, self.progress = table, slack, progress
+        self.clock: Tally[None] = Tally(budget)
+        self.moves = Moves(table, rules)
+        self.applied: list[Substitution] = []
+        self.done = _Done()
+
+    def by_regions(self, roots: tuple[int, ...]) -> tuple[int, ...]:
+        """The outputs after every region has been searched; regions that are equal once, all in a share of the time."""
+        table = self.table
+        found = regions(table, roots)
+        different: dict[int, list[Region]] = {}
+        for region in found:
+            different.setdefault(region.root, []).append(region)
+        if len(found) < 2:
+            return roots
+        best: dict[int, State] = {}
+        for left, (root, places) in zip(range(len(different), 0, -1), different.items(), strict=True):
+            best[root] = self.walk(start(table, (root,)), left + 1, len(places))
+        moved: dict[int, int] = {}
+        for region in found:
+            leaves = {leaf: moved.get(value, value) for leaf, value in region.leaves.items()}
+            (root,) = best[region.root].roots
+            if root != region.root or any(moved.get(v, v) != v for v in region.leaves.values()):
+                moved[region.end] = placed(table, root, leaves)
+        return self._rebuilt(roots, moved)
+
+    def _rebuilt(self, roots: tuple[int, ...], moved: dict[int, int]) -> tuple[int, ...]:
+        """The outputs after values have been replaced by others."""
+        for value in self.table.reachable(roots):
+            if value not in moved:
+                args = self.table.args[value]
+                now = tuple([moved.get(a, a) for a in args])
+                moved[value] = value if now == args else self.table.again(value, now)
+        return tuple(moved[r] for r in roots)
+
+    def walk(self, first: State, shares: int, places: int = 1) -> State:
+        """The best state that steps from the first lead to, found in one of so many equal shares of the time left."""
+        seconds, graphs = self.clock.seconds_left, self._graphs_left()
+        if seconds == 0 or graphs == 0:
+            self.done.stop_reason = "trials" if graphs == 0 else "seconds"
+            return first
+        limits = Budget(graphs, None if seconds is None else seconds / shares, self.clock.budget.clock)
+        report = best_first(first, lambda s: s.cost, self.expand, limits, slack=self.slack, progress=self.progress)
+        self._count(report)
+        best = report.best
+        assert best is not None
+        if best.cost >= first.cost * (1 - WORTH):
+            return first
+        self.applied += [Substitution(s.rule, s.times * places, s.saved * places) for s in history(best)]
+        return best
+
+    def expand(self, state: State) -> Iterator[tuple[Hashable, Callable[[], State]]]:
+        """The steps from a state, as :func:`best_first` takes them."""
+        for replacement, applied in self.moves.replacements(state):
             yield replacement.roots, lambda r=replacement, a=applied: r.state_after(a)  # type: ignore[misc]
 
-    first = start(table, reading.roots)
-    report = best_first(first, lambda state: state.cost, expand, budget, slack=slack, progress=progress)
-    best = report.best
-    assert best is not None
-    if best.cost >= first.cost * (1 - WORTH):
-        return Rewritten(graph, (), first.cost, first.cost, report)
-    return Rewritten(write_graph(table, reading, best.roots, graph), history(best), first.cost, best.cost, report)
+    def _graphs_left(self) -> int | None:
+        trials = self.clock.budget.trials
+        return None if trials is None else max(0, trials - self.done.graphs)
+
+    def _count(self, report: Report[State]) -> None:
+        best = min(report.history, key=lambda trial: trial.cost)
+        self.done.best_after += best.seconds
+        self.done.graphs += report.trials
+        self.done.seconds += report.seconds
+        if self.done.stop_reason == "exhausted":
+            self.done.stop_reason = report.stop_reason
 
 
 def history(state: State) -> tuple[Substitution, ...]:
