@@ -16,12 +16,15 @@ from burnish.rewrite.convert import read_graph, write_graph
 from burnish.rewrite.moves import Moves
 from burnish.rewrite.normal import NormalTable
 from burnish.rewrite.regions import Region, placed, regions
+from burnish.rewrite.saturate import saturate
 from burnish.rewrite.table import Cost
 from burnish.rewrite.terms import Rule
 from burnish.search.best_first import best_first
 from burnish.search.budget import Budget, Event, Report, StopReason, Tally
 
 SLACK = 1.05  # the paper's alpha
+SMALL = 400  # values of a region that is saturated
+PROGRAM_SECONDS = 5.0  # of an integer program, where the search has no limit
 WORTH = 1e-9  # of the cost: below, two costs are equal but for rounding
 
 
@@ -59,15 +62,17 @@ def rewrite_graph(
     budget: Budget,
     *,
     slack: float = SLACK,
+    integer_program: bool = False,
     progress: Callable[[Event], None] | None = None,
 ) -> Rewritten:
     """The cheapest graph found that substitutions lead to.
 
+    ``integer_program``: small regions are also saturated, and the better of both results is taken; needs SciPy.
     Raises ModelError naming the node of a graph that does not type, RuleError for a rule with an unknown word.
     """
     table = NormalTable(cost)
     reading = read_graph(table, graph)
-    search = _Search(table, rules, budget, slack, progress)
+    search = _Search(table, rules, budget, slack, progress, integer_program)
     first = start(table, reading.roots)
     roots = search.by_regions(reading.roots)
     state = search.walk(start(table, roots), 1)
@@ -101,7 +106,9 @@ class _Search:
         budget: Budget,
         slack: float,
         progress: Callable[[Event], None] | None,
+        integer_program: bool,
     ) -> None:
+        self.integer_program = integer_program
         self.table, self.slack, self.progress = table, slack, progress
         self.clock: Tally[None] = Tally(budget)
         self.moves = Moves(table, rules)
@@ -148,6 +155,11 @@ class _Search:
         self._count(report)
         best = report.best
         assert best is not None
+        if self.integer_program and len(first.uses) <= SMALL:
+            left = self.clock.seconds_left
+            seconds = PROGRAM_SECONDS if left is None else max(left / shares, 0.1)
+            other = saturate(self.table, self.moves, first, seconds)
+            best = other if other.cost < best.cost * (1 - WORTH) else best
         if best.cost >= first.cost * (1 - WORTH):
             return first
         self.applied += [Substitution(s.rule, s.times * places, s.saved * places) for s in history(best)]
