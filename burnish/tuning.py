@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,12 @@ from burnish.compiler import Progress, link, lower_model
 from burnish.errors import TargetError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.runtime.comparison import Comparison, compare_modules
 from burnish.runtime.module import Module
 from burnish.runtime.pool import available_cores
-from burnish.runtime.samples import random_inputs
 from burnish.target import Target, host
 from burnish.tune.choices import recorded_choices, runs_cold
-from burnish.tune.evaluate import Comparison, Evaluator
-from burnish.tune.evaluate.measurement import compare_times
+from burnish.tune.evaluate import Evaluator
 from burnish.tune.prior import load
 from burnish.tune.records import Records
 from burnish.tune.session import Outcome, Session, Tune
@@ -27,7 +25,6 @@ from burnish.tune.strategy import strategy_named
 from burnish.tune.tasks import tuning_tasks
 
 BUILD_LIMIT = 3.0  # seconds; a schedule that takes so long to compile has unrolled more than any register file holds
-ROUNDS, ROUND_SECONDS = 25, 0.02  # of the comparison of two modules
 
 
 @dataclass(frozen=True)
@@ -71,25 +68,6 @@ def tune_model(
     )
     gain = compare_modules(plain, tuned)
     return Tuned(tuned if gain.second_wins else plain, outcome, gain)
-
-
-def compare_modules(first: Module, second: Module) -> Comparison:
-    """Two modules with the same inputs, timed in turns on random ones."""
-    feeds = random_inputs(first.inputs, seed=0)
-
-    def seconds(module: Module, calls: int) -> float:
-        began = time.perf_counter()
-        for _ in range(calls):
-            module(**feeds)
-        return (time.perf_counter() - began) / calls
-
-    usual = min(seconds(module, 2) for module in (first, second, first, second))
-    calls = max(1, round(ROUND_SECONDS / usual))
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(ROUNDS):
-        for module, mine in zip((first, second), times, strict=True):
-            mine.append(seconds(module, calls))
-    return compare_times(*times)
 
 
 def described(tuned: Tuned) -> dict[str, Any]:

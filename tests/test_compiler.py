@@ -309,5 +309,19 @@ def test_an_unknown_target_is_refused() -> None:
 def test_progress_is_reported_in_order() -> None:
     seen: list[tuple[str, int, int]] = []
     bn.compile(example("booleans")[0], progress=lambda stage, done, total: seen.append((stage, done, total)))
-    assert list(dict.fromkeys(stage for stage, _, _ in seen)) == ["optimize", "kernels", "link"]
+    assert list(dict.fromkeys(stage for stage, _, _ in seen)) == ["rewrite", "optimize", "kernels", "link"]
     assert all(0 <= done < total for _, done, total in seen)
+
+
+def test_a_slice_of_channels_in_front_of_a_winograd_convolution_compiles() -> None:
+    b = GraphBuilder()
+    random = np.random.default_rng(0)
+    x = b.add("relu", b.input("x", (1, 112, 14, 14)))
+    part = b.add("slice", x, starts=(0, 16, 0, 0), extents=(1, 96, 14, 14))
+    weight = random.standard_normal((208, 96, 3, 3)).astype(np.float32) / 30
+    y = b.add("conv2d", part, b.constant(weight), pads=(1, 1, 1, 1))
+    graph = b.build(y, b.add("slice", x, starts=(0, 0, 0, 0), extents=(1, 16, 14, 14)))
+    data = random.standard_normal((1, 112, 14, 14)).astype(np.float32)
+    expected = evaluate(graph, {"x": data})[y]
+    found = bn.compile(graph, rewrite=False)(data)[0]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * abs(expected).max())

@@ -42,11 +42,11 @@ class Facts:
 def facts_of(graph: Graph, node: Node) -> Facts:
     """The facts of one node."""
     types = tuple(graph.types[name] for name in node.inputs)
-    return _facts(node.op, types, tuple(sorted(node.attrs.items())))
+    return operator_facts(node.op, types, tuple(sorted(node.attrs.items())))
 
 
 @lru_cache(maxsize=4096)
-def _facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> Facts:
+def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> Facts:
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
     outputs = ops.OPERATORS[op].define("y", inputs, dict(attrs))
     kind = fusion_class(outputs)

@@ -73,7 +73,7 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
         if outputs is None:
             outputs = new.keep(node)
         renamed.update((old, now) for old, now in zip(node.outputs, outputs, strict=True) if old != now)
-    return drop_dead(_restore_outputs(new.build(*(renamed.get(n, n) for n in graph.outputs)), graph.outputs))
+    return drop_dead(restore_outputs(new.build(*(renamed.get(n, n) for n in graph.outputs)), graph.outputs))
 
 
 def drop_dead(graph: Graph) -> Graph:
@@ -87,7 +87,7 @@ def drop_dead(graph: Graph) -> Graph:
     return graph.with_nodes(nodes[::-1])
 
 
-def _restore_outputs(graph: Graph, names: Sequence[str]) -> Graph:
+def restore_outputs(graph: Graph, names: Sequence[str]) -> Graph:
     """``graph`` with outputs called ``names``: tensors are renamed where possible, else copied by an identity node."""
     computed = graph.producers()
     renamed: dict[str, str] = {}

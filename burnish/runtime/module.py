@@ -137,6 +137,13 @@ class Module:
         return self.executable.graph
 
     @property
+    def rewrites(self) -> dict[str, Any] | None:
+        """What substitutions found for the model: each one applied, the predicted and the measured gain, and whether
+        they were kept. None where none were looked for.
+        """
+        return self.executable.info.get("rewrites")
+
+    @property
     def memory(self) -> dict[str, int]:
         """Bytes of the ``arena`` (activations), the ``params``, the ``scratch`` of all threads, and the ``code``."""
         return {

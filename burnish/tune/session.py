@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.build import task_key
+from burnish.runtime.comparison import Comparison
 from burnish.search.space import Points
 from burnish.target import Target
-from burnish.tune.evaluate import Build, Comparison, Evaluator, Measurement, Trial
+from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
 from burnish.tune.features import extract
 from burnish.tune.models.base import CostModel
 from burnish.tune.prior import taught

@@ -14,9 +14,10 @@ from burnish.build import task_key
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
 from burnish.runtime.cache import cache_key
+from burnish.runtime.comparison import Comparison
 from burnish.target import Target, host
 from burnish.tune.choices import recorded_choices
-from burnish.tune.evaluate import Build, Comparison, Measurement, Trial
+from burnish.tune.evaluate import Build, Measurement, Trial
 from burnish.tune.features import INVARIANT
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.prior import usable

@@ -41,6 +41,8 @@ def _named(task: Task, name: str) -> Tensor:
 def _matches(task: Task, target: Target) -> bool:
     if task.op != "polyphase_conv2d" or len(task.outputs) != 1 or task.outputs[0].shape != _conv(task).shape:
         return False
+    if _stage(task, ".rows").inputs[0] not in task.inputs:  # a view fused in front
+        return False
     layout = task.layout(single_output(task))
     reductions = sum(isinstance(t.body, Reduce) for t in task.stages())
     return reductions == 3 and (layout.plain or is_blocked(layout, 1, target.lanes))

@@ -36,7 +36,8 @@ def _matches(task: Task, target: Target) -> bool:
     out = task.outputs[0]
     source = next(t for t in task.stages() if t.name.endswith(".rows")).inputs[0]
     return (
-        out.shape == _conv(task).shape
+        source in task.inputs  # no view fused in front
+        and out.shape == _conv(task).shape
         and sum(isinstance(t.body, Reduce) for t in task.stages()) == 5
         and is_blocked(task.layout(out.name), 1, target.lanes)
         and is_blocked(task.layout(source.name), 1, target.lanes)

@@ -9,11 +9,12 @@ from typing import Self
 
 from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
+from burnish.runtime.comparison import Comparison
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate.building import Build, Builder, Trial
 from burnish.tune.evaluate.forkserver import ForkServer
-from burnish.tune.evaluate.measurement import Comparison, Measurement
+from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.rules import Adaptive, Rule
 from burnish.tune.evaluate.running import Runner

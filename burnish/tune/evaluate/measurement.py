@@ -7,13 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from burnish.schedule.schedule import Call
 
 OUTCOMES = ("ok", "wrong", "crashed", "timeout", "build failed")
-
-_SAMPLES = 2000  # bootstrap samples: the ends of a 95 % interval then vary by less than the noise of times
 
 
 @dataclass(frozen=True)
@@ -37,35 +33,3 @@ class Measurement:
     def seconds(self) -> float:
         """The median of the times; infinite without times."""
         return statistics.median(self.times) if self.times else math.inf
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two kernels that took turns. ``ratio``: median over the rounds of the second's time over the first's.
-
-    With 95 % confidence it lies between ``low`` and ``high``. ``times`` holds the two kernels' seconds a run, by round.
-    If one of them could not be run, ``outcome`` and ``error`` tell so, and the ratio is NaN.
-    """
-
-    ratio: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    times: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
-    outcome: str = "ok"
-    error: str = ""
-
-    @property
-    def second_wins(self) -> bool:
-        """Whether the second kernel is faster with confidence; otherwise the first should stay."""
-        return self.outcome == "ok" and self.high < 1.0
-
-
-def compare_times(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Comparison:
-    """The comparison of paired times: the interval is the percentile bootstrap of the median ratio.
-
-    Source: Efron, Tibshirani: An Introduction to the Bootstrap, chapter 13.
-    """
-    ratios = np.asarray(second, np.float64) / np.asarray(first, np.float64)
-    rows = np.random.default_rng(seed).integers(0, len(ratios), (_SAMPLES, len(ratios)))
-    low, high = np.percentile(np.median(ratios[rows], axis=1), (2.5, 97.5))
-    return Comparison(float(np.median(ratios)), float(low), float(high), (tuple(first), tuple(second)))

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from burnish.build import Kernel
+from burnish.runtime.comparison import Comparison, compare_times
 from burnish.runtime.image import Image
 from burnish.target import Target
 from burnish.tune.evaluate.forkserver import ForkServer, Worker
-from burnish.tune.evaluate.measurement import Comparison, Measurement, compare_times
+from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.rules import Rule
 

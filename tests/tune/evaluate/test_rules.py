@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from burnish.runtime.comparison import Comparison, compare_times
 from burnish.tune.evaluate import Adaptive, Fixed
-from burnish.tune.evaluate.measurement import Comparison, Measurement, compare_times
+from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.rules import _student, lower_bound, rate_variation
 
 

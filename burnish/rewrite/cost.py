@@ -1,0 +1,123 @@
+"""Predicted seconds of operators, for searches to minimize: machines in three numbers, and the compiler's target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from burnish.graph.estimates import DIRECT_EFFICIENCY, Window, estimates
+from burnish.graph.graph import Attribute, TensorType
+from burnish.rewrite.table import Operation
+from burnish.target import Target
+
+_FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads them reads elsewhere
+KERNEL = 1.0e-6  # seconds to begin a kernel and wait for all threads
+SMALL_EFFICIENCY = 0.35  # of the peak, reached by products of few rows
+
+
+@dataclass(frozen=True)
+class RooflineCost:
+    """``launch`` seconds an operator, and the longer of its arithmetic and its traffic. ReLU behind a convolution or a
+    product is computed with it, as in the papers; views are free, joins are copies.
+    """
+
+    flops: float  # operations a second
+    bandwidth: float  # bytes a second
+    launch: float  # seconds
+
+    def __call__(self, operation: Operation) -> float:
+        """Seconds of one operator."""
+        if operation.op in _FREE or (operation.op == "relu" and operation.makers[0] in ("conv2d", "matmul")):
+            return 0.0
+        return self.launch + max(arithmetic(operation) / self.flops, traffic(operation) / self.bandwidth)
+
+
+GPU_LIKE = RooflineCost(5e12, 1e15, 8e-6)  # 5 TFLOP/s, 8 µs an operator, traffic not counted
+CPU_LIKE = RooflineCost(100e9, 10e9, 0.0)
+
+
+@dataclass(frozen=True)
+class TargetCost:
+    """What the compiler's kernels should take on a target.
+
+    Convolutions by the estimates that choose their algorithms; products by their arithmetic and the streaming of their
+    weights; an element-wise operator nothing where it is fused with what makes its operand; a join nothing where its
+    pieces are written in place; anything else by its traffic.
+    """
+
+    target: Target
+
+    def __call__(self, operation: Operation) -> float:
+        """Seconds of one operator."""
+        if operation.op in _FREE or is_fused(operation) or joins_in_place(operation):
+            return 0.0
+        if operation.op == "conv2d":
+            return KERNEL + self._convolution(operation)
+        seconds = arithmetic(operation) / (self.target.flops * self._efficiency(operation))
+        weights = sum(t.nbytes for t, fixed in zip(operation.inputs, operation.fixed, strict=True) if fixed)
+        moved = (traffic(operation) - weights) / self.target.cache_bandwidth
+        return KERNEL + max(seconds, weights / self.target.memory_bandwidth, moved)
+
+    def _efficiency(self, operation: Operation) -> float:
+        if operation.op != "matmul":
+            return 1.0 / self.target.lanes if operation.facts.kind != "injective" else 1.0
+        shape = operation.outputs[0].shape
+        rows = shape[-2] if len(shape) > 1 else 1
+        return DIRECT_EFFICIENCY if min(rows, shape[-1] if shape else 1) >= 8 else SMALL_EFFICIENCY
+
+    def _convolution(self, operation: Operation) -> float:
+        attrs, (x, weight) = operation.attrs, operation.inputs[:2]
+        window = _window(x, weight, operation.outputs[0], attrs)
+        if attrs["groups"] == 1 and attrs["dilations"] == (1, 1) and operation.fixed[1]:
+            pads: tuple[int, ...] = attrs["pads"]  # type: ignore[assignment]
+            return min(e.seconds for e in estimates(window, pads, self.target))
+        per_group = weight.shape[0] // int(attrs["groups"])  # type: ignore[arg-type]
+        efficiency = DIRECT_EFFICIENCY if per_group % self.target.lanes == 0 else SMALL_EFFICIENCY
+        seconds = arithmetic(operation) / (self.target.flops * efficiency)
+        return max(seconds, traffic(operation) / self.target.cache_bandwidth)
+
+
+def _window(x: TensorType, weight: TensorType, out: TensorType, attrs: Mapping[str, Attribute]) -> Window:
+    strides: tuple[int, int] = attrs["strides"]  # type: ignore[assignment]
+    kernel, size = (weight.shape[2], weight.shape[3]), (x.shape[2], x.shape[3])
+    return Window(x.shape[0], x.shape[1], weight.shape[0], kernel, strides, size, (out.shape[2], out.shape[3]))
+
+
+def is_fused(operation: Operation) -> bool:
+    """Whether an element-wise operator is computed with an operand that a kernel computes."""
+    if not operation.facts.elementwise:
+        return False
+    shape = operation.outputs[0].shape
+    operands = zip(operation.makers, operation.inputs, operation.fixed, strict=True)
+    computed = [maker for maker, kind, fixed in operands if not fixed and kind.shape == shape]
+    return any(maker not in ("input", "part", "concat", "item") for maker in computed)
+
+
+def joins_in_place(operation: Operation) -> bool:
+    """Whether a join needs no copies: its pieces follow one another in memory, and kernels compute them."""
+    if operation.op != "concat":
+        return False
+    axis = operation.attrs["axis"]
+    assert isinstance(axis, int)
+    rows = prod(operation.outputs[0].shape[:axis])
+    return rows == 1 and not any(maker in ("input", "part", "item", "constant") for maker in operation.makers)
+
+
+def arithmetic(operation: Operation) -> float:
+    """Operations: two for each product that is summed, one for each other element."""
+    size = sum(t.size for t in operation.outputs)
+    match operation.op:
+        case "conv2d":
+            return 2.0 * size * prod(operation.inputs[1].shape[1:])
+        case "matmul":
+            shape = operation.inputs[0].shape
+            return 2.0 * size * (shape[-2] if operation.attrs["transpose_a"] and len(shape) > 1 else shape[-1])
+        case "max_pool2d" | "avg_pool2d":
+            return float(size * prod(operation.attrs["kernel"]))  # type: ignore[arg-type]
+    return float(max(size, sum(t.size for t in operation.inputs)))
+
+
+def traffic(operation: Operation) -> float:
+    """Bytes of all operands and results."""
+    return float(sum(t.nbytes for t in (*operation.inputs, *operation.outputs)))

@@ -1,0 +1,67 @@
+"""Two programs that compute the same, timed in turns: which is faster, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from burnish.runtime.module import Module
+from burnish.runtime.samples import random_inputs
+
+ROUNDS, ROUND_SECONDS = 25, 0.02  # of the comparison of two modules
+_SAMPLES = 2000  # bootstrap samples: the ends of a 95 % interval then vary by less than the noise of times
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two kernels that took turns. ``ratio``: median over the rounds of the second's time over the first's.
+
+    With 95 % confidence it lies between ``low`` and ``high``. ``times`` holds the two kernels' seconds a run, by round.
+    If one of them could not be run, ``outcome`` and ``error`` tell so, and the ratio is NaN.
+    """
+
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    times: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    outcome: str = "ok"
+    error: str = ""
+
+    @property
+    def second_wins(self) -> bool:
+        """Whether the second kernel is faster with confidence; otherwise the first should stay."""
+        return self.outcome == "ok" and self.high < 1.0
+
+
+def compare_times(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Comparison:
+    """The comparison of paired times: the interval is the percentile bootstrap of the median ratio.
+
+    Source: Efron, Tibshirani: An Introduction to the Bootstrap, chapter 13.
+    """
+    ratios = np.asarray(second, np.float64) / np.asarray(first, np.float64)
+    rows = np.random.default_rng(seed).integers(0, len(ratios), (_SAMPLES, len(ratios)))
+    low, high = np.percentile(np.median(ratios[rows], axis=1), (2.5, 97.5))
+    return Comparison(float(np.median(ratios)), float(low), float(high), (tuple(first), tuple(second)))
+
+
+def compare_modules(first: Module, second: Module) -> Comparison:
+    """Two modules with the same inputs, timed in turns on random ones."""
+    feeds = random_inputs(first.inputs, seed=0)
+
+    def seconds(module: Module, calls: int) -> float:
+        began = time.perf_counter()
+        for _ in range(calls):
+            module(**feeds)
+        return (time.perf_counter() - began) / calls
+
+    usual = min(seconds(module, 2) for module in (first, second, first, second))
+    calls = max(1, round(ROUND_SECONDS / usual))
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for module, mine in zip((first, second), times, strict=True):
+            mine.append(seconds(module, calls))
+    return compare_times(*times)

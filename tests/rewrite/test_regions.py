@@ -1,0 +1,63 @@
+"""Regions: where graphs are cut, that equal blocks are one region, and that the pieces make the graph again."""
+
+import numpy as np
+
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.rewrite.convert import read_graph, write_graph
+from burnish.rewrite.cost import GPU_LIKE
+from burnish.rewrite.normal import NormalTable
+from burnish.rewrite.regions import cuts, placed, regions
+from burnish.rewrite.search import rewrite_graph
+from burnish.search.budget import Budget
+from tests.rewrite.rules import RULES
+from tests.rewrite.test_apply import assert_equal
+
+
+def blocks(count: int) -> Graph:
+    """Blocks of ten operators, three products of one tensor in each, with a residual connection inside."""
+    b = GraphBuilder()
+    random = np.random.default_rng(0)
+    x = b.add("relu", b.input("x", (2, 4)))
+    for _ in range(count):
+        weights = [b.constant((random.integers(-8, 9, (4, 4)) / 8).astype("float32")) for _ in range(3)]
+        p, q, r = (b.add("relu", b.add("matmul", x, w)) for w in weights)
+        x = b.add("tanh", b.add("add", x, b.add("mul", b.add("mul", p, q), r)))
+    return b.build(x)
+
+
+def test_cuts_are_where_one_tensor_is_all_that_is_needed() -> None:
+    graph = blocks(4)
+    table = NormalTable()
+    reading = read_graph(table, graph)
+    found = [table.labels[v].op for v in cuts(table, reading.roots)]
+    assert found == ["add"] * 4  # where the residual connection ends
+
+
+def test_equal_blocks_are_one_region_whatever_their_weights() -> None:
+    table = NormalTable()
+    found = regions(table, read_graph(table, blocks(5)).roots)
+    roots = [r.root for r in found]
+    assert len(roots) == 6  # the last is what is behind the last cut
+    assert len(set(roots[1:5])) == 1
+    assert len(set(roots)) == 3
+
+
+def test_regions_make_the_graph_again() -> None:
+    graph = blocks(3)
+    table = NormalTable()
+    reading = read_graph(table, graph)
+    moved: dict[int, int] = {}
+    for region in regions(table, reading.roots):
+        leaves = {leaf: moved.get(value, value) for leaf, value in region.leaves.items()}
+        moved[region.end] = placed(table, region.root, leaves)
+    roots = [moved[r] for r in reading.roots]
+    assert roots == list(reading.roots)
+    assert_equal(graph, write_graph(table, reading, roots, graph))
+
+
+def test_a_rule_is_applied_in_every_block() -> None:
+    graph = blocks(4)
+    found = rewrite_graph(graph, RULES, GPU_LIKE, Budget(trials=60))
+    assert [n.op for n in found.graph.nodes].count("matmul") == 4
+    assert abs(found.before - found.after - sum(s.saved for s in found.applied)) < 1e-9
+    assert_equal(graph, found.graph)

@@ -1,0 +1,74 @@
+"""The search finds cheaper equal graphs: over plateaus, for repeated blocks at once, the same every time."""
+
+import numpy as np
+
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.rewrite.cost import CPU_LIKE, GPU_LIKE
+from burnish.rewrite.search import rewrite_graph
+from burnish.search.budget import Budget
+from tests.rewrite.rules import RULES, random_graph, rule
+from tests.rewrite.test_apply import assert_equal
+
+TRIALS = Budget(trials=200)
+
+
+def products(blocks: int) -> Graph:
+    """(x @ a) @ b with one row of x: cheaper as it is; x @ (a @ b), of weights, cheaper still."""
+    b = GraphBuilder()
+    random = np.random.default_rng(0)
+    x = b.input("x", (1, 8))
+    for _ in range(blocks):
+        a, c = (b.constant((random.integers(-8, 9, (8, 8)) / 8).astype("float32")) for _ in range(2))
+        x = b.add("relu", b.add("matmul", b.add("matmul", x, a), c))
+    return b.build(x)
+
+
+def test_products_of_weights_are_computed_before() -> None:
+    graph = products(3)
+    found = rewrite_graph(graph, rule("product is associative"), GPU_LIKE, TRIALS)
+    assert [n.op for n in found.graph.nodes] == ["matmul", "relu"] * 3
+    assert sum(s.times for s in found.applied) == 3
+    assert len(found.applied) == 2  # the first block reads an input, the others look alike
+    assert found.before - found.after == sum(s.saved for s in found.applied) > 23e-6
+    assert_equal(graph, found.graph)
+
+
+def test_a_graph_that_nothing_matches_stays_as_it_is() -> None:
+    b = GraphBuilder()
+    graph = b.build(b.add("relu", b.input("x", (2, 3))))
+    found = rewrite_graph(graph, RULES, GPU_LIKE, TRIALS)
+    assert found.graph is graph
+    assert found.applied == ()
+    assert (found.graphs, found.stop_reason) == (1, "exhausted")
+
+
+def test_a_rule_that_does_not_pay_is_not_applied() -> None:
+    b = GraphBuilder()
+    column = b.add("matmul", b.input("b", (64, 64)), b.input("c", (64, 1)))
+    graph = b.build(b.add("matmul", b.input("a", (64, 64)), column))
+    back = rewrite_graph(graph, rule("product is associative"), CPU_LIKE, TRIALS)
+    assert back.graph is graph
+
+
+def test_enlarged_kernels_merge_and_the_join_disappears() -> None:
+    random = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", (1, 3, 6, 6))
+    branches = []
+    for k in (1, 3):
+        weight = b.constant((random.integers(-8, 9, (4, 3, k, k)) / 8).astype("float32"))
+        branches.append(b.add("relu", b.add("conv2d", x, weight, pads=(k // 2,) * 4)))
+    graph = b.build(b.add("concat", *branches, axis=1))
+    found = rewrite_graph(graph, RULES, GPU_LIKE, TRIALS)
+    assert [n.op for n in found.graph.nodes] == ["conv2d", "relu"]
+    assert_equal(graph, found.graph)
+
+
+def test_equal_searches_find_equal_graphs() -> None:
+    for seed in range(3):
+        graph = random_graph(np.random.default_rng(seed), 20)
+        first, second = (rewrite_graph(graph, RULES, GPU_LIKE, TRIALS) for _ in range(2))
+        assert str(first.graph) == str(second.graph)
+        assert (first.graphs, first.applied) == (second.graphs, second.applied)
+        assert first.after <= first.before
+        assert_equal(graph, first.graph)
