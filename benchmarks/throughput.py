@@ -24,9 +24,10 @@ from burnish.codegen.objects import compile_ir
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import template_called
 from burnish.lower.pipeline import lower
+from burnish.runtime.comparison import Comparison
 from burnish.runtime.link import link
 from burnish.target import Target, host
-from burnish.tune.evaluate import Build, Comparison, Evaluator, Measurement, Trial
+from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import AUTOTVM
