@@ -12,6 +12,7 @@ from burnish.rewrite.table import Operation
 from burnish.target import Target
 
 _FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads them reads elsewhere
+FUSED = 2.0e-8  # seconds of an operator in another's kernel: of graphs that are else equal, the smaller is better
 KERNEL = 1.0e-6  # seconds to begin a kernel and wait for all threads
 SMALL_EFFICIENCY = 0.35  # of the peak, reached by products of few rows
 
@@ -42,16 +43,20 @@ class TargetCost:
     """What the compiler's kernels should take on a target.
 
     Convolutions by the estimates that choose their algorithms; products by their arithmetic and the streaming of their
-    weights; an element-wise operator nothing where it is fused with what makes its operand; a join nothing where its
-    pieces are written in place; anything else by its traffic.
+    weights; an element-wise operator what its further operands take to read, where it is fused with what makes one of
+    them; a join nothing where its pieces are written in place; anything else by its traffic.
     """
 
     target: Target
 
     def __call__(self, operation: Operation) -> float:
         """Seconds of one operator."""
-        if operation.op in _FREE or is_fused(operation) or joins_in_place(operation):
+        if operation.op in _FREE or joins_in_place(operation):
             return 0.0
+        if is_fused(operation):
+            shape, operands = operation.outputs[0].shape, zip(operation.inputs, operation.fixed, strict=True)
+            whole = [t.nbytes for t, fixed in operands if t.shape == shape and not fixed]
+            return FUSED + sum(whole[1:]) / self.target.cache_bandwidth
         if operation.op == "conv2d":
             return KERNEL + self._convolution(operation)
         seconds = arithmetic(operation) / (self.target.flops * self._efficiency(operation))
