@@ -92,9 +92,8 @@ class _Enumeration:
     def _leaves(self, shapes: list[Shape]) -> None:
         random = np.random.default_rng(1)
         values = [self._leaf(t, s, random) for t, s in zip(self.terms.leaves, shapes, strict=True)]
-        p = self.terms.field.prime
         prints = [
-            forms.key(forms.product_modulo(v[None], forms.projection(s, self.terms.field).T, p))
+            forms.key(forms.product_modulo(v[None], forms.projection(s, self.terms.field).T, self.terms.field))
             for v, s in zip(values, shapes, strict=True)
         ]
         none = np.full(len(values), NONE, np.int32)
@@ -120,8 +119,9 @@ class _Enumeration:
         t.size = np.concatenate([t.size, np.full(len(prints), n, np.int8)])
         t.operator = np.concatenate([t.operator, operator])
         t.a, t.b = np.concatenate([t.a, a]), np.concatenate([t.b, b])
-        if n < self.last:
-            self._add_members(numbers, n)
+        if n == self.last:
+            return numbers
+        self._add_members(numbers, n)
         known = np.concatenate([self.known, prints])
         order = np.argsort(known, kind="stable")
         self.known, self.known_class = known[order], np.concatenate([self.known_class, numbers])[order]
@@ -181,11 +181,8 @@ class _Enumeration:
             for operator in np.unique(t.operator[numbers]):
                 rows = np.flatnonzero(t.operator[numbers] == operator)
                 instance = t.instances[operator]
-                for start in range(0, len(rows), 4096):
-                    part = rows[start : start + 4096]
-                    arguments = [c[numbers[part]] for c in (t.a, t.b)][: len(instance.shapes)]
-                    inputs = [self.value_of(c) for c in arguments]
-                    values[part] = forms.evaluate(instance, inputs, t.field)
+                arguments = [c[numbers[rows]] for c in (t.a, t.b)][: len(instance.shapes)]
+                values[rows] = forms.evaluate(instance, [self.value_of(c) for c in arguments], t.field)
             self.values[place, n] = values
 
     def value_of(self, classes: np.ndarray) -> np.ndarray:
@@ -207,9 +204,8 @@ class _Enumeration:
         places = [self.places[s] for s in instance.shapes]
         if len(places) == 1:
             classes = self.classes.get((places[0], n - 1), np.zeros(0, np.int32))
-            for start in range(0, len(classes), _CELLS // 8):
-                a = classes[start : start + _CELLS // 8]
-                yield a, np.full(len(a), NONE, np.int32), self._unary(form, instance, a)
+            if len(classes):
+                yield classes, np.full(len(classes), NONE, np.int32), self._unary(form, instance, classes)
             return
         for i in range(n):
             for j in range(n - 1 - i, n):
@@ -220,17 +216,17 @@ class _Enumeration:
                     yield from self._disjoint(form, left, right, i, j)
                     continue
                 a, b = self._sharing(left, right, i, j, i + j - (n - 1))
-                for start in range(0, len(a), _CELLS // 8):
-                    part = slice(start, start + _CELLS // 8)
-                    inputs = [self.value_of(a[part]), self.value_of(b[part])]
-                    yield a[part], b[part], forms.key(forms.fingerprints(form, inputs, over))
+                (x, rows_x), (y, rows_y) = (np.unique(c, return_inverse=True) for c in (a, b))
+                if len(a):
+                    inputs = (self.value_of(x), self.value_of(y))
+                    yield a, b, forms.key(forms.chosen(form, inputs, (rows_x, rows_y), over))
 
     def _unary(self, form: forms.Form, instance: Instance, a: np.ndarray) -> np.ndarray:
         over = self.terms.field
         if form.kind == "linear":
             return forms.key(forms.fingerprints(form, [self.value_of(a)], over))
         values = forms.evaluate(instance, [self.value_of(a)], over)
-        return forms.key(forms.product_modulo(values, forms.projection(instance.shape, over).T, over.prime))
+        return forms.key(forms.product_modulo(values, forms.projection(instance.shape, over).T, over))
 
     def _disjoint(
         self, form: forms.Form, left: np.ndarray, right: np.ndarray, i: int, j: int

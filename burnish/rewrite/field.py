@@ -46,6 +46,10 @@ class Field:
 
     prime: int = PRIMES[0]
 
+    def modulo(self, x: np.ndarray) -> np.ndarray:
+        """``x % prime``, several times as fast: NumPy divides by a constant with products, but takes no such remainder."""
+        return x - x // self.prime * self.prime
+
     def element(self, value: float) -> int:
         """The element that a number of a definition stands for: a fraction with a small denominator, or ±infinity."""
         if np.isinf(value):
@@ -76,13 +80,13 @@ class Field:
 
     def rank(self, x: np.ndarray) -> np.ndarray:
         """An element's place in the order that max and min follow: an affine bijection, 0 in the middle."""
-        place = (x * 1_103_515_245 + self.prime // 2) % self.prime
+        place = self.modulo(x * 1_103_515_245 + self.prime // 2)
         return np.where(x == LOWEST, LOWEST, place)
 
     def ranked(self, place: np.ndarray) -> np.ndarray:
         """The element of a place: the inverse of :meth:`rank`."""
         factor = pow(1_103_515_245, -1, self.prime)
-        return np.where(place == LOWEST, LOWEST, (place - self.prime // 2) % self.prime * factor % self.prime)
+        return np.where(place == LOWEST, LOWEST, self.modulo(self.modulo(place - self.prime // 2) * factor))
 
     def function(self, name: str, x: np.ndarray) -> np.ndarray:
         """A fixed pseudo-random function for each name: a polynomial of degree 3 of the mixed bits."""
@@ -143,7 +147,7 @@ class _Stage:
     def reduced(self, kind: str, value: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         p = self.field.prime
         if kind == "sum":
-            return value.sum(axis=axes) % p
+            return self.field.modulo(value.sum(axis=axes))
         if kind in ("max", "min"):
             rank = self.field.rank(value)
             if kind == "max":
@@ -183,13 +187,13 @@ class _Stage:
         """An operator on elements of the field."""
         p = self.field.prime
         if op == "+":
-            return (x + y) % p
+            return self.field.modulo(np.asarray(x + y))
         if op == "-":
-            return (x - y) % p
+            return self.field.modulo(np.asarray(x - y))
         if op == "*":
-            return x * y % p
+            return self.field.modulo(np.asarray(x * y))
         if op == "/":
-            return x * self.field.inverse(y) % p
+            return self.field.modulo(np.asarray(x * self.field.inverse(y)))
         a, b = self.field.rank(x), self.field.rank(y)
         if op in ("max", "min"):
             return np.where((a >= b) == (op == "max"), x, y)
