@@ -1,0 +1,391 @@
+"""From a pair of equal terms at the sizes of a domain to a substitution for all sizes (facts tested, not assumed).
+
+1. Common subterms become variables, and a variable that occurs more than once is split, as long as both sides stay equal.
+2. Extents and attributes become symbolic by principal types; what types leave open, and values do not, is found by moves:
+   a move adds one to a name, or to a few at once, and the moves under which the sides stay equal span the sizes allowed.
+3. The result is tested at random sizes in another field, which rules out identities of the domain's sizes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations, product
+
+import numpy as np
+
+from burnish.errors import ModelError, RuleError
+from burnish.rewrite.domains import NOTHING, Domain, Shape, constant
+from burnish.rewrite.field import PRIMES, Field, evaluate_graph
+from burnish.rewrite.principal import Unifier, resolved, typed
+from burnish.rewrite.sizes import Size
+from burnish.rewrite.terms import Apply, Condition, Rule, Term, Type, Var, substitute, subterms, variables
+from burnish.rewrite.vocabulary import Binding, apply_word, sides
+
+Terms = tuple[Term, ...]
+_SAMPLES = 8  # random sizes at which a substitution must hold
+_ATTEMPTS = 60  # random sizes tried to find those
+_RANGES = {"d": (1, 5), "k": (1, 4), "p": (0, 3), "s": (1, 3), "g": (1, 4), "i": (0, 4)}
+_WORDS = frozenset(("add", "mul", "relu"))  # element-wise: they know no dimensions
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Equal terms at concrete sizes. ``shapes`` are those of the variables."""
+
+    left: Terms
+    right: Terms
+    shapes: Mapping[str, Shape]
+
+
+# --- values at the domain's sizes -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _node(word: str, attrs: tuple, shapes: tuple[Shape, ...]):  # type: ignore[no-untyped-def]
+    from burnish.graph.graph import GraphBuilder
+
+    b = GraphBuilder()
+    inputs = [b.input(f"x{i}", s) for i, s in enumerate(shapes)]
+    return b.build(apply_word(b, Apply(word, (), attrs), inputs, NOTHING))
+
+
+def value(term: Term, known: dict[Term, np.ndarray], over: Field) -> np.ndarray:
+    """The value [1, *shape] of a concrete term. Fills ``known``, which holds the variables' at first."""
+    if term not in known:
+        assert isinstance(term, Apply)
+        inputs = [value(a, known, over) for a in term.args]
+        graph = _node(term.word, term.attrs, tuple(v.shape[1:] for v in inputs))
+        (known[term],) = evaluate_graph(graph, dict(zip(graph.inputs, inputs, strict=True)), over)
+    return known[term]
+
+
+def holds(pair: Pair, over: Field = Field()) -> bool:
+    """Whether both sides are equal for random values of the variables."""
+    random = np.random.default_rng(2)
+    known: dict[Term, np.ndarray] = {Var(n): over.random(random, (1, *s)) for n, s in sorted(pair.shapes.items())}
+    for a, b in zip(pair.left, pair.right, strict=True):
+        x, y = value(a, known, over), value(b, known, over)
+        if x.shape != y.shape or not np.array_equal(x, y):
+            return False
+    return True
+
+
+# --- step 1: variables ------------------------------------------------------------------------------------------------
+
+
+def most_general(pair: Pair) -> Pair:
+    """The pair with common subterms replaced by variables and variables split, as far as it holds."""
+    return _split(_lifted(pair))
+
+
+def _lifted(pair: Pair) -> Pair:
+    while True:
+        left, right = ({t for side in s for t in subterms(side) if isinstance(t, Apply)} for s in (pair.left, pair.right))
+        for term in sorted(left & right, key=lambda t: (-len(str(t)), str(t))):
+            name = f"t{sum(n[0] == 't' for n in pair.shapes) + 1}"
+            known: dict[Term, np.ndarray] = {Var(n): np.zeros((1, *s), np.int64) for n, s in pair.shapes.items()}
+            shape = value(term, known, Field()).shape[1:]
+            sides_ = [tuple(_replaced(t, term, Var(name)) for t in s) for s in (pair.left, pair.right)]
+            candidate = _used(Pair(sides_[0], sides_[1], {**pair.shapes, name: shape}))
+            if sides_[0] != (Var(name),) and holds(candidate):
+                pair = candidate
+                break
+        else:
+            return pair
+
+
+def _replaced(term: Term, old: Term, new: Term) -> Term:
+    if term == old:
+        return new
+    return term if isinstance(term, Var) else Apply(term.word, tuple(_replaced(a, old, new) for a in term.args), term.attrs)
+
+
+def _used(pair: Pair) -> Pair:
+    names = {n for t in (*pair.left, *pair.right) for n in variables(t)}
+    return replace(pair, shapes={n: s for n, s in pair.shapes.items() if n in names})
+
+
+def _split(pair: Pair) -> Pair:
+    """Occurrences of one variable get two names where the pair allows it; again, until it does nowhere."""
+    for name in sorted(pair.shapes):
+        left, right = (sum(t == Var(name) for side in s for t in subterms(side)) for s in (pair.left, pair.right))
+        other = next(f"{name}{i}" for i in range(1, 99) if f"{name}{i}" not in pair.shapes)
+        if left + right > 10:
+            continue
+        for choice in product((False, True), repeat=left + right):
+            if choice[0] or not any(choice):
+                continue  # the first occurrence keeps its name
+            marks = iter(choice)
+            new = [tuple(_renamed(t, name, other, marks) for t in s) for s in (pair.left, pair.right)]
+            candidate = Pair(new[0], new[1], {**pair.shapes, other: pair.shapes[name]})
+            if holds(candidate):
+                return _split(candidate)
+    return pair
+
+
+def _renamed(term: Term, name: str, other: str, marks: Iterator[bool]) -> Term:
+    if isinstance(term, Var):
+        return Var(other) if term.name == name and next(marks) else term
+    return Apply(term.word, tuple(_renamed(a, name, other, marks) for a in term.args), term.attrs)
+
+
+# --- step 2: sizes ----------------------------------------------------------------------------------------------------
+
+
+def generalize(pair: Pair, name: str, domain: Domain) -> list[Rule]:
+    """Substitutions for all sizes that contain the pair: one, or several that differ in which variables have leading
+    dimensions; none if it holds at the domain's sizes only."""
+    pair = most_general(pair)
+    symbolic = _Symbolic(pair)
+    if not symbolic.settle():
+        return []
+    rules = [rule for rule in symbolic.rules(name, domain.leading) if valid(rule)]
+    return [_readable(rule) for rule in rules]
+
+
+class _Symbolic:
+    """A pair with symbolic sizes. ``free``: names on which all sizes depend; ``start``: their values in the domain."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        u = self.unifier = Unifier()
+        dims = {n: tuple(u.fresh("d", e) for e in shape) for n, shape in sorted(pair.shapes.items())}
+        cache: dict = {Var(n): (d, pair.shapes[n], Var(n)) for n, d in dims.items()}
+        both = [[typed(u, t, dims, cache) for t in s] for s in (pair.left, pair.right)]
+        for a, b in zip(*both, strict=True):
+            for x, y in zip(a[0], b[0], strict=True):
+                u.unify(x, y)
+        self.dims = {n: tuple(u.of(d) for d in ds) for n, ds in dims.items()}
+        self.left, self.right = (tuple(resolved(u, t[2]) for t in s) for s in both)
+        self.conditions = tuple(dict.fromkeys(_put(c, u.of) for c in u.conditions))
+        rule = self.rule("", {n: None for n in dims})
+        names = set(rule.sizes)
+        for window in [w for w in u.windows if w in names]:
+            span, stride = u.of(u.windows[window].span), u.of(u.windows[window].stride)
+            names |= span.names | stride.names
+        self.free = sorted((n for n in names if n not in u.windows), key=lambda n: int(n[1:]))
+        self.start = {n: u.values[n] for n in self.free}
+
+    def rule(self, name: str, leads: Mapping[str, str | None]) -> Rule:
+        """The rule as it stands."""
+        types = {n: Type(d, leads[n]) for n, d in self.dims.items()}
+        return Rule(name, types, self.left, self.right, self.conditions)
+
+    def binding(self, values: Mapping[str, int]) -> Binding:
+        """All sizes, those that count windows included."""
+        sizes = dict(values)
+        u = self.unifier
+        for name, window in u.windows.items():
+            try:
+                sizes[name] = u.of(window.span).value(sizes) // max(1, u.of(window.stride).value(sizes)) + 1
+            except RuleError:
+                continue  # it counts windows of a term that is no longer there
+        return Binding(sizes, {})
+
+    def agrees(self, values: Mapping[str, int]) -> bool:
+        """Whether both sides are well-typed and equal at these sizes."""
+        return equal_at(self.rule("", {n: None for n in self.dims}), self.binding(values), Field()) is True
+
+    def settle(self) -> bool:
+        """Restricts the names to sizes at which the sides are equal."""
+        if not self.agrees(self.start):
+            return False
+        random = np.random.default_rng(3)
+        trials = [{n: v + int(random.integers(0, 3)) for n, v in self.start.items()} for _ in range(3)]
+        if not all(self.agrees(t) for t in trials):
+            self._restrict(self._moves())
+        self._window_conditions()
+        return True
+
+    def _moves(self) -> list[dict[str, int]]:
+        moves = [{n: 1} for n in self.free if self.agrees(self._moved({n: 1}))]
+        stuck = [n for n in self.free if {n: 1} not in moves]
+        for count in (2, 3):
+            moved = {n for m in moves for n in m if len(m) > 1}
+            for names in combinations(stuck, count):
+                if count == 3 and not set(names) - moved:
+                    continue
+                axes = {self.unifier.axis[n] for n in names if n[0] in "kps"}
+                if len(axes) > 1:
+                    continue
+                for signs in product((1, -1), repeat=count - 1) if count == 2 else ((1, 1),):
+                    move = dict(zip(names, (1, *signs), strict=True))
+                    if self.agrees(self._moved(move)):
+                        moves.append(move)
+        return moves
+
+    def _moved(self, move: Mapping[str, int]) -> dict[str, int]:
+        return {n: v + move.get(n, 0) for n, v in self.start.items()}
+
+    def _restrict(self, moves: Sequence[Mapping[str, int]]) -> None:
+        """Makes names functions of others: the sizes that the moves reach."""
+        rows = [[Fraction(m.get(n, 0)) for n in self.free] for m in moves]
+        pivots: list[int] = []
+        for column in range(len(self.free)):
+            at = next((i for i in range(len(pivots), len(rows)) if rows[i][column]), None)
+            if at is None:
+                continue
+            row = len(pivots)
+            rows[row], rows[at] = rows[at], rows[row]
+            rows[row] = [v / rows[row][column] for v in rows[row]]
+            for i, other in enumerate(rows):
+                if i != row and other[column]:
+                    rows[i] = [a - other[column] * b for a, b in zip(other, rows[row], strict=True)]
+            pivots.append(column)
+        known = {}
+        for column, name in enumerate(self.free):
+            if column in pivots:
+                continue
+            size, base = Size.of(0), self.start[name]
+            for row, pivot in enumerate(pivots):
+                factor = rows[row][column]
+                whole = int(factor)
+                if whole == factor and whole:
+                    size = size + Size.of(self.free[pivot]) * whole
+                    base -= whole * self.start[self.free[pivot]]
+            known[name] = size + base
+        self._put(known)
+
+    def _put(self, known: Mapping[str, Size]) -> None:
+        u = self.unifier
+        u.known.update(known)
+        self.dims = {n: tuple(u.of(d) for d in ds) for n, ds in self.dims.items()}
+        self.left, self.right = (tuple(resolved(u, t) for t in s) for s in (self.left, self.right))
+        self.conditions = tuple(dict.fromkeys(_put(c, u.of) for c in self.conditions))
+        self.conditions = tuple(c for c in self.conditions if c.left.names | c.right.names)
+        self.free = [n for n in self.free if n not in known]
+        self.start = {n: self.start[n] for n in self.free}
+
+    def _window_conditions(self) -> None:
+        """Says of names that count windows what they are."""
+        used = set(self.rule("", {n: None for n in self.dims}).sizes)
+        for name, window in self.unifier.windows.items():
+            if name in used and name not in self.unifier.known:
+                span, stride, count = self.unifier.of(window.span), self.unifier.of(window.stride), Size.of(name)
+                self.conditions += (
+                    Condition((count - 1) * stride, "<=", span),
+                    Condition(span, "<", count * stride),
+                )
+
+    def rules(self, name: str, leading: bool) -> Iterator[Rule]:
+        """The rule, with leading dimensions where they may be."""
+        words = {t.word for side in (*self.left, *self.right) for t in subterms(side) if isinstance(t, Apply)}
+        tensors = [n for n, s in self.pair.shapes.items() if len(s) > 1]
+        if words <= _WORDS and tensors and all(len(s) == 0 or n in tensors for n, s in self.pair.shapes.items()):
+            same = len({self.dims[n] for n in tensors}) == 1
+            if same:
+                types = {n: Type((), "l") if n in tensors else Type(d) for n, d in self.dims.items()}
+                yield Rule(name, types, self.left, self.right, self.conditions)
+                return
+        plain = self.rule(name, {n: None for n in self.dims})
+        if not leading or not tensors:
+            yield plain
+            return
+        general = self.rule(name, {n: "l" if n in tensors else None for n in self.dims})
+        if not valid(general):
+            yield plain
+            return
+        yield general
+        if "matmul" in words:
+            number = 0
+            for count in range(len(tensors) - 1, 0, -1):
+                for some in combinations(tensors, count):
+                    rule = self.rule(f"{name} {number + 1}", {n: "l" if n in some else None for n in self.dims})
+                    if valid(rule):
+                        number += 1
+                        yield replace(rule, name=f"{name} {number}")
+
+
+def _put(condition: Condition, of) -> Condition:  # type: ignore[no-untyped-def]
+    return Condition(of(condition.left), condition.relation, of(condition.right))
+
+
+# --- step 3: tests ----------------------------------------------------------------------------------------------------
+
+
+def equal_at(rule: Rule, binding: Binding, over: Field) -> bool | None:
+    """Whether both sides are equal at these sizes; None if one is not well-typed."""
+    try:
+        if any(min(binding.shape(t), default=1) < 1 for t in rule.types.values()):
+            return None
+        graphs = sides(rule, binding)
+    except ModelError:
+        return None
+    except RuleError:
+        return False
+    random = np.random.default_rng(5)
+    feeds = {n: over.random(random, (1, *binding.shape(t))) for n, t in rule.types.items()}
+    left, right = (evaluate_graph(g, feeds, over) for g in graphs)
+    return all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def valid(rule: Rule, samples: int = _SAMPLES) -> bool:
+    """Whether both sides are equal at random sizes, random values, and in another field than rules are found in."""
+    random = np.random.default_rng(6)
+    names = rule.sizes
+    leads = sorted({t.lead for t in rule.types.values() if t.lead})
+    found = 0
+    for attempt in range(_ATTEMPTS):
+        sizes = {n: int(random.integers(*_RANGES.get(n[0], (1, 6)))) for n in names}
+        shapes = {lead: tuple(int(v) for v in random.integers(1, 4, attempt % 3)) for lead in leads}
+        binding = _counted(rule, Binding(sizes, shapes))
+        if binding is None or not all(c.holds(binding.sizes) for c in rule.conditions):
+            continue
+        answer = equal_at(rule, binding, Field(PRIMES[1]))
+        if answer is False:
+            return False
+        found += answer is True
+        if found == samples or not names and not leads:
+            break
+    return found >= (samples // 4 if names else 1)
+
+
+def _counted(rule: Rule, binding: Binding) -> Binding | None:
+    """The binding with the numbers of windows that the conditions ask for."""
+    sizes = dict(binding.sizes)
+    for low, high in zip(rule.conditions, rule.conditions[1:], strict=False):
+        counts = [n for n in sizes if n[0] == "f" and n in low.left.names and low.relation == "<=" and high.relation == "<"]
+        if len(counts) == 1 and low.right == high.left:
+            stride = (high.right - low.left).value(sizes)
+            if stride < 1 or low.right.value(sizes) < 0:
+                return None
+            sizes[counts[0]] = low.right.value(sizes) // stride + 1
+    return Binding(sizes, binding.leads)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _readable(rule: Rule) -> Rule:
+    """Names numbered in the order in which they occur."""
+    names: dict[str, Size] = {}
+    counts: dict[str, int] = {}
+    tokens = str(rule).replace("*", " ")
+    order = sorted(rule.sizes, key=lambda n: _first(tokens, n))
+    for name in order:
+        counts[name[0]] = counts.get(name[0], 0) + 1
+        names[name] = Size.of(f"{name[0]}{counts[name[0]]}")
+    u = Unifier()
+    u.known.update({n: Size.of(f"{s}_") for n, s in names.items()})
+    again = Unifier()
+    again.known.update({f"{s}_": s for s in names.values()})
+
+    def of(size: Size) -> Size:
+        return again.of(u.of(size))
+
+    def put(term: Term) -> Term:
+        return resolved(again, resolved(u, term))
+
+    types = {n: Type(tuple(of(d) for d in t.dims), t.lead) for n, t in rule.types.items()}
+    conditions = tuple(_put(c, of) for c in rule.conditions)
+    return replace(rule, types=types, left=tuple(map(put, rule.left)), right=tuple(map(put, rule.right)), conditions=conditions)
+
+
+def _first(text: str, name: str) -> int:
+    place = text.find(name)
+    while place >= 0 and (text[place - 1].isalnum() or text[place + len(name) : place + len(name) + 1].isalnum()):
+        place = text.find(name, place + 1)
+    return place
