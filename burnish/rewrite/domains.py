@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from burnish.errors import ModelError
-from burnish.graph.graph import Graph, GraphBuilder
+from burnish.graph.graph import Graph
 from burnish.rewrite.terms import Apply, Term, Value, Var, parse_term
-from burnish.rewrite.vocabulary import Binding, apply_word
+from burnish.rewrite.vocabulary import Binding, Shape, word_graph
 
-Shape = tuple[int, ...]
 NOTHING = Binding({}, {})  # terms of a domain name no sizes
 
 
@@ -41,9 +40,8 @@ class Domain:
     An operator's arguments name shapes of the domain, ``_`` any of them. It is applied to every choice of arguments whose
     result has a shape of the domain.
 
-    ``costs`` weighs words for choosing among equal terms; a word that is not listed costs 1. What is computed from
-    ``weights`` alone costs nothing: models hold their weights as constants. ``leading`` says that variables may have
-    further dimensions in front of those they have here.
+    What is computed from ``weights`` alone costs nothing: models hold their weights as constants. ``leading`` says that
+    variables may have further dimensions in front of those they have here.
     """
 
     name: str
@@ -86,9 +84,7 @@ def constant(term: Apply) -> Instance:
 
 
 def _instance(pattern: Apply, shapes: tuple[Shape, ...]) -> Instance:
-    b = GraphBuilder()
-    inputs = [b.input(f"x{i}", shape) for i, shape in enumerate(shapes)]
-    graph = b.build(apply_word(b, pattern, inputs, NOTHING))
+    graph = word_graph(pattern.word, shapes, NOTHING.attributes(pattern))
     return Instance(pattern.word, pattern.attrs, shapes, graph.types[graph.outputs[0]].shape, graph)
 
 
@@ -180,15 +176,15 @@ CONVOLUTION = Domain(
         "conv2d(double, inputs, strides=(1, 1), pads=(1, 1, 1, 1), groups=1)",
         "conv2d(double, depths, strides=(1, 1), pads=(1, 1, 1, 1), groups=4)",
         "conv2d(double, outputs, strides=(1, 1), pads=(1, 1, 1, 1), groups=2)",
-        "concat(image, image, axis=1)",
-        "concat(image, image, axis=0)",
-        "concat(dense, dense, axis=0)",
-        "concat(dense, dense, axis=1)",
-        "concat(depth, depth, axis=0)",
-        "part(double, axis=1, start=0, extent=2)",
-        "part(double, axis=1, start=2, extent=2)",
-        "part(images, axis=0, start=0, extent=1)",
-        "part(images, axis=0, start=1, extent=1)",
+        "concat(image, image, axis=-3)",
+        "concat(image, image, axis=-4)",
+        "concat(dense, dense, axis=-4)",
+        "concat(dense, dense, axis=-3)",
+        "concat(depth, depth, axis=-4)",
+        "part(double, axis=-3, start=0, extent=2)",
+        "part(double, axis=-3, start=2, extent=2)",
+        "part(images, axis=-4, start=0, extent=1)",
+        "part(images, axis=-4, start=1, extent=1)",
     ),
     weights=frozenset("wvuqdes"),
 )  # fmt: skip

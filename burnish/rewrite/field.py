@@ -8,10 +8,11 @@ Two different polynomials of degree d agree at a random point with probability �
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
+from math import prod
 from zlib import crc32
 
 import numpy as np
@@ -99,66 +100,79 @@ class Field:
 # --- one operator -----------------------------------------------------------------------------------------------------
 
 Types = tuple[tuple[tuple[int, ...], str], ...]
-
-
-@lru_cache(maxsize=4096)
-def _definition(op: str, types: Types, attrs: tuple[tuple[str, Attribute], ...]) -> tuple[Sequence[Tensor], ...]:
-    inputs = tuple(placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(types))
-    return inputs, ops.OPERATORS[op].define("y", inputs, dict(attrs))
+Values = Mapping[str, np.ndarray]
+Step = Callable[[Values], np.ndarray]  # an expression whose value depends on tensors
 
 
 def evaluate_operator(
     op: str, inputs: Sequence[np.ndarray], attrs: Mapping[str, Attribute], field: Field = Field()
 ) -> list[np.ndarray]:
     """Values of an operator's outputs. Arrays are [B, *shape]: ``B`` independent instances of the operator."""
-    types = tuple((a.shape[1:], "float32") for a in inputs)
-    placeholders, outputs = _definition(op, types, tuple(sorted(attrs.items())))
-    values = {t.name: a for t, a in zip(placeholders, inputs, strict=True)}
-    for stage in stages(outputs):
-        if stage.body is not None:
-            values[stage.name] = _Stage(stage, values, field).value()
-    return [values[t.name] for t in outputs]
+    shapes = tuple(a.shape[1:] for a in inputs)
+    return _plan(op, shapes, tuple(sorted(attrs.items())), field)(inputs)
+
+
+@lru_cache(maxsize=2048)
+def _plan(
+    op: str, shapes: tuple[tuple[int, ...], ...], attrs: tuple[tuple[str, Attribute], ...], field: Field
+) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
+    """How an operator's outputs follow from its inputs: everything that does not depend on their values is done."""
+    placeholders = tuple(placeholder(shape, "float32", f"x{i}") for i, shape in enumerate(shapes))
+    outputs = ops.OPERATORS[op].define("y", placeholders, dict(attrs))
+    steps = [(s.name, _Stage(s, field).step()) for s in stages(outputs) if s.body is not None]
+
+    def evaluate(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        values = {t.name: a for t, a in zip(placeholders, inputs, strict=True)}
+        for name, step in steps:
+            values[name] = step(values)
+        return [values[t.name] for t in outputs]
+
+    return evaluate
 
 
 class _Stage:
     """One stage of a definition over the batch. Arrays of the walk are [B or 1, reduced axes…, output axes…]."""
 
-    def __init__(self, stage: Tensor, values: Mapping[str, np.ndarray], field: Field) -> None:
+    def __init__(self, stage: Tensor, field: Field) -> None:
         body = stage.body
         assert body is not None
-        self.stage, self.values, self.field = stage, values, field
+        self.stage, self.field = stage, field
         self.reduction = body if isinstance(body, Reduce) else None
         axes = [(a.var.name, a.extent) for a in self.reduction.axes] if self.reduction is not None else []
         axes += [(v.name, n) for v, n in zip(stage.axes, stage.shape, strict=True)]
         self.grid = tuple(n for _, n in axes)
         self.places = {name: 1 + i for i, (name, _) in enumerate(axes)}
 
-    def value(self) -> np.ndarray:
+    def step(self) -> Step:
+        """What gives the stage's value, [B, *shape]."""
         body = self.stage.body if self.reduction is None else self.reduction.body
         assert body is not None
-        value = np.asarray(self.of(body))
-        batch = max((v.shape[0] for v in self.values.values()), default=1)
-        value = np.broadcast_to(value, (batch, *self.grid))
-        if self.reduction is not None:
-            axes = tuple(range(1, 1 + len(self.reduction.axes)))
-            value = self.reduced(self.reduction.kind, value, axes)
-        return value
+        element = _step(self.of(body))
 
-    def reduced(self, kind: str, value: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-        p = self.field.prime
+        def run(values: Values) -> np.ndarray:
+            value = element(values)
+            batch = max((len(v) for v in values.values()), default=1)
+            value = np.broadcast_to(value, (batch, *self.grid))
+            return value if self.reduction is None else self.reduced(self.reduction.kind, value)
+
+        return run
+
+    def reduced(self, kind: str, value: np.ndarray) -> np.ndarray:
+        p, count = self.field.prime, len(self.grid) - len(self.stage.shape)
+        value = value.reshape(len(value), prod(self.grid[:count]), *self.stage.shape)
         if kind == "sum":
-            return self.field.modulo(value.sum(axis=axes))
+            return self.field.modulo(value.sum(axis=1))
         if kind in ("max", "min"):
             rank = self.field.rank(value)
             if kind == "max":
-                return self.field.ranked(rank.max(axis=axes))
-            rank = np.where(rank == LOWEST, p, rank).min(axis=axes)  # in a minimum, infinity is the greatest
+                return self.field.ranked(rank.max(axis=1))
+            rank = np.where(rank == LOWEST, p, rank).min(axis=1)  # in a minimum, infinity is the greatest
             return self.field.ranked(np.where(rank == p, LOWEST, rank))
-        flat = np.moveaxis(value, axes, range(len(axes))).reshape(-1, *np.delete(value.shape, axes))
-        return reduce(lambda a, b: a * b % p, flat)
+        return reduce(lambda a, b: a * b % p, np.moveaxis(value, 1, 0))
 
-    def of(self, e: Expr) -> np.ndarray:
-        """The value of an expression, broadcastable to the batch and the grid. Integers and truth values are exact."""
+    def of(self, e: Expr) -> np.ndarray | Step:
+        """The value of an expression, broadcastable to batch and grid, or what gives it. Integers are exact."""
+        p = self.field.prime
         match e:
             case Const(value, dtype):
                 return np.asarray(self.field.element(float(value)) if dtype in FLOATS else value)
@@ -167,46 +181,70 @@ class _Stage:
                 extent = self.grid[place - 1]
                 return np.arange(extent).reshape([-1 if d == place else 1 for d in range(1 + len(self.grid))])
             case Cast(dtype, value):
-                inner = self.of(value)
-                return inner % self.field.prime if dtype in FLOATS and value.dtype not in FLOATS else inner
+                whole = dtype in FLOATS and value.dtype not in FLOATS
+                return _apply(lambda x: x % p, self.of(value)) if whole else self.of(value)
             case Not(a):
-                return np.logical_not(self.of(a))
+                return _apply(np.logical_not, self.of(a))
             case Call(fn, args):
-                mixed = reduce(lambda x, y: self.field.function(fn, x) ^ y, map(self.of, args))
-                return self.field.function(fn, mixed)
+                return _apply(lambda *x: self.called(fn, x), *map(self.of, args))
             case Select(cond, a, b):
-                return np.where(self.of(cond), self.of(a), self.of(b))
+                return _apply(np.where, self.of(cond), self.of(a), self.of(b))
             case Load(buffer, indices):
-                return self.load(self.values[buffer.name], [self.of(i) for i in indices])
+                return self.load(buffer.name, buffer.shape, [self.of(i) for i in indices])
             case Binary(op, a, b):
                 x, y = self.of(a), self.of(b)
-                return self.binary(op, x, y) if a.dtype in FLOATS else np.asarray(OPERATORS[op](x, y))
+                exact = OPERATORS[op]
+                return _apply(lambda x, y: self.binary(op, x, y), x, y) if a.dtype in FLOATS else _apply(exact, x, y)
         raise AssertionError(e)
+
+    def called(self, name: str, args: Sequence[np.ndarray]) -> np.ndarray:
+        return self.field.function(name, reduce(lambda x, y: self.field.function(name, x) ^ y, args))
 
     def binary(self, op: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """An operator on elements of the field."""
         p = self.field.prime
         if op == "+":
-            return self.field.modulo(np.asarray(x + y))
+            return self.field.modulo(x + y)
         if op == "-":
-            return self.field.modulo(np.asarray(x - y))
+            return self.field.modulo(x - y)
         if op == "*":
-            return self.field.modulo(np.asarray(x * y))
+            return self.field.modulo(x * y)
         if op == "/":
-            return self.field.modulo(np.asarray(x * self.field.inverse(y)))
+            return self.field.modulo(x * self.field.inverse(y))
         a, b = self.field.rank(x), self.field.rank(y)
         if op in ("max", "min"):
             return np.where((a >= b) == (op == "max"), x, y)
         return np.asarray(OPERATORS[op](a, b))
 
-    def load(self, array: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
+    def load(self, name: str, shape: tuple[int, ...], indices: Sequence[np.ndarray | Step]) -> Step:
         """Elements of a tensor. An index outside is one that no ``Select`` takes: any element does."""
-        inside = [np.clip(i, 0, n - 1) for i, n in zip(indices, array.shape[1:], strict=True)]
-        shape = np.broadcast_shapes((1,) * (1 + len(self.grid)), *(i.shape for i in inside))[1:]
-        flat = np.zeros(shape, np.int64)
-        for i, n in zip(inside, array.shape[1:], strict=True):
-            flat = flat * n + i
-        return array.reshape(len(array), -1)[:, flat.reshape(-1)].reshape(len(array), *flat.shape[-len(shape) :])
+        if not all(isinstance(i, np.ndarray) for i in indices):
+            raise ModelError(f"'{self.stage.name}' reads where values of tensors say: finite fields have no such")
+        flat = np.zeros((1,) * (1 + len(self.grid)), np.int64)
+        for i, n in zip(indices, shape, strict=True):
+            flat = flat * n + np.clip(np.asarray(i), 0, max(n - 1, 0))
+        grid = flat.shape[1:]
+        flat = flat.reshape(-1)
+        whole = len(flat) == prod(shape) and np.array_equal(flat, np.arange(len(flat)))
+
+        def read(values: Values) -> np.ndarray:
+            value = values[name]
+            rows = value.reshape(len(value), prod(shape))
+            return (rows if whole else rows.take(flat, axis=1)).reshape(len(value), *grid)
+
+        return read
+
+
+def _step(value: np.ndarray | Step) -> Step:
+    return (lambda values: value) if isinstance(value, np.ndarray) else value
+
+
+def _apply(function: Callable[..., np.ndarray], *args: np.ndarray | Step) -> np.ndarray | Step:
+    """``function`` of values: its value if no tensor is among them, else what gives it."""
+    if all(isinstance(a, np.ndarray) for a in args):
+        return np.asarray(function(*args))
+    steps = [_step(a) for a in args]
+    return lambda values: function(*(step(values) for step in steps))
 
 
 # --- a graph ----------------------------------------------------------------------------------------------------------

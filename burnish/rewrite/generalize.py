@@ -8,26 +8,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from itertools import combinations, product
 
 import numpy as np
 
-from burnish.errors import ModelError, RuleError
-from burnish.rewrite.domains import NOTHING, Domain, Shape, constant
-from burnish.rewrite.field import PRIMES, Field, evaluate_graph
+from burnish.errors import ModelError
+from burnish.rewrite.bindings import Bindings, shape_of, shapes_of
+from burnish.rewrite.domains import NOTHING, Domain
+from burnish.rewrite.field import PRIMES, Field
 from burnish.rewrite.principal import Unifier, resolved, typed
-from burnish.rewrite.sizes import Size
-from burnish.rewrite.terms import Apply, Condition, Rule, Term, Type, Var, substitute, subterms, variables
-from burnish.rewrite.vocabulary import Binding, apply_word, sides
+from burnish.rewrite.sizes import Size, floor
+from burnish.rewrite.terms import Apply, Condition, Rule, Term, Type, Var, substitute_sizes, subterms, variables
+from burnish.rewrite.validate import evaluate_term
+from burnish.rewrite.vocabulary import Binding, Shape
 
 Terms = tuple[Term, ...]
-_SAMPLES = 8  # random sizes at which a substitution must hold
-_ATTEMPTS = 60  # random sizes tried to find those
-_RANGES = {"d": (1, 5), "k": (1, 4), "p": (0, 3), "s": (1, 3), "g": (1, 4), "i": (0, 4)}
+_SAMPLES = 6  # random sizes at which a substitution must hold
+_ATTEMPTS = 200  # random sizes tried to find those
 _WORDS = frozenset(("add", "mul", "relu"))  # element-wise: they know no dimensions
 
 
@@ -43,31 +43,12 @@ class Pair:
 # --- values at the domain's sizes -------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
-def _node(word: str, attrs: tuple, shapes: tuple[Shape, ...]):  # type: ignore[no-untyped-def]
-    from burnish.graph.graph import GraphBuilder
-
-    b = GraphBuilder()
-    inputs = [b.input(f"x{i}", s) for i, s in enumerate(shapes)]
-    return b.build(apply_word(b, Apply(word, (), attrs), inputs, NOTHING))
-
-
-def value(term: Term, known: dict[Term, np.ndarray], over: Field) -> np.ndarray:
-    """The value [1, *shape] of a concrete term. Fills ``known``, which holds the variables' at first."""
-    if term not in known:
-        assert isinstance(term, Apply)
-        inputs = [value(a, known, over) for a in term.args]
-        graph = _node(term.word, term.attrs, tuple(v.shape[1:] for v in inputs))
-        (known[term],) = evaluate_graph(graph, dict(zip(graph.inputs, inputs, strict=True)), over)
-    return known[term]
-
-
 def holds(pair: Pair, over: Field = Field()) -> bool:
     """Whether both sides are equal for random values of the variables."""
     random = np.random.default_rng(2)
     known: dict[Term, np.ndarray] = {Var(n): over.random(random, (1, *s)) for n, s in sorted(pair.shapes.items())}
     for a, b in zip(pair.left, pair.right, strict=True):
-        x, y = value(a, known, over), value(b, known, over)
+        x, y = (evaluate_term(t, NOTHING, known, over) for t in (a, b))
         if x.shape != y.shape or not np.array_equal(x, y):
             return False
     return True
@@ -86,8 +67,7 @@ def _lifted(pair: Pair) -> Pair:
         left, right = ({t for side in s for t in subterms(side) if isinstance(t, Apply)} for s in (pair.left, pair.right))
         for term in sorted(left & right, key=lambda t: (-len(str(t)), str(t))):
             name = f"t{sum(n[0] == 't' for n in pair.shapes) + 1}"
-            known: dict[Term, np.ndarray] = {Var(n): np.zeros((1, *s), np.int64) for n, s in pair.shapes.items()}
-            shape = value(term, known, Field()).shape[1:]
+            shape = shape_of(term, NOTHING, {Var(n): s for n, s in pair.shapes.items()})
             sides_ = [tuple(_replaced(t, term, Var(name)) for t in s) for s in (pair.left, pair.right)]
             candidate = _used(Pair(sides_[0], sides_[1], {**pair.shapes, name: shape}))
             if sides_[0] != (Var(name),) and holds(candidate):
@@ -158,15 +138,13 @@ class _Symbolic:
         for a, b in zip(*both, strict=True):
             for x, y in zip(a[0], b[0], strict=True):
                 u.unify(x, y)
+        for name, window in u.windows.items():
+            u.known.setdefault(name, floor(u.of(window.span), u.of(window.stride)) + 1)
         self.dims = {n: tuple(u.of(d) for d in ds) for n, ds in dims.items()}
         self.left, self.right = (tuple(resolved(u, t[2]) for t in s) for s in both)
         self.conditions = tuple(dict.fromkeys(_put(c, u.of) for c in u.conditions))
         rule = self.rule("", {n: None for n in dims})
-        names = set(rule.sizes)
-        for window in [w for w in u.windows if w in names]:
-            span, stride = u.of(u.windows[window].span), u.of(u.windows[window].stride)
-            names |= span.names | stride.names
-        self.free = sorted((n for n in names if n not in u.windows), key=lambda n: int(n[1:]))
+        self.free = sorted(rule.sizes, key=lambda n: int(n[1:]))
         self.start = {n: u.values[n] for n in self.free}
 
     def rule(self, name: str, leads: Mapping[str, str | None]) -> Rule:
@@ -174,20 +152,9 @@ class _Symbolic:
         types = {n: Type(d, leads[n]) for n, d in self.dims.items()}
         return Rule(name, types, self.left, self.right, self.conditions)
 
-    def binding(self, values: Mapping[str, int]) -> Binding:
-        """All sizes, those that count windows included."""
-        sizes = dict(values)
-        u = self.unifier
-        for name, window in u.windows.items():
-            try:
-                sizes[name] = u.of(window.span).value(sizes) // max(1, u.of(window.stride).value(sizes)) + 1
-            except RuleError:
-                continue  # it counts windows of a term that is no longer there
-        return Binding(sizes, {})
-
     def agrees(self, values: Mapping[str, int]) -> bool:
         """Whether both sides are well-typed and equal at these sizes."""
-        return equal_at(self.rule("", {n: None for n in self.dims}), self.binding(values), Field()) is True
+        return equal_at(self.rule("", {n: None for n in self.dims}), Binding(values, {}), Field()) is True
 
     def settle(self) -> bool:
         """Restricts the names to sizes at which the sides are equal."""
@@ -197,7 +164,6 @@ class _Symbolic:
         trials = [{n: v + int(random.integers(0, 3)) for n, v in self.start.items()} for _ in range(3)]
         if not all(self.agrees(t) for t in trials):
             self._restrict(self._moves())
-        self._window_conditions()
         return True
 
     def _moves(self) -> list[dict[str, int]]:
@@ -255,20 +221,9 @@ class _Symbolic:
         self.dims = {n: tuple(u.of(d) for d in ds) for n, ds in self.dims.items()}
         self.left, self.right = (tuple(resolved(u, t) for t in s) for s in (self.left, self.right))
         self.conditions = tuple(dict.fromkeys(_put(c, u.of) for c in self.conditions))
-        self.conditions = tuple(c for c in self.conditions if c.left.names | c.right.names)
+        self.conditions = tuple(c for c in self.conditions if c.right.constant is None)
         self.free = [n for n in self.free if n not in known]
         self.start = {n: self.start[n] for n in self.free}
-
-    def _window_conditions(self) -> None:
-        """Says of names that count windows what they are."""
-        used = set(self.rule("", {n: None for n in self.dims}).sizes)
-        for name, window in self.unifier.windows.items():
-            if name in used and name not in self.unifier.known:
-                span, stride, count = self.unifier.of(window.span), self.unifier.of(window.stride), Size.of(name)
-                self.conditions += (
-                    Condition((count - 1) * stride, "<=", span),
-                    Condition(span, "<", count * stride),
-                )
 
     def rules(self, name: str, leading: bool) -> Iterator[Rule]:
         """The rule, with leading dimensions where they may be."""
@@ -289,18 +244,27 @@ class _Symbolic:
             yield plain
             return
         yield general
-        if "matmul" in words:
-            number = 0
-            for count in range(len(tensors) - 1, 0, -1):
-                for some in combinations(tensors, count):
-                    rule = self.rule(f"{name} {number + 1}", {n: "l" if n in some else None for n in self.dims})
-                    if valid(rule):
-                        number += 1
-                        yield replace(rule, name=f"{name} {number}")
+        for number, some in enumerate(self._batched(tensors), 1):
+            rule = self.rule(f"{name} {number}", {n: "l" if n in some else None for n in self.dims})
+            if valid(rule):
+                yield rule
+
+    def _batched(self, tensors: Sequence[str]) -> list[frozenset[str]]:
+        """Choices of the variables that have leading dimensions: all but those on the right of some product, as a batch
+        of matrices times one matrix."""
+        found = set()
+        for term in (t for side in (*self.left, *self.right) for t in subterms(side)):
+            if isinstance(term, Apply) and term.word == "matmul":
+                some = frozenset(tensors) - (variables(term.args[1]) - variables(term.args[0]))
+                if some and some != frozenset(tensors):
+                    found.add(some)
+        return sorted(found, key=lambda names: (-len(names), sorted(names)))
 
 
-def _put(condition: Condition, of) -> Condition:  # type: ignore[no-untyped-def]
-    return Condition(of(condition.left), condition.relation, of(condition.right))
+def _put(condition: Condition, of: Callable[[Size], Size]) -> Condition:
+    """The condition with sizes replaced, in its shortest form: 0 ≤ a - b, or 0 ≤ a - b - 1."""
+    strict = condition.relation == "<"
+    return Condition(Size.of(0), "<=", of(condition.right) - of(condition.left) - strict)
 
 
 # --- step 3: tests ----------------------------------------------------------------------------------------------------
@@ -308,52 +272,38 @@ def _put(condition: Condition, of) -> Condition:  # type: ignore[no-untyped-def]
 
 def equal_at(rule: Rule, binding: Binding, over: Field) -> bool | None:
     """Whether both sides are equal at these sizes; None if one is not well-typed."""
-    try:
-        if any(min(binding.shape(t), default=1) < 1 for t in rule.types.values()):
-            return None
-        graphs = sides(rule, binding)
-    except ModelError:
+    if any(min(binding.shape(t), default=1) < 1 for t in rule.types.values()):
         return None
-    except RuleError:
+    try:
+        left, right = shapes_of(rule, binding)
+    except (ModelError, ZeroDivisionError):
+        return None
+    if left != right:
         return False
     random = np.random.default_rng(5)
-    feeds = {n: over.random(random, (1, *binding.shape(t))) for n, t in rule.types.items()}
-    left, right = (evaluate_graph(g, feeds, over) for g in graphs)
-    return all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
+    known: dict[Term, np.ndarray] = {Var(n): over.random(random, (1, *binding.shape(t))) for n, t in rule.types.items()}
+    for a, b in zip(rule.left, rule.right, strict=True):
+        x, y = (evaluate_term(t, binding, known, over) for t in (a, b))
+        if not bool((x == y).all()):
+            return False
+    return True
 
 
 def valid(rule: Rule, samples: int = _SAMPLES) -> bool:
-    """Whether both sides are equal at random sizes, random values, and in another field than rules are found in."""
+    """Whether both sides have equal types at all random sizes, and equal values at ``samples`` of them, in another field
+    than rules are found in."""
     random = np.random.default_rng(6)
-    names = rule.sizes
-    leads = sorted({t.lead for t in rule.types.values() if t.lead})
+    drawn = Bindings(rule, random)
     found = 0
-    for attempt in range(_ATTEMPTS):
-        sizes = {n: int(random.integers(*_RANGES.get(n[0], (1, 6)))) for n in names}
-        shapes = {lead: tuple(int(v) for v in random.integers(1, 4, attempt % 3)) for lead in leads}
-        binding = _counted(rule, Binding(sizes, shapes))
-        if binding is None or not all(c.holds(binding.sizes) for c in rule.conditions):
-            continue
-        answer = equal_at(rule, binding, Field(PRIMES[1]))
+    for _ in range(_ATTEMPTS):
+        binding = drawn.candidate()
+        answer = None if binding is None else equal_at(rule, binding, Field(PRIMES[1]))
         if answer is False:
             return False
         found += answer is True
-        if found == samples or not names and not leads:
-            break
-    return found >= (samples // 4 if names else 1)
-
-
-def _counted(rule: Rule, binding: Binding) -> Binding | None:
-    """The binding with the numbers of windows that the conditions ask for."""
-    sizes = dict(binding.sizes)
-    for low, high in zip(rule.conditions, rule.conditions[1:], strict=False):
-        counts = [n for n in sizes if n[0] == "f" and n in low.left.names and low.relation == "<=" and high.relation == "<"]
-        if len(counts) == 1 and low.right == high.left:
-            stride = (high.right - low.left).value(sizes)
-            if stride < 1 or low.right.value(sizes) < 0:
-                return None
-            sizes[counts[0]] = low.right.value(sizes) // stride + 1
-    return Binding(sizes, binding.leads)
+        if found == samples:
+            return True
+    return found >= samples // 4
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -368,20 +318,7 @@ def _readable(rule: Rule) -> Rule:
     for name in order:
         counts[name[0]] = counts.get(name[0], 0) + 1
         names[name] = Size.of(f"{name[0]}{counts[name[0]]}")
-    u = Unifier()
-    u.known.update({n: Size.of(f"{s}_") for n, s in names.items()})
-    again = Unifier()
-    again.known.update({f"{s}_": s for s in names.values()})
-
-    def of(size: Size) -> Size:
-        return again.of(u.of(size))
-
-    def put(term: Term) -> Term:
-        return resolved(again, resolved(u, term))
-
-    types = {n: Type(tuple(of(d) for d in t.dims), t.lead) for n, t in rule.types.items()}
-    conditions = tuple(_put(c, of) for c in rule.conditions)
-    return replace(rule, types=types, left=tuple(map(put, rule.left)), right=tuple(map(put, rule.right)), conditions=conditions)
+    return substitute_sizes(rule, names)
 
 
 def _first(text: str, name: str) -> int:

@@ -52,13 +52,7 @@ class Unifier:
     def of(self, size: Size) -> Size:
         """``size`` with what is known put in."""
         while any(name in self.known for name in size.names):
-            total = Size.of(0)
-            for monomial, factor in size.terms:
-                product = Size.of(factor)
-                for name in monomial:
-                    product = product * self.known.get(name, Size.of(name))
-                total = total + product
-            size = total
+            size = size.substitute(self.known)
         return size
 
     def count(self, span: Size, stride: Size) -> Size:
@@ -121,7 +115,7 @@ class Unifier:
         names = sorted(difference.names, key=lambda n: int(n[1:]))
         if not names:
             raise AssertionError(f"{difference} is not 0 at the sizes of the domain")
-        chosen = [n for n in names if self.values[n] == 1][:1] or names
+        chosen = [n for n in names if self.values[n] == 1][:1] or [n for n in names if n[0] == "g"][:1] or names
         for name in chosen:
             self.known[name] = Size.of(self.values[name])
 

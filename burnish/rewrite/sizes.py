@@ -2,7 +2,9 @@
 
 Grammar (``str`` prints it)::
 
-    size ::= integer | name | size + size | size - size | size * size
+    size ::= integer | name | size + size | size - size | size * size | floor(size, size)
+
+``floor(a, b)`` is a quotient rounded down: how many windows fit. Within a polynomial it stands like a name.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from burnish.errors import RuleError
 
@@ -33,7 +36,12 @@ class Size:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(name for monomial, _ in self.terms for name in monomial)
+        return frozenset(n for monomial, _ in self.terms for atom in monomial for n in _names_in(atom))
+
+    @property
+    def atoms(self) -> frozenset[str]:
+        """Names, and quotients as a whole."""
+        return frozenset(atom for monomial, _ in self.terms for atom in monomial)
 
     @property
     def constant(self) -> int | None:
@@ -46,6 +54,9 @@ class Size:
         for monomial, factor in self.terms:
             for name in monomial:
                 if name not in sizes:
+                    if parts := quotient(name):
+                        factor *= parts[0].value(sizes) // parts[1].value(sizes)
+                        continue
                     known = ", ".join(sorted(sizes)) or "none"
                     raise RuleError(f"size '{self}': '{name}' has no value; known: {known}")
                 factor *= sizes[name]
@@ -74,6 +85,39 @@ class Size:
             return None
         return {unknown: (value - known) // factor}
 
+    def substitute(self, sizes: Mapping[str, Size]) -> Size:
+        """The size with names replaced."""
+        if not self.names & sizes.keys():
+            return self
+        total = Size(())
+        for monomial, factor in self.terms:
+            product = Size.of(factor)
+            for atom in monomial:
+                parts = quotient(atom)
+                replaced = floor(*(q.substitute(sizes) for q in parts)) if parts else sizes.get(atom, name(atom))
+                product = product * replaced
+            total = total + product
+        return total
+
+    def divided(self, divisor: Size) -> Size | None:
+        """The polynomial that times ``divisor`` is this one; None if there is none."""
+        rest, result = self, Size(())
+        if not divisor.terms:
+            return None
+        lead, factor = max(divisor.terms, key=_order)
+        while rest.terms:
+            monomial, value = max(rest.terms, key=_order)
+            remaining = list(monomial)
+            for atom in lead:
+                if atom not in remaining:
+                    return None
+                remaining.remove(atom)
+            if value % factor:
+                return None
+            step = Size(((tuple(remaining), value // factor),))
+            result, rest = result + step, rest - step * divisor
+        return result
+
     def __add__(self, other: Size | int) -> Size:
         sums = dict(self.terms)
         for monomial, factor in Size.of(other).terms:
@@ -97,6 +141,42 @@ class Size:
             words = "*".join(monomial if abs(factor) == 1 and monomial else (str(abs(factor)), *monomial))
             text += (" - " if factor < 0 else " + ") + words
         return "0" if not text else text[3:] if text[1] == "+" else "-" + text[3:]
+
+
+def name(atom: str) -> Size:
+    """The size that is one name."""
+    return Size((((atom,), 1),))
+
+
+def floor(a: Size, b: Size) -> Size:
+    """``a`` divided by ``b`` and rounded down. Raises RuleError for a division by the number 0."""
+    if b.constant == 0:
+        raise RuleError(f"size 'floor({a}, {b})': division by 0")
+    if a.constant is not None and b.constant is not None:
+        return Size.of(a.constant // b.constant)
+    exact = a.divided(b)
+    return name(f"floor({a}, {b})") if exact is None else exact
+
+
+@lru_cache(maxsize=1 << 12)
+def quotient(atom: str) -> tuple[Size, Size] | None:
+    """Numerator and denominator of a quotient, None for a name."""
+    if not atom.startswith("floor("):
+        return None
+    call = ast.parse(atom, mode="eval").body
+    assert isinstance(call, ast.Call)
+    return size_of(call.args[0]), size_of(call.args[1])
+
+
+@lru_cache(maxsize=1 << 12)
+def _names_in(atom: str) -> frozenset[str]:
+    parts = quotient(atom)
+    return frozenset({atom}) if parts is None else parts[0].names | parts[1].names
+
+
+def _order(term: tuple[Monomial, int]) -> tuple[int, Monomial]:
+    """A monomial order: by degree, then by names."""
+    return len(term[0]), term[0]
 
 
 def _size(terms: Mapping[Monomial, int]) -> Size:
@@ -126,4 +206,6 @@ def size_of(tree: ast.expr) -> Size:
             return size_of(a) - size_of(b)
         case ast.BinOp(a, ast.Mult(), b):
             return size_of(a) * size_of(b)
+        case ast.Call(ast.Name("floor"), [a, b], []):
+            return floor(size_of(a), size_of(b))
     raise RuleError(f"'{ast.unparse(tree)}' is no size; allowed: integers, names, and their sums and products")

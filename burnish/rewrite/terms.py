@@ -7,7 +7,7 @@ Grammar (frozen dataclasses; ``str`` prints what :func:`parse_rules` reads)::
     value ::= size | (size, …) | True | False | "text"
     type  ::= [size, …] | [*name, size, …]            *name: leading dimensions, as many as there are
     rule  ::= KIND NAME                               KIND: axiom or substitution; '#' begins a comment
-                for variable: type; …
+                [for variable: type; …]
                 [where size RELATION size; …]         RELATION: == != <= <
                 term, … = term, …
 
@@ -88,7 +88,9 @@ class Rule:
     kind: str = "substitution"
 
     def __str__(self) -> str:
-        lines = [f"{self.kind} {self.name}", f"  for {'; '.join(f'{n}: {t}' for n, t in self.types.items())}"]
+        lines = [f"{self.kind} {self.name}"]
+        if self.types:
+            lines.append(f"  for {'; '.join(f'{n}: {t}' for n, t in self.types.items())}")
         if self.conditions:
             lines.append(f"  where {'; '.join(map(str, self.conditions))}")
         lines.append(f"  {', '.join(map(str, self.left))} = {', '.join(map(str, self.right))}")
@@ -124,6 +126,29 @@ def substitute(term: Term, values: Mapping[str, Term]) -> Term:
     return Apply(term.word, tuple(substitute(a, values) for a in term.args), term.attrs)
 
 
+def substitute_sizes(rule: Rule, sizes: Mapping[str, Size]) -> Rule:
+    """``rule`` with names of sizes replaced."""
+    types = {n: Type(tuple(d.substitute(sizes) for d in t.dims), t.lead) for n, t in rule.types.items()}
+    left, right = (tuple(resize(t, sizes) for t in terms) for terms in (rule.left, rule.right))
+    conditions = (Condition(c.left.substitute(sizes), c.relation, c.right.substitute(sizes)) for c in rule.conditions)
+    return Rule(rule.name, types, left, right, tuple(conditions), rule.kind)
+
+
+def resize(term: Term, sizes: Mapping[str, Size]) -> Term:
+    """``term`` with names of sizes replaced in its attributes."""
+    if isinstance(term, Var):
+        return term
+    attrs = tuple((k, resize_value(v, sizes)) for k, v in term.attrs)
+    return Apply(term.word, tuple(resize(a, sizes) for a in term.args), attrs)
+
+
+def resize_value(value: Value, sizes: Mapping[str, Size]) -> Value:
+    """An attribute with names of sizes replaced."""
+    if isinstance(value, Size):
+        return value.substitute(sizes)
+    return tuple(s.substitute(sizes) for s in value) if isinstance(value, tuple) else value
+
+
 def _names(value: Value) -> frozenset[str]:
     if isinstance(value, Size):
         return value.names
@@ -145,10 +170,15 @@ def parse_term(text: str) -> Term:
     return term
 
 
+def parse_type(text: str) -> Type:
+    """One type. Raises RuleError naming the text."""
+    return _declaration(f"type: {text}")[1]
+
+
 def parse_rules(text: str, source: str = "rules") -> list[Rule]:
     """The rules of a text. Raises RuleError naming ``source``, the line and the rule."""
     rules: list[Rule] = []
-    for number, lines in _blocks(text):
+    for number, lines in blocks(text):
         try:
             rules.append(_rule(lines))
         except RuleError as error:
@@ -160,7 +190,7 @@ def parse_rules(text: str, source: str = "rules") -> list[Rule]:
     return rules
 
 
-def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
+def blocks(text: str) -> Iterator[tuple[int, list[str]]]:
     """Runs of lines, each a rule: its first line is not indented. With the number of that line."""
     start, lines = 0, list[str]()
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,0 +1,143 @@
+"""Proofs that rules follow from the axioms: equality saturation of typed terms, then the instances that it needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from burnish.errors import RuleError
+from burnish.rewrite.checker import check_proof
+from burnish.rewrite.egraph import EGraph
+from burnish.rewrite.matching import Direction, Match, directions
+from burnish.rewrite.proofs import Proof, Step
+from burnish.rewrite.sizes import Size
+from burnish.rewrite.terms import Apply, Condition, Rule, Term, Var, resize_value, subterms
+from burnish.rewrite.types import Facts, canonical_rule, type_rule
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How far to look: rounds of applying every axiom everywhere, terms, and whether axioms may add words."""
+
+    rounds: int
+    terms: int
+    new_words: bool
+
+
+EFFORTS = (Effort(6, 400, False), Effort(5, 1500, True), Effort(9, 3000, False))
+
+
+class Prover:
+    """Proves rules from axioms, which are read once."""
+
+    def __init__(self, axioms: Mapping[str, Rule]) -> None:
+        self.axioms = dict(axioms)
+        self.directions = directions(axioms)
+
+    def prove(self, rule: Rule, efforts: Sequence[Effort] = EFFORTS) -> Proof | None:
+        """A checked proof of a rule; None if none was found. Raises RuleError if the rule does not type."""
+        plain = canonical_rule(rule)
+        facts = Facts(plain, type_rule(plain).obligations)
+        for effort in efforts:
+            steps = _Search(self, plain, facts, effort).run()
+            if steps is not None:
+                proof = Proof(rule.name, tuple(steps))
+                check_proof(rule, proof, self.axioms)
+                return proof
+        return None
+
+
+def merged_variables(rule: Rule, axioms: Mapping[str, Rule], effort: Effort = EFFORTS[0]) -> list[tuple[str, str]]:
+    """Pairs of a rule's variables that come out equal when its sides are saturated: none, if axioms are consistent."""
+    plain = canonical_rule(rule)
+    facts = Facts(plain, type_rule(plain).obligations)
+    search = _Search(Prover(axioms), plain, facts, effort)
+    search.goals = []
+    search.saturate()
+    numbers = {name: search.graph.find(search.graph.add(Var(name))) for name in plain.types}
+    return [(a, b) for a in numbers for b in numbers if a < b and numbers[a] == numbers[b]]
+
+
+class _Search:
+    """One saturation."""
+
+    def __init__(self, prover: Prover, rule: Rule, facts: Facts, effort: Effort) -> None:
+        self.prover, self.effort = prover, effort
+        self.graph = EGraph(rule.types, facts)
+        self.goals = [(self.graph.add(a), self.graph.add(b)) for a, b in zip(rule.left, rule.right, strict=True)]
+        self.done = set[tuple[object, ...]]()
+        words = {t.word for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)}
+        self.words = frozenset(words)
+
+    def run(self) -> list[Step] | None:
+        """The instances that prove all outputs equal."""
+        for _ in range(self.effort.rounds):
+            if self._proved():
+                break
+            if not self._round():
+                return None
+        if not self._proved():
+            return None
+        steps = {id(s): s for a, b in self.goals for s in self.graph.explain(a, b)}
+        return list(steps.values())
+
+    def saturate(self) -> None:
+        """All rounds, whatever they prove."""
+        for _ in range(self.effort.rounds):
+            if not self._round():
+                break
+
+    def _proved(self) -> bool:
+        return bool(self.goals) and all(self.graph.find(a) == self.graph.find(b) for a, b in self.goals)
+
+    def _round(self) -> bool:
+        """Applies every axiom wherever it matches. Whether anything was new."""
+        found: list[tuple[Direction, int, Match]] = []
+        for word in list(self.graph.by_word):
+            for direction in self.prover.directions.get(word, ()):
+                if self.effort.new_words or direction.words <= self.words:
+                    found += ((direction, number, match) for number, match in self.graph.matches(direction))
+        changed = False
+        for direction, number, match in found:
+            if len(self.graph.nodes) > self.effort.terms:
+                break
+            changed |= self._apply(direction, number, match)
+            if self._proved():
+                break
+        return changed
+
+    def _apply(self, direction: Direction, number: int, match: Match) -> bool:
+        graph = self.graph
+        values = tuple((k, graph.find(v)) for k, v in match.variables.items())
+        key = (direction.axiom, direction.reverse, values, tuple(match.sizes.items()), tuple(match.leads.items()))
+        if key in self.done:
+            return False
+        self.done.add(key)
+        try:
+            if not self._allowed(direction, match):
+                return False
+            one = self._instance(direction.pattern, match)
+            other = self._instance(direction.result, match)
+        except RuleError:
+            return False
+        terms = {k: graph.term(v) for k, v in match.variables.items()}
+        sizes = {k: match.sizes[k] for k in direction.sizes}
+        return graph.union(one, other, Step(direction.axiom, terms, sizes, match.leads))
+
+    def _allowed(self, direction: Direction, match: Match) -> bool:
+        """Whether the axiom's conditions follow, and its variables are not empty."""
+        extents = {d.substitute(match.sizes) for t in direction.types.values() for d in t.dims}
+        if not all(self.graph.follows(("<=", Size.of(1), d)) for d in extents):
+            return False
+        for c in direction.conditions:
+            left, right = c.left.substitute(match.sizes), c.right.substitute(match.sizes)
+            if not self.graph.facts.holds(Condition(left, c.relation, right)):
+                return False
+        return True
+
+    def _instance(self, term: Term, match: Match) -> int:
+        if isinstance(term, Var):
+            return match.variables[term.name]
+        attrs = tuple((k, resize_value(v, match.sizes)) for k, v in term.attrs)
+        return self.graph.apply(term.word, attrs, tuple(self._instance(a, match) for a in term.args))
+
