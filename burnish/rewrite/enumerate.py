@@ -52,6 +52,19 @@ class Terms:
     a: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     b: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     members: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int32))
+    # values [classes, elements] and numbers of the classes of each shape and size, below the greatest size
+    values: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    classes: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+
+    def value_of(self, classes: np.ndarray) -> np.ndarray:
+        """Values [B, elements] of classes of one shape that are smaller than the greatest, int64."""
+        place = int(self.shape[classes[0]])
+        out = np.empty((len(classes), int(np.prod(self.shapes[place], dtype=int))), np.int64)
+        sizes = self.size[classes]
+        for n in np.unique(sizes):
+            rows = np.flatnonzero(sizes == n)
+            out[rows] = self.values[place, n][np.searchsorted(self.classes[place, n], classes[rows])]
+        return out
 
     def term(self, of: int) -> Term:
         """The representative of a class."""
@@ -80,9 +93,6 @@ class _Enumeration:
         self.last = size
         self.known = np.zeros(0, np.int64)  # fingerprints of the classes, in order
         self.known_class = np.zeros(0, np.int32)
-        # values and classes of each shape and size
-        self.values: dict[tuple[int, int], np.ndarray] = {}
-        self.classes: dict[tuple[int, int], np.ndarray] = {}
         self._leaves([shape for _, shape in leaves])
         for n in range(1, size + 1):
             self._level(n)
@@ -100,7 +110,7 @@ class _Enumeration:
         places = np.array([self.places[s] for s in shapes], np.int16)
         self._add_classes(np.concatenate(prints), places, 0, none.astype(np.int16), none, none)
         for place in np.unique(places):
-            self.values[place, 0] = np.array([v for v, q in zip(values, places, strict=True) if q == place], np.uint32)
+            self.terms.values[place, 0] = np.array([v for v, q in zip(values, places, strict=True) if q == place], np.uint32)
 
     def _leaf(self, term: Term, shape: Shape, random: np.random.Generator) -> np.ndarray:
         if isinstance(term, Var):
@@ -126,7 +136,7 @@ class _Enumeration:
         order = np.argsort(known, kind="stable")
         self.known, self.known_class = known[order], np.concatenate([self.known_class, numbers])[order]
         for place in np.unique(places):
-            self.classes[place, n] = numbers[places == place]
+            self.terms.classes[place, n] = numbers[places == place]
         return numbers
 
     def _add_members(self, numbers: np.ndarray, n: int) -> None:
@@ -173,7 +183,7 @@ class _Enumeration:
     def _evaluate(self, n: int) -> None:
         """Values of the new classes."""
         t = self.terms
-        for (place, size), numbers in self.classes.items():
+        for (place, size), numbers in self.terms.classes.items():
             if size != n:
                 continue
             width = int(np.prod(t.shapes[place], dtype=int))
@@ -182,19 +192,8 @@ class _Enumeration:
                 rows = np.flatnonzero(t.operator[numbers] == operator)
                 instance = t.instances[operator]
                 arguments = [c[numbers[rows]] for c in (t.a, t.b)][: len(instance.shapes)]
-                values[rows] = forms.evaluate(instance, [self.value_of(c) for c in arguments], t.field)
-            self.values[place, n] = values
-
-    def value_of(self, classes: np.ndarray) -> np.ndarray:
-        """Values [B, elements] of classes of one shape, int64."""
-        t = self.terms
-        place = int(t.shape[classes[0]])
-        out = np.empty((len(classes), int(np.prod(t.shapes[place], dtype=int))), np.int64)
-        sizes = t.size[classes]
-        for n in np.unique(sizes):
-            rows = np.flatnonzero(sizes == n)
-            out[rows] = self.values[place, n][np.searchsorted(self.classes[place, n], classes[rows])]
-        return out
+                values[rows] = forms.evaluate(instance, [self.terms.value_of(c) for c in arguments], t.field)
+            self.terms.values[place, n] = values
 
     def _applications(
         self, number: int, instance: Instance, n: int
@@ -203,13 +202,13 @@ class _Enumeration:
         form, over = self.forms[number], self.terms.field
         places = [self.places[s] for s in instance.shapes]
         if len(places) == 1:
-            classes = self.classes.get((places[0], n - 1), np.zeros(0, np.int32))
+            classes = self.terms.classes.get((places[0], n - 1), np.zeros(0, np.int32))
             if len(classes):
                 yield classes, np.full(len(classes), NONE, np.int32), self._unary(form, instance, classes)
             return
         for i in range(n):
             for j in range(n - 1 - i, n):
-                left, right = (self.classes.get((p, k)) for p, k in zip(places, (i, j), strict=True))
+                left, right = (self.terms.classes.get((p, k)) for p, k in zip(places, (i, j), strict=True))
                 if left is None or right is None or i + j - (n - 1) > min(i, j):
                     continue
                 if i + j == n - 1:
@@ -218,14 +217,14 @@ class _Enumeration:
                 a, b = self._sharing(left, right, i, j, i + j - (n - 1))
                 (x, rows_x), (y, rows_y) = (np.unique(c, return_inverse=True) for c in (a, b))
                 if len(a):
-                    inputs = (self.value_of(x), self.value_of(y))
+                    inputs = (self.terms.value_of(x), self.terms.value_of(y))
                     yield a, b, forms.key(forms.chosen(form, inputs, (rows_x, rows_y), over))
 
     def _unary(self, form: forms.Form, instance: Instance, a: np.ndarray) -> np.ndarray:
         over = self.terms.field
         if form.kind == "linear":
-            return forms.key(forms.fingerprints(form, [self.value_of(a)], over))
-        values = forms.evaluate(instance, [self.value_of(a)], over)
+            return forms.key(forms.fingerprints(form, [self.terms.value_of(a)], over))
+        values = forms.evaluate(instance, [self.terms.value_of(a)], over)
         return forms.key(forms.product_modulo(values, forms.projection(instance.shape, over).T, over))
 
     def _disjoint(
@@ -233,11 +232,11 @@ class _Enumeration:
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """All pairs without a common operator."""
         members = self.terms.members
-        y = self.value_of(right)
+        y = self.terms.value_of(right)
         rows = max(1, _CELLS // len(right))
         for start in range(0, len(left), rows):
             part = left[start : start + rows]
-            prints = forms.key(forms.table(form, self.value_of(part), y, self.terms.field))
+            prints = forms.key(forms.table(form, self.terms.value_of(part), y, self.terms.field))
             apart = np.ones(prints.shape, bool)
             for k in range(i):
                 for m in range(j):
