@@ -37,6 +37,7 @@ from burnish.loops.numeric import OPERATORS
 from burnish.loops.tensor import Tensor, placeholder, stages
 
 PRIMES = (2**31 - 1, 2**31 - 19)  # products of two elements fit in an int64
+_SPREAD = 2**6 * 3**4 * 5 * 7 * 331  # in the order, numbers of definitions (0 to 17, simple fractions) stand as they do
 LOWEST = -1  # what max starts from: no element of the field, below all of them
 _DENOMINATOR = 1 << 12  # of the fractions that a definition's floating-point constants stand for
 
@@ -81,12 +82,12 @@ class Field:
 
     def rank(self, x: np.ndarray) -> np.ndarray:
         """An element's place in the order that max and min follow: an affine bijection, 0 in the middle."""
-        place = self.modulo(x * 1_103_515_245 + self.prime // 2)
+        place = self.modulo(x * _SPREAD + self.prime // 2)
         return np.where(x == LOWEST, LOWEST, place)
 
     def ranked(self, place: np.ndarray) -> np.ndarray:
         """The element of a place: the inverse of :meth:`rank`."""
-        factor = pow(1_103_515_245, -1, self.prime)
+        factor = pow(_SPREAD, -1, self.prime)
         return np.where(place == LOWEST, LOWEST, self.modulo(self.modulo(place - self.prime // 2) * factor))
 
     def function(self, name: str, x: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 Three kinds of substitutions come of a domain's classes of equal terms:
 
 - *laws*: for each size, the smallest pair that what was found before does not connect, until all are connected;
-- *savings*: pairs that laws connect in several steps and whose second term computes less;
+- *savings*: pairs that laws connect in several steps, none of which alone saves, and whose second term computes less;
 - *merges*: two terms that are the halves of one.
 """
 
@@ -79,7 +79,9 @@ class _Generator:
         self.orbit = orbits(len(self.nodes.value), renamings(self.nodes))
         self.pairs: list[Pair] = []
         self.shapes = {n: domain.shapes[s] for n, s in domain.variables.items()}
-        self.weights = self._weights()
+        self.weights = self._made_of(domain.weights)
+        self.constants = self._made_of(frozenset())
+        self.cheaper = np.full(len(self.nodes.value), np.iinfo(np.int64).max)  # least cost that one law leads to
         for n in range(1, size + 1):
             self.result.pruned.append(prune(self.nodes, self.orbit, n))
             self._laws(n, n <= laws)
@@ -113,10 +115,12 @@ class _Generator:
         """Connects all pairs of a size, by laws of its own where those of smaller sizes do not."""
         nodes, joins = self.nodes, Joins(self.nodes, size)
         label = np.arange(len(nodes.value))
-        for pair in self.pairs:
-            connect(label, joins.edges(pair))
         rows = np.flatnonzero(nodes.pair & (nodes.level == size))
         other = nodes.first[nodes.value[rows]]
+        fixed = self.constants[nodes.value[rows]]  # arithmetic of numbers is no law
+        connect(label, (rows[fixed], other[fixed]))
+        for pair in self.pairs:
+            self._join(label, joins, pair)
         open_ = label[rows] != label[other]
         self.result.connected.append(int(len(rows) - open_.sum()))
         if not extract:
@@ -128,7 +132,7 @@ class _Generator:
             if self._accept(pair, "law"):
                 count += 1
                 self.pairs.append(pair)
-                connect(label, joins.edges(pair))
+                self._join(label, joins, pair)
             else:
                 self.result.refused += 1
             same = self.orbit[rows] == self.orbit[rows[at]]
@@ -136,12 +140,19 @@ class _Generator:
             open_ = label[rows] != label[other]
         self.result.laws.append(count)
 
+    def _join(self, label: np.ndarray, joins: Joins, pair: Pair) -> None:
+        """Connects what the pair connects."""
+        edges = joins.edges(pair)
+        connect(label, edges)
+        if joins.size <= 3:
+            np.minimum.at(self.cheaper, edges[0], self._costs(edges[1]))
+
     # --- savings ------------------------------------------------------------------------------------------------------
 
-    def _weights(self) -> np.ndarray:
-        """Of each class, whether it is computed from weights alone."""
+    def _made_of(self, names: frozenset[str]) -> np.ndarray:
+        """Of each class, whether it is computed from constants and these variables alone."""
         t = self.terms
-        leaf = [not isinstance(x, Var) or x.name in self.domain.weights for x in t.leaves]
+        leaf = [not isinstance(x, Var) or x.name in names for x in t.leaves]
         out = np.zeros(len(t.size), bool)
         for n in range(int(t.size.max()) + 1):
             rows = np.flatnonzero(t.size == n)
@@ -158,7 +169,8 @@ class _Generator:
     def _costs(self, rows: np.ndarray) -> np.ndarray:
         """What each term computes from other tensors than weights, relative."""
         t, nodes = self.terms, self.nodes
-        members = members_of(t, nodes.a[rows], nodes.b[rows])
+        leaf = nodes.operator[rows] == NONE
+        members = members_of(t, np.where(leaf, 0, nodes.a[rows]), np.where(leaf, NONE, nodes.b[rows]))
         inside = np.where(members == NONE, 0, self._cost(t.operator[members], members)).sum(axis=1)
         return inside + self._cost(nodes.operator[rows], nodes.value[rows])
 
@@ -176,9 +188,12 @@ class _Generator:
         best[classes] = rows[order][first]
         best[:leaves] = np.arange(leaves)
         kept = np.concatenate([p.kept for p in self.result.pruned[:size]])
-        other = nodes.first[nodes.value[kept]]
-        dear = np.unique(np.concatenate([kept, other]))
-        for row in dear[cost_of[dear] > cost_of[best[nodes.value[dear]]]]:
+        dear = np.unique(np.concatenate([kept, nodes.first[nodes.value[kept]]]))
+        least = cost_of[best]  # of each class
+        dear = dear[(cost_of[dear] > least[nodes.value[dear]]) & (self.cheaper[dear] >= cost_of[dear])]
+        members = members_of(self.terms, nodes.a[dear], nodes.b[dear])
+        own = np.where(members == NONE, 0, cost_of[nodes.first[members]] - least[members])
+        for row in dear[(own == 0).all(axis=1)]:
             before = len(self.result.rules)
             pair = self._pair([self._node(row)], [self._node(best[nodes.value[row]])])
             self._accept(pair, "saving")
