@@ -91,6 +91,7 @@ class _Enumeration:
         self.forms = [forms.form(instance, over) for instance in instances]
         self.places = {shape: i for i, shape in enumerate(shapes)}
         self.last = size
+        self.salts = np.random.default_rng(7).integers(0, 1 << 62, len(shapes))  # zeros of two shapes are two classes
         self.known = np.zeros(0, np.int64)  # fingerprints of the classes, in order
         self.known_class = np.zeros(0, np.int32)
         self._leaves([shape for _, shape in leaves])
@@ -108,13 +109,15 @@ class _Enumeration:
         ]
         none = np.full(len(values), NONE, np.int32)
         places = np.array([self.places[s] for s in shapes], np.int16)
-        self._add_classes(np.concatenate(prints), places, 0, none.astype(np.int16), none, none)
+        self._add_classes(np.concatenate(prints) ^ self.salts[places], places, 0, none.astype(np.int16), none, none)
         for place in np.unique(places):
             self.terms.values[place, 0] = np.array([v for v, q in zip(values, places, strict=True) if q == place], np.uint32)
 
     def _leaf(self, term: Term, shape: Shape, random: np.random.Generator) -> np.ndarray:
         if isinstance(term, Var):
-            return self.terms.field.random(random, (int(np.prod(shape, dtype=int)),))
+            over = self.terms.field
+            one, two = (over.random(random, (int(np.prod(shape, dtype=int)),)) for _ in range(2))
+            return np.where(over.rank(one) < over.rank(two), one, two)  # windows without a positive element occur
         assert isinstance(term, Apply)
         (value,) = evaluate_graph(constant(term).graph, {}, self.terms.field)
         return value.reshape(-1)
@@ -156,7 +159,7 @@ class _Enumeration:
                 operators.append(np.full(len(a), number, np.int16))
                 lefts.append(a)
                 rights.append(b)
-                prints.append(found)
+                prints.append(found ^ self.salts[self.places[instance.shape]])
         operator, a, b = np.concatenate(operators), np.concatenate(lefts), np.concatenate(rights)
         key = np.concatenate(prints)
         del operators, lefts, rights, prints

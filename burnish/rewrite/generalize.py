@@ -27,6 +27,7 @@ from burnish.rewrite.vocabulary import Binding, Shape
 
 Terms = tuple[Term, ...]
 _SAMPLES = 6  # random sizes at which a substitution must hold
+_OCCURRENCES = 7  # of one variable in a pair, beyond which it is not split
 _ATTEMPTS = 200  # random sizes tried to find those
 _WORDS = frozenset(("add", "mul", "relu"))  # element-wise: they know no dimensions
 
@@ -93,7 +94,7 @@ def _split(pair: Pair) -> Pair:
     for name in sorted(pair.shapes):
         left, right = (sum(t == Var(name) for side in s for t in subterms(side)) for s in (pair.left, pair.right))
         other = next(f"{name}{i}" for i in range(1, 99) if f"{name}{i}" not in pair.shapes)
-        if left + right > 10:
+        if left + right > _OCCURRENCES:
             continue
         for choice in product((False, True), repeat=left + right):
             if choice[0] or not any(choice):

@@ -19,9 +19,10 @@ from burnish.rewrite.enumerate import NONE, Terms, enumerate_terms, members_of
 from burnish.rewrite.generalize import Pair, generalize, most_general
 from burnish.rewrite.joins import Joins, connect
 from burnish.rewrite.prune import Nodes, Pruned, orbits, prune, renamings
-from burnish.rewrite.terms import Rule, Term, Var, variables
+from burnish.rewrite.terms import Apply, Rule, Term, Var, subterms, variables
 
 _COSTS = {"matmul": 8, "conv2d": 8, "avg_pool2d": 4, "max_pool2d": 4, "part": 0}  # relative, of one word; others 1
+_DEAR = 4  # a product, a convolution, a pool: chains of element-wise operators are one loop anyway
 
 
 @dataclass
@@ -50,13 +51,13 @@ class Generated:
         return "\n".join(lines)
 
 
-def generate(domains: Sequence[Domain], size: int = 4, laws: int = 3) -> list[Generated]:
+def generate(domains: Sequence[Domain], size: int = 4, laws: int = 2, savings: int = 3) -> list[Generated]:
     """Substitutions of each domain from its terms of at most ``size`` operators, the same in every run.
 
-    ``laws``: the greatest size of whose pairs laws and savings are made; merges and counts go up to ``size``.
+    ``laws`` and ``savings``: the greatest sizes of whose pairs they are made; merges and counts go up to ``size``.
     """
     known: set[str] = set()
-    return [_Generator(domain, size, min(laws, size), known).result for domain in domains]
+    return [_Generator(domain, size, min(laws, size), min(savings, size), known).result for domain in domains]
 
 
 def text(generated: Sequence[Generated]) -> str:
@@ -71,8 +72,8 @@ def text(generated: Sequence[Generated]) -> str:
 class _Generator:
     """``known``: texts of the rules there are already, without names."""
 
-    def __init__(self, domain: Domain, size: int, laws: int, known: set[str]) -> None:
-        self.domain, self.known = domain, known
+    def __init__(self, domain: Domain, size: int, laws: int, savings: int, known: set[str]) -> None:
+        self.domain, self.known, self.saved = domain, known, savings
         self.result = Generated(domain.name)
         self.terms: Terms = enumerate_terms(domain, size)
         self.nodes = Nodes(self.terms, size)
@@ -85,7 +86,7 @@ class _Generator:
         for n in range(1, size + 1):
             self.result.pruned.append(prune(self.nodes, self.orbit, n))
             self._laws(n, n <= laws)
-        self._savings(laws)
+        self._savings(savings)
         self._merges()
 
     def _pair(self, left: Sequence[Term], right: Sequence[Term]) -> Pair:
@@ -144,7 +145,7 @@ class _Generator:
         """Connects what the pair connects."""
         edges = joins.edges(pair)
         connect(label, edges)
-        if joins.size <= 3:
+        if joins.size <= self.saved:
             np.minimum.at(self.cheaper, edges[0], self._costs(edges[1]))
 
     # --- savings ------------------------------------------------------------------------------------------------------
@@ -194,10 +195,20 @@ class _Generator:
         members = members_of(self.terms, nodes.a[dear], nodes.b[dear])
         own = np.where(members == NONE, 0, cost_of[nodes.first[members]] - least[members])
         for row in dear[(own == 0).all(axis=1)]:
-            before = len(self.result.rules)
-            pair = self._pair([self._node(row)], [self._node(best[nodes.value[row]])])
-            self._accept(pair, "saving")
-            self.result.savings += len(self.result.rules) - before
+            pair = most_general(self._pair([self._node(row)], [self._node(best[nodes.value[row]])]))
+            left, right = (self._cost_of(side[0]) for side in (pair.left, pair.right))
+            if max(left, default=0) >= _DEAR and sum(left) > sum(right):
+                before = len(self.result.rules)
+                self._accept(pair, "saving")
+                self.result.savings += len(self.result.rules) - before
+
+    def _cost_of(self, term: Term) -> list[int]:
+        """What the distinct operators of a term cost."""
+        return [
+            0 if all(n.rstrip("0123456789") in self.domain.weights for n in variables(t)) else _COSTS.get(t.word, 1)
+            for t in set(subterms(term))
+            if isinstance(t, Apply)
+        ]
 
     # --- merges -------------------------------------------------------------------------------------------------------
 

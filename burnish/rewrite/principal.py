@@ -71,7 +71,7 @@ class Unifier:
         if a == b:
             return
         left, right = (self.windows.get(str(s)) for s in (a, b))
-        if left is not None and right is not None:
+        if left is not None and right is not None and not {str(a), str(b)} & (self._under(str(a)) | self._under(str(b))):
             self.known[str(a)] = b
             self.unify(left.stride, right.stride)
             self.unify(left.span, right.span)
@@ -86,11 +86,16 @@ class Unifier:
 
     def _named(self, extent: Size, count: Size, window: str) -> bool:
         """Makes an extent that is a mere name, on which the window does not depend, the window's count."""
-        name, span = str(extent), self.of(self.windows[window].span)
-        if str(count) != window or name not in self.values or name[0] != "d" or name in span.names:
+        name = str(extent)
+        if str(count) != window or name not in self.values or name[0] != "d" or name in self._under(window):
             return False
         self.known[name] = count
         return True
+
+    def _under(self, window: str) -> frozenset[str]:
+        """All names on which a count of windows depends."""
+        names = self.of(self.windows[window].span).names | self.of(self.windows[window].stride).names
+        return names.union(*(self._under(n) for n in names if n in self.windows))
 
     def _step(self, name: str) -> None:
         """Windows whose number is added to something move in steps of one."""
