@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,7 +22,7 @@ from burnish.rewrite.domains import NOTHING, Domain
 from burnish.rewrite.field import PRIMES, Field
 from burnish.rewrite.principal import Unifier, resolved, typed
 from burnish.rewrite.sizes import Size, floor
-from burnish.rewrite.terms import Apply, Condition, Rule, Term, Type, Var, substitute_sizes, subterms, variables
+from burnish.rewrite.terms import Apply, Condition, Rule, Term, Type, Var, substitute, substitute_sizes, subterms, variables
 from burnish.rewrite.validate import evaluate_term
 from burnish.rewrite.vocabulary import Binding, Shape
 
@@ -29,6 +30,7 @@ Terms = tuple[Term, ...]
 _SAMPLES = 6  # random sizes at which a substitution must hold
 _OCCURRENCES = 7  # of one variable in a pair, beyond which it is not split
 _ATTEMPTS = 200  # random sizes tried to find those
+_VARIABLES = ("x", "y", "z", "u", "v", "w", "r", "t", "a", "b", "c", "e")
 _WORDS = frozenset(("add", "mul", "relu"))  # element-wise: they know no dimensions
 
 
@@ -102,9 +104,14 @@ def _split(pair: Pair) -> Pair:
             marks = iter(choice)
             new = [tuple(_renamed(t, name, other, marks) for t in s) for s in (pair.left, pair.right)]
             candidate = Pair(new[0], new[1], {**pair.shapes, other: pair.shapes[name]})
-            if holds(candidate):
+            if _parts_of_one(candidate) >= _parts_of_one(pair) and holds(candidate):
                 return _split(candidate)
     return pair
+
+
+def _parts_of_one(pair: Pair) -> bool:
+    """Whether the right side takes several parts of one tensor: a merge is to stay one."""
+    return len(pair.right) > 1 and len({t.args if isinstance(t, Apply) else () for t in pair.right}) == 1
 
 
 def _renamed(term: Term, name: str, other: str, marks: Iterator[bool]) -> Term:
@@ -311,19 +318,16 @@ def valid(rule: Rule, samples: int = _SAMPLES) -> bool:
 
 
 def _readable(rule: Rule) -> Rule:
-    """Names numbered in the order in which they occur."""
-    names: dict[str, Size] = {}
+    """Variables and sizes named in the order in which they occur: equal rules have equal texts."""
+    order = list(dict.fromkeys(t.name for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Var)))
+    new: dict[str, Term] = {n: Var(_VARIABLES[i]) for i, n in enumerate(order)}
+    types = {str(new[n]): rule.types[n] for n in order}
+    left, right = (tuple(substitute(t, new) for t in side) for side in (rule.left, rule.right))
+    rule = replace(rule, types=types, left=left, right=right)
     counts: dict[str, int] = {}
-    tokens = str(rule).replace("*", " ")
-    order = sorted(rule.sizes, key=lambda n: _first(tokens, n))
-    for name in order:
+    names: dict[str, Size] = {}
+    words = dict.fromkeys(re.findall(r"[a-z]+[0-9]+", str(rule)))
+    for name in (w for w in words if w in rule.sizes):
         counts[name[0]] = counts.get(name[0], 0) + 1
         names[name] = Size.of(f"{name[0]}{counts[name[0]]}")
     return substitute_sizes(rule, names)
-
-
-def _first(text: str, name: str) -> int:
-    place = text.find(name)
-    while place >= 0 and (text[place - 1].isalnum() or text[place + len(name) : place + len(name) + 1].isalnum()):
-        place = text.find(name, place + 1)
-    return place

@@ -73,7 +73,7 @@ class _Generator:
     """``known``: texts of the rules there are already, without names."""
 
     def __init__(self, domain: Domain, size: int, laws: int, savings: int, known: set[str]) -> None:
-        self.domain, self.known, self.saved = domain, known, savings
+        self.domain, self.known = domain, known
         self.result = Generated(domain.name)
         self.terms: Terms = enumerate_terms(domain, size)
         self.nodes = Nodes(self.terms, size)
@@ -143,10 +143,7 @@ class _Generator:
 
     def _join(self, label: np.ndarray, joins: Joins, pair: Pair) -> None:
         """Connects what the pair connects."""
-        edges = joins.edges(pair)
-        connect(label, edges)
-        if joins.size <= self.saved:
-            np.minimum.at(self.cheaper, edges[0], self._costs(edges[1]))
+        connect(label, joins.edges(pair))
 
     # --- savings ------------------------------------------------------------------------------------------------------
 
@@ -188,6 +185,11 @@ class _Generator:
         best = np.full(len(nodes.first), NONE, np.int64)
         best[classes] = rows[order][first]
         best[:leaves] = np.arange(leaves)
+        for n in range(1, size + 1):
+            joins = Joins(nodes, n, literally=True)
+            for pair in self.pairs:
+                one, other = joins.edges(pair)
+                np.minimum.at(self.cheaper, one, self._costs(other))
         kept = np.concatenate([p.kept for p in self.result.pruned[:size]])
         dear = np.unique(np.concatenate([kept, nodes.first[nodes.value[kept]]]))
         least = cost_of[best]  # of each class

@@ -20,14 +20,17 @@ Columns = dict[str, np.ndarray]
 
 
 class Joins:
-    """Matches rules at terms of one size; terms below it may be their parts."""
+    """Matches rules at terms of one size; terms below it may be their parts.
 
-    def __init__(self, nodes: Nodes, size: int) -> None:
+    ``literally``: a part matches a class only if its representative does, as one step of rewriting would.
+    """
+
+    def __init__(self, nodes: Nodes, size: int, literally: bool = False) -> None:
         self.nodes, self.size = nodes, size
         t = nodes.terms
         self.operators = {(i.word, i.attrs, i.shapes): n for n, i in enumerate(t.instances)}
         self.leaves = {str(leaf): c for c, leaf in enumerate(t.leaves) if isinstance(leaf, Apply)}
-        inner = np.flatnonzero((nodes.level < size) & (nodes.operator != NONE))
+        inner = np.flatnonzero((nodes.level < size) & (nodes.operator != NONE) & ~(nodes.pair & literally))
         inner = inner[np.lexsort((nodes.value[inner], nodes.operator[inner]))]
         bounds = np.searchsorted(nodes.operator[inner], np.arange(len(t.instances) + 1))
         self.inner = [inner[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
