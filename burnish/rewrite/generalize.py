@@ -131,7 +131,17 @@ def generalize(pair: Pair, name: str, domain: Domain) -> list[Rule]:
     if not symbolic.settle():
         return []
     rules = [rule for rule in symbolic.rules(name, domain.leading) if valid(rule)]
-    return [_readable(rule) for rule in rules]
+    return [_readable(rule) for rule in rules if not _of_one_size(rule)]
+
+
+def _of_one_size(rule: Rule) -> bool:
+    """Whether an extent could not be made symbolic: an identity of the domain's sizes."""
+    extents = [d for t in rule.types.values() for d in t.dims]
+    for term in (t for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)):
+        for key, found in term.attrs:
+            if term.word in ("eye", "full") and key in ("size", "shape"):
+                extents += found if isinstance(found, tuple) else [found] if isinstance(found, Size) else []
+    return any((d.constant or 1) > 1 for d in extents)
 
 
 class _Symbolic:
