@@ -22,7 +22,18 @@ from burnish.rewrite.domains import NOTHING, Domain
 from burnish.rewrite.field import PRIMES, Field
 from burnish.rewrite.principal import Unifier, resolved, typed
 from burnish.rewrite.sizes import Size, floor
-from burnish.rewrite.terms import Apply, Condition, Rule, Term, Type, Var, substitute, substitute_sizes, subterms, variables
+from burnish.rewrite.terms import (
+    Apply,
+    Condition,
+    Rule,
+    Term,
+    Type,
+    Var,
+    substitute,
+    substitute_sizes,
+    subterms,
+    variables,
+)
 from burnish.rewrite.validate import evaluate_term
 from burnish.rewrite.vocabulary import Binding, Shape
 
@@ -161,7 +172,7 @@ class _Symbolic:
         self.dims = {n: tuple(u.of(d) for d in ds) for n, ds in dims.items()}
         self.left, self.right = (tuple(resolved(u, t[2]) for t in s) for s in both)
         self.conditions = tuple(dict.fromkeys(_put(c, u.of) for c in u.conditions))
-        rule = self.rule("", {n: None for n in dims})
+        rule = self.rule("", dict.fromkeys(dims))
         self.free = sorted(rule.sizes, key=lambda n: int(n[1:]))
         self.start = {n: u.values[n] for n in self.free}
 
@@ -172,7 +183,7 @@ class _Symbolic:
 
     def agrees(self, values: Mapping[str, int]) -> bool:
         """Whether both sides are well-typed and equal at these sizes."""
-        return equal_at(self.rule("", {n: None for n in self.dims}), Binding(values, {}), Field()) is True
+        return equal_at(self.rule("", dict.fromkeys(self.dims)), Binding(values, {}), Field()) is True
 
     def settle(self) -> bool:
         """Restricts the names to sizes at which the sides are equal."""
@@ -253,7 +264,7 @@ class _Symbolic:
                 types = {n: Type((), "l") if n in tensors else Type(d) for n, d in self.dims.items()}
                 yield Rule(name, types, self.left, self.right, self.conditions)
                 return
-        plain = self.rule(name, {n: None for n in self.dims})
+        plain = self.rule(name, dict.fromkeys(self.dims))
         if not leading or not tensors:
             yield plain
             return

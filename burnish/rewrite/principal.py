@@ -107,7 +107,7 @@ class Unifier:
     def _solve(self, difference: Size) -> None:
         linear = {m[0]: f for m, f in difference.terms if len(m) == 1 and abs(f) == 1}
         for monomial, _ in difference.terms:
-            if len(monomial) > 1 or monomial and monomial[0] in self.windows:
+            if len(monomial) > 1 or (monomial and monomial[0] in self.windows):
                 for name in monomial:
                     linear.pop(name, None)
         if linear:
