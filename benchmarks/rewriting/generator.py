@@ -72,7 +72,8 @@ def _rules(name: str, size: int) -> dict[str, Any]:
     (found,) = generate([DOMAINS[name]], size)
     return {
         "domain": name, "rules": len(found.rules), "laws": found.laws, "savings": found.savings, "merges": found.merges,
-        "refused": found.refused, "cpu_seconds": round(time.process_time() - began, 2), "peak_megabytes": _peak_megabytes(),
+        "refused": found.refused, "cpu_seconds": round(time.process_time() - began, 2),
+        "peak_megabytes": _peak_megabytes(),
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Domains: the tensors and operators that substitutions are enumerated from, as named data (thesis-jia table 2.1).
 
-A term of a domain is one of its leaves, or one of its operators applied to terms. The shapes listed are those that terms
-may have: they bound the enumeration where a chain of joins would go on for ever.
+A term of a domain is one of its leaves, or one of its operators applied to terms. The shapes listed are those that
+terms may have: they bound the enumeration where a chain of joins would go on for ever.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Instance:
 class Domain:
     """``variables`` and ``shapes`` by name; ``constants`` and ``operators`` are terms.
 
-    An operator's arguments name shapes of the domain, ``_`` any of them. It is applied to every choice of arguments whose
-    result has a shape of the domain.
+    An operator's arguments name shapes of the domain, ``_`` any of them. It is applied to every choice of arguments
+    whose result has a shape of the domain.
 
     What is computed from ``weights`` alone costs nothing: models hold their weights as constants. ``leading`` says that
     variables may have further dimensions in front of those they have here.
@@ -189,7 +189,7 @@ CONVOLUTION = Domain(
     weights=frozenset("wvuqdes"),
 )  # fmt: skip
 
-# --- what real models need beside: channel vectors, views, batched products, an opaque function -------------------------
+# --- what real models need beside: channel vectors, views, batched products, an opaque function -----------------------
 
 _POINT = "strides=(1, 1), pads=(0, 0, 0, 0), groups=1"
 

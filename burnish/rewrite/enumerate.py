@@ -8,7 +8,8 @@ Classes are numbered in order of size, hence the parts of a representative come 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
 from itertools import combinations
 
 import numpy as np
@@ -19,6 +20,7 @@ from burnish.rewrite.field import Field, evaluate_graph
 from burnish.rewrite.terms import Apply, Term, Var
 
 NONE = -1  # no second argument; no member; no class
+FIELD = Field()  # that terms are told apart in
 _LEAF = -1  # the operator of a leaf
 _CELLS = 1 << 19  # pairs of arguments looked at together
 
@@ -45,16 +47,16 @@ class Terms:
     instances: list[Instance]
     leaves: list[Term]
     shapes: list[Shape]
-    levels: list[Level] = field(default_factory=list)
-    shape: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int16))
-    size: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
-    operator: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int16))
-    a: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
-    b: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
-    members: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int32))
+    levels: list[Level] = default(default_factory=list)
+    shape: np.ndarray = default(default_factory=lambda: np.zeros(0, np.int16))
+    size: np.ndarray = default(default_factory=lambda: np.zeros(0, np.int8))
+    operator: np.ndarray = default(default_factory=lambda: np.zeros(0, np.int16))
+    a: np.ndarray = default(default_factory=lambda: np.zeros(0, np.int32))
+    b: np.ndarray = default(default_factory=lambda: np.zeros(0, np.int32))
+    members: np.ndarray = default(default_factory=lambda: np.zeros((0, 0), np.int32))
     # values [classes, elements] and numbers of the classes of each shape and size, below the greatest size
-    values: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
-    classes: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    values: dict[tuple[int, int], np.ndarray] = default(default_factory=dict)
+    classes: dict[tuple[int, int], np.ndarray] = default(default_factory=dict)
 
     def value_of(self, classes: np.ndarray) -> np.ndarray:
         """Values [B, elements] of classes of one shape that are smaller than the greatest, int64."""
@@ -77,7 +79,7 @@ class Terms:
         return self.instances[operator].term(*(self.term(c) for c in (a, b) if c != NONE))
 
 
-def enumerate_terms(domain: Domain, size: int, over: Field = Field()) -> Terms:
+def enumerate_terms(domain: Domain, size: int, over: Field = FIELD) -> Terms:
     """All terms of a domain of at most ``size`` operators, the same in every run."""
     return _Enumeration(domain, size, over).terms
 
@@ -91,7 +93,8 @@ class _Enumeration:
         self.forms = [forms.form(instance, over) for instance in instances]
         self.places = {shape: i for i, shape in enumerate(shapes)}
         self.last = size
-        self.salts = np.random.default_rng(7).integers(0, 1 << 62, len(shapes))  # zeros of two shapes are two classes
+        # zeros of two shapes are two classes
+        self.salts = np.random.default_rng(7).integers(0, 1 << 62, len(shapes))
         self.known = np.zeros(0, np.int64)  # fingerprints of the classes, in order
         self.known_class = np.zeros(0, np.int32)
         self._leaves([shape for _, shape in leaves])
@@ -111,7 +114,9 @@ class _Enumeration:
         places = np.array([self.places[s] for s in shapes], np.int16)
         self._add_classes(np.concatenate(prints) ^ self.salts[places], places, 0, none.astype(np.int16), none, none)
         for place in np.unique(places):
-            self.terms.values[place, 0] = np.array([v for v, q in zip(values, places, strict=True) if q == place], np.uint32)
+            self.terms.values[place, 0] = np.array(
+                [v for v, q in zip(values, places, strict=True) if q == place], np.uint32
+            )
 
     def _leaf(self, term: Term, shape: Shape, random: np.random.Generator) -> np.ndarray:
         if isinstance(term, Var):

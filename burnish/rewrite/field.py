@@ -49,7 +49,7 @@ class Field:
     prime: int = PRIMES[0]
 
     def modulo(self, x: np.ndarray) -> np.ndarray:
-        """``x % prime``, several times as fast: NumPy divides by a constant with products, but takes no such remainder."""
+        """``x % prime``, several times as fast: NumPy divides by constants by products, but finds no remainder so."""
         return x - x // self.prime * self.prime
 
     def element(self, value: float) -> int:
@@ -203,7 +203,6 @@ class _Stage:
 
     def binary(self, op: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """An operator on elements of the field."""
-        p = self.field.prime
         if op == "+":
             return self.field.modulo(x + y)
         if op == "-":

@@ -115,7 +115,8 @@ def _bilinear(instance: Instance, forms: np.ndarray, field: Field) -> np.ndarray
 def fingerprints(form: Form, inputs: Sequence[np.ndarray], field: Field) -> np.ndarray:
     """The two forms [B, 2] of the result for inputs [B, elements]."""
     if form.kind == "linear":
-        return field.modulo(sum(product_modulo(x, part.T, field) for x, part in zip(inputs, form.parts, strict=True)))
+        terms = [product_modulo(x, part.T, field) for x, part in zip(inputs, form.parts, strict=True)]
+        return field.modulo(np.sum(terms, axis=0))
     x, y = inputs
     return np.stack([dot_modulo(product_modulo(x, part, field), y, field) for part in form.parts[0]], axis=1)
 

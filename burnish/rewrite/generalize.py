@@ -1,8 +1,10 @@
 """From a pair of equal terms at the sizes of a domain to a substitution for all sizes (facts tested, not assumed).
 
-1. Common subterms become variables, and a variable that occurs more than once is split, as long as both sides stay equal.
-2. Extents and attributes become symbolic by principal types; what types leave open, and values do not, is found by moves:
-   a move adds one to a name, or to a few at once, and the moves under which the sides stay equal span the sizes allowed.
+1. Common subterms become variables, and a variable that occurs more than once is split, as long as both sides stay
+   equal.
+2. Extents and attributes become symbolic by principal types; what types leave open, and values do not, is found by
+   moves: a move adds one to a name, or to a few at once, and the moves under which the sides stay equal span the sizes
+   allowed.
 3. The result is tested at random sizes in another field, which rules out identities of the domain's sizes alone.
 """
 
@@ -19,6 +21,7 @@ import numpy as np
 from burnish.errors import ModelError
 from burnish.rewrite.bindings import Bindings, shape_of, shapes_of
 from burnish.rewrite.domains import NOTHING, Domain
+from burnish.rewrite.enumerate import FIELD
 from burnish.rewrite.field import PRIMES, Field
 from burnish.rewrite.principal import Unifier, resolved, typed
 from burnish.rewrite.sizes import Size, floor
@@ -57,7 +60,7 @@ class Pair:
 # --- values at the domain's sizes -------------------------------------------------------------------------------------
 
 
-def holds(pair: Pair, over: Field = Field()) -> bool:
+def holds(pair: Pair, over: Field = FIELD) -> bool:
     """Whether both sides are equal for random values of the variables."""
     random = np.random.default_rng(2)
     known: dict[Term, np.ndarray] = {Var(n): over.random(random, (1, *s)) for n, s in sorted(pair.shapes.items())}
@@ -78,7 +81,9 @@ def most_general(pair: Pair) -> Pair:
 
 def _lifted(pair: Pair) -> Pair:
     while True:
-        left, right = ({t for side in s for t in subterms(side) if isinstance(t, Apply)} for s in (pair.left, pair.right))
+        left, right = (
+            {t for side in s for t in subterms(side) if isinstance(t, Apply)} for s in (pair.left, pair.right)
+        )
         for term in sorted(left & right, key=lambda t: (-len(str(t)), str(t))):
             name = f"t{sum(n[0] == 't' for n in pair.shapes) + 1}"
             shape = shape_of(term, NOTHING, {Var(n): s for n, s in pair.shapes.items()})
@@ -94,7 +99,11 @@ def _lifted(pair: Pair) -> Pair:
 def _replaced(term: Term, old: Term, new: Term) -> Term:
     if term == old:
         return new
-    return term if isinstance(term, Var) else Apply(term.word, tuple(_replaced(a, old, new) for a in term.args), term.attrs)
+    return (
+        term
+        if isinstance(term, Var)
+        else Apply(term.word, tuple(_replaced(a, old, new) for a in term.args), term.attrs)
+    )
 
 
 def _used(pair: Pair) -> Pair:
@@ -269,10 +278,7 @@ class _Symbolic:
             yield plain
             return
         general = self.rule(name, {n: "l" if n in tensors else None for n in self.dims})
-        if not valid(general):
-            yield plain
-            return
-        yield general
+        yield general if valid(general) else plain
         for number, some in enumerate(self._batched(tensors), 1):
             rule = self.rule(f"{name} {number}", {n: "l" if n in some else None for n in self.dims})
             if valid(rule):
@@ -319,14 +325,17 @@ def equal_at(rule: Rule, binding: Binding, over: Field) -> bool | None:
 
 
 def valid(rule: Rule, samples: int = _SAMPLES) -> bool:
-    """Whether both sides have equal types at all random sizes, and equal values at ``samples`` of them, in another field
-    than rules are found in."""
+    """Whether both sides have equal types at all random sizes, and equal values at ``samples`` of them, in a field
+    other than rules are found in. What types at some sizes must do so with any leading dimensions."""
     random = np.random.default_rng(6)
     drawn = Bindings(rule, random)
     found = 0
     for _ in range(_ATTEMPTS):
         binding = drawn.candidate()
         answer = None if binding is None else equal_at(rule, binding, Field(PRIMES[1]))
+        if binding is not None and answer is None and any(binding.leads.values()):
+            alone = Binding(binding.sizes, dict.fromkeys(binding.leads, ()))
+            answer = None if equal_at(rule, alone, FIELD) is None else False
         if answer is False:
             return False
         found += answer is True
@@ -340,7 +349,9 @@ def valid(rule: Rule, samples: int = _SAMPLES) -> bool:
 
 def _readable(rule: Rule) -> Rule:
     """Variables and sizes named in the order in which they occur: equal rules have equal texts."""
-    order = list(dict.fromkeys(t.name for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Var)))
+    order = list(
+        dict.fromkeys(t.name for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Var))
+    )
     new: dict[str, Term] = {n: Var(_VARIABLES[i]) for i, n in enumerate(order)}
     types = {str(new[n]): rule.types[n] for n in order}
     left, right = (tuple(substitute(t, new) for t in side) for side in (rule.left, rule.right))

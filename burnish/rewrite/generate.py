@@ -42,7 +42,10 @@ class Generated:
     refused: int = 0  # equal at the domain's sizes only
 
     def __str__(self) -> str:
-        lines = [f"{self.domain}: {self.laws} laws by size, {self.savings} savings, {self.merges} merges, {self.refused} refused"]
+        lines = [
+            f"{self.domain}: {self.laws} laws by size, {self.savings} savings, {self.merges} merges,"
+            f" {self.refused} refused"
+        ]
         for p, connected in zip(self.pruned, self.connected, strict=False):
             lines.append(
                 f"  size {p.size}: {p.terms} terms, {p.pairs} pairs, {p.renamed} after renaming, {len(p.kept)} without"
@@ -79,6 +82,7 @@ class _Generator:
         self.nodes = Nodes(self.terms, size)
         self.orbit = orbits(len(self.nodes.value), renamings(self.nodes))
         self.pairs: list[Pair] = []
+        self.accepted = 0  # pairs generalized: their numbers are in the names of the rules
         self.shapes = {n: domain.shapes[s] for n, s in domain.variables.items()}
         self.weights = self._made_of(domain.weights)
         self.constants = self._made_of(frozenset())
@@ -101,7 +105,8 @@ class _Generator:
 
     def _accept(self, pair: Pair, kind: str) -> bool:
         """Adds the pair's substitutions that are new. False if it holds at the domain's sizes only."""
-        name = f"{self.domain.name} {kind} {sum(r.name.count(kind) and r.name[-2] != '.' for r in self.result.rules) + 1}"
+        name = f"{self.domain.name} {kind} {self.accepted + 1}"
+        self.accepted += 1
         rules = generalize(pair, name, self.domain)
         for rule in rules:
             words = str(replace(rule, name=""))
@@ -219,9 +224,9 @@ class _Generator:
         for i, one in enumerate(self.terms.instances):
             for j, two in enumerate(self.terms.instances):
                 a, b = dict(one.attrs), dict(two.attrs)
-                if one.word == two.word == "part" and one.shapes == two.shapes and a["axis"] == b["axis"]:
-                    if str(a["start"]) == "0" and str(b["start"]) != "0":
-                        yield i, j
+                same = one.word == two.word == "part" and one.shapes == two.shapes and a["axis"] == b["axis"]
+                if same and str(a["start"]) == "0" and str(b["start"]) != "0":
+                    yield i, j
 
     def _merges(self) -> None:
         """Two terms computed as the halves of a third, where that costs less than both."""

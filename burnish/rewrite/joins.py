@@ -1,15 +1,17 @@
 """Rules applied to all terms of a domain at once, as joins of tables: which equal terms accepted rules connect.
 
-A rule is matched on terms whose parts are classes: a part matches a class if any smaller term of the class does. So what
-is connected follows from the rules and from equalities of smaller terms, which were all connected before.
+A rule is matched on terms whose parts are classes: a part matches a class if any smaller term of the class does. So
+what is connected follows from the rules and from equalities of smaller terms, which were all connected before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 
+from burnish.rewrite.domains import NOTHING
 from burnish.rewrite.enumerate import NONE, spans
 from burnish.rewrite.generalize import Pair
 from burnish.rewrite.prune import Nodes
@@ -33,15 +35,16 @@ class Joins:
         inner = np.flatnonzero((nodes.level < size) & (nodes.operator != NONE) & ~(nodes.pair & literally))
         inner = inner[np.lexsort((nodes.value[inner], nodes.operator[inner]))]
         bounds = np.searchsorted(nodes.operator[inner], np.arange(len(t.instances) + 1))
-        self.inner = [inner[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        self.inner = [inner[a:b] for a, b in pairwise(bounds)]
         outer = np.flatnonzero(nodes.level == size)
         outer = outer[np.argsort(nodes.operator[outer], kind="stable")]
         bounds = np.searchsorted(nodes.operator[outer], np.arange(len(t.instances) + 1))
-        self.outer = [outer[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        self.outer = [outer[a:b] for a, b in pairwise(bounds)]
 
     def edges(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
         """Terms that the pair, read either way, makes equal: one of this size, and another."""
-        found = [self._applied(*sides, pair.shapes) for sides in ((pair.left[0], pair.right[0]), (pair.right[0], pair.left[0]))]
+        ways = ((pair.left[0], pair.right[0]), (pair.right[0], pair.left[0]))
+        found = [self._applied(*sides, pair.shapes) for sides in ways]
         return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
 
     def _applied(self, left: Term, right: Term, shapes: Mapping[str, Shape]) -> tuple[np.ndarray, np.ndarray]:
@@ -70,14 +73,13 @@ class Joins:
         if term not in shapes:
             assert isinstance(term, Apply)
             arguments = tuple(self._shape(a, shapes) for a in term.args)
-            attrs = tuple((k, _number(v)) for k, v in term.attrs)
-            shapes[term] = infer_word(term.word, arguments, attrs)
+            shapes[term] = infer_word(term.word, arguments, NOTHING.attributes(term))
         return shapes[term]
 
     def _arguments(
         self, term: Term, nodes: np.ndarray, rows: np.ndarray, columns: Columns, shapes: dict[Term, Shape]
     ) -> tuple[np.ndarray, Columns]:
-        """Matches a term's arguments at ``nodes``. ``rows``: the match that each stands for; gives those that remain."""
+        """Matches a term's arguments at ``nodes``. ``rows``: the match each stands for; gives those left."""
         assert isinstance(term, Apply)
         for argument, classes in zip(term.args, (self.nodes.a, self.nodes.b), strict=False):
             found = classes[nodes].astype(np.int64)
@@ -101,7 +103,8 @@ class Joins:
             low, high = np.searchsorted(values, found, "left"), np.searchsorted(values, found, "right")
             again = np.arange(len(found)).repeat(high - low)
             parts = inner[spans(low, high)]
-            kept, inside = self._arguments(argument, parts, np.arange(len(parts)), {n: c[again] for n, c in columns.items()}, shapes)
+            inside = {n: c[again] for n, c in columns.items()}
+            kept, inside = self._arguments(argument, parts, np.arange(len(parts)), inside, shapes)
             nodes, rows, columns = nodes[again[kept]], rows[again[kept]], inside
         return rows, columns
 
@@ -125,13 +128,6 @@ class Joins:
 
 def _empty(term: Term) -> Columns:
     return {name: np.zeros(0, np.int64) for name in variables(term)}
-
-
-def _number(value: object) -> object:
-    """A concrete attribute as the operators take it."""
-    if isinstance(value, tuple):
-        return tuple(v.value({}) for v in value)
-    return value.value({}) if hasattr(value, "value") else value
 
 
 def connect(label: np.ndarray, edges: tuple[np.ndarray, np.ndarray]) -> None:

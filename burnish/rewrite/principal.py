@@ -61,9 +61,9 @@ class Unifier:
         for name, other in self.windows.items():
             if name not in self.known and self.of(other.span) == span and self.of(other.stride) == stride:
                 return Size.of(name)
-        name = self.fresh("f", span.value(self.values) // stride.value(self.values) + 1)
-        self.windows[str(name)] = Windows(span, stride)
-        return name
+        count = self.fresh("f", span.value(self.values) // stride.value(self.values) + 1)
+        self.windows[str(count)] = Windows(span, stride)
+        return count
 
     def unify(self, a: Size, b: Size) -> None:
         """Makes two sizes equal. They are of equal value in the domain."""
@@ -71,7 +71,8 @@ class Unifier:
         if a == b:
             return
         left, right = (self.windows.get(str(s)) for s in (a, b))
-        if left is not None and right is not None and not {str(a), str(b)} & (self._under(str(a)) | self._under(str(b))):
+        apart = left and right and not {str(a), str(b)} & (self._under(str(a)) | self._under(str(b)))
+        if left is not None and right is not None and apart:
             self.known[str(a)] = b
             self.unify(left.stride, right.stride)
             self.unify(left.span, right.span)

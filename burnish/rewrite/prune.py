@@ -7,6 +7,7 @@ the second form of a common subgraph (the operators at the outputs are the same)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def renamings(nodes: Nodes) -> list[np.ndarray]:
     leaves = int((t.size == 0).sum())
     variables = [i for i in range(leaves) if isinstance(t.leaves[i], Var)]
     found = []
-    for x, y in zip(variables, variables[1:], strict=False):
+    for x, y in pairwise(variables):
         if t.shape[x] != t.shape[y]:
             continue
         classes = np.arange(len(nodes.first))
@@ -90,7 +91,7 @@ def orbits(count: int, images: list[np.ndarray]) -> np.ndarray:
 
 
 def shared(nodes: Nodes, pairs: np.ndarray) -> np.ndarray:
-    """The greatest operator (its class) that both terms of each pair contain below their roots; NONE if there is none."""
+    """The greatest operator (its class) that both terms of each pair contain below their roots; NONE for none."""
     t = nodes.terms
     ours = members_of(t, nodes.a[pairs], nodes.b[pairs])
     other = nodes.first[nodes.value[pairs]]

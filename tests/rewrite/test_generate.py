@@ -28,7 +28,7 @@ NAMED = {
     "transpose": ("matrix", "swap(matmul(x, y))", "matmul(swap(y), swap(x))"),
     "join": ("matrix", "concat(matmul(x, y), matmul(x, z), axis=-1)", "matmul(x, concat(y, z, axis=-1))"),
     "input": ("convolution", f"conv2d(add(x, y), w, {_DENSE})", f"add(conv2d(x, w, {_DENSE}), conv2d(y, w, {_DENSE}))"),
-    "weight": ("convolution", f"conv2d(x, add(w, v), {_DENSE})", f"add(conv2d(x, w, {_DENSE}), conv2d(x, v, {_DENSE}))"),
+    "tie": ("convolution", f"conv2d(x, add(w, v), {_DENSE})", f"add(conv2d(x, w, {_DENSE}), conv2d(x, v, {_DENSE}))"),
     "grow": ("convolution", f"conv2d(x, q, {_POINT})", f"conv2d(x, grow(q, pads=(1, 1, 1, 1)), {_DENSE})"),
     "box": ("convolution", f"avg_pool2d(x, {_MEAN})", f"conv2d(x, box(channels=2, kernel=(3, 3)), {_DEPTH})"),
     "pools": (
@@ -85,6 +85,12 @@ def test_an_identity_of_one_size_is_no_rule() -> None:
     assert general("matrix", f"mul(x, matmul({ones}, {ones}))", "add(x, add(x, x))") == []
 
 
+def test_leading_dimensions_are_given_only_where_every_word_takes_them() -> None:
+    rules = general("matrix", "concat(x, matmul(x, y), axis=-1)", "matmul(x, concat(eye(size=3), y, axis=-1))")
+    assert any(r.types["x"].lead for r in rules)
+    assert all(r.types["y"].lead is None for r in rules)  # it is joined with the identity, a matrix
+
+
 @pytest.mark.parametrize("name", DOMAINS)
 def test_forms_are_the_definitions(name: str) -> None:
     over = Field(PRIMES[1])
@@ -93,7 +99,8 @@ def test_forms_are_the_definitions(name: str) -> None:
         form = forms.form(instance, over)
         inputs = [over.random(random, (2, int(np.prod(s, dtype=int)))) for s in instance.shapes]
         if form.kind != "opaque":
-            expected = forms.evaluate(instance, inputs, over).astype(object) @ forms.projection(instance.shape, over).T.astype(object)
+            values = forms.evaluate(instance, inputs, over).astype(object)  # Python's integers
+            expected = values @ forms.projection(instance.shape, over).T.astype(object)
             assert (forms.fingerprints(form, inputs, over) == expected % over.prime).all()
 
 
@@ -120,6 +127,7 @@ def test_rules_of_size_one_are_found_and_the_text_is_the_same_under_any_hash_see
         "print(text(generate([small], 1)), end='')"
     )
     for seed in ("1", "2"):
-        run = subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-                             capture_output=True, text=True, check=True)  # fmt: skip
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
+        command = [sys.executable, "-c", program]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert run.stdout == here
