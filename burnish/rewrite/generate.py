@@ -54,7 +54,7 @@ class Generated:
         return "\n".join(lines)
 
 
-def generate(domains: Sequence[Domain], size: int = 4, laws: int = 2, savings: int = 3) -> list[Generated]:
+def generate(domains: Sequence[Domain], size: int = 3, laws: int = 2, savings: int = 3) -> list[Generated]:
     """Substitutions of each domain from its terms of at most ``size`` operators, the same in every run.
 
     ``laws`` and ``savings``: the greatest sizes of whose pairs they are made; merges and counts go up to ``size``.
