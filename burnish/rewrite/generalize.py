@@ -285,8 +285,8 @@ class _Symbolic:
                 yield rule
 
     def _batched(self, tensors: Sequence[str]) -> list[frozenset[str]]:
-        """Choices of the variables that have leading dimensions: all but those on the right of some product, as a batch
-        of matrices times one matrix."""
+        """Choices of the variables that have leading dimensions: all but those on the right of some product, as a
+        batch of matrices times one matrix."""
         found = set()
         for term in (t for side in (*self.left, *self.right) for t in subterms(side)):
             if isinstance(term, Apply) and term.word == "matmul":
