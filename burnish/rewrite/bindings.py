@@ -43,7 +43,7 @@ class Bindings:
     def draw(self) -> Binding:
         """A binding at which both sides type, to the same types. Raises RuleError naming the rule if none is found."""
         for _ in range(ATTEMPTS):
-            binding = self._candidate()
+            binding = self.candidate()
             if binding is not None and self._types(binding):
                 return binding
         raise RuleError(f"'{self.rule.name}': no sizes found at which both sides type; last refusal: {self.refusal}")
@@ -52,7 +52,7 @@ class Bindings:
         while True:
             yield self.draw()
 
-    def _candidate(self) -> Binding | None:
+    def candidate(self) -> Binding | None:
         """Values that satisfy the conditions and make every declared extent positive."""
         sizes: dict[str, int] = {}
         for name in self.random.permutation(np.array(self.rule.sizes, dtype=object)):

@@ -1,0 +1,252 @@
+"""The generator: from domains of tensors and operators to substitutions, as text (thesis-jia section 2.3).
+
+Three kinds of substitutions come of a domain's classes of equal terms:
+
+- *laws*: for each size, the smallest pair that what was found before does not connect, until all are connected;
+- *savings*: pairs that laws connect in several steps, none of which alone saves, and whose second term computes less;
+- *merges*: two terms that are the halves of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from burnish.rewrite.domains import Domain
+from burnish.rewrite.enumerate import NONE, Terms, enumerate_terms, members_of
+from burnish.rewrite.generalize import Pair, generalize, most_general
+from burnish.rewrite.joins import Joins, connect
+from burnish.rewrite.prune import Nodes, Pruned, orbits, prune, renamings
+from burnish.rewrite.terms import Apply, Rule, Term, Var, subterms, variables
+
+_COSTS = {"matmul": 8, "conv2d": 8, "avg_pool2d": 4, "max_pool2d": 4, "part": 0}  # relative, of one word; others 1
+_DEAR = 4  # a product, a convolution, a pool: chains of element-wise operators are one loop anyway
+
+
+@dataclass
+class Generated:
+    """Substitutions of one domain, and how many pairs each step left.
+
+    ``connected``: of each size, the pairs that the laws of smaller sizes connect before any of its own.
+    """
+
+    domain: str
+    rules: list[Rule] = field(default_factory=list)
+    pruned: list[Pruned] = field(default_factory=list)
+    connected: list[int] = field(default_factory=list)
+    laws: list[int] = field(default_factory=list)
+    savings: int = 0
+    merges: int = 0
+    refused: int = 0  # equal at the domain's sizes only
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.domain}: {self.laws} laws by size, {self.savings} savings, {self.merges} merges,"
+            f" {self.refused} refused"
+        ]
+        for p, connected in zip(self.pruned, self.connected, strict=False):
+            lines.append(
+                f"  size {p.size}: {p.terms} terms, {p.pairs} pairs, {p.renamed} after renaming, {len(p.kept)} without"
+                f" common subgraphs, {p.pairs - connected} not connected by laws of smaller sizes"
+            )
+        return "\n".join(lines)
+
+
+def generate(domains: Sequence[Domain], size: int = 3, laws: int = 2, savings: int = 3) -> list[Generated]:
+    """Substitutions of each domain from its terms of at most ``size`` operators, the same in every run.
+
+    ``laws`` and ``savings``: the greatest sizes of whose pairs they are made; merges and counts go up to ``size``.
+    """
+    known: set[str] = set()
+    return [_Generator(domain, size, min(laws, size), min(savings, size), known).result for domain in domains]
+
+
+def text(generated: Sequence[Generated]) -> str:
+    """The substitutions as :func:`terms.parse_rules` reads them."""
+    parts = []
+    for g in generated:
+        parts.append(f"# --- {g.domain}\n")
+        parts += map(str, g.rules)
+    return "\n".join(parts)
+
+
+class _Generator:
+    """``known``: texts of the rules there are already, without names."""
+
+    def __init__(self, domain: Domain, size: int, laws: int, savings: int, known: set[str]) -> None:
+        self.domain, self.known = domain, known
+        self.result = Generated(domain.name)
+        self.terms: Terms = enumerate_terms(domain, size)
+        self.nodes = Nodes(self.terms, size)
+        self.orbit = orbits(len(self.nodes.value), renamings(self.nodes))
+        self.pairs: list[Pair] = []
+        self.accepted = 0  # pairs generalized: their numbers are in the names of the rules
+        self.shapes = {n: domain.shapes[s] for n, s in domain.variables.items()}
+        self.weights = self._made_of(domain.weights)
+        self.constants = self._made_of(frozenset())
+        self.cheaper = np.full(len(self.nodes.value), np.iinfo(np.int64).max)  # least cost that one law leads to
+        for n in range(1, size + 1):
+            self.result.pruned.append(prune(self.nodes, self.orbit, n))
+            self._laws(n, n <= laws)
+        self._savings(savings)
+        self._merges()
+
+    def _pair(self, left: Sequence[Term], right: Sequence[Term]) -> Pair:
+        names = {n for t in (*left, *right) for n in variables(t)}
+        return Pair(tuple(left), tuple(right), {n: s for n, s in self.shapes.items() if n in names})
+
+    def _node(self, node: int) -> Term:
+        nodes = self.nodes
+        if nodes.operator[node] == NONE:
+            return self.terms.leaves[nodes.value[node]]
+        return self.terms.applied(nodes.operator[node], nodes.a[node], nodes.b[node])
+
+    def _accept(self, pair: Pair, kind: str) -> bool:
+        """Adds the pair's substitutions that are new. False if it holds at the domain's sizes only."""
+        name = f"{self.domain.name} {kind} {self.accepted + 1}"
+        self.accepted += 1
+        rules = generalize(pair, name, self.domain)
+        for rule in rules:
+            words = str(replace(rule, name=""))
+            if words not in self.known:
+                self.known.add(words)
+                self.result.rules.append(rule)
+        return bool(rules)
+
+    # --- laws ---------------------------------------------------------------------------------------------------------
+
+    def _laws(self, size: int, extract: bool) -> None:
+        """Connects all pairs of a size, by laws of its own where those of smaller sizes do not."""
+        nodes, joins = self.nodes, Joins(self.nodes, size)
+        label = np.arange(len(nodes.value))
+        rows = np.flatnonzero(nodes.pair & (nodes.level == size))
+        other = nodes.first[nodes.value[rows]]
+        fixed = self.constants[nodes.value[rows]]  # arithmetic of numbers is no law
+        connect(label, (rows[fixed], other[fixed]))
+        for pair in self.pairs:
+            self._join(label, joins, pair)
+        open_ = label[rows] != label[other]
+        self.result.connected.append(int(len(rows) - open_.sum()))
+        if not extract:
+            return
+        count = 0
+        while open_.any():
+            at = int(np.argmax(open_))
+            pair = most_general(self._pair([self._node(rows[at])], [self._node(other[at])]))
+            if self._accept(pair, "law"):
+                count += 1
+                self.pairs.append(pair)
+                self._join(label, joins, pair)
+            else:
+                self.result.refused += 1
+            same = self.orbit[rows] == self.orbit[rows[at]]
+            connect(label, (rows[same], other[same]))  # renamed, it is no law of its own
+            open_ = label[rows] != label[other]
+        self.result.laws.append(count)
+
+    def _join(self, label: np.ndarray, joins: Joins, pair: Pair) -> None:
+        """Connects what the pair connects."""
+        connect(label, joins.edges(pair))
+
+    # --- savings ------------------------------------------------------------------------------------------------------
+
+    def _made_of(self, names: frozenset[str]) -> np.ndarray:
+        """Of each class, whether it is computed from constants and these variables alone."""
+        t = self.terms
+        leaf = [not isinstance(x, Var) or x.name in names for x in t.leaves]
+        out = np.zeros(len(t.size), bool)
+        for n in range(int(t.size.max()) + 1):
+            rows = np.flatnonzero(t.size == n)
+            if n == 0:
+                out[rows] = leaf
+            else:
+                out[rows] = out[t.a[rows]] & ((t.b[rows] == NONE) | out[t.b[rows]])
+        return out
+
+    def _cost(self, operator: np.ndarray, value: np.ndarray) -> np.ndarray:
+        costs = np.array([*(_COSTS.get(i.word, 1) for i in self.terms.instances), 0])  # leaves are numbered -1
+        return np.where(self.weights[value], 0, costs[operator])
+
+    def _costs(self, rows: np.ndarray) -> np.ndarray:
+        """What each term computes from other tensors than weights, relative."""
+        t, nodes = self.terms, self.nodes
+        leaf = nodes.operator[rows] == NONE
+        members = members_of(t, np.where(leaf, 0, nodes.a[rows]), np.where(leaf, NONE, nodes.b[rows]))
+        inside = np.where(members == NONE, 0, self._cost(t.operator[members], members)).sum(axis=1)
+        return inside + self._cost(nodes.operator[rows], nodes.value[rows])
+
+    def _savings(self, size: int) -> None:
+        """Pairs of a term and the cheapest of its class, where that costs less."""
+        nodes = self.nodes
+        leaves = int((self.terms.size == 0).sum())
+        rows = np.flatnonzero((nodes.level <= size) & (nodes.operator != NONE))
+        cost = self._costs(rows)
+        cost_of = np.zeros(len(nodes.value), np.int64)
+        cost_of[rows] = cost
+        order = np.lexsort((rows, cost, nodes.value[rows]))
+        classes, first = np.unique(nodes.value[rows][order], return_index=True)
+        best = np.full(len(nodes.first), NONE, np.int64)
+        best[classes] = rows[order][first]
+        best[:leaves] = np.arange(leaves)
+        for n in range(1, size + 1):
+            joins = Joins(nodes, n, literally=True)
+            for pair in self.pairs:
+                one, other = joins.edges(pair)
+                np.minimum.at(self.cheaper, one, self._costs(other))
+        kept = np.concatenate([p.kept for p in self.result.pruned[:size]])
+        dear = np.unique(np.concatenate([kept, nodes.first[nodes.value[kept]]]))
+        least = cost_of[best]  # of each class
+        dear = dear[(cost_of[dear] > least[nodes.value[dear]]) & (self.cheaper[dear] >= cost_of[dear])]
+        members = members_of(self.terms, nodes.a[dear], nodes.b[dear])
+        own = np.where(members == NONE, 0, cost_of[nodes.first[members]] - least[members])
+        for row in dear[(own == 0).all(axis=1)]:
+            pair = most_general(self._pair([self._node(row)], [self._node(best[nodes.value[row]])]))
+            left, right = (self._cost_of(side[0]) for side in (pair.left, pair.right))
+            if max(left, default=0) >= _DEAR and sum(left) > sum(right):
+                before = len(self.result.rules)
+                self._accept(pair, "saving")
+                self.result.savings += len(self.result.rules) - before
+
+    def _cost_of(self, term: Term) -> list[int]:
+        """What the distinct operators of a term cost."""
+        return [
+            0 if all(n.rstrip("0123456789") in self.domain.weights for n in variables(t)) else _COSTS.get(t.word, 1)
+            for t in set(subterms(term))
+            if isinstance(t, Apply)
+        ]
+
+    # --- merges -------------------------------------------------------------------------------------------------------
+
+    def _halves(self) -> Iterator[tuple[int, int]]:
+        """Operators that take the first and the second half of one axis."""
+        for i, one in enumerate(self.terms.instances):
+            for j, two in enumerate(self.terms.instances):
+                a, b = dict(one.attrs), dict(two.attrs)
+                same = one.word == two.word == "part" and one.shapes == two.shapes and a["axis"] == b["axis"]
+                if same and str(a["start"]) == "0" and str(b["start"]) != "0":
+                    yield i, j
+
+    def _merges(self) -> None:
+        """Two terms computed as the halves of a third, where that costs less than both."""
+        t, nodes = self.terms, self.nodes
+        for one, two in self._halves():
+            first = np.flatnonzero((nodes.operator == one) & (nodes.level > 1))
+            none = np.full(len(first), NONE, np.int32)
+            second = nodes.find(two, nodes.a[first], none)
+            first, second = first[second != NONE], second[second != NONE]
+            x, y = nodes.value[first], nodes.value[second]
+            small = (t.size[x] < t.size.max()) & (t.size[y] < t.size.max()) & (x != y)
+            first, second, x, y = first[small], second[small], x[small], y[small]
+            both = np.sort(np.concatenate([t.members[x], t.members[y]], axis=1), axis=1)
+            both[:, 1:][both[:, 1:] == both[:, :-1]] = NONE
+            apart = np.where(both == NONE, 0, self._cost(t.operator[both], both)).sum(axis=1)
+            saved = apart - self._costs(first)
+            for i in np.flatnonzero(saved > 0):
+                if self.orbit[first[i]] < first[i] and self.orbit[second[i]] < second[i]:
+                    continue
+                before = len(self.result.rules)
+                pair = self._pair([t.term(x[i]), t.term(y[i])], [self._node(first[i]), self._node(second[i])])
+                self._accept(pair, "merge")
+                self.result.merges += len(self.result.rules) - before

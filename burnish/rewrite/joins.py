@@ -1,0 +1,150 @@
+"""Rules applied to all terms of a domain at once, as joins of tables: which equal terms accepted rules connect.
+
+A rule is matched on terms whose parts are classes: a part matches a class if any smaller term of the class does. So
+what is connected follows from the rules and from equalities of smaller terms, which were all connected before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+
+from burnish.rewrite.domains import NOTHING
+from burnish.rewrite.enumerate import NONE, spans
+from burnish.rewrite.generalize import Pair
+from burnish.rewrite.prune import Nodes
+from burnish.rewrite.terms import Apply, Term, Var, variables
+from burnish.rewrite.vocabulary import Shape, infer_word
+
+Columns = dict[str, np.ndarray]
+
+
+class Joins:
+    """Matches rules at terms of one size; terms below it may be their parts.
+
+    ``literally``: a part matches a class only if its representative does, as one step of rewriting would.
+    """
+
+    def __init__(self, nodes: Nodes, size: int, literally: bool = False) -> None:
+        self.nodes, self.size = nodes, size
+        t = nodes.terms
+        self.operators = {(i.word, i.attrs, i.shapes): n for n, i in enumerate(t.instances)}
+        self.leaves = {str(leaf): c for c, leaf in enumerate(t.leaves) if isinstance(leaf, Apply)}
+        inner = np.flatnonzero((nodes.level < size) & (nodes.operator != NONE) & ~(nodes.pair & literally))
+        inner = inner[np.lexsort((nodes.value[inner], nodes.operator[inner]))]
+        bounds = np.searchsorted(nodes.operator[inner], np.arange(len(t.instances) + 1))
+        self.inner = [inner[a:b] for a, b in pairwise(bounds)]
+        outer = np.flatnonzero(nodes.level == size)
+        outer = outer[np.argsort(nodes.operator[outer], kind="stable")]
+        bounds = np.searchsorted(nodes.operator[outer], np.arange(len(t.instances) + 1))
+        self.outer = [outer[a:b] for a, b in pairwise(bounds)]
+
+    def edges(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+        """Terms that the pair, read either way, makes equal: one of this size, and another."""
+        ways = ((pair.left[0], pair.right[0]), (pair.right[0], pair.left[0]))
+        found = [self._applied(*sides, pair.shapes) for sides in ways]
+        return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+    def _applied(self, left: Term, right: Term, shapes: Mapping[str, Shape]) -> tuple[np.ndarray, np.ndarray]:
+        none = np.zeros(0, np.int64)
+        if isinstance(left, Var) or str(left) in self.leaves or not variables(right) <= variables(left):
+            return none, none
+        shape_of: dict[Term, Shape] = {Var(n): s for n, s in shapes.items()}
+        operator = self._operator(left, shape_of)
+        if operator is None or self._operator(right, shape_of) is None:
+            return none, none
+        roots = self.outer[operator]
+        rows, columns = self._arguments(left, roots, np.arange(len(roots)), {}, shape_of)
+        to = self._built(right, columns, len(rows), shape_of)
+        known = to != NONE
+        return roots[rows[known]], to[known]
+
+    def _operator(self, term: Term, shapes: dict[Term, Shape]) -> int | None:
+        """The operator of a term's root; NONE for a variable or constant, None if the domain does not have it."""
+        if isinstance(term, Var) or str(term) in self.leaves:
+            return NONE
+        for argument in term.args:
+            self._shape(argument, shapes)
+        return self.operators.get((term.word, term.attrs, tuple(shapes[a] for a in term.args)))
+
+    def _shape(self, term: Term, shapes: dict[Term, Shape]) -> Shape:
+        if term not in shapes:
+            assert isinstance(term, Apply)
+            arguments = tuple(self._shape(a, shapes) for a in term.args)
+            shapes[term] = infer_word(term.word, arguments, NOTHING.attributes(term))
+        return shapes[term]
+
+    def _arguments(
+        self, term: Term, nodes: np.ndarray, rows: np.ndarray, columns: Columns, shapes: dict[Term, Shape]
+    ) -> tuple[np.ndarray, Columns]:
+        """Matches a term's arguments at ``nodes``. ``rows``: the match each stands for; gives those left."""
+        assert isinstance(term, Apply)
+        for argument, classes in zip(term.args, (self.nodes.a, self.nodes.b), strict=False):
+            found = classes[nodes].astype(np.int64)
+            if isinstance(argument, Var):
+                if argument.name not in columns:
+                    columns = {**columns, argument.name: found}
+                    continue
+                keep = columns[argument.name] == found
+                nodes, rows, columns = nodes[keep], rows[keep], {n: c[keep] for n, c in columns.items()}
+                continue
+            operator = self._operator(argument, shapes)
+            if operator == NONE:
+                keep = found == self.leaves[str(argument)]
+                nodes, rows, columns = nodes[keep], rows[keep], {n: c[keep] for n, c in columns.items()}
+                continue
+            if operator is None:
+                keep = np.zeros(len(found), bool)
+                return rows[keep], {n: c[keep] for n, c in columns.items()} | _empty(term)
+            inner = self.inner[operator]
+            values = self.nodes.value[inner]
+            low, high = np.searchsorted(values, found, "left"), np.searchsorted(values, found, "right")
+            again = np.arange(len(found)).repeat(high - low)
+            parts = inner[spans(low, high)]
+            inside = {n: c[again] for n, c in columns.items()}
+            kept, inside = self._arguments(argument, parts, np.arange(len(parts)), inside, shapes)
+            nodes, rows, columns = nodes[again[kept]], rows[again[kept]], inside
+        return rows, columns
+
+    def _built(self, term: Term, columns: Columns, count: int, shapes: dict[Term, Shape]) -> np.ndarray:
+        """The terms that ``term`` is for these variables; NONE where it was not enumerated."""
+        operator = self._operator(term, shapes)
+        if operator is None:
+            return np.full(count, NONE, np.int64)
+        if isinstance(term, Var):
+            return self.nodes.first[columns[term.name]]
+        if operator == NONE:
+            return np.full(count, self.leaves[str(term)], np.int64)
+        classes = []
+        for argument in term.args:
+            built = self._built(argument, columns, count, shapes)
+            classes.append(np.where(built == NONE, NONE, self.nodes.value[built]))
+        a, b = classes if len(classes) == 2 else (classes[0], np.full(count, NONE, np.int64))
+        lost = (a == NONE) if len(classes) == 1 else (a == NONE) | (b == NONE)
+        return np.where(lost, NONE, self.nodes.find(operator, a, b))
+
+
+def _empty(term: Term) -> Columns:
+    return {name: np.zeros(0, np.int64) for name in variables(term)}
+
+
+def connect(label: np.ndarray, edges: tuple[np.ndarray, np.ndarray]) -> None:
+    """Gives things joined by edges, directly or not, the least label among them."""
+    x, y = edges
+    while True:
+        a, b = label[x], label[y]
+        differ = a != b
+        if not differ.any():
+            return
+        x, y, a, b = x[differ], y[differ], a[differ], b[differ]
+        low, high = np.minimum(a, b), np.maximum(a, b)
+        to = np.arange(len(label))
+        np.minimum.at(to, high, low)
+        while True:
+            shorter = to[to]
+            if np.array_equal(shorter, to):
+                break
+            to = shorter
+        label[:] = to[label]

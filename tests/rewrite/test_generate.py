@@ -1,0 +1,133 @@
+"""The generator: its forms against the definitions, its terms, and the substitutions that it must find."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from burnish.rewrite import forms
+from burnish.rewrite.domains import DOMAINS, MATRIX
+from burnish.rewrite.enumerate import enumerate_terms
+from burnish.rewrite.field import PRIMES, Field
+from burnish.rewrite.generalize import Pair, generalize
+from burnish.rewrite.generate import generate, text
+from burnish.rewrite.terms import Rule, parse_rules, parse_term, variables
+from burnish.rewrite.validate import validate
+
+_DENSE = "strides=(1, 1), pads=(1, 1, 1, 1), groups=1"
+_POINT = "strides=(1, 1), pads=(0, 0, 0, 0), groups=1"
+_DEPTH = "strides=(1, 1), pads=(1, 1, 1, 1), groups=2"
+_POOL = "kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1)"
+_MEAN = f"count_include_pad=True, {_POOL}"
+_DIRAC = "dirac(channels=2, groups=1, kernel=(3, 3), at=(1, 1))"
+
+NAMED = {
+    "associativity": ("matrix", "matmul(x, matmul(y, z))", "matmul(matmul(x, y), z)"),
+    "transpose": ("matrix", "swap(matmul(x, y))", "matmul(swap(y), swap(x))"),
+    "join": ("matrix", "concat(matmul(x, y), matmul(x, z), axis=-1)", "matmul(x, concat(y, z, axis=-1))"),
+    "input": ("convolution", f"conv2d(add(x, y), w, {_DENSE})", f"add(conv2d(x, w, {_DENSE}), conv2d(y, w, {_DENSE}))"),
+    "tie": ("convolution", f"conv2d(x, add(w, v), {_DENSE})", f"add(conv2d(x, w, {_DENSE}), conv2d(x, v, {_DENSE}))"),
+    "grow": ("convolution", f"conv2d(x, q, {_POINT})", f"conv2d(x, grow(q, pads=(1, 1, 1, 1)), {_DENSE})"),
+    "box": ("convolution", f"avg_pool2d(x, {_MEAN})", f"conv2d(x, box(channels=2, kernel=(3, 3)), {_DEPTH})"),
+    "pools": (
+        "convolution",
+        f"add(avg_pool2d(x, {_MEAN}), avg_pool2d(y, {_MEAN}))",
+        f"conv2d(add(x, y), box(channels=2, kernel=(3, 3)), {_DEPTH})",
+    ),
+    "branches": (
+        "convolution",
+        f"add(conv2d(x, w, {_DENSE}), conv2d(x, q, {_POINT}))",
+        f"conv2d(x, add(w, grow(q, pads=(1, 1, 1, 1))), {_DENSE})",
+    ),
+    "residual": ("convolution", f"add(x, conv2d(x, w, {_DENSE}))", f"conv2d(x, add(w, {_DIRAC}), {_DENSE})"),
+    "relu of pool": ("convolution", f"relu(max_pool2d(x, {_POOL}))", f"max_pool2d(relu(x), {_POOL})"),
+    "channels": ("broadcast", "matmul(mul(x, v), w)", "matmul(x, mul(w, reshape(v, shape=(4, 1))))"),
+}
+
+
+def general(domain: str, left: str, right: str) -> list[Rule]:
+    chosen = DOMAINS[domain]
+    a, b = (tuple(map(parse_term, side.split("; "))) for side in (left, right))
+    names = {n for t in (*a, *b) for n in variables(t)}
+    return generalize(Pair(a, b, {n: chosen.shapes[s] for n, s in chosen.variables.items() if n in names}), "r", chosen)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_pairs_generalize_to_valid_rules(name: str) -> None:
+    rules = general(*NAMED[name])
+    assert rules
+    for rule in rules:
+        validate(rule, bindings=4, points=1, mid_bindings=1)
+        assert rule.sizes  # symbolic
+        assert [str(r) for r in parse_rules(str(rule))] == [str(rule)]
+
+
+def test_branches_of_unequal_kernels_keep_strides_pads_and_groups() -> None:
+    (rule,) = general(*NAMED["branches"])
+    assert {"s1", "s2", "g1"} <= set(rule.sizes)
+    assert len([n for n in rule.sizes if n[0] == "p"]) >= 6
+
+
+def test_a_merge_stays_the_parts_of_one_product() -> None:
+    rules = general(
+        "matrix",
+        "matmul(x, y); matmul(x, z)",
+        "part(matmul(x, concat(y, z, axis=-1)), axis=-1, start=0, extent=3); "
+        "part(matmul(x, concat(y, z, axis=-1)), axis=-1, start=3, extent=3)",
+    )
+    assert rules and all(len(r.types) == 3 for r in rules)
+
+
+def test_an_identity_of_one_size_is_no_rule() -> None:
+    ones = "full(shape=(3, 3), value=1)"
+    assert general("matrix", f"mul(x, matmul({ones}, {ones}))", "add(x, add(x, x))") == []
+
+
+def test_leading_dimensions_are_given_only_where_every_word_takes_them() -> None:
+    rules = general("matrix", "concat(x, matmul(x, y), axis=-1)", "matmul(x, concat(eye(size=3), y, axis=-1))")
+    assert any(r.types["x"].lead for r in rules)
+    assert all(r.types["y"].lead is None for r in rules)  # it is joined with the identity, a matrix
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_forms_are_the_definitions(name: str) -> None:
+    over = Field(PRIMES[1])
+    random = np.random.default_rng(11)
+    for instance in DOMAINS[name].instances()[::5]:
+        form = forms.form(instance, over)
+        inputs = [over.random(random, (2, int(np.prod(s, dtype=int)))) for s in instance.shapes]
+        if form.kind != "opaque":
+            values = forms.evaluate(instance, inputs, over).astype(object)  # Python's integers
+            expected = values @ forms.projection(instance.shape, over).T.astype(object)
+            assert (forms.fingerprints(form, inputs, over) == expected % over.prime).all()
+
+
+def test_terms_have_distinct_values_and_no_term_occurs_twice() -> None:
+    terms = enumerate_terms(MATRIX, 2)
+    level = terms.levels[1]
+    keys = set(zip(level.operator.tolist(), level.a.tolist(), level.b.tolist(), strict=True))
+    assert len(keys) == len(level.a)
+    for n in (0, 1):
+        for (_, size), values in terms.values.items():
+            if size == n:
+                assert len(np.unique(values, axis=0)) == len(values)
+
+
+def test_rules_of_size_one_are_found_and_the_text_is_the_same_under_any_hash_seed() -> None:
+    small = replace(MATRIX, operators=tuple(o for o in MATRIX.operators if "wide" not in o and "tall" not in o))
+    here = text(generate([small], 1))
+    assert "add(x, y) = add(y, x)" in here
+    assert parse_rules(here)
+    program = (
+        "from dataclasses import replace; from burnish.rewrite.domains import MATRIX;"
+        "from burnish.rewrite.generate import generate, text;"
+        "small = replace(MATRIX, operators=tuple(o for o in MATRIX.operators if 'wide' not in o and 'tall' not in o));"
+        "print(text(generate([small], 1)), end='')"
+    )
+    for seed in ("1", "2"):
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
+        command = [sys.executable, "-c", program]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert run.stdout == here
