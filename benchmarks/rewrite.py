@@ -9,7 +9,7 @@ import importlib
 import json
 import sys
 
-SECTIONS = ("generator",)
+SECTIONS = ("generator", "verifier", "search", "speed")
 
 
 def main() -> int:
