@@ -17,7 +17,7 @@ from burnish.rewrite.verify import inconsistencies, read_proofs, read_rules
 POINTS = 16  # random points at every random binding
 
 
-def measure(quick: bool = False) -> list[Row]:
+def run(quick: bool = False) -> list[Row]:
     """Rows of the table. `quick` tests the axioms at few bindings, and takes few rules."""
     rows = _tests(1 if quick else 346)
     rules = read_rules("substitutions.txt")[:: 10 if quick else 1]
@@ -49,6 +49,11 @@ def measure(quick: bool = False) -> list[Row]:
     merged = inconsistencies(prover.axioms if not quick else dict(list(prover.axioms.items())[:10]))
     rows.append(row("axioms from which saturation derives x = y", len(merged), asked="0"))
     return rows
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as text."""
+    return "\n".join(f"{r['name']:42} {r['ours']:12.4g}   asked {r['asked'] or '-':8} {r['note']}" for r in rows)
 
 
 def _tests(bindings: int) -> list[Row]:

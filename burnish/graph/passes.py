@@ -10,6 +10,7 @@ from burnish.graph.eliminate import eliminate
 from burnish.graph.fold import fold
 from burnish.graph.graph import Graph
 from burnish.graph.outputs import own_outputs
+from burnish.graph.share import share_constants
 
 
 def optimize(graph: Graph, exact: bool = False) -> Graph:
@@ -17,6 +18,6 @@ def optimize(graph: Graph, exact: bool = False) -> Graph:
     beyond what folding constants into weights does.
     """
     canonical = partial(canonicalize, exact=exact)
-    for apply in (fold, eliminate, canonical, fold, fold_affine, eliminate, own_outputs):
+    for apply in (fold, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs):
         graph = apply(graph)
     return graph
