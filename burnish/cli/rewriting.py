@@ -1,4 +1,4 @@
-"""`burnish rewrite verify | list`: substitutions of graphs, their proofs, and what they look like."""
+"""`burnish rewrite generate | list | verify | apply`: substitutions of graphs, their proofs, and models rewritten."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from burnish.rewrite.terms import Rule, Term
 
 # The operators take a while to import, which `--help` need not wait for.
-app = typer.Typer(help="Look into graph substitutions: list them, and verify files of them.", no_args_is_help=True)
+app = typer.Typer(help="Graph substitutions: generate, list, verify and apply them.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -67,6 +67,67 @@ def list_(
         print_json({"rules": [{"name": r.name, "text": str(r)} for r in rules]})
         return
     print("\n\n".join(map(drawing, rules)))
+
+
+@app.command()
+def generate(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    size: Annotated[int, typer.Option(min=1, max=5, help="Operators of the largest terms.")] = 3,
+    domain: Annotated[list[str] | None, typer.Option(help="Only this domain; may be repeated.")] = None,
+) -> None:
+    """Find substitutions by enumerating terms, and write them as text: candidates for `verify`."""
+    from burnish.errors import ParameterError
+    from burnish.rewrite.domains import DOMAINS
+    from burnish.rewrite.generate import generate as find
+    from burnish.rewrite.generate import text
+
+    unknown = sorted(set(domain or ()) - DOMAINS.keys())
+    if unknown:
+        raise ParameterError(f"domain '{unknown[0]}' is unknown; known: {', '.join(DOMAINS)}")
+    found = find([DOMAINS[name] for name in domain or DOMAINS], size)
+    output.write_text(text(found), encoding="utf-8")
+    for each in found:
+        print(each)
+    print(f"{output}: {sum(len(each.rules) for each in found)} substitutions, tested at random sizes but not proved")
+
+
+@app.command("apply")
+def apply_(
+    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
+    seconds: Annotated[float, typer.Option(min=0, help="Time to search for.")] = 5.0,
+    target: Annotated[str, typer.Option(help="The machine whose kernels are to be faster.")] = "cpu",
+    exact: Annotated[bool, typer.Option("--exact", help="Only substitutions that re-associate.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Rewrite a model to what should take the least time, and write it as ONNX, for any runtime.
+
+    Costs are predicted; `burnish compile` measures both graphs and keeps the faster.
+    """
+    from onnx import save
+
+    from burnish.compiler import import_graph
+    from burnish.frontend.onnx import to_onnx
+    from burnish.graph.passes import optimize
+    from burnish.rewrite.cost import TargetCost
+    from burnish.rewrite.match import reassociates
+    from burnish.rewrite.search import rewrite_graph
+    from burnish.rewriting import shipped_rules
+    from burnish.search.budget import Budget
+    from burnish.target import target as find_target
+
+    rules = [rule for rule in shipped_rules() if not exact or reassociates(rule)]
+    graph = optimize(import_graph(model), exact)
+    found = rewrite_graph(graph, rules, TargetCost(find_target(target)), Budget(seconds=seconds))
+    save(to_onnx(found.graph), output)
+    applied = [{"rule": s.rule, "times": s.times, "saved_us": round(1e6 * s.saved, 2)} for s in found.applied]
+    if as_json:
+        print_json({"output": str(output), "applied": applied, "predicted": [found.before, found.after]})
+        return
+    for each in applied:
+        print(f"{each['times']:4} × {each['rule']}, {each['saved_us']} µs")
+    print(f"{output}: {len(graph.nodes)} to {len(found.graph.nodes)} nodes, {found.before * 1e3:.3f} ms to "
+          f"{found.after * 1e3:.3f} ms as predicted, {found.graphs} graphs in {found.seconds:.1f} s")
 
 
 def drawing(rule: "Rule") -> str:

@@ -3,11 +3,16 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from typer.testing import CliRunner
 
 from burnish.cli import app
 from burnish.cli.rewriting import drawing
+from burnish.frontend.onnx import from_onnx, to_onnx
+from burnish.graph.evaluate import evaluate
+from burnish.graph.graph import GraphBuilder
 from burnish.rewrite.axioms import load_axioms
 from burnish.rewrite.proofs import parse_proofs
 from burnish.rewrite.terms import parse_rules
@@ -33,6 +38,35 @@ def test_what_is_not_proved_fails(tmp_path: Path, text: str, outcome: str) -> No
     assert result.exit_code == 1
     assert [v["outcome"] for v in json.loads(result.stdout)["verdicts"]] == ["proved", outcome]
     assert CliRunner().invoke(app, ["rewrite", "verify", str(file), "--bindings", "4"]).exit_code == 1
+
+
+def test_candidates_are_generated(tmp_path: Path) -> None:
+    file = tmp_path / "rules.txt"
+    asked = ["rewrite", "generate", "-o", str(file), "--size", "1", "--domain", "broadcast"]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert parse_rules(file.read_text())
+    wrong = CliRunner().invoke(app, [*asked[:-1], "nonsense"])
+    assert wrong.exit_code != 0 and not isinstance(wrong.exception, KeyError)
+
+
+def test_a_model_is_rewritten_and_exported(tmp_path: Path) -> None:
+    """Two average pools and a sum become less, and the file gives the same answers."""
+    random = np.random.default_rng(0)
+    g = GraphBuilder()
+    x, y = g.input("x", (1, 16, 12, 12)), g.input("y", (1, 16, 12, 12))
+    options = {"kernel": (3, 3), "pads": (1, 1, 1, 1), "count_include_pad": True}
+    graph = g.build(g.add("add", g.add("avg_pool2d", x, **options), g.add("avg_pool2d", y, **options)))
+    before, after = tmp_path / "before.onnx", tmp_path / "after.onnx"
+    onnx.save(to_onnx(graph), before)
+    result = CliRunner().invoke(app, ["rewrite", "apply", str(before), "-o", str(after), "--json", "--seconds", "2"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["applied"] and told["predicted"][1] < told["predicted"][0]
+    rewritten = from_onnx(str(after))
+    assert len([n for n in rewritten.nodes if n.op in ("avg_pool2d", "conv2d")]) == 1
+    feeds = {name: random.standard_normal((1, 16, 12, 12)).astype("float32") for name in "xy"}
+    (expected,), (found,) = evaluate(graph, feeds).values(), evaluate(rewritten, feeds).values()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_substitutions_and_axioms_are_listed() -> None:
