@@ -135,7 +135,7 @@ def grow_subtrees(
 
 def scratch_of(positions: int, codes: int, nodes: int) -> tuple[NDArray[Any], ...]:
     """The last four arguments of `grow_subtrees`."""
-    lanes = -(-positions // GROUP) * GROUP
+    lanes = (-(-positions // GROUP) + 1) * GROUP  # as `find_split` asks
     return np.empty(lanes, np.float32), np.empty(LANES, np.int64), np.empty(codes + 1, np.uint8), np.empty(nodes, int)
 
 
