@@ -18,6 +18,7 @@ from burnish.boost.growth.categorical_split import CategoricalSplits
 from burnish.boost.growth.evaluate import find_splits
 from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
 from burnish.boost.growth.partition import Partition
+from burnish.boost.growth.rows import rows_of
 from burnish.boost.growth.subtrees import by_level, capacity, copies, grow_subtrees, scratch_of
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
@@ -52,6 +53,7 @@ class BinnedGrower:
         self._comm = comm
         self._layout = bins.layout
         self._partition = Partition(bins, workers)
+        self._table = rows_of(bins, self._partition)
         self._histograms = Histograms(bins, workers, comm)
         self._quantize = Quantizer(self._partition.rows, workers, comm)
         self._nodes = np.zeros(256, NODE)
@@ -92,6 +94,7 @@ class BinnedGrower:
         if self._categorical is not None:
             self._categorical.reset()
         self._size = self._leaves = 1
+        self._numbers = 0
         self._queue: list[tuple[float, int]] = []
         root = self._nodes[0]
         root["left"] = -1
@@ -159,7 +162,7 @@ class BinnedGrower:
         One kernel less to compile.
         """
         free = np.empty(len(nodes), np.int64)
-        _, unused = self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0])
+        _, unused = self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0], 0)
         return free[:unused]
 
     def _evaluate(self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_]) -> None:
@@ -274,7 +277,7 @@ class BinnedGrower:
         params = self._params
         if (
             params.grow_policy == "lossguide" or params.max_leaves or self._comm is not None
-            or self._categorical is not None or not isinstance(self.bins, DenseBins) or not self._statistics.packed
+            or self._categorical is not None or not self._statistics.packed
         ):  # fmt: skip
             return None
         if columns.allowed(0, 0) is None:
@@ -318,16 +321,16 @@ class BinnedGrower:
 
     def _grow_nodes(
         self, nodes: NDArray[Any], count: int, stop_depth: int, free: NDArray[np.int64], unused: int,
-        packed: NDArray[np.int64],
+        packed: NDArray[np.int64], number: int,
     ) -> tuple[int, int]:  # fmt: skip
-        """`grow_subtrees` below ``nodes[:count]``; `packed` is a thread's own."""
-        layout, bins = self._layout, self.bins
-        assert isinstance(bins, DenseBins) and self._depth_masks is not None
+        """`grow_subtrees` below ``nodes[:count]``; `packed` and the numbers from `number` on are a thread's own."""
+        layout = self._layout
+        assert self._depth_masks is not None
         size, unused = grow_subtrees(
             nodes, count, stop_depth, self._params.max_depth, free, unused, self._partition.order,
-            self._partition.spare, self._statistics.values, bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width,
-            layout.feature, layout.first, layout.scan, layout.missing, layout.missing_code, layout.codes,
-            self._histograms.pool.reshape(-1), packed, self._depth_masks, self._monotone, self._plain, self._rules,
+            self._partition.spare, self._statistics.values, self._table, number, layout.feature, layout.first,
+            layout.scan, layout.missing, layout.missing_code, layout.codes, self._histograms.pool.reshape(-1), packed,
+            self._depth_masks, self._monotone, self._plain, self._rules,
             *scratch_of(len(layout.feature), layout.codes, len(nodes)),
         )  # fmt: skip
         return size, unused
@@ -338,6 +341,9 @@ class BinnedGrower:
         parts = [np.empty(0, NODE)] * len(shares)
         levels = min(self._params.max_depth or 64, self._partition.rows.bit_length()) + 2
         waiting = collections.deque(range(len(shares)))
+        capacities = [capacity(self._nodes[share], self._params.max_depth) for share in shares]
+        numbers = max(self._numbers, self._size) + np.cumsum([0, *capacities])  # none that a row has already
+        self._numbers = int(numbers[-1])
         slots = [histograms.take(levels) for _ in range(min(len(shares), self._workers.threads))]
         freed: list[NDArray[np.int64]] = []
 
@@ -349,10 +355,10 @@ class BinnedGrower:
                 except IndexError:  # another thread took the last
                     break
                 starts = self._nodes[shares[share]]
-                nodes = copies(starts, capacity(starts, self._params.max_depth))
+                nodes = copies(starts, capacities[share])
                 free = np.concatenate([free[:unused], np.empty(len(starts), np.int64)])
                 size, unused = self._grow_nodes(
-                    nodes, len(starts), stop_depth, free, unused, histograms.packed[thread]
+                    nodes, len(starts), stop_depth, free, unused, histograms.packed[thread], int(numbers[share])
                 )
                 parts[share] = nodes[:size]
             freed.append(free[:unused])

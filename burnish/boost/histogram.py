@@ -190,27 +190,37 @@ def dense_pairs(
 
 
 @inlined
-def _add_sparse(
+def add_sparse(
     order: NDArray[np.uint32],
-    begin: int,
-    end: int,
+    begin: np.uint64,
+    end: np.uint64,
     statistics: NDArray[np.int64],
     start: NDArray[np.int64],
     bins: NDArray[np.uint16],
+    out: NDArray[np.int64],
+    out_begin: np.uint64,
     packed: NDArray[np.int64],
 ) -> None:
-    last = np.uint64(end - 1)
-    for i in range(np.uint64(begin), np.uint64(end)):
-        far, ahead = i + _TWICE_AHEAD, i + _AHEAD
-        prefetch(start, np.uint64(order[far if far < last else last]))
-        coming = np.uint64(order[ahead if ahead < last else last])
-        prefetch(bins, np.uint64(start[coming]))
-        prefetch(bins, np.uint64(start[coming]) + _TWICE_AHEAD)
-        prefetch(statistics, coming)
-        row = np.uint64(order[i])
-        value = statistics[row]
-        for j in range(np.uint64(start[row]), np.uint64(start[row + _ONE])):
-            packed[bins[j]] += value
+    """Sets ``out[out_begin : out_begin + size]``, and the plane behind, to the histogram of some rows."""
+    size = np.uint64(len(packed))
+    low = begin
+    last = end - _ONE
+    while low < end:
+        high = low + _PACKED_ROWS
+        high = high if high < end else end
+        for i in range(low, high):
+            far, ahead = i + _TWICE_AHEAD, i + _AHEAD
+            prefetch(start, np.uint64(order[far if far < last else last]))
+            coming = np.uint64(order[ahead if ahead < last else last])
+            prefetch(bins, np.uint64(start[coming]))
+            prefetch(bins, np.uint64(start[coming]) + _TWICE_AHEAD)
+            prefetch(statistics, coming)
+            row = np.uint64(order[i])
+            value = statistics[row]
+            for j in range(np.uint64(start[row]), np.uint64(start[row + _ONE])):
+                packed[bins[j]] += value
+        _unpack(packed, size, out, out_begin, size, low == begin)
+        low = high
 
 
 @lean
@@ -226,14 +236,14 @@ def sparse_packed(
     spare: NDArray[np.int64],
 ) -> None:
     """Histograms of the pieces of one thread, as `dense_packed`."""
-    size = np.uint64(len(packed))
     for p in range(len(pieces)):
-        out = spare if pieces[p, 4] else pool
-        out_begin = np.uint64(0 if pieces[p, 4] else slots[pieces[p, 1]] * 2 * len(packed))
-        for low in range(pieces[p, 2], pieces[p, 3], PACKED_ROWS):
-            high = low + PACKED_ROWS if low + PACKED_ROWS < pieces[p, 3] else pieces[p, 3]
-            _add_sparse(order, low, high, statistics, start, bins, packed)
-            _unpack(packed, size, out, out_begin, size, low == pieces[p, 2])
+        out, out_begin = pool, slots[pieces[p, 1]] * 2 * len(packed)
+        if pieces[p, 4]:
+            out, out_begin = spare, 0
+        add_sparse(
+            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, start, bins, out,
+            np.uint64(out_begin), packed,
+        )  # fmt: skip
 
 
 @lean

@@ -77,8 +77,45 @@ def _split_dense(
         )  # fmt: skip
 
 
+@inlined
+def split_routed(
+    source: NDArray[np.uint32],
+    order: NDArray[np.uint32],
+    spare: NDArray[np.uint32],
+    node_of: NDArray[np.int32],
+    parent: np.int32,
+    child: np.int32,
+    missing_right: int,
+    begin: np.uint64,
+    end: np.uint64,
+    alone: bool,
+) -> int:
+    """`split_segment` where `node_of` has the child of each row already, or its parent still if its value is missing.
+
+    The latter rows' child is noted. `child` is the left one, the next the right one.
+    """
+    default = child + np.int32(missing_right)
+    left_at, right_at, last = begin, begin, end - _ONE
+    for i in range(begin, end):
+        ahead = i + _AHEAD
+        prefetch(node_of, np.uint64(source[ahead if ahead < last else last]))
+        row = source[i]
+        node = node_of[row]
+        node = default if node == parent else node
+        node_of[row] = node
+        goes = np.uint64(np.uint32(node - child))
+        order[left_at] = row
+        spare[right_at] = row
+        left_at += _ONE - goes
+        right_at += goes
+    if alone:
+        for i in range(right_at - begin):
+            order[left_at + i] = spare[begin + i]
+    return np.int64(left_at - begin)  # type: ignore[return-value]
+
+
 @lean
-def _split_routed(
+def _split_sparse(
     source: NDArray[np.uint32],
     order: NDArray[np.uint32],
     spare: NDArray[np.uint32],
@@ -90,31 +127,13 @@ def _split_routed(
     alone: NDArray[np.bool_],
     counts: NDArray[np.int64],
 ) -> None:
-    """The same where `node_of` has the child of each row already, or its parent still where its value is missing.
-
-    The latter rows' child is noted.
-    """
+    """As `_split_dense`, of rows that `_route_present` has seen."""
     for p in range(len(pieces)):
-        begin, end = np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])
-        parent, child = nodes[pieces[p, 1]], left_child[pieces[p, 1]]
-        default = child + np.int32(missing_right[pieces[p, 1]])
-        left_at, right_at, last = begin, begin, end - _ONE
-        for i in range(begin, end):
-            ahead = i + _AHEAD
-            prefetch(node_of, np.uint64(source[ahead if ahead < last else last]))
-            row = source[i]
-            node = node_of[row]
-            node = default if node == parent else node
-            node_of[row] = node
-            goes = np.uint64(np.uint32(node - child))
-            order[left_at] = row
-            spare[right_at] = row
-            left_at += _ONE - goes
-            right_at += goes
-        counts[p] = np.int64(left_at - begin)
-        if alone[p]:
-            for i in range(right_at - begin):
-                order[left_at + i] = spare[begin + i]
+        node = pieces[p, 1]
+        counts[p] = split_routed(
+            source, order, spare, node_of, nodes[node], left_child[node], missing_right[node],
+            np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), alone[p],
+        )  # fmt: skip
 
 
 @lean
@@ -156,7 +175,7 @@ class Partition:
         self.spare = np.empty(rows, np.uint32)
         self.order = self._identity
         if isinstance(bins, SparseBins):
-            self._node_of = np.zeros(rows, np.int32)
+            self.node_of = np.zeros(rows, np.int32)
 
     def own(self) -> NDArray[np.uint32]:
         """The row numbers in an array that may be written."""
@@ -169,7 +188,7 @@ class Partition:
         """All rows are in the root."""
         self.order = self._identity
         if isinstance(self._bins, SparseBins):
-            self._node_of[:] = 0
+            self.node_of[:] = 0
 
     def split(
         self,
@@ -201,10 +220,10 @@ class Partition:
         else:
             self._route(self._bins, position, right, nodes, left_child)
             routed = (
-                self.order, self._order, self.spare, self._node_of, nodes.astype(np.int32), left_child,
+                self.order, self._order, self.spare, self.node_of, nodes.astype(np.int32), left_child,
                 np.ascontiguousarray(right[:, -1]),
             )  # fmt: skip
-            self._workers.run(_split_routed, [(*routed, pieces[part], alone[part], counts[part]) for part in shares])
+            self._workers.run(_split_sparse, [(*routed, pieces[part], alone[part], counts[part]) for part in shares])
         if self.order is not self._order:
             self.order = self._order
         middle = begin.copy()
@@ -231,7 +250,7 @@ class Partition:
         place[nodes] = np.arange(len(nodes))
         threads = max(1, min(self._workers.threads, int((end - begin).sum()) // _SHARE))
         pieces, start = share_rows(begin, end, 1, threads)
-        common = bins.column_rows, bins.column_bins, self._node_of, feature_of, place, left_child, right
+        common = bins.column_rows, bins.column_bins, self.node_of, feature_of, place, left_child, right
         self._workers.run(_route_present, [(pieces[start[t] : start[t + 1]], *common) for t in range(threads)])
 
     def _join(self, mine: NDArray[np.int64], pieces: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
@@ -250,8 +269,6 @@ class Partition:
 
     def leaves(self, begin: NDArray[np.int64], end: NDArray[np.int64], nodes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The leaf of every row, given the leaves' segments and numbers."""
-        if isinstance(self._bins, SparseBins):
-            return self._node_of.copy()
         leaf = np.empty(len(self._identity), np.int32)
         threads = max(1, min(self._workers.threads, len(leaf) // _SHARE))
         pieces, start = share_rows(begin, end, 1, threads)
