@@ -30,6 +30,7 @@ from burnish.boost.tree import Tree
 
 _SHARE = 30_000  # bins for which a further thread is worth its start
 _SUBTREES = 8  # for each thread: so many balance their work
+_SPARSE_SUBTREES = 3  # the same of a sparse table: nodes cost little, so that a level costs more in Python
 _FEW_ROWS = 20_000  # so few that Python between the levels would cost more than an idle thread
 _LITTLE = 2_000_000  # so few rows × features that a second thread does not pay
 _NO_DEPTH = 1 << 40
@@ -139,8 +140,7 @@ class BinnedGrower:
         edges = [len(ids) * t // threads for t in range(threads + 1)]
         if self._depth_masks is not None:
             parts = [(nodes[begin:end],) for begin, end in itertools.pairwise(edges)]
-            for free in self._workers.run(self._evaluate_apart, parts):
-                self._histograms.give_back(free)
+            self._histograms.give_back(np.concatenate(self._workers.run(self._evaluate_apart, parts)))
             self._nodes[ids] = nodes
             self._nodes["subtract"][ids] = -1
             worth = nodes["slot"] >= 0
@@ -162,8 +162,7 @@ class BinnedGrower:
         One kernel less to compile.
         """
         free = np.empty(len(nodes), np.int64)
-        _, unused = self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0], 0)
-        return free[:unused]
+        return free[: self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0], 0)[1]]
 
     def _evaluate(self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_]) -> None:
         """`find_splits` for nodes, dealt to threads at `edges`."""
@@ -289,7 +288,8 @@ class BinnedGrower:
 
     def _ripe(self) -> bool:
         """Whether there are subtrees enough for all threads, or so few rows that growing by level costs more."""
-        return len(self._queue) >= _SUBTREES * self._workers.threads or self._partition.rows < _FEW_ROWS
+        subtrees = _SUBTREES if isinstance(self.bins, DenseBins) else _SPARSE_SUBTREES
+        return len(self._queue) >= subtrees * self._workers.threads or self._partition.rows < _FEW_ROWS
 
     def _grow_below(self) -> None:
         """Grows everything below the queued nodes, each thread some subtrees."""
@@ -326,14 +326,13 @@ class BinnedGrower:
         """`grow_subtrees` below ``nodes[:count]``; `packed` and the numbers from `number` on are a thread's own."""
         layout = self._layout
         assert self._depth_masks is not None
-        size, unused = grow_subtrees(
+        return grow_subtrees(
             nodes, count, stop_depth, self._params.max_depth, free, unused, self._partition.order,
             self._partition.spare, self._statistics.values, self._table, number, layout.feature, layout.first,
             layout.scan, layout.missing, layout.missing_code, layout.codes, self._histograms.pool.reshape(-1), packed,
             self._depth_masks, self._monotone, self._plain, self._rules,
             *scratch_of(len(layout.feature), layout.codes, len(nodes)),
         )  # fmt: skip
-        return size, unused
 
     def _graft(self, shares: list[NDArray[np.int64]], stop_depth: int) -> None:
         """Grows the subtrees of some leaves, each share in one kernel, down to a depth and puts them in place."""
@@ -357,9 +356,8 @@ class BinnedGrower:
                 starts = self._nodes[shares[share]]
                 nodes = copies(starts, capacities[share])
                 free = np.concatenate([free[:unused], np.empty(len(starts), np.int64)])
-                size, unused = self._grow_nodes(
-                    nodes, len(starts), stop_depth, free, unused, histograms.packed[thread], int(numbers[share])
-                )
+                buffers = histograms.packed[thread], int(numbers[share])
+                size, unused = self._grow_nodes(nodes, len(starts), stop_depth, free, unused, *buffers)
                 parts[share] = nodes[:size]
             freed.append(free[:unused])
 

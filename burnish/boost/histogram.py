@@ -18,9 +18,10 @@ from burnish.boost.kernels import inlined, lean
 from burnish.boost.threads import Workers
 
 # Constants of their type: numba takes a millisecond for each conversion it finds in a kernel.
-_AHEAD, _TWICE_AHEAD = np.uint64(16), np.uint64(32)  # rows between a prefetch and its use
+_AHEAD, _HALF_AHEAD = np.uint64(16), np.uint64(8)  # rows between a prefetch and its use
 _ZERO, _ONE, _TWO, _THREE, _FOUR, _FIVE = (np.uint64(number) for number in range(6))
 _LANES = np.uint64(GROUP_WIDTH)
+_LINE = np.uint64(32)  # entries of a cache line
 _LOW, _SHIFT, _NOTHING = np.int64(0xFFFFFFFF), np.int64(32), np.int64(0)
 _PACKED_ROWS = np.uint64(PACKED_ROWS)
 _SHARE = 40_000  # additions for which a further thread is worth its start
@@ -209,11 +210,12 @@ def add_sparse(
         high = low + _PACKED_ROWS
         high = high if high < end else end
         for i in range(low, high):
-            far, ahead = i + _TWICE_AHEAD, i + _AHEAD
+            far, ahead = i + _AHEAD, i + _HALF_AHEAD
             prefetch(start, np.uint64(order[far if far < last else last]))
             coming = np.uint64(order[ahead if ahead < last else last])
             prefetch(bins, np.uint64(start[coming]))
-            prefetch(bins, np.uint64(start[coming]) + _TWICE_AHEAD)
+            prefetch(bins, np.uint64(start[coming]) + _LINE)
+            prefetch(bins, np.uint64(start[coming + _ONE]))
             prefetch(statistics, coming)
             row = np.uint64(order[i])
             value = statistics[row]
