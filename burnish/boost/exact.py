@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,7 +84,7 @@ class ExactGrower:
         self._presence.forget()
         builder = TreeBuilder()
         root = Node(0, -1, *records.total, -UNBOUNDED, UNBOUNDED)
-        builder.add(*self._leaf(root))
+        builder.add(*self._leaf(self._weight(*records.total, -UNBOUNDED, UNBOUNDED), root.hessian))
         position = np.zeros(self._rows, np.int32)
         least = self._rule()[scan.LEAST]
         frontier, depth, leaves = [root], 0, 1
@@ -122,7 +123,7 @@ class ExactGrower:
             parts = [slice(begin, begin + SLOTS) for begin in range(0, len(nodes), SLOTS)]
             scanned = [self._scan(nodes[part], size, usable, allowed[:, part], position) for part in parts]
             found = _best_of([found, np.concatenate(scanned)])
-        return [self._split(node, best) for node, best in zip(nodes, found, strict=True)]
+        return [self._split(node, best) for node, best in zip(nodes, found.tolist(), strict=True)]
 
     def _by_presence(
         self, nodes: list[Node], size: int, position: NDArray[np.int32], allowed: NDArray[np.bool_]
@@ -207,10 +208,10 @@ class ExactGrower:
         edges = np.searchsorted(entries, entries[-1] * np.arange(1, count) / count)
         return [group for group in np.split(columns, edges) if len(group)][::-1]
 
-    def _split(self, node: Node, found: NDArray[np.float64]) -> Split | None:
-        if not np.isfinite(found[scan.FEATURE]):
+    def _split(self, node: Node, found: list[float]) -> Split | None:
+        if not math.isfinite(found[scan.FEATURE]):
             return None
-        left = (float(found[scan.SPLIT_G]), float(found[scan.SPLIT_H]))
+        left = (found[scan.SPLIT_G], found[scan.SPLIT_H])
         right = (node.gradient - left[0], node.hessian - left[1])
         params, (unit_g, unit_h) = self._params, self._records.units
         feature = int(found[scan.FEATURE])
@@ -220,16 +221,16 @@ class ExactGrower:
         )  # fmt: skip
         if not (gain > LEAST_GAIN and gain >= params.gamma):
             return None
-        return Split(gain, feature, float(found[scan.THRESHOLD]), found[scan.DEFAULT_LEFT] != 0, left, right)
+        return Split(gain, feature, found[scan.THRESHOLD], found[scan.DEFAULT_LEFT] != 0, left, right)
 
     def _divide(self, builder: TreeBuilder, node: Node, split: Split) -> tuple[Node, Node]:
         """Makes a leaf an inner node, and returns its children."""
         weights = [self._weight(*sums, node.lower, node.upper) for sums in (split.left, split.right)]
         bounds = child_bounds(int(self._monotone[split.feature]), *weights, node.lower, node.upper)
-        left, right = Node(-1, -1, *split.left, *bounds[:2]), Node(-1, -1, *split.right, *bounds[2:])
+        kept = min(max(weights[0], bounds[0]), bounds[1]), min(max(weights[1], bounds[2]), bounds[3])
         numbers = builder.split(
             node.number, split.feature, split.threshold, split.default_left, split.gain,
-            self._leaf(left), self._leaf(right),
+            self._leaf(kept[0], split.left[1]), self._leaf(kept[1], split.right[1]),
         )  # fmt: skip
         parent = node.number
         return (
@@ -245,10 +246,9 @@ class ExactGrower:
             )
         )  # fmt: skip
 
-    def _leaf(self, node: Node) -> tuple[float, float]:
+    def _leaf(self, weight: float, hessian: float) -> tuple[float, float]:
         """A leaf's value and cover."""
-        weight = self._weight(node.gradient, node.hessian, node.lower, node.upper)
-        return weight * self._params.learning_rate, node.hessian * self._records.units[1]
+        return weight * self._params.learning_rate, hessian * self._records.units[1]
 
 
 def _best_of(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from burnish.boost.growth.categorical_split import CategoricalSplits
 from burnish.boost.growth.evaluate import find_splits
 from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
 from burnish.boost.growth.partition import Partition
+from burnish.boost.growth.rows import rows_of
 from burnish.boost.growth.subtrees import by_level, capacity, copies, grow_subtrees, scratch_of
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
@@ -29,6 +30,7 @@ from burnish.boost.tree import Tree
 
 _SHARE = 30_000  # bins for which a further thread is worth its start
 _SUBTREES = 8  # for each thread: so many balance their work
+_SPARSE_SUBTREES = 3  # the same of a sparse table: nodes cost little, so that a level costs more in Python
 _FEW_ROWS = 20_000  # so few that Python between the levels would cost more than an idle thread
 _LITTLE = 2_000_000  # so few rows × features that a second thread does not pay
 _NO_DEPTH = 1 << 40
@@ -52,6 +54,7 @@ class BinnedGrower:
         self._comm = comm
         self._layout = bins.layout
         self._partition = Partition(bins, workers)
+        self._table = rows_of(bins, self._partition)
         self._histograms = Histograms(bins, workers, comm)
         self._quantize = Quantizer(self._partition.rows, workers, comm)
         self._nodes = np.zeros(256, NODE)
@@ -92,6 +95,7 @@ class BinnedGrower:
         if self._categorical is not None:
             self._categorical.reset()
         self._size = self._leaves = 1
+        self._numbers = 0
         self._queue: list[tuple[float, int]] = []
         root = self._nodes[0]
         root["left"] = -1
@@ -136,8 +140,7 @@ class BinnedGrower:
         edges = [len(ids) * t // threads for t in range(threads + 1)]
         if self._depth_masks is not None:
             parts = [(nodes[begin:end],) for begin, end in itertools.pairwise(edges)]
-            for free in self._workers.run(self._evaluate_apart, parts):
-                self._histograms.give_back(free)
+            self._histograms.give_back(np.concatenate(self._workers.run(self._evaluate_apart, parts)))
             self._nodes[ids] = nodes
             self._nodes["subtract"][ids] = -1
             worth = nodes["slot"] >= 0
@@ -159,8 +162,7 @@ class BinnedGrower:
         One kernel less to compile.
         """
         free = np.empty(len(nodes), np.int64)
-        _, unused = self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0])
-        return free[:unused]
+        return free[: self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0], 0)[1]]
 
     def _evaluate(self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_]) -> None:
         """`find_splits` for nodes, dealt to threads at `edges`."""
@@ -274,7 +276,7 @@ class BinnedGrower:
         params = self._params
         if (
             params.grow_policy == "lossguide" or params.max_leaves or self._comm is not None
-            or self._categorical is not None or not isinstance(self.bins, DenseBins) or not self._statistics.packed
+            or self._categorical is not None or not self._statistics.packed
         ):  # fmt: skip
             return None
         if columns.allowed(0, 0) is None:
@@ -286,7 +288,8 @@ class BinnedGrower:
 
     def _ripe(self) -> bool:
         """Whether there are subtrees enough for all threads, or so few rows that growing by level costs more."""
-        return len(self._queue) >= _SUBTREES * self._workers.threads or self._partition.rows < _FEW_ROWS
+        subtrees = _SUBTREES if isinstance(self.bins, DenseBins) else _SPARSE_SUBTREES
+        return len(self._queue) >= subtrees * self._workers.threads or self._partition.rows < _FEW_ROWS
 
     def _grow_below(self) -> None:
         """Grows everything below the queued nodes, each thread some subtrees."""
@@ -318,19 +321,18 @@ class BinnedGrower:
 
     def _grow_nodes(
         self, nodes: NDArray[Any], count: int, stop_depth: int, free: NDArray[np.int64], unused: int,
-        packed: NDArray[np.int64],
+        packed: NDArray[np.int64], number: int,
     ) -> tuple[int, int]:  # fmt: skip
-        """`grow_subtrees` below ``nodes[:count]``; `packed` is a thread's own."""
-        layout, bins = self._layout, self.bins
-        assert isinstance(bins, DenseBins) and self._depth_masks is not None
-        size, unused = grow_subtrees(
+        """`grow_subtrees` below ``nodes[:count]``; `packed` and the numbers from `number` on are a thread's own."""
+        layout = self._layout
+        assert self._depth_masks is not None
+        return grow_subtrees(
             nodes, count, stop_depth, self._params.max_depth, free, unused, self._partition.order,
-            self._partition.spare, self._statistics.values, bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width,
-            layout.feature, layout.first, layout.scan, layout.missing, layout.missing_code, layout.codes,
-            self._histograms.pool.reshape(-1), packed, self._depth_masks, self._monotone, self._plain, self._rules,
+            self._partition.spare, self._statistics.values, self._table, number, layout.feature, layout.first,
+            layout.scan, layout.missing, layout.missing_code, layout.codes, self._histograms.pool.reshape(-1), packed,
+            self._depth_masks, self._monotone, self._plain, self._rules,
             *scratch_of(len(layout.feature), layout.codes, len(nodes)),
         )  # fmt: skip
-        return size, unused
 
     def _graft(self, shares: list[NDArray[np.int64]], stop_depth: int) -> None:
         """Grows the subtrees of some leaves, each share in one kernel, down to a depth and puts them in place."""
@@ -338,6 +340,9 @@ class BinnedGrower:
         parts = [np.empty(0, NODE)] * len(shares)
         levels = min(self._params.max_depth or 64, self._partition.rows.bit_length()) + 2
         waiting = collections.deque(range(len(shares)))
+        capacities = [capacity(self._nodes[share], self._params.max_depth) for share in shares]
+        numbers = max(self._numbers, self._size) + np.cumsum([0, *capacities])  # none that a row has already
+        self._numbers = int(numbers[-1])
         slots = [histograms.take(levels) for _ in range(min(len(shares), self._workers.threads))]
         freed: list[NDArray[np.int64]] = []
 
@@ -349,11 +354,10 @@ class BinnedGrower:
                 except IndexError:  # another thread took the last
                     break
                 starts = self._nodes[shares[share]]
-                nodes = copies(starts, capacity(starts, self._params.max_depth))
+                nodes = copies(starts, capacities[share])
                 free = np.concatenate([free[:unused], np.empty(len(starts), np.int64)])
-                size, unused = self._grow_nodes(
-                    nodes, len(starts), stop_depth, free, unused, histograms.packed[thread]
-                )
+                buffers = histograms.packed[thread], int(numbers[share])
+                size, unused = self._grow_nodes(nodes, len(starts), stop_depth, free, unused, *buffers)
                 parts[share] = nodes[:size]
             freed.append(free[:unused])
 

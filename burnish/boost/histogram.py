@@ -18,9 +18,10 @@ from burnish.boost.kernels import inlined, lean
 from burnish.boost.threads import Workers
 
 # Constants of their type: numba takes a millisecond for each conversion it finds in a kernel.
-_AHEAD, _TWICE_AHEAD = np.uint64(16), np.uint64(32)  # rows between a prefetch and its use
+_AHEAD, _HALF_AHEAD = np.uint64(16), np.uint64(8)  # rows between a prefetch and its use
 _ZERO, _ONE, _TWO, _THREE, _FOUR, _FIVE = (np.uint64(number) for number in range(6))
 _LANES = np.uint64(GROUP_WIDTH)
+_LINE = np.uint64(32)  # entries of a cache line
 _LOW, _SHIFT, _NOTHING = np.int64(0xFFFFFFFF), np.int64(32), np.int64(0)
 _PACKED_ROWS = np.uint64(PACKED_ROWS)
 _SHARE = 40_000  # additions for which a further thread is worth its start
@@ -190,27 +191,38 @@ def dense_pairs(
 
 
 @inlined
-def _add_sparse(
+def add_sparse(
     order: NDArray[np.uint32],
-    begin: int,
-    end: int,
+    begin: np.uint64,
+    end: np.uint64,
     statistics: NDArray[np.int64],
     start: NDArray[np.int64],
     bins: NDArray[np.uint16],
+    out: NDArray[np.int64],
+    out_begin: np.uint64,
     packed: NDArray[np.int64],
 ) -> None:
-    last = np.uint64(end - 1)
-    for i in range(np.uint64(begin), np.uint64(end)):
-        far, ahead = i + _TWICE_AHEAD, i + _AHEAD
-        prefetch(start, np.uint64(order[far if far < last else last]))
-        coming = np.uint64(order[ahead if ahead < last else last])
-        prefetch(bins, np.uint64(start[coming]))
-        prefetch(bins, np.uint64(start[coming]) + _TWICE_AHEAD)
-        prefetch(statistics, coming)
-        row = np.uint64(order[i])
-        value = statistics[row]
-        for j in range(np.uint64(start[row]), np.uint64(start[row + _ONE])):
-            packed[bins[j]] += value
+    """Sets ``out[out_begin : out_begin + size]``, and the plane behind, to the histogram of some rows."""
+    size = np.uint64(len(packed))
+    low = begin
+    last = end - _ONE
+    while low < end:
+        high = low + _PACKED_ROWS
+        high = high if high < end else end
+        for i in range(low, high):
+            far, ahead = i + _AHEAD, i + _HALF_AHEAD
+            prefetch(start, np.uint64(order[far if far < last else last]))
+            coming = np.uint64(order[ahead if ahead < last else last])
+            prefetch(bins, np.uint64(start[coming]))
+            prefetch(bins, np.uint64(start[coming]) + _LINE)
+            prefetch(bins, np.uint64(start[coming + _ONE]))
+            prefetch(statistics, coming)
+            row = np.uint64(order[i])
+            value = statistics[row]
+            for j in range(np.uint64(start[row]), np.uint64(start[row + _ONE])):
+                packed[bins[j]] += value
+        _unpack(packed, size, out, out_begin, size, low == begin)
+        low = high
 
 
 @lean
@@ -226,14 +238,14 @@ def sparse_packed(
     spare: NDArray[np.int64],
 ) -> None:
     """Histograms of the pieces of one thread, as `dense_packed`."""
-    size = np.uint64(len(packed))
     for p in range(len(pieces)):
-        out = spare if pieces[p, 4] else pool
-        out_begin = np.uint64(0 if pieces[p, 4] else slots[pieces[p, 1]] * 2 * len(packed))
-        for low in range(pieces[p, 2], pieces[p, 3], PACKED_ROWS):
-            high = low + PACKED_ROWS if low + PACKED_ROWS < pieces[p, 3] else pieces[p, 3]
-            _add_sparse(order, low, high, statistics, start, bins, packed)
-            _unpack(packed, size, out, out_begin, size, low == pieces[p, 2])
+        out, out_begin = pool, slots[pieces[p, 1]] * 2 * len(packed)
+        if pieces[p, 4]:
+            out, out_begin = spare, 0
+        add_sparse(
+            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, start, bins, out,
+            np.uint64(out_begin), packed,
+        )  # fmt: skip
 
 
 @lean

@@ -73,6 +73,13 @@ def test_packed_statistics_and_many_features(form: Any) -> None:
     check(form(data(6, 1200, 70, missing=0.05)), Params(max_depth=2, max_bin=8), threads=3)
 
 
+@pytest.mark.parametrize("params", [Params(max_depth=4), Params(max_depth=4, reg_alpha=0.4, min_child_weight=3)])
+def test_features_of_one_bin_beside_others(params: Params) -> None:
+    dataset = data(17, 2500, 70, missing=0.7)
+    dataset.table[:, 3:] = np.where(np.isnan(dataset.table[:, 3:]), np.nan, 1)
+    check(sparse(dataset), params, threads=2)
+
+
 def test_more_than_256_bins() -> None:
     dataset = data(7, 2000, 3, missing=0.1)
     grower = HistGrower(dataset, Params(max_bin=1000), Workers(1))
@@ -311,15 +318,18 @@ def test_splits_by_category(one_hot: bool, missing: float, form: Any) -> None:
     assert np.isclose(tree.gain[0], best, rtol=1e-4)
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize(("form", "missing"), [(lambda d: d, 0.0), (lambda d: d, 0.2), (sparse, 0.2), (sparse, 0.9)])
 @pytest.mark.parametrize("params", [Params(max_depth=7), Params(max_depth=0, min_child_weight=5, reg_alpha=0.5)])
-def test_growing_subtrees_apart_is_growing_by_level(params: Params, missing: float, monkeypatch: Any) -> None:
-    dataset, (gradient, hessian) = data(20, 9000, 40, missing=missing), statistics(20, 9000)
+def test_growing_subtrees_apart_is_growing_by_level(
+    params: Params, form: Any, missing: float, monkeypatch: Any
+) -> None:
+    dataset, (gradient, hessian) = form(data(20, 9000, 40, missing=missing)), statistics(20, 9000)
     trees = [HistGrower(dataset, params, Workers(n)).grow(gradient, hessian, EVERY_COLUMN) for n in (1, 2, 3)]
     monkeypatch.setattr(grower_module, "_LITTLE", 0)
     trees += [HistGrower(dataset, params, Workers(n)).grow(gradient, hessian, EVERY_COLUMN) for n in (1, 2, 3)]
     monkeypatch.setattr(grower_module, "_FEW_ROWS", 0)
     monkeypatch.setattr(grower_module, "_SUBTREES", 2)
+    monkeypatch.setattr(grower_module, "_SPARSE_SUBTREES", 2)
     grower = HistGrower(dataset, params, Workers(2))
     trees += [grower.grow(gradient, hessian, EVERY_COLUMN) for _ in range(2)]
     monkeypatch.setattr(HistGrower, "_masks", lambda self, columns: None)

@@ -77,76 +77,89 @@ def _split_dense(
         )  # fmt: skip
 
 
-@lean
-def _split_flags(
+@inlined
+def split_routed(
     source: NDArray[np.uint32],
     order: NDArray[np.uint32],
     spare: NDArray[np.uint32],
-    flags: NDArray[np.uint8],
     node_of: NDArray[np.int32],
+    parent: np.int32,
+    child: np.int32,
+    missing_right: int,
+    begin: np.uint64,
+    end: np.uint64,
+    alone: bool,
+) -> int:
+    """`split_segment` where `node_of` has the child of each row already, or its parent still if its value is missing.
+
+    The latter rows' child is noted. `child` is the left one, the next the right one.
+    """
+    default = child + np.int32(missing_right)
+    left_at, right_at, last = begin, begin, end - _ONE
+    for i in range(begin, end):
+        ahead = i + _AHEAD
+        prefetch(node_of, np.uint64(source[ahead if ahead < last else last]))
+        row = source[i]
+        node = node_of[row]
+        node = default if node == parent else node
+        node_of[row] = node
+        goes = np.uint64(np.uint32(node - child))
+        order[left_at] = row
+        spare[right_at] = row
+        left_at += _ONE - goes
+        right_at += goes
+    if alone:
+        for i in range(right_at - begin):
+            order[left_at + i] = spare[begin + i]
+    return np.int64(left_at - begin)  # type: ignore[return-value]
+
+
+@lean
+def _split_sparse(
+    source: NDArray[np.uint32],
+    order: NDArray[np.uint32],
+    spare: NDArray[np.uint32],
+    node_of: NDArray[np.int32],
+    nodes: NDArray[np.int32],
     left_child: NDArray[np.int32],
+    missing_right: NDArray[np.uint8],
     pieces: NDArray[np.int64],
     alone: NDArray[np.bool_],
     counts: NDArray[np.int64],
 ) -> None:
-    """The same where a flag of each row says whether it goes right; also notes every row's new node."""
+    """As `_split_dense`, of rows that `_route_present` has seen."""
     for p in range(len(pieces)):
-        begin, end = np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])
-        child = left_child[pieces[p, 1]]
-        left_at, right_at = begin, begin
-        for i in range(begin, end):
-            row = source[i]
-            goes = np.uint64(flags[row])
-            node_of[row] = child + np.int32(goes)
-            order[left_at] = row
-            spare[right_at] = row
-            left_at += _ONE - goes
-            right_at += goes
-        counts[p] = np.int64(left_at - begin)
-        if alone[p]:
-            for i in range(right_at - begin):
-                order[left_at + i] = spare[begin + i]
+        node = pieces[p, 1]
+        counts[p] = split_routed(
+            source, order, spare, node_of, nodes[node], left_child[node], missing_right[node],
+            np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), alone[p],
+        )  # fmt: skip
 
 
 @lean
-def _default_flags(
-    source: NDArray[np.uint32], pieces: NDArray[np.int64], missing_right: NDArray[np.uint8], flags: NDArray[np.uint8]
-) -> None:
-    for p in range(len(pieces)):
-        flag = missing_right[pieces[p, 1]]
-        for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
-            flags[source[i]] = flag
-
-
-@lean
-def _present_flags(
-    features: NDArray[np.int64],
-    nodes: NDArray[np.int64],
-    start: NDArray[np.int64],
-    index: NDArray[np.int64],
-    column_start: NDArray[np.int64],
+def _route_present(
+    pieces: NDArray[np.int64],
     rows: NDArray[np.uint32],
     bins: NDArray[np.uint16],
     node_of: NDArray[np.int32],
+    feature_of: NDArray[np.int32],
     place: NDArray[np.int32],
+    left_child: NDArray[np.int32],
     right: NDArray[np.uint8],
-    flags: NDArray[np.uint8],
-    mine: NDArray[np.bool_],
 ) -> None:
-    """Flags of rows that have a value of their node's feature; nodes[start[f]:start[f + 1]] split on features[f].
+    """Notes the child of rows that have a value of their node's feature; only the columns of such features are read.
 
-    Only the columns of these features are read. ``place[n]`` is the place of tree node n among those split. `mine` is
-    scratch for a flag, false, of every node.
+    Pieces of columns are of features numbered from 0; node n is split on feature_of[n] (-1: it is not split), and its
+    place among those split is place[n]. A row's node is read while another thread may write it: its feature is not
+    one of this thread's then, nor is its child split yet.
     """
-    for f in index:
-        for k in range(start[f], start[f + 1]):
-            mine[nodes[k]] = True
-        for j in range(column_start[features[f]], column_start[features[f] + 1]):
-            node = node_of[rows[j]]
-            if mine[node]:
-                flags[rows[j]] = right[place[node], bins[j]]
-        for k in range(start[f], start[f + 1]):
-            mine[nodes[k]] = False
+    for p in range(len(pieces)):
+        feature = pieces[p, 1]
+        for j in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
+            node = np.uint32(node_of[rows[j]])
+            if feature_of[node] == feature:
+                at = place[node]
+                node_of[rows[j]] = left_child[at] + np.int32(right[at, bins[j]])
 
 
 class Partition:
@@ -162,8 +175,7 @@ class Partition:
         self.spare = np.empty(rows, np.uint32)
         self.order = self._identity
         if isinstance(bins, SparseBins):
-            self._flags = np.empty(rows, np.uint8)
-            self._node_of = np.zeros(rows, np.int32)
+            self.node_of = np.zeros(rows, np.int32)
 
     def own(self) -> NDArray[np.uint32]:
         """The row numbers in an array that may be written."""
@@ -176,7 +188,7 @@ class Partition:
         """All rows are in the root."""
         self.order = self._identity
         if isinstance(self._bins, SparseBins):
-            self._node_of[:] = 0
+            self.node_of[:] = 0
 
     def split(
         self,
@@ -206,9 +218,12 @@ class Partition:
                 [(*common, pieces[part], position, right.reshape(-1), alone[part], counts[part]) for part in shares],
             )
         else:
-            self._flag(self._bins, pieces, shares, position, right, nodes, int(left_child.max()))
-            routed = self.order, self._order, self.spare, self._flags, self._node_of, left_child
-            self._workers.run(_split_flags, [(*routed, pieces[part], alone[part], counts[part]) for part in shares])
+            self._route(self._bins, position, right, nodes, left_child)
+            routed = (
+                self.order, self._order, self.spare, self.node_of, nodes.astype(np.int32), left_child,
+                np.ascontiguousarray(right[:, -1]),
+            )  # fmt: skip
+            self._workers.run(_split_sparse, [(*routed, pieces[part], alone[part], counts[part]) for part in shares])
         if self.order is not self._order:
             self.order = self._order
         middle = begin.copy()
@@ -218,33 +233,25 @@ class Partition:
             self._join(np.flatnonzero(pieces[:, NODE] == node), pieces, counts)
         return middle
 
-    def _flag(
+    def _route(
         self,
         bins: SparseBins,
-        pieces: NDArray[np.int64],
-        shares: list[slice],
         position: NDArray[np.int64],
         right: NDArray[np.uint8],
         nodes: NDArray[np.int64],
-        most: int,
+        left_child: NDArray[np.int32],
     ) -> None:
-        missing = np.ascontiguousarray(right[:, -1])
-        self._workers.run(_default_flags, [(self.order, pieces[part], missing, self._flags) for part in shares])
-        by_feature = np.argsort(position, kind="stable")
-        positions, start = np.unique(position[by_feature], return_index=True)
+        """Notes the child of every row that has a value of its node's feature."""
+        positions, inverse = np.unique(position, return_inverse=True)
         features = bins.layout.feature[positions]
-        start = np.append(start, len(nodes)).astype(np.int64)
-        place = np.zeros(most, np.int32)
+        begin, end = bins.column_start[features], bins.column_start[features + 1]
+        feature_of, place = np.full((2, int(left_child.max()) + 2), -1, np.int32)
+        feature_of[nodes] = inverse
         place[nodes] = np.arange(len(nodes))
-        hands = self._workers.over(range(len(features))) if len(shares) > 1 else [list(range(len(features)))]
-        common = bins.column_start, bins.column_rows, bins.column_bins, self._node_of, place, right, self._flags
-        self._workers.run(
-            _present_flags,
-            [
-                (features, nodes[by_feature], start, np.array(hand, np.int64), *common, np.zeros(most, np.bool_))
-                for hand in hands
-            ],
-        )
+        threads = max(1, min(self._workers.threads, int((end - begin).sum()) // _SHARE))
+        pieces, start = share_rows(begin, end, 1, threads)
+        common = bins.column_rows, bins.column_bins, self.node_of, feature_of, place, left_child, right
+        self._workers.run(_route_present, [(pieces[start[t] : start[t + 1]], *common) for t in range(threads)])
 
     def _join(self, mine: NDArray[np.int64], pieces: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Puts the parts of a node that several threads have split into one."""

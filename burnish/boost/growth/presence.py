@@ -119,18 +119,18 @@ class PresenceSums:
             [(position, offset[i], self._order, *part) for i, part in enumerate(self._ranges)],
         )
         total = int(ends[-1])
+        rows = list(zip(begins.tolist(), ends.tolist(), built.values(), strict=True))
         threads = max(1, min(self._workers.threads, total * len(self.columns) // len(position) // _SHARE))
         parts, partial = [], []
         for part in range(threads):
             low, high = total * part // threads, total * (part + 1) // threads
             pieces = []
-            for k, number in enumerate(built):
-                begin, end = max(low, int(begins[k])), min(high, int(ends[k]))
-                if begin < end or (begins[k] == ends[k] and part == 0):
-                    slot = built[number]
-                    if begin > begins[k]:  # another thread has the first of its rows
-                        slot = self._take()
-                        partial.append((built[number], slot))
+            for first, last, slot in rows:
+                begin, end = max(low, first), min(high, last)
+                if begin < end or (first == last and part == 0):
+                    if begin > first:  # another thread has the first of its rows
+                        part_of, slot = slot, self._take()
+                        partial.append((part_of, slot))
                     pieces.append((begin, end, slot))
             parts.append(np.array(pieces, np.int64).reshape(-1, 3))
         common = (self._order, words, self.start, self.columns, self._pool)
