@@ -52,8 +52,19 @@ class Prover:
             if steps is not None:
                 proof = Proof(rule.name, tuple(steps))
                 check_proof(rule, proof, self.axioms)
-                return proof
+                return self._shortened(rule, proof)
         return None
+
+    def _shortened(self, rule: Rule, proof: Proof) -> Proof:
+        """The proof without the steps that it can do without: an explanation may go a long way round."""
+        for step in reversed(proof.steps):
+            shorter = Proof(proof.rule, tuple(s for s in proof.steps if s is not step))
+            try:
+                check_proof(rule, shorter, self.axioms)
+            except RuleError:
+                continue
+            proof = shorter
+        return proof
 
 
 def merged_variables(rule: Rule, prover: Prover, effort: Effort = EFFORTS[0]) -> list[tuple[str, str]]:

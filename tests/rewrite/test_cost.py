@@ -2,7 +2,7 @@
 
 from burnish.graph.graph import GraphBuilder
 from burnish.rewrite.convert import read_graph
-from burnish.rewrite.cost import GPU_LIKE, RooflineCost, TargetCost, arithmetic
+from burnish.rewrite.cost import FUSED, GPU_LIKE, RooflineCost, TargetCost, arithmetic
 from burnish.rewrite.normal import NormalTable
 from burnish.rewrite.table import Cost
 from burnish.target import target
@@ -48,11 +48,11 @@ def test_multiplications_and_additions_are_two_operations() -> None:
     assert GPU_LIKE(table.operation(root)) == 8e-6 + 2 * 32 * 64 * 16 * 9 / 5e12
 
 
-def test_fused_operators_and_joins_in_place_are_free_on_a_target() -> None:
+def test_fused_operators_and_joins_in_place_are_nearly_free_on_a_target() -> None:
     b = GraphBuilder()
     y = b.add("sigmoid", image(b))
     found = costs(TARGET, b, b.add("concat", y, y, axis=1))
-    assert found["sigmoid"] == found["concat"] == 0 < found["conv2d"]
+    assert found["concat"] == 0 < found["sigmoid"] == FUSED < 0.05 * found["conv2d"]
     b = GraphBuilder()
     x = b.input("x", (1, 4, 8, 8))
     found = costs(TARGET, b, b.add("concat", b.add("sigmoid", x), x, axis=1))
