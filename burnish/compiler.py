@@ -81,9 +81,22 @@ def lower_model(
     choices: Choices = DEFAULTS,
 ) -> Compilation:
     """Everything up to the machine code of every kernel."""
+    if progress is not None:
+        progress("optimize", 0, 1)
+    return lower_graph(optimize(graph, exact), target, exact, cache_dir, progress, choices)
+
+
+def lower_graph(
+    graph: Graph,
+    target: Target,
+    exact: bool = False,
+    cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    choices: Choices = DEFAULTS,
+) -> Compilation:
+    """:func:`lower_model` of a graph that is optimized already."""
     report = progress or (lambda stage, done, total: None)
-    report("optimize", 0, 1)
-    made = arrange(optimize(graph, exact), target, exact, choices.decide)
+    made = arrange(graph, target, exact, choices.decide)
     constants = dict(made.graph.constants)
     store = ObjectCache(cache_dir)
     steps: list[Stage | Group] = []

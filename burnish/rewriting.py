@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from burnish import rewrite
 from burnish.arrange import DEFAULTS, Choices
-from burnish.compiler import Progress, link, lower_model
+from burnish.build import code_version
+from burnish.compiler import Progress, link, lower_graph, lower_model
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.rewrite.cost import TargetCost
@@ -17,6 +20,7 @@ from burnish.rewrite.match import both_ways, reassociates
 from burnish.rewrite.search import Rewritten, rewrite_graph
 from burnish.rewrite.terms import Rule
 from burnish.rewrite.verify import read_rules
+from burnish.runtime.cache import ObjectCache, cache_key
 from burnish.runtime.comparison import Comparison, compare_modules
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
@@ -29,12 +33,13 @@ LEAST_GAIN = 0.01  # of the predicted time: less cannot be told from noise when 
 @dataclass(frozen=True)
 class Chosen:
     """The faster of a model and its rewriting. ``gain``: the rewriting's time over the model's; None where they were
-    not compared, since nothing was found that should be faster, or the target is another machine.
+    not compared, since nothing was found that should be faster, or the target is another machine. ``found``: None where
+    an earlier search of the same graph went through all there is and found nothing worth a measurement.
     """
 
     module: Module
     graph: Graph
-    found: Rewritten
+    found: Rewritten | None
     gain: Comparison | None
 
 
@@ -61,27 +66,47 @@ def rewrite_model(
     ``exact`` allows only rules that re-associate. The module's ``rewrites`` tell what was found.
     """
 
-    def compiled(source: Graph) -> Module:
-        return Module(link(lower_model(source, target, exact, cache_dir, progress, choices)), threads)
-
     if progress is not None:
         progress("rewrite", 0, 1)
+    ready = optimize(graph, exact)
+    store, key = ObjectCache(cache_dir), _key(ready, rules, target, exact)
+    known = store.get(key)
+    plain = Module(link(lower_graph(ready, target, exact, cache_dir, progress, choices)), threads)
+    if known is not None:
+        return Chosen(_told(plain, json.loads(known)), graph, None, None)
     allowed = [rule for rule in rules if not exact or reassociates(rule)]
-    found = rewrite_graph(optimize(graph, exact), allowed, TargetCost(target), Budget(seconds=seconds))
-    plain = compiled(graph)
+    found = rewrite_graph(ready, allowed, TargetCost(target), Budget(seconds=seconds))
     here = target.triple == host().triple and target.cpu == host().cpu
     if found.after > found.before * (1 - LEAST_GAIN) or not here:
-        return Chosen(_told(plain, found, None), graph, found, None)
-    other = compiled(found.graph)
+        report = described(found, None)
+        if found.stop_reason == "exhausted":
+            store.put(key, json.dumps(report).encode())
+        return Chosen(_told(plain, report), graph, found, None)
+    other = Module(link(lower_model(found.graph, target, exact, cache_dir, progress, choices)), threads)
     gain = compare_modules(plain, other)
+    report = described(found, gain)
     if not gain.second_wins:
-        return Chosen(_told(plain, found, gain), graph, found, gain)
-    return Chosen(_told(other, found, gain), found.graph, found, gain)
+        return Chosen(_told(plain, report), graph, found, gain)
+    return Chosen(_told(other, report), found.graph, found, gain)
 
 
-def _told(module: Module, found: Rewritten, gain: Comparison | None) -> Module:
+def _key(graph: Graph, rules: Sequence[Rule], target: Target, exact: bool) -> str:
+    """Of all that a search depends on but its time: values of weights are not looked at."""
+    machine = f"{target.triple} {target.cpu} {target.feature_string}"
+    return cache_key("rewriting", _code_version(), machine, str(exact), str(graph), *map(str, rules))
+
+
+@cache
+def _code_version() -> str:
+    """A hash of the compiler's source and the search's: what another version has searched is searched again."""
+    root = Path(rewrite.__file__).parent.parent
+    files = [f for folder in ("ops", "graph", "rewrite") for f in sorted((root / folder).glob("*.py"))]
+    return cache_key(code_version(), *(f.read_bytes() for f in files))
+
+
+def _told(module: Module, report: Mapping[str, Any]) -> Module:
     """The module with a report of its rewriting, which its artifact keeps."""
-    module.executable = replace(module.executable, info={**module.executable.info, "rewrites": described(found, gain)})
+    module.executable = replace(module.executable, info={**module.executable.info, "rewrites": dict(report)})
     return module
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -52,15 +54,30 @@ def test_the_winner_of_the_measurement_is_chosen(monkeypatch: pytest.MonkeyPatch
     assert len(chosen.graph.nodes) == (1 if ratio < 1 else 2)
 
 
-def test_nothing_is_measured_where_nothing_should_be_faster(monkeypatch: pytest.MonkeyPatch, chain: Graph) -> None:
+def test_nothing_is_measured_where_nothing_should_be_faster(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path
+) -> None:
     monkeypatch.setattr(rewriting, "compare_modules", None)
-    chosen = rewrite_model(chain, [], target=CPU)
-    assert chosen.gain is None
+    chosen = rewrite_model(chain, [], target=CPU, cache_dir=tmp_path)
+    assert chosen.gain is None and chosen.found is not None
     assert chosen.graph is chain
     assert chosen.module.rewrites is not None and not chosen.module.rewrites["kept"]
 
 
-def test_the_report_is_in_the_artifact(monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: object) -> None:
+def test_a_search_that_found_nothing_is_not_made_again(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path
+) -> None:
+    useless, useful = rule("swap of a product"), rule("product is associative")
+    first = rewrite_model(chain, useless, target=CPU, cache_dir=tmp_path)
+    again = rewrite_model(chain, useless, target=CPU, cache_dir=tmp_path)
+    assert first.found is not None and again.found is None
+    assert again.module.rewrites == first.module.rewrites
+    assert again.module.executable.code.digest == first.module.executable.code.digest
+    judged(monkeypatch, 0.5)
+    assert rewrite_model(chain, useful, target=CPU, cache_dir=tmp_path).found is not None, "other rules"
+
+
+def test_the_report_is_in_the_artifact(monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path) -> None:
     import burnish as bn
 
     judged(monkeypatch, 0.5)
