@@ -66,16 +66,18 @@ def rewrite_model(
     ``exact`` allows only rules that re-associate. The module's ``rewrites`` tell what was found.
     """
 
-    if progress is not None:
-        progress("rewrite", 0, 1)
+    tell = progress or (lambda stage, done, total: None)
+    tell("optimize", 0, 1)
     ready = optimize(graph, exact)
     store, key = ObjectCache(cache_dir), _key(ready, rules, target, exact)
+    tell("rewrite", 0, 1)
     known = store.get(key)
-    plain = Module(link(lower_graph(ready, target, exact, cache_dir, progress, choices)), threads)
     if known is not None:
+        plain = Module(link(lower_graph(ready, target, exact, cache_dir, progress, choices)), threads)
         return Chosen(_told(plain, json.loads(known)), graph, None, None)
     allowed = [rule for rule in rules if not exact or reassociates(rule)]
     found = rewrite_graph(ready, allowed, TargetCost(target), Budget(seconds=seconds))
+    plain = Module(link(lower_graph(ready, target, exact, cache_dir, progress, choices)), threads)
     here = target.triple == host().triple and target.cpu == host().cpu
     if found.after > found.before * (1 - LEAST_GAIN) or not here:
         report = described(found, None)
