@@ -18,7 +18,6 @@ from burnish.boost.growth.categorical_split import CategoricalSplits
 from burnish.boost.growth.evaluate import find_splits
 from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
 from burnish.boost.growth.partition import Partition
-from burnish.boost.growth.rows import rows_of
 from burnish.boost.growth.subtrees import by_level, capacity, copies, grow_subtrees, scratch_of
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
@@ -54,7 +53,9 @@ class BinnedGrower:
         self._comm = comm
         self._layout = bins.layout
         self._partition = Partition(bins, workers)
-        self._table = rows_of(bins, self._partition)
+        self._dense: tuple[Any, ...] = (None, None, None)
+        if isinstance(bins, DenseBins):
+            self._dense = bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width
         self._histograms = Histograms(bins, workers, comm)
         self._quantize = Quantizer(self._partition.rows, workers, comm)
         self._nodes = np.zeros(256, NODE)
@@ -328,9 +329,9 @@ class BinnedGrower:
         assert self._depth_masks is not None
         return grow_subtrees(
             nodes, count, stop_depth, self._params.max_depth, free, unused, self._partition.order,
-            self._partition.spare, self._statistics.values, self._table, number, layout.feature, layout.first,
-            layout.scan, layout.missing, layout.missing_code, layout.codes, self._histograms.pool.reshape(-1), packed,
-            self._depth_masks, self._monotone, self._plain, self._rules,
+            self._partition.spare, self._statistics.values, *self._dense, self._partition.entries, number,
+            layout.feature, layout.first, layout.scan, layout.missing, layout.missing_code, layout.codes,
+            self._histograms.pool.reshape(-1), packed, self._depth_masks, self._monotone, self._plain, self._rules,
             *scratch_of(len(layout.feature), layout.codes, len(nodes)),
         )  # fmt: skip
 

@@ -67,31 +67,6 @@ def _scan_lanes(
 
 
 @inlined
-def _scan_single(
-    pool: NDArray[np.int64],
-    at: np.uint64,
-    plane: np.uint64,
-    total: int,
-    total_hessian: int,
-    reg_lambda: np.float32,
-    least: int,
-    score: NDArray[np.float32],
-    lanes: np.uint64,
-    count: np.uint64,
-) -> None:
-    """Sets ``score[lanes : lanes + count]`` as `_scan_lanes` does, where a lane has one bin and the rest is missing.
-
-    Missing values on the same side would leave the other one empty.
-    """
-    for k in range(count):
-        g, h = pool[at + k], pool[at + plane + k]
-        other_hessian = total_hessian - h
-        x, y = np.float32(g), np.float32(total - g)
-        value = x * x / (np.float32(h) + reg_lambda) + y * y / (np.float32(other_hessian) + reg_lambda)
-        score[lanes + k] = value if (h >= least) & (other_hessian >= least) else _NONE
-
-
-@inlined
 def _scan_feature(
     pool: NDArray[np.int64],
     first: np.uint64,
@@ -134,75 +109,6 @@ def _scan_feature(
 
 
 @inlined
-def _estimate(
-    pool: NDArray[np.int64],
-    begin: np.uint64,
-    node: Any,
-    feature: NDArray[np.int64],
-    first: NDArray[np.int64],
-    scan: NDArray[np.int64],
-    missing: NDArray[np.int64],
-    masks: NDArray[np.bool_],
-    mask: int,
-    rules: NDArray[np.float64],
-    score: NDArray[np.float32],
-    left: NDArray[np.int64],
-) -> np.float32:
-    """Sets ``score[position]`` to the largest score of the feature's splits (-1: it has none), in single precision.
-
-    Returns the largest of all. The histogram begins at ``pool[begin]``.
-    """
-    groups = len(scan)
-    plane = np.uint64(first[groups])
-    least = np.int64(math.ceil(rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT]))
-    least = least if least > 1 else np.int64(1)
-    scaled_lambda = np.float32(rules[REG_LAMBDA] / rules[HESSIAN_UNIT])
-    for p in range(len(score)):
-        score[p] = _NONE
-    single = groups  # the first of the groups of one bin, which are the last ones
-    while single > 0 and first[single] - first[single - 1] == GROUP:
-        single -= 1
-    for group in range(single):
-        for i in range(_PAIRS):
-            left[i] = _NOTHING
-        lanes = np.uint64(group * GROUP)
-        for _ in range(2):
-            _scan_lanes(
-                pool, begin + np.uint64(first[group]), plane, scan[group], node.gradient, node.hessian, scaled_lambda,
-                least, left, score, lanes,
-            )  # fmt: skip
-            some = _NOTHING
-            for k in range(_LANES):  # what lacks are missing values, which go left next
-                flag = missing[lanes + k]
-                left[k] = (node.gradient - left[k]) & flag
-                left[k + _LANES] = (node.hessian - left[k + _LANES]) & flag
-                some |= left[k] | left[k + _LANES]
-            if some == 0:
-                break
-    _scan_single(
-        pool, begin + np.uint64(first[single]), plane, node.gradient, node.hessian, scaled_lambda, least, score,
-        np.uint64(single * GROUP), np.uint64((groups - single) * GROUP),
-    )  # fmt: skip
-    every = True
-    for f in range(masks.shape[1]):
-        every &= masks[mask, f]
-    if not every:
-        for p in range(len(feature)):
-            if not masks[mask, feature[p]]:
-                score[p] = _NONE
-    top = np.uint64(groups * GROUP)  # the largest of each lane
-    for group in range(groups):
-        lanes = np.uint64(group * GROUP)
-        for k in range(_LANES):
-            value, largest = score[lanes + k], score[top + k]
-            score[top + k] = value if value > largest else largest
-    near = _NONE
-    for k in range(_LANES):
-        near = score[top + k] if score[top + k] > near else near
-    return near
-
-
-@inlined
 def find_split(
     pool: NDArray[np.int64],
     node: Any,
@@ -222,36 +128,58 @@ def find_split(
 
     pool: (slots, 2, size), flat. ``masks[mask, feature]``: which features may be split on. If `plain` (no constraint,
     no L1 penalty), scores are estimated in single precision, 32 features in step; then only the features whose estimate
-    is near the largest are searched. score (whole groups of positions, and one group more) and left (`LANES`) are
-    scratch.
+    is near the largest are searched. score (positions, whole groups) and left (`LANES`) are scratch.
     """
     node.gain = -math.inf
-    plane = np.uint64(first[len(scan)])
+    groups = len(scan)
+    plane = np.uint64(first[groups])
     begin = np.uint64(node.slot * 2) * plane
     near = _NONE
     if plain:
-        near = _estimate(pool, begin, node, feature, first, scan, missing, masks, mask, rules, score, left)
+        least = np.int64(math.ceil(rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT]))
+        least = least if least > 1 else np.int64(1)
+        scaled_lambda = np.float32(rules[REG_LAMBDA] / rules[HESSIAN_UNIT])
+        for p in range(len(score)):
+            score[p] = _NONE
+        for group in range(groups):
+            for i in range(_PAIRS):
+                left[i] = _NOTHING
+            lanes = np.uint64(group * GROUP)
+            for _ in range(2):
+                _scan_lanes(
+                    pool, begin + np.uint64(first[group]), plane, scan[group], node.gradient, node.hessian,
+                    scaled_lambda, least, left, score, lanes,
+                )  # fmt: skip
+                if first[group + 1] - first[group] == GROUP:  # one bin: missing values beside it leave nothing opposite
+                    break
+                some = _NOTHING
+                for k in range(_LANES):  # what lacks are missing values, which go left next
+                    flag = missing[lanes + k]
+                    left[k] = (node.gradient - left[k]) & flag
+                    left[k + _LANES] = (node.hessian - left[k + _LANES]) & flag
+                    some |= left[k] | left[k + _LANES]
+                if some == 0:
+                    break
+        for p in range(len(feature)):
+            if not masks[mask, feature[p]]:
+                score[p] = _NONE
+            near = score[p] if score[p] > near else near
         if near < 0:
             return
         near *= _NEAR
     noise = _NOISE * leaf_score(
         node.gradient * rules[UNIT], node.hessian * rules[HESSIAN_UNIT], rules[REG_LAMBDA], rules[REG_ALPHA], 0.0
     )
-    for group in range(len(scan)):
-        some = not plain
-        if plain:
-            lanes = np.uint64(group * GROUP)
-            for k in range(_LANES):
-                some |= score[lanes + k] >= near
-        if some:
-            last = (group + 1) * GROUP
-            for p in range(group * GROUP, last if last < len(feature) else len(feature)):
-                f = feature[p]
-                if masks[mask, f] and (not plain or score[p] >= near):
-                    _scan_feature(
-                        pool, begin + np.uint64(first[group] + p % GROUP), plane, scan[group], 2 if missing[p] else 1,
-                        p, node, monotone[f], rules, noise,
-                    )  # fmt: skip
+    for p in range(len(feature)):
+        if plain and score[p] < near:
+            continue
+        f = feature[p]
+        if masks[mask, f]:
+            group = p // GROUP
+            _scan_feature(
+                pool, begin + np.uint64(first[group] + p % GROUP), plane, scan[group], 2 if missing[p] else 1, p, node,
+                monotone[f], rules, noise,
+            )  # fmt: skip
 
 
 @lean

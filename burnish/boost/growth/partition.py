@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,7 @@ from burnish.boost.threads import Workers
 
 _AHEAD = np.uint64(48)  # rows between a prefetch and its use
 _ONE = np.uint64(1)
+_SEARCH = np.uint64(16)  # a binary search in a column costs as much as so many of its entries
 _SHARE = 20_000  # rows for which a further thread is worth its start
 
 
@@ -162,6 +165,49 @@ def _route_present(
                 node_of[rows[j]] = left_child[at] + np.int32(right[at, bins[j]])
 
 
+@inlined
+def split_entries(
+    order: NDArray[np.uint32],
+    spare: NDArray[np.uint32],
+    entries: tuple[Any, ...],
+    feature: int,
+    right: NDArray[np.uint8],
+    begin: np.uint64,
+    end: np.uint64,
+    parent: np.int32,
+    child: np.int32,
+    fresh: bool,
+) -> int:
+    """`split_segment`, alone, by a column of a sparse table, of whose `Partition.entries` it takes the last four.
+
+    The rows of a node bear its number: these `parent`'s, unless `fresh` (they get it now), and then `child` or, to the
+    right, the next. No row of another node may bear one of the three.
+    """
+    column_start, column_rows, column_bins, node_of = entries[2:]
+    if fresh:
+        for i in range(begin, end):
+            node_of[order[i]] = parent
+    low, last = np.uint64(column_start[feature]), np.uint64(column_start[feature + 1])
+    if last - low <= (end - begin) * _SEARCH:
+        for j in range(low, last):
+            row = column_rows[j]
+            if node_of[row] == parent:
+                node_of[row] = child + np.int32(right[column_bins[j]])
+    else:
+        for i in range(begin, end):
+            row, high = order[i], last
+            while low < high:  # rows ascend, here and there
+                middle = (low + high) >> _ONE
+                if column_rows[middle] < row:
+                    low = middle + _ONE
+                else:
+                    high = middle
+            if low < last and column_rows[low] == row:
+                node_of[row] = child + np.int32(right[column_bins[low]])
+    missing_right = right[np.uint64(len(right) - 1)]
+    return split_routed(order, order, spare, node_of, parent, child, missing_right, begin, end, np.bool_(True))
+
+
 class Partition:
     """The row numbers of all nodes, each node's in one segment, ascending."""
 
@@ -174,8 +220,11 @@ class Partition:
         self._order = np.empty(rows, np.uint32)
         self.spare = np.empty(rows, np.uint32)
         self.order = self._identity
+        self.entries: tuple[Any, ...] | None = None  # of a sparse table, and the node of each row
         if isinstance(bins, SparseBins):
-            self.node_of = np.zeros(rows, np.int32)
+            self._node_of = np.zeros(rows, np.int32)
+            arrays = bins.row_start, bins.row_bins, bins.column_start, bins.column_rows, bins.column_bins
+            self.entries = *arrays, self._node_of
 
     def own(self) -> NDArray[np.uint32]:
         """The row numbers in an array that may be written."""
@@ -188,7 +237,7 @@ class Partition:
         """All rows are in the root."""
         self.order = self._identity
         if isinstance(self._bins, SparseBins):
-            self.node_of[:] = 0
+            self._node_of[:] = 0
 
     def split(
         self,
@@ -220,7 +269,7 @@ class Partition:
         else:
             self._route(self._bins, position, right, nodes, left_child)
             routed = (
-                self.order, self._order, self.spare, self.node_of, nodes.astype(np.int32), left_child,
+                self.order, self._order, self.spare, self._node_of, nodes.astype(np.int32), left_child,
                 np.ascontiguousarray(right[:, -1]),
             )  # fmt: skip
             self._workers.run(_split_sparse, [(*routed, pieces[part], alone[part], counts[part]) for part in shares])
@@ -250,7 +299,7 @@ class Partition:
         place[nodes] = np.arange(len(nodes))
         threads = max(1, min(self._workers.threads, int((end - begin).sum()) // _SHARE))
         pieces, start = share_rows(begin, end, 1, threads)
-        common = bins.column_rows, bins.column_bins, self.node_of, feature_of, place, left_child, right
+        common = bins.column_rows, bins.column_bins, self._node_of, feature_of, place, left_child, right
         self._workers.run(_route_present, [(pieces[start[t] : start[t + 1]], *common) for t in range(threads)])
 
     def _join(self, mine: NDArray[np.int64], pieces: NDArray[np.int64], counts: NDArray[np.int64]) -> None:

@@ -8,11 +8,13 @@ from numpy.typing import NDArray
 from burnish.boost.growth.bins import GROUP
 from burnish.boost.growth.evaluate import LANES, find_split, take_off
 from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
-from burnish.boost.growth.rows import add_rows, split_rows
+from burnish.boost.growth.partition import split_entries, split_segment
+from burnish.boost.histogram import add_group, add_sparse
 from burnish.boost.kernels import lean
 
 _WORDS = NODE.itemsize // 8
 _LEFT, _SLOT = NODE.names.index("left"), NODE.names.index("slot")  # type: ignore[union-attr]
+_NO_ROWS = np.uint64(0)
 
 
 @lean
@@ -26,7 +28,10 @@ def grow_subtrees(
     order: NDArray[np.uint32],
     spare: NDArray[np.uint32],
     statistics: NDArray[np.int64],
-    table: Any,
+    bins: Any,
+    columns: Any,
+    width: Any,
+    entries: Any,
     number: int,
     feature: NDArray[np.int64],
     first: NDArray[np.int64],
@@ -50,11 +55,12 @@ def grow_subtrees(
     Children are appended to `nodes`. Where a node's `subtract` is a slot, its histogram is its parent's still, and that
     slot's is taken off first. Its best split is found if it has none yet; one that does not gain enough
     loses its slot, and one of `stop_depth` that does keeps it. ``free[:unused]``: slots to use, as many as levels that
-    grow and one, and room for more. `table`: see `rows_of`. Rows of nodes are told apart by numbers from `number`
-    on, as many as nodes. ``masks[depth]`` (or [0]): the allowed features. pool is flat. score and left are scratch of
-    `find_split`, right (codes + 1,) and stack (nodes,) of this. Returns the numbers of nodes and of unused slots then.
+    grow and one, and room for more. ``masks[depth]`` (or [0]): the allowed features. pool, bins and columns are flat.
+    Of a sparse table these two and width are None, and entries the arrays that `split_entries` takes, else None; the
+    nodes' rows are told apart by numbers from `number` on. score and left are scratch of `find_split`, right (codes +
+    1,) and stack (nodes,) of this. Returns the numbers of nodes and of unused slots then.
     """
-    starts, plane = count, np.uint64(first[len(scan)])
+    starts, plane, rows = count, np.uint64(first[len(scan)]), np.int64(len(order))
     for i in range(count):
         stack[i] = i
         if nodes[i].subtract >= 0:
@@ -63,6 +69,7 @@ def grow_subtrees(
     waiting = count
     least = 2.0 * rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT]
     least = least if least > 1.0 else 1.0
+    whole = np.bool_(True)  # a literal would compile `split_segment` once more
     while waiting:
         waiting -= 1
         here = stack[waiting]
@@ -83,10 +90,17 @@ def grow_subtrees(
         for code in range(codes + 1):
             right[code] = code > node.bin
         right[missing_code[node.position]] = node.default_left == 0
-        middle = node.begin + split_rows(
-            table, order, spare, right, node.position, feature[node.position], np.uint64(node.begin),
-            np.uint64(node.end), np.int32(number + here), np.int32(number + count), here < starts,
-        )  # fmt: skip
+        begin, end = np.uint64(node.begin), np.uint64(node.end)
+        middle = node.begin
+        if columns is not None:  # what lies below such a test is not compiled if it fails
+            middle += split_segment(
+                order, order, spare, columns, np.uint64(node.position * rows), right, _NO_ROWS, begin, end, whole
+            )
+        if entries is not None:
+            middle += split_entries(
+                order, spare, entries, feature[node.position], right, begin, end, np.int32(number + here),
+                np.int32(number + count), here < starts,
+            )  # fmt: skip
         one, other = nodes[count], nodes[count + 1]
         one.begin = node.begin
         one.end = other.begin = middle
@@ -102,7 +116,14 @@ def grow_subtrees(
             begin, end = np.uint64(nodes[small].begin), np.uint64(nodes[small].end)
             at = np.uint64(built * 2) * plane
             if begin < end:
-                add_rows(table, order, begin, end, statistics, first, pool, at, packed)
+                if bins is not None:
+                    for g in range(len(scan)):
+                        add_group(
+                            order, begin, end, statistics, bins, np.uint64(g * rows * GROUP), width[g],
+                            np.uint64(first[g + 1] - first[g]), pool, at + np.uint64(first[g]), plane, packed,
+                        )  # fmt: skip
+                if entries is not None:
+                    add_sparse(order, begin, end, statistics, entries[0], entries[1], pool, at, packed)
             else:
                 for i in range(plane + plane):
                     pool[at + i] = 0
@@ -127,7 +148,7 @@ def grow_subtrees(
 
 def scratch_of(positions: int, codes: int, nodes: int) -> tuple[NDArray[Any], ...]:
     """The last four arguments of `grow_subtrees`."""
-    lanes = (-(-positions // GROUP) + 1) * GROUP  # as `find_split` asks
+    lanes = -(-positions // GROUP) * GROUP
     return np.empty(lanes, np.float32), np.empty(LANES, np.int64), np.empty(codes + 1, np.uint8), np.empty(nodes, int)
 
 
