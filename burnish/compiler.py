@@ -79,23 +79,13 @@ def lower_model(
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     choices: Choices = DEFAULTS,
+    optimized: bool = False,
 ) -> Compilation:
-    """Everything up to the machine code of every kernel."""
-    if progress is not None:
-        progress("optimize", 0, 1)
-    return lower_graph(optimize(graph, exact), target, exact, cache_dir, progress, choices)
-
-
-def lower_graph(
-    graph: Graph,
-    target: Target,
-    exact: bool = False,
-    cache_dir: str | Path | None = None,
-    progress: Progress | None = None,
-    choices: Choices = DEFAULTS,
-) -> Compilation:
-    """:func:`lower_model` of a graph that is optimized already."""
+    """Everything up to the machine code of every kernel. ``optimized``: the passes have been over the graph."""
     report = progress or (lambda stage, done, total: None)
+    if not optimized:
+        report("optimize", 0, 1)
+        graph = optimize(graph, exact)
     made = arrange(graph, target, exact, choices.decide)
     constants = dict(made.graph.constants)
     store = ObjectCache(cache_dir)

@@ -12,7 +12,7 @@ from typing import Any
 from burnish import rewrite
 from burnish.arrange import DEFAULTS, Choices
 from burnish.build import code_version
-from burnish.compiler import Progress, link, lower_graph, lower_model
+from burnish.compiler import Progress, link, lower_model
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.rewrite.cost import TargetCost
@@ -66,6 +66,9 @@ def rewrite_model(
     ``exact`` allows only rules that re-associate. The module's ``rewrites`` tell what was found.
     """
 
+    def compiled(source: Graph, optimized: bool) -> Module:
+        return Module(link(lower_model(source, target, exact, cache_dir, progress, choices, optimized)), threads)
+
     tell = progress or (lambda stage, done, total: None)
     tell("optimize", 0, 1)
     ready = optimize(graph, exact)
@@ -73,23 +76,21 @@ def rewrite_model(
     tell("rewrite", 0, 1)
     known = store.get(key)
     if known is not None:
-        plain = Module(link(lower_graph(ready, target, exact, cache_dir, progress, choices)), threads)
-        return Chosen(_told(plain, json.loads(known)), graph, None, None)
+        return Chosen(_told(compiled(ready, True), json.loads(known)), graph, None, None)
     allowed = [rule for rule in rules if not exact or reassociates(rule)]
     found = rewrite_graph(ready, allowed, TargetCost(target), Budget(seconds=seconds))
-    plain = Module(link(lower_graph(ready, target, exact, cache_dir, progress, choices)), threads)
+    plain = compiled(ready, True)
+    promising = found.after <= found.before * (1 - LEAST_GAIN)
     here = target.triple == host().triple and target.cpu == host().cpu
-    if found.after > found.before * (1 - LEAST_GAIN) or not here:
+    if not (promising and here):
         report = described(found, None)
-        if found.stop_reason == "exhausted":
+        if not promising and found.stop_reason == "exhausted":
             store.put(key, json.dumps(report).encode())
         return Chosen(_told(plain, report), graph, found, None)
-    other = Module(link(lower_model(found.graph, target, exact, cache_dir, progress, choices)), threads)
+    other = compiled(found.graph, False)
     gain = compare_modules(plain, other)
-    report = described(found, gain)
-    if not gain.second_wins:
-        return Chosen(_told(plain, report), graph, found, gain)
-    return Chosen(_told(other, report), found.graph, found, gain)
+    module, kept = (other, found.graph) if gain.second_wins else (plain, graph)
+    return Chosen(_told(module, described(found, gain)), kept, found, gain)
 
 
 def _key(graph: Graph, rules: Sequence[Rule], target: Target, exact: bool) -> str:

@@ -49,7 +49,8 @@ def test_randomized_model_tells_inputs_and_classes_apart(name: str) -> None:
     ],
 )  # fmt: skip
 def test_rewriting_networks_have_the_published_size(name: str, parameters: int) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     from benchmarks import networks
 
     with torch.device("meta"):

@@ -63,7 +63,6 @@ def check(graph: Graph, feeds: Mapping[str, np.ndarray], peer: bool = True, tole
     assert {name: again.types[name] for name in again.outputs} == {name: graph.types[name] for name in graph.outputs}
     results = [list(found.values())]
     if peer:
-        pytest.importorskip("onnxruntime")
         results.append(peers.prepare("onnxruntime", model.SerializeToString(), threads=1)(dict(feeds)))
     for arrays in results:
         for name, array in zip(graph.outputs, arrays, strict=True):
@@ -356,9 +355,7 @@ def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_benchmark_model_optimized_and_exported(name: str) -> None:
-    pytest.importorskip("onnxruntime")
     if name in models.EXPORTED:
-        pytest.importorskip("torch")
         original = models.build(name).read_bytes()
     else:
         original = models.randomized(name).SerializeToString()

@@ -15,8 +15,6 @@ from burnish.search.budget import Budget
 from tests.rewrite.rules import RULES, random_graph
 from tests.rewrite.test_apply import assert_equal, begin
 
-pytest.importorskip("scipy")
-
 
 @pytest.mark.parametrize("seed", range(4))
 def test_it_keeps_values_and_costs_no_more(seed: int) -> None:

@@ -15,7 +15,6 @@ PROVER = Prover(load_axioms())
 
 @pytest.mark.parametrize("rule", load_substitutions()[::6], ids=lambda rule: rule.name)
 def test_the_axioms_entail_what_is_shipped_and_not_that_all_is_equal(rule: Rule) -> None:
-    pytest.importorskip("z3")
     entailment = Entailment(rule, PROVER)
     assert entailment.proves() and entailment.seconds > 0
     names = sorted(rule.types)
@@ -33,13 +32,11 @@ def test_the_axioms_entail_what_is_shipped_and_not_that_all_is_equal(rule: Rule)
     ],
 )
 def test_what_is_false_is_not_entailed(text: str) -> None:
-    pytest.importorskip("z3")
     (rule,) = parse_rules(f"substitution {text}\n")
     assert not Entailment(rule, PROVER).proves()
 
 
 def test_inconsistent_axioms_entail_that_all_is_equal() -> None:
-    pytest.importorskip("z3")
     (odd,) = parse_rules("axiom odd\n  for x: [*l]; y: [*l]\n  mul(x, y) = x\n")
     (rule,) = parse_rules("substitution a\n  for x: [n]; y: [n]\n  mul(x, y) = mul(y, x)\n")
     prover = Prover({**load_axioms(), "odd": odd})
