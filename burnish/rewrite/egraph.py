@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from burnish.errors import RuleError
-from burnish.rewrite.matching import Direction, Match
+from burnish.rewrite.ematching import Direction, Match
 from burnish.rewrite.proofs import Step
 from burnish.rewrite.terms import Apply, Term, Type, Value, Var
 from burnish.rewrite.types import Facts, brief, canonical_attributes, type_word

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from burnish.errors import RuleError
 from burnish.rewrite.checker import check_proof
 from burnish.rewrite.egraph import EGraph
-from burnish.rewrite.matching import Direction, Match, directions
+from burnish.rewrite.ematching import Direction, Match, directions
 from burnish.rewrite.proofs import Proof, Step
 from burnish.rewrite.sizes import Size
 from burnish.rewrite.terms import Apply, Condition, Rule, Term, Type, Var, resize_value, subterms
