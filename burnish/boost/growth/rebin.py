@@ -34,6 +34,15 @@ def present_weight(rows, first, last, weight):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _weight_at(rows, weight, codes, j):  # type: ignore[no-untyped-def]
+    """The weight of entry j's row; asks for what a later entry reads and writes."""
+    ahead = np.uint64(rows[j + _AHEAD])
+    prefetch(weight, ahead)
+    prefetch(codes, ahead)
+    return weight[np.uint64(rows[j])]
+
+
+@kernel
 def propose(rows, values, first, last, weight, total, most, codes, cuts):  # type: ignore[no-untyped-def]
     """Cuts of a column at its weighted quantiles, and in the same scan the bin of every row (Algorithm 2, eq. 2.9).
 
@@ -41,24 +50,26 @@ def propose(rows, values, first, last, weight, total, most, codes, cuts):  # typ
     a bin of its own, as in `binning.column_cuts`. codes: (rows,), written where a value is present. cuts: (most,), of
     which unused ones, and the one that closes the last bin, become `LAST_CUT`.
     """
-    below, code, passed, alone = 0, 0, 0, False
+    below, code, passed, goal, alone = 0, 0, 0, total, False  # below: most · weight(values so far)
     j, end = np.uint64(first), np.uint64(last)
     while j < end:
-        value, begin, through = values[j], j, below
+        value, begin = values[j], j
+        below += most * _weight_at(rows, weight, codes, j)
+        j += np.uint64(1)
         while j < end and values[j] == value:
-            prefetch(weight, np.uint64(rows[j + _AHEAD]))
-            through += weight[np.uint64(rows[j])]
+            below += most * _weight_at(rows, weight, codes, j)
             j += np.uint64(1)
         hits = 0
-        while passed + 1 < most and most * through > (passed + 1) * total:
+        while passed + 1 < most and below > goal:
             passed += 1
+            goal += total
             hits += 1
         if (hits > 0 or alone) and begin > np.uint64(first):
             cuts[code] = value + np.float32(0.0)  # minus zero becomes zero
             code += 1
         alone = hits > 1
-        below = through
-        for k in range(begin, j):
+        codes[np.uint64(rows[begin])] = code
+        for k in range(begin + np.uint64(1), j):
             codes[np.uint64(rows[k])] = code
     cuts[code:] = LAST_CUT
 
