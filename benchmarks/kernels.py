@@ -4,13 +4,16 @@ Forms: `hot` repeats one layer; `cold` takes turns among models with weights of 
 different weights in one call and divides by eight, which hides the cost of a call and of conversions at its ends.
 A row named `direct` forbids Winograd (`exact=True`). It takes turns with as many multiply-adds on registers, and with
 as many of a register tile whose operands are in the first cache: a core that is kept busy with wide vectors loses clock
-rate, so that a peak taken from rest is none that any kernel could hold.
+rate, so that a peak taken from rest is none that any kernel could hold. Last, its share of the peak at the clock rate
+that the layer itself leaves.
 
 `python -m benchmarks.kernels [LAYER ...] [--forms hot,cold,chain] [--peers-only] [--json]`
 """
 
 import itertools
+import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -24,6 +27,8 @@ from burnish.accuracy import scaled_error
 FORMS = ("hot", "cold", "chain")
 CHAIN = 8
 DIRECT = ("C2", "C6", "C9", "C12")
+BURST_FLOPS = 1e8  # half a millisecond: a clock rate changes more slowly
+SETTLING_CALLS, BURSTS = 30, 150
 
 
 @dataclass(frozen=True)
@@ -79,11 +84,33 @@ def measure(
 
 def measure_direct(layer: layers.Layer, setting: Setting) -> harness.Row:
     """The layer without Winograd, in a chain, beside as many bare multiply-adds."""
+    flops = CHAIN * layer.flops
     with peak.Team(setting.threads) as team:
-        loops = {"registers": team.fma(CHAIN * layer.flops), "first cache": team.tile(CHAIN * layer.flops)}
+        loops = {"registers": team.fma(flops), "first cache": team.tile(flops)}
         row = measure(layer, "chain", setting, exact=True, further=loops)
     registers, cache = (row.microseconds[name] / row.microseconds["burnish"] for name in loops)
-    return replace(row, form="direct", note=f"{registers:.1%} of the FMA peak, {cache:.1%} of a tile's from L1")
+    note = f"{registers:.1%} of the FMA peak, {cache:.1%} of a tile's from L1, {same_clock(layer, setting):.1%} at"
+    return replace(row, form="direct", note=f"{note} the layer's clock rate")
+
+
+def same_clock(layer: layers.Layer, setting: Setting) -> float:
+    """Share of the FMA peak at the clock rate that the layer leaves: a short burst of one thread follows each call.
+
+    A core that multiplies and loads draws more power than one that only multiplies, and may be clocked lower; it needs
+    milliseconds to be faster again.
+    """
+    call = in_turn(prepare("burnish", [layers.model(layer, 0, CHAIN)], setting, True), {"x": layers.input_array(layer)})
+    shares = []
+    with peak.Team(1) as team:
+        burst = team.fma(BURST_FLOPS)
+        for _ in range(SETTLING_CALLS + BURSTS):
+            start = time.perf_counter()
+            call()
+            middle = time.perf_counter()
+            burst()
+            seconds = middle - start, time.perf_counter() - middle
+            shares.append(CHAIN * layer.flops / seconds[0] / (setting.threads * BURST_FLOPS / seconds[1]))
+    return statistics.median(shares[SETTLING_CALLS:])
 
 
 def rows(layer: layers.Layer, forms: Sequence[str], setting: Setting) -> Iterator[harness.Row]:
