@@ -6,11 +6,13 @@
 `adatune`: boosted trees with annealing and fixed measuring, as AutoTVM; then a random forest with expected
 improvement, contextual annealing, and adaptive measuring, one after the other (AdaTune, section 5.3 and figure 9).
 
-A candidate is measured once, whichever search asks for it first, so that equal candidates have equal costs. Reported is
-the best so far over the best that any search of the study has found, median and range of the seeds; and the trials that
-a search needs to be as good as `random` at its end. `adatune` reports seconds: those of proposing, building and
-measuring of the search's own candidates, until the best one is as good as what the first variant has in the end, by
-fixed measuring; and the share of measuring in them.
+The space is that of `kernels/cpu/tiled.py`, which follows from any definition and is as large as those of the published
+systems; templates of Burnish know more, and leave less to find. All searches begin at random. A candidate is measured
+once, whichever search asks for it first, so that equal candidates have equal costs. Reported is the best so far over
+the best that any search of the study has found, median and range of the seeds; and the trials that a search needs to
+be as good as `random` at its end. `adatune` reports seconds: those of proposing, building and measuring of the search's
+own candidates, until the best one is as good as what the first variant has in the end, by fixed measuring; and the
+share of measuring in them.
 
 `python -m benchmarks.study SECTION [LAYER ...] [--trials N] [--seeds N] [--json]`
 """
@@ -22,30 +24,40 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.gather import main_kernel
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
-from burnish.target import host
+from burnish.compiler import import_graph
+from burnish.graph.passes import optimize
+from burnish.kernels.cpu.tiled import TILED
+from burnish.target import target
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.evaluate.rules import Rule
 from burnish.tune.models.ensemble import BootstrapEnsemble
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import machine
+from burnish.tune.space import Alternative, TuningSpace
 from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, TREEGRU, Strategy
+from burnish.tune.tasks import TuningTask, tuning_tasks
 from burnish.tune.tuner import Tuner
 from burnish.tuning import BUILD_LIMIT
 
-SEARCH = AUTOTVM.with_(batch=32, initial=32)  # batches of half the published size: a study of a few hundred trials
+# Batches of half the published size: a study of a few hundred trials.
+SEARCH = AUTOTVM.with_(batch=32, initial=32, informed=False)
+CHANCE = RANDOM.with_(batch=32, informed=False)
 FOREST = SEARCH.with_(model=ADATUNE.model, acquisition="ei")
+
+
+MACHINE = target("cpu,-amx")  # where all convolutions and products are sums of float32 products
 
 
 def _ensemble(seed: int) -> BootstrapEnsemble:
@@ -54,26 +66,35 @@ def _ensemble(seed: int) -> BootstrapEnsemble:
 
 SECTIONS: Mapping[str, Mapping[str, Strategy]] = {
     "models": {
-        "burnish": BURNISH.with_(transfer=False), "trees": SEARCH, "TreeGRU": TREEGRU.with_(batch=32, initial=32),
-        "genetic": GENETIC.with_(batch=32), "random": RANDOM.with_(batch=32),
+        "burnish": BURNISH.with_(transfer=False, informed=False), "trees": SEARCH,
+        "TreeGRU": TREEGRU.with_(batch=32, initial=32, informed=False),
+        "genetic": GENETIC.with_(batch=32, informed=False), "random": CHANCE,
     },
     "objective": {
         "rank": SEARCH, "regression": SEARCH.with_(model=lambda seed: TreeModel("regression", seed=seed)),
-        "random": RANDOM.with_(batch=32),
+        "random": CHANCE,
     },
     "diversity": {
         **{f"diversity {d:g}": SEARCH.with_(diversity=d) for d in (0.0, 0.25, 1.0, 4.0)},
-        "random": RANDOM.with_(batch=32),
+        "random": CHANCE,
     },
     "uncertainty": {
         **{name: SEARCH.with_(model=_ensemble, acquisition=name) for name in ("mean", "ei", "ucb")},
-        "random": RANDOM.with_(batch=32),
+        "random": CHANCE,
     },
     "adatune": {
         "XGB+SA+DE": SEARCH, "RFEI+SA+DE": FOREST, "RFEI+CSA+DE": FOREST.with_(share="contextual"),
         "RFEI+CSA+AE": FOREST.with_(share="contextual", rule=ADATUNE.rule),
     },
 }  # fmt: skip
+
+
+def kernel(layer: str) -> TuningTask:
+    """The kernel of a layer that has the most work, by its definition and in the space that follows from it."""
+    graph = optimize(import_graph(onnx.load_from_string(operators()[layer]())), exact=True)
+    most = max(tuning_tasks(graph, MACHINE, exact=True), key=lambda task: task.flops)
+    task = most.space.default.alternative.task
+    return replace(most, space=TuningSpace([Alternative("tiled", task, TILED, TILED.space(task, MACHINE), MACHINE)]))
 
 
 @dataclass(frozen=True)
@@ -145,7 +166,7 @@ def first_below(curve: NDArray[np.float64], bar: float, axis: NDArray[np.float64
 def study(section: str, layer: str, evaluator: Evaluator, trials: int, seeds: int) -> list[Row]:
     """All variants of a section on one layer; their order turns from seed to seed."""
     variants = SECTIONS[section]
-    task = main_kernel(operators()[layer])
+    task = kernel(layer)
     judge = Oracle(task, evaluator, AUTOTVM.rule)
     oracles: dict[Rule, Oracle] = {AUTOTVM.rule: judge}
     found: dict[str, list[Search]] = {name: [] for name in variants}
@@ -195,11 +216,11 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(operators())}")
     rows: list[Row] = []
-    with Evaluator(build_limit=BUILD_LIMIT) as evaluator:
+    with Evaluator(MACHINE, build_limit=BUILD_LIMIT) as evaluator:
         for layer in track(arguments.layers, "layers", disable=arguments.json, transient=True):
             rows += study(arguments.section, layer, evaluator, arguments.trials, arguments.seeds)
     if arguments.json:
-        settings = {"machine": machine(host()), "trials": arguments.trials, "seeds": arguments.seeds}
+        settings = {"machine": machine(MACHINE), "trials": arguments.trials, "seeds": arguments.seeds}
         print(json.dumps({"section": arguments.section, **settings, "rows": [asdict(row) for row in rows]}))
     else:
         show(arguments.section, rows, arguments.trials, arguments.seeds)
