@@ -60,7 +60,7 @@ class Row:
 
 
 def workload(layer: Layer) -> list[Any]:
-    """A layer as TVM's tensors, inputs before the output: a convolution with bias and ReLU, channels last; or a product."""
+    """A layer as TVM's tensors, the output last: a convolution with bias and ReLU, channels last; or a product."""
     te, topi = require("tvm.te", "tvm"), require("tvm.topi", "tvm")
     if isinstance(layer, Product):
         a = te.placeholder((layer.rows, layer.depth), name="a")
