@@ -223,8 +223,10 @@ class Matcher:
             if label.op == "constant" and term.word in CONSTANT_WORDS:
                 raise _ManyReadings
             return
-        if label.op == "concat" and len(term.args) == 2:
-            raise _ManyReadings
+        if label.op == "concat" and len(term.args) == 2 and len(args) > 2:
+            if self._cuts(term, args):
+                raise _ManyReadings
+            return
         asked = self._attributes(term, label.values, value) if len(args) == len(term.args) else None
         if asked is None:
             return
@@ -280,7 +282,7 @@ class Matcher:
                 yield from self._constant(term.word, value)
             return
         if label.op == "concat" and len(term.args) == 2:
-            for cut in range(1, len(args)):
+            for cut in self._cuts(term, args):
                 yield [table.make("concat", side, label.values) for side in (args[:cut], args[cut:])], label.values
             return
         if len(args) != len(term.args):
@@ -288,6 +290,16 @@ class Matcher:
         yield args, label.values
         if label.op in COMMUTATIVE and args[0] != args[1]:
             yield args[::-1], label.values
+
+    def _cuts(self, term: Apply, args: Sequence[int]) -> Sequence[int]:
+        """Where a join of many may be the term's join of two: what is to be no join is one piece, made by its word."""
+        cuts: Sequence[int] = range(1, len(args))
+        for side, cut, piece in zip(term.args, (1, len(args) - 1), (args[0], args[-1]), strict=True):
+            if isinstance(side, Apply) and side.word != "concat":
+                made = self.table.labels[piece].op
+                fits = made == side.word or (made == "constant" and side.word in CONSTANT_WORDS)
+                cuts = [cut] if fits and cut in cuts else []
+        return cuts
 
     def _constant(self, word: str, value: int) -> Iterator[tuple[Sequence[int], Mapping[str, Attribute]]]:
         """A constant as a word that builds one."""

@@ -78,7 +78,7 @@ class Table:
         self._values: dict[tuple[Label, tuple[int, ...]], int] = {}
         self._labels: dict[tuple[str, Attributes], Label] = {}
         self._types: dict[TensorType, TensorType] = {}
-        self._looks: dict[tuple[int, int], int] = {}
+        self._looks: list[dict[int, int]] = []  # of each depth, by value
         self._look_numbers: dict[object, int] = {}
         self._known_types: dict[tuple[Label, tuple[int, ...]], Sequence[TensorType]] = {}  # by types' identities
         self._known_facts: dict[tuple[Label, tuple[int, ...]], Facts] = {}
@@ -221,14 +221,16 @@ class Table:
 
     def look(self, value: int, depth: int) -> int:
         """A number that is the same for values made by the same operators from the same types, ``depth`` deep."""
-        key = (value, depth)
-        found = self._looks.get(key)
+        while len(self._looks) <= depth:
+            self._looks.append({})
+        known = self._looks[depth]
+        found = known.get(value)
         if found is None:
             label = self.labels[value]
             own = label.op if label.op in ("input", "constant") else label
             args = tuple([self.look(a, depth - 1) for a in self.args[value]]) if depth else ()
             what = (own, id(self.types[value]), self.fixed[value], args)
-            found = self._looks[key] = self._look_numbers.setdefault(what, len(self._look_numbers))
+            found = known[value] = self._look_numbers.setdefault(what, len(self._look_numbers))
         return found
 
     def depends(self, value: int, on: int) -> bool:
