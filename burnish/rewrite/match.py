@@ -185,19 +185,18 @@ class Matcher:
             found = self._term(pattern.rule, pattern.term, value, {}, ())
             return [Part(tensors, equations) for tensors, equations in found]
         parts = []
+        args = self.table.args
         for i, (names, equations) in enumerate(places):
             tensors: dict[str, int] = {}
-            if all(tensors.setdefault(name, at) == at for name, at in self._at(value, names)):
+            for name, path in names:
+                at = value
+                for argument in path:
+                    at = args[at][argument]
+                if tensors.setdefault(name, at) != at:
+                    break
+            else:
                 parts.append(Part(tensors, equations, (pattern.position, self.table.look(value, pattern.depth), i)))
         return parts
-
-    def _at(self, value: int, names: Sequence[tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, int]]:
-        args = self.table.args
-        for name, path in names:
-            at = value
-            for i in path:
-                at = args[at][i]
-            yield name, at
 
     def _located_at(self, pattern: Pattern, value: int) -> list[_Places] | None:
         key = (pattern, self.table.look(value, pattern.depth))

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from burnish import ops
 from burnish.errors import ModelError
 from burnish.graph.graph import Attribute
-from burnish.rewrite.table import Cost, Label, Table
+from burnish.rewrite.table import Label, Table
 from burnish.rewrite.vocabulary import WORDS
 
 # What a law of an operator needs among those that make its operands.
@@ -36,10 +36,6 @@ _MEETS = {
 
 class NormalTable(Table):
     """A table all of whose values are in normal form."""
-
-    def __init__(self, cost: Cost = lambda operation: 0.0) -> None:
-        super().__init__(cost)
-        self._normal: dict[tuple[Label, tuple[int, ...]], int] = {}  # what operators on arguments became
 
     def make(self, op: str, args: Sequence[int], attrs: Mapping[str, Attribute]) -> int:
         """See :meth:`Table.make`; the laws of this module are applied."""
@@ -66,15 +62,9 @@ class NormalTable(Table):
                 return self._matmul(args, attrs)
         return self._pointwise(op, args, attrs)
 
-    def again(self, value: int, args: tuple[int, ...]) -> int:
-        """See :meth:`Table.again`; the laws of this module are applied."""
+    def _renewed(self, value: int, args: tuple[int, ...]) -> int:
         label = self.labels[value]
-        key = (label, args)
-        found = self._normal.get(key)
-        if found is None:
-            found = self.make(label.op, args, label.values) if self._lawful(label, args) else super().again(value, args)
-            self._normal[key] = found
-        return found
+        return self.make(label.op, args, label.values) if self._lawful(label, args) else super()._renewed(value, args)
 
     def _lawful(self, label: Label, args: tuple[int, ...]) -> bool:
         """Whether a law may apply to an operator in normal form whose arguments have changed, but not their types."""
