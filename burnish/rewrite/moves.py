@@ -171,16 +171,24 @@ class Moves:
                 yield from self._merge(rule, group)
 
     def _as_read(self, halves: Sequence[_Half], readers: Mapping[int, list[int]]) -> list[_Half]:
-        """In the order in which a join reads them, so that the join of the parts of what they become is all of it."""
-        members = {h.value for h in halves}
-        place = {value: (len(readers), i) for i, value in enumerate(sorted(members))}
-        for value in sorted(members):
+        """In the order in which a join reads them, so that the join of the parts of what they become is all of it;
+        and what is read alike side by side, so that what reads it can be merged."""
+        labels, args = self.table.labels, self.table.args
+        members = sorted(h.value for h in halves)
+        place = {value: (len(labels), self._reading(value, readers, DEPTH), i) for i, value in enumerate(members)}
+        for value in members:
             for reader in (r for near in (value, *readers[value]) for r in readers[near]):
-                if self.table.labels[reader].op == "concat":
-                    for i, piece in enumerate(self.table.args[reader]):
+                if labels[reader].op == "concat":
+                    for i, piece in enumerate(args[reader]):
                         if piece == value or piece in readers[value]:
-                            place[value] = min(place[value], (reader, i))
+                            place[value] = min(place[value], (reader, (), i))
         return sorted(halves, key=lambda h: place[h.value])
+
+    def _reading(self, value: int, readers: Mapping[int, list[int]], depth: int) -> tuple[object, ...]:
+        """The operators that read a value, and what reads those, so deep, in order."""
+        if depth == 0:
+            return ()
+        return tuple(sorted((self.table.labels[r].op, self._reading(r, readers, depth - 1)) for r in readers[value]))
 
     def _merge(self, rule: Rule, halves: Sequence[_Half]) -> Iterator[Step]:
         """The step that merges these, two by two. None of them may depend on another."""
@@ -251,7 +259,7 @@ def _symmetric(rule: Rule) -> bool:
     def alike(a: Term, b: Term, names: dict[str, str]) -> bool:
         if isinstance(a, Var) or isinstance(b, Var):
             return isinstance(a, Var) and isinstance(b, Var) and names.setdefault(a.name, b.name) == b.name
-        if a.word != b.word or len(a.args) != len(b.args) or [k for k, _ in a.attrs] != [k for k, _ in b.attrs]:
+        if a.word != b.word or len(a.args) != len(b.args) or a.attrs != b.attrs:
             return False
         return all(alike(x, y, names) for x, y in zip(a.args, b.args, strict=True))
 

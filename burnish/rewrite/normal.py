@@ -5,7 +5,7 @@
     concat(x)                           →  x
     part(x)                             →  x                                     where it is all of it
     part(part(x))                       →  part(x), or the lower axis inside
-    part(concat(x, y, …))               →  concat of the parts of those it meets
+    part(concat(x, y, …))               →  the part of the one it meets          of weights: concat of those it meets
     relu(part(x))                       →  part(relu(x))                         and any element-wise f(·, constants)
     swap(swap(x))                       →  x                                     also transpose ∘ transpose
     reshape(reshape(x))                 →  reshape(x)
@@ -102,6 +102,8 @@ class NormalTable(Table):
             if low < high:
                 pieces.append(self._part(piece, axis, low - begin, high - low))
             begin = end
+        if len(pieces) > 1 and not self.fixed[x]:  # a join of its own would be one more copy
+            return super().make("part", (x,), {"axis": axis, "start": start, "extent": extent})
         return self._concat(pieces, axis)
 
     def _concat(self, args: Sequence[int], axis: int) -> int:
