@@ -29,9 +29,9 @@ def check_proof(rule: Rule, proof: Proof, axioms: Mapping[str, Rule]) -> None:
             equations += check_step(rule, step, axioms, facts)
         except RuleError as error:
             raise RuleError(f"'{rule.name}', step {number} of its proof, '{step.axiom}': {error}") from None
-    number = first_open(rule, equations)
-    if number is not None:
-        raise RuleError(f"'{rule.name}': its proof does not prove it: output {number} may differ")
+    differing = first_open(rule, equations)
+    if differing is not None:
+        raise RuleError(f"'{rule.name}': its proof does not prove it: output {differing} may differ")
 
 
 def known_of(rule: Rule) -> tuple[Rule, Facts]:

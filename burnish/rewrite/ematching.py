@@ -133,4 +133,3 @@ class Match:
             return False
         self.sizes[name] = value
         return True
-

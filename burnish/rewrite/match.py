@@ -58,7 +58,7 @@ def compile_rules(rules: Sequence[Rule]) -> list[Rule]:
     """The rules that can be applied from left to right, in the form that matching takes.
 
     Their left sides have operators at the roots, hold all variables and all sizes of the right sides, and share
-    variables among their terms. Left out is what only moves the elements of one tensor: that is a matter of normal forms.
+    variables among their terms. Left out is what only moves elements of one tensor: that is a matter of normal forms.
     ``matmul`` with flags becomes ``matmul`` of ``swap``. Raises RuleError for an unknown word.
     """
     usable = []

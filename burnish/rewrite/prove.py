@@ -118,21 +118,29 @@ class _Search:
         return bool(self.goals) and all(self.graph.find(a) == self.graph.find(b) for a, b in self.goals)
 
     def _round(self) -> bool:
-        """Applies every axiom wherever it matches. Whether anything was new."""
-        found: list[tuple[Direction, int, Match]] = []
-        there = self.graph.by_word.keys()
-        for word in there:
-            for direction in self.prover.directions.get(word, ()):
-                if direction.needs <= there and (self.effort.new_words or direction.words <= self.words):
-                    found += ((direction, number, match) for number, match in self.graph.matches(direction))
+        """Applies every axiom wherever it matches, until the rule is proved. Whether anything was new."""
         changed = False
-        for direction, number, match in found:
-            if len(self.graph.nodes) > self.effort.terms:
-                break
-            changed |= self._apply(direction, number, match)
-            if self._proved():
-                break
+        for direction in self._directions():
+            for number, match in list(self.graph.matches(direction)):
+                if len(self.graph.nodes) > self.effort.terms:
+                    return changed
+                if self._apply(direction, number, match):
+                    changed = True
+                    if self._proved():
+                        return True
         return changed
+
+    def _directions(self) -> list[Direction]:
+        """Those that may match: first at the outermost words of the rule, and those that say most of its words."""
+        there = self.graph.by_word.keys()
+        roots = {self.graph.nodes[number][0] for goal in self.goals for number in goal}
+        found = [
+            direction
+            for word in there
+            for direction in self.prover.directions.get(word, ())
+            if direction.needs <= there and (self.effort.new_words or direction.words <= self.words)
+        ]
+        return sorted(found, key=lambda d: (d.pattern.word not in roots, -len(d.needs | d.words)))
 
     def _apply(self, direction: Direction, number: int, match: Match) -> bool:
         graph = self.graph
@@ -169,4 +177,3 @@ class _Search:
             return match.variables[term.name]
         attrs = tuple((k, resize_value(v, match.sizes)) for k, v in term.attrs)
         return self.graph.apply(term.word, attrs, tuple(self._instance(a, match) for a in term.args))
-

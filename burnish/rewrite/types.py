@@ -366,7 +366,6 @@ class Facts:
                     shifted[kept] = shifted.get(kept, 0) + factor
         return all(f >= 0 for f in shifted.values())
 
-
     def _never_negative(self, atom: str) -> bool:
         parts = quotient(atom)
         if parts is None:
