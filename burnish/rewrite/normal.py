@@ -1,6 +1,6 @@
 """Normal forms: laws that cost nothing either way are applied as values are made, so that a search never meets them.
 
-The laws, along one axis where there are axes:
+The laws:
 
     concat(…, concat(x, y), …)          →  concat(…, x, y, …)                    along the same axis
     concat(…, part(x), part(x), …)      →  concat(…, part(x), …)                 where the parts follow one another
