@@ -119,7 +119,8 @@ class Moves:
                 else:
                     first, second = ([h for h in halves if h.pattern.position == i] for i in (0, 1))
                     for pair in product(first, second):
-                        yield from self._merge(rule, pair)
+                        if self._pair(rule, *pair) is not None:
+                            yield from self._merge(rule, pair)
 
     def _find(self, value: int) -> _Found | None:
         """What begins at a value; None if nothing does. It stays known."""
