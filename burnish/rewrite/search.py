@@ -146,14 +146,14 @@ class _Search:
         """The best state of a graph: of its regions, of any two neighbours, and of the whole if that may say more."""
         table = self.table
         found = regions(table, roots)
-        whole = len(found) < 2 or len(roots) > 1 or not independent(found)
+        apart = len(found) > 1 and len(roots) == 1 and independent(found)
         if len(found) > 1:
             roots = self.by_regions(roots, found)
             for first in (1, 0):  # so each cut is once within a region
                 ends = cuts(table, roots)[first::2]
                 roots = self.by_regions(roots, regions(table, roots, ends))
         state = start(table, roots)
-        return self.walk(state, 1) if whole else state
+        return state if apart and self.done.stop_reason == "exhausted" else self.walk(state, 1)
 
     def by_regions(self, roots: tuple[int, ...], found: Sequence[Region]) -> tuple[int, ...]:
         """The outputs after every region has been searched; regions that are equal once, all in a share of the time."""
