@@ -72,14 +72,16 @@ class Replacement:
         self.new: dict[int, int] = {}
         self._low = self.order[0]
         self._open: set[int] = set()
-        new, all_args, again = self.new, table.args, table.again
+        new, all_args, labels, again, became = self.new, table.args, table.labels, table.again, table.became
         for value in self.order:
             if value in new:
                 continue
             if value in replaced:
                 self._renew(value)
             else:  # its arguments are smaller: they have been made
-                new[value] = again(value, tuple([new.get(a, a) for a in all_args[value]]))
+                args = tuple([new.get(a, a) for a in all_args[value]])
+                made = became.get((labels[value], args))
+                new[value] = again(value, args) if made is None else made
         self.roots = tuple(new.get(r, r) for r in state.roots)
 
     def _renew(self, value: int) -> int:

@@ -22,20 +22,31 @@ def check_proof(rule: Rule, proof: Proof, axioms: Mapping[str, Rule]) -> None:
     """Raises RuleError naming the rule, and the step if one is at fault, unless the proof proves the rule."""
     if proof.rule != rule.name:
         raise RuleError(f"'{rule.name}': the proof is of '{proof.rule}'")
-    rule = canonical_rule(rule)
-    facts = Facts(rule, type_rule(rule).obligations)
+    rule, facts = known_of(rule)
     equations: list[Equation] = []
     for number, step in enumerate(proof.steps):
         try:
             equations += check_step(rule, step, axioms, facts)
         except RuleError as error:
             raise RuleError(f"'{rule.name}', step {number} of its proof, '{step.axiom}': {error}") from None
+    differing = first_open(rule, equations)
+    if differing is not None:
+        raise RuleError(f"'{rule.name}': its proof does not prove it: output {differing} may differ")
+
+
+def known_of(rule: Rule) -> tuple[Rule, Facts]:
+    """The rule in canonical form, and what is known of its sizes. Raises RuleError if it does not type."""
+    rule = canonical_rule(rule)
+    return rule, Facts(rule, type_rule(rule).obligations)
+
+
+def first_open(rule: Rule, equations: Sequence[Equation]) -> int | None:
+    """The first output whose two sides these equations do not make equal; None if all are."""
     closure = Congruence()
     for left, right in equations:
         closure.merge(left, right)
-    for number, (left, right) in enumerate(zip(rule.left, rule.right, strict=True)):
-        if not closure.equal(left, right):
-            raise RuleError(f"'{rule.name}': its proof does not prove it: output {number} may differ")
+    outputs = enumerate(zip(rule.left, rule.right, strict=True))
+    return next((number for number, (left, right) in outputs if not closure.equal(left, right)), None)
 
 
 def check_step(rule: Rule, step: Step, axioms: Mapping[str, Rule], facts: Facts) -> list[Equation]:

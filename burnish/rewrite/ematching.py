@@ -12,7 +12,10 @@ from burnish.rewrite.types import canonical_rule
 
 @dataclass(frozen=True)
 class Direction:
-    """An axiom read from ``pattern`` to ``result``; every variable, size and lead of the axiom is in the pattern."""
+    """An axiom read from ``pattern`` to ``result``; every variable, size and lead of the axiom is in the pattern.
+
+    ``needs`` and ``words``: those of the pattern and of the result.
+    """
 
     axiom: str
     pattern: Apply
@@ -21,11 +24,8 @@ class Direction:
     conditions: tuple[Condition, ...]
     sizes: tuple[str, ...]
     reverse: bool
-
-    @property
-    def words(self) -> frozenset[str]:
-        """Words of the result."""
-        return frozenset(t.word for t in subterms(self.result) if isinstance(t, Apply))
+    needs: frozenset[str]
+    words: frozenset[str]
 
 
 def directions(axioms: Mapping[str, Rule]) -> dict[str, list[Direction]]:
@@ -36,7 +36,12 @@ def directions(axioms: Mapping[str, Rule]) -> dict[str, list[Direction]]:
         for left, right in zip(axiom.left, axiom.right, strict=True):
             for pattern, result, reverse in ((left, right, False), (right, left, True)):
                 if isinstance(pattern, Apply) and variables(pattern) == axiom.types.keys():
-                    one = Direction(name, pattern, result, axiom.types, axiom.conditions, original.sizes, reverse)
+                    needs, words = (
+                        frozenset(t.word for t in subterms(side) if isinstance(t, Apply)) for side in (pattern, result)
+                    )
+                    one = Direction(
+                        name, pattern, result, axiom.types, axiom.conditions, original.sizes, reverse, needs, words
+                    )
                     found.setdefault(pattern.word, []).append(one)
     return found
 
@@ -128,4 +133,3 @@ class Match:
             return False
         self.sizes[name] = value
         return True
-

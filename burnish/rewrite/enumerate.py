@@ -165,24 +165,27 @@ class _Enumeration:
                 lefts.append(a)
                 rights.append(b)
                 prints.append(found ^ self.salts[self.places[instance.shape]])
-        operator, a, b = np.concatenate(operators), np.concatenate(lefts), np.concatenate(rights)
-        key = np.concatenate(prints)
-        del operators, lefts, rights, prints
-        value = np.full(len(key), NONE, np.int32)
-        place = np.minimum(np.searchsorted(self.known, key), len(self.known) - 1)
-        old = self.known[place] == key
-        value[old] = self.known_class[place[old]]
+        operator, a, b, key = (_joined(pieces) for pieces in (operators, lefts, rights, prints))
+        order = np.argsort(key)  # not stable: equal keys are told apart by their least places, below
+        ordered = key[order]
+        count = len(key)
+        del key
+        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        ordered = ordered[starts]  # each fingerprint once
+        least = np.minimum.reduceat(order, starts)
+        place = np.minimum(np.searchsorted(self.known, ordered), len(self.known) - 1)
+        group = self.known_class[place]
+        fresh = np.flatnonzero(self.known[place] != ordered)
         del place
-        fresh = np.flatnonzero(~old)
-        found, at, group = np.unique(key[fresh], return_index=True, return_inverse=True)
-        order = np.argsort(at)  # classes in the order in which their first terms were found
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        chosen = fresh[at[order]]
+        fresh = fresh[np.argsort(least[fresh])]  # classes in the order in which their first terms were found
+        chosen = least[fresh]
         places = np.array([self.places[i.shape] for i in t.instances], np.int16)[operator[chosen]]
-        numbers = self._add_classes(found[order], places, n, operator[chosen], a[chosen], b[chosen])
-        value[fresh] = numbers[rank[group]]
-        first = np.zeros(len(key), bool)
+        group[fresh] = self._add_classes(ordered[fresh], places, n, operator[chosen], a[chosen], b[chosen])
+        del ordered, least, fresh
+        value = np.empty(count, np.int32)
+        value[order] = group.repeat(np.diff(starts, append=count))
+        del order, starts
+        first = np.zeros(count, bool)
         first[chosen] = True
         t.levels.append(Level(operator, a, b, value, first))
         if n < self.last:
@@ -282,6 +285,13 @@ class _Enumeration:
             keys.append(key)
             owners.append(classes)
         return np.concatenate(keys), np.concatenate(owners)
+
+
+def _joined(pieces: list[np.ndarray]) -> np.ndarray:
+    """All pieces as one; the list is emptied, so that both are not kept."""
+    whole = np.concatenate(pieces)
+    pieces.clear()
+    return whole
 
 
 def members_of(t: Terms, a: np.ndarray, b: np.ndarray, root: np.ndarray | None = None) -> np.ndarray:

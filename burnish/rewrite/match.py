@@ -58,15 +58,15 @@ def compile_rules(rules: Sequence[Rule]) -> list[Rule]:
     """The rules that can be applied from left to right, in the form that matching takes.
 
     Their left sides have operators at the roots, hold all variables and all sizes of the right sides, and share
-    variables among their terms. Left out is what only moves elements: that is a matter of normal forms. ``matmul`` with
-    flags becomes ``matmul`` of ``swap``. Raises RuleError for an unknown word.
+    variables among their terms. Left out is what only moves elements of one tensor: that is a matter of normal forms.
+    ``matmul`` with flags becomes ``matmul`` of ``swap``. Raises RuleError for an unknown word.
     """
     usable = []
     for rule in rules:
         shared: dict[Term, Term] = {}
         left, right = (tuple(_normal(t, shared) for t in side) for side in (rule.left, rule.right))
         rule = Rule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
-        computes = left != right and not _words(left) | _words(right) <= MOVING
+        computes = left != right and (len(left) > 1 or not _words(left) | _words(right) <= MOVING)
         if computes and not any(isinstance(t, Var) for t in left) and _determined(rule):
             usable.append(rule)
     return usable
@@ -185,19 +185,18 @@ class Matcher:
             found = self._term(pattern.rule, pattern.term, value, {}, ())
             return [Part(tensors, equations) for tensors, equations in found]
         parts = []
+        args = self.table.args
         for i, (names, equations) in enumerate(places):
             tensors: dict[str, int] = {}
-            if all(tensors.setdefault(name, at) == at for name, at in self._at(value, names)):
+            for name, path in names:
+                at = value
+                for argument in path:
+                    at = args[at][argument]
+                if tensors.setdefault(name, at) != at:
+                    break
+            else:
                 parts.append(Part(tensors, equations, (pattern.position, self.table.look(value, pattern.depth), i)))
         return parts
-
-    def _at(self, value: int, names: Sequence[tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, int]]:
-        args = self.table.args
-        for name, path in names:
-            at = value
-            for i in path:
-                at = args[at][i]
-            yield name, at
 
     def _located_at(self, pattern: Pattern, value: int) -> list[_Places] | None:
         key = (pattern, self.table.look(value, pattern.depth))
@@ -223,8 +222,10 @@ class Matcher:
             if label.op == "constant" and term.word in CONSTANT_WORDS:
                 raise _ManyReadings
             return
-        if label.op == "concat" and len(term.args) == 2:
-            raise _ManyReadings
+        if label.op == "concat" and len(term.args) == 2 and len(args) > 2:
+            if self._cuts(term, args):
+                raise _ManyReadings
+            return
         asked = self._attributes(term, label.values, value) if len(args) == len(term.args) else None
         if asked is None:
             return
@@ -280,7 +281,7 @@ class Matcher:
                 yield from self._constant(term.word, value)
             return
         if label.op == "concat" and len(term.args) == 2:
-            for cut in range(1, len(args)):
+            for cut in self._cuts(term, args):
                 yield [table.make("concat", side, label.values) for side in (args[:cut], args[cut:])], label.values
             return
         if len(args) != len(term.args):
@@ -288,6 +289,16 @@ class Matcher:
         yield args, label.values
         if label.op in COMMUTATIVE and args[0] != args[1]:
             yield args[::-1], label.values
+
+    def _cuts(self, term: Apply, args: Sequence[int]) -> Sequence[int]:
+        """Where a join of many may be the term's join of two: what is to be no join is one piece, made by its word."""
+        cuts: Sequence[int] = range(1, len(args))
+        for side, cut, piece in zip(term.args, (1, len(args) - 1), (args[0], args[-1]), strict=True):
+            if isinstance(side, Apply) and side.word != "concat":
+                made = self.table.labels[piece].op
+                fits = made == side.word or (made == "constant" and side.word in CONSTANT_WORDS)
+                cuts = [cut] if fits and cut in cuts else []
+        return cuts
 
     def _constant(self, word: str, value: int) -> Iterator[tuple[Sequence[int], Mapping[str, Attribute]]]:
         """A constant as a word that builds one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from burnish.rewrite.apply import CycleError, Replacement, State, consumers
 from burnish.rewrite.match import Matcher, Part, Pattern, compile_rules, patterns
@@ -30,21 +31,24 @@ class Step:
     replaced: Replaced
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Half:
     """A match of one of the two terms of a rule's left side at a value."""
 
     value: int
     part: Part
+    pattern: Pattern
 
 
-@dataclass(frozen=True)
-class _Family:
-    """Matches of either term of a rule that agree on the variables that the terms share."""
+_Family = tuple[str, tuple[int, ...]]  # a rule's name, and the values of the variables that its two terms share
 
-    rule: Rule
-    symmetric: bool
-    halves: tuple[list[_Half], list[_Half]]
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What begins at a value: steps of rules with one result, and halves of those with two, by their families."""
+
+    steps: tuple[Step, ...]
+    halves: tuple[tuple[_Family, _Half], ...]
 
 
 class Moves:
@@ -67,8 +71,7 @@ class Moves:
                     found = found[:1]
                 for pattern in found:
                     self.double.setdefault(pattern.word, []).append(pattern)
-        self._singles: dict[int, list[tuple[str, int]]] = {}
-        self._halves: dict[int, list[tuple[Pattern, bool, tuple[int, ...], _Half]]] = {}
+        self._found: dict[int, _Found | None] = {}
         self._pairs: dict[tuple[str, int, int], tuple[int, ...] | None] = {}
 
     def replacements(self, state: State) -> Iterator[tuple[Replacement, tuple[str, ...]]]:
@@ -100,54 +103,59 @@ class Moves:
 
     def steps(self, state: State, readers: Mapping[int, list[int]]) -> Iterator[Step]:
         """Every application of a rule in a state, in order of values."""
-        families: dict[tuple[str, tuple[int, ...]], _Family] = {}
-        fixed, labels = self.table.fixed, self.table.labels
+        families: dict[_Family, list[_Half]] = {}
+        known = self._found
         for value in sorted(state.uses):
-            if fixed[value]:
-                continue
-            op = labels[value].op
+            found = known[value] if value in known else self._find(value)
+            if found is not None:
+                yield from found.steps
+                for family, half in found.halves:
+                    families.setdefault(family, []).append(half)
+        for halves in families.values():
+            if len(halves) > 1:
+                rule = halves[0].pattern.rule
+                if rule.name in self.symmetric:
+                    yield from self._merges(rule, halves, readers)
+                else:
+                    first, second = ([h for h in halves if h.pattern.position == i] for i in (0, 1))
+                    for pair in product(first, second):
+                        if self._pair(rule, *pair) is not None:
+                            yield from self._merge(rule, pair)
+
+    def _find(self, value: int) -> _Found | None:
+        """What begins at a value; None if nothing does. It stays known."""
+        op = self.table.labels[value].op
+        steps: tuple[Step, ...] = ()
+        halves: tuple[tuple[_Family, _Half], ...] = ()
+        if not self.table.fixed[value]:
             if op in self.single:
-                for rule, new in self._single_steps(value, op):
-                    yield Step(rule, self.table.look(value, DEPTH), {value: new})
+                steps = self._steps_at(value, op)
             if op in self.double:
-                for pattern, symmetric, shared, half in self._double_halves(value, op):
-                    key = (pattern.rule.name, shared)
-                    family = families.setdefault(key, _Family(pattern.rule, symmetric, ([], [])))
-                    family.halves[pattern.position].append(half)
-        for family in families.values():
-            first, second = family.halves
-            if family.symmetric and len(first) > 1:
-                yield from self._merges(family.rule, first, readers)
-            elif not family.symmetric:
-                for a in first:
-                    for b in second:
-                        yield from self._merge(family.rule, (a, b))
+                halves = tuple(
+                    ((pattern.rule.name, tuple([part.tensors[name] for name in pattern.shared])), half)
+                    for pattern in self.matcher.hopeful(self.double[op], value)
+                    for part in self.matcher.parts(pattern, value)
+                    for half in (_Half(value, part, pattern),)
+                )
+        found = self._found[value] = _Found(steps, halves) if steps or halves else None
+        return found
 
     # --- rules with one result ---
 
-    def _single_steps(self, value: int, op: str) -> list[tuple[str, int]]:
-        if value not in self._singles:
-            found: dict[int, str] = {}
-            for pattern in self.matcher.hopeful(self.single[op], value):
-                for part in self.matcher.parts(pattern, value):
-                    match = self.solver.solve(pattern.rule, part)
-                    made = right_side(self.table, pattern.rule, match, (value,)) if match else None
-                    if made is not None and made[0] != value:
-                        found.setdefault(made[0], pattern.rule.name)
-            self._singles[value] = [(rule, new) for new, rule in found.items()]
-        return self._singles[value]
+    def _steps_at(self, value: int, op: str) -> tuple[Step, ...]:
+        found: dict[int, str] = {}
+        for pattern in self.matcher.hopeful(self.single[op], value):
+            for part in self.matcher.parts(pattern, value):
+                match = self.solver.solve(pattern.rule, part)
+                made = right_side(self.table, pattern.rule, match, (value,)) if match else None
+                if made is not None and made[0] != value:
+                    found.setdefault(made[0], pattern.rule.name)
+        if not found:
+            return ()
+        look = self.table.look(value, DEPTH)
+        return tuple(Step(rule, look, {value: new}) for new, rule in found.items())
 
     # --- rules with two results ---
-
-    def _double_halves(self, value: int, op: str) -> list[tuple[Pattern, bool, tuple[int, ...], _Half]]:
-        if value not in self._halves:
-            self._halves[value] = [
-                (pattern, symmetric, tuple(part.tensors[name] for name in pattern.shared), _Half(value, part))
-                for pattern in self.matcher.hopeful(self.double[op], value)
-                for symmetric in (pattern.rule.name in self.symmetric,)
-                for part in self.matcher.parts(pattern, value)
-            ]
-        return self._halves[value]
 
     def _merges(self, rule: Rule, halves: Sequence[_Half], readers: Mapping[int, list[int]]) -> Iterator[Step]:
         """All of them in one, those of one type in one, and of few also every pair."""
@@ -164,16 +172,24 @@ class Moves:
                 yield from self._merge(rule, group)
 
     def _as_read(self, halves: Sequence[_Half], readers: Mapping[int, list[int]]) -> list[_Half]:
-        """In the order in which a join reads them, so that the join of the parts of what they become is all of it."""
-        members = {h.value for h in halves}
-        place = {value: (len(readers), i) for i, value in enumerate(sorted(members))}
-        for value in sorted(members):
+        """In the order in which a join reads them, so that the join of the parts of what they become is all of it;
+        and what is read alike side by side, so that what reads it can be merged."""
+        labels, args = self.table.labels, self.table.args
+        members = sorted(h.value for h in halves)
+        place = {value: (len(labels), self._reading(value, readers, DEPTH), i) for i, value in enumerate(members)}
+        for value in members:
             for reader in (r for near in (value, *readers[value]) for r in readers[near]):
-                if self.table.labels[reader].op == "concat":
-                    for i, piece in enumerate(self.table.args[reader]):
+                if labels[reader].op == "concat":
+                    for i, piece in enumerate(args[reader]):
                         if piece == value or piece in readers[value]:
-                            place[value] = min(place[value], (reader, i))
+                            place[value] = min(place[value], (reader, (), i))
         return sorted(halves, key=lambda h: place[h.value])
+
+    def _reading(self, value: int, readers: Mapping[int, list[int]], depth: int) -> tuple[object, ...]:
+        """The operators that read a value, and what reads those, so deep, in order."""
+        if depth == 0:
+            return ()
+        return tuple(sorted((self.table.labels[r].op, self._reading(r, readers, depth - 1)) for r in readers[value]))
 
     def _merge(self, rule: Rule, halves: Sequence[_Half]) -> Iterator[Step]:
         """The step that merges these, two by two. None of them may depend on another."""
@@ -212,7 +228,7 @@ class Moves:
         shared = [before.part.tensors[name] for name in pattern.shared]
         for part in self.matcher.parts(pattern, whole):
             if [part.tensors[name] for name in pattern.shared] == shared:
-                return _Half(whole, part)
+                return _Half(whole, part, pattern)
         return None
 
     def _pair(self, rule: Rule, a: _Half, b: _Half) -> tuple[int, ...] | None:
@@ -244,7 +260,7 @@ def _symmetric(rule: Rule) -> bool:
     def alike(a: Term, b: Term, names: dict[str, str]) -> bool:
         if isinstance(a, Var) or isinstance(b, Var):
             return isinstance(a, Var) and isinstance(b, Var) and names.setdefault(a.name, b.name) == b.name
-        if a.word != b.word or len(a.args) != len(b.args) or [k for k, _ in a.attrs] != [k for k, _ in b.attrs]:
+        if a.word != b.word or len(a.args) != len(b.args) or a.attrs != b.attrs:
             return False
         return all(alike(x, y, names) for x, y in zip(a.args, b.args, strict=True))
 

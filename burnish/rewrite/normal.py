@@ -1,11 +1,13 @@
 """Normal forms: laws that cost nothing either way are applied as values are made, so that a search never meets them.
 
+The laws:
+
     concat(…, concat(x, y), …)          →  concat(…, x, y, …)                    along the same axis
     concat(…, part(x), part(x), …)      →  concat(…, part(x), …)                 where the parts follow one another
     concat(x)                           →  x
     part(x)                             →  x                                     where it is all of it
     part(part(x))                       →  part(x), or the lower axis inside
-    part(concat(x, y, …))               →  concat of the parts of those it meets
+    part(concat(x, y, …))               →  the part of the one it meets          of weights: concat of those it meets
     relu(part(x))                       →  part(relu(x))                         and any element-wise f(·, constants)
     swap(swap(x))                       →  x                                     also transpose ∘ transpose
     reshape(reshape(x))                 →  reshape(x)
@@ -21,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from burnish import ops
 from burnish.errors import ModelError
 from burnish.graph.graph import Attribute
-from burnish.rewrite.table import Cost, Label, Table
+from burnish.rewrite.table import Label, Table
 from burnish.rewrite.vocabulary import WORDS
 
 # What a law of an operator needs among those that make its operands.
@@ -36,10 +38,6 @@ _MEETS = {
 
 class NormalTable(Table):
     """A table all of whose values are in normal form."""
-
-    def __init__(self, cost: Cost = lambda operation: 0.0) -> None:
-        super().__init__(cost)
-        self._normal: dict[tuple[Label, tuple[int, ...]], int] = {}  # what operators on arguments became
 
     def make(self, op: str, args: Sequence[int], attrs: Mapping[str, Attribute]) -> int:
         """See :meth:`Table.make`; the laws of this module are applied."""
@@ -66,15 +64,9 @@ class NormalTable(Table):
                 return self._matmul(args, attrs)
         return self._pointwise(op, args, attrs)
 
-    def again(self, value: int, args: tuple[int, ...]) -> int:
-        """See :meth:`Table.again`; the laws of this module are applied."""
+    def _renewed(self, value: int, args: tuple[int, ...]) -> int:
         label = self.labels[value]
-        key = (label, args)
-        found = self._normal.get(key)
-        if found is None:
-            found = self.make(label.op, args, label.values) if self._lawful(label, args) else super().again(value, args)
-            self._normal[key] = found
-        return found
+        return self.make(label.op, args, label.values) if self._lawful(label, args) else super()._renewed(value, args)
 
     def _lawful(self, label: Label, args: tuple[int, ...]) -> bool:
         """Whether a law may apply to an operator in normal form whose arguments have changed, but not their types."""
@@ -112,6 +104,8 @@ class NormalTable(Table):
             if low < high:
                 pieces.append(self._part(piece, axis, low - begin, high - low))
             begin = end
+        if len(pieces) > 1 and not self.fixed[x]:  # a join of its own would be one more copy
+            return super().make("part", (x,), {"axis": axis, "start": start, "extent": extent})
         return self._concat(pieces, axis)
 
     def _concat(self, args: Sequence[int], axis: int) -> int:

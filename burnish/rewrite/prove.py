@@ -7,13 +7,13 @@ from copy import copy
 from dataclasses import dataclass
 
 from burnish.errors import RuleError
-from burnish.rewrite.checker import check_proof
+from burnish.rewrite.checker import check_step, first_open, known_of
 from burnish.rewrite.egraph import EGraph
 from burnish.rewrite.ematching import Direction, Match, directions
 from burnish.rewrite.proofs import Proof, Step
 from burnish.rewrite.sizes import Size
 from burnish.rewrite.terms import Apply, Condition, Rule, Term, Type, Var, resize_value, subterms
-from burnish.rewrite.types import Facts, canonical_rule, type_rule
+from burnish.rewrite.types import Facts, canonical_rule
 
 
 @dataclass(frozen=True)
@@ -45,32 +45,26 @@ class Prover:
 
     def prove(self, rule: Rule, efforts: Sequence[Effort] = EFFORTS) -> Proof | None:
         """A checked proof of a rule; None if none was found. Raises RuleError if the rule does not type."""
-        plain = canonical_rule(rule)
-        facts = Facts(plain, type_rule(plain).obligations)
+        plain, facts = known_of(rule)
         for effort in efforts:
             steps = _Search(self, plain, facts, effort).run()
             if steps is not None:
-                proof = Proof(rule.name, tuple(steps))
-                check_proof(rule, proof, self.axioms)
-                return self._shortened(rule, proof)
+                return Proof(rule.name, tuple(self._needed(plain, facts, steps)))
         return None
 
-    def _shortened(self, rule: Rule, proof: Proof) -> Proof:
-        """The proof without the steps that it can do without: an explanation may go a long way round."""
-        for step in reversed(proof.steps):
-            shorter = Proof(proof.rule, tuple(s for s in proof.steps if s is not step))
-            try:
-                check_proof(rule, shorter, self.axioms)
-            except RuleError:
-                continue
-            proof = shorter
-        return proof
+    def _needed(self, rule: Rule, facts: Facts, steps: Sequence[Step]) -> list[Step]:
+        """The steps, each checked, without those that the rest can do without: explanations go a long way round."""
+        stated = {number: check_step(rule, step, self.axioms, facts) for number, step in enumerate(steps)}
+        for number in reversed(range(len(steps))):
+            rest = [e for n, equations in stated.items() if n != number for e in equations]
+            if first_open(rule, rest) is None:
+                del stated[number]
+        return [steps[number] for number in stated]
 
 
 def merged_variables(rule: Rule, prover: Prover, effort: Effort = EFFORTS[0]) -> list[tuple[str, str]]:
     """Pairs of a rule's variables that come out equal when its sides are saturated: none, if axioms are consistent."""
-    plain = canonical_rule(rule)
-    facts = Facts(plain, type_rule(plain).obligations)
+    plain, facts = known_of(rule)
     search = _Search(prover, plain, facts, effort)
     search.saturate(effort.rounds)
     numbers = {name: search.graph.find(search.graph.add(Var(name))) for name in plain.types}
@@ -79,8 +73,7 @@ def merged_variables(rule: Rule, prover: Prover, effort: Effort = EFFORTS[0]) ->
 
 def sizes_used(rule: Rule, prover: Prover, efforts: Sequence[Effort] = EFFORTS) -> list[Step]:
     """Axioms with the sizes and leading dimensions at which a search for a proof met them; without variables."""
-    plain = canonical_rule(rule)
-    facts = Facts(plain, type_rule(plain).obligations)
+    plain, facts = known_of(rule)
     search = _Search(prover, plain, facts, efforts[0])
     for effort in efforts:
         search = _Search(prover, plain, facts, effort)
@@ -125,20 +118,29 @@ class _Search:
         return bool(self.goals) and all(self.graph.find(a) == self.graph.find(b) for a, b in self.goals)
 
     def _round(self) -> bool:
-        """Applies every axiom wherever it matches. Whether anything was new."""
-        found: list[tuple[Direction, int, Match]] = []
-        for word in list(self.graph.by_word):
-            for direction in self.prover.directions.get(word, ()):
-                if self.effort.new_words or direction.words <= self.words:
-                    found += ((direction, number, match) for number, match in self.graph.matches(direction))
+        """Applies every axiom wherever it matches, until the rule is proved. Whether anything was new."""
         changed = False
-        for direction, number, match in found:
-            if len(self.graph.nodes) > self.effort.terms:
-                break
-            changed |= self._apply(direction, number, match)
-            if self._proved():
-                break
+        for direction in self._directions():
+            for number, match in list(self.graph.matches(direction)):
+                if len(self.graph.nodes) > self.effort.terms:
+                    return changed
+                if self._apply(direction, number, match):
+                    changed = True
+                    if self._proved():
+                        return True
         return changed
+
+    def _directions(self) -> list[Direction]:
+        """Those that may match: first at the outermost words of the rule, and those that say most of its words."""
+        there = self.graph.by_word.keys()
+        roots = {self.graph.nodes[number][0] for goal in self.goals for number in goal}
+        found = [
+            direction
+            for word in there
+            for direction in self.prover.directions.get(word, ())
+            if direction.needs <= there and (self.effort.new_words or direction.words <= self.words)
+        ]
+        return sorted(found, key=lambda d: (d.pattern.word not in roots, -len(d.needs | d.words)))
 
     def _apply(self, direction: Direction, number: int, match: Match) -> bool:
         graph = self.graph
@@ -175,4 +177,3 @@ class _Search:
             return match.variables[term.name]
         attrs = tuple((k, resize_value(v, match.sizes)) for k, v in term.attrs)
         return self.graph.apply(term.word, attrs, tuple(self._instance(a, match) for a in term.args))
-

@@ -46,9 +46,12 @@ def cuts(table: Table, roots: Sequence[int]) -> list[int]:
     return found
 
 
-def regions(table: NormalTable, roots: Sequence[int]) -> list[Region]:
-    """The regions between cuts, in order. What is behind the last cut is a region if it is one output."""
-    ends = cuts(table, roots)
+def regions(table: NormalTable, roots: Sequence[int], ends: Sequence[int] | None = None) -> list[Region]:
+    """The regions between cuts, in order. What is behind the last cut is a region if it is one output.
+
+    ``ends``: None for all cuts, else those of them to cut at.
+    """
+    ends = list(cuts(table, roots) if ends is None else ends)
     if len(roots) == 1 and roots[0] not in ends:
         ends.append(roots[0])
     found, border = [], set[int]()
@@ -56,6 +59,13 @@ def regions(table: NormalTable, roots: Sequence[int]) -> list[Region]:
         found.append(_region(table, end, border))
         border = {end}
     return found
+
+
+def independent(found: Sequence[Region]) -> bool:
+    """Whether regions share nothing but where they are cut: then no rule matches in two that are not neighbours."""
+    ends = {region.end for region in found}
+    leaves = [value for region in found for value in region.leaves.values() if value not in ends]
+    return len(leaves) == len(set(leaves))
 
 
 def _region(table: NormalTable, end: int, border: set[int]) -> Region:

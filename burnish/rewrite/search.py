@@ -1,13 +1,15 @@
 """Cost-based backtracking search over substitutions: from a graph to the cheapest equal one that the budget allows.
 
 Source: thesis-jia section 2.7, algorithm 2, on hash-consed graphs whose costs are updated where they change; first on
-regions, then on the whole.
+regions, then on neighbours together, and last on the whole.
 """
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from burnish.graph.graph import Graph
@@ -15,7 +17,7 @@ from burnish.rewrite.apply import State, start
 from burnish.rewrite.convert import read_graph, write_graph
 from burnish.rewrite.moves import Moves
 from burnish.rewrite.normal import NormalTable
-from burnish.rewrite.regions import Region, placed, regions
+from burnish.rewrite.regions import Region, cuts, independent, placed, regions
 from burnish.rewrite.saturate import saturate
 from burnish.rewrite.table import Cost
 from burnish.rewrite.terms import Rule
@@ -70,12 +72,37 @@ def rewrite_graph(
     ``integer_program``: small regions are also saturated, and the better of both results is taken; needs SciPy.
     Raises ModelError naming the node of a graph that does not type, RuleError for a rule with an unknown word.
     """
+    with _collector_paused():
+        return _rewritten(graph, rules, cost, budget, slack, integer_program, progress)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without the garbage collector: a search makes no cycles, but so many values that looking for some takes a fifth
+    of its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _rewritten(
+    graph: Graph,
+    rules: Sequence[Rule],
+    cost: Cost,
+    budget: Budget,
+    slack: float,
+    integer_program: bool,
+    progress: Callable[[Event], None] | None,
+) -> Rewritten:
     table = NormalTable(cost)
     reading = read_graph(table, graph)
     search = _Search(table, rules, budget, slack, progress, integer_program)
     first = start(table, reading.roots)
-    roots = search.by_regions(reading.roots)
-    state = search.walk(start(table, roots), 1)
+    state = search.run(reading.roots)
     done = search.done
     if state.cost >= first.cost * (1 - WORTH):
         return Rewritten(graph, (), first.cost, first.cost, done.graphs, done.seconds, 0.0, done.stop_reason)
@@ -115,15 +142,25 @@ class _Search:
         self.applied: list[Substitution] = []
         self.done = _Done()
 
-    def by_regions(self, roots: tuple[int, ...]) -> tuple[int, ...]:
-        """The outputs after every region has been searched; regions that are equal once, all in a share of the time."""
+    def run(self, roots: tuple[int, ...]) -> State:
+        """The best state of a graph: of its regions, of any two neighbours, and of the whole if that may say more."""
         table = self.table
         found = regions(table, roots)
+        apart = len(found) > 1 and len(roots) == 1 and independent(found)
+        if len(found) > 1:
+            roots = self.by_regions(roots, found)
+            for first in (1, 0):  # so each cut is once within a region
+                ends = cuts(table, roots)[first::2]
+                roots = self.by_regions(roots, regions(table, roots, ends))
+        state = start(table, roots)
+        return state if apart and self.done.stop_reason == "exhausted" else self.walk(state, 1)
+
+    def by_regions(self, roots: tuple[int, ...], found: Sequence[Region]) -> tuple[int, ...]:
+        """The outputs after every region has been searched; regions that are equal once, all in a share of the time."""
+        table = self.table
         different: dict[int, list[Region]] = {}
         for region in found:
             different.setdefault(region.root, []).append(region)
-        if len(found) < 2:
-            return roots
         best: dict[int, State] = {}
         for left, (root, places) in zip(range(len(different), 0, -1), different.items(), strict=True):
             best[root] = self.walk(start(table, (root,)), left + 1, len(places))

@@ -80,4 +80,3 @@ class Entailment:
             self.functions[key] = make(name, *sorts, self.tensor)
         arguments = [self._encode(a, typing, variables) for a in term.args]
         return self.functions[key](*arguments) if arguments else self.functions[key]
-

@@ -12,6 +12,7 @@ topological, and no value depends on itself.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,10 +76,11 @@ class Table:
         self.origins: dict[int, str] = {}  # the name of the node that a value was made for
         self.constants: dict[str, np.ndarray] = {}
         self._cost = cost
+        self.became: dict[tuple[Label, tuple[int, ...]], int] = {}  # what operators on new arguments were made to
         self._values: dict[tuple[Label, tuple[int, ...]], int] = {}
         self._labels: dict[tuple[str, Attributes], Label] = {}
         self._types: dict[TensorType, TensorType] = {}
-        self._looks: dict[tuple[int, int], int] = {}
+        self._looks: dict[int, dict[int, int]] = defaultdict(dict)  # by depth and value
         self._look_numbers: dict[object, int] = {}
         self._known_types: dict[tuple[Label, tuple[int, ...]], Sequence[TensorType]] = {}  # by types' identities
         self._known_facts: dict[tuple[Label, tuple[int, ...]], Facts] = {}
@@ -113,6 +115,13 @@ class Table:
 
     def again(self, value: int, args: tuple[int, ...]) -> int:
         """The operator of ``value`` on other arguments of the same types."""
+        key = (self.labels[value], args)
+        found = self.became.get(key)
+        if found is None:
+            found = self.became[key] = self._renewed(value, args)
+        return found
+
+    def _renewed(self, value: int, args: tuple[int, ...]) -> int:
         label = self.labels[value]
         if label.op in COMMUTATIVE:
             args = tuple(sorted(args))
@@ -221,14 +230,14 @@ class Table:
 
     def look(self, value: int, depth: int) -> int:
         """A number that is the same for values made by the same operators from the same types, ``depth`` deep."""
-        key = (value, depth)
-        found = self._looks.get(key)
+        known = self._looks[depth]
+        found = known.get(value)
         if found is None:
             label = self.labels[value]
             own = label.op if label.op in ("input", "constant") else label
             args = tuple([self.look(a, depth - 1) for a in self.args[value]]) if depth else ()
             what = (own, id(self.types[value]), self.fixed[value], args)
-            found = self._looks[key] = self._look_numbers.setdefault(what, len(self._look_numbers))
+            found = known[value] = self._look_numbers.setdefault(what, len(self._look_numbers))
         return found
 
     def depends(self, value: int, on: int) -> bool:

@@ -36,7 +36,10 @@ def type_word(
 ) -> tuple[Type, tuple[Obligation, ...]]:
     """The type of a word applied to arguments of these types, and its obligations. Raises RuleError if it has none."""
     try:
-        return _type_word(word, args, dict(attrs))
+        found, obligations = _type_word(word, args, dict(attrs))
+        for obligation in obligations:
+            _refuse_false(obligation)
+        return found, obligations
     except RuleError as error:
         raise RuleError(f"{word}({', '.join(map(str, args))}): {error}") from None
     except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
@@ -54,6 +57,15 @@ def _type_word(word: str, args: tuple[Type, ...], attrs: dict[str, Value]) -> tu
         raise RuleError(f"'{word}' has no symbolic type; those that have: {', '.join(sorted(_RULES | UNARY | BINARY))}")
     attrs = {**DEFAULTS.get(word, {}), **attrs}
     return _RULES_OF[word](args, attrs)
+
+
+def _refuse_false(obligation: Obligation) -> None:
+    """Raises RuleError for an obligation that no sizes meet: a part outside, a window that never fits."""
+    relation, a, b = obligation
+    if relation == "<=" and ((b - a).constant or 0) < 0:
+        raise RuleError(f"{a} is to be at most {b}")
+    if relation == "divides" and a.constant and b.constant is not None and b.constant % a.constant:
+        raise RuleError(f"{b} is to be a multiple of {a}")
 
 
 def _broadcast(x: Type, y: Type) -> Type:
@@ -365,7 +377,6 @@ class Facts:
                 if all(a in self.positive for i, a in enumerate(monomial) if not mask >> i & 1):
                     shifted[kept] = shifted.get(kept, 0) + factor
         return all(f >= 0 for f in shifted.values())
-
 
     def _never_negative(self, atom: str) -> bool:
         parts = quotient(atom)

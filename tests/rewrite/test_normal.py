@@ -47,8 +47,11 @@ def test_parts_of_joins_and_joins_of_parts(table: NormalTable) -> None:
     x, y, z = (matrix(table, n, 2, 3) for n in "xyz")
     joined = join(table, x, y, z)
     assert part(table, joined, 3, 3) == y
-    assert part(table, joined, 3, 6) == join(table, y, z)
-    assert part(table, joined, 2, 2) == join(table, part(table, x, 2, 1), part(table, y, 0, 1))
+    assert table.args[part(table, joined, 3, 6)] == (joined,)  # a join of y and z would be a copy
+    u, v, w = (table.leaf("constant", n, TensorType((2, 3))) for n in "uvw")
+    weights = join(table, u, v, w)
+    assert part(table, weights, 3, 6) == join(table, v, w)
+    assert part(table, weights, 2, 2) == join(table, part(table, u, 2, 1), part(table, v, 0, 1))
     assert join(table, part(table, x, 0, 1), part(table, x, 1, 2)) == x
     assert table.labels[join(table, part(table, x, 1, 2), part(table, x, 0, 1))].op == "concat"
 

@@ -6,7 +6,7 @@ from burnish.graph.graph import Graph, GraphBuilder
 from burnish.rewrite.convert import read_graph, write_graph
 from burnish.rewrite.cost import GPU_LIKE
 from burnish.rewrite.normal import NormalTable
-from burnish.rewrite.regions import cuts, placed, regions
+from burnish.rewrite.regions import cuts, independent, placed, regions
 from burnish.rewrite.search import rewrite_graph
 from burnish.search.budget import Budget
 from tests.rewrite.rules import RULES
@@ -53,6 +53,32 @@ def test_regions_make_the_graph_again() -> None:
     roots = [moved[r] for r in reading.roots]
     assert roots == list(reading.roots)
     assert_equal(graph, write_graph(table, reading, roots, graph))
+
+
+def test_regions_that_share_only_their_borders_are_independent() -> None:
+    table = NormalTable()
+    roots = read_graph(table, blocks(4)).roots
+    assert independent(regions(table, roots))
+    assert independent(regions(table, roots, cuts(table, roots)[1::2]))
+    b = GraphBuilder()
+    x, weight = b.input("x", (2, 4)), b.input("w", (4, 4))
+    for _ in range(3):
+        for _ in range(5):
+            x = b.add("tanh", b.add("matmul", x, weight))
+    assert not independent(regions(table, read_graph(table, b.build(x)).roots))
+
+
+def test_a_rule_is_applied_across_a_cut() -> None:
+    """Products of weights, one behind the other: wherever it is cut, no two of them are left."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 8))
+    for _ in range(24):
+        x = b.add("matmul", x, b.constant(np.eye(8, dtype=np.float32)))
+    graph = b.build(x)
+    associative = [r for r in RULES if r.name == "product is associative"]
+    found = rewrite_graph(graph, associative, GPU_LIKE, Budget(trials=2000))
+    assert [n.op for n in found.graph.nodes] == ["matmul"]
+    assert found.stop_reason == "exhausted"
 
 
 def test_a_rule_is_applied_in_every_block() -> None:

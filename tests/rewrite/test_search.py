@@ -5,6 +5,7 @@ import numpy as np
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.rewrite.cost import CPU_LIKE, GPU_LIKE
 from burnish.rewrite.search import rewrite_graph
+from burnish.rewrite.verify import read_rules
 from burnish.search.budget import Budget
 from tests.rewrite.rules import RULES, random_graph, rule
 from tests.rewrite.test_apply import assert_equal
@@ -61,6 +62,37 @@ def test_enlarged_kernels_merge_and_the_join_disappears() -> None:
     graph = b.build(b.add("concat", *branches, axis=1))
     found = rewrite_graph(graph, RULES, GPU_LIKE, TRIALS)
     assert [n.op for n in found.graph.nodes] == ["conv2d", "relu"]
+    assert_equal(graph, found.graph)
+
+
+def test_gates_that_neighbours_read_become_one_and_share_a_join() -> None:
+    b = GraphBuilder()
+    gates, other = b.add("sigmoid", b.input("x", (1, 16))), b.add("tanh", b.input("h", (1, 8)))
+    first, second, third, fourth = (b.add("slice", gates, starts=(0, i), extents=(1, 4)) for i in (0, 4, 8, 12))
+    low, high = (b.add("slice", other, starts=(0, i), extents=(1, 4)) for i in (0, 4))
+    y, z = b.input("y", (1, 4)), b.input("z", (1, 4))
+    sums = [b.add("add", first, low), b.add("add", second, y)]
+    graph = b.build(*sums, b.add("mul", third, high), b.add("mul", fourth, z))
+    rules = [r for r in read_rules("substitutions.txt") if "part" in r.name and r.name.endswith("merged")]
+    found = rewrite_graph(graph, rules, GPU_LIKE, TRIALS)
+    names = [n.op for n in found.graph.nodes if n.op != "slice"]
+    assert sorted(names) == ["add", "concat", "mul", "sigmoid", "tanh"]
+    assert_equal(graph, found.graph)
+
+
+def test_products_are_merged_in_the_order_in_which_they_are_read_alike() -> None:
+    b = GraphBuilder()
+    random = np.random.default_rng(0)
+    x = b.input("x", (1, 4))
+    gates = [
+        b.add(op, b.add("matmul", x, b.constant((random.integers(-8, 9, (4, 4)) / 8).astype("float32"))))
+        for op in ("tanh", "relu", "tanh", "relu")
+    ]
+    graph = b.build(*[b.add("neg", g) for g in gates])
+    found = rewrite_graph(graph, rule("merge of products"), GPU_LIKE, TRIALS)
+    starts = {n.outputs[0]: n.attrs["starts"][1] for n in found.graph.nodes if n.op == "slice"}
+    (low, high), (least, most) = (sorted(starts[o] for o in graph.outputs[i::2]) for i in (0, 1))
+    assert (high - low, most - least) == (4, 4)
     assert_equal(graph, found.graph)
 
 

@@ -50,6 +50,9 @@ def test_symbolic_types_are_the_shapes_of_the_operators(start: int) -> None:
         ("max_pool2d(x, kernel=(2, 2), ceil_mode=True)", {"x": "[n, c, h, w]"}, "ceil_mode"),
         ("max_pool2d(x)", {"x": "[n, c, h, w]"}, "kernel"),
         ("dirac(channels=c, groups=g, kernel=(1, 1), at=(0, 0))", {}, "g groups of c channels"),
+        ("dirac(channels=4, groups=2, kernel=(3, 3), at=(3, 0))", {}, "4 is to be at most 3"),
+        ("part(x, axis=-1, start=3, extent=2)", {"x": "[m, 4]"}, "5 is to be at most 4"),
+        ("conv2d(x, y, groups=2)", {"x": "[n, 4, h, w]", "y": "[3, 2, 1, 1]"}, "3 is to be a multiple of 2"),
         ("softmax(x)", {"x": "[m, k]"}, "no symbolic type"),
     ],
 )

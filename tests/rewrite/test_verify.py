@@ -91,8 +91,9 @@ def wrong_rules() -> Iterator[tuple[Rule, str]]:
 
 def test_wrong_rules_are_rejected_by_the_tests_and_by_the_checker() -> None:
     proofs, axioms = read_proofs(), load_axioms()
-    for rule, reason in itertools.islice(wrong_rules(), WRONG):
-        (verdict,) = verify_rules([rule]).verdicts
+    wrong = list(itertools.islice(wrong_rules(), WRONG))
+    verdicts = verify_rules([rule for rule, _ in wrong]).verdicts
+    for (rule, reason), verdict in zip(wrong, verdicts, strict=True):
         assert verdict.outcome == "refused" and f"'{rule.name}' {reason}" in verdict.reason, str(rule)
         with pytest.raises(RuleError, match=f"'{rule.name}'"):
             check_proof(rule, proofs[rule.name], axioms)
