@@ -58,7 +58,7 @@ class Arrangement:
 def arrange(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> Arrangement:
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
     graph = separate_inputs(choose_algorithms(reference, target, exact, decide), target.lanes)
-    graph, groups = separate_outputs(graph, fuse(graph), target.lanes)
+    graph, groups = separate_outputs(graph, fuse(graph, target.lanes), target.lanes)
     layouts = choose_layouts(graph, groups, target.lanes)
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
     return Arrangement(reference, graph, tuple(groups), layouts, pieces)

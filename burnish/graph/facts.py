@@ -92,6 +92,14 @@ def _reduced(inputs: Sequence[Tensor], output: Tensor) -> frozenset[int]:
     return frozenset(i for i, t in enumerate(inputs) if t.name in along - repeated)
 
 
+def follow_one_another(parts: Sequence[TensorType], axis: int, lanes: int) -> bool:
+    """Whether tensors joined along ``axis`` are one after the other in memory; channels come in blocks of ``lanes``."""
+    shape = parts[0].shape
+    axis %= len(shape)
+    image = len(shape) == 4 and axis == 1 and all(part.shape[1] >= lanes for part in parts)
+    return prod(shape[:axis]) == 1 and not (image and any(part.shape[1] % lanes for part in parts[:-1]))
+
+
 def _ranges(output: Tensor) -> Mapping[str, int]:
     return {v.name: extent for v, extent in zip(output.axes, output.shape, strict=True)}
 
