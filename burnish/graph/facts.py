@@ -96,8 +96,8 @@ def follow_one_another(parts: Sequence[TensorType], axis: int, lanes: int) -> bo
     """Whether tensors joined along ``axis`` are one after the other in memory; channels come in blocks of ``lanes``."""
     shape = parts[0].shape
     axis %= len(shape)
-    image = len(shape) == 4 and axis == 1 and all(part.shape[1] >= lanes for part in parts)
-    return prod(shape[:axis]) == 1 and not (image and any(part.shape[1] % lanes for part in parts[:-1]))
+    blocks = len(shape) == 4 and axis == 1 and sum(part.shape[1] for part in parts) >= lanes
+    return prod(shape[:axis]) == 1 and not (blocks and any(part.shape[1] % lanes for part in parts[:-1]))
 
 
 def _ranges(output: Tensor) -> Mapping[str, int]:

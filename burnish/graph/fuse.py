@@ -78,7 +78,7 @@ class _Fusion:
         computed = {name for name, p in self.position.items() if not self.facts[p].alias} - set(self.graph.outputs)
         joins: set[int] = set()
         for p, node in enumerate(self.graph.nodes):
-            if node.op != "concat" or self.graph.types[node.outputs[0]].nbytes <= COPIED:
+            if node.op != "concat" or self.graph.types[node.outputs[0]].nbytes < COPIED:
                 continue
             parts = [self.graph.types[name] for name in node.inputs]
             distinct = len(set(node.inputs)) == len(parts) and computed.issuperset(node.inputs)
