@@ -100,6 +100,23 @@ def follow_one_another(parts: Sequence[TensorType], axis: int, lanes: int) -> bo
     return prod(shape[:axis]) == 1 and not (blocks and any(part.shape[1] % lanes for part in parts[:-1]))
 
 
+def part_of(graph: Graph, node: Node, lanes: int) -> tuple[int, int] | None:
+    """(axis, start) of a slice that is one run of its operand's memory, None for another node.
+
+    Channels of images come in blocks of ``lanes``, of which the slice begins one.
+    """
+    if node.op != "slice" or any(step != 1 for step in node.attrs.get("steps") or ()):  # type: ignore[union-attr]
+        return None
+    shape, part = graph.types[node.inputs[0]].shape, graph.types[node.outputs[0]].shape
+    cut = [d for d, (whole, own) in enumerate(zip(shape, part, strict=True)) if whole != own]
+    if len(cut) != 1 or prod(shape[: cut[0]]) != 1:
+        return None
+    start = node.attrs["starts"][cut[0]]  # type: ignore[index]
+    assert isinstance(start, int)
+    blocks = len(shape) == 4 and cut[0] == 1 and shape[1] >= lanes
+    return None if blocks and (start % lanes or part[1] < lanes) else (cut[0], start)
+
+
 def _ranges(output: Tensor) -> Mapping[str, int]:
     return {v.name: extent for v, extent in zip(output.axes, output.shape, strict=True)}
 

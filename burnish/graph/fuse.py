@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from burnish.graph.facts import facts_of, follow_one_another, separable
+from burnish.graph.facts import facts_of, follow_one_another, part_of, separable
 from burnish.graph.graph import Graph, Node
 
 LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a single result
@@ -44,8 +44,8 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
       (unless it computes pixels: a view would undo blocks of channels); in front, views that move or select elements
       and only feed it. The latter holds for opaque nodes too.
     - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed it.
-    - Injective nodes merge into chains. A reshape stays alone: it moves nothing. So does a join whose parts kernels
-      can write where they lie in it.
+    - Injective nodes merge into chains. A reshape stays alone: it moves nothing. So do a join whose parts kernels can
+      write where they lie in it, and a slice that can be read where it lies.
 
     A group has one result: where an intermediate is needed elsewhere, the group ends. Hence no two groups can wait for
     each other.
@@ -71,7 +71,8 @@ class _Fusion:
                 self.readers[name].append(p)
         self.owner: dict[int, int] = {}
         self.anchors: dict[int, Node | None] = {}
-        self.joins = self._joins_in_place(lanes)
+        joins = self._joins_in_place(lanes)
+        self.alone = joins | self._parts_in_place(joins, lanes)
 
     def _joins_in_place(self, lanes: int) -> set[int]:
         """The positions of joins of which each part is computed by a kernel, and for no other such join."""
@@ -87,11 +88,21 @@ class _Fusion:
                 computed.difference_update(node.inputs)
         return joins
 
+    def _parts_in_place(self, joins: set[int], lanes: int) -> set[int]:
+        """The positions of slices of computed tensors that no join needs elsewhere."""
+        copied = {name for p in joins for name in self.graph.nodes[p].inputs} | {*self.graph.outputs}
+        return {
+            p
+            for p, node in enumerate(self.graph.nodes)
+            if node.op == "slice" and node.inputs[0] in self.position and node.outputs[0] not in copied
+            and part_of(self.graph, node, lanes)
+        }  # fmt: skip
+
     def grow(self, position: int, node: Node) -> None:
         """Makes a group around a node that no group owns yet."""
         facts = self.facts[position]
         members = {position}
-        if len(node.outputs) == 1 and facts.kind != "opaque" and not facts.alias and position not in self.joins:
+        if len(node.outputs) == 1 and facts.kind != "opaque" and not facts.alias and position not in self.alone:
             chain = self._continues_chain if facts.kind == "injective" else self._is_epilogue
             members, tail = self._epilogue(members, node.outputs[0], chain)
             if facts.kind == "complex" and not facts.pixels:
@@ -139,7 +150,7 @@ class _Fusion:
     def _continues_chain(self, position: int, inside: set[str]) -> bool:
         """An injective node that reads every element of the group's results at most once: nothing is recomputed."""
         node, facts = self.graph.nodes[position], self.facts[position]
-        if facts.kind != "injective" or len(node.outputs) != 1 or position in self.joins:
+        if facts.kind != "injective" or len(node.outputs) != 1 or position in self.alone:
             return False
         return all(i in facts.once for i, name in enumerate(node.inputs) if name in inside)
 
@@ -168,7 +179,7 @@ class _Fusion:
         for name in self.graph.nodes[anchor].inputs:
             chain: list[int] = []
             moving = 0
-            while (p := self._sole_producer(name, {*members, *taken, *chain})) is not None and self.facts[p].view:
+            while (p := self._sole_producer(name, {*members, *taken, *chain})) is not None and self._is_moved(p):
                 chain.append(p)
                 moving = moving if self.facts[p].alias else len(chain)
                 name = self.graph.nodes[p].inputs[0]
@@ -176,6 +187,10 @@ class _Fusion:
             if not self.facts[anchor].pixels or len(ranks) == 1:
                 taken.update(chain[:moving])
         return taken
+
+    def _is_moved(self, position: int) -> bool:
+        """Whether a node is a view that needs code."""
+        return self.facts[position].view and position not in self.alone
 
     def _rank(self, position: int) -> int:
         """Dimensions of a node's first operand."""
@@ -187,7 +202,7 @@ class _Fusion:
         pending = [name for i, name in enumerate(self.graph.nodes[anchor].inputs) if i in self.facts[anchor].reduced]
         while pending:
             p = self._sole_producer(pending.pop(), members | taken)
-            if p is not None and self.facts[p].kind == "injective" and p not in self.joins:
+            if p is not None and self.facts[p].kind == "injective" and p not in self.alone:
                 taken.add(p)
                 pending.extend(name for i, name in enumerate(self.graph.nodes[p].inputs) if i in self.facts[p].once)
         while leading := {p for p in taken if self.facts[p].alias and not self._reads_from(p, taken)}:
