@@ -100,21 +100,22 @@ def follow_one_another(parts: Sequence[TensorType], axis: int, lanes: int) -> bo
     return prod(shape[:axis]) == 1 and not (blocks and any(part.shape[1] % lanes for part in parts[:-1]))
 
 
-def part_of(graph: Graph, node: Node, lanes: int) -> tuple[int, int] | None:
-    """(axis, start) of a slice that is one run of its operand's memory, None for another node.
+def run_of(graph: Graph, node: Node, lanes: int) -> int | None:
+    """Where a slice that is one run of its operand's memory begins, in elements; None for another node.
 
     Channels of images come in blocks of ``lanes``, of which the slice begins one.
     """
     if node.op != "slice" or any(step != 1 for step in node.attrs.get("steps") or ()):  # type: ignore[union-attr]
         return None
-    shape, part = graph.types[node.inputs[0]].shape, graph.types[node.outputs[0]].shape
-    cut = [d for d, (whole, own) in enumerate(zip(shape, part, strict=True)) if whole != own]
-    if len(cut) != 1 or prod(shape[: cut[0]]) != 1:
+    shape, own = graph.types[node.inputs[0]].shape, graph.types[node.outputs[0]].shape
+    starts: tuple[int, ...] = node.attrs["starts"]  # type: ignore[assignment]
+    first = next((d for d, extent in enumerate(own) if extent > 1), len(own))
+    if 0 in own or own[first + 1 :] != shape[first + 1 :]:
         return None
-    start = node.attrs["starts"][cut[0]]  # type: ignore[index]
-    assert isinstance(start, int)
-    blocks = len(shape) == 4 and cut[0] == 1 and shape[1] >= lanes
-    return None if blocks and (start % lanes or part[1] < lanes) else (cut[0], start)
+    blocks = len(shape) == 4 and shape[1] >= lanes > 1
+    if blocks and (starts[1] % lanes or own[1] < lanes or (shape[0], *shape[2:]) != (1, *own[2:])):
+        return None
+    return sum(start * prod(shape[d + 1 :]) for d, start in enumerate(starts))
 
 
 def _ranges(output: Tensor) -> Mapping[str, int]:

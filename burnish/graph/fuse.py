@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from burnish.graph.facts import facts_of, follow_one_another, part_of, separable
+from burnish.graph.facts import facts_of, follow_one_another, run_of, separable
 from burnish.graph.graph import Graph, Node
 
 LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a single result
@@ -44,8 +44,9 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
       (unless it computes pixels: a view would undo blocks of channels); in front, views that move or select elements
       and only feed it. The latter holds for opaque nodes too.
     - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed it.
-    - Injective nodes merge into chains. A reshape stays alone: it moves nothing. So do a join whose parts kernels can
-      write where they lie in it, and a slice that can be read where it lies.
+    - Injective nodes merge into chains, with element-wise nodes that only feed them. A reshape stays alone: it moves
+      nothing. So do a join whose parts kernels can write where they lie in it, and a slice that can be read where it
+      lies.
 
     A group has one result: where an intermediate is needed elsewhere, the group ends. Hence no two groups can wait for
     each other.
@@ -95,7 +96,7 @@ class _Fusion:
             p
             for p, node in enumerate(self.graph.nodes)
             if node.op == "slice" and node.inputs[0] in self.position and node.outputs[0] not in copied
-            and part_of(self.graph, node, lanes)
+            and run_of(self.graph, node, lanes) is not None
         }  # fmt: skip
 
     def grow(self, position: int, node: Node) -> None:
@@ -109,6 +110,8 @@ class _Fusion:
                 members |= self._views_behind(tail)
             elif facts.kind == "reduction":
                 members |= self._prologue(position, members)
+            elif facts.kind == "injective":
+                members |= self._elementwise_before(members)
         if facts.kind in ("complex", "opaque"):
             members |= self._views_before(position, members)
         self.owner.update(dict.fromkeys(members, position))
@@ -207,6 +210,17 @@ class _Fusion:
                 pending.extend(name for i, name in enumerate(self.graph.nodes[p].inputs) if i in self.facts[p].once)
         while leading := {p for p in taken if self.facts[p].alias and not self._reads_from(p, taken)}:
             taken -= leading  # a reshape in front saves nothing here, and costs nothing alone
+        return taken
+
+    def _elementwise_before(self, members: set[int]) -> set[int]:
+        """Element-wise nodes that only feed members, and those that only feed them."""
+        taken: set[int] = set()
+        pending = [name for p in members for name in self.graph.nodes[p].inputs]
+        while pending:
+            p = self._sole_producer(pending.pop(), members | taken)
+            if p is not None and self.facts[p].elementwise:
+                taken.add(p)
+                pending.extend(self.graph.nodes[p].inputs)
         return taken
 
     def _sole_producer(self, name: str, members: set[int]) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from burnish.graph.facts import part_of
+from burnish.graph.facts import run_of
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.loops.expr import ITEM_BYTES
@@ -43,13 +43,12 @@ def find_views(
     views: dict[str, tuple[str, int]] = {}
     for group in groups:
         source, name = group.inputs[0] if group.inputs else "", group.outputs[0]
-        layout = layouts.get(name)
-        if len(group.nodes) > 1 or name in graph.outputs or name in pieces or layouts.get(source) != layout:
+        if len(group.nodes) > 1 or name in graph.outputs or name in pieces or source in graph.constants:
             continue
-        found = part_of(graph, group.nodes[0], 1 if layout is None else layout.block(1))
-        if found is not None and source not in graph.constants and (layout is None or found[0] == 1):
-            (axis, start), t = found, graph.types[source]
-            views[name] = (source, start * prod(t.shape[axis + 1 :]) * ITEM_BYTES[t.dtype])
+        layout, t = layouts.get(name), graph.types[group.outputs[0]]
+        begin = run_of(graph, group.nodes[0], layout.block(1) if layout else 1)
+        if begin is not None and layouts.get(source) == layout:
+            views[name] = (source, begin * ITEM_BYTES[t.dtype])
     return views
 
 

@@ -66,6 +66,8 @@ class TargetCost:
             return FUSED + sum(whole[1:]) / self.target.cache_bandwidth
         if operation.op == "conv2d":
             return KERNEL + self._convolution(operation)
+        if operation.facts.elementwise and "part" in operation.makers:
+            return FUSED + traffic(operation) / self.target.cache_bandwidth
         seconds = arithmetic(operation) / (self.target.flops * self._efficiency(operation))
         weights = sum(t.nbytes for t, fixed in zip(operation.inputs, operation.fixed, strict=True) if fixed)
         moved = (traffic(operation) - weights) / self.target.cache_bandwidth
