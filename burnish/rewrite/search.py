@@ -42,7 +42,8 @@ class Rewritten:
     """A graph equal to the one given, and how it was found.
 
     ``before`` and ``after``: predicted seconds. ``graph`` is the one given where nothing cheaper was found. ``graphs``
-    were tried in ``seconds``; the best of each search was met ``best_after`` seconds from the start, in all.
+    were tried in ``seconds``; the best of each search was met ``best_after`` seconds from the start, in all. ``walks``:
+    how many graphs each of the searches took to its best, by which they can be repeated without a clock.
     """
 
     graph: Graph
@@ -53,6 +54,7 @@ class Rewritten:
     seconds: float
     best_after: float
     stop_reason: StopReason
+    walks: tuple[int, ...] = ()
 
 
 def rewrite_graph(
@@ -63,16 +65,18 @@ def rewrite_graph(
     *,
     slack: float = SLACK,
     integer_program: bool = False,
+    walks: Sequence[int] | None = None,
     progress: Callable[[Event], None] | None = None,
 ) -> Rewritten:
     """The cheapest graph found that substitutions lead to.
 
-    ``integer_program``: small regions are also saturated, and the better of both results is taken; needs SciPy.
+    ``walks``: those of an earlier call with the same graph, rules and cost, whose graph is then found again, whatever
+    the budget. ``integer_program``: small regions are also saturated, and the better of both results is taken; needs SciPy.
     Raises ModelError naming the node of a graph that does not type, RuleError for a rule with an unknown word.
     """
     table = NormalTable(cost)
     reading = read_graph(table, graph)
-    search = _Search(table, rules, budget, slack, progress, integer_program)
+    search = _Search(table, rules, budget, slack, progress, integer_program, walks)
     first = start(table, reading.roots)
     roots = search.by_regions(reading.roots)
     state = search.walk(start(table, roots), 1)
@@ -82,8 +86,9 @@ def rewrite_graph(
     written = write_graph(table, reading, state.roots, graph)
     applied = tuple(search.applied)
     return Rewritten(
-        written, applied, first.cost, state.cost, done.graphs, done.seconds, done.best_after, done.stop_reason
-    )
+        written, applied, first.cost, state.cost, done.graphs, done.seconds, done.best_after, done.stop_reason,
+        tuple(search.walks),
+    )  # fmt: skip
 
 
 @dataclass
@@ -107,8 +112,11 @@ class _Search:
         slack: float,
         progress: Callable[[Event], None] | None,
         integer_program: bool,
+        walks: Sequence[int] | None,
     ) -> None:
         self.integer_program = integer_program
+        self.walks: list[int] = []
+        self.planned = None if walks is None else iter(walks)
         self.table, self.slack, self.progress = table, slack, progress
         self.clock: Tally[None] = Tally(budget)
         self.moves = Moves(table, rules)
@@ -147,8 +155,11 @@ class _Search:
     def walk(self, first: State, shares: int, places: int = 1) -> State:
         """The best state that steps from the first lead to, found in one of so many equal shares of the time left."""
         seconds, graphs = self.clock.seconds_left, self._graphs_left()
+        if self.planned is not None:
+            seconds, graphs = None, next(self.planned, 0)
         if seconds == 0 or graphs == 0:
             self.done.stop_reason = "trials" if graphs == 0 else "seconds"
+            self.walks.append(0)
             return first
         limits = Budget(graphs, None if seconds is None else seconds / shares, self.clock.budget.clock)
         report = best_first(first, lambda s: s.cost, self.expand, limits, slack=self.slack, progress=self.progress)
@@ -177,6 +188,7 @@ class _Search:
     def _count(self, report: Report[State]) -> None:
         best = min(report.history, key=lambda trial: trial.cost)
         self.done.best_after += best.seconds
+        self.walks.append(best.number)
         self.done.graphs += report.trials
         self.done.seconds += report.seconds
         if self.done.stop_reason == "exhausted":
