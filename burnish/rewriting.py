@@ -13,6 +13,7 @@ from burnish import rewrite
 from burnish.arrange import DEFAULTS, Choices
 from burnish.build import code_version
 from burnish.compiler import Progress, link, lower_model
+from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.rewrite.cost import TargetCost
@@ -78,18 +79,21 @@ def rewrite_model(
     known = store.get(key)
     if known is not None:
         report, walks = json.loads(known)
-        kept = rewrite_graph(ready, allowed, cost, Budget(), walks=walks).graph if report["kept"] else ready
-        return Chosen(_told(compiled(kept, not report["kept"]), report), kept if report["kept"] else graph, None, None)
+        if not report["kept"]:
+            return Chosen(_told(compiled(ready, True), report), graph, None, None)
+        kept = align_parts(rewrite_graph(ready, allowed, cost, Budget(), walks=walks).graph, target.lanes)
+        return Chosen(_told(compiled(kept, False), report), kept, None, None)
     found = rewrite_graph(ready, allowed, cost, Budget(seconds=seconds))
     plain = compiled(ready, True)
     promising = found.after <= found.before * (1 - LEAST_GAIN)
     here = target.triple == host().triple and target.cpu == host().cpu
     gain, module, chosen = None, plain, graph
     if promising and here:
-        other = compiled(found.graph, False)
+        rewritten = align_parts(found.graph, target.lanes)
+        other = compiled(rewritten, False)
         gain = compare_modules(plain, other)
         if gain.second_wins:
-            module, chosen = other, found.graph
+            module, chosen = other, rewritten
     report = described(found, gain)
     if here or not promising:
         store.put(key, json.dumps([report, found.walks]).encode())
