@@ -86,7 +86,7 @@ def rewrite_model(
     found = rewrite_graph(ready, allowed, cost, Budget(seconds=seconds))
     plain = compiled(ready, True)
     promising = found.after <= found.before * (1 - LEAST_GAIN)
-    here = target.triple == host().triple and target.cpu == host().cpu
+    here = _is_here(target)
     gain, module, chosen = None, plain, graph
     if promising and here:
         rewritten = align_parts(found.graph, target.lanes)
@@ -98,6 +98,22 @@ def rewrite_model(
     if here or not promising:
         store.put(key, json.dumps([report, found.walks]).encode())
     return Chosen(_told(module, report), chosen, found, gain)
+
+
+def measured_gain(
+    before: Graph, after: Graph, target: Target, threads: int | None = None, exact: bool = False
+) -> Comparison | None:
+    """The time of an optimized graph's rewriting over its own, both compiled; None if the target is not this machine."""
+    if not _is_here(target):
+        return None
+    graphs = (before, align_parts(after, target.lanes))
+    first, second = (Module(link(lower_model(g, target, exact, optimized=g is before)), threads) for g in graphs)
+    return compare_modules(first, second)
+
+
+def _is_here(target: Target) -> bool:
+    """Whether what is compiled for a target can be timed: it is this machine."""
+    return target.triple == host().triple and target.cpu == host().cpu
 
 
 def _key(
