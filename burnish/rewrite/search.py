@@ -66,12 +66,13 @@ def rewrite_graph(
     slack: float = SLACK,
     integer_program: bool = False,
     walks: Sequence[int] | None = None,
+    fold: bool = True,
     progress: Callable[[Event], None] | None = None,
 ) -> Rewritten:
     """The cheapest graph found that substitutions lead to.
 
     ``walks``: those of an earlier call with the same graph, rules and cost, whose graph is then found again, whatever
-    the budget. ``integer_program``: small regions are also saturated, and the better of both results is taken; needs SciPy.
+    the budget. ``fold``: see :func:`write_graph`. ``integer_program``: small regions are also saturated, and the better of both results is taken; needs SciPy.
     Raises ModelError naming the node of a graph that does not type, RuleError for a rule with an unknown word.
     """
     table = NormalTable(cost)
@@ -83,7 +84,7 @@ def rewrite_graph(
     done = search.done
     if state.cost >= first.cost * (1 - WORTH):
         return Rewritten(graph, (), first.cost, first.cost, done.graphs, done.seconds, 0.0, done.stop_reason)
-    written = write_graph(table, reading, state.roots, graph)
+    written = write_graph(table, reading, state.roots, graph, fold)
     applied = tuple(search.applied)
     return Rewritten(
         written, applied, first.cost, state.cost, done.graphs, done.seconds, done.best_after, done.stop_reason,

@@ -2,12 +2,14 @@
 
 import numpy as np
 
+from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.rewrite.convert import read_graph, write_graph
 from burnish.rewrite.cost import GPU_LIKE
 from burnish.rewrite.normal import NormalTable
 from burnish.rewrite.regions import cuts, placed, regions
 from burnish.rewrite.search import rewrite_graph
+from burnish.rewrite.verify import read_rules
 from burnish.search.budget import Budget
 from tests.rewrite.rules import RULES
 from tests.rewrite.test_apply import assert_equal
@@ -70,3 +72,18 @@ def test_a_search_is_repeated_by_its_walks() -> None:
     assert str(again.graph) == str(found.graph)
     assert again.after == found.after < found.before
     assert again.graphs <= found.graphs
+
+
+def test_weights_that_are_not_folded_are_exact_in_float64() -> None:
+    b = GraphBuilder()
+    random = np.random.default_rng(0)
+    x = b.input("x", (1, 8, 5, 5))
+    three, one = (b.constant(random.standard_normal((8, 8, k, k), dtype=np.float32)) for k in (3, 1))
+    b.add("add", b.add("conv2d", x, three, pads=(1, 1, 1, 1)), b.add("conv2d", x, one), name="y")
+    graph = b.build("y")
+    rules = read_rules("substitutions.txt")
+    folded, exact = (rewrite_graph(graph, rules, GPU_LIKE, Budget(trials=20), fold=fold).graph for fold in (True, False))
+    assert [n.op for n in folded.nodes] == ["conv2d"]
+    feeds = {"x": random.standard_normal((1, 8, 5, 5), dtype=np.float32)}
+    before, after, rounded = (evaluate(g, feeds, "float64")["y"] for g in (graph, exact, folded))
+    assert np.abs(after - before).max() < 1e-13 < np.abs(rounded - before).max()
