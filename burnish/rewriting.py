@@ -103,7 +103,7 @@ def rewrite_model(
 def measured_gain(
     before: Graph, after: Graph, target: Target, threads: int | None = None, exact: bool = False
 ) -> Comparison | None:
-    """The time of an optimized graph's rewriting over its own, both compiled; None if the target is not this machine."""
+    """The time of an optimized graph's rewriting over its own, both compiled; None where the target is elsewhere."""
     if not _is_here(target):
         return None
     graphs = (before, align_parts(after, target.lanes))
@@ -116,9 +116,7 @@ def _is_here(target: Target) -> bool:
     return target.triple == host().triple and target.cpu == host().cpu
 
 
-def _key(
-    graph: Graph, rules: Sequence[Rule], target: Target, threads: int | None, exact: bool, seconds: float
-) -> str:
+def _key(graph: Graph, rules: Sequence[Rule], target: Target, threads: int | None, exact: bool, seconds: float) -> str:
     """Of all that a choice depends on but noise: values of weights are not looked at."""
     machine = f"{target.triple} {target.cpu} {target.feature_string} {target.cores} {threads}"
     return cache_key("rewriting", _code_version(), machine, f"{exact} {seconds}", str(graph), *map(str, rules))

@@ -37,9 +37,7 @@ def row(name: str, check: bool) -> dict[str, Any]:
     """What rewriting does to a model. ``speedup``: of the graph that is kept, with the interval of its confidence."""
     graph = import_graph(models.build(name))
     with tempfile.TemporaryDirectory() as cache:  # a full one would know the choice
-        chosen = rewrite_model(
-            graph, shipped_rules(), target=host(), threads=THREADS, seconds=SECONDS, cache_dir=cache
-        )
+        chosen = rewrite_model(graph, shipped_rules(), target=host(), threads=THREADS, seconds=SECONDS, cache_dir=cache)
     assert chosen.found is not None
     told = described(chosen.found, chosen.gain)
     gain = chosen.gain

@@ -131,11 +131,11 @@ def apply_(
     for each in applied:
         print(f"{each['times']:4} × {each['rule']}, {each['saved_us']} µs")
     print(f"{output}: {len(graph.nodes)} to {len(written.nodes)} nodes; {found.graphs} graphs in {found.seconds:.1f} s")
-    print(f"predicted: {found.before * 1e3:.3f} ms to {found.after * 1e3:.3f} ms, {found.before / found.after:.2f} times "
-          "as fast")  # fmt: skip
+    before, after = found.before * 1e3, found.after * 1e3
+    print(f"predicted: {before / after:.2f} times as fast, {before:.3f} ms to {after:.3f} ms")
     if gain is not None:
-        print(f"measured: {1 / gain.ratio:.2f} times as fast ({1 / gain.high:.2f} to {1 / gain.low:.2f})"
-              + ("; the model is written as it was" if written is graph else ""))  # fmt: skip
+        kept = "; the model is written as it was" if written is graph else ""
+        print(f"measured: {1 / gain.ratio:.2f} times as fast ({1 / gain.high:.2f} to {1 / gain.low:.2f}){kept}")
 
 
 def drawing(rule: "Rule") -> str:

@@ -72,7 +72,8 @@ def rewrite_graph(
     """The cheapest graph found that substitutions lead to.
 
     ``walks``: those of an earlier call with the same graph, rules and cost, whose graph is then found again, whatever
-    the budget. ``fold``: see :func:`write_graph`. ``integer_program``: small regions are also saturated, and the better of both results is taken; needs SciPy.
+    the budget. ``fold``: see :func:`write_graph`. ``integer_program``: small regions are also saturated, and the better
+    of both results is taken; needs SciPy.
     Raises ModelError naming the node of a graph that does not type, RuleError for a rule with an unknown word.
     """
     table = NormalTable(cost)

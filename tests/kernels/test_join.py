@@ -32,7 +32,7 @@ def joined(*channels: int) -> Tensor:
 @pytest.mark.parametrize("channels", [(44, 44, 44), (20, 16, 33, 17), (LANES, 2 * LANES + 1), (LANES + 1, LANES - 1)])
 @pytest.mark.parametrize("edge", ["start", "end"])
 def test_joins_match_the_definition(channels: Sequence[int], edge: str, check: Check) -> None:
-    layouts = {name: BLOCKED for name in ("y", *(f"x{i}" for i, _ in enumerate(channels)))}
+    layouts = dict.fromkeys(("y", *(f"x{i}" for i, _ in enumerate(channels))), BLOCKED)
     check(JOIN, "", [joined(*channels)], layouts=layouts, edge=edge)
 
 
@@ -47,8 +47,8 @@ def test_other_maps_and_rows_are_no_joins() -> None:
     def element(*i: Expr) -> Expr:
         return maximum(x[i], 0.0)
 
-    relu = compute(x.shape, element, "y")
-    assert template_for(Task("k", (x,), (relu,), "", {n: blocks[n] for n in ("x0", "y")}, frozenset()), host()) is GENERIC
+    relu = Task("k", (x,), (compute(x.shape, element, "y"),), "", {n: blocks[n] for n in ("x0", "y")}, frozenset())
+    assert template_for(relu, host()) is GENERIC
 
 
 def test_maps_of_blocks_are_vectors_however_many_there_are(check: Check) -> None:

@@ -82,7 +82,9 @@ def test_weights_that_are_not_folded_are_exact_in_float64() -> None:
     b.add("add", b.add("conv2d", x, three, pads=(1, 1, 1, 1)), b.add("conv2d", x, one), name="y")
     graph = b.build("y")
     rules = read_rules("substitutions.txt")
-    folded, exact = (rewrite_graph(graph, rules, GPU_LIKE, Budget(trials=20), fold=fold).graph for fold in (True, False))
+    folded, exact = (
+        rewrite_graph(graph, rules, GPU_LIKE, Budget(trials=20), fold=fold).graph for fold in (True, False)
+    )
     assert [n.op for n in folded.nodes] == ["conv2d"]
     feeds = {"x": random.standard_normal((1, 8, 5, 5), dtype=np.float32)}
     before, after, rounded = (evaluate(g, feeds, "float64")["y"] for g in (graph, exact, folded))

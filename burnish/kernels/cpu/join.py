@@ -1,4 +1,4 @@
-"""Joins of channel blocks whose parts begin inside of blocks: every output vector is shuffled from those it lies across.
+"""Joins of channel blocks whose parts begin inside of blocks: output vectors are shuffled from those they lie across.
 
 The structure of ``parallel(oh) -> ow -> channel block``, the last unrolled: which parts an output vector takes its
 lanes from is then known, and the others are not read.
