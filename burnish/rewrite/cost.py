@@ -10,6 +10,7 @@ from burnish.graph.estimates import DIRECT_EFFICIENCY, Window, estimates
 from burnish.graph.facts import follow_one_another
 from burnish.graph.fuse import COPIED
 from burnish.graph.graph import Attribute, TensorType
+from burnish.ops.split import COLUMNS, DEPTH, ROWS, TERMS
 from burnish.rewrite.table import Operation
 from burnish.target import Target
 
@@ -17,6 +18,8 @@ _FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads 
 FUSED = 2.0e-8  # seconds of an operator in another's kernel: of graphs that are else equal, the smaller is better
 KERNEL = 1.0e-6  # seconds to begin a kernel and wait for all threads
 SMALL_EFFICIENCY = 0.35  # of the peak, reached by products of few rows
+SPLIT_EFFICIENCY = 0.6  # of the matrix units' peak, reached by products in bfloat16 parts
+PARTS_WORK = 100.0  # vector operations to make both parts of a product's input element
 POOL_EFFICIENCY = 0.15  # the same of windows that are summed or compared, whose operands all come from a cache
 
 
@@ -68,10 +71,23 @@ class TargetCost:
             return KERNEL + self._convolution(operation)
         if operation.facts.elementwise and "part" in operation.makers:
             return FUSED + traffic(operation) / self.target.cache_bandwidth
+        if self._is_split(operation):
+            return KERNEL + self._split(operation)
         seconds = arithmetic(operation) / (self.target.flops * self._efficiency(operation))
         weights = sum(t.nbytes for t, fixed in zip(operation.inputs, operation.fixed, strict=True) if fixed)
         moved = (traffic(operation) - weights) / self.target.cache_bandwidth
         return KERNEL + max(seconds, weights / self.target.memory_bandwidth, moved)
+
+    def _is_split(self, operation: Operation) -> bool:
+        """Whether a matrix unit computes a product, in bfloat16 parts: see :func:`choose_algorithms`."""
+        if operation.op != "matmul" or not operation.fixed[1] or not self.target.has("amx-bf16"):
+            return False
+        (*rows, depth), matrix = operation.inputs[0].shape, operation.inputs[1].shape
+        return len(matrix) == 2 and prod(rows) > ROWS // 2 and depth >= DEPTH and matrix[1] >= COLUMNS
+
+    def _split(self, operation: Operation) -> float:
+        parts = PARTS_WORK * 2 * operation.inputs[0].size / self.target.flops
+        return parts + TERMS * arithmetic(operation) / (self.target.matrix_flops * SPLIT_EFFICIENCY)
 
     def _efficiency(self, operation: Operation) -> float:
         if operation.op in ("max_pool2d", "avg_pool2d"):
