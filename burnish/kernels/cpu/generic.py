@@ -26,6 +26,9 @@ REGISTERS = 24  # vectors an accumulator may take
 
 
 def _space(task: Task, target: Target) -> Space:
+    """Several vectors at once where they are one run of memory: blocks of one vector each are not."""
+    if any(not task.layout(t.name).plain for t in task.outputs):
+        return Space({"vectors": (1,)}, {"vectors": 1})
     return Space({"vectors": (1, 2, 4)}, {"vectors": 4 if _is_map(task) else 1})
 
 
@@ -41,8 +44,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     for out in task.outputs:
         inner = [t for t in kept if t not in task.outputs] if len(task.outputs) == 1 else []
         names = [t.name for t in inner] + ([caches[out.name]] if out.name in caches else [])
-        blocks = [task.layout(out.name).block(d) for d in range(len(out.shape))]
-        _schedule_output(s, out.name, names, _row_axes(task, out, inner), blocks, target.lanes, int(choice["vectors"]))
+        _schedule_output(s, out.name, names, _row_axes(task, out, inner), target.lanes, int(choice["vectors"]))
     return s
 
 
@@ -73,20 +75,15 @@ def _points(t: Tensor) -> int:
     return t.buffer.size * prod(a.extent for a in axes)
 
 
-def _schedule_output(
-    s: Schedule, out: str, stages: list[str], rows: list[int], blocks: list[int], lanes: int, vectors: int
-) -> None:
-    """Rows outermost and in parallel, ``stages`` computed for each, one vector loop in every nest.
-
-    ``blocks``: elements of each dimension that lie together; several vectors of a block's would not.
-    """
+def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], lanes: int, vectors: int) -> None:
+    """Rows outermost and in parallel, ``stages`` computed for each, one vector loop in every nest."""
     own = s.loops(out)
     outer = [own[d] for d in rows] if stages else own
     inner = [v for v in own if v not in outer]
     unit = next((v for v in reversed(own) if s.extent(v) > 1 and strides(s, out, v).store in (1, None)), None)
     vector = None
     if unit is not None:
-        wide = lanes * vectors if blocks[own.index(unit)] == 1 else lanes
+        wide = lanes * vectors
         over, vector = _cut(s, unit, wide if s.extent(unit) % wide == 0 else lanes)
         outer = [over if v == unit else v for v in outer]
         inner = [over if v == unit else v for v in inner] + [vector]
