@@ -59,7 +59,8 @@ def compile_rules(rules: Sequence[Rule]) -> list[Rule]:
 
     Their left sides have operators at the roots, hold all variables and all sizes of the right sides, and share
     variables among their terms. Left out is what only moves elements without a ``transpose``, which takes time: that is
-    a matter of normal forms. ``matmul`` with flags becomes ``matmul`` of ``swap``. Raises RuleError for an unknown word.
+    a matter of normal forms. ``matmul`` with flags becomes ``matmul`` of ``swap``.
+    Raises RuleError for an unknown word.
     """
     usable = []
     for rule in rules:
