@@ -1,7 +1,7 @@
 """The superoptimizer: what its parts find and how long they take.
 
 `python -m benchmarks.rewrite [SECTION ...] [--json]`; each section is a module of benchmarks/rewriting with ``run`` and
-``table``.
+``table``. `speed MODEL ... [--check]` takes only these models, and compares the graphs by the definitions, in float64.
 """
 
 import argparse
@@ -9,21 +9,27 @@ import importlib
 import json
 import sys
 
+from benchmarks.rewriting import speed
+
 SECTIONS = ("generator", "verifier", "search", "speed")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", nargs="*", help=f"of {', '.join(SECTIONS)}; default: all")
+    parser.add_argument("sections", nargs="*", help=f"of {', '.join(SECTIONS)}; default: all; behind speed also models")
+    parser.add_argument("--check", action="store_true", help="of speed: also compare values, which takes minutes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
-    unknown = set(arguments.sections) - set(SECTIONS)
+    sections = [name for name in arguments.sections if name in SECTIONS]
+    models = [name for name in arguments.sections if name not in SECTIONS]
+    allowed = (*SECTIONS, *(speed.NAMES if "speed" in sections else ()))
+    unknown = sorted({*models} - {*allowed})
     if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(SECTIONS)}")
+        parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(allowed)}")
     report = {}
-    for name in arguments.sections or SECTIONS:
+    for name in sections or SECTIONS:
         section = importlib.import_module(f"benchmarks.rewriting.{name}")
-        report[name] = section.run()
+        report[name] = speed.run(models or speed.NAMES, arguments.check) if section is speed else section.run()
         if not arguments.json:
             print(f"{name}\n{section.table(report[name])}")
     if arguments.json:

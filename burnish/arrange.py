@@ -13,7 +13,7 @@ from burnish.graph.compose import tensors
 from burnish.graph.fuse import Group, fuse
 from burnish.graph.graph import Graph
 from burnish.graph.isolate import isolate
-from burnish.graph.join import find_pieces
+from burnish.graph.join import find_pieces, find_views
 from burnish.graph.layout import choose_layouts, separate_inputs, separate_outputs
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
@@ -40,7 +40,7 @@ class Arrangement:
 
     ``reference`` is what must be computed: the optimized graph before algorithms are chosen; ``graph`` is what is
     computed. ``layouts`` holds the values that are not row-major, ``pieces`` where the inputs of joins without copies
-    lie in their outputs.
+    lie in their outputs, ``views`` where slices without copies lie in what they are cut from.
     """
 
     reference: Graph
@@ -48,20 +48,22 @@ class Arrangement:
     groups: tuple[Group, ...]
     layouts: Mapping[str, Layout]
     pieces: Mapping[str, Place]
+    views: Mapping[str, Place]
 
     def computes(self, group: Group) -> bool:
         """Whether a group needs code: its output is neither its input's memory nor a join of pieces in their place."""
         joined = any(place.buffer == group.outputs[0] for place in self.pieces.values())
-        return not (joined or is_alias(self.graph, group, self.layouts))
+        return not (joined or group.outputs[0] in self.views or is_alias(self.graph, group, self.layouts))
 
 
 def arrange(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> Arrangement:
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
     graph = separate_inputs(choose_algorithms(reference, target, exact, decide), target.lanes)
-    graph, groups = separate_outputs(graph, fuse(graph), target.lanes)
+    graph, groups = separate_outputs(graph, fuse(graph, target.lanes), target.lanes)
     layouts = choose_layouts(graph, groups, target.lanes)
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
-    return Arrangement(reference, graph, tuple(groups), layouts, pieces)
+    views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces).items()}
+    return Arrangement(reference, graph, tuple(groups), layouts, pieces, views)
 
 
 def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:

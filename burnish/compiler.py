@@ -50,7 +50,7 @@ class Compilation:
     ``reference`` is what must be computed: the optimized graph before algorithms are chosen. ``graph`` is what is
     computed, by ``steps`` in this order; a step that is a bare group is an alias: no code. ``layouts`` holds the values
     that are not row-major, ``constants`` those of the graph and those derived from them, ``pieces`` where the inputs of
-    such joins lie in their outputs.
+    such joins lie in their outputs, ``views`` where such slices lie in what they are cut from.
     """
 
     reference: Graph
@@ -59,6 +59,7 @@ class Compilation:
     layouts: Mapping[str, Layout]
     constants: Mapping[str, np.ndarray]
     pieces: Mapping[str, Place]
+    views: Mapping[str, Place]
     target: Target
 
     @property
@@ -99,13 +100,15 @@ def lower_model(
         kernel = kernels.build(task, target, store, choices.recipe(task, target))
         steps.append(Stage(group, task, kernel, values))
     report("link", 0, 1)
-    return Compilation(made.reference, made.graph, tuple(steps), made.layouts, constants, made.pieces, target)
+    return Compilation(
+        made.reference, made.graph, tuple(steps), made.layouts, constants, made.pieces, made.views, target
+    )
 
 
 def link(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
-    memory, home = plan_memory(graph, made.steps, made.layouts, made.pieces)
+    memory, home = plan_memory(made)
     params, offsets = pack_parameters(stages, made.constants)
     return link_executable(
         inputs=[stored(graph, n, made.layouts) for n in graph.inputs],
@@ -127,21 +130,21 @@ def stored(graph: Graph, name: str, layouts: Mapping[str, Layout]) -> TensorSpec
     return TensorSpec(name, layouts[name].physical_shape(t.shape) if name in layouts else t.shape, t.dtype)
 
 
-def plan_memory(
-    graph: Graph, steps: Sequence[Stage | Group], layouts: Mapping[str, Layout], pieces: Mapping[str, Place]
-) -> tuple[Plan, dict[str, Place]]:
+def plan_memory(made: Compilation) -> tuple[Plan, dict[str, Place]]:
     """The arena, and for every computed value its place in a buffer (a graph output's memory is the caller's)."""
+    graph, layouts, pieces = made.graph, made.layouts, made.pieces
     sizes = {name: stored(graph, name, layouts).nbytes for name in graph.types}
     accesses = []
-    for step in steps:
+    for step in made.steps:
         group = step.group if isinstance(step, Stage) else step
         reads = tuple(n for n in group.inputs if n not in graph.constants)
-        accesses.append(Step(reads, group.outputs, alias=isinstance(step, Group)))
+        offset = made.views[group.outputs[0]].offset if group.outputs[0] in made.views else 0
+        accesses.append(Step(reads, group.outputs, alias=isinstance(step, Group), offset=offset))
     intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
     intervals = [i for i in intervals if i.name not in graph.outputs]
     shared = {*pieces, *(place.buffer for place in pieces.values())}
     alone = {i.name for i in intervals} - shared
-    return plan(intervals, in_place_pairs(graph, steps, layouts, alone)), home
+    return plan(intervals, in_place_pairs(graph, made.steps, layouts, alone)), home
 
 
 def in_place_pairs(

@@ -13,6 +13,7 @@ from burnish import rewrite
 from burnish.arrange import DEFAULTS, Choices
 from burnish.build import code_version
 from burnish.compiler import Progress, link, lower_model
+from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.rewrite.cost import TargetCost
@@ -33,8 +34,8 @@ LEAST_GAIN = 0.01  # of the predicted time: less cannot be told from noise when 
 @dataclass(frozen=True)
 class Chosen:
     """The faster of a model and its rewriting. ``gain``: the rewriting's time over the model's; None where they were
-    not compared, since nothing was found that should be faster, or the target is another machine. ``found``: None where
-    an earlier search of the same graph went through all there is and found nothing worth a measurement.
+    not compared, since nothing was found that should be faster, or the target is another machine. Both ``gain`` and
+    ``found`` are None where an earlier compilation of the same graph has chosen already: the choice is the same.
     """
 
     module: Module
@@ -72,36 +73,58 @@ def rewrite_model(
     tell = progress or (lambda stage, done, total: None)
     tell("optimize", 0, 1)
     ready = optimize(graph, exact)
-    store, key = ObjectCache(cache_dir), _key(ready, rules, target, exact)
+    store, key = ObjectCache(cache_dir), _key(ready, rules, target, threads, exact, seconds)
+    allowed, cost = [rule for rule in rules if not exact or reassociates(rule)], TargetCost(target)
     tell("rewrite", 0, 1)
     known = store.get(key)
     if known is not None:
-        return Chosen(_told(compiled(ready, True), json.loads(known)), graph, None, None)
-    allowed = [rule for rule in rules if not exact or reassociates(rule)]
-    found = rewrite_graph(ready, allowed, TargetCost(target), Budget(seconds=seconds))
+        report, walks = json.loads(known)
+        if not report["kept"]:
+            return Chosen(_told(compiled(ready, True), report), graph, None, None)
+        kept = align_parts(rewrite_graph(ready, allowed, cost, Budget(), walks=walks).graph, target.lanes)
+        return Chosen(_told(compiled(kept, False), report), kept, None, None)
+    found = rewrite_graph(ready, allowed, cost, Budget(seconds=seconds))
     plain = compiled(ready, True)
     promising = found.after <= found.before * (1 - LEAST_GAIN)
-    here = target.triple == host().triple and target.cpu == host().cpu
-    if not (promising and here):
-        report = described(found, None)
-        if not promising and found.stop_reason == "exhausted":
-            store.put(key, json.dumps(report).encode())
-        return Chosen(_told(plain, report), graph, found, None)
-    other = compiled(found.graph, False)
-    gain = compare_modules(plain, other)
-    module, kept = (other, found.graph) if gain.second_wins else (plain, graph)
-    return Chosen(_told(module, described(found, gain)), kept, found, gain)
+    here = _is_here(target)
+    gain, module, chosen = None, plain, graph
+    if promising and here:
+        rewritten = align_parts(found.graph, target.lanes)
+        other = compiled(rewritten, False)
+        gain = compare_modules(plain, other)
+        if gain.second_wins:
+            module, chosen = other, rewritten
+    report = described(found, gain)
+    if here or not promising:
+        store.put(key, json.dumps([report, found.walks]).encode())
+    return Chosen(_told(module, report), chosen, found, gain)
 
 
-def _key(graph: Graph, rules: Sequence[Rule], target: Target, exact: bool) -> str:
-    """Of all that a search depends on but its time: values of weights are not looked at."""
-    machine = f"{target.triple} {target.cpu} {target.feature_string}"
-    return cache_key("rewriting", _code_version(), machine, str(exact), str(graph), *map(str, rules))
+def measured_gain(
+    before: Graph, after: Graph, target: Target, threads: int | None = None, exact: bool = False
+) -> Comparison | None:
+    """The time of an optimized graph's rewriting over its own, both compiled; None where the target is elsewhere."""
+    if not _is_here(target):
+        return None
+    graphs = (before, align_parts(after, target.lanes))
+    first, second = (Module(link(lower_model(g, target, exact, optimized=g is before)), threads) for g in graphs)
+    return compare_modules(first, second)
+
+
+def _is_here(target: Target) -> bool:
+    """Whether what is compiled for a target can be timed: it is this machine."""
+    return target.triple == host().triple and target.cpu == host().cpu
+
+
+def _key(graph: Graph, rules: Sequence[Rule], target: Target, threads: int | None, exact: bool, seconds: float) -> str:
+    """Of all that a choice depends on but noise: values of weights are not looked at."""
+    machine = f"{target.triple} {target.cpu} {target.feature_string} {target.cores} {threads}"
+    return cache_key("rewriting", _code_version(), machine, f"{exact} {seconds}", str(graph), *map(str, rules))
 
 
 @cache
 def _code_version() -> str:
-    """A hash of the compiler's source and the search's: what another version has searched is searched again."""
+    """A hash of the compiler's source and the search's: what another version has chosen is chosen again."""
     root = Path(rewrite.__file__).parent.parent
     files = [f for folder in ("ops", "graph", "rewrite") for f in sorted((root / folder).glob("*.py"))]
     return cache_key(code_version(), *(f.read_bytes() for f in files))

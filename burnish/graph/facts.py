@@ -92,6 +92,32 @@ def _reduced(inputs: Sequence[Tensor], output: Tensor) -> frozenset[int]:
     return frozenset(i for i, t in enumerate(inputs) if t.name in along - repeated)
 
 
+def follow_one_another(parts: Sequence[TensorType], axis: int, lanes: int) -> bool:
+    """Whether tensors joined along ``axis`` are one after the other in memory; channels come in blocks of ``lanes``."""
+    shape = parts[0].shape
+    axis %= len(shape)
+    blocks = len(shape) == 4 and axis == 1 and sum(part.shape[1] for part in parts) >= lanes
+    return prod(shape[:axis]) == 1 and not (blocks and any(part.shape[1] % lanes for part in parts[:-1]))
+
+
+def run_of(graph: Graph, node: Node, lanes: int) -> int | None:
+    """Where a slice that is one run of its operand's memory begins, in elements; None for another node.
+
+    Channels of images come in blocks of ``lanes``, of which the slice begins one.
+    """
+    if node.op != "slice" or any(step != 1 for step in node.attrs.get("steps") or ()):  # type: ignore[union-attr]
+        return None
+    shape, own = graph.types[node.inputs[0]].shape, graph.types[node.outputs[0]].shape
+    starts: tuple[int, ...] = node.attrs["starts"]  # type: ignore[assignment]
+    first = next((d for d, extent in enumerate(own) if extent > 1), len(own))
+    if 0 in own or own[first + 1 :] != shape[first + 1 :]:
+        return None
+    blocks = len(shape) == 4 and shape[1] >= lanes > 1
+    if blocks and (starts[1] % lanes or own[1] < lanes or (shape[0], *shape[2:]) != (1, *own[2:])):
+        return None
+    return sum(start * prod(shape[d + 1 :]) for d, start in enumerate(starts))
+
+
 def _ranges(output: Tensor) -> Mapping[str, int]:
     return {v.name: extent for v, extent in zip(output.axes, output.shape, strict=True)}
 

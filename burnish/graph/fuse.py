@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from burnish.graph.facts import facts_of, separable
+from burnish.graph.facts import facts_of, follow_one_another, run_of, separable
 from burnish.graph.graph import Graph, Node
 
 LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a single result
+COPIED = 1 << 14  # bytes of a join that one kernel copies in less time than it takes to start one for every part
 
 
 @dataclass(frozen=True)
@@ -36,19 +37,21 @@ class Group:
         return f"{word}{', '.join(self.outputs)} = {ops} ({', '.join(self.inputs)})"
 
 
-def fuse(graph: Graph) -> list[Group]:
-    """The graph's nodes in groups, each node in one, in topological order.
+def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
+    """The graph's nodes in groups, each node in one, in topological order. Images come in blocks of ``lanes`` channels.
 
     - A complex node takes in the element-wise chain behind it, and then views up to the last that moves elements
       (unless it computes pixels: a view would undo blocks of channels); in front, views that move or select elements
       and only feed it. The latter holds for opaque nodes too.
     - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed it.
-    - Injective nodes merge into chains. A reshape stays alone: it moves nothing.
+    - Injective nodes merge into chains, with element-wise nodes that only feed them. A reshape stays alone: it moves
+      nothing. So do a join whose parts kernels can write where they lie in it, and a slice that can be read where it
+      lies.
 
     A group has one result: where an intermediate is needed elsewhere, the group ends. Hence no two groups can wait for
     each other.
     """
-    fusion = _Fusion(graph)
+    fusion = _Fusion(graph, lanes)
     for kind in ("complex", "reduction", "opaque", "injective"):
         for position, node in enumerate(graph.nodes):
             if position not in fusion.owner and fusion.facts[position].kind == kind:
@@ -59,7 +62,7 @@ def fuse(graph: Graph) -> list[Group]:
 class _Fusion:
     """The state of the algorithm: which group, named by its first node's position, owns each node."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, lanes: int) -> None:
         self.graph = graph
         self.facts = [facts_of(graph, node) for node in graph.nodes]
         self.position = {name: p for p, node in enumerate(graph.nodes) for name in node.outputs}
@@ -69,18 +72,46 @@ class _Fusion:
                 self.readers[name].append(p)
         self.owner: dict[int, int] = {}
         self.anchors: dict[int, Node | None] = {}
+        joins = self._joins_in_place(lanes)
+        self.alone = joins | self._parts_in_place(joins, lanes)
+
+    def _joins_in_place(self, lanes: int) -> set[int]:
+        """The positions of joins of which each part is computed by a kernel, and for no other such join."""
+        computed = {name for name, p in self.position.items() if not self.facts[p].alias} - set(self.graph.outputs)
+        joins: set[int] = set()
+        for p, node in enumerate(self.graph.nodes):
+            if node.op != "concat" or self.graph.types[node.outputs[0]].nbytes < COPIED:
+                continue
+            parts = [self.graph.types[name] for name in node.inputs]
+            distinct = len(set(node.inputs)) == len(parts) and computed.issuperset(node.inputs)
+            if distinct and follow_one_another(parts, int(node.attrs["axis"]), lanes):  # type: ignore[arg-type]
+                joins.add(p)
+                computed.difference_update(node.inputs)
+        return joins
+
+    def _parts_in_place(self, joins: set[int], lanes: int) -> set[int]:
+        """The positions of slices of computed tensors that no join needs elsewhere."""
+        copied = {name for p in joins for name in self.graph.nodes[p].inputs} | {*self.graph.outputs}
+        return {
+            p
+            for p, node in enumerate(self.graph.nodes)
+            if node.op == "slice" and node.inputs[0] in self.position and node.outputs[0] not in copied
+            and run_of(self.graph, node, lanes) is not None
+        }  # fmt: skip
 
     def grow(self, position: int, node: Node) -> None:
         """Makes a group around a node that no group owns yet."""
         facts = self.facts[position]
         members = {position}
-        if len(node.outputs) == 1 and facts.kind != "opaque" and not facts.alias:
+        if len(node.outputs) == 1 and facts.kind != "opaque" and not facts.alias and position not in self.alone:
             chain = self._continues_chain if facts.kind == "injective" else self._is_epilogue
             members, tail = self._epilogue(members, node.outputs[0], chain)
             if facts.kind == "complex" and not facts.pixels:
                 members |= self._views_behind(tail)
             elif facts.kind == "reduction":
                 members |= self._prologue(position, members)
+            elif facts.kind == "injective":
+                members |= self._elementwise_before(members)
         if facts.kind in ("complex", "opaque"):
             members |= self._views_before(position, members)
         self.owner.update(dict.fromkeys(members, position))
@@ -122,7 +153,7 @@ class _Fusion:
     def _continues_chain(self, position: int, inside: set[str]) -> bool:
         """An injective node that reads every element of the group's results at most once: nothing is recomputed."""
         node, facts = self.graph.nodes[position], self.facts[position]
-        if facts.kind != "injective" or len(node.outputs) != 1:
+        if facts.kind != "injective" or len(node.outputs) != 1 or position in self.alone:
             return False
         return all(i in facts.once for i, name in enumerate(node.inputs) if name in inside)
 
@@ -151,7 +182,7 @@ class _Fusion:
         for name in self.graph.nodes[anchor].inputs:
             chain: list[int] = []
             moving = 0
-            while (p := self._sole_producer(name, {*members, *taken, *chain})) is not None and self.facts[p].view:
+            while (p := self._sole_producer(name, {*members, *taken, *chain})) is not None and self._is_moved(p):
                 chain.append(p)
                 moving = moving if self.facts[p].alias else len(chain)
                 name = self.graph.nodes[p].inputs[0]
@@ -159,6 +190,10 @@ class _Fusion:
             if not self.facts[anchor].pixels or len(ranks) == 1:
                 taken.update(chain[:moving])
         return taken
+
+    def _is_moved(self, position: int) -> bool:
+        """Whether a node is a view that needs code."""
+        return self.facts[position].view and position not in self.alone
 
     def _rank(self, position: int) -> int:
         """Dimensions of a node's first operand."""
@@ -170,11 +205,22 @@ class _Fusion:
         pending = [name for i, name in enumerate(self.graph.nodes[anchor].inputs) if i in self.facts[anchor].reduced]
         while pending:
             p = self._sole_producer(pending.pop(), members | taken)
-            if p is not None and self.facts[p].kind == "injective":
+            if p is not None and self.facts[p].kind == "injective" and p not in self.alone:
                 taken.add(p)
                 pending.extend(name for i, name in enumerate(self.graph.nodes[p].inputs) if i in self.facts[p].once)
         while leading := {p for p in taken if self.facts[p].alias and not self._reads_from(p, taken)}:
             taken -= leading  # a reshape in front saves nothing here, and costs nothing alone
+        return taken
+
+    def _elementwise_before(self, members: set[int]) -> set[int]:
+        """Element-wise nodes that only feed members, and those that only feed them."""
+        taken: set[int] = set()
+        pending = [name for p in members for name in self.graph.nodes[p].inputs]
+        while pending:
+            p = self._sole_producer(pending.pop(), members | taken)
+            if p is not None and self.facts[p].elementwise:
+                taken.add(p)
+                pending.extend(self.graph.nodes[p].inputs)
         return taken
 
     def _sole_producer(self, name: str, members: set[int]) -> int | None:

@@ -1,10 +1,11 @@
-"""Joins without copies: which parts of a concatenation may be written straight into the whole."""
+"""Joins and slices without copies: which parts are written straight into the whole, or read where they lie in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from burnish.graph.facts import run_of
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.loops.expr import ITEM_BYTES
@@ -30,6 +31,25 @@ def find_pieces(graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Lay
         if offsets is not None and len(set(parts)) == len(parts) and movable.issuperset(parts):
             pieces.update({part: (group.outputs[0], offset) for part, offset in zip(parts, offsets, strict=True)})
     return pieces
+
+
+def find_views(
+    graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout], pieces: Mapping[str, object]
+) -> dict[str, tuple[str, int]]:
+    """For each slice that is one run of another tensor's memory: (that tensor, byte offset in it).
+
+    Not for results of the graph, nor for ``pieces``, which lie elsewhere.
+    """
+    views: dict[str, tuple[str, int]] = {}
+    for group in groups:
+        source, name = group.inputs[0] if group.inputs else "", group.outputs[0]
+        if len(group.nodes) > 1 or name in graph.outputs or name in pieces or source in graph.constants:
+            continue
+        layout, t = layouts.get(name), graph.types[group.outputs[0]]
+        begin = run_of(graph, group.nodes[0], layout.block(1) if layout else 1)
+        if begin is not None and layouts.get(source) == layout:
+            views[name] = (source, begin * ITEM_BYTES[t.dtype])
+    return views
 
 
 def _offsets(

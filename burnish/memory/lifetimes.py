@@ -25,7 +25,8 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call: the tensors it reads and writes. ``alias``: no call; its output *is* its first input's memory.
+    """One kernel call: the tensors it reads and writes. ``alias``: no call; its output *is* its first input's memory,
+    from byte ``offset`` on.
 
     A step that only joins pieces is an alias too: its output is there as soon as its inputs are.
     """
@@ -33,6 +34,7 @@ class Step:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     alias: bool = False
+    offset: int = 0
 
 
 def lifetimes(
@@ -65,8 +67,8 @@ def lifetimes(
             if name in home:
                 raise VerificationError(f"step {index} writes '{name}', which an earlier step wrote")
             if step.alias and name not in containers:
-                source = step.reads[0]
-                home[name] = home.get(source, Place(source))
+                source = home.get(step.reads[0], Place(step.reads[0]))
+                home[name] = Place(source.buffer, source.offset + step.offset)
             else:
                 home[name] = resolve(name, pieces)
                 first.setdefault(home[name].buffer, index)

@@ -55,15 +55,18 @@ def _items(table: Table, made: int, count: int) -> list[int]:
     return [table.make("item", (made,), {"index": i}) for i in range(count)]
 
 
-def write_graph(table: Table, reading: Reading, roots: Sequence[int], graph: Graph) -> Graph:
-    """The graph of values that stand for the outputs of ``graph``. New values of constants alone are computed."""
-    return _Writer(table, reading, graph).write(roots)
+def write_graph(table: Table, reading: Reading, roots: Sequence[int], graph: Graph, fold: bool = True) -> Graph:
+    """The graph of values that stand for the outputs of ``graph``.
+
+    New values of constants alone are computed; without ``fold`` they stay nodes, for an evaluation in float64.
+    """
+    return _Writer(table, reading, graph, fold).write(roots)
 
 
 class _Writer(GraphBuilder):
-    def __init__(self, table: Table, reading: Reading, graph: Graph) -> None:
+    def __init__(self, table: Table, reading: Reading, graph: Graph, fold: bool) -> None:
         super().__init__()
-        self.table, self.names, self.graph = table, reading.names, graph
+        self.table, self.names, self.graph, self.fold = table, reading.names, graph, fold
         self.old = set(graph.types)
         self.known: dict[int, str] = {}
         self.weights: dict[int, np.ndarray] = {}
@@ -109,7 +112,9 @@ class _Writer(GraphBuilder):
                 if label.op == "constant":
                     name = str(label.values["name"])
                     self.known[part] = self.constant(self.table.constants[name], name)
-                elif part in self.names and all(a in self.known and a not in self.weights for a in args):
+                elif (args and not self.fold) or (
+                    part in self.names and all(a in self.known and a not in self.weights for a in args)
+                ):
                     self.known[part] = self._single(part)
                 else:
                     self.weights[part] = self._computed(part)

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from math import prod
 
 from burnish.graph.estimates import DIRECT_EFFICIENCY, Window, estimates
+from burnish.graph.facts import follow_one_another
+from burnish.graph.fuse import COPIED
 from burnish.graph.graph import Attribute, TensorType
+from burnish.ops.split import COLUMNS, DEPTH, ROWS, TERMS
 from burnish.rewrite.table import Operation
 from burnish.target import Target
 
@@ -15,6 +18,9 @@ _FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads 
 FUSED = 2.0e-8  # seconds of an operator in another's kernel: of graphs that are else equal, the smaller is better
 KERNEL = 1.0e-6  # seconds to begin a kernel and wait for all threads
 SMALL_EFFICIENCY = 0.35  # of the peak, reached by products of few rows
+SPLIT_EFFICIENCY = 0.6  # of the matrix units' peak, reached by products in bfloat16 parts
+PARTS_WORK = 100.0  # vector operations to make both parts of a product's input element
+POOL_EFFICIENCY = 0.15  # the same of windows that are summed or compared, whose operands all come from a cache
 
 
 @dataclass(frozen=True)
@@ -44,27 +50,48 @@ class TargetCost:
 
     Convolutions by the estimates that choose their algorithms; products by their arithmetic and the streaming of their
     weights; an element-wise operator what its further operands take to read, where it is fused with what makes one of
-    them; a join nothing where its pieces are written in place; anything else by its traffic.
+    them; a join nothing where its pieces are written in place, but for copies of those that lie in another tensor;
+    anything else by its traffic.
     """
 
     target: Target
 
     def __call__(self, operation: Operation) -> float:
         """Seconds of one operator."""
-        if operation.op in _FREE or joins_in_place(operation):
+        if operation.op in _FREE:
             return 0.0
+        if joins_in_place(operation, self.target.lanes):
+            pairs = zip(operation.makers, operation.inputs, strict=True)
+            return sum(KERNEL + 2 * t.nbytes / self.target.cache_bandwidth for maker, t in pairs if maker == "part")
         if is_fused(operation):
             shape, operands = operation.outputs[0].shape, zip(operation.inputs, operation.fixed, strict=True)
             whole = [t.nbytes for t, fixed in operands if t.shape == shape and not fixed]
             return FUSED + sum(whole[1:]) / self.target.cache_bandwidth
         if operation.op == "conv2d":
             return KERNEL + self._convolution(operation)
+        if operation.facts.elementwise and "part" in operation.makers:
+            return FUSED + traffic(operation) / self.target.cache_bandwidth
+        if self._is_split(operation):
+            return KERNEL + self._split(operation)
         seconds = arithmetic(operation) / (self.target.flops * self._efficiency(operation))
         weights = sum(t.nbytes for t, fixed in zip(operation.inputs, operation.fixed, strict=True) if fixed)
         moved = (traffic(operation) - weights) / self.target.cache_bandwidth
         return KERNEL + max(seconds, weights / self.target.memory_bandwidth, moved)
 
+    def _is_split(self, operation: Operation) -> bool:
+        """Whether a matrix unit computes a product, in bfloat16 parts: see :func:`choose_algorithms`."""
+        if operation.op != "matmul" or not operation.fixed[1] or not self.target.has("amx-bf16"):
+            return False
+        (*rows, depth), matrix = operation.inputs[0].shape, operation.inputs[1].shape
+        return len(matrix) == 2 and prod(rows) > ROWS // 2 and depth >= DEPTH and matrix[1] >= COLUMNS
+
+    def _split(self, operation: Operation) -> float:
+        parts = PARTS_WORK * 2 * operation.inputs[0].size / self.target.flops
+        return parts + TERMS * arithmetic(operation) / (self.target.matrix_flops * SPLIT_EFFICIENCY)
+
     def _efficiency(self, operation: Operation) -> float:
+        if operation.op in ("max_pool2d", "avg_pool2d"):
+            return POOL_EFFICIENCY
         if operation.op != "matmul":
             return 1.0 / self.target.lanes if operation.facts.kind != "injective" else 1.0
         shape = operation.outputs[0].shape
@@ -99,14 +126,14 @@ def is_fused(operation: Operation) -> bool:
     return any(maker not in ("input", "part", "concat", "item") for maker in computed)
 
 
-def joins_in_place(operation: Operation) -> bool:
-    """Whether a join needs no copies: its pieces follow one another in memory, and kernels compute them."""
-    if operation.op != "concat":
+def joins_in_place(operation: Operation, lanes: int) -> bool:
+    """Whether a join's pieces follow one another in memory, and kernels can write all of them there."""
+    if operation.op != "concat" or operation.outputs[0].nbytes < COPIED:
         return False
     axis = operation.attrs["axis"]
     assert isinstance(axis, int)
-    rows = prod(operation.outputs[0].shape[:axis])
-    return rows == 1 and not any(maker in ("input", "part", "item", "constant") for maker in operation.makers)
+    computed = not any(maker in ("input", "item", "constant", "reshape") for maker in operation.makers)
+    return computed and follow_one_another(operation.inputs, axis, lanes)
 
 
 def arithmetic(operation: Operation) -> float:

@@ -58,15 +58,17 @@ def compile_rules(rules: Sequence[Rule]) -> list[Rule]:
     """The rules that can be applied from left to right, in the form that matching takes.
 
     Their left sides have operators at the roots, hold all variables and all sizes of the right sides, and share
-    variables among their terms. Left out is what only moves elements of one tensor: that is a matter of normal forms.
-    ``matmul`` with flags becomes ``matmul`` of ``swap``. Raises RuleError for an unknown word.
+    variables among their terms. Left out is what only moves elements of one tensor without a ``transpose``, which takes
+    time: that is a matter of normal forms. ``matmul`` with flags becomes ``matmul`` of ``swap``.
+    Raises RuleError for an unknown word.
     """
     usable = []
     for rule in rules:
         shared: dict[Term, Term] = {}
         left, right = (tuple(_normal(t, shared) for t in side) for side in (rule.left, rule.right))
         rule = Rule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
-        computes = left != right and (len(left) > 1 or not _words(left) | _words(right) <= MOVING)
+        moves = _words(left) | _words(right) <= MOVING - {"transpose"}
+        computes = left != right and (len(left) > 1 or not moves)
         if computes and not any(isinstance(t, Var) for t in left) and _determined(rule):
             usable.append(rule)
     return usable

@@ -26,12 +26,18 @@ class Region:
 
 
 def cuts(table: Table, roots: Sequence[int]) -> list[int]:
-    """Values that are all of what the values behind them need of the values before, inputs and weights aside."""
+    """Values that are all of what the values behind them need of the values before, inputs and weights aside.
+
+    None of them is read by element-wise operators alone, which would be computed with it.
+    """
     live = [v for v in table.reachable(roots) if not table.fixed[v]]
     last: dict[int, float] = {v: v for v in live}
+    ends = set(roots)
     for value in live:
         for a in table.args[value]:
             last[a] = value
+        if not table.facts(table.labels[value], table.args[value]).elementwise:
+            ends.update(table.args[value])
     last.update(dict.fromkeys(roots, inf))
     found, open_, since = [], set[int](), 0
     for value in live:
@@ -39,7 +45,7 @@ def cuts(table: Table, roots: Sequence[int]) -> list[int]:
             continue
         since += 1
         open_ = {v for v in open_ if last[v] > value}
-        if not open_ and last[value] > value and since >= LEAST and value not in table.several:
+        if not open_ and last[value] > value and since >= LEAST and value in ends and value not in table.several:
             found.append(value)
             since = 0
         open_.add(value)

@@ -44,7 +44,8 @@ class Rewritten:
     """A graph equal to the one given, and how it was found.
 
     ``before`` and ``after``: predicted seconds. ``graph`` is the one given where nothing cheaper was found. ``graphs``
-    were tried in ``seconds``; the best of each search was met ``best_after`` seconds from the start, in all.
+    were tried in ``seconds``; the best of each search was met ``best_after`` seconds from the start, in all. ``walks``:
+    how many graphs each of the searches took to its best, by which they can be repeated without a clock.
     """
 
     graph: Graph
@@ -55,25 +56,7 @@ class Rewritten:
     seconds: float
     best_after: float
     stop_reason: StopReason
-
-
-def rewrite_graph(
-    graph: Graph,
-    rules: Sequence[Rule],
-    cost: Cost,
-    budget: Budget,
-    *,
-    slack: float = SLACK,
-    integer_program: bool = False,
-    progress: Callable[[Event], None] | None = None,
-) -> Rewritten:
-    """The cheapest graph found that substitutions lead to.
-
-    ``integer_program``: small regions are also saturated, and the better of both results is taken; needs SciPy.
-    Raises ModelError naming the node of a graph that does not type, RuleError for a rule with an unknown word.
-    """
-    with _collector_paused():
-        return _rewritten(graph, rules, cost, budget, slack, integer_program, progress)
+    walks: tuple[int, ...] = ()
 
 
 @contextmanager
@@ -89,28 +72,40 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _rewritten(
+@_collector_paused()
+def rewrite_graph(
     graph: Graph,
     rules: Sequence[Rule],
     cost: Cost,
     budget: Budget,
-    slack: float,
-    integer_program: bool,
-    progress: Callable[[Event], None] | None,
+    *,
+    slack: float = SLACK,
+    integer_program: bool = False,
+    walks: Sequence[int] | None = None,
+    fold: bool = True,
+    progress: Callable[[Event], None] | None = None,
 ) -> Rewritten:
+    """The cheapest graph found that substitutions lead to.
+
+    ``walks``: those of an earlier call with the same graph, rules and cost, whose graph is then found again, whatever
+    the budget. ``fold``: see :func:`write_graph`. ``integer_program``: small regions are also saturated, and the better
+    of both results is taken; needs SciPy.
+    Raises ModelError naming the node of a graph that does not type, RuleError for a rule with an unknown word.
+    """
     table = NormalTable(cost)
     reading = read_graph(table, graph)
-    search = _Search(table, rules, budget, slack, progress, integer_program)
+    search = _Search(table, rules, budget, slack, progress, integer_program, walks)
     first = start(table, reading.roots)
     state = search.run(reading.roots)
     done = search.done
     if state.cost >= first.cost * (1 - WORTH):
         return Rewritten(graph, (), first.cost, first.cost, done.graphs, done.seconds, 0.0, done.stop_reason)
-    written = write_graph(table, reading, state.roots, graph)
+    written = write_graph(table, reading, state.roots, graph, fold)
     applied = tuple(search.applied)
     return Rewritten(
-        written, applied, first.cost, state.cost, done.graphs, done.seconds, done.best_after, done.stop_reason
-    )
+        written, applied, first.cost, state.cost, done.graphs, done.seconds, done.best_after, done.stop_reason,
+        tuple(search.walks),
+    )  # fmt: skip
 
 
 @dataclass
@@ -134,8 +129,11 @@ class _Search:
         slack: float,
         progress: Callable[[Event], None] | None,
         integer_program: bool,
+        walks: Sequence[int] | None,
     ) -> None:
         self.integer_program = integer_program
+        self.walks: list[int] = []
+        self.planned = None if walks is None else iter(walks)
         self.table, self.slack, self.progress = table, slack, progress
         self.clock: Tally[None] = Tally(budget)
         self.moves = Moves(table, rules)
@@ -184,8 +182,11 @@ class _Search:
     def walk(self, first: State, shares: int, places: int = 1) -> State:
         """The best state that steps from the first lead to, found in one of so many equal shares of the time left."""
         seconds, graphs = self.clock.seconds_left, self._graphs_left()
+        if self.planned is not None:
+            seconds, graphs = None, next(self.planned, 0)
         if seconds == 0 or graphs == 0:
             self.done.stop_reason = "trials" if graphs == 0 else "seconds"
+            self.walks.append(0)
             return first
         limits = Budget(graphs, None if seconds is None else seconds / shares, self.clock.budget.clock)
         report = best_first(first, lambda s: s.cost, self.expand, limits, slack=self.slack, progress=self.progress)
@@ -214,6 +215,7 @@ class _Search:
     def _count(self, report: Report[State]) -> None:
         best = min(report.history, key=lambda trial: trial.cost)
         self.done.best_after += best.seconds
+        self.walks.append(best.number)
         self.done.graphs += report.trials
         self.done.seconds += report.seconds
         if self.done.stop_reason == "exhausted":

@@ -62,8 +62,10 @@ def test_a_model_is_rewritten_and_exported(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["applied"] and told["predicted"][1] < told["predicted"][0]
+    assert told["measured"]["low"] <= told["measured"]["ratio"] <= told["measured"]["high"]
     rewritten = from_onnx(str(after))
-    assert len([n for n in rewritten.nodes if n.op in ("avg_pool2d", "conv2d")]) == 1
+    pools = [n for n in rewritten.nodes if n.op in ("avg_pool2d", "conv2d")]
+    assert len(pools) == (1 if told["rewritten"] else 2)
     feeds = {name: random.standard_normal((1, 16, 12, 12)).astype("float32") for name in "xy"}
     (expected,), (found,) = evaluate(graph, feeds).values(), evaluate(rewritten, feeds).values()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)

@@ -257,3 +257,23 @@ def test_random_graphs_keep_their_values(seed: int) -> None:
             case _:
                 pool.append(g.add(str(op), x))
     fused(optimize(g.build(*pool[-2:])))
+
+
+@pytest.mark.parametrize("channels", [(32, 20), (20, 32)])
+def test_joins_in_place_stand_alone(channels: tuple[int, int]) -> None:
+    g = GraphBuilder()
+    x = g.input("x", (1, 3, 16, 16))
+    parts = [g.add("conv2d", x, g.constant(array(c, 3, 1, 1))) for c in channels]
+    y = g.add("relu", g.add("concat", parts[0], g.add("relu", parts[1]), axis=1))
+    groups = sorted(text(fuse(g.build(g.add("neg", parts[1]), y), 16)))
+    if channels == (32, 20):
+        assert groups == ["[conv2d]", "[conv2d]", "concat", "neg", "relu", "relu"]
+    else:  # the second part would begin inside of a block
+        assert groups == ["[conv2d]", "[conv2d]", "neg", "relu concat relu"]
+
+
+def test_elementwise_nodes_that_only_feed_a_map_join_it() -> None:
+    g = GraphBuilder()
+    a, b = g.input("a", (4, 6)), g.input("b", (4, 6))
+    g.add("mul", g.add("tanh", g.add("neg", a)), g.add("sigmoid", g.add("exp", b)), name="y")
+    assert text(fused(g.build("y"))) == ["neg tanh exp sigmoid mul"]

@@ -1,4 +1,4 @@
-"""Which concatenations need no code."""
+"""Which concatenations and slices need no code."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ import burnish as bn
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import fuse
-from burnish.graph.join import find_pieces
+from burnish.graph.join import find_pieces, find_views
 from burnish.graph.layout import blocked
 
 BLOCKED = blocked(16)
@@ -82,4 +82,70 @@ def test_compiled_joins_run_no_kernel() -> None:
     feed = random.standard_normal((1, 16, 9, 9), dtype=np.float32)
     module = bn.compile(graph, exact=True)
     assert not any("= concat" in row["group"] for row in module.executable.info["kernels"])
+    np.testing.assert_allclose(module(feed), evaluate(graph, {"x": feed})["y"], rtol=1e-4, atol=1e-5)
+
+
+def views(graph: Graph, *names: str) -> dict[str, tuple[str, int]]:
+    """The slices that are read where they lie, where ``names`` are stored in blocks."""
+    layouts = dict.fromkeys(names, BLOCKED)
+    groups = fuse(graph, 16 if names else 1)
+    return find_views(graph, groups, layouts, find_pieces(graph, groups, layouts))
+
+
+def test_a_slice_of_one_run_of_memory_is_read_where_it_lies() -> None:
+    g = GraphBuilder()
+    (y,) = images(g, 7)
+    rows = g.add("reshape", y, shape=(7, 6))
+    inner = g.add("slice", y, starts=(0, 2, 1, 0), extents=(1, 1, 1, 3), name="inner")
+    found = views(g.build(
+        g.add("softmax", g.add("slice", y, starts=(0, 2, 0, 0), extents=(1, 4, 2, 3), name="channels")),
+        g.add("softmax", inner),
+        g.add("softmax", g.add("slice", rows, starts=(1, 0), extents=(6, 3), name="columns")),
+        g.add("slice", y, starts=(0, 1, 0, 0), extents=(1, 4, 2, 3), name="result"),
+    ))  # fmt: skip
+    assert found == {"channels": (y, 2 * 24), "inner": (y, 2 * 24 + 12)}
+
+
+def test_channels_in_blocks_are_read_where_they_lie_if_they_begin_one() -> None:
+    g = GraphBuilder()
+    (y,) = images(g, 80)
+    cuts = {"a": (0, 20), "b": (32, 16), "c": (40, 20), "d": (64, 8)}
+    parts = [g.add("slice", y, starts=(0, s, 0, 0), extents=(1, e, 2, 3), name=n) for n, (s, e) in cuts.items()]
+    graph = g.build(*[g.add("softmax", part) for part in parts])
+    assert views(graph, y, "a", "b", "c") == {"a": (y, 0), "b": (y, 32 * 24)}
+    assert views(graph, y, "a") == {"a": (y, 0)}, "b is stored in rows"
+
+
+def test_parts_of_a_join_are_copied_into_it() -> None:
+    g = GraphBuilder()
+    y, z = images(g, 40, 48)
+    y = g.add("softmax", y)
+    part = g.add("slice", y, starts=(0, 0, 0, 0), extents=(1, 32, 2, 3), name="part")
+    big = g.add("concat", part, z, axis=1, name="whole")
+    g2 = g.build(g.add("softmax", big), g.add("relu", part))
+    assert views(g2) == {"part": (y, 0)}, "a small join is one kernel"
+
+
+def test_compiled_parts_run_no_kernel() -> None:
+    random = np.random.default_rng(0)
+    g = GraphBuilder()
+    x = g.input("x", (1, 32, 9, 9))
+
+    def convolution(source: str, channels: int, size: int) -> str:
+        weight = random.standard_normal((channels, g.types[source].shape[1], size, size), dtype=np.float32) / 12
+        return g.add("conv2d", source, g.constant(weight), pads=(size // 2,) * 4)
+
+    whole = g.add("relu", convolution(x, 112, 1))
+    a, b, c = (
+        g.add("slice", whole, starts=(0, s, 0, 0), extents=(1, e, 9, 9)) for s, e in ((0, 32), (32, 48), (80, 32))
+    )
+    pooled = g.add("avg_pool2d", c, kernel=(3, 3), pads=(1, 1, 1, 1))
+    joined = g.add("concat", a, g.add("relu", convolution(b, 64, 3)), pooled, axis=1)
+    g.add("max_pool2d", g.add("relu", joined), kernel=(2, 2), name="y")
+    graph = g.build("y")
+    feed = random.standard_normal((1, 32, 9, 9), dtype=np.float32)
+    module = bn.compile(graph, exact=True, rewrite=False)
+    kernels = [row["group"].split(" = ")[1].split(" (")[0] for row in module.executable.info["kernels"]]
+    assert kernels.count("slice") == 1, "the part that the join takes as it is"
+    assert not any("concat" in kernel or "slice " in kernel for kernel in kernels)
     np.testing.assert_allclose(module(feed), evaluate(graph, {"x": feed})["y"], rtol=1e-4, atol=1e-5)

@@ -59,3 +59,13 @@ def test_results_live_to_the_end() -> None:
 def test_wrong_orders_are_refused(steps: list[Step], message: str) -> None:
     with pytest.raises(VerificationError, match=message):
         lifetimes(steps, {"a": 4, "b": 4})
+
+
+def test_a_view_lies_inside_of_its_source() -> None:
+    steps = [
+        Step(("x",), ("a",)), Step(("a",), ("part",), alias=True, offset=8),
+        Step(("part",), ("inner",), alias=True, offset=4), Step(("inner",), ("b",)),
+    ]  # fmt: skip
+    intervals, home = lifetimes(steps, {"a": 16, "part": 8, "inner": 4, "b": 4})
+    assert intervals[0] == Interval("a", 16, 0, 3)
+    assert (home["part"], home["inner"]) == (Place("a", 8), Place("a", 12))

@@ -104,3 +104,18 @@ def test_equal_searches_find_equal_graphs() -> None:
         assert (first.graphs, first.applied) == (second.graphs, second.applied)
         assert first.after <= first.before
         assert_equal(graph, first.graph)
+
+
+def test_heads_of_merged_projections_are_parts_of_one_transpose() -> None:
+    b = GraphBuilder()
+    x = b.add("relu", b.input("x", (1, 8, 96)))
+    heads = []
+    for start, perm in ((0, (0, 2, 1, 3)), (32, (0, 2, 3, 1)), (64, (0, 2, 1, 3))):
+        part = b.add("slice", x, starts=(0, 0, start), extents=(1, 8, 32))
+        heads.append(b.add("transpose", b.add("reshape", part, shape=(1, 8, 4, 8)), perm=perm))
+    query, key, value = heads
+    graph = b.build(b.add("matmul", b.add("softmax", b.add("matmul", query, key)), value))
+    rules = [rule for rule in read_rules("substitutions.txt") if "heads" in rule.name]
+    found = rewrite_graph(graph, rules, GPU_LIKE, Budget(trials=30), slack=2.0)
+    assert [n.op for n in found.graph.nodes].count("transpose") == 1
+    assert_equal(graph, found.graph)

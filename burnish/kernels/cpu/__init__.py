@@ -4,6 +4,7 @@ from burnish.errors import ScheduleError
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
 from burnish.kernels.cpu.generic import GENERIC
+from burnish.kernels.cpu.join import JOIN
 from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.cpu.pointwise import POINTWISE_CONV
 from burnish.kernels.cpu.polyphase import POLYPHASE_CONV
@@ -37,6 +38,7 @@ TEMPLATES: tuple[Template, ...] = (
     MATMUL,
     RECURRENT,
     TRANSPOSE,
+    JOIN,
     GENERIC,
 )
 TUNABLE: tuple[Template, ...] = (*TEMPLATES, TILED)

@@ -26,6 +26,9 @@ REGISTERS = 24  # vectors an accumulator may take
 
 
 def _space(task: Task, target: Target) -> Space:
+    """Several vectors at once where they are one run of memory: blocks of one vector each are not."""
+    if any(not task.layout(t.name).plain for t in task.outputs):
+        return Space({"vectors": (1,)}, {"vectors": 1})
     return Space({"vectors": (1, 2, 4)}, {"vectors": 4 if _is_map(task) else 1})
 
 

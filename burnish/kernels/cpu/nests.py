@@ -53,7 +53,7 @@ def generic(task: Task, target: Target) -> Describe:
         vector = np.minimum(np.where(extent % wide == 0, wide, target.lanes), extent if contiguous else wide)
         outer = [Level(a, e, annotation=parallel) for a, e in enumerate(stage.shape)]
         outer[unit] = Level(unit, -(-extent // vector), vector, parallel)
-        return domain.nest([*outer, Level(unit, vector, 1, VECTORIZE if contiguous else SERIAL)], count)
+        return domain.nest([*outer, Level(unit, vector, 1, VECTORIZE)], count)
 
     return describe
 

@@ -1,0 +1,58 @@
+"""Joins of channel blocks whose parts begin inside of blocks: output vectors are shuffled from those they lie across.
+
+The structure of ``parallel(oh) -> ow -> channel block``, the last unrolled: which parts an output vector takes its
+lanes from is then known, and the others are not read.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from burnish.errors import ScheduleError
+from burnish.kernels.cpu.common import apply_layouts, is_blocked, parallel_over, single_output
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce, Select, free_vars, walk
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+MOST_BLOCKS = 48  # of channels: each has code of its own
+
+
+def _matches(task: Task, target: Target) -> bool:
+    """A map of images in channel blocks that selects by the channel."""
+    if task.op or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
+        return False
+    images = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t.name not in task.constants]
+    if not all(is_blocked(task.layout(t.name), 1, target.lanes) for t in images):
+        return False
+    if task.outputs[0].shape[1] > MOST_BLOCKS * target.lanes or any(isinstance(t.body, Reduce) for t in task.stages()):
+        return False
+    return any(
+        isinstance(e, Select) and t.axes[1].name in free_vars(e.cond)
+        for t in task.stages() if t.body is not None and len(t.axes) == 4
+        for e in walk(t.body)
+    )  # fmt: skip
+
+
+def _space(task: Task, target: Target) -> Space:
+    return Space({}, {})
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    del choice
+    s = Schedule(task.program())
+    out = single_output(task)
+    s.inline_all((out,))
+    apply_layouts(s, task, {})
+    n, c, oh, ow = s.loops(out)
+    with suppress(ScheduleError):  # else the last block is masked
+        s.pad(c, target.lanes)
+    block, lane = s.split(c, target.lanes)
+    s.reorder(n, oh, ow, block, lane)
+    s.unroll(block)
+    s.vectorize(lane)
+    parallel_over(s, (n, oh))
+    return s
+
+
+JOIN = Template("join", _matches, _space, _apply)
