@@ -218,8 +218,18 @@ def _compare(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
         return Const(decided[0], "bool")
     terms, const = _add(to_linear(a), to_linear(b), -1)
     if op in ("<", ">="):
-        terms, const = _whole_blocks(terms, const, ranges)
+        terms, const = _whole_blocks(*_multiplied(terms, const), ranges)
     return Binary(op, from_linear(terms, 0), Const(-const))
+
+
+def _multiplied(terms: Mapping[Expr, int], const: int) -> Linear:
+    """``x // c < k`` is ``x < c k``, likewise for ``>=``."""
+    if len(terms) == 1:
+        ((atom, sign),) = terms.items()
+        if sign == 1 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
+            inner, shift = to_linear(atom.a)
+            return _multiplied(inner, shift + const * int(atom.b.value))
+    return terms, const
 
 
 def _whole_blocks(terms: Mapping[Expr, int], const: int, ranges: Ranges) -> Linear:
