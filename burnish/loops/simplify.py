@@ -185,10 +185,10 @@ def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
             return _from(
                 _add((whole, shift), to_linear(_divide("//", body.a, int(body.b.value) * c, ranges)), 1), ranges
             )
-        return _from(_add((whole, shift), ({Binary("//", body, Const(c)): 1}, 0), 1), ranges)
+        return _from(_add((whole, shift), ({Binary("//", body, Const(c, INDEX)): 1}, 0), 1), ranges)
     if isinstance(body, Binary) and body.op == "%" and isinstance(body.b, Const) and int(body.b.value) % c == 0:
         return _divide("%", body.a, c, ranges)
-    return Binary("%", body, Const(c))
+    return Binary("%", body, Const(c, INDEX))
 
 
 def _common_block(op: str, rest: Mapping[Expr, int], const: int, c: int, ranges: Ranges) -> Expr | None:
@@ -219,7 +219,7 @@ def _compare(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
     terms, const = _add(to_linear(a), to_linear(b), -1)
     if op in ("<", ">="):
         terms, const = _whole_blocks(*_multiplied(terms, const), ranges)
-    return Binary(op, from_linear(terms, 0), Const(-const))
+    return Binary(op, from_linear(terms, 0), Const(-const, INDEX))
 
 
 def _multiplied(terms: Mapping[Expr, int], const: int) -> Linear:
