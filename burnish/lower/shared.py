@@ -15,8 +15,8 @@ def share_guards(program: Program) -> Program:
 
     ``for i: {for unroll j: if i < n and p(j): A; for unroll j: if i < n: B}`` becomes
     ``for i: if i < n: {for unroll j: if p(j): A; for unroll j: B}``. Each goes to the loop of its innermost variable,
-    unless that is unrolled or vectorized. A tile that overlaps the end of an axis so costs one branch, not one for every
-    copy of its statements. Hints have no say, and are skipped with what they are for.
+    unless that is unrolled or vectorized. So a tile that overlaps the end of an axis costs one branch, not one for
+    every copy of its statements. Hints have no say, and are skipped with what they are for.
     """
     return Program(program.name, program.params, _share(program.body))
 

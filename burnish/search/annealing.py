@@ -48,8 +48,8 @@ class Annealing(Walker):
         """Walks all chains and gives the best distinct points seen, (≤ keep, width), and their scores, best first.
 
         `score` is called before the first step with a row for each chain, twice if they have stood somewhere, then once
-        every two steps with three. Chains may pass through points that are excluded or score -inf; neither are among the
-        points given.
+        every two steps with three. Chains may pass through points that are excluded or score -inf; neither are among
+        the points given.
         """
         steps = self.steps if steps is None else steps
         random_points = self.space.sample(self._rng, self.chains)
