@@ -2,15 +2,19 @@
 
 Forms: `hot` repeats one layer; `cold` takes turns among models with weights of their own; `chain` runs eight layers of
 different weights in one call and divides by eight, which hides the cost of a call and of conversions at its ends.
-A row named `direct` forbids Winograd (`exact=True`) and states the share of the FMA peaks measured around it: of
-multiply-adds on registers, and of a register tile with operands in the first cache.
+A row named `direct` forbids Winograd (`exact=True`). It takes turns with as many multiply-adds on registers, and with
+as many of a register tile whose operands are in the first cache: a core that is kept busy with wide vectors loses clock
+rate, so that a peak taken from rest is none that any kernel could hold. Last, its share of the peak at the clock rate
+that the layer itself leaves.
 
 `python -m benchmarks.kernels [LAYER ...] [--forms hot,cold,chain] [--peers-only] [--json]`
 """
 
 import itertools
+import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -23,6 +27,8 @@ from burnish.accuracy import scaled_error
 FORMS = ("hot", "cold", "chain")
 CHAIN = 8
 DIRECT = ("C2", "C6", "C9", "C12")
+BURST_FLOPS = 1e8  # half a millisecond: a clock rate changes more slowly
+SETTLING_CALLS, BURSTS = 30, 150
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,14 @@ def in_turn(runs: Sequence[peers.Run], inputs: dict[str, np.ndarray]) -> Callabl
     return lambda: next(cycle)(inputs)
 
 
-def measure(layer: layers.Layer, form: str, setting: Setting, exact: bool = False) -> harness.Row:
-    """One layer in one form."""
+def measure(
+    layer: layers.Layer,
+    form: str,
+    setting: Setting,
+    exact: bool = False,
+    further: Mapping[str, Callable[[], object]] | None = None,
+) -> harness.Row:
+    """One layer in one form, in turn with `further` calls."""
     length = CHAIN if form == "chain" else 1
     copies = layers.cold_copies(layer) if form == "cold" else 1
     serialized = [layers.model(layer, seed, length) for seed in range(copies)]
@@ -62,7 +74,7 @@ def measure(layer: layers.Layer, form: str, setting: Setting, exact: bool = Fals
     error = None
     if "burnish" in runs:
         error = scaled_error(runs["burnish"][0](inputs), runs[harness.ORACLE][0](inputs))
-    calls = {name: in_turn(runs[name], inputs) for name in setting.contenders}
+    calls = {**{name: in_turn(runs[name], inputs) for name in setting.contenders}, **(further or {})}
     row = harness.compare(layer.name, form, calls, setting.seconds, error, calls=length)
     note = f"{layer.flops / min(row.microseconds.values()) / 1e3:.0f} GFLOP/s"
     if form == "cold":
@@ -71,13 +83,34 @@ def measure(layer: layers.Layer, form: str, setting: Setting, exact: bool = Fals
 
 
 def measure_direct(layer: layers.Layer, setting: Setting) -> harness.Row:
-    """The layer without Winograd, in a chain, against the FMA peaks measured just before and just after."""
-    rates = [(peak.measure_fma(setting.threads).median, peak.measure_tile(setting.threads).median)]
-    row = measure(layer, "chain", setting, exact=True)
-    rates.append((peak.measure_fma(setting.threads).median, peak.measure_tile(setting.threads).median))
-    reached = layer.flops / row.microseconds["burnish"] / 1e3
-    registers, cache = (max(found) for found in zip(*rates, strict=True))
-    return replace(row, form="direct", note=f"{reached / registers:.1%} of the FMA peak, {reached / cache:.1%} from L1")
+    """The layer without Winograd, in a chain, beside as many bare multiply-adds."""
+    flops = CHAIN * layer.flops
+    with peak.Team(setting.threads) as team:
+        loops = {"registers": team.fma(flops), "first cache": team.tile(flops)}
+        row = measure(layer, "chain", setting, exact=True, further=loops)
+    registers, cache = (row.microseconds[name] / row.microseconds["burnish"] for name in loops)
+    note = f"{registers:.1%} of the FMA peak, {cache:.1%} of a tile's from L1, {same_clock(layer, setting):.1%} at"
+    return replace(row, form="direct", note=f"{note} the layer's clock rate")
+
+
+def same_clock(layer: layers.Layer, setting: Setting) -> float:
+    """Share of the FMA peak at the clock rate that the layer leaves: a short burst of one thread follows each call.
+
+    A core that multiplies and loads draws more power than one that only multiplies, and may be clocked lower; it needs
+    milliseconds to be faster again.
+    """
+    call = in_turn(prepare("burnish", [layers.model(layer, 0, CHAIN)], setting, True), {"x": layers.input_array(layer)})
+    shares = []
+    with peak.Team(1) as team:
+        burst = team.fma(BURST_FLOPS)
+        for _ in range(SETTLING_CALLS + BURSTS):
+            start = time.perf_counter()
+            call()
+            middle = time.perf_counter()
+            burst()
+            seconds = middle - start, time.perf_counter() - middle
+            shares.append(CHAIN * layer.flops / seconds[0] / (setting.threads * BURST_FLOPS / seconds[1]))
+    return statistics.median(shares[SETTLING_CALLS:])
 
 
 def rows(layer: layers.Layer, forms: Sequence[str], setting: Setting) -> Iterator[harness.Row]:

@@ -11,23 +11,22 @@ import argparse
 import ctypes
 import json
 import statistics
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
+from typing import Self
 
 import llvmlite.binding as llvm
 import numpy as np
 
 from burnish.target import target
 
-FMA_ITERATIONS = 200_000  # about 1 ms: much longer than the start of a thread, shorter than a time slice
+CALL_FLOPS = 1e9  # about 5 ms: much longer than a thread takes to wake
 MEMORY_BYTES = 2**30
 READ_STREAMS = 8
 TILE_STEPS = 64  # of the reduction, whose operands then fill half of the first cache
 TILE_UNROLL = 4
-TILE_PASSES = 1_000
 REPEATS = 15
 
 
@@ -191,57 +190,78 @@ class Kernels:
         self.read = signature(self._engine.get_function_address("read"))
 
 
-def run_together(calls: Sequence[Callable[[], object]]) -> float:
-    """Seconds from a common start until the last of the calls, one per thread, has returned."""
-    barrier = threading.Barrier(len(calls))
-    spans: list[tuple[float, float]] = []
+class Team:
+    """The loops on several threads at once, each with operands of its own; `with Team(2) as team: team.fma(1e9)()`."""
 
-    def work(call: Callable[[], object]) -> None:
-        barrier.wait()
+    def __init__(self, threads: int) -> None:
+        self.kernels = Kernels()
+        self.threads = threads
+        self._others = ThreadPoolExecutor(max(1, threads - 1))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._others.shutdown()
+
+    def fma(self, flops: float) -> Callable[[], None]:
+        """A call of `flops` operations at least, in multiply-adds on registers; one counts as two."""
+        kernels = self.kernels
+        size, step = 2 * kernels.lanes, 2 * kernels.accumulators * kernels.lanes
+        return self._call(kernels.fma, np.full((self.threads, size), 0.5, np.float32), flops / step)
+
+    def tile(self, flops: float) -> Callable[[], None]:
+        """A call of `flops` operations at least, in a convolution's inner loop on operands in the first cache."""
+        positions, vectors = self.kernels.tile_shape
+        size, step = TILE_STEPS * (vectors * self.kernels.lanes + positions), 2 * TILE_STEPS * positions * vectors
+        data = np.full((self.threads, size), 1e-3, np.float32)
+        return self._call(self.kernels.tile, data, flops / step / self.kernels.lanes)
+
+    def read(self, data: np.ndarray) -> Callable[[], None]:
+        """A call that reads (threads, floats) once."""
+        return self._call(self.kernels.read, data, self.threads * data.shape[1] / (READ_STREAMS * self.kernels.lanes))
+
+    def _call(self, loop: Callable[[int, int], None], data: np.ndarray, passes: float) -> Callable[[], None]:
+        """`passes` of a loop in all, dealt to the threads; row i of `data` is thread i's."""
+        share = round(passes / self.threads)
+
+        def call() -> None:
+            others = [self._others.submit(loop, part.ctypes.data, share) for part in data[1:]]
+            loop(data[0].ctypes.data, share)
+            for other in others:
+                other.result()
+
+        return call
+
+
+def rate(call: Callable[[], None], amount: float, threads: int) -> Rate:
+    """10⁹ a second of a call that does `amount`."""
+    call()
+    rates = []
+    for _ in range(REPEATS):
         start = time.perf_counter()
         call()
-        spans.append((start, time.perf_counter()))
-
-    workers = [threading.Thread(target=work, args=(call,)) for call in calls[1:]]
-    for worker in workers:
-        worker.start()
-    work(calls[0])
-    for worker in workers:
-        worker.join()
-    return max(end for _, end in spans) - min(start for start, _ in spans)
+        rates.append(amount / (time.perf_counter() - start) / 1e9)
+    return Rate(threads, statistics.median(rates), max(rates))
 
 
 def measure_fma(threads: int) -> Rate:
     """float32 GFLOP/s of fused multiply-adds on registers; one multiply-add counts as two operations."""
-    kernels = Kernels()
-    operands = [np.full(2 * kernels.lanes, 0.5, np.float32) for _ in range(threads)]
-    calls = [partial(kernels.fma, data.ctypes.data, FMA_ITERATIONS) for data in operands]
-    flops = 2 * threads * FMA_ITERATIONS * kernels.accumulators * kernels.lanes
-    rates = [flops / run_together(calls) / 1e9 for _ in range(REPEATS)]
-    return Rate(threads, statistics.median(rates), max(rates))
+    with Team(threads) as team:
+        return rate(team.fma(threads * CALL_FLOPS), threads * CALL_FLOPS, threads)
 
 
 def measure_tile(threads: int) -> Rate:
     """float32 GFLOP/s of a convolution's inner loop on operands in the first cache."""
-    kernels = Kernels()
-    positions, vectors = kernels.tile_shape
-    size = TILE_STEPS * (vectors * kernels.lanes + positions)
-    operands = [np.full(size, 1e-3, np.float32) for _ in range(threads)]
-    calls = [partial(kernels.tile, data.ctypes.data, TILE_PASSES) for data in operands]
-    flops = 2 * threads * (TILE_PASSES) * TILE_STEPS * positions * vectors * kernels.lanes
-    rates = [flops / run_together(calls) / 1e9 for _ in range(REPEATS)]
-    return Rate(threads, statistics.median(rates), max(rates))
+    with Team(threads) as team:
+        return rate(team.tile(threads * CALL_FLOPS), threads * CALL_FLOPS, threads)
 
 
 def measure_read(threads: int) -> Rate:
     """GB/s read from memory, each thread from its own part of MEMORY_BYTES."""
-    kernels = Kernels()
-    group_floats = READ_STREAMS * kernels.lanes
-    groups = MEMORY_BYTES // threads // (4 * group_floats)
-    parts = [np.ones(groups * group_floats, np.float32) for _ in range(threads)]
-    calls = [partial(kernels.read, part.ctypes.data, groups) for part in parts]
-    rates = [sum(part.nbytes for part in parts) / run_together(calls) / 1e9 for _ in range(REPEATS)]
-    return Rate(threads, statistics.median(rates), max(rates))
+    with Team(threads) as team:
+        data = np.ones((threads, MEMORY_BYTES // threads // 4), np.float32)
+        return rate(team.read(data), data.nbytes, threads)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from burnish.runtime.module import Module
 from burnish.target import target
 from tests.rewrite.rules import rule
 
-CPU = target("cpu")
+CPU = target("cpu,-amx")
 
 
 @pytest.fixture(scope="module")

@@ -32,6 +32,7 @@ class Strategy:
     One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): its
     model, boosted trees, then sees the representation "transfer". A ``selective`` one follows its model to no candidate
     that cannot be fast by what is known without measuring.
+    An ``informed`` one begins with what the templates would choose by themselves, and with neighbours of that.
     ``acquisition`` is one of ``models.acquisition.ACQUISITIONS``; all but "mean" need a model with uncertainty.
     """
 
@@ -48,6 +49,7 @@ class Strategy:
     acquisition: str = "mean"
     selective: bool = False
     transfer: bool = False
+    informed: bool = True
 
     def with_(self, **changes: object) -> Strategy:
         """A copy with some parts replaced."""
@@ -75,9 +77,7 @@ ADATUNE = AUTOTVM.with_(
 TREEGRU = AUTOTVM.with_(name="treegru", model=lambda seed: TreeGRUModel(seed=seed), representation="sequence")
 RANDOM = Strategy("random", None, lambda space, seed: RandomSearch(space, seed))
 GENETIC = Strategy("genetic", None, lambda space, seed: Genetic(space, seed=seed))
-STRATEGIES: Mapping[str, Strategy] = {
-    each.name: each for each in (BURNISH, AUTOTVM, ADATUNE, TREEGRU, RANDOM, GENETIC)
-}
+STRATEGIES: Mapping[str, Strategy] = {each.name: each for each in (BURNISH, AUTOTVM, ADATUNE, TREEGRU, RANDOM, GENETIC)}
 
 
 def strategy_named(name: str) -> Strategy:

@@ -33,9 +33,7 @@ class Tuner:
     measurements of its own, and adds to then. It may be replaced at any time.
     """
 
-    def __init__(
-        self, space: TuningSpace, strategy: Strategy, seed: int = 0, prior: CostModel | None = None
-    ) -> None:
+    def __init__(self, space: TuningSpace, strategy: Strategy, seed: int = 0, prior: CostModel | None = None) -> None:
         self.space = space
         self.strategy = strategy
         self.prior = prior if strategy.transfer else None
@@ -70,8 +68,13 @@ class Tuner:
         return forecast(self.costs)
 
     def propose(self, count: int) -> Points:
-        """Untried points (at most ``count``, width): the defaults at first, then what the model thinks best."""
+        """Untried points (at most ``count``, width): the defaults at first, then what the model thinks best.
+
+        A strategy that is not informed begins at random.
+        """
         if not self.costs:
+            if not self.strategy.informed:
+                return unseen(self.space.space, self._rng, count, NOTHING)
             first = defaults(self.space)
             return np.concatenate([first, self._early(count - len(first), first)])
         if self._model is None:

@@ -15,7 +15,7 @@ from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
 from burnish.runtime.cache import cache_key
 from burnish.runtime.comparison import Comparison
-from burnish.target import Target, host
+from burnish.target import Target, target
 from burnish.tune.choices import recorded_choices
 from burnish.tune.evaluate import Build, Measurement, Trial
 from burnish.tune.features import INVARIANT
@@ -37,7 +37,7 @@ def network() -> Graph:
     return g.build(g.add("matmul", x, g.constant(rng.standard_normal((128, 32)).astype("float32"), "w3")))
 
 
-TARGET = host()
+TARGET = target("x86-64-v4")
 TASKS = tuning_tasks(optimize(network(), False), TARGET, False)
 
 

@@ -7,6 +7,8 @@ loop.
 
 from __future__ import annotations
 
+from math import prod
+
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
@@ -78,7 +80,9 @@ def _space(task: Task, target: Target) -> Space:
     batch, channels, height, width = conv.shape
     blocks = -(-channels // target.lanes)
     positions, vectors = register_tile(target, width, blocks, whole=height == 1)
-    pixels_first = weight.shape[2:] == (1, 1) and batch * height * width > channels
+    # A core that computes all channels of some rows reads all weights, but few rows that another core has written.
+    few_weights = 4 * prod(weight.shape) <= target.l2_bytes // 2
+    rows_first = few_weights and batch * height * width > channels * prod(weight.shape[2:])
     knobs = {
         "tile_ow": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
         "vectors": whole_groups(blocks),
@@ -88,7 +92,7 @@ def _space(task: Task, target: Target) -> Space:
         "band": tuple(range(1, (height if height > 1 else width) + 1)),
         "depth": (0, *_depths(task, target)),  # input channels of a pass over a band; 0: all in one
     }
-    default = {"tile_ow": positions, "vectors": vectors, "outer": "oh" if pixels_first else "oc"}
+    default = {"tile_ow": positions, "vectors": vectors, "outer": "oh" if rows_first and not _is_plain(task) else "oc"}
     unroll = 4 if positions * vectors <= target.vector_registers // 2 else 2
     unroll = unroll if _depth_block(task, target.lanes) % unroll == 0 else 1
     unroll = weight.shape[1] if weight.shape[1] <= 4 else unroll
@@ -110,7 +114,7 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
 
     An image of one row is cut into bands of columns instead.
 
-    Several passes pay where the weights of a channel group would not fit into the first cache: those of one fill half
+    Several passes pay where the weights of a channel group are twice the first cache or more: those of one fill half
     of it. The sums of a band take a quarter of the second cache, and there are bands enough to share out. A row-major
     output wants bands in any case: their sums are what is transposed.
     """
@@ -132,7 +136,7 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
         return extent % band == 0 and not vectors_cut and sums_bytes <= target.l2_bytes // 4 and enough
 
     band = max((b for b in range(1, extent + 1) if fits(b)), default=0)
-    pays = inputs * taps_bytes > target.l1_bytes and band * across >= 32
+    pays = inputs * taps_bytes > 2 * target.l1_bytes and band * across >= 32
     if _is_plain(task):
         return depth if pays else 0, band or (extent if height == 1 else min(extent, -(-32 // across)))
     return (depth, band) if pays and depth else (0, extent)
@@ -259,7 +263,9 @@ def _schedule_bands(s: Schedule, task: Task, target: Target, choice: Choice, out
         i_block, i_lane = s.split(i_oc, lanes)
         s.reorder(i_n, i_block, i_oh, i_ow, i_lane)
         s.vectorize(i_lane)
-    return n, oc_group, band
+    outer = (n, oc_group, band) if choice["outer"] == "oc" else (n, band, oc_group)
+    s.reorder(*outer)
+    return outer
 
 
 def _tile_stores(s: Schedule, target: Target, choice: Choice, outer: tuple[str, ...], oc: str, ow: str) -> str:

@@ -1,0 +1,231 @@
+"""The published studies of tuners, repeated: strategies that differ in one part, on one kernel, in equal trials.
+
+`models`: boosted trees, TreeGRU, genetic and random search (AutoTVM, figure 5.4 of thesis-chen), and Burnish's own.
+`objective`: ranking or regression (figure 5.5). `diversity`: how much a batch must cover (figure 5.6).
+`uncertainty`: the mean, expected improvement or an upper bound by an ensemble of five (figure 5.7).
+`adatune`: boosted trees with annealing and fixed measuring, as AutoTVM; then a random forest with expected
+improvement, contextual annealing, and adaptive measuring, one after the other (AdaTune, section 5.3 and figure 9).
+
+The space is that of `kernels/cpu/tiled.py`, which follows from any definition and is as large as those of the published
+systems; templates of Burnish know more, and leave less to find. All searches begin at random. A candidate is measured
+once, whichever search asks for it first, so that equal candidates have equal costs. Reported is the best so far over
+the best that any search of the study has found, median and range of the seeds; and the trials that a search needs to
+be as good as `random` at its end. `adatune` reports seconds: those of proposing, building and measuring of the search's
+own candidates, until the best one is as good as what the first variant has in the end, by fixed measuring; and the
+share of measuring in them.
+
+`python -m benchmarks.study SECTION [LAYER ...] [--trials N] [--seeds N] [--json]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.operators import operators
+from benchmarks.oracle import Oracle
+from burnish.compiler import import_graph
+from burnish.graph.passes import optimize
+from burnish.kernels.cpu.tiled import TILED
+from burnish.target import target
+from burnish.tune.evaluate import Evaluator
+from burnish.tune.evaluate.rules import Rule
+from burnish.tune.models.ensemble import BootstrapEnsemble
+from burnish.tune.models.trees import TreeModel
+from burnish.tune.records import machine
+from burnish.tune.space import Alternative, TuningSpace
+from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, TREEGRU, Strategy
+from burnish.tune.tasks import TuningTask, tuning_tasks
+from burnish.tune.tuner import Tuner
+from burnish.tuning import BUILD_LIMIT
+
+# Batches of half the published size: a study of a few hundred trials.
+SEARCH = AUTOTVM.with_(batch=32, initial=32, informed=False)
+CHANCE = RANDOM.with_(batch=32, informed=False)
+FOREST = SEARCH.with_(model=ADATUNE.model, acquisition="ei")
+
+
+MACHINE = target("cpu,-amx")  # where all convolutions and products are sums of float32 products
+
+
+def _ensemble(seed: int) -> BootstrapEnsemble:
+    return BootstrapEnsemble(TreeModel("regression", seed=seed), seed=seed)
+
+
+SECTIONS: Mapping[str, Mapping[str, Strategy]] = {
+    "models": {
+        "burnish": BURNISH.with_(transfer=False, informed=False), "trees": SEARCH,
+        "TreeGRU": TREEGRU.with_(batch=32, initial=32, informed=False),
+        "genetic": GENETIC.with_(batch=32, informed=False), "random": CHANCE,
+    },
+    "objective": {
+        "rank": SEARCH, "regression": SEARCH.with_(model=lambda seed: TreeModel("regression", seed=seed)),
+        "random": CHANCE,
+    },
+    "diversity": {
+        **{f"diversity {d:g}": SEARCH.with_(diversity=d) for d in (0.0, 0.25, 1.0, 4.0)},
+        "random": CHANCE,
+    },
+    "uncertainty": {
+        **{name: SEARCH.with_(model=_ensemble, acquisition=name) for name in ("mean", "ei", "ucb")},
+        "random": CHANCE,
+    },
+    "adatune": {
+        "XGB+SA+DE": SEARCH, "RFEI+SA+DE": FOREST, "RFEI+CSA+DE": FOREST.with_(share="contextual"),
+        "RFEI+CSA+AE": FOREST.with_(share="contextual", rule=ADATUNE.rule),
+    },
+}  # fmt: skip
+
+
+def kernel(layer: str) -> TuningTask:
+    """The kernel of a layer that has the most work, by its definition and in the space that follows from it."""
+    graph = optimize(import_graph(onnx.load_from_string(operators()[layer]())), exact=True)
+    most = max(tuning_tasks(graph, MACHINE, exact=True), key=lambda task: task.flops)
+    task = most.space.default.alternative.task
+    return replace(most, space=TuningSpace([Alternative("tiled", task, TILED, TILED.space(task, MACHINE), MACHINE)]))
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search: after 1, 2, … trials the best candidate's `best` seconds, and what has passed of the `clock`.
+
+    `measuring`: the share of the clock's seconds that measuring took.
+    """
+
+    best: NDArray[np.float64]
+    clock: NDArray[np.float64]
+    measuring: float
+
+
+def search(strategy: Strategy, seed: int, trials: int, oracle: Oracle, judge: Oracle) -> Search:
+    """So many trials of one strategy; `judge` says what the best ones cost, if it measures in another way."""
+    tuner = Tuner(oracle.task.space, strategy, seed)
+    best: list[float] = []
+    clock: list[float] = []
+    passed, measuring, least, judged = 0.0, 0.0, inf, inf
+    while len(best) < trials and not tuner.exhausted:
+        began = time.perf_counter()
+        points = tuner.propose(min(strategy.batch, trials - len(best)))
+        if not len(points):
+            break
+        proposing = (time.perf_counter() - began) / len(points)
+        found = oracle.ask(points)
+        began = time.perf_counter()
+        tuner.observe(points, [known.seconds for known in found])
+        proposing += (time.perf_counter() - began) / len(points)
+        for point, known in zip(points, found, strict=True):
+            passed += proposing + known.building + known.measuring
+            measuring += known.measuring
+            if known.seconds < least:
+                least = known.seconds
+                judged = min(judged, judge.ask(point[None])[0].seconds)
+            best.append(judged)
+            clock.append(passed)
+    return Search(np.array(best), np.array(clock), measuring / passed)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A variant on a layer: medians over the seeds, with the least and the most.
+
+    `after`: trials -> best so far over the best of the study. `needed`: trials to be as good as random at its end, or
+    for "adatune" seconds to be as good as the first variant at its end; one more than there were if it never is.
+    """
+
+    layer: str
+    variant: str
+    after: dict[int, tuple[float, float, float]]
+    needed: tuple[float, float, float]
+    seconds: float
+    measuring: float
+
+
+def middle(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median, least and most."""
+    return float(np.median(values)), float(min(values)), float(max(values))
+
+
+def first_below(curve: NDArray[np.float64], bar: float, axis: NDArray[np.float64]) -> float:
+    """Where on the axis a falling curve comes to the bar."""
+    there = np.flatnonzero(curve <= bar)
+    return float(axis[there[0]]) if len(there) else float(axis[-1]) * (1 + 1 / len(axis))
+
+
+def study(section: str, layer: str, evaluator: Evaluator, trials: int, seeds: int) -> list[Row]:
+    """All variants of a section on one layer; their order turns from seed to seed."""
+    variants = SECTIONS[section]
+    task = kernel(layer)
+    judge = Oracle(task, evaluator, AUTOTVM.rule)
+    oracles: dict[Rule, Oracle] = {AUTOTVM.rule: judge}
+    found: dict[str, list[Search]] = {name: [] for name in variants}
+    names = list(variants)
+    for seed in range(seeds):
+        for name in names[seed % len(names) :] + names[: seed % len(names)]:
+            rule = variants[name].rule if section == "adatune" else AUTOTVM.rule
+            oracle = oracles.setdefault(rule, Oracle(task, evaluator, rule))
+            found[name].append(search(variants[name], seed, trials, oracle, judge))
+    least = min(float(s.best[-1]) for own in found.values() for s in own)
+    reference = found["random" if "random" in found else names[0]]
+    rows = []
+    for name, own in found.items():
+        steps = [n for n in (16, 32, 64, 128, 256, 512, 1024) if n <= min(len(s.best) for s in own)]
+        after = {n: middle([float(s.best[n - 1]) / least for s in own]) for n in steps}
+        needed = [
+            first_below(s.best, float(r.best[-1]), s.clock if section == "adatune" else np.arange(1.0, len(s.best) + 1))
+            for s, r in zip(own, reference, strict=True)
+        ]
+        seconds = float(np.median([s.clock[-1] for s in own]))
+        rows.append(Row(layer, name, after, middle(needed), seconds, float(np.median([s.measuring for s in own]))))
+    return rows
+
+
+def show(section: str, rows: Sequence[Row], trials: int, seeds: int) -> None:
+    unit = "s" if section == "adatune" else "trials"
+    steps = sorted({n for row in rows for n in row.after})
+    title = f"{section}: {trials} trials, {seeds} seeds; best so far over the best of all, medians (least to most)"
+    headings = [*(f"after {n}" for n in steps), f"needs, {unit}", "s in all", "measuring"]
+    table = Table("layer", "variant", *headings, title=title)
+    for row in rows:
+        cells = ["{:.2f} ({:.2f} to {:.2f})".format(*row.after[n]) if n in row.after else "" for n in steps]
+        needed = "{:.3g} ({:.3g} to {:.3g})".format(*row.needed)
+        table.add_row(row.layer, row.variant, *cells, needed, f"{row.seconds:.1f}", f"{row.measuring:.0%}")
+    Console(width=None if sys.stdout.isatty() else 180).print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("section", choices=tuple(SECTIONS))
+    parser.add_argument("layers", nargs="*", default=["C2", "C7", "C9", "M1"], help="default: %(default)s")
+    parser.add_argument("--trials", type=int, default=256)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    arguments = parser.parse_args()
+    unknown = set(arguments.layers) - set(operators())
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(operators())}")
+    rows: list[Row] = []
+    with Evaluator(MACHINE, build_limit=BUILD_LIMIT) as evaluator:
+        for layer in track(arguments.layers, "layers", disable=arguments.json, transient=True):
+            rows += study(arguments.section, layer, evaluator, arguments.trials, arguments.seeds)
+    if arguments.json:
+        settings = {"machine": machine(MACHINE), "trials": arguments.trials, "seeds": arguments.seeds}
+        print(json.dumps({"section": arguments.section, **settings, "rows": [asdict(row) for row in rows]}))
+    else:
+        show(arguments.section, rows, arguments.trials, arguments.seeds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
