@@ -31,6 +31,7 @@ from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate import Adaptive, Build, Evaluator, Measurement, Trial
 from burnish.tune.evaluate.bench import Bench
+from burnish.tune.evaluate.building import collect_rarely
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import AUTOTVM
@@ -134,6 +135,7 @@ def throughput(layer: str, task: TuningTask, trials: int) -> Throughput:
 def stages(task: TuningTask, built: Sequence[Trial]) -> dict[str, tuple[int, dict[str, float]]]:
     """See `Throughput`; means over a sample of the candidates that can be built."""
     found = {}
+    collect_rarely()
     for alternative in task.space.alternatives:
         own = [t for t in built if t.task is alternative.task and t.template == alternative.template.name]
         bench = Bench(named(alternative.task, task_key(alternative.task, host())), host(), available_cores())

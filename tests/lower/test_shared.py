@@ -53,9 +53,7 @@ def test_every_statement_must_have_it(same: Same) -> None:
 
 
 def test_conditions_stop_at_the_loop_of_their_innermost_variable(same: Same) -> None:
-    nests = [
-        unrolled(var, If(all_of(I < 7, I + J < 9), Store(Y, (I,), Load(X, (I, Var(var))), "sum"))) for var in "kl"
-    ]
+    nests = [unrolled(var, If(all_of(I < 7, I + J < 9), Store(Y, (I,), Load(X, (I, Var(var))), "sum"))) for var in "kl"]
     before = program(For("j", 8, "serial", seq(*nests)))
     after = share_guards(before)
     assert text(after)[:3] == ["if (i < 7):", "  for j in 8:", "    if ((i + j) < 9):"]

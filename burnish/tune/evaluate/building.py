@@ -129,10 +129,15 @@ def unpack(packet: bytes) -> Task:
     return pickle.loads(packet)  # noqa: S301 - from the process that owns this one, through an inherited socket
 
 
-def work(line: Connection) -> None:
-    """The life of a building worker."""
+def collect_rarely() -> None:
+    """From now on this process seldom looks for garbage, and never among what it has already."""
     gc.freeze()
     gc.set_threshold(YOUNG, 20, 100)
+
+
+def work(line: Connection) -> None:
+    """The life of a building worker."""
+    collect_rarely()
     while True:
         packet, target, template, choice, limit = line.recv()
         started = time.perf_counter()
