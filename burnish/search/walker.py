@@ -125,9 +125,7 @@ def unseen(space: Space, rng: np.random.Generator, count: int, exclude: Set[int]
     return points
 
 
-def filled(
-    space: Space, rng: np.random.Generator, points: Points, count: int, exclude: Set[int] = NOTHING
-) -> Points:
+def filled(space: Space, rng: np.random.Generator, points: Points, count: int, exclude: Set[int] = NOTHING) -> Points:
     """The points, (≤ count, width), and as many random untried ones after them as `count` lacks."""
     if len(points) == count:
         return points

@@ -88,9 +88,7 @@ def test_a_build_that_hangs_or_kills_is_an_outcome(
     assert broken.error.startswith(error)
 
 
-def test_an_interrupt_ends_the_workers(
-    evaluator: Evaluator, doubling: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_ends_the_workers(evaluator: Evaluator, doubling: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = Builder(evaluator._server, host(), workers=2, limit=60.0)
 
     def interrupt(busy: object) -> None:
