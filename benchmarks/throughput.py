@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,19 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from burnish.build import named, task_key
+from burnish.build import Kernel, named, packing, task_key
 from burnish.codegen.llvm import emit
-from burnish.codegen.objects import compile_ir
+from burnish.codegen.objects import optimize, parse, target_machine
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import template_called
 from burnish.lower.pipeline import lower
 from burnish.runtime.comparison import Comparison
 from burnish.runtime.link import link
+from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
-from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
+from burnish.tune.evaluate import Adaptive, Build, Evaluator, Measurement, Trial
+from burnish.tune.evaluate.bench import Bench
+from burnish.tune.evaluate.building import collect_rarely
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import AUTOTVM
@@ -35,25 +39,29 @@ from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner
 from burnish.tuning import BUILD_LIMIT
 
-SAMPLE = 24  # candidates of a session that are built once more, stage by stage
+ASKED_RATE, ASKED_PROPOSAL = 60.0, 0.5  # candidates a second on two cores; seconds
+SAMPLE = 12  # candidates of each template that are tried once more, stage by stage
 PROPOSED = 32  # candidates of the batch whose proposal is timed
-STAGES = ("schedule", "lower", "emit", "LLVM", "link")
+BUILDING = ("schedule", "lower", "emit", "parse", "passes", "code generation", "link")
+MEASURING = ("load", "check", "time")
 
 
 @dataclass(frozen=True)
 class Throughput:
     """`candidates` that were compiled, checked and measured, and those that `failed`, in `seconds` of a session.
 
-    `shares`: of the seconds, by what the session waited for. `stages`: CPU milliseconds of building one candidate.
-    `proposal`: seconds in which AutoTVM's annealing (128 chains, 500 steps) proposes 32 candidates by a fitted model.
+    `spent`: those seconds by what the session waited for. `stages`: of each alternative how many candidates were
+    proposed, and the milliseconds that one takes in each stage: of processor time to build it, of wall time to measure
+    it. `proposal`: seconds in which AutoTVM's annealing (128 chains, 500 steps) proposes 32 candidates by a fitted
+    model.
     """
 
     layer: str
     candidates: int
     failed: int
     seconds: float
-    shares: dict[str, float]
-    stages: dict[str, float]
+    spent: dict[str, float]
+    stages: dict[str, tuple[int, dict[str, float]]]
     proposal: float
 
     @property
@@ -119,34 +127,56 @@ def throughput(layer: str, task: TuningTask, trials: int) -> Throughput:
     spent = {"proposing": proposing.seconds, **evaluator.spent}
     spent["the rest"] = seconds - sum(spent.values())
     failed = int(np.isinf(tuner.costs).sum())
-    shares = {name: took / seconds for name, took in spent.items()}
-    sample = evaluator.built[:: max(1, len(evaluator.built) // SAMPLE)]
     return Throughput(
-        layer, len(tuner.costs) - failed, failed, seconds, shares, stages(sample, host()), proposal(task, tuner)
+        layer, len(tuner.costs) - failed, failed, seconds, spent, stages(task, evaluator.built), proposal(task, tuner)
     )
 
 
-def stages(trials: Sequence[Trial], target: Target) -> dict[str, float]:
-    """CPU milliseconds of each stage of building a candidate, the mean of those that can be built."""
-    ended: list[list[float]] = []
-    for trial in trials:
-        task = named(trial.task, task_key(trial.task, target))
-        marks = [time.process_time()]
-        try:
-            program = template_called(trial.template).apply(task, target, trial.choice).program
-            marks.append(time.process_time())
-            program = lower(program)
-            marks.append(time.process_time())
-            code = emit(program, native_bfloat16=target.has("avx512bf16"))
-        except ScheduleError:
-            continue
-        marks.append(time.process_time())
-        binary = compile_ir(code.text, target)
-        marks.append(time.process_time())
-        link({program.name: binary})
-        ended.append([*marks, time.process_time()])
-    means = np.diff(np.array(ended), axis=1).mean(axis=0) * 1e3
-    return dict(zip(STAGES, means.tolist(), strict=True))
+def stages(task: TuningTask, built: Sequence[Trial]) -> dict[str, tuple[int, dict[str, float]]]:
+    """See `Throughput`; means over a sample of the candidates that can be built."""
+    found = {}
+    collect_rarely()
+    for alternative in task.space.alternatives:
+        own = [t for t in built if t.task is alternative.task and t.template == alternative.template.name]
+        bench = Bench(named(alternative.task, task_key(alternative.task, host())), host(), available_cores())
+        ended = []
+        for trial in own[:: max(1, len(own) // SAMPLE)]:
+            with suppress(ScheduleError):
+                ended.append(_stages(bench, trial, host()))
+        if ended:
+            means = np.mean(ended, axis=0) * 1e3
+            found[alternative.label] = len(own), dict(zip(BUILDING + MEASURING, means.tolist(), strict=True))
+    return found
+
+
+def _stages(bench: Bench, trial: Trial, target: Target) -> list[float]:
+    """Seconds of each stage for one candidate. Raises ScheduleError if it cannot be built."""
+    marks = [time.process_time()]
+    made = template_called(trial.template).apply(bench.task, target, trial.choice)
+    marks.append(time.process_time())
+    program = lower(made.program)
+    marks.append(time.process_time())
+    code = emit(program, native_bfloat16=target.has("avx512bf16"))
+    marks.append(time.process_time())
+    machine = target_machine(target)
+    module = parse(code.text, machine)
+    marks.append(time.process_time())
+    optimize(module, machine)
+    marks.append(time.process_time())
+    binary = machine.emit_object(module)
+    marks.append(time.process_time())
+    image = link({program.name: binary})
+    marks.append(time.process_time())
+    packed = packing(made.trace, bench.task)
+    kernel = Kernel(program.name, binary, code.scratch_bytes, packed, trial.template, trial.choice)
+    walls = [time.perf_counter()]
+    loaded = bench.load(kernel, image)
+    walls.append(time.perf_counter())
+    first = bench.check(loaded)
+    walls.append(time.perf_counter())
+    bench.measure(loaded, Adaptive(), None, first)
+    walls.append(time.perf_counter())
+    return [*np.diff(marks), *np.diff(walls)]
 
 
 def proposal(task: TuningTask, known: Tuner) -> float:
@@ -160,12 +190,23 @@ def proposal(task: TuningTask, known: Tuner) -> float:
 
 
 def show(found: Sequence[Throughput]) -> None:
-    """A table of sessions."""
-    spent = list(dict.fromkeys(name for each in found for name in each.shares))
-    columns = ("layer", "candidates/s", "failed", *spent, *(f"{s} ms" for s in STAGES), "proposal s")
-    table = Table(*columns, title="Throughput of the tuner")
+    """What was asked and found, then where the time goes: of each session, and of each of its alternatives."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    bars = Table("layer", "candidates/s", "asked", "failed", "proposal s", "asked", title="Throughput of the tuner")
     for each in found:
-        shares = [f"{each.shares.get(name, 0.0):.0%}" for name in spent]
-        own = [f"{each.stages[s]:.1f}" for s in STAGES]
-        table.add_row(each.layer, f"{each.rate:.1f}", str(each.failed), *shares, *own, f"{each.proposal:.2f}")
-    Console(width=None if sys.stdout.isatty() else 180).print(table)
+        rate, proposed = f"{each.rate:.1f}", f"{each.proposal:.2f}"
+        bars.add_row(each.layer, rate, f"≥ {ASKED_RATE:g}", str(each.failed), proposed, f"≤ {ASKED_PROPOSAL:g}")
+    console.print(bars)
+    names = list(dict.fromkeys(name for each in found for name in each.spent))
+    waits = Table("layer", *names, title="Wall time of a session, ms a candidate")
+    for each in found:
+        tried = each.candidates + each.failed
+        waits.add_row(each.layer, *(f"{1e3 * each.spent.get(name, 0.0) / tried:.1f}" for name in names))
+    console.print(waits)
+    own = Table("layer", "by", "tried", *BUILDING, "built", *MEASURING, title="One candidate, ms")
+    for each in found:
+        for label, (tried, took) in each.stages.items():
+            built = sum(took[name] for name in BUILDING)
+            cells = [*(took[name] for name in BUILDING), built, *(took[name] for name in MEASURING)]
+            own.add_row(each.layer, label, str(tried), *(f"{ms:.1f}" for ms in cells))
+    console.print(own)

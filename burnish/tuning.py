@@ -24,7 +24,7 @@ from burnish.tune.session import Outcome, Session, Tune
 from burnish.tune.strategy import strategy_named
 from burnish.tune.tasks import tuning_tasks
 
-BUILD_LIMIT = 3.0  # seconds; a schedule that takes so long to compile has unrolled more than any register file holds
+BUILD_LIMIT = 3.0  # seconds of a core; a schedule that takes as long has unrolled more than any register file holds
 
 
 @dataclass(frozen=True)

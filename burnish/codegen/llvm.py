@@ -280,8 +280,11 @@ class FunctionEmitter(Values):
 
     def _multiply_add(self, product: Binary, target: Load) -> Value | None:
         """``target + a * b``; None when a factor is the constant zero, a plain sum when one is one."""
-        a, b = self.value(product.a), self.value(product.b)
-        if a.const == 0 or b.const == 0:
+        a = self.value(product.a)
+        if a.const == 0:
+            return None
+        b = self.value(product.b)
+        if b.const == 0:
             return None
         for x, y in ((a, b), (b, a)):
             if x.const == 1:

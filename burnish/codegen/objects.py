@@ -31,6 +31,14 @@ def target_machine(target: Target, effort: int = 3) -> llvm.TargetMachine:
         raise TargetError(f"target {target.name!r}: LLVM cannot emit code for {target.triple} ({e})") from e
 
 
+def parse(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    """A module of LLVM IR for a machine."""
+    module = llvm.parse_assembly(text)
+    module.triple = str(machine.triple)
+    module.data_layout = str(machine.target_data)
+    return module
+
+
 def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     """Promotes register slots to SSA; the emitter has done everything else.
 
@@ -48,9 +56,7 @@ def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
 def compile_ir(text: str, target: Target, effort: int = 3) -> bytes:
     """The object file of a module of LLVM IR. `effort` 0: long straight-line code compiles sooner, and runs as fast."""
     machine = target_machine(target, effort)
-    module = llvm.parse_assembly(text)
-    module.triple = target.triple
-    module.data_layout = str(machine.target_data)
+    module = parse(text, machine)
     if effort:
         optimize(module, machine)
     return machine.emit_object(module)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from burnish.loops.expr import Buffer, Const, Expr, Load, Select, Var, index_only, substitute
+from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Select, Var, index_only, substitute
 from burnish.loops.linear import from_linear, to_linear
 from burnish.loops.simplify import bounds, simplify
 
@@ -34,7 +34,7 @@ def strides(shape: tuple[int, ...]) -> list[int]:
 @lru_cache(maxsize=1 << 14)
 def flatten(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
     """The flat element offset of an access."""
-    flat: Expr = Const(0)
+    flat: Expr = Const(0, INDEX)
     for index, step in zip(indices, strides(buffer.shape), strict=True):
         flat = flat + index * step
     return flat
@@ -69,21 +69,19 @@ class Resolver:
         key = self.key(e)
         found = self._exprs.get(key)
         if found is None:
-            values: dict[str, Expr] = {n: Const(self.fixed[n]) for n in e.variables if n in self.fixed}
+            values: dict[str, Expr] = {n: Const(self.fixed[n], INDEX) for n in e.variables if n in self.fixed}
             found = self._exprs[key] = simplify(substitute(e, values), self.ranges)
         return found
 
     def chosen(self, e: Expr) -> Expr:
         """The branch that ``e`` takes, as far as unrolled variables decide it."""
+        if not isinstance(e, Select):
+            return e
         key = self.key(e)
         found = self._chosen.get(key)
         if found is None:
-            found = e
-            while isinstance(found, Select) and index_only(found.cond):
-                cond = self.expr(found.cond)
-                if not isinstance(cond, Const):
-                    break
-                found = found.a if cond.value else found.b
+            cond = self.expr(e.cond) if index_only(e.cond) else e.cond
+            found = self.chosen(e.a if cond.value else e.b) if isinstance(cond, Const) else e
             self._chosen[key] = found
         return found
 

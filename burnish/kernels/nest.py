@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -41,8 +42,7 @@ Size = int | np.ndarray
 Knobs = Mapping[str, np.ndarray]  # knob -> the choice of every candidate [n]
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(NamedTuple):
     """A loop: ``extent`` iterations, each of which advances ``axis`` of the statement by ``step``."""
 
     axis: int
@@ -193,9 +193,13 @@ def _lists(values: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rows(values: Sequence[Size], count: int) -> np.ndarray:
-    rows = np.empty((len(values), count))
-    for row, value in zip(rows, values, strict=True):
-        row[:] = value
+    """Each value as a row of float64 [count]."""
+    same = [isinstance(value, int) for value in values]
+    column = np.array([value if one else 0 for value, one in zip(values, same, strict=True)], np.float64)
+    rows = column.repeat(count).reshape(len(values), count)
+    for row, (value, one) in enumerate(zip(values, same, strict=True)):
+        if not one:
+            rows[row] = value
     return rows
 
 

@@ -437,9 +437,14 @@ def free_vars(e: Expr) -> frozenset[str]:
     return e.variables
 
 
-def loads(e: Expr) -> list[Load]:
+def loads(e: Expr) -> tuple[Load, ...]:
     """All loads in ``e``, outermost first."""
-    return [x for x in walk(e) if isinstance(x, Load)] if e.buffers else []
+    return _loads(e) if e.buffers else ()
+
+
+@lru_cache(maxsize=1 << 12)
+def _loads(e: Expr) -> tuple[Load, ...]:
+    return tuple([x for x in walk(e) if isinstance(x, Load)])
 
 
 def index_only(cond: Expr) -> bool:

@@ -41,19 +41,24 @@ class Access:
         return self.kind in ("store", "reduce", "output")
 
 
-def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Iterator[Access]:
-    """Every access in ``s``, in program order, index loads included; ``ranges`` and ``given`` hold around ``s``."""
+def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = (), of: str = "") -> Iterator[Access]:
+    """Every access in ``s``, in program order, index loads included; ``ranges`` and ``given`` hold around ``s``.
+
+    ``of``: the name of the only buffer of interest; statements without it are passed over.
+    """
+    if of and of not in s.reads and of not in s.writes:
+        return
     match s:
         case Seq(stmts):
             for inner in stmts:
-                yield from accesses(inner, ranges, given)
+                yield from accesses(inner, ranges, given, of)
         case For(var, extent, _, body):
-            yield from accesses(body, {**ranges, var: extent}, given)
+            yield from accesses(body, {**ranges, var: extent}, given, of)
         case If(cond, body):
             yield from _loads(cond, ranges, given)
-            yield from accesses(body, ranges, (*given, cond))
+            yield from accesses(body, ranges, (*given, cond), of)
         case Alloc(_, body):
-            yield from accesses(body, ranges, given)
+            yield from accesses(body, ranges, given, of)
         case Store(buffer, indices, value, reduce):
             for e in (*indices, value):
                 yield from _loads(e, ranges, given)

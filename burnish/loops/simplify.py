@@ -185,10 +185,10 @@ def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
             return _from(
                 _add((whole, shift), to_linear(_divide("//", body.a, int(body.b.value) * c, ranges)), 1), ranges
             )
-        return _from(_add((whole, shift), ({Binary("//", body, Const(c)): 1}, 0), 1), ranges)
+        return _from(_add((whole, shift), ({Binary("//", body, Const(c, INDEX)): 1}, 0), 1), ranges)
     if isinstance(body, Binary) and body.op == "%" and isinstance(body.b, Const) and int(body.b.value) % c == 0:
         return _divide("%", body.a, c, ranges)
-    return Binary("%", body, Const(c))
+    return Binary("%", body, Const(c, INDEX))
 
 
 def _common_block(op: str, rest: Mapping[Expr, int], const: int, c: int, ranges: Ranges) -> Expr | None:
@@ -218,8 +218,18 @@ def _compare(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
         return Const(decided[0], "bool")
     terms, const = _add(to_linear(a), to_linear(b), -1)
     if op in ("<", ">="):
-        terms, const = _whole_blocks(terms, const, ranges)
-    return Binary(op, from_linear(terms, 0), Const(-const))
+        terms, const = _whole_blocks(*_multiplied(terms, const), ranges)
+    return Binary(op, from_linear(terms, 0), Const(-const, INDEX))
+
+
+def _multiplied(terms: Mapping[Expr, int], const: int) -> Linear:
+    """``x // c < k`` is ``x < c k``, likewise for ``>=``."""
+    if len(terms) == 1:
+        ((atom, sign),) = terms.items()
+        if sign == 1 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
+            inner, shift = to_linear(atom.a)
+            return _multiplied(inner, shift + const * int(atom.b.value))
+    return terms, const
 
 
 def _whole_blocks(terms: Mapping[Expr, int], const: int, ranges: Ranges) -> Linear:

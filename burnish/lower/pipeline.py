@@ -9,6 +9,7 @@ from burnish.loops.simplify import simplify_stmt
 from burnish.lower.guards import hoist_guards
 from burnish.lower.partition import partition_loops
 from burnish.lower.registers import vectors_innermost
+from burnish.lower.shared import share_guards
 
 
 def simplify_program(program: Program) -> Program:
@@ -21,6 +22,7 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
     hoist_guards,
     partition_loops,
     simplify_program,
+    share_guards,
     vectors_innermost,
 )
 

@@ -59,7 +59,8 @@ def prefetch(
 
 def _footprint(site: LoopSite, buffer: str, ranges: dict[str, int]) -> tuple[Buffer, list[Span]]:
     """The buffer, and the box of it that one iteration of the loop reads: contiguous in memory."""
-    reads = [a for a in accesses(site.loop.body, ranges, site.given) if a.buffer.name == buffer and not a.writes]
+    touched = accesses(site.loop.body, ranges, site.given, of=buffer)
+    reads = [a for a in touched if a.buffer.name == buffer and not a.writes]
     if not reads:
         raise ScheduleError(f"prefetch: loop '{site.loop.var}' does not read buffer '{buffer}'")
     found = reads[0].buffer

@@ -47,8 +47,9 @@ class Annealing(Walker):
     ) -> tuple[Points, NDArray]:
         """Walks all chains and gives the best distinct points seen, (≤ keep, width), and their scores, best first.
 
-        `score` is called once a step with a row for each chain, twice more before the first step. Chains may pass
-        through points that are excluded or score -inf; neither are among the points given.
+        `score` is called before the first step with a row for each chain, twice if they have stood somewhere, then once
+        every two steps with three. Chains may pass through points that are excluded or score -inf; neither are among
+        the points given.
         """
         steps = self.steps if steps is None else steps
         random_points = self.space.sample(self._rng, self.chains)
@@ -69,22 +70,30 @@ class Annealing(Walker):
     def _walk(
         self, score: Score, states: Points, current: NDArray, scale: NDArray
     ) -> tuple[Points, NDArray, Points, NDArray]:
-        """A step of all chains for each temperature: where they end, the scores there, all points met, their scores."""
-        chains, width = states.shape
-        seen = np.empty((len(scale), chains, width), np.int32)
-        seen_scores = np.empty((len(scale), chains))
+        """A step of all chains for each temperature: where they end, the scores there, all points met, their scores.
+
+        A score has a price for each call beside that for each point. So two steps share one: scored with the first
+        move is the second of a chain that makes the first, and of one that does not.
+        """
+        met, met_scores = [], []
         # Metropolis: a move by Δ is accepted with probability exp(Δ / temperature): if Δ > temperature · ln(uniform).
-        least = np.log1p(-self._rng.random((len(scale), chains))) * scale[:, None]
-        with np.errstate(invalid="ignore"):  # -inf minus -inf: such moves are accepted by the first comparison
-            for step in range(len(scale)):
-                moved = self.space.neighbours(self._rng, states)
-                scores = evaluate(score, moved)
-                accepted = (scores >= current) | (scores - current > least[step])
-                states = np.where(accepted[:, None], moved, states)
-                current = np.where(accepted, scores, current)
-                seen[step] = moved
-                seen_scores[step] = scores
-        return states, current, seen.reshape(-1, width), seen_scores.reshape(-1)
+        least = np.log1p(-self._rng.random((len(scale), len(states)))) * scale[:, None]
+        for step in range(0, len(scale), 2):
+            moved = self.space.neighbours(self._rng, states)
+            ahead = np.concatenate([moved, states]) if step + 1 < len(scale) else moved[:0]
+            points = np.concatenate([moved, self.space.neighbours(self._rng, ahead)])
+            scores = evaluate(score, points)
+            met.append(points)
+            met_scores.append(scores)
+            accepted = _accepted(scores[: len(states)], current, least[step])
+            states = np.where(accepted[:, None], moved, states)
+            current = np.where(accepted, scores[: len(states)], current)
+            if len(ahead):
+                after = np.arange(len(states)) + np.where(accepted, 1, 2) * len(states)
+                accepted = _accepted(scores[after], current, least[step + 1])
+                states = np.where(accepted[:, None], points[after], states)
+                current = np.where(accepted, scores[after], current)
+        return states, current, np.concatenate(met), np.concatenate(met_scores)
 
     def dump(self) -> dict[str, Any]:
         """See `Walker.dump`."""
@@ -99,6 +108,12 @@ class Annealing(Walker):
                 raise ValueError(f"load: the state has {len(states)} chains; this walker has {self.chains}")
         super().load(state)
         self._states = states
+
+
+def _accepted(scores: NDArray, current: NDArray, least: NDArray) -> NDArray[np.bool_]:
+    """Which moves to these scores are made: those that lose nothing, and those that gain more than ``least``."""
+    with np.errstate(invalid="ignore"):  # -inf minus -inf: accepted by the first comparison
+        return (scores >= current) | (scores - current > least)
 
 
 def _spread(scores: NDArray) -> float:

@@ -53,6 +53,29 @@ def evaluate(score: Score, points: Points) -> NDArray[np.float64]:
     return np.fmax(scores, -np.inf)
 
 
+class Remembered:
+    """A score that is asked once for each point: walks come by the same ones again and again."""
+
+    def __init__(self, space: Space, score: Score) -> None:
+        self._space, self._score = space, score
+        self._keys = space.keys(np.empty((0, space.width), np.int32))  # of the points scored, ascending
+        self._scores = np.empty(0)
+
+    def __call__(self, points: Points) -> NDArray[np.float64]:
+        """As `evaluate`."""
+        keys, first, place = np.unique(self._space.keys(points), return_index=True, return_inverse=True)
+        at = np.searchsorted(self._keys, keys)
+        new = np.ones(len(keys), bool)
+        inside = np.flatnonzero(at < len(self._keys))
+        new[inside] = self._keys[at[inside]] != keys[inside]
+        if new.any():
+            scores = evaluate(self._score, points[first[new]])
+            self._scores = np.insert(self._scores, at[new], scores)
+            self._keys = np.insert(self._keys, at[new], keys[new])
+            at = np.searchsorted(self._keys, keys)
+        return self._scores[at][place]
+
+
 def stored_points(space: Space, rows: list[list[int]]) -> Points:
     """Points from a dumped state. ValueError if they are not of this space."""
     points = np.array(rows, np.int32).reshape(len(rows), -1)
@@ -102,9 +125,7 @@ def unseen(space: Space, rng: np.random.Generator, count: int, exclude: Set[int]
     return points
 
 
-def filled(
-    space: Space, rng: np.random.Generator, points: Points, count: int, exclude: Set[int] = NOTHING
-) -> Points:
+def filled(space: Space, rng: np.random.Generator, points: Points, count: int, exclude: Set[int] = NOTHING) -> Points:
     """The points, (≤ count, width), and as many random untried ones after them as `count` lacks."""
     if len(points) == count:
         return points

@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,8 @@ class Record:
 
     def line(self) -> str:
         """The record as one line of a file, with its end."""
-        return json.dumps({"version": VERSION, **asdict(self)}, separators=(",", ":"), allow_nan=False) + "\n"
+        own = {"version": VERSION, **vars(self), "choice": dict(self.choice)}
+        return json.dumps(own, separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def machine(target: Target) -> str:

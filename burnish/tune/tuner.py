@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from burnish.search.annealing import ContextualShare
 from burnish.search.diversity import DiverseBatches
 from burnish.search.space import Points
-from burnish.search.walker import NOTHING, Score, Walker, unseen
+from burnish.search.walker import NOTHING, Remembered, Score, Walker, unseen
 from burnish.tune.features import INVARIANT, Representation, extract, plausible, sequence
 from burnish.tune.gain import Forecast, forecast
 from burnish.tune.models.acquisition import acquire
@@ -88,7 +88,7 @@ class Tuner:
             self._fitted = model
         if self._fitted is None:
             return self._early(count, self.points[np.argsort(self.costs, kind="stable")[:4]])
-        return self._batches.propose(self._score, count, self._tried)
+        return self._batches.propose(Remembered(self.space.space, self._score), count, self._tried)
 
     def observe(self, points: Points, costs: Sequence[float]) -> None:
         """Learns what points (n, width) cost: seconds, infinite for those that failed."""

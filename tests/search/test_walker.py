@@ -11,7 +11,7 @@ from burnish.search.exhaustive import Exhaustive
 from burnish.search.genetic import Evolution, Genetic
 from burnish.search.random_search import GridSearch, RandomSearch
 from burnish.search.space import Grid, Space, Union
-from burnish.search.walker import Walker, best_distinct, evaluate, filled, unseen
+from burnish.search.walker import Remembered, Walker, best_distinct, evaluate, filled, unseen
 from tests.search.toys import HUGE, SPACES, VALLEYS, rugged
 
 WALKERS = {
@@ -142,3 +142,27 @@ def test_scores_are_checked() -> None:
     assert evaluate(lambda p: [0, np.nan, np.inf, -np.inf], points).tolist() == [0, -np.inf, np.inf, -np.inf]
     with pytest.raises(ValueError, match=r"shape \(4, 1\) for 4 points"):
         evaluate(lambda p: p, points)
+
+
+@settings(deadline=None)
+@given(SPACES, st.integers(0, 2**32 - 1))
+def test_a_remembered_score_is_asked_once_for_each_point(space: Space, seed: int) -> None:
+    asked = []
+
+    def score(points: np.ndarray) -> np.ndarray:
+        asked.extend(space.keys(points).tolist())
+        return np.where(total(points) % 3 == 0, np.nan, total(points))
+
+    rng, remembered = np.random.default_rng(seed), Remembered(space, score)
+    for count in (0, 7, 7, 30):
+        points = np.concatenate([space.sample(rng, count)] * 2)
+        assert (
+            remembered(points).tolist() == evaluate(lambda p: np.where(total(p) % 3, total(p), np.nan), points).tolist()
+        )
+    assert len(asked) == len(set(asked))
+
+
+def test_walks_are_the_same_with_a_remembered_score() -> None:
+    for name in ("annealing", "evolution", "diverse"):
+        plain, remembered = WALKERS[name](VALLEYS, 0), WALKERS[name](VALLEYS, 0)
+        assert (plain.propose(rugged, 9) == remembered.propose(Remembered(VALLEYS, rugged), 9)).all()

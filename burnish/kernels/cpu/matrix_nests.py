@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -82,7 +81,7 @@ def matmul(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
 
 def _where(mask: np.ndarray, level: Level) -> Level:
     """A level of the candidates in ``mask`` only."""
-    return replace(level, extent=np.where(mask, level.extent, 1))
+    return level._replace(extent=np.where(mask, level.extent, 1))
 
 
 def _either(mask: np.ndarray, a: Level, b: Level) -> list[Level]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import pickle
+import signal
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -21,7 +22,9 @@ from burnish.schedule.schedule import Call
 from burnish.target import Target
 from burnish.tune.evaluate.forkserver import ForkServer, Worker
 
+PATIENCE = 4  # times the limit: seconds that may pass while a build computes less than that
 YOUNG = 200_000  # objects, about those of a build: looking through them more often took a fifth of a build's time
+_TIMED_OUT = signal.SIGPROF.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +54,11 @@ class _Busy:
 
 
 class Builder:
-    """Builds trials on ``workers`` processes of the server, each trial for at most ``limit`` seconds."""
+    """Builds trials on ``workers`` processes of the server, each trial for at most ``limit`` seconds of processor time.
+
+    What else the machine does so has no say in which candidates there are. One that waits for something, without
+    computing, is given up after ``PATIENCE`` times as long.
+    """
 
     def __init__(self, server: ForkServer, target: Target, workers: int, limit: float) -> None:
         self.target = target
@@ -84,7 +91,7 @@ class Builder:
 
     def _order(self, worker: Worker, trial: Trial) -> None:
         with contextlib.suppress(OSError):  # it died while idle; its line tells so when it is read
-            worker.line.send((self.packet(trial.task), self.target, trial.template, dict(trial.choice)))
+            worker.line.send((self.packet(trial.task), self.target, trial.template, dict(trial.choice), self.limit))
 
     def packet(self, task: Task) -> bytes:
         """The task as bytes for workers, made once."""
@@ -96,7 +103,8 @@ class Builder:
 
     def _answers(self, busy: dict[Worker, _Busy]) -> list[tuple[Worker, Build]]:
         """Those of workers that have finished, died, or taken too long, as soon as there is one."""
-        until = min(each.started for each in busy.values()) + self.limit
+        patience = PATIENCE * self.limit
+        until = min(each.started for each in busy.values()) + patience
         ready = wait([worker.line for worker in busy], max(0.0, until - time.monotonic()))
         found = []
         for worker, each in busy.items():
@@ -105,10 +113,13 @@ class Builder:
                     found.append((worker, worker.line.recv()))
                     self._idle.append(worker)
                 except (EOFError, OSError):
-                    found.append((worker, Build(None, error=f"the compiler {worker.end()}")))
-            elif time.monotonic() - each.started >= self.limit:
+                    how = worker.end()
+                    if how.endswith(_TIMED_OUT):
+                        how = f"took longer than {self.limit:g} s of processor time"
+                    found.append((worker, Build(None, error=f"the compiler {how}")))
+            elif time.monotonic() - each.started >= patience:
                 worker.end()
-                found.append((worker, Build(None, error=f"the compiler took longer than {self.limit:g} s")))
+                found.append((worker, Build(None, error=f"the compiler took longer than {patience:g} s")))
         return found
 
 
@@ -118,17 +129,24 @@ def unpack(packet: bytes) -> Task:
     return pickle.loads(packet)  # noqa: S301 - from the process that owns this one, through an inherited socket
 
 
-def work(line: Connection) -> None:
-    """The life of a building worker."""
+def collect_rarely() -> None:
+    """From now on this process seldom looks for garbage, and never among what it has already."""
     gc.freeze()
     gc.set_threshold(YOUNG, 20, 100)
+
+
+def work(line: Connection) -> None:
+    """The life of a building worker."""
+    collect_rarely()
     while True:
-        packet, target, template, choice = line.recv()
+        packet, target, template, choice, limit = line.recv()
         started = time.perf_counter()
+        signal.setitimer(signal.ITIMER_PROF, limit)  # ends the process, in the midst of LLVM too
         try:
             result = build(unpack(packet), target, template, choice)
         except Exception as error:
             result = Build(None, error=f"{type(error).__name__}: {error}")
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
         line.send(replace(result, seconds=time.perf_counter() - started))
 
 

@@ -42,7 +42,8 @@ class Evaluator:
         """``workers`` build at once, kernels run on ``threads`` (both by default: the cores of this process).
 
         ``rule`` says when enough has been measured. ``cold``: constants come from memory in every timed run. No build
-        may take longer than ``build_limit`` seconds, and no kernel, with its check, than ``run_limit``.
+        may take more than ``build_limit`` seconds of processor time, and no kernel, with its check, more than
+        ``run_limit`` seconds.
         """
         self.target = target or host()
         self.threads = threads or available_cores()

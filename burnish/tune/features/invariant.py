@@ -7,6 +7,8 @@ template makes by itself. That choice is good for every shape, so that a step aw
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from burnish.kernels.nest import Nest
@@ -43,14 +45,20 @@ def invariant(
     """:data:`INVARIANT` of candidates of one alternative, float32 [n, d]: of their knobs, nests and context."""
     target, template = alternative.target, alternative.template
     default = {knob: np.array([choice]) for knob, choice in alternative.space.default.items()}
-    usual = context(alternative.describe(default, 1), target)[1]
     steps = np.zeros((len(summary), len(KNOBS)), np.float32)
     for column, knob in enumerate(KNOBS):
         if knob in knobs:
             steps[:, column] = _step(knobs[knob], default[knob])
     chosen = np.zeros((len(summary), len(TEMPLATES)), np.float32)
     chosen[:, [i for i, name in enumerate(TEMPLATES) if name == template.name]] = 1.0
-    return np.hstack([relation(nest, target, loops, summary), summary - usual, steps, chosen])
+    return np.hstack([relation(nest, target, loops, summary), summary - _usual(alternative), steps, chosen])
+
+
+@lru_cache(maxsize=64)
+def _usual(alternative: Alternative) -> np.ndarray:
+    """The summary [1, features] of the choice that the template makes by itself."""
+    default = {knob: np.array([choice]) for knob, choice in alternative.space.default.items()}
+    return context(alternative.describe(default, 1), alternative.target)[1]
 
 
 def _step(choices: np.ndarray, default: np.ndarray) -> np.ndarray:
