@@ -23,7 +23,7 @@ from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.host import check_host
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.pool import pool
-from burnish.runtime.workspace import borrow, give_back
+from burnish.runtime.workspace import Workspace, borrow, give_back
 
 _SCRATCH_STRIDE = 4096  # bytes: a multiple of it per thread, so that no two threads touch one page
 _libc = ctypes.CDLL(None)
@@ -89,8 +89,9 @@ class Module:
         self._run_args = tuple(ctypes.addressof(x) for x in (self._plan, self._io, self._runtime))
         self._scratch_offset = round_up(executable.arena_bytes, _SCRATCH_STRIDE)  # in a workspace, behind the arena
         self._workspace_bytes = self._scratch_offset + stride * self._pool.threads
-        self._workspace = borrow(self._workspace_bytes)  # the one of the last call
-        give_back(self._workspace)
+        workspace = borrow(self._workspace_bytes)
+        self._work_in(workspace)
+        give_back(workspace)
         self._lock = threading.Lock()
         _watch_forks()
         _modules.add(self)
@@ -220,14 +221,21 @@ class Module:
         with self._lock:
             if not self._pool.running:
                 self._pool.start()
-            self._workspace = workspace = borrow(self._workspace_bytes)
+            workspace = borrow(self._workspace_bytes)
             try:
-                self._io[:] = [workspace.address, *addresses]  # type: ignore[assignment]
-                self._runtime.scratch = workspace.address + self._scratch_offset
+                if workspace is not self._workspace:
+                    self._work_in(workspace)
+                self._io[1:] = addresses  # type: ignore[assignment]
                 self._runtime.profile = profile
                 self._run(*self._run_args)
             finally:
                 give_back(workspace)
+
+    def _work_in(self, workspace: Workspace) -> None:
+        """Puts arena and scratch into ``workspace``."""
+        self._workspace = workspace  # the one of the last call
+        self._io[0] = workspace.address
+        self._runtime.scratch = workspace.address + self._scratch_offset
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         names = [spec.name for spec in self.inputs]

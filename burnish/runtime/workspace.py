@@ -17,6 +17,7 @@ class Workspace:
         self._memory = allocate(nbytes)
         self.nbytes = nbytes
         self.address = address_of(self._memory)
+        self.reference = ref(self)
 
 
 # Only borrowers keep workspaces alive. Their order is that of return; list operations are atomic, so no lock is needed.
@@ -39,4 +40,4 @@ def borrow(nbytes: int) -> Workspace:
 
 def give_back(workspace: Workspace) -> None:
     """Ends a loan. The workspace lives on for as long as the borrower keeps it."""
-    _idle.append(ref(workspace))
+    _idle.append(workspace.reference)
