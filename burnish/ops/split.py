@@ -90,8 +90,8 @@ def split_conv2d(
         kh, kw = reduce_axis(kernel_h, "kh"), reduce_axis(kernel_w, "kw")
         p = block * (rows * pitch) + q + kh.var // strides[0] * pitch + kw.var // strides[1]
         index = (n, ic.var, kh.var % strides[0], kw.var % strides[1], p // pitch, p % pitch)
-        product = cast("float32", parts[(term.var // 2, *index)]) * cast(
-            "float32", weight[term.var % 2, oc, ic.var, kh.var, kw.var]
+        product = cast("float32", parts[((2 - term.var) // 2, *index)]) * cast(
+            "float32", weight[term.var // 2, oc, ic.var, kh.var, kw.var]
         )
         return sum_over(product, (ic, kh, kw, term))
 
@@ -147,8 +147,8 @@ def split_stem(
     def tile_of(n: Var, oc: Var, oh: Var, q: Var) -> Expr:
         k, kh, term = reduce_axis(depth, "k"), reduce_axis(kernel_h, "kh"), reduce_axis(TERMS, "term")
         e = q * step + k.var
-        left = parts[term.var // 2, n, oh * strides[0] + kh.var, e // channels, e % channels]
-        return sum_over(cast("float32", left) * cast("float32", weight[term.var % 2, oc, k.var, kh.var]), (k, kh, term))
+        left = parts[(2 - term.var) // 2, n, oh * strides[0] + kh.var, e // channels, e % channels]
+        return sum_over(cast("float32", left) * cast("float32", weight[term.var // 2, oc, k.var, kh.var]), (k, kh, term))
 
     tile = compute((batch, padded, out_h, size), tile_of, f"{name}.tile")
     return compute((batch, outputs, out_h, out_w), lambda n, oc, oh, ow: tile[n, oc, oh, ow], name)
@@ -184,8 +184,8 @@ def split_matmul(name: str, a: Tensor, b: Tensor, *, columns: int) -> Tensor:
 
     def tile_of(m: Var, n: Var) -> Expr:
         term, k = reduce_axis(TERMS, "term"), reduce_axis(depth, "k")
-        left = cast("float32", parts[term.var // 2, m, k.var])
-        return sum_over(left * cast("float32", b[term.var % 2, k.var, n]), (k, term))
+        left = cast("float32", parts[(2 - term.var) // 2, m, k.var])
+        return sum_over(left * cast("float32", b[term.var // 2, k.var, n]), (k, term))
 
     tile = compute((rows, width), tile_of, f"{name}.tile")
     return compute((*lead, columns), lambda *i: tile[_flatten(i[:-1], lead), i[-1]], name)
