@@ -108,6 +108,7 @@ def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple
         result = group.outputs[0]
         anchor = group.anchor
         gains = anchor is not None and _GAIN.get(anchor.op, 0.0) >= 4.0 and not _takes_rows(graph, anchor, lanes)
+        gains = gains and anchor.op not in ("split_conv2d", "split_stem")
         if not (gains and result in graph.outputs and _blockable(graph, result, lanes)):
             changed.append(group)
             continue

@@ -25,7 +25,8 @@ def _matches(task: Task, target: Target) -> bool:
         return False
     out = task.outputs[0]
     reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    return len(out.shape) == 4 and len(reductions) == 1 and is_blocked(task.layout(out.name), 1, target.lanes)
+    layout = task.layout(out.name)
+    return len(out.shape) == 4 and len(reductions) == 1 and (layout.plain or is_blocked(layout, 1, target.lanes))
 
 
 def _space(task: Task, target: Target) -> Space:
@@ -35,7 +36,7 @@ def _space(task: Task, target: Target) -> Space:
     knobs = {"tiles_n": (1, 2, 4), "tiles_m": (1, 2), "outer": ("oc", "block")}
     tiles_m = 2 if rows % 2 == 0 else 1
     tiles_n = next(n for n in (4 // tiles_m, 2, 1) if channels % n == 0)  # four accumulators hide the unit's latency
-    return Space(knobs, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": "oc"})
+    return Space(knobs, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": "block"})
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
@@ -52,14 +53,22 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     apply_layouts(s, task, {**channel_constants(task, group), weight.name: f"{'ABCDE'[: len(weight.shape)]}16c16b2c"})
 
     n, oc, oh, ow = s.loops(out)
-    s.pad(oc, group)
+    plain = task.layout(out).plain
+    if not plain:
+        s.pad(oc, group)
     oc_group, oc = s.split(oc, group)
-    oc_block, lane = s.split(oc, COLUMNS)
+    oc_block, channel = s.split(oc, COLUMNS)
     block, row = s.split(oh, rows)
-    s.reorder(n, oc_group, block, row, ow, oc_block, lane)
+    if plain:  # transposed out of the tiles
+        ow, lane = s.split(ow, min(target.lanes, s.extent(ow)))
+        s.reorder(n, oc_group, block, oc_block, row, ow, channel, lane)
+        s.unroll(channel)
+    else:
+        lane = channel
+        s.reorder(n, oc_group, block, row, ow, oc_block, lane)
+        s.unroll(oc_block)
     s.compute_at(tile.name, block)
     s.set_scope(tile.name, "local")
-    s.unroll(oc_block)
     s.vectorize(lane)
     outer = (n, oc_group, block) if choice["outer"] == "oc" else (n, block, oc_group)
     s.reorder(*outer)
@@ -119,7 +128,7 @@ def _schedule_parts(s: Schedule, parts: str, lanes: int) -> None:
     outer = [own[1], *own[3:]] if len(own) == 7 else [own[1]]
     over, c = s.split(c, DEPTH)
     half, lane = s.split(c, lanes)
-    order = [outer[0], over, *outer[1:]] if len(own) == 7 else [outer[0], over]
+    order = [outer[0], outer[3], over, outer[1], outer[2], outer[4]] if len(own) == 7 else [outer[0], over]
     s.reorder(*order, half, own[0], lane)
     mark(s, "unroll", half, own[0])
     s.vectorize(lane)
