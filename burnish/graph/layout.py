@@ -75,6 +75,8 @@ def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
 
     A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache.
     """
+    if node.op in ("split_conv2d", "split_stem"):
+        return True
     if node.op == "polyphase_conv2d":
         return graph.types[node.inputs[0]].shape[1] % lanes != 0
     dense = node.op == "conv2d" and graph.types[node.inputs[0]].shape[1] == graph.types[node.inputs[1]].shape[1]
@@ -108,7 +110,6 @@ def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple
         result = group.outputs[0]
         anchor = group.anchor
         gains = anchor is not None and _GAIN.get(anchor.op, 0.0) >= 4.0 and not _takes_rows(graph, anchor, lanes)
-        gains = gains and anchor.op not in ("split_conv2d", "split_stem")
         if not (gains and result in graph.outputs and _blockable(graph, result, lanes)):
             changed.append(group)
             continue

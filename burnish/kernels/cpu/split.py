@@ -74,6 +74,9 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s.reorder(*outer)
     parallel_over(s, outer)
     _schedule_parts(s, f"{conv}.parts", target.lanes)
+    source = next(t for t in task.stages() if t.name == f"{conv}.parts").inputs[0].name
+    if len(s.loops(f"{conv}.parts")) and task.op == "split_conv2d" and task.layout(source).plain:
+        _copy_blocks(s, source, f"{conv}.parts", target.lanes)
     _schedule_tiles(s, tile.name, accumulator, int(choice["tiles_m"]))
     return s
 
@@ -123,16 +126,44 @@ def _schedule_parts(s: Schedule, parts: str, lanes: int) -> None:
     if len(own) == 5:
         _schedule_rows(s, own, lanes)
         return
-    c = own[2]
+    part, outer, c = own[0], own[1], own[2]
     s.transform_layout(parts, f"ABCDEFG{DEPTH}c" if len(own) == 7 else f"ACB{DEPTH}c")
-    outer = [own[1], *own[3:]] if len(own) == 7 else [own[1]]
     over, c = s.split(c, DEPTH)
     half, lane = s.split(c, lanes)
-    order = [outer[0], outer[3], over, outer[1], outer[2], outer[4]] if len(own) == 7 else [outer[0], over]
-    s.reorder(*order, half, own[0], lane)
-    mark(s, "unroll", half, own[0])
+    if len(own) == 7:
+        # Rows outermost: a thread multiplies mostly those that it has made.
+        phase_h, phase_w, row, column = own[3:]
+        shared, inner = [outer, row, over], [phase_h, phase_w, column]
+    else:
+        shared, inner = [outer], [over]
+    s.reorder(*shared, *inner, half, part, lane)
+    mark(s, "unroll", half, part)
     s.vectorize(lane)
-    parallel_over(s, order[:-1])
+    parallel_over(s, shared)
+
+
+def _copy_blocks(s: Schedule, source: str, parts: str, lanes: int) -> None:
+    """Transposes a row of a row-major image into channel blocks, which are then read from the first cache."""
+    phase_h = s.loops(parts)[-6]
+    copy = s.cache_read(source, "local", parts)
+    s.compute_at(copy, phase_h)
+    s.transform_layout(copy, f"ABCD{lanes}b")
+    _, c, h, w = s.loops(copy)
+    s.reorder(w, c, h)
+    whole = s.extent(w) // lanes * lanes
+    if 0 < whole < s.extent(w):
+        s.partition(w, whole)
+        _transposed(s, f"{c}.tail", f"{w}.tail", lanes)
+    _transposed(s, c, w, lanes)
+
+
+def _transposed(s: Schedule, channel: str, column: str, lanes: int) -> None:
+    """Vectors of channels out of as many rows of columns."""
+    over, channel = s.split(channel, lanes)
+    along, column = s.split(column, min(lanes, s.extent(column)))
+    s.reorder(over, along, column, channel)
+    s.unroll(column)
+    s.vectorize(channel)
 
 
 def _schedule_rows(s: Schedule, own: list[str], lanes: int) -> None:
