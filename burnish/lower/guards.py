@@ -24,9 +24,13 @@ def hoist_guards(program: Program) -> Program:
 def _hoist(s: Stmt, path: list[For]) -> Stmt:
     """``path``: the loops around ``s`` in which it is the only statement."""
     if isinstance(s, For):
+        if not path:
+            nest, lifted = _take(s, None)
+            if lifted:
+                return If(all_of(*lifted), _hoist(nest, path))
         inner_path = [*path, s]
         hints, nest = _hints(s.body)
-        nest, lifted = _take(nest, inner_path)
+        nest, lifted = _take(nest, s)
         if lifted:
             return For(s.var, s.extent, s.kind, seq(*hints, If(all_of(*lifted), _hoist(nest, inner_path))))
         return For(s.var, s.extent, s.kind, _hoist(s.body, inner_path))
@@ -40,10 +44,12 @@ def _hints(body: Stmt) -> tuple[tuple[Stmt, ...], Stmt]:
     return (), body
 
 
-def _take(body: Stmt, path: list[For]) -> tuple[Stmt, list[Expr]]:
-    """Removes from the single update nest ``body`` the conditions whose innermost variable is that of ``path[-1]``."""
-    here = path[-1]
-    if here.kind in _INNER:
+def _take(body: Stmt, here: For | None) -> tuple[Stmt, list[Expr]]:
+    """Removes from the single update nest ``body`` the conditions whose innermost variable is that of ``here``.
+
+    None: those on none of the variables of the nest.
+    """
+    if here is not None and here.kind in _INNER:
         return body, []
     inner_vars: set[str] = set()
     inner: list[tuple[For | If, tuple[Stmt, ...]]] = []
@@ -59,7 +65,7 @@ def _take(body: Stmt, path: list[For]) -> tuple[Stmt, list[Expr]]:
 
     def liftable(cond: Expr) -> bool:
         names = free_vars(cond)
-        return here.var in names and not names & inner_vars and not isinstance(cond, Const)
+        return (here is None or here.var in names) and not names & inner_vars and not isinstance(cond, Const)
 
     lifted: list[Expr] = []
     if s.reduce is not None:
