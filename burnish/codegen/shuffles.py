@@ -38,9 +38,9 @@ class Shuffles(Addressing):
             if not lanes <= 4 * columns <= 4 * lanes:
                 continue
             fixed[name] = 0
-            first, inside = self.resolver.address(access), self.resolver.safe(access)
+            first, inside = self.resolver.address(access), self.resolver.safe(access, name)
             fixed[name] = columns - 1
-            last, inside = self.resolver.address(access), inside and self.resolver.safe(access)
+            last, inside = self.resolver.address(access), inside and self.resolver.safe(access, name)
             fixed[name] = column
             if not inside:  # other iterations may be guarded where this one is not
                 continue
