@@ -32,9 +32,9 @@ def _matches(task: Task, target: Target) -> bool:
 def _space(task: Task, target: Target) -> Space:
     tile = next(t for t in task.stages() if t.name.endswith(".tile"))
     channels = tile.shape[1] // COLUMNS
-    rows = tile.shape[3] // ROWS
     knobs = {"tiles_n": (1, 2, 4), "tiles_m": (1, 2), "outer": ("oc", "block")}
-    tiles_m = 2 if rows % 2 == 0 else 1
+    along = task.outputs[0].shape[2] if _is_stem(task) else tile.shape[3] // ROWS
+    tiles_m = 2 if along % 2 == 0 else 1
     tiles_n = next(n for n in (4 // tiles_m, 2, 1) if channels % n == 0)  # four accumulators hide the unit's latency
     return Space(knobs, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": "block"})
 
@@ -43,7 +43,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     group = int(choice["tiles_n"]) * COLUMNS
     tile = next(t for t in task.stages() if t.name.endswith(".tile"))
     conv, out = tile.name.removesuffix(".tile"), single_output(task)
-    rows = _rows(task, conv)
+    rows = int(choice["tiles_m"]) if _is_stem(task) else -(-task.outputs[0].shape[2] // tile.shape[2])
     weight = tile.inputs[1]
     s = Schedule(task.program())
     for t in task.stages():
@@ -77,47 +77,55 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     source = next(t for t in task.stages() if t.name == f"{conv}.parts").inputs[0].name
     if len(s.loops(f"{conv}.parts")) and task.op == "split_conv2d" and task.layout(source).plain:
         _copy_blocks(s, source, f"{conv}.parts", target.lanes)
-    _schedule_tiles(s, tile.name, accumulator, int(choice["tiles_m"]))
+    _schedule_tiles(s, tile.name, accumulator, 1 if _is_stem(task) else int(choice["tiles_m"]))
     return s
 
 
-def _rows(task: Task, conv: str) -> int:
-    """Output rows of a block."""
-    tile = next(t for t in task.stages() if t.name == f"{conv}.tile")
-    return -(-task.outputs[0].shape[2] // tile.shape[2])
+def _is_stem(task: Task) -> bool:
+    """Whether the tiles side by side belong to several rows of the output, each a block of its own in the definition."""
+    return task.op == "split_stem"
 
 
-def _schedule_tiles(s: Schedule, tile: str, accumulator: str, tiles_m: int) -> None:
-    """Accumulators of ``tiles_m`` x (channel tiles) over all taps and channels, then stored to the block's buffer."""
+def _schedule_tiles(s: Schedule, tile: str, accumulator: str, along: int) -> None:
+    """Accumulators over all taps and channels, then stored to the block's buffer.
+
+    They are ``along`` neighbours of every row there is, for every tile of channels.
+    """
     own = s.loops(tile)
-    if len(own) == 4:
+    image = len(own) == 4
+    if image:
         s.transform_layout(tile, f"ACDB{COLUMNS}b")
-    oc, q = (own[1], own[3]) if len(own) == 4 else (own[1], own[0])
-    s.pad(q, ROWS * tiles_m)
+    rows, oc, q = _tile_loops(own, image)
+    s.pad(q, ROWS * along)
     columns, j = s.split(oc, COLUMNS)
     over, i = s.split(q, ROWS)
-    outer, over = s.split(over, tiles_m)
-    s.reorder(outer, over, columns, i, j)
+    outer, over = s.split(over, along)
+    s.reorder(outer, *rows, over, columns, i, j)
     s.compute_at(accumulator, outer)
     s.set_scope(accumulator, "register")
-    s.transform_layout(accumulator, f"ABCD{ROWS}d{COLUMNS}b" if len(own) == 4 else f"AB{ROWS}a{COLUMNS}b")
+    s.transform_layout(accumulator, f"ABCD{ROWS}d{COLUMNS}b" if image else f"AB{ROWS}a{COLUMNS}b")
     update, init = s.loops(accumulator), s.init_loops(accumulator)
-    oc, q = (update[1], update[3]) if len(own) == 4 else (update[1], update[0])
+    a_rows, oc, q = _tile_loops(update, image)
     depth, *taps = update[len(own) :]
     a_columns, a_j = s.split(oc, COLUMNS)
     a_over, a_i = s.split(q, ROWS)
     depth, k = s.split(depth, DEPTH)
     k, pair = s.split(k, 2)
-    s.reorder(depth, *taps, a_over, a_columns, a_i, a_j, k, pair)
-    oc, q = (init[1], init[3]) if len(own) == 4 else (init[1], init[0])
+    s.reorder(depth, *taps, *a_rows, a_over, a_columns, a_i, a_j, k, pair)
+    i_rows, oc, q = _tile_loops(init, image)
     i_columns, i_j = s.split(oc, COLUMNS)
     i_over, i_i = s.split(q, ROWS)
-    s.reorder(i_over, i_columns, i_i, i_j)
+    s.reorder(*i_rows, i_over, i_columns, i_i, i_j)
     small = [t for t in taps if s.extent(t) <= 3]
-    mark(s, "unroll", over, columns, *small, a_over, a_columns, i_over, i_columns)
+    mark(s, "unroll", *rows, over, columns, *small, *a_rows, a_over, a_columns, *i_rows, i_over, i_columns)
     s.tensorize(i_i, "amx_zero")
     s.tensorize(a_i, "amx_dot_bf16")
     s.tensorize(i, "amx_store")
+
+
+def _tile_loops(loops: Sequence[str], image: bool) -> tuple[list[str], str, str]:
+    """Rows of the image, channels and pixels among a convolution's loops [n, oc, row, q]; of a product's [m, n], m is q."""
+    return ([loops[2]], loops[1], loops[3]) if image else ([], loops[1], loops[0])
 
 
 def _schedule_parts(s: Schedule, parts: str, lanes: int) -> None:
