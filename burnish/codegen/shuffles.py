@@ -136,10 +136,10 @@ class Shuffles(Addressing):
             vector, align = vector_type(dtype, lanes), ITEM_BYTES[dtype]
             text = f"load {vector}, ptr {pointer}, align {align}"
             if count < lanes:
-                mask = ", ".join(f"i1 {str(lane < count).lower()}" for lane in range(lanes))
-                name = f"llvm.masked.load.{mangle(dtype, lanes)}.p0"
-                self.declare(name, vector, ["ptr", "i32", f"<{lanes} x i1>", vector])
-                text = f"call {vector} @{name}(ptr {pointer}, i32 {align}, <{lanes} x i1> <{mask}>, {vector} zeroinitializer)"
+                bits = ", ".join(f"i1 {str(lane < count).lower()}" for lane in range(lanes))
+                mask, name = f"<{lanes} x i1>", f"llvm.masked.load.{mangle(dtype, lanes)}.p0"
+                self.declare(name, vector, ["ptr", "i32", mask, vector])
+                text = f"call {vector} @{name}(ptr {pointer}, i32 {align}, {mask} <{bits}>, {vector} zeroinitializer)"
             self.local[key] = self.result(text, dtype, lanes)
             self.loaded.add(memory.buffer.name)
         return self.local[key]

@@ -1,7 +1,8 @@
 """float32 products on a bfloat16 matrix unit: parts of the input made once, then tiles of 2 x 2 accumulators.
 
 The input's parts are written by all threads first; then every thread owns channel groups and row blocks, with no
-barrier but the one between.
+barrier but the one between. Row-major images are transposed on the way, a row that becomes parts, and a block of tiles
+that becomes output, while they are in the first cache.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ def _matches(task: Task, target: Target) -> bool:
 def _space(task: Task, target: Target) -> Space:
     tile = next(t for t in task.stages() if t.name.endswith(".tile"))
     channels = tile.shape[1] // COLUMNS
-    knobs = {"tiles_n": (1, 2, 4), "tiles_m": (1, 2), "outer": ("oc", "block")}
-    along = task.outputs[0].shape[2] if _is_stem(task) else tile.shape[3] // ROWS
-    tiles_m = 2 if along % 2 == 0 else 1
+    stem = _is_stem(task)
+    tiles_m = 2 if (task.outputs[0].shape[2] if stem else tile.shape[3] // ROWS) % 2 == 0 else 1
+    most = tiles_m if stem else 2
+    knobs = {"tiles_n": (1, 2, 4), "tiles_m": tuple(range(1, most + 1)), "outer": ("oc", "block")}
     tiles_n = next(n for n in (4 // tiles_m, 2, 1) if channels % n == 0)  # four accumulators hide the unit's latency
     return Space(knobs, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": "block"})
 
@@ -52,37 +54,45 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     accumulator = s.cache_write(tile.name, "register")
     apply_layouts(s, task, {**channel_constants(task, group), weight.name: f"{'ABCDE'[: len(weight.shape)]}16c16b2c"})
 
-    n, oc, oh, ow = s.loops(out)
-    plain = task.layout(out).plain
-    if not plain:
-        s.pad(oc, group)
-    oc_group, oc = s.split(oc, group)
-    oc_block, channel = s.split(oc, COLUMNS)
-    block, row = s.split(oh, rows)
-    if plain:  # transposed out of the tiles
-        ow, lane = s.split(ow, min(target.lanes, s.extent(ow)))
-        s.reorder(n, oc_group, block, oc_block, row, ow, channel, lane)
-        s.unroll(channel)
-    else:
-        lane = channel
-        s.reorder(n, oc_group, block, row, ow, oc_block, lane)
-        s.unroll(oc_block)
+    n, oc_group, block = _schedule_output(s, out, group, rows, target.lanes if task.layout(out).plain else 0)
     s.compute_at(tile.name, block)
     s.set_scope(tile.name, "local")
-    s.vectorize(lane)
     outer = (n, oc_group, block) if choice["outer"] == "oc" else (n, block, oc_group)
     s.reorder(*outer)
     parallel_over(s, outer)
     _schedule_parts(s, f"{conv}.parts", target.lanes)
-    source = next(t for t in task.stages() if t.name == f"{conv}.parts").inputs[0].name
-    if len(s.loops(f"{conv}.parts")) and task.op == "split_conv2d" and task.layout(source).plain:
-        _copy_blocks(s, source, f"{conv}.parts", target.lanes)
+    (source,) = next(t for t in task.stages() if t.name == f"{conv}.parts").inputs
+    if source in task.inputs and task.layout(source.name).plain and not _is_stem(task):
+        _copy_blocks(s, source.name, f"{conv}.parts", target.lanes)
     _schedule_tiles(s, tile.name, accumulator, 1 if _is_stem(task) else int(choice["tiles_m"]))
     return s
 
 
+def _schedule_output(s: Schedule, out: str, group: int, rows: int, lanes: int) -> tuple[str, str, str]:
+    """The nest that stores blocks of ``rows`` by groups of channels; returns its loops over images, groups and blocks.
+
+    Vectors are channels, or ``lanes`` columns of a row-major output, which are transposed out of the tiles.
+    """
+    n, oc, oh, ow = s.loops(out)
+    if not lanes:
+        s.pad(oc, group)
+    oc_group, oc = s.split(oc, group)
+    oc_block, channel = s.split(oc, COLUMNS)
+    block, row = s.split(oh, rows)
+    if lanes:
+        ow, column = s.split(ow, min(lanes, s.extent(ow)))
+        s.reorder(n, oc_group, block, oc_block, row, ow, channel, column)
+        s.unroll(channel)
+        s.vectorize(column)
+    else:
+        s.reorder(n, oc_group, block, row, ow, oc_block, channel)
+        s.unroll(oc_block)
+        s.vectorize(channel)
+    return n, oc_group, block
+
+
 def _is_stem(task: Task) -> bool:
-    """Whether the tiles side by side belong to several rows of the output, each a block of its own in the definition."""
+    """Whether tiles side by side belong to several rows of the output, each a block of its own in the definition."""
     return task.op == "split_stem"
 
 
@@ -124,7 +134,7 @@ def _schedule_tiles(s: Schedule, tile: str, accumulator: str, along: int) -> Non
 
 
 def _tile_loops(loops: Sequence[str], image: bool) -> tuple[list[str], str, str]:
-    """Rows of the image, channels and pixels among a convolution's loops [n, oc, row, q]; of a product's [m, n], m is q."""
+    """Rows, channels and pixels of a convolution's loops [n, oc, row, q]; a product's [m, n] are pixels and channels."""
     return ([loops[2]], loops[1], loops[3]) if image else ([], loops[1], loops[0])
 
 
