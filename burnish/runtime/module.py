@@ -89,9 +89,11 @@ class Module:
         self._run_args = tuple(ctypes.addressof(x) for x in (self._plan, self._io, self._runtime))
         self._scratch_offset = round_up(executable.arena_bytes, _SCRATCH_STRIDE)  # in a workspace, behind the arena
         self._workspace_bytes = self._scratch_offset + stride * self._pool.threads
-        workspace = borrow(self._workspace_bytes)
-        self._work_in(workspace)
-        give_back(workspace)
+        self._workspace: Workspace | None = None
+        if self._workspace_bytes:
+            workspace = borrow(self._workspace_bytes)
+            self._work_in(workspace)
+            give_back(workspace)
         self._lock = threading.Lock()
         _watch_forks()
         _modules.add(self)
@@ -221,15 +223,16 @@ class Module:
         with self._lock:
             if not self._pool.running:
                 self._pool.start()
-            workspace = borrow(self._workspace_bytes)
+            workspace = borrow(self._workspace_bytes) if self._workspace_bytes else None
             try:
-                if workspace is not self._workspace:
+                if workspace and workspace is not self._workspace:
                     self._work_in(workspace)
                 self._io[1:] = addresses  # type: ignore[assignment]
                 self._runtime.profile = profile
                 self._run(*self._run_args)
             finally:
-                give_back(workspace)
+                if workspace:
+                    give_back(workspace)
 
     def _work_in(self, workspace: Workspace) -> None:
         """Puts arena and scratch into ``workspace``."""

@@ -134,7 +134,7 @@ def _schedule_tiles(s: Schedule, tile: str, accumulator: str, along: int) -> Non
 
 
 def _tile_loops(loops: Sequence[str], image: bool) -> tuple[list[str], str, str]:
-    """Rows, channels and pixels of a convolution's loops [n, oc, row, q]; a product's [m, n] are pixels and channels."""
+    """Rows, channels and pixels of a convolution's loops [n, oc, row, q]; a product's [m, n]: pixels and channels."""
     return ([loops[2]], loops[1], loops[3]) if image else ([], loops[1], loops[0])
 
 
