@@ -21,6 +21,10 @@ NAMES = ("onnxruntime", "openvino", "torch")
 # onnxruntime's threads go on spinning for about 27 ms after a call and take the cores from whoever is timed next.
 SETTLE_SECONDS = 0.05
 
+# How many times its fastest round one takes whose threads the system kept on one core: onnxruntime's, which spin for
+# each other, then take twenty times as long, for half a second or for most rounds of a short measurement.
+DISTURBED = 3.0
+
 
 def prepare(name: str, model: Path | bytes, threads: int) -> Run:
     """Loads an ONNX model into the peer `name`, "onnxruntime" or "openvino"."""
@@ -181,5 +185,11 @@ def summarize(blocks: Sequence[Sequence[int]]) -> Timing:
 
 
 def speedup(ours: Timing, theirs: Timing) -> float:
-    """How many times faster `ours` is: the median of the rounds' ratios, from which a drift of the machine cancels."""
-    return statistics.median(b / a for a, b in zip(ours.rounds, theirs.rounds, strict=True))
+    """How many times faster `ours` is: the median of the rounds' ratios, from which a drift of the machine cancels.
+
+    Rounds in which either was disturbed do not count, unless no others are left.
+    """
+    pairs = list(zip(ours.rounds, theirs.rounds, strict=True))
+    most = DISTURBED * min(ours.rounds), DISTURBED * min(theirs.rounds)
+    calm = [(a, b) for a, b in pairs if a <= most[0] and b <= most[1]]
+    return statistics.median(b / a for a, b in calm or pairs)

@@ -63,7 +63,18 @@ def test_alternate_times_every_contender_in_every_round(monkeypatch: pytest.Monk
     assert [(len(timings[name].rounds), timings[name].calls) for name in "ab"] == [(4, 12), (4, 12)]
 
 
+def timing(*rounds: float) -> peers.Timing:
+    return peers.Timing(rounds, median=min(rounds), p10=min(rounds), p90=max(rounds), calls=len(rounds))
+
+
 def test_speedup_is_the_median_of_paired_ratios() -> None:
-    ours = peers.Timing(rounds=(1.0, 2.0, 4.0), median=2.0, p10=1.0, p90=4.0, calls=3)
-    theirs = peers.Timing(rounds=(2.0, 6.0, 4.0), median=4.0, p10=2.0, p90=6.0, calls=3)
-    assert peers.speedup(ours, theirs) == 2.0
+    assert peers.speedup(timing(1.0, 2.0, 2.5), timing(2.0, 6.0, 2.5)) == 2.0
+
+
+def test_speedup_leaves_out_disturbed_rounds() -> None:
+    assert peers.speedup(timing(1.0, 1.0, 1.0, 1.0), timing(40.0, 6.0, 40.0, 40.0)) == 6.0
+    assert peers.speedup(timing(9.0, 1.0, 1.0), timing(4.0, 2.0, 40.0)) == 2.0
+
+
+def test_speedup_counts_all_rounds_if_each_is_disturbed() -> None:
+    assert peers.speedup(timing(1.0, 4.0), timing(8.0, 2.0)) == 4.25

@@ -136,12 +136,16 @@ class Resolver:
                 lane = None
         return Address(tuple(rest), lane, const) if lane is not None else Address(((e, 1),), None, 0)
 
-    def safe(self, access: Load) -> bool:
-        """Whether the access is inside its buffer for every value of the running loops."""
-        key = self.key(access)
+    def safe(self, access: Load, loop: str | None = None) -> bool:
+        """Whether the access is inside its buffer for every value of the running loops.
+
+        ``loop``: as far as its indices on this loop are concerned.
+        """
+        key = (*self.key(access), loop)
         found = self._safe.get(key)
         if found is None:
-            intervals = [bounds(self.expr(i), self.ranges) for i in access.indices]
-            inside = zip(intervals, access.buffer.shape, strict=True)
-            found = self._safe[key] = all(low >= 0 and high < extent for (low, high), extent in inside)
+            axes = zip(access.indices, access.buffer.shape, strict=True)
+            concerned = [(i, extent) for i, extent in axes if loop is None or loop in i.variables]
+            intervals = [(bounds(self.expr(i), self.ranges), extent) for i, extent in concerned]
+            found = self._safe[key] = all(low >= 0 and high < extent for (low, high), extent in intervals)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from burnish.codegen.addressing import Addressing, Memory
-from burnish.codegen.builder import Value, vector_type
+from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.resolve import Address
 from burnish.loops.expr import ITEM_BYTES, Expr, Load
 
@@ -20,9 +20,10 @@ class Shuffles(Addressing):
     ) -> Value | None:
         """A strided vector that is a column of a square block whose rows are contiguous; None where it is not.
 
-        Rows are whole aligned vectors, or the columns are the iterations of an unrolled loop with as many iterations as
-        the vector has lanes, each one element further. The block is loaded and transposed once. ``guards``: conditions
-        (of all lanes, or of each) under which an element is inside; one element of an aligned vector stands for all.
+        Rows are whole aligned vectors, or the columns are the iterations of an unrolled loop, each one element further:
+        as many as the vector has lanes, or at least a quarter, where no more of a row is read. The block is loaded and
+        transposed once. ``guards``: conditions (of all lanes, or of each) under which an element is inside; one element
+        of an aligned vector stands for all.
         """
         if address.lane_step is None or lanes & (lanes - 1) or access.dtype == "bool":
             return None
@@ -33,29 +34,35 @@ class Shuffles(Addressing):
             return None
         fixed = self.resolver.fixed
         for name, column in list(fixed.items()):
-            if self.resolver.ranges.get(name) != lanes:
+            columns = self.resolver.ranges.get(name, 0)
+            if not lanes <= 4 * columns <= 4 * lanes:
                 continue
             fixed[name] = 0
-            first, inside = self.resolver.address(access), self.resolver.safe(access)
-            fixed[name] = lanes - 1
-            last, inside = self.resolver.address(access), inside and self.resolver.safe(access)
+            first, inside = self.resolver.address(access), self.resolver.safe(access, name)
+            fixed[name] = columns - 1
+            last, inside = self.resolver.address(access), inside and self.resolver.safe(access, name)
             fixed[name] = column
             if not inside:  # other iterations may be guarded where this one is not
                 continue
             apart = (first.terms, first.lane_step) == (last.terms, last.lane_step) == (address.terms, address.lane_step)
-            if apart and address.const - first.const == column and last.const - first.const == lanes - 1:
-                return self._block(memory, first, lanes, ())[column]
+            if apart and address.const - first.const == column and last.const - first.const == columns - 1:
+                return self._block(memory, first, lanes, (), columns)[column]
         return None
 
-    def _block(self, memory: Memory, first: Address, lanes: int, guards: tuple[Value, ...]) -> list[Value]:
-        """The columns of the block of ``lanes`` rows at ``first``; a row whose guards fail is zero."""
-        conditions = tuple(g.text for g in guards)
+    def _block(
+        self, memory: Memory, first: Address, lanes: int, guards: tuple[Value, ...], columns: int | None = None
+    ) -> list[Value]:
+        """The columns of the block of ``lanes`` rows at ``first``; a row whose guards fail is zero.
+
+        ``columns``: how many of a row are read, if not ``lanes``.
+        """
+        conditions = (columns, *(g.text for g in guards))
         keys = [(memory.buffer.name, "column", first, column, conditions) for column in range(lanes)]
         if keys[0] not in self.local:
             assert first.lane_step is not None
             starts = [first.const + lane * first.lane_step for lane in range(lanes)]
             rows = [
-                self._vector(memory, first.terms, start, lanes, [self.lane(g, row) for g in guards])
+                self._vector(memory, first.terms, start, lanes, [self.lane(g, row) for g in guards], columns)
                 for row, start in enumerate(starts)
             ]
             self.local.update(zip(keys, self.transpose(rows), strict=True))
@@ -111,13 +118,28 @@ class Shuffles(Addressing):
         word = self.result(f"bitcast {guard.type} {both.text} to i{guard.lanes}", "int64").text
         return self.result(f"icmp ne i{guard.lanes} {word}, 0", "bool")
 
-    def _vector(self, memory: Memory, terms: Terms, const: int, lanes: int, guards: Sequence[Value] = ()) -> Value:
-        """A contiguous vector, loaded once a basic block."""
+    def _vector(
+        self,
+        memory: Memory,
+        terms: Terms,
+        const: int,
+        lanes: int,
+        guards: Sequence[Value] = (),
+        columns: int | None = None,
+    ) -> Value:
+        """A contiguous vector, loaded once a basic block; with ``columns``, its first so many lanes and zeros."""
         dtype = memory.buffer.dtype
-        key = (memory.buffer.name, "vector", terms, const, lanes, tuple(g.text for g in guards))
+        count = lanes if columns is None else columns
+        key = (memory.buffer.name, "vector", terms, const, lanes, count, tuple(g.text for g in guards))
         if key not in self.local:
             pointer = self.guarded(self.pointer(memory, terms, const), guards)
-            text = f"load {vector_type(dtype, lanes)}, ptr {pointer}, align {ITEM_BYTES[dtype]}"
+            vector, align = vector_type(dtype, lanes), ITEM_BYTES[dtype]
+            text = f"load {vector}, ptr {pointer}, align {align}"
+            if count < lanes:
+                bits = ", ".join(f"i1 {str(lane < count).lower()}" for lane in range(lanes))
+                mask, name = f"<{lanes} x i1>", f"llvm.masked.load.{mangle(dtype, lanes)}.p0"
+                self.declare(name, vector, ["ptr", "i32", mask, vector])
+                text = f"call {vector} @{name}(ptr {pointer}, i32 {align}, {mask} <{bits}>, {vector} zeroinitializer)"
             self.local[key] = self.result(text, dtype, lanes)
             self.loaded.add(memory.buffer.name)
         return self.local[key]

@@ -73,8 +73,11 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
 def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
     """Whether a convolution reads and writes row-major images about as fast as blocks, so that no copy would pay.
 
-    A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache.
+    A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache. One
+    on matrix tiles copies its input in any case, and transposes likewise.
     """
+    if node.op in ("split_conv2d", "split_stem"):
+        return True
     if node.op == "polyphase_conv2d":
         return graph.types[node.inputs[0]].shape[1] % lanes != 0
     dense = node.op == "conv2d" and graph.types[node.inputs[0]].shape[1] == graph.types[node.inputs[1]].shape[1]

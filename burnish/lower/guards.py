@@ -18,19 +18,22 @@ def hoist_guards(program: Program) -> Program:
     adding zero times a weight changes nothing. The same holds for other reductions of a value padded with their neutral
     element, and for ``If`` around one store nest. Hints in front of it stay outside of a condition on their own loop.
     """
-    return Program(program.name, program.params, _hoist(program.body, []))
+    return Program(program.name, program.params, _hoist(program.body, True))
 
 
-def _hoist(s: Stmt, path: list[For]) -> Stmt:
-    """``path``: the loops around ``s`` in which it is the only statement."""
+def _hoist(s: Stmt, top: bool) -> Stmt:
+    """``top``: whether ``s`` is not the only statement of a loop, which would take what depends on no loop in ``s``."""
     if isinstance(s, For):
-        inner_path = [*path, s]
+        if top:
+            nest, lifted = _take(s, None)
+            if lifted:
+                return If(all_of(*lifted), _hoist(nest, False))
         hints, nest = _hints(s.body)
-        nest, lifted = _take(nest, inner_path)
+        nest, lifted = _take(nest, s)
         if lifted:
-            return For(s.var, s.extent, s.kind, seq(*hints, If(all_of(*lifted), _hoist(nest, inner_path))))
-        return For(s.var, s.extent, s.kind, _hoist(s.body, inner_path))
-    return rebuild_stmt(s, lambda x: _hoist(x, path if isinstance(s, If) else []))
+            return For(s.var, s.extent, s.kind, seq(*hints, If(all_of(*lifted), _hoist(nest, False))))
+        return For(s.var, s.extent, s.kind, _hoist(s.body, False))
+    return rebuild_stmt(s, lambda x: _hoist(x, top if isinstance(s, If) else True))
 
 
 def _hints(body: Stmt) -> tuple[tuple[Stmt, ...], Stmt]:
@@ -40,10 +43,12 @@ def _hints(body: Stmt) -> tuple[tuple[Stmt, ...], Stmt]:
     return (), body
 
 
-def _take(body: Stmt, path: list[For]) -> tuple[Stmt, list[Expr]]:
-    """Removes from the single update nest ``body`` the conditions whose innermost variable is that of ``path[-1]``."""
-    here = path[-1]
-    if here.kind in _INNER:
+def _take(body: Stmt, here: For | None) -> tuple[Stmt, list[Expr]]:
+    """Removes from the single update nest ``body`` the conditions whose innermost variable is that of ``here``.
+
+    ``here`` is the loop around ``body``. None: those on no variable of the nest.
+    """
+    if here is not None and here.kind in _INNER:
         return body, []
     inner_vars: set[str] = set()
     inner: list[tuple[For | If, tuple[Stmt, ...]]] = []
@@ -59,7 +64,7 @@ def _take(body: Stmt, path: list[For]) -> tuple[Stmt, list[Expr]]:
 
     def liftable(cond: Expr) -> bool:
         names = free_vars(cond)
-        return here.var in names and not names & inner_vars and not isinstance(cond, Const)
+        return (here is None or here.var in names) and not names & inner_vars and not isinstance(cond, Const)
 
     lifted: list[Expr] = []
     if s.reduce is not None:

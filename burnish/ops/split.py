@@ -24,7 +24,7 @@ from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import window_extent
 from burnish.ops.operator import Ints, operator, require, require_rank
 
-TERMS = 3  # products: (hi, hi), (hi, lo), (lo, hi)
+TERMS = 3  # products: (lo, hi), (hi, hi), (hi, lo)
 ROWS, COLUMNS, DEPTH = 16, 16, 32  # output pixels, output channels and input channels of a matrix unit's tile
 HUGE = 3.0e38  # above, the low part is zero: infinity minus infinity is not a number
 
@@ -44,6 +44,11 @@ def _part(value: Expr, s: Expr) -> Expr:
     high = cast("bfloat16", value)
     rest = select(math("abs", value) < HUGE, value - cast("float32", high), 0.0)
     return select(equal(s, 0), high, cast("bfloat16", rest))
+
+
+def _factors(term: Expr) -> tuple[Expr, Expr]:
+    """The parts that product ``term`` multiplies: from one term to the next, one of the factors stays the same."""
+    return (2 - term) // 2, term // 2
 
 
 @operator
@@ -90,9 +95,8 @@ def split_conv2d(
         kh, kw = reduce_axis(kernel_h, "kh"), reduce_axis(kernel_w, "kw")
         p = block * (rows * pitch) + q + kh.var // strides[0] * pitch + kw.var // strides[1]
         index = (n, ic.var, kh.var % strides[0], kw.var % strides[1], p // pitch, p % pitch)
-        product = cast("float32", parts[(term.var // 2, *index)]) * cast(
-            "float32", weight[term.var % 2, oc, ic.var, kh.var, kw.var]
-        )
+        left, right = _factors(term.var)
+        product = cast("float32", parts[(left, *index)]) * cast("float32", weight[right, oc, ic.var, kh.var, kw.var])
         return sum_over(product, (ic, kh, kw, term))
 
     tile = compute((batch, padded, blocks, size), tile_of, f"{name}.tile")
@@ -147,8 +151,9 @@ def split_stem(
     def tile_of(n: Var, oc: Var, oh: Var, q: Var) -> Expr:
         k, kh, term = reduce_axis(depth, "k"), reduce_axis(kernel_h, "kh"), reduce_axis(TERMS, "term")
         e = q * step + k.var
-        left = parts[term.var // 2, n, oh * strides[0] + kh.var, e // channels, e % channels]
-        return sum_over(cast("float32", left) * cast("float32", weight[term.var % 2, oc, k.var, kh.var]), (k, kh, term))
+        left, right = _factors(term.var)
+        element = parts[left, n, oh * strides[0] + kh.var, e // channels, e % channels]
+        return sum_over(cast("float32", element) * cast("float32", weight[right, oc, k.var, kh.var]), (k, kh, term))
 
     tile = compute((batch, padded, out_h, size), tile_of, f"{name}.tile")
     return compute((batch, outputs, out_h, out_w), lambda n, oc, oh, ow: tile[n, oc, oh, ow], name)
@@ -184,8 +189,8 @@ def split_matmul(name: str, a: Tensor, b: Tensor, *, columns: int) -> Tensor:
 
     def tile_of(m: Var, n: Var) -> Expr:
         term, k = reduce_axis(TERMS, "term"), reduce_axis(depth, "k")
-        left = cast("float32", parts[term.var // 2, m, k.var])
-        return sum_over(left * cast("float32", b[term.var % 2, k.var, n]), (k, term))
+        left, right = _factors(term.var)
+        return sum_over(cast("float32", parts[left, m, k.var]) * cast("float32", b[right, k.var, n]), (k, term))
 
     tile = compute((rows, width), tile_of, f"{name}.tile")
     return compute((*lead, columns), lambda *i: tile[_flatten(i[:-1], lead), i[-1]], name)

@@ -17,12 +17,13 @@ import numpy as np
 
 from burnish.errors import InputError
 from burnish.runtime import artifact
-from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, numpy_dtype, round_up
+from burnish.runtime.buffers import address_of, aligned, aligned_array, numpy_dtype, round_up
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.host import check_host
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.pool import pool
+from burnish.runtime.workspace import Workspace, borrow, give_back
 
 _SCRATCH_STRIDE = 4096  # bytes: a multiple of it per thread, so that no two threads touch one page
 _libc = ctypes.CDLL(None)
@@ -67,7 +68,7 @@ class Module:
     """A compiled model as a function from NumPy arrays to NumPy arrays. Calls from several threads take turns."""
 
     def __init__(self, executable: Executable, threads: int | None = None) -> None:
-        """Loads the machine code and allocates arena and scratch; ``threads`` defaults to all cores of this process.
+        """Loads the machine code and reserves arena and scratch; ``threads`` defaults to all cores of this process.
 
         Raises ArtifactError if this machine cannot run the executable, and ValueError for a wrong number of threads.
         """
@@ -79,34 +80,38 @@ class Module:
         self._pool = pool(executable.driver, threads)
         self._code = LoadedImage(executable.code)
         self._params = aligned(executable.params)
-        self._arena = allocate(executable.arena_bytes)
         stride = round_up(executable.scratch_bytes, _SCRATCH_STRIDE)
-        self._scratch = allocate(stride * self._pool.threads)
-        self._runtime = _Runtime(
-            self._pool.parallel, self._pool.address, address_of(self._scratch), stride, self._pool.threads, None
-        )
-        self._io = (ctypes.c_void_p * (len(self._inputs) + len(self._outputs) + self._any_rows))()
+        self._runtime = _Runtime(self._pool.parallel, self._pool.address, None, stride, self._pool.threads, None)
+        self._io = (ctypes.c_void_p * (1 + len(self._inputs) + len(self._outputs) + self._any_rows))()
         self._plan = self._make_plan()
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self._run = run(self._pool.driver.address("burnish_run"))
         self._run_args = tuple(ctypes.addressof(x) for x in (self._plan, self._io, self._runtime))
+        self._scratch_offset = round_up(executable.arena_bytes, _SCRATCH_STRIDE)  # in a workspace, behind the arena
+        self._workspace_bytes = self._scratch_offset + stride * self._pool.threads
+        self._workspace: Workspace | None = None
+        if self._workspace_bytes:
+            workspace = borrow(self._workspace_bytes)
+            self._work_in(workspace)
+            give_back(workspace)
         self._lock = threading.Lock()
         _watch_forks()
         _modules.add(self)
 
     def _make_plan(self) -> _Plan:
-        """The call table. Addresses in parameters and arena are final; those of inputs and outputs become patches."""
+        """The call table. Addresses of parameters are final; those of inputs, outputs and arena become patches."""
         calls = self.executable.calls
-        bases = {"param": address_of(self._params), "arena": address_of(self._arena)}
-        first_io = {"input": 0, "output": len(self._inputs), "rows": len(self._inputs) + len(self._outputs)}
+        params = address_of(self._params)
+        outputs, rows = 1 + len(self._inputs), 1 + len(self._inputs) + len(self._outputs)
+        first_io = {"arena": 0, "input": 1, "output": outputs, "rows": rows}
         args: list[int] = []
         table: list[tuple[int, int]] = []
         patches: list[tuple[int, int, int]] = []
         for call in calls:
             table.append((self._code.address(call.kernel), len(args)))
             for slot in call.args:
-                if slot.space in bases:
-                    args.append(bases[slot.space] + slot.offset)
+                if slot.space == "param":
+                    args.append(params + slot.offset)
                 else:
                     patches.append((len(args), first_io[slot.space] + slot.index, slot.offset))
                     args.append(0)
@@ -145,11 +150,14 @@ class Module:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of the ``arena`` (activations), the ``params``, the ``scratch`` of all threads, and the ``code``."""
+        """Bytes of the ``arena`` (activations), the ``params``, the ``scratch`` of all threads, and the ``code``.
+
+        Arena and scratch are needed for the time of a call: modules that run in turn share them.
+        """
         return {
-            "arena": self._arena.nbytes,
+            "arena": self.executable.arena_bytes,
             "params": self._params.nbytes,
-            "scratch": self._scratch.nbytes,
+            "scratch": self._workspace_bytes - self._scratch_offset,
             "code": len(self.executable.code.data),
         }
 
@@ -215,9 +223,22 @@ class Module:
         with self._lock:
             if not self._pool.running:
                 self._pool.start()
-            self._io[:] = addresses  # type: ignore[assignment]
-            self._runtime.profile = profile
-            self._run(*self._run_args)
+            workspace = borrow(self._workspace_bytes) if self._workspace_bytes else None
+            try:
+                if workspace and workspace is not self._workspace:
+                    self._work_in(workspace)
+                self._io[1:] = addresses  # type: ignore[assignment]
+                self._runtime.profile = profile
+                self._run(*self._run_args)
+            finally:
+                if workspace:
+                    give_back(workspace)
+
+    def _work_in(self, workspace: Workspace) -> None:
+        """Puts arena and scratch into ``workspace``."""
+        self._workspace = workspace  # the one of the last call
+        self._io[0] = workspace.address
+        self._runtime.scratch = workspace.address + self._scratch_offset
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         names = [spec.name for spec in self.inputs]

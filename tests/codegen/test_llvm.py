@@ -231,6 +231,18 @@ def test_a_transposed_block(native: Native, unrolled: bool) -> None:
     check(native, s.program, {"x": sample((8, 8), F)})
 
 
+@pytest.mark.parametrize("columns", [4, 7, 16])
+def test_a_transposed_part_of_rows(native: Native, columns: int) -> None:
+    """Vectors of whole columns out of as much of rows as there is, of which only some lie in the buffer."""
+    x, y = Buffer("x", (16, 3, columns)), Buffer("y", (5, columns, 16))
+    k, i, j = (Var(n) for n in "kij")
+    copy = If(all_of(k >= 1, k < 4), store(y, (k, i, j), Load(x, (j, k - 1, i))))
+    nest = For("k", 5, "serial", For("i", columns, "unroll", For("j", 16, "vectorize", copy)))
+    program = lower(Program("kernel", (x, y), nest))
+    assert "insertelement" not in emit(program).text
+    check(native, program, {"x": sample(x.shape, F), "y": sample(y.shape, F, 1)})
+
+
 def test_gathers_read_what_the_indices_say(native: Native) -> None:
     x, at = placeholder((9, 5), name="x"), placeholder((13,), "int32", "at")
     y = compute((13, 5), lambda i, j: x[cast("int64", at[i]), j], "y")

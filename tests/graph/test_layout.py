@@ -1,13 +1,17 @@
 """Which values of a network are stored in blocks of channels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from burnish.arrange import arrange
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import fuse
 from burnish.graph.layout import blocked, choose_layouts
 from burnish.graph.verify import verify
+from burnish.target import target
 
 RANDOM = np.random.default_rng(0)
 
@@ -73,6 +77,21 @@ def test_products_and_softmax_keep_rows() -> None:
     y = g.add("softmax", g.add("matmul", x, g.constant(array(8, 8))), axis=-1)
     graph = g.build(g.add("matmul", y, g.constant(array(8, 8))))
     assert choose_layouts(graph, fuse(graph), 16) == {}
+
+
+@pytest.mark.parametrize(
+    ("tiles", "ops"),
+    [
+        ({"amx-bf16", "amx-tile"}, ["split_conv2d", "relu"]),
+        (set(), ["identity", "winograd_conv2d", "relu", "identity"]),
+    ],
+)
+def test_matrix_tiles_read_and_write_rows_where_a_network_begins_and_ends(tiles: set[str], ops: list[str]) -> None:
+    machine = target("x86-64-v4")
+    g = GraphBuilder()
+    graph = g.build(convolution(g, g.input("x", (1, 64, 28, 28)), 64))
+    made = arrange(graph, replace(machine, features=machine.features | tiles), False)
+    assert [node.op for node in made.graph.nodes] == ops
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])

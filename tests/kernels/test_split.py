@@ -57,12 +57,10 @@ def product(a: tuple[int, ...], columns: int) -> Tensor:
     return compute(y.shape, lambda *i: maximum(y[i] + bias[i[-1]], 0.0), "out")
 
 
-def scheduled(out: Tensor, op: str, choice: Choice | None = None) -> tuple[Schedule, list[Tensor]]:
-    """The kernel's schedule, by the template of its operator."""
+def scheduled(out: Tensor, op: str, choice: Choice | None, in_blocks: str) -> tuple[Schedule, list[Tensor]]:
+    """The kernel's schedule, by the template of its operator. ``in_blocks``: images that are in channel blocks."""
     inputs = [t for t in stages([out]) if t.body is None]
-    blocked = {n: layout("ABCD16b") for n in ("x", "out")} if op == "split_conv2d" else {}
-    if op == "split_stem":
-        blocked = {"out": layout("ABCD16b")}
+    blocked = {n: layout("ABCD16b") for n in in_blocks.split()}
     task = Task("kernel", tuple(inputs), (out,), op, blocked, frozenset({"w", "b"}))
     made, template, _ = schedule(task, MACHINE, choice)
     assert template == ("split_matmul" if op == "split_matmul" else "split_conv2d")
@@ -72,8 +70,10 @@ def scheduled(out: Tensor, op: str, choice: Choice | None = None) -> tuple[Sched
     return made, inputs
 
 
-def check(out: Tensor, op: str, run: Callable[..., dict[str, np.ndarray]], choice: Choice | None = None) -> None:
-    made, inputs = scheduled(out, op, choice)
+def check(
+    out: Tensor, op: str, run: Callable[..., dict[str, np.ndarray]], choice: Choice | None = None, in_blocks: str = ""
+) -> None:
+    made, inputs = scheduled(out, op, choice, in_blocks)
     rng = np.random.default_rng(0)
     feeds = {t.name: rng.standard_normal(t.shape).astype(numpy_dtype(t.dtype)) for t in inputs}
     tags = {args[0]: layout(args[1]) for name, args in made.trace if name == "transform_layout"}
@@ -87,12 +87,16 @@ def interpreted(program: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.nda
     return run_program(program, arrays, REFERENCES)
 
 
-def test_a_convolution_by_the_interpreter() -> None:
-    check(convolution((1, 16, 4, 3), (5, 16, 2, 1), pads=(1, 0, 0, 0), rows=2), "split_conv2d", interpreted)
+@pytest.mark.parametrize("in_blocks", ["x out", ""])
+def test_a_convolution_by_the_interpreter(in_blocks: str) -> None:
+    out = convolution((1, 16, 4, 3), (5, 16, 2, 1), pads=(1, 0, 0, 0), rows=2)
+    check(out, "split_conv2d", interpreted, in_blocks=in_blocks)
 
 
-def test_a_stem_by_the_interpreter() -> None:
-    check(stem((1, 3, 4, 5), (5, 3, 2, 2), strides=(2, 1), pads=(0, 1, 0, 0)), "split_stem", interpreted)
+@pytest.mark.parametrize("in_blocks", ["out", ""])
+def test_a_stem_by_the_interpreter(in_blocks: str) -> None:
+    out = stem((1, 3, 4, 5), (5, 3, 2, 2), strides=(2, 1), pads=(0, 1, 0, 0))
+    check(out, "split_stem", interpreted, in_blocks=in_blocks)
 
 
 def test_a_product_by_the_interpreter() -> None:
@@ -101,9 +105,11 @@ def test_a_product_by_the_interpreter() -> None:
 
 @needs_tiles
 @pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize("in_blocks", ["x out", "x", "out", ""])
 @pytest.mark.parametrize(
     ("x", "w", "attrs"),
     [
+        ((1, 24, 3, 37), (40, 24, 3, 3), {"pads": (1, 1, 1, 1), "rows": 3}),
         ((1, 32, 7, 7), (64, 32, 3, 3), {"pads": (1, 1, 1, 1), "rows": 7}),
         ((2, 48, 9, 13), (20, 48, 3, 3), {"pads": (1, 1, 1, 1), "rows": 4}),
         ((1, 64, 14, 14), (48, 64, 1, 1), {"rows": 5}),
@@ -112,27 +118,38 @@ def test_a_product_by_the_interpreter() -> None:
     ],
 )
 def test_native_convolutions(
-    native: Native, x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], edge: str
+    native: Native, x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], in_blocks: str, edge: str
 ) -> None:
-    check(convolution(x, w, **attrs), "split_conv2d", lambda p, a: native(p, a, edge=edge))
+    out = convolution(x, w, **attrs)
+    check(out, "split_conv2d", lambda p, a: native(p, a, edge=edge), in_blocks=in_blocks)
 
 
 @needs_tiles
 @pytest.mark.parametrize("tiles_n", [1, 2])
 @pytest.mark.parametrize("tiles_m", [1, 2])
 @pytest.mark.parametrize("outer", ["oc", "block"])
-def test_every_choice_of_tiles(native: Native, tiles_n: int, tiles_m: int, outer: str) -> None:
+@pytest.mark.parametrize("in_blocks", ["x out", ""])
+def test_every_choice_of_tiles(native: Native, tiles_n: int, tiles_m: int, outer: str, in_blocks: str) -> None:
     out = convolution((1, 32, 9, 9), (60, 32, 3, 3), pads=(1, 1, 1, 1), rows=5)
-    check(out, "split_conv2d", native, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": outer})
+    check(out, "split_conv2d", native, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": outer}, in_blocks)
 
 
 @needs_tiles
+@pytest.mark.parametrize("in_blocks", ["out", ""])
 @pytest.mark.parametrize(
-    ("x", "w", "strides"), [((1, 3, 20, 23), (32, 3, 7, 7), (2, 2)), ((2, 1, 9, 9), (7, 1, 3, 3), (1, 1))]
+    ("x", "w", "strides", "tiles_m"),
+    [
+        ((1, 3, 20, 23), (32, 3, 7, 7), (2, 2), 1),
+        ((1, 3, 20, 23), (32, 3, 7, 7), (2, 2), 2),
+        ((2, 1, 9, 9), (7, 1, 3, 3), (1, 1), 1),
+    ],
 )
-def test_native_stems(native: Native, x: tuple[int, ...], w: tuple[int, ...], strides: tuple[int, int]) -> None:
+def test_native_stems(
+    native: Native, x: tuple[int, ...], w: tuple[int, ...], strides: tuple[int, int], tiles_m: int, in_blocks: str
+) -> None:
     pad = w[2] // 2
-    check(stem(x, w, strides=strides, pads=(pad, pad, pad, pad)), "split_stem", native)
+    out = stem(x, w, strides=strides, pads=(pad, pad, pad, pad))
+    check(out, "split_stem", native, {"tiles_m": tiles_m}, in_blocks)
 
 
 @needs_tiles

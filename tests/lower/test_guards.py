@@ -118,6 +118,22 @@ def test_a_loop_of_several_statements_keeps_its_conditions(same: Same) -> None:
     same(before, after)
 
 
+def test_a_nest_beside_others_leaves_conditions_on_no_loop_of_its_own(same: Same) -> None:
+    nest = For("j", 8, "serial", For("k", 8, "unroll", If(all_of(I < 4, J < 7), store(Y, (K,), Load(X, (I, K))))))
+    before = loops(seq(store(Y, (I,), 1.0), nest), "serial")
+    after = hoist_guards(before)
+    assert text(after) == [
+        "  for i in 8:",
+        "    y[i] = 1.0",
+        "    if (i < 4):",
+        "      for j in 8:",
+        "        if (j < 7):",
+        "          for unroll k in 8:",
+        "            y[k] = x[i, k]",
+    ]
+    same(before, after)
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(2, 5), st.integers(2, 5), st.integers(1, 3), st.integers(0, 2), st.integers(1, 2))
 def test_any_window(

@@ -1,7 +1,8 @@
 """float32 products on a bfloat16 matrix unit: parts of the input made once, then tiles of 2 x 2 accumulators.
 
 The input's parts are written by all threads first; then every thread owns channel groups and row blocks, with no
-barrier but the one between.
+barrier but the one between. Row-major images are transposed on the way, a row that becomes parts, and a block of tiles
+that becomes output, while they are in the first cache.
 """
 
 from __future__ import annotations
@@ -25,24 +26,26 @@ def _matches(task: Task, target: Target) -> bool:
         return False
     out = task.outputs[0]
     reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    return len(out.shape) == 4 and len(reductions) == 1 and is_blocked(task.layout(out.name), 1, target.lanes)
+    layout = task.layout(out.name)
+    return len(out.shape) == 4 and len(reductions) == 1 and (layout.plain or is_blocked(layout, 1, target.lanes))
 
 
 def _space(task: Task, target: Target) -> Space:
     tile = next(t for t in task.stages() if t.name.endswith(".tile"))
     channels = tile.shape[1] // COLUMNS
-    rows = tile.shape[3] // ROWS
-    knobs = {"tiles_n": (1, 2, 4), "tiles_m": (1, 2), "outer": ("oc", "block")}
-    tiles_m = 2 if rows % 2 == 0 else 1
+    stem = _is_stem(task)
+    tiles_m = 2 if (task.outputs[0].shape[2] if stem else tile.shape[3] // ROWS) % 2 == 0 else 1
+    most = tiles_m if stem else 2
+    knobs = {"tiles_n": (1, 2, 4), "tiles_m": tuple(range(1, most + 1)), "outer": ("oc", "block")}
     tiles_n = next(n for n in (4 // tiles_m, 2, 1) if channels % n == 0)  # four accumulators hide the unit's latency
-    return Space(knobs, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": "oc"})
+    return Space(knobs, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": "block"})
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     group = int(choice["tiles_n"]) * COLUMNS
     tile = next(t for t in task.stages() if t.name.endswith(".tile"))
     conv, out = tile.name.removesuffix(".tile"), single_output(task)
-    rows = _rows(task, conv)
+    rows = int(choice["tiles_m"]) if _is_stem(task) else -(-task.outputs[0].shape[2] // tile.shape[2])
     weight = tile.inputs[1]
     s = Schedule(task.program())
     for t in task.stages():
@@ -51,61 +54,88 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     accumulator = s.cache_write(tile.name, "register")
     apply_layouts(s, task, {**channel_constants(task, group), weight.name: f"{'ABCDE'[: len(weight.shape)]}16c16b2c"})
 
-    n, oc, oh, ow = s.loops(out)
-    s.pad(oc, group)
-    oc_group, oc = s.split(oc, group)
-    oc_block, lane = s.split(oc, COLUMNS)
-    block, row = s.split(oh, rows)
-    s.reorder(n, oc_group, block, row, ow, oc_block, lane)
+    n, oc_group, block = _schedule_output(s, out, group, rows, target.lanes if task.layout(out).plain else 0)
     s.compute_at(tile.name, block)
     s.set_scope(tile.name, "local")
-    s.unroll(oc_block)
-    s.vectorize(lane)
     outer = (n, oc_group, block) if choice["outer"] == "oc" else (n, block, oc_group)
     s.reorder(*outer)
     parallel_over(s, outer)
     _schedule_parts(s, f"{conv}.parts", target.lanes)
-    _schedule_tiles(s, tile.name, accumulator, int(choice["tiles_m"]))
+    (source,) = next(t for t in task.stages() if t.name == f"{conv}.parts").inputs
+    if source in task.inputs and task.layout(source.name).plain and not _is_stem(task):
+        _copy_blocks(s, source.name, f"{conv}.parts", target.lanes)
+    _schedule_tiles(s, tile.name, accumulator, 1 if _is_stem(task) else int(choice["tiles_m"]))
     return s
 
 
-def _rows(task: Task, conv: str) -> int:
-    """Output rows of a block."""
-    tile = next(t for t in task.stages() if t.name == f"{conv}.tile")
-    return -(-task.outputs[0].shape[2] // tile.shape[2])
+def _schedule_output(s: Schedule, out: str, group: int, rows: int, lanes: int) -> tuple[str, str, str]:
+    """The nest that stores blocks of ``rows`` by groups of channels; returns its loops over images, groups and blocks.
+
+    Vectors are channels, or ``lanes`` columns of a row-major output, which are transposed out of the tiles.
+    """
+    n, oc, oh, ow = s.loops(out)
+    if not lanes:
+        s.pad(oc, group)
+    oc_group, oc = s.split(oc, group)
+    oc_block, channel = s.split(oc, COLUMNS)
+    block, row = s.split(oh, rows)
+    if lanes:
+        ow, column = s.split(ow, min(lanes, s.extent(ow)))
+        s.reorder(n, oc_group, block, oc_block, row, ow, channel, column)
+        s.unroll(channel)
+        s.vectorize(column)
+    else:
+        s.reorder(n, oc_group, block, row, ow, oc_block, channel)
+        s.unroll(oc_block)
+        s.vectorize(channel)
+    return n, oc_group, block
 
 
-def _schedule_tiles(s: Schedule, tile: str, accumulator: str, tiles_m: int) -> None:
-    """Accumulators of ``tiles_m`` x (channel tiles) over all taps and channels, then stored to the block's buffer."""
+def _is_stem(task: Task) -> bool:
+    """Whether tiles side by side belong to several rows of the output, each a block of its own in the definition."""
+    return task.op == "split_stem"
+
+
+def _schedule_tiles(s: Schedule, tile: str, accumulator: str, along: int) -> None:
+    """Accumulators over all taps and channels, then stored to the block's buffer.
+
+    They are ``along`` neighbours of every row there is, for every tile of channels.
+    """
     own = s.loops(tile)
-    if len(own) == 4:
+    image = len(own) == 4
+    if image:
         s.transform_layout(tile, f"ACDB{COLUMNS}b")
-    oc, q = (own[1], own[3]) if len(own) == 4 else (own[1], own[0])
-    s.pad(q, ROWS * tiles_m)
+    rows, oc, q = _tile_loops(own, image)
+    s.pad(q, ROWS * along)
     columns, j = s.split(oc, COLUMNS)
     over, i = s.split(q, ROWS)
-    outer, over = s.split(over, tiles_m)
-    s.reorder(outer, over, columns, i, j)
+    outer, over = s.split(over, along)
+    s.reorder(outer, *rows, over, columns, i, j)
     s.compute_at(accumulator, outer)
     s.set_scope(accumulator, "register")
-    s.transform_layout(accumulator, f"ABCD{ROWS}d{COLUMNS}b" if len(own) == 4 else f"AB{ROWS}a{COLUMNS}b")
+    s.transform_layout(accumulator, f"ABCD{ROWS}d{COLUMNS}b" if image else f"AB{ROWS}a{COLUMNS}b")
     update, init = s.loops(accumulator), s.init_loops(accumulator)
-    oc, q = (update[1], update[3]) if len(own) == 4 else (update[1], update[0])
+    a_rows, oc, q = _tile_loops(update, image)
     depth, *taps = update[len(own) :]
     a_columns, a_j = s.split(oc, COLUMNS)
     a_over, a_i = s.split(q, ROWS)
     depth, k = s.split(depth, DEPTH)
     k, pair = s.split(k, 2)
-    s.reorder(depth, *taps, a_over, a_columns, a_i, a_j, k, pair)
-    oc, q = (init[1], init[3]) if len(own) == 4 else (init[1], init[0])
+    s.reorder(depth, *taps, *a_rows, a_over, a_columns, a_i, a_j, k, pair)
+    i_rows, oc, q = _tile_loops(init, image)
     i_columns, i_j = s.split(oc, COLUMNS)
     i_over, i_i = s.split(q, ROWS)
-    s.reorder(i_over, i_columns, i_i, i_j)
+    s.reorder(*i_rows, i_over, i_columns, i_i, i_j)
     small = [t for t in taps if s.extent(t) <= 3]
-    mark(s, "unroll", over, columns, *small, a_over, a_columns, i_over, i_columns)
+    mark(s, "unroll", *rows, over, columns, *small, *a_rows, a_over, a_columns, *i_rows, i_over, i_columns)
     s.tensorize(i_i, "amx_zero")
     s.tensorize(a_i, "amx_dot_bf16")
     s.tensorize(i, "amx_store")
+
+
+def _tile_loops(loops: Sequence[str], image: bool) -> tuple[list[str], str, str]:
+    """Rows, channels and pixels of a convolution's loops [n, oc, row, q]; a product's [m, n]: pixels and channels."""
+    return ([loops[2]], loops[1], loops[3]) if image else ([], loops[1], loops[0])
 
 
 def _schedule_parts(s: Schedule, parts: str, lanes: int) -> None:
@@ -114,16 +144,44 @@ def _schedule_parts(s: Schedule, parts: str, lanes: int) -> None:
     if len(own) == 5:
         _schedule_rows(s, own, lanes)
         return
-    c = own[2]
+    part, outer, c = own[0], own[1], own[2]
     s.transform_layout(parts, f"ABCDEFG{DEPTH}c" if len(own) == 7 else f"ACB{DEPTH}c")
-    outer = [own[1], *own[3:]] if len(own) == 7 else [own[1]]
     over, c = s.split(c, DEPTH)
     half, lane = s.split(c, lanes)
-    order = [outer[0], over, *outer[1:]] if len(own) == 7 else [outer[0], over]
-    s.reorder(*order, half, own[0], lane)
-    mark(s, "unroll", half, own[0])
+    if len(own) == 7:
+        # Rows outermost: a thread multiplies mostly those that it has made.
+        phase_h, phase_w, row, column = own[3:]
+        shared, inner = [outer, row, over], [phase_h, phase_w, column]
+    else:
+        shared, inner = [outer], [over]
+    s.reorder(*shared, *inner, half, part, lane)
+    mark(s, "unroll", half, part)
     s.vectorize(lane)
-    parallel_over(s, order[:-1])
+    parallel_over(s, shared)
+
+
+def _copy_blocks(s: Schedule, source: str, parts: str, lanes: int) -> None:
+    """Transposes a row of a row-major image into channel blocks, which are then read from the first cache."""
+    phase_h = s.loops(parts)[-6]
+    copy = s.cache_read(source, "local", parts)
+    s.compute_at(copy, phase_h)
+    s.transform_layout(copy, f"ABCD{lanes}b")
+    _, c, h, w = s.loops(copy)
+    s.reorder(w, c, h)
+    whole = s.extent(w) // lanes * lanes
+    if 0 < whole < s.extent(w):
+        s.partition(w, whole)
+        _transposed(s, f"{c}.tail", f"{w}.tail", lanes)
+    _transposed(s, c, w, lanes)
+
+
+def _transposed(s: Schedule, channel: str, column: str, lanes: int) -> None:
+    """Vectors of channels out of as many rows of columns."""
+    over, channel = s.split(channel, lanes)
+    along, column = s.split(column, min(lanes, s.extent(column)))
+    s.reorder(over, along, column, channel)
+    s.unroll(column)
+    s.vectorize(channel)
 
 
 def _schedule_rows(s: Schedule, own: list[str], lanes: int) -> None:
