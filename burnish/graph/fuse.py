@@ -14,6 +14,8 @@ from burnish.graph.graph import Graph, Node
 LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a single result
 COPIED = 1 << 14  # bytes of a join that one kernel copies in less time than it takes to start one for every part
 
+CELLS = frozenset(("lstm_cell", "gru_cell"))  # steps of recurrent layers, of which every other one runs backwards
+
 
 @dataclass(frozen=True)
 class Group:
@@ -90,13 +92,17 @@ class _Fusion:
         return joins
 
     def _parts_in_place(self, joins: set[int], lanes: int) -> set[int]:
-        """The positions of slices of computed tensors that no join needs elsewhere."""
+        """The positions of slices of computed tensors that no join needs elsewhere.
+
+        Not those that are read by a step of a recurrent layer: its kernel sees by them which step it is.
+        """
         copied = {name for p in joins for name in self.graph.nodes[p].inputs} | {*self.graph.outputs}
         return {
             p
             for p, node in enumerate(self.graph.nodes)
             if node.op == "slice" and node.inputs[0] in self.position and node.outputs[0] not in copied
             and run_of(self.graph, node, lanes) is not None
+            and not any(self.graph.nodes[r].op in CELLS for r in self.readers[node.outputs[0]])
         }  # fmt: skip
 
     def grow(self, position: int, node: Node) -> None:
