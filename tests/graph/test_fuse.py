@@ -191,15 +191,16 @@ def test_a_view_that_no_store_can_follow_stays_outside() -> None:
 
 def test_recurrent_cells_stay_alone_but_read_through_slices() -> None:
     g = GraphBuilder()
-    gates, r = g.input("gates", (4, 12)), g.constant(array(4, 3, 3))
+    x, r = g.input("x", (4, 5)), g.constant(array(4, 3, 3))
+    gates = g.add("matmul", x, g.constant(array(5, 12)))  # of all steps at once
     state = g.constant(array(2, 3)), g.constant(array(2, 3))
     for t in range(2):
         part = g.add("slice", gates, starts=(2 * t, 0), extents=(2, 12))
         state = g.add_many("lstm_cell", part, *state, r)  # type: ignore[assignment]
     y = g.add("relu", state[0])
     groups = fused(g.build(y))
-    assert text(groups) == ["slice [lstm_cell]", "slice [lstm_cell]", "relu"]
-    assert [len(group.outputs) for group in groups] == [2, 1, 1]
+    assert text(groups) == ["[matmul]", "slice [lstm_cell]", "slice [lstm_cell]", "relu"]
+    assert [len(group.outputs) for group in groups] == [1, 2, 1, 1]
 
 
 def test_scalars_become_literals() -> None:
