@@ -6,10 +6,8 @@ regions, then on neighbours together, and last on the whole.
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from burnish.graph.graph import Graph
@@ -21,6 +19,7 @@ from burnish.rewrite.regions import Region, cuts, independent, placed, regions
 from burnish.rewrite.saturate import saturate
 from burnish.rewrite.table import Cost
 from burnish.rewrite.terms import Rule
+from burnish.runtime.timing import no_garbage_collection
 from burnish.search.best_first import best_first
 from burnish.search.budget import Budget, Event, Report, StopReason, Tally
 
@@ -59,20 +58,7 @@ class Rewritten:
     walks: tuple[int, ...] = ()
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Without the garbage collector: a search makes no cycles, but so many values that looking for some takes a fifth
-    of its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@_collector_paused()
+@no_garbage_collection()  # a search makes no cycles, but so many values that looking for some takes a fifth of it
 def rewrite_graph(
     graph: Graph,
     rules: Sequence[Rule],
