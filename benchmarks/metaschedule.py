@@ -3,7 +3,7 @@
 TVM tunes boosted trees with evolutionary search over its own spaces, convolutions in channels-last layout, which is its
 faster one; its weights are constant in neither layout nor time, and are laid out before the clock starts, as ours are.
 Burnish may choose any algorithm. Each side is stopped when its seconds have passed, TVM at the end of the batch of 16
-that it is in. Rates are operations of the definition a second, of kernels called from native code, hot.
+that it is in; Burnish ends earlier where its own rule expects nothing more of going on. Rates are operations of the definition a second, of kernels called from native code, hot.
 
 `python -m benchmarks.metaschedule [LAYER ...] [--seconds S] [--json]`, with the extra `tvm`
 """
@@ -38,7 +38,7 @@ from burnish.target import Target, host
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.evaluate.rules import Fixed
 from burnish.tune.records import Records, machine
-from burnish.tune.session import Session, Tune
+from burnish.tune.session import Outcome, Session, Tune
 from burnish.tuning import BUILD_LIMIT
 
 BATCH = 16  # trials that MetaSchedule proposes at once
@@ -49,7 +49,10 @@ DEFAULT = ("C2", "C6", "C9", "D3", "M1", "P1024")
 
 @dataclass(frozen=True)
 class Row:
-    """GFLOP/s of the best kernels, medians of the rounds, and the trials that each side made in its seconds."""
+    """GFLOP/s of the best kernels, medians of the rounds, and the trials that each side made in its seconds.
+
+    ``spent``: the seconds after which Burnish ended.
+    """
 
     layer: str
     burnish: float
@@ -57,6 +60,7 @@ class Row:
     ratio: float
     trials: int
     tvm_trials: int
+    spent: float
 
 
 def workload(layer: Layer) -> list[Any]:
@@ -114,11 +118,11 @@ def tune_tvm(layer: Layer, seconds: float, here: Target) -> tuple[Callable[[], f
     return lambda: float(timer(*arrays).median), trials
 
 
-def tune_burnish(name: str, seconds: float, evaluator: Evaluator) -> tuple[Callable[[], float], int]:
-    """The same of Burnish's best kernel."""
+def tune_burnish(name: str, seconds: float, evaluator: Evaluator) -> tuple[Callable[[], float], Outcome]:
+    """The same of Burnish's best kernel, with the whole outcome."""
     task = main_kernel(operators()[name])
     with tempfile.TemporaryDirectory() as folder:
-        settings = Tune(seconds=seconds, least_gain=0.0)
+        settings = Tune(seconds=seconds)
         outcome = Session([task], Records(Path(folder) / "records.jsonl"), evaluator, settings).run()
     (kernel,) = outcome.kernels
     trial, build = kernel.incumbent or (evaluator.default(task.space.default.alternative.task), None)
@@ -129,25 +133,26 @@ def tune_burnish(name: str, seconds: float, evaluator: Evaluator) -> tuple[Calla
         evaluator.rule = rule
         return evaluator.measure(trial, build).seconds
 
-    return run, outcome.trials
+    return run, outcome
 
 
 def compare(name: str, seconds: float, evaluator: Evaluator) -> Row:
     """Both sides tuned one after the other, then timed in turns."""
     layer = ALL[name]
-    ours, trials = tune_burnish(name, seconds, evaluator)
+    ours, outcome = tune_burnish(name, seconds, evaluator)
     theirs, tvm_trials = tune_tvm(layer, seconds, evaluator.target)
     times: list[tuple[float, float]] = []
     for turn in range(ROUNDS):
         pair = {call: call() for call in ((ours, theirs) if turn % 2 else (theirs, ours))}
         times.append((pair[ours], pair[theirs]))
     rates = [layer.flops / statistics.median(own) / 1e9 for own in zip(*times, strict=True)]
-    return Row(name, rates[0], rates[1], statistics.median(b / a for a, b in times), trials, tvm_trials)
+    ratio = statistics.median(b / a for a, b in times)
+    return Row(name, *rates, ratio, outcome.trials, tvm_trials, outcome.seconds)
 
 
 def show(rows: Sequence[Row], seconds: float) -> None:
     table = Table(title=f"Best kernel after {seconds:g} s of tuning, GFLOP/s")
-    for heading in ("layer", "burnish", "tvm", "ratio", "trials", "tvm's"):
+    for heading in ("layer", "burnish", "tvm", "ratio", "trials", "tvm's", "seconds"):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
@@ -156,9 +161,10 @@ def show(rows: Sequence[Row], seconds: float) -> None:
             f"{row.tvm:.0f}",
             f"{row.ratio:.2f}×",
             *map(str, (row.trials, row.tvm_trials)),
+            f"{row.spent:.0f}",
         )
     table.add_section()
-    table.add_row("geometric mean", "", "", f"{harness.geometric_mean([row.ratio for row in rows]):.2f}×", "", "")
+    table.add_row("geometric mean", "", "", f"{harness.geometric_mean([row.ratio for row in rows]):.2f}×", *[""] * 3)
     Console().print(table)
 
 
