@@ -1,9 +1,10 @@
 """Burnish's tuner beside TVM's MetaSchedule: the same layer, the same seconds on the same cores, best kernels in turns.
 
-TVM tunes boosted trees with evolutionary search over its own spaces, convolutions in channels-last layout, which is its
-faster one; its weights are constant in neither layout nor time, and are laid out before the clock starts, as ours are.
-Burnish may choose any algorithm. Each side is stopped when its seconds have passed, TVM at the end of the batch of 16
-that it is in; Burnish ends earlier where its own rule expects nothing more of going on. Rates are operations of the definition a second, of kernels called from native code, hot.
+TVM tunes boosted trees with evolutionary search over its own spaces, convolutions in channels-last layout, which is
+its faster one; its weights are constant in neither layout nor time, and are laid out before the clock starts, as ours
+are. Burnish may choose any algorithm. Each side is stopped when its seconds have passed, TVM at the end of the batch
+of 16 that it is in; Burnish ends earlier where its own rule expects nothing more of going on. Rates are operations of
+the definition a second, of kernels called from native code, hot.
 
 `python -m benchmarks.metaschedule [LAYER ...] [--seconds S] [--json]`, with the extra `tvm`
 """
