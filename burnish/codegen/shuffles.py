@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from burnish.codegen.addressing import Addressing, Memory
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.resolve import Address
 from burnish.loops.expr import ITEM_BYTES, Expr, Load
 
+UNIT_BYTES = 16  # vector units shuffle fastest within so many, or exchange them whole
+
 Terms = tuple[tuple[Expr, int], ...]
+Masks = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Shuffles(Addressing):
@@ -70,17 +74,29 @@ class Shuffles(Addressing):
         return [self.local[key] for key in keys]
 
     def transpose(self, rows: Sequence[Value]) -> list[Value]:
-        """The columns of a square block: at step s, the blocks of s elements beside each diagonal change places."""
+        """The columns of a square block, by shuffles that vector units have as instructions.
+
+        Within units of 16 bytes elements are interleaved, then pairs of them, ...; whole units are then exchanged
+        between vectors. Fences keep LLVM from looking for shorter networks, which there are none of: that takes it
+        longer than all the rest.
+        """
         block, n = list(rows), len(rows)
-        step = 1
-        while step < n:
+        unit = min(n, UNIT_BYTES // ITEM_BYTES[rows[0].dtype])
+        for step in (1 << i for i in range(n.bit_length() - 1)):
+            if step > 1:
+                block = [self.fence(row) for row in block]
+            low, high = _interleaving(n, unit, step) if step < unit else _exchange(n, unit)
             for i in (i for i in range(n) if not i & step):
                 a, b = block[i], block[i + step]
-                low = [c if not c & step else n + c - step for c in range(n)]
-                high = [c + step if not c & step else n + c for c in range(n)]
                 block[i], block[i + step] = self.shuffle(a, b, low), self.shuffle(a, b, high)
-            step *= 2
-        return block
+        digits = unit.bit_length() - 1  # interleaving leaves a unit's columns in the order of their reversed digits
+        return [block[c - c % unit + _reversed_digits(c % unit, digits)] for c in range(n)]
+
+    def fence(self, v: Value) -> Value:
+        """The same value, which optimizations do not look behind; a no-op for other formats than float32 and float64."""
+        if v.dtype not in ("float32", "float64"):
+            return v
+        return self.intrinsic(f"llvm.arithmetic.fence.{mangle(v.dtype, v.lanes)}", v.dtype, v.lanes, (v,))
 
     def picked(self, memory: Memory, places: Sequence[Address], guards: Sequence[Value]) -> Value | None:
         """The elements at ``places``, one a lane, if these are in few vectors at constant distances; else None.
@@ -162,3 +178,23 @@ class Shuffles(Addressing):
             if guard.lanes == 1:
                 pointer = self.result(f"select i1 {guard.text}, ptr {pointer}, ptr @zeros", "int64").text
         return pointer
+
+
+@cache
+def _interleaving(n: int, unit: int, step: int) -> Masks:
+    """Pieces of ``step`` elements of two vectors in turn: those of the low halves of all units, and of the high ones."""
+    pieces = [range(at, at + step) for at in range(0, unit // 2, step)]
+    low = [u + c + other for u in range(0, n, unit) for piece in pieces for other in (0, n) for c in piece]
+    return tuple(low), tuple(c + unit // 2 for c in low)
+
+
+@cache
+def _exchange(n: int, unit: int) -> Masks:
+    """The even units of one vector and then of another, and the odd ones."""
+    even = [u + c for u in range(0, 2 * n, 2 * unit) for c in range(unit)]
+    return tuple(even), tuple(c + unit for c in even)
+
+
+def _reversed_digits(number: int, digits: int) -> int:
+    """The binary number with its digits in reverse order."""
+    return int(f"{number:0{digits}b}"[::-1], 2) if digits else 0
