@@ -77,8 +77,8 @@ class Shuffles(Addressing):
         """The columns of a square block, by shuffles that vector units have as instructions.
 
         Within units of 16 bytes elements are interleaved, then pairs of them, ...; whole units are then exchanged
-        between vectors. Fences keep LLVM from looking for shorter networks, which there are none of: that takes it
-        longer than all the rest.
+        between vectors. There is no shorter network; fences keep LLVM from looking for one, which takes it longer than
+        all the rest.
         """
         block, n = list(rows), len(rows)
         unit = min(n, UNIT_BYTES // ITEM_BYTES[rows[0].dtype])
@@ -93,7 +93,7 @@ class Shuffles(Addressing):
         return [block[c - c % unit + _reversed_digits(c % unit, digits)] for c in range(n)]
 
     def fence(self, v: Value) -> Value:
-        """The same value, which optimizations do not look behind; a no-op for other formats than float32 and float64."""
+        """The same value, behind which optimizations do not look; of other formats than float32 and float64 ``v``."""
         if v.dtype not in ("float32", "float64"):
             return v
         return self.intrinsic(f"llvm.arithmetic.fence.{mangle(v.dtype, v.lanes)}", v.dtype, v.lanes, (v,))
@@ -182,9 +182,9 @@ class Shuffles(Addressing):
 
 @cache
 def _interleaving(n: int, unit: int, step: int) -> Masks:
-    """Pieces of ``step`` elements of two vectors in turn: those of the low halves of all units, and of the high ones."""
-    pieces = [range(at, at + step) for at in range(0, unit // 2, step)]
-    low = [u + c + other for u in range(0, n, unit) for piece in pieces for other in (0, n) for c in piece]
+    """Pieces of ``step`` elements of two vectors in turn: of the low halves of all units, and of the high ones."""
+    starts = [u + at for u in range(0, n, unit) for at in range(0, unit // 2, step)]
+    low = [start + c + other for start in starts for other in (0, n) for c in range(step)]
     return tuple(low), tuple(c + unit // 2 for c in low)
 
 
