@@ -154,12 +154,16 @@ def work(line: Connection) -> None:
 
 
 def build(task: Task, target: Target, template: str, choice: Choice) -> Build:
-    """Schedules, lowers, compiles and links. Raises ScheduleError, and what else a wrong schedule may lead to."""
+    """Schedules, lowers, compiles and links. Raises ScheduleError, and what else a wrong schedule may lead to.
+
+    Of choices that make no difference the code is the same, and where steps are remembered not compiled again.
+    """
     made = template_called(template).apply(task, target, choice)
+    packed = packing(made.trace, task)
 
     def compiled() -> tuple[Kernel, Image]:
-        kernel = compile_program(made.program, target, packing(made.trace, task), template, choice)
+        kernel = compile_program(made.program, target, packed, template, choice)
         return kernel, link({kernel.symbol: kernel.code})
 
     kernel, image = made.steps.after(made.program, target, compiled) if made.steps else compiled()
-    return Build(replace(kernel, template=template, choice=choice), image, made.trace)
+    return Build(replace(kernel, packing=packed, template=template, choice=choice), image, made.trace)
