@@ -33,7 +33,7 @@ class Shuffles(Addressing):
             return None
         if address.lane_step % lanes == 0 and self._aligned(memory, address.terms, lanes):
             column = address.const % lanes
-            return self._block(memory, address._replace(const=address.const - column), lanes, guards)[column]
+            return self._column(memory, address._replace(const=address.const - column), column, lanes, guards)
         if guards:
             return None
         fixed = self.resolver.fixed
@@ -50,28 +50,33 @@ class Shuffles(Addressing):
                 continue
             apart = (first.terms, first.lane_step) == (last.terms, last.lane_step) == (address.terms, address.lane_step)
             if apart and address.const - first.const == column and last.const - first.const == columns - 1:
-                return self._block(memory, first, lanes, (), columns)[column]
+                return self._column(memory, first, column, lanes, (), columns)
         return None
 
-    def _block(
-        self, memory: Memory, first: Address, lanes: int, guards: tuple[Value, ...], columns: int | None = None
-    ) -> list[Value]:
-        """The columns of the block of ``lanes`` rows at ``first``; a row whose guards fail is zero.
+    def _column(
+        self,
+        memory: Memory,
+        first: Address,
+        column: int,
+        lanes: int,
+        guards: tuple[Value, ...],
+        columns: int | None = None,
+    ) -> Value:
+        """A column of the block of ``lanes`` rows at ``first``; of a row whose guards fail, zero.
 
         ``columns``: how many of a row are read, if not ``lanes``.
         """
-        conditions = (columns, *(g.text for g in guards))
-        keys = [(memory.buffer.name, "column", first, column, conditions) for column in range(lanes)]
-        if keys[0] not in self.local:
+        block = (memory.buffer.name, "block", first, columns, *(g.text for g in guards))
+        if (*block, column) not in self.local:
             assert first.lane_step is not None
             starts = [first.const + lane * first.lane_step for lane in range(lanes)]
             rows = [
                 self._vector(memory, first.terms, start, lanes, [self.lane(g, row) for g in guards], columns)
                 for row, start in enumerate(starts)
             ]
-            self.local.update(zip(keys, self.transpose(rows), strict=True))
+            self.local.update({(*block, c): value for c, value in enumerate(self.transpose(rows))})
             self.loaded.add(memory.buffer.name)
-        return [self.local[key] for key in keys]
+        return self.local[*block, column]
 
     def transpose(self, rows: Sequence[Value]) -> list[Value]:
         """The columns of a square block, by shuffles that vector units have as instructions.
@@ -168,8 +173,7 @@ class Shuffles(Addressing):
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
         """Lane i is element ``lanes[i]`` of ``a`` followed by ``b``."""
-        mask = ", ".join(f"i32 {lane}" for lane in lanes)
-        text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{mask}>"
+        text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, {_mask(tuple(lanes))}"
         return self.result(text, a.dtype, len(lanes))
 
     def guarded(self, pointer: str, guards: Sequence[Value]) -> str:
@@ -178,6 +182,12 @@ class Shuffles(Addressing):
             if guard.lanes == 1:
                 pointer = self.result(f"select i1 {guard.text}, ptr {pointer}, ptr @zeros", "int64").text
         return pointer
+
+
+@cache
+def _mask(lanes: tuple[int, ...]) -> str:
+    """LLVM spelling of the operand that says where a shuffle's lanes come from."""
+    return f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
 
 
 @cache
