@@ -277,7 +277,7 @@ class BinnedGrower:
         params = self._params
         if (
             params.grow_policy == "lossguide" or params.max_leaves or self._comm is not None
-            or self._categorical is not None or not self._statistics.packed
+            or self._categorical is not None or not (self._statistics.packed or isinstance(self.bins, DenseBins))
         ):  # fmt: skip
             return None
         if columns.allowed(0, 0) is None:

@@ -122,6 +122,34 @@ def add_group(
         low = high
 
 
+@inlined
+def add_group_pairs(
+    order: NDArray[np.uint32],
+    begin: np.uint64,
+    end: np.uint64,
+    statistics: NDArray[np.int64],
+    bins: NDArray[np.uint8],
+    group_begin: np.uint64,
+    width: np.uint64,
+    size: np.uint64,
+    out: NDArray[np.int64],
+    out_begin: np.uint64,
+    plane: np.uint64,
+) -> None:
+    """`add_group` of statistics that are pairs."""
+    for i in range(size):
+        out[out_begin + i] = 0
+        out[out_begin + plane + i] = 0
+    for i in range(begin, end):
+        row = np.uint64(order[i])
+        gradient, hessian = statistics[row, 0], statistics[row, 1]
+        at = group_begin + row * _LANES
+        for lane in range(width):
+            index = out_begin + (bins[at + lane] << _FIVE) + lane
+            out[index] += gradient
+            out[index + plane] += hessian
+
+
 @lean
 def dense_packed(
     order: NDArray[np.uint32],
@@ -171,23 +199,14 @@ def dense_pairs(
     whole = first[len(width)]
     for p in range(len(pieces)):
         group = pieces[p, 0]
-        size = np.uint64(first[group + 1] - first[group])
-        out, gradients, hessians = pool, slots[pieces[p, 1]] * 2 * whole + first[group], whole
+        size = first[group + 1] - first[group]
+        out, out_begin, plane = pool, slots[pieces[p, 1]] * 2 * whole + first[group], whole
         if pieces[p, 4]:
-            out, gradients, hessians = spare, 0, len(spare) >> 1
-        at_gradient, at_hessian = np.uint64(gradients), np.uint64(gradients + hessians)
-        for i in range(size):
-            out[at_gradient + i] = 0
-            out[at_hessian + i] = 0
-        group_begin = np.uint64(group * rows) * _LANES
-        for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
-            row = np.uint64(order[i])
-            gradient, hessian = statistics[row, 0], statistics[row, 1]
-            at = group_begin + row * _LANES
-            for lane in range(width[group]):
-                index = (bins[at + lane] << _FIVE) + lane
-                out[at_gradient + index] += gradient
-                out[at_hessian + index] += hessian
+            out, out_begin, plane = spare, 0, len(spare) >> 1
+        add_group_pairs(
+            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, bins, np.uint64(group * rows) * _LANES,
+            width[group], np.uint64(size), out, np.uint64(out_begin), np.uint64(plane),
+        )  # fmt: skip
 
 
 @inlined

@@ -107,7 +107,8 @@ class Builder:
 
     def result(self, text: str, dtype: str, lanes: int = 1) -> Value:
         """Emits ``%fresh = text``."""
-        name = "%" + self.fresh()
+        self.count += 1
+        name = f"%v{self.count}"
         self.lines.append(f"  {name} = {text}")
         return Value(name, dtype, lanes)
 
@@ -131,8 +132,8 @@ class Builder:
         )
 
     def match(self, *values: Value) -> tuple[Value, ...]:
-        lanes = max(v.lanes for v in values)
-        return tuple(self.splat(v, lanes) for v in values)
+        lanes = max([v.lanes for v in values])
+        return tuple([v if v.lanes == lanes else self.splat(v, lanes) for v in values])
 
     # --- arithmetic ---------------------------------------------------------------------------------------------------
 
@@ -203,9 +204,10 @@ class Builder:
     def intrinsic(self, name: str, dtype: str, lanes: int, args: Sequence[Value], flags: str = "") -> Value:
         """A call of an LLVM intrinsic, declared once; ``flags`` are fast-math flags."""
         rtype = vector_type(dtype, lanes)
-        self.declare(name, rtype, [a.type for a in args])
-        operands = ", ".join(f"{a.type} {a.text}" for a in args)
-        return self.result(" ".join(filter(None, ("call", flags, rtype, f"@{name}({operands})"))), dtype, lanes)
+        if name not in self.declarations:
+            self.declare(name, rtype, [a.type for a in args])
+        operands = ", ".join([f"{a.type} {a.text}" for a in args])
+        return self.result(f"call {flags and flags + ' '}{rtype} @{name}({operands})", dtype, lanes)
 
     def unary(self, name: str, a: Value) -> Value:
         """``llvm.<name>`` of one float operand: sqrt, fabs, floor, ceil, trunc, roundeven ..."""

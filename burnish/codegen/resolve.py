@@ -7,11 +7,12 @@ access is enough, into which their values are put.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Select, Var, index_only, substitute
-from burnish.loops.linear import from_linear, to_linear
+from burnish.loops.linear import to_linear
 from burnish.loops.simplify import bounds, simplify
 
 
@@ -107,8 +108,8 @@ class Resolver:
         rest = {a: c for a, c in terms.items() if not (isinstance(a, Var) and a.name in self.fixed)}
         if any(not a.variables.isdisjoint(self.fixed) for a in rest):
             return None
-        form = self.form(from_linear(rest, const))
-        return None if form.lane_step is None else Affine(form, tuple(steps))
+        address = self._split(dict(sorted(rest.items(), key=lambda term: term[1] < 0)), const)
+        return None if address is None else Affine(address, tuple(steps))
 
     def _address(self, access: Load) -> Address:
         flat = self._offset(access)
@@ -124,17 +125,20 @@ class Resolver:
 
     def form(self, e: Expr) -> Address:
         """A resolved index expression as an :class:`Address`."""
-        terms, const = to_linear(e)
-        lane: int | None = 0
+        return self._split(*to_linear(e)) or Address(((e, 1),), None, 0)
+
+    def _split(self, terms: Mapping[Expr, int], const: int) -> Address | None:
+        """A linear form with its step from lane to lane apart; None where it is not affine in the lane."""
+        lane = 0
         rest: list[tuple[Expr, int]] = []
         for atom, c in terms.items():
             if self.vector is None or self.vector[0] not in atom.variables:
                 rest.append((atom, c))
-            elif isinstance(atom, Var) and lane is not None:
+            elif isinstance(atom, Var):
                 lane += c
             else:
-                lane = None
-        return Address(tuple(rest), lane, const) if lane is not None else Address(((e, 1),), None, 0)
+                return None
+        return Address(tuple(rest), lane, const)
 
     def safe(self, access: Load, loop: str | None = None) -> bool:
         """Whether the access is inside its buffer for every value of the running loops.

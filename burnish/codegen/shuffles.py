@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from burnish.codegen.addressing import Addressing, Memory
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.resolve import Address
 from burnish.loops.expr import ITEM_BYTES, Expr, Load
 
+UNIT_BYTES = 16  # vector units shuffle fastest within so many, or exchange them whole
+
 Terms = tuple[tuple[Expr, int], ...]
+Masks = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Shuffles(Addressing):
@@ -29,7 +33,7 @@ class Shuffles(Addressing):
             return None
         if address.lane_step % lanes == 0 and self._aligned(memory, address.terms, lanes):
             column = address.const % lanes
-            return self._block(memory, address._replace(const=address.const - column), lanes, guards)[column]
+            return self._column(memory, address._replace(const=address.const - column), column, lanes, guards)
         if guards:
             return None
         fixed = self.resolver.fixed
@@ -46,41 +50,58 @@ class Shuffles(Addressing):
                 continue
             apart = (first.terms, first.lane_step) == (last.terms, last.lane_step) == (address.terms, address.lane_step)
             if apart and address.const - first.const == column and last.const - first.const == columns - 1:
-                return self._block(memory, first, lanes, (), columns)[column]
+                return self._column(memory, first, column, lanes, (), columns)
         return None
 
-    def _block(
-        self, memory: Memory, first: Address, lanes: int, guards: tuple[Value, ...], columns: int | None = None
-    ) -> list[Value]:
-        """The columns of the block of ``lanes`` rows at ``first``; a row whose guards fail is zero.
+    def _column(
+        self,
+        memory: Memory,
+        first: Address,
+        column: int,
+        lanes: int,
+        guards: tuple[Value, ...],
+        columns: int | None = None,
+    ) -> Value:
+        """A column of the block of ``lanes`` rows at ``first``; of a row whose guards fail, zero.
 
         ``columns``: how many of a row are read, if not ``lanes``.
         """
-        conditions = (columns, *(g.text for g in guards))
-        keys = [(memory.buffer.name, "column", first, column, conditions) for column in range(lanes)]
-        if keys[0] not in self.local:
+        block = (memory.buffer.name, "block", first, columns, *(g.text for g in guards))
+        if (*block, column) not in self.local:
             assert first.lane_step is not None
             starts = [first.const + lane * first.lane_step for lane in range(lanes)]
             rows = [
                 self._vector(memory, first.terms, start, lanes, [self.lane(g, row) for g in guards], columns)
                 for row, start in enumerate(starts)
             ]
-            self.local.update(zip(keys, self.transpose(rows), strict=True))
+            self.local.update({(*block, c): value for c, value in enumerate(self.transpose(rows))})
             self.loaded.add(memory.buffer.name)
-        return [self.local[key] for key in keys]
+        return self.local[*block, column]
 
     def transpose(self, rows: Sequence[Value]) -> list[Value]:
-        """The columns of a square block: at step s, the blocks of s elements beside each diagonal change places."""
+        """The columns of a square block, by shuffles that vector units have as instructions.
+
+        Within units of 16 bytes elements are interleaved, then pairs of them, ...; whole units are then exchanged
+        between vectors. There is no shorter network; fences keep LLVM from looking for one, which takes it longer than
+        all the rest.
+        """
         block, n = list(rows), len(rows)
-        step = 1
-        while step < n:
+        unit = min(n, UNIT_BYTES // ITEM_BYTES[rows[0].dtype])
+        for step in (1 << i for i in range(n.bit_length() - 1)):
+            if step > 1:
+                block = [self.fence(row) for row in block]
+            low, high = _interleaving(n, unit, step) if step < unit else _exchange(n, unit)
             for i in (i for i in range(n) if not i & step):
                 a, b = block[i], block[i + step]
-                low = [c if not c & step else n + c - step for c in range(n)]
-                high = [c + step if not c & step else n + c for c in range(n)]
                 block[i], block[i + step] = self.shuffle(a, b, low), self.shuffle(a, b, high)
-            step *= 2
-        return block
+        digits = unit.bit_length() - 1  # interleaving leaves a unit's columns in the order of their reversed digits
+        return [block[c - c % unit + _reversed_digits(c % unit, digits)] for c in range(n)]
+
+    def fence(self, v: Value) -> Value:
+        """The same value, behind which optimizations do not look; of other formats than float32 and float64 ``v``."""
+        if v.dtype not in ("float32", "float64"):
+            return v
+        return self.intrinsic(f"llvm.arithmetic.fence.{mangle(v.dtype, v.lanes)}", v.dtype, v.lanes, (v,))
 
     def picked(self, memory: Memory, places: Sequence[Address], guards: Sequence[Value]) -> Value | None:
         """The elements at ``places``, one a lane, if these are in few vectors at constant distances; else None.
@@ -152,8 +173,7 @@ class Shuffles(Addressing):
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
         """Lane i is element ``lanes[i]`` of ``a`` followed by ``b``."""
-        mask = ", ".join(f"i32 {lane}" for lane in lanes)
-        text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{mask}>"
+        text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, {_mask(tuple(lanes))}"
         return self.result(text, a.dtype, len(lanes))
 
     def guarded(self, pointer: str, guards: Sequence[Value]) -> str:
@@ -162,3 +182,29 @@ class Shuffles(Addressing):
             if guard.lanes == 1:
                 pointer = self.result(f"select i1 {guard.text}, ptr {pointer}, ptr @zeros", "int64").text
         return pointer
+
+
+@cache
+def _mask(lanes: tuple[int, ...]) -> str:
+    """LLVM spelling of the operand that says where a shuffle's lanes come from."""
+    return f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
+
+
+@cache
+def _interleaving(n: int, unit: int, step: int) -> Masks:
+    """Pieces of ``step`` elements of two vectors in turn: of the low halves of all units, and of the high ones."""
+    starts = [u + at for u in range(0, n, unit) for at in range(0, unit // 2, step)]
+    low = [start + c + other for start in starts for other in (0, n) for c in range(step)]
+    return tuple(low), tuple(c + unit // 2 for c in low)
+
+
+@cache
+def _exchange(n: int, unit: int) -> Masks:
+    """The even units of one vector and then of another, and the odd ones."""
+    even = [u + c for u in range(0, 2 * n, 2 * unit) for c in range(unit)]
+    return tuple(even), tuple(c + unit for c in even)
+
+
+def _reversed_digits(number: int, digits: int) -> int:
+    """The binary number with its digits in reverse order."""
+    return int(f"{number:0{digits}b}"[::-1], 2) if digits else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from burnish.loops.expr import Binary, Reduce, Select, loads
 from burnish.loops.layout import Layout, row_major
@@ -29,7 +30,11 @@ class Task:
     constants: frozenset[str]
 
     def program(self) -> Program:
-        """The naive loop program."""
+        """The naive loop program: always the same object."""
+        return self._program
+
+    @cached_property
+    def _program(self) -> Program:
         return create_program(self.name, self.inputs, self.outputs)
 
     def stages(self) -> list[Tensor]:

@@ -124,23 +124,30 @@ def _at_least_zero(cond: Expr) -> list[Linear] | None:
         return None
     if not isinstance(cond, Binary) or cond.a.dtype != INDEX:
         return None
-    less, slack = Binary("-", cond.b, cond.a), Binary("-", cond.a, cond.b)
     match cond.op:
         case "<=":
-            return [to_linear(less)]
+            return [_difference(cond.b, cond.a, 0)]
         case "<":
-            return [_minus_one(to_linear(less))]
+            return [_difference(cond.b, cond.a, 1)]
         case ">=":
-            return [to_linear(slack)]
+            return [_difference(cond.a, cond.b, 0)]
         case ">":
-            return [_minus_one(to_linear(slack))]
+            return [_difference(cond.a, cond.b, 1)]
         case "==":
-            return [to_linear(less), to_linear(slack)]
+            return [_difference(cond.b, cond.a, 0), _difference(cond.a, cond.b, 0)]
     return None
 
 
-def _minus_one(form: Linear) -> Linear:
-    return form[0], form[1] - 1
+def _difference(a: Expr, b: Expr, slack: int) -> Linear:
+    """``a - b - slack``."""
+    terms, const = to_linear(a)
+    less, other = to_linear(b)
+    if less:
+        terms = dict(terms)
+        for atom, c in less.items():
+            terms[atom] = terms.get(atom, 0) - c
+        terms = {atom: c for atom, c in terms.items() if c}
+    return terms, const - other - slack
 
 
 def _holds(goal: Linear, ranges: Ranges, facts: list[Linear]) -> bool:

@@ -90,27 +90,42 @@ def _float_identities(e: Binary) -> Expr:
 
 
 def _index(e: Binary, ranges: Ranges) -> Expr:
+    if e.op in ("+", "-", "*"):
+        terms: dict[Expr, int] = {}
+        const = _gather(e, 1, terms, ranges)
+        return _from(({atom: c for atom, c in terms.items() if c}, const), ranges)
     a, b = simplify(e.a, ranges), simplify(e.b, ranges)
     match e.op:
-        case "+" | "-":
-            sign = 1 if e.op == "+" else -1
-            return _from(_add(to_linear(a), to_linear(b), sign), ranges)
-        case "*":
-            if isinstance(a, Const):
-                a, b = b, a
-            if isinstance(b, Const):
-                return _from(_scale(to_linear(a), int(b.value)), ranges)
-            return Binary("*", a, b)
         case "//" | "%":
             if isinstance(b, Const) and b.value > 0:
                 return _divide(e.op, a, int(b.value), ranges)
-            return Binary(e.op, a, b)
         case "min" | "max":
             low, high = linear_bounds(_add(to_linear(a), to_linear(b), -1), ranges)
             if high <= 0 or low >= 0:
                 return a if (high <= 0) == (e.op == "min") else b
-            return Binary(e.op, a, b)
     return Binary(e.op, a, b)
+
+
+def _gather(e: Expr, factor: int, terms: dict[Expr, int], ranges: Ranges) -> int:
+    """Adds the terms of ``factor * e``, simplified, to ``terms``; returns its constant."""
+    match e:
+        case Binary("+" | "-" as op, a, b) if e.dtype == INDEX:
+            const = _gather(a, factor, terms, ranges)
+            return const + _gather(b, factor if op == "+" else -factor, terms, ranges)
+        case Binary("*", a, b) if e.dtype == INDEX:
+            if not isinstance(a, Const):
+                a, b = b, a
+            if isinstance(a, Const):
+                return _gather(b, factor * int(a.value), terms, ranges)
+            a, b = simplify(a, ranges), simplify(b, ranges)
+            if isinstance(a, Const) or isinstance(b, Const):
+                return _gather(Binary("*", a, b), factor, terms, ranges)
+            own: Linear = {Binary("*", b, a): 1}, 0
+        case _:
+            own = to_linear(simplify(e, ranges))
+    for atom, c in own[0].items():
+        terms[atom] = terms.get(atom, 0) + factor * c
+    return factor * own[1]
 
 
 def _add(x: Linear, y: Linear, sign: int) -> Linear:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 
 from burnish.loops.bounds import Ranges, linear_bounds
-from burnish.loops.expr import COMPARISONS, INDEX, Binary, Const, Expr, Select, Var, conjuncts, substitute, walk
+from burnish.loops.expr import COMPARISONS, INDEX, Binary, Const, Expr, Select, Var, conjuncts, walk
 from burnish.loops.linear import Linear, to_linear
 from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
 from burnish.loops.simplify import simplify_stmt
@@ -43,29 +43,17 @@ def _inside(loop: For, ranges: Ranges, numbers: Iterator[int]) -> For:
 
 
 def _piece(loop: For, begin: int, end: int, ranges: Ranges, numbers: Iterator[int]) -> Stmt:
-    """``for var in [begin, end)`` as a loop from zero, all its inner loops renamed apart and cut in their turn."""
+    """``for var in [begin, end)`` as a loop from zero, under a name of its own, its inner loops cut in their turn."""
     often = 4 * (end - begin) > loop.extent
     whole = loop if often else _inside(loop, ranges, numbers)
-    suffix = f"~{next(numbers)}"
-    name = loop.var + suffix
-    values = {inner: Var(inner + suffix) for inner in whole.body.loops} | {loop.var: Var(name) + begin}
-    piece = simplify_stmt(For(name, end - begin, loop.kind, _renamed(whole.body, suffix, values)), ranges)
+    name = f"{loop.var}~{next(numbers)}"
+    body = substitute_stmt(whole.body, {loop.var: Var(name) + begin})
+    piece = simplify_stmt(For(name, end - begin, loop.kind, body), ranges)
     if not often:
         return piece
     if isinstance(piece, For) and piece.var == name:
         return _inside(piece, ranges, numbers)
     return _partition(piece, ranges, numbers)
-
-
-def _renamed(s: Stmt, suffix: str, values: Mapping[str, Expr]) -> Stmt:
-    """``s`` with variables replaced, and its loops called by what replaces theirs."""
-    if isinstance(s, For):
-        return For(s.var + suffix, s.extent, s.kind, _renamed(s.body, suffix, values))
-    if isinstance(s, If):
-        return If(substitute(s.cond, values), _renamed(s.body, suffix, values))
-    if s.parts:
-        return rebuild_stmt(s, lambda x: _renamed(x, suffix, values))
-    return substitute_stmt(s, values)
 
 
 def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:

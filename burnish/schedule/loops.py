@@ -6,7 +6,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import Var
 from burnish.loops.program import BINDINGS, For, If, Program, Stmt, substitute_stmt
 from burnish.schedule.dependence import carried
-from burnish.schedule.nest import check_fresh, clean, find_loop, guard, perfect_chain, replace_at
+from burnish.schedule.nest import check_fresh, clean, find_loop, guard, perfect_chain, replace_site
 
 
 def split_names(loop: str) -> tuple[str, str]:
@@ -48,7 +48,7 @@ def split(
     if count * size != extent:
         body = guard(body, whole < extent)
     nest = For(outer, count, site.loop.kind, For(inner, size, site.loop.kind, body))
-    return replace_at(program, site.stmt, clean(nest, site.ranges, site.given))
+    return replace_site(program, site, clean(nest, site.ranges, site.given))
 
 
 def tile(program: Program, y: str, x: str, y_factor: int, x_factor: int) -> Program:
@@ -99,7 +99,7 @@ def fuse(program: Program, outer: str, inner: str, name: str | None = None) -> P
     body = _without(first.body, second)
     values = {outer: Var(fused) // second.extent, inner: Var(fused) % second.extent}
     nest = For(fused, first.extent * second.extent, first.kind, substitute_stmt(body, values))
-    return replace_at(program, site.stmt, clean(nest, site.ranges, site.given))
+    return replace_site(program, site, clean(nest, site.ranges, site.given))
 
 
 def _without(s: Stmt, loop: For) -> Stmt:
@@ -154,7 +154,7 @@ def reorder(program: Program, *loops: str) -> Program:
     body = _conditions(chain, inner)
     for name in reversed(order):
         body = For(name, by_name[name].extent, by_name[name].kind, body)
-    return replace_at(program, top.stmt, body)
+    return replace_site(program, top, body)
 
 
 def _conditions(chain: list[For], inner: Stmt) -> Stmt:
@@ -187,7 +187,7 @@ def reverse(program: Program, loop: str) -> Program:
     if reason:
         raise ScheduleError(f"reverse: loop '{loop}' carries a dependence: {reason}")
     body = substitute_stmt(site.loop.body, {loop: extent - 1 - Var(loop)})
-    return replace_at(program, site.stmt, clean(For(loop, extent, kind, body), site.ranges, site.given))
+    return replace_site(program, site, clean(For(loop, extent, kind, body), site.ranges, site.given))
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------
@@ -280,4 +280,4 @@ def _independent(program: Program, loop: str, kind: str, primitive: str, reassoc
 
 def _with_kind(program: Program, loop: str, kind: str, primitive: str) -> Program:
     site = find_loop(program, loop, primitive)
-    return replace_at(program, site.stmt, For(loop, site.loop.extent, kind, site.loop.body))
+    return replace_site(program, site, For(loop, site.loop.extent, kind, site.loop.body))

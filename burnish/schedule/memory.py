@@ -17,6 +17,7 @@ from burnish.schedule.nest import (
     find_loop,
     rename_loops,
     replace_at,
+    replace_site,
     replace_stmt,
     sites,
     stage_nests,
@@ -114,7 +115,7 @@ def cache_read(program: Program, buffer: str, scope: str, consumer: str, name: s
     if buffer in nests[0].stmt.allocates:
         raise ScheduleError(f"cache_read: '{buffer}' is computed inside stage '{consumer}'; cache it before compute_at")
     copy = _copy_nest(cache, old, [f"{target}.{d}" for d in range(len(old.shape))])
-    return replace_at(program, nests[0].stmt, Alloc(cache, seq(copy, _redirect(nests[0].stmt, buffer, cache))))
+    return replace_site(program, nests[0], Alloc(cache, seq(copy, _redirect(nests[0].stmt, buffer, cache))))
 
 
 def _copy_nest(to: Buffer, source: Buffer, names: Sequence[str]) -> Stmt:
@@ -246,7 +247,7 @@ def hoist_alloc(program: Program, buffer: str, loop: str) -> Program:
         )
     old = alloc.stmt
     assert isinstance(old, Alloc)
-    return replace_at(program, site.stmt, Alloc(old.buffer, replace_stmt(site.stmt, old, old.body)))
+    return replace_site(program, site, Alloc(old.buffer, replace_stmt(site.stmt, old, old.body)))
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------

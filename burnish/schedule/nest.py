@@ -124,6 +124,20 @@ def replace_at(program: Program, target: Stmt, new: Stmt) -> Program:
     return Program(program.name, program.params, replace_stmt(program.body, target, new))
 
 
+def replace_site(program: Program, site: Site, new: Stmt) -> Program:
+    """``program`` with the statement at ``site`` replaced: only what is around it is made anew; empty loops go."""
+    old = site.stmt
+    for outer in reversed(site.path):
+        old, new = outer, _with(outer, old, new)
+    return Program(program.name, program.params, new)
+
+
+def _with(outer: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    """``outer`` with the very object ``old`` of its parts replaced."""
+    result = rebuild_stmt(outer, lambda inner: new if inner is old else inner)
+    return NOTHING if isinstance(result, (For, If, Alloc)) and result.body == NOTHING else result
+
+
 def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
     """Simplifies expressions, drops conditions that hold and what never runs, but keeps all other loops by name.
 

@@ -8,7 +8,7 @@ from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, reb
 from burnish.loops.regions import Access, accesses, span, within
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.memory import buffers, replace_buffer
-from burnish.schedule.nest import LoopSite, clean, find_loop, replace_at, replace_stmt
+from burnish.schedule.nest import LoopSite, clean, find_loop, replace_site, replace_stmt
 
 
 def pad(program: Program, loop: str, multiple: int) -> Program:
@@ -33,7 +33,7 @@ def pad(program: Program, loop: str, multiple: int) -> Program:
     other = _written_elsewhere(program, site)
     if other:
         raise ScheduleError(f"pad: loop '{loop}' computes only a part of stage '{other}'; pad before partitioning it")
-    program = _enlarge(replace_at(program, site.stmt, For(loop, extent, site.loop.kind, site.loop.body)), loop)
+    program = _enlarge(replace_site(program, site, For(loop, extent, site.loop.kind, site.loop.body)), loop)
     site = find_loop(program, loop, "pad")
     problem = _overreach(site, site.loop.body)
     if problem:
@@ -41,11 +41,11 @@ def pad(program: Program, loop: str, multiple: int) -> Program:
     body = site.loop.body
     for cond in _guards(body, loop):
         without = _drop(body, cond)
-        enlarged = _enlarge(replace_at(program, site.stmt, For(loop, extent, site.loop.kind, without)), loop)
+        enlarged = _enlarge(replace_site(program, site, For(loop, extent, site.loop.kind, without)), loop)
         candidate = find_loop(enlarged, loop, "pad")
         if _overreach(candidate, candidate.loop.body) is None:
             program, site, body = enlarged, candidate, candidate.loop.body
-    return replace_at(program, site.stmt, clean(site.loop, site.ranges, site.given))
+    return replace_site(program, site, clean(site.loop, site.ranges, site.given))
 
 
 def fill(program: Program, loop: str, multiple: int) -> Program:
@@ -74,12 +74,12 @@ def fill(program: Program, loop: str, multiple: int) -> Program:
     target = stores[0].buffer
     value = select(Var(loop) < before, stores[0].value, wrap(0, target.dtype))
     body = replace_stmt(site.loop.body, stores[0], Store(target, stores[0].indices, value))
-    program = _enlarge(replace_at(program, site.stmt, For(loop, extent, site.loop.kind, body)), loop)
+    program = _enlarge(replace_site(program, site, For(loop, extent, site.loop.kind, body)), loop)
     site = find_loop(program, loop, "fill")
     problem = _overreach(site, site.loop.body)
     if problem:
         raise ScheduleError(f"fill: loop '{loop}' cannot grow from {before} to {extent}: {problem}")
-    return replace_at(program, site.stmt, clean(site.loop, site.ranges, site.given))
+    return replace_site(program, site, clean(site.loop, site.ranges, site.given))
 
 
 def _overreach(site: LoopSite, body: Stmt) -> str | None:

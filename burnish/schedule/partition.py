@@ -17,15 +17,7 @@ from burnish.loops.program import (
 )
 from burnish.loops.regions import accesses
 from burnish.schedule.dependence import undetermined
-from burnish.schedule.nest import (
-    LoopSite,
-    all_loops,
-    check_fresh,
-    clean,
-    find_loop,
-    rename_loops,
-    replace_at,
-)
+from burnish.schedule.nest import LoopSite, all_loops, check_fresh, clean, find_loop, rename_loops, replace_site
 
 
 def partition(program: Program, loop: str, at: int) -> Program:
@@ -68,7 +60,7 @@ def peel(program: Program, loop: str, head: int = 0, tail: int = 0) -> Program:
         raise ScheduleError(f"peel: loop '{loop}' has {extent} iterations; cannot peel {head} in front, {tail} behind")
     cuts = [("head", 0, head), ("", head, extent - head - tail), ("tail", extent - tail, tail)]
     parts = [_part(program, site, suffix, start, count) for suffix, start, count in cuts if count]
-    return replace_at(program, site.stmt, seq(*parts))
+    return replace_site(program, site, seq(*parts))
 
 
 def _part(program: Program, site: LoopSite, suffix: str, start: int, count: int) -> Stmt:
@@ -132,7 +124,7 @@ def distribute(program: Program, loop: str) -> Program:
         For(name, site.loop.extent, site.loop.kind, substitute_stmt(s, {loop: Var(name)}))
         for name, s in zip(names, body.stmts, strict=True)
     ]
-    return replace_at(program, site.stmt, seq(*parts))
+    return replace_site(program, site, seq(*parts))
 
 
 def _check_distribution(site: LoopSite, body: Seq) -> None:

@@ -9,7 +9,7 @@ from burnish.loops.expr import INDEX, ITEM_BYTES, Buffer, Const, Expr, Load, Var
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
 from burnish.loops.regions import Span, accesses, region
 from burnish.loops.simplify import simplify
-from burnish.schedule.nest import LoopSite, find_loop, replace_at
+from burnish.schedule.nest import LoopSite, find_loop, replace_site
 
 LINE = 64  # bytes
 
@@ -54,7 +54,7 @@ def prefetch(
         index = _element(box, line * per_line)
         wanted = tuple(simplify(substitute(e, later), ranges) for e in index)
         hints.append(Intrinsic("prefetch", (Load(found, wanted),), (("locality", locality),)))
-    return replace_at(program, site.stmt, For(loop, site.loop.extent, site.loop.kind, _before(site.loop.body, hints)))
+    return replace_site(program, site, For(loop, site.loop.extent, site.loop.kind, _before(site.loop.body, hints)))
 
 
 def _footprint(site: LoopSite, buffer: str, ranges: dict[str, int]) -> tuple[Buffer, list[Span]]:

@@ -6,7 +6,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer, Expr, Load, Var, free_vars, identity
 from burnish.loops.program import Alloc, For, Program, Stmt, Store, rebuild_stmt, seq, walk_stmt
 from burnish.schedule.memory import check_new_buffer
-from burnish.schedule.nest import Site, find_loop, rename_loops, replace_at, stage_nests
+from burnish.schedule.nest import Site, find_loop, rename_loops, replace_site, stage_nests
 
 
 def rfactor(program: Program, stage: str, loop: str, position: int = 0, name: str | None = None) -> Program:
@@ -72,7 +72,7 @@ def rfactor(program: Program, stage: str, loop: str, position: int = 0, name: st
     final: Stmt = Store(store.buffer, own, source, kind)
     for var, extent in reversed([*loops, (f"{stage}.{axis}", site.loop.extent)]):
         final = For(var, extent, "serial", final)
-    return replace_at(program, nest.stmt, Alloc(partial, seq(init, update, final)))
+    return replace_site(program, nest, Alloc(partial, seq(init, update, final)))
 
 
 def _update(program: Program, stage: str) -> tuple[Site, Store]:

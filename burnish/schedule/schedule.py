@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from burnish.errors import ScheduleError
 from burnish.loops.layout import Layout
@@ -11,6 +11,7 @@ from burnish.loops.program import For, Program, Store
 from burnish.schedule import loops, memory, padding, partition, prefetch, reduce, stages
 from burnish.schedule.intrinsics import INTRINSICS, TensorIntrinsic
 from burnish.schedule.nest import find_loop, sites, stage_names, stage_nests
+from burnish.schedule.steps import Steps
 from burnish.schedule.tensorize import tensorize
 
 Call = tuple[str, list[Any]]  # (primitive, arguments): strings, numbers, None and lists of them
@@ -46,7 +47,12 @@ def replay(program: Program, trace: Iterable[Sequence[Any]]) -> Program:
 
 
 class Schedule:
-    """``program`` is the current one, ``trace`` the calls that led to it. What makes loops returns their names."""
+    """``program`` is the current one, ``trace`` the calls that led to it. What makes loops returns their names.
+
+    ``steps``: where a process that makes many schedules remembers programs between primitives; by default nowhere.
+    """
+
+    steps: ClassVar[Steps | None] = None
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -58,7 +64,13 @@ class Schedule:
     def _apply(self, name: str, *args: Any) -> None:
         while args and args[-1] is None:
             args = args[:-1]
-        self.program = PRIMITIVES[name](self.program, *args)
+        program = self.program
+
+        def take() -> Program:
+            return PRIMITIVES[name](program, *args)
+
+        step = name, *(tuple(a) if isinstance(a, list) else a for a in args)
+        self.program = self.steps.after(program, step, take) if self.steps else take()
         self.trace.append((name, list(args)))
 
     # --- look-up ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from burnish.loops.linear import to_linear
 from burnish.loops.program import For, If, Intrinsic, Program, Stmt, Store
 from burnish.loops.simplify import Ranges, simplify
 from burnish.schedule.intrinsics import TensorIntrinsic
-from burnish.schedule.nest import find_loop, replace_at
+from burnish.schedule.nest import find_loop, replace_site
 
 
 def tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic) -> Program:
@@ -28,7 +28,7 @@ def tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic) -> Progra
     """
     site = find_loop(program, loop, "tensorize")
     matcher = _Matcher(loop, intrinsic, site.ranges)
-    return replace_at(program, site.stmt, matcher.match(site.loop))
+    return replace_site(program, site, matcher.match(site.loop))
 
 
 class _Matcher:

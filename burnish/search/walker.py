@@ -88,8 +88,9 @@ def _first_allowed(keys: NDArray, exclude: Set[int]) -> NDArray[np.int64]:
     """Places of the first occurrence of every key that is not excluded, ascending."""
     _, first = np.unique(keys, return_index=True)
     first.sort()
-    allowed = np.fromiter((key not in exclude for key in keys[first].tolist()), bool, len(first))
-    return first[allowed]
+    if not exclude:
+        return first
+    return first[np.isin(keys[first], np.array(list(exclude), keys.dtype), invert=True)]
 
 
 def best_distinct(

@@ -9,7 +9,7 @@ from burnish.boost.growth.bins import GROUP
 from burnish.boost.growth.evaluate import LANES, find_split, take_off
 from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
 from burnish.boost.growth.partition import split_entries, split_segment
-from burnish.boost.histogram import add_group, add_sparse
+from burnish.boost.histogram import add_group, add_group_pairs, add_sparse
 from burnish.boost.kernels import lean
 
 _WORDS = NODE.itemsize // 8
@@ -118,10 +118,18 @@ def grow_subtrees(
             if begin < end:
                 if bins is not None:
                     for g in range(len(scan)):
-                        add_group(
-                            order, begin, end, statistics, bins, np.uint64(g * rows * GROUP), width[g],
-                            np.uint64(first[g + 1] - first[g]), pool, at + np.uint64(first[g]), plane, packed,
-                        )  # fmt: skip
+                        lanes, bin_count = width[g], np.uint64(first[g + 1] - first[g])
+                        bins_begin, out_begin = np.uint64(g * rows * GROUP), at + np.uint64(first[g])
+                        if statistics.ndim == 1:
+                            add_group(
+                                order, begin, end, statistics, bins, bins_begin, lanes, bin_count, pool, out_begin,
+                                plane, packed,
+                            )  # fmt: skip
+                        else:
+                            add_group_pairs(
+                                order, begin, end, statistics, bins, bins_begin, lanes, bin_count, pool, out_begin,
+                                plane,
+                            )  # fmt: skip
                 if entries is not None:
                     add_sparse(order, begin, end, statistics, entries[0], entries[1], pool, at, packed)
             else:

@@ -18,11 +18,13 @@ from burnish.kernels.cpu import template_called
 from burnish.kernels.task import Choice, Task
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
-from burnish.schedule.schedule import Call
+from burnish.schedule.schedule import Call, Schedule
+from burnish.schedule.steps import Steps
 from burnish.target import Target
 from burnish.tune.evaluate.forkserver import ForkServer, Worker
 
 PATIENCE = 4  # times the limit: seconds that may pass while a build computes less than that
+STEPS = 1024  # programs between primitives that a worker remembers: those of some thirty candidates
 YOUNG = 200_000  # objects, about those of a build: looking through them more often took a fifth of a build's time
 _TIMED_OUT = signal.SIGPROF.name
 
@@ -138,6 +140,7 @@ def collect_rarely() -> None:
 def work(line: Connection) -> None:
     """The life of a building worker."""
     collect_rarely()
+    Schedule.steps = Steps(STEPS)
     while True:
         packet, target, template, choice, limit = line.recv()
         started = time.perf_counter()
@@ -151,7 +154,16 @@ def work(line: Connection) -> None:
 
 
 def build(task: Task, target: Target, template: str, choice: Choice) -> Build:
-    """Schedules, lowers, compiles and links. Raises ScheduleError, and what else a wrong schedule may lead to."""
+    """Schedules, lowers, compiles and links. Raises ScheduleError, and what else a wrong schedule may lead to.
+
+    Of choices that make no difference the code is the same, and where steps are remembered not compiled again.
+    """
     made = template_called(template).apply(task, target, choice)
-    kernel = compile_program(made.program, target, packing(made.trace, task), template, choice)
-    return Build(kernel, link({kernel.symbol: kernel.code}), made.trace)
+    packed = packing(made.trace, task)
+
+    def compiled() -> tuple[Kernel, Image]:
+        kernel = compile_program(made.program, target, packed, template, choice)
+        return kernel, link({kernel.symbol: kernel.code})
+
+    kernel, image = made.steps.after(made.program, target, compiled) if made.steps else compiled()
+    return Build(replace(kernel, packing=packed, template=template, choice=choice), image, made.trace)

@@ -13,8 +13,10 @@ import pytest
 from burnish.build import compile_by, named, task_key
 from burnish.kernels.cpu import GENERIC, template_for
 from burnish.kernels.task import Task
+from burnish.schedule.schedule import Schedule
+from burnish.schedule.steps import Steps
 from burnish.target import host
-from burnish.tune.evaluate import Evaluator, Trial
+from burnish.tune.evaluate import Evaluator, Trial, building
 from burnish.tune.evaluate.building import Builder
 
 
@@ -50,6 +52,20 @@ def test_builds_keep_the_order_of_their_trials(evaluator: Evaluator, product: Ta
     trials = [Trial(product, template.name, {**space.default, knob: choice}) for choice in space.knobs[knob][:3]]
     builds = evaluator.build(trials)
     assert [dict(b.kernel.choice) for b in builds if b.kernel] == [dict(t.choice) for t in trials]
+
+
+def test_remembered_steps_change_no_build(product: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, template = named(product, task_key(product, host())), template_for(product, host())
+    space = template.space(task, host())
+    knob = next(name for name, choices in space.knobs.items() if len(choices) > 1)
+    choices = [{**space.default, knob: choice} for choice in space.knobs[knob][:3]]
+    fresh = [building.build(task, host(), template.name, choice) for choice in choices]
+    monkeypatch.setattr(Schedule, "steps", Steps(1000))
+    for _ in range(2):
+        again = [building.build(task, host(), template.name, choice) for choice in choices]
+        assert [(b.kernel, b.image, b.trace) for b in again] == [(b.kernel, b.image, b.trace) for b in fresh]
+    monkeypatch.setattr(building, "compile_program", None)  # what is known is not compiled again
+    assert building.build(task, host(), template.name, choices[0]).kernel == fresh[0].kernel
 
 
 def test_errors_of_a_build_are_told(evaluator: Evaluator, doubling: Task) -> None:
