@@ -74,7 +74,7 @@ def stored(operation: Operation) -> float:
     return float(weights + sum(t.nbytes for t in operation.outputs))
 
 
-def count_operations(graph: Graph) -> float:
-    """Arithmetic operations of a graph but for those on constants alone."""
-    table = NormalTable(operations)
+def total(graph: Graph, cost: Cost) -> float:
+    """What a graph costs in all; what depends on constants alone costs nothing."""
+    table = NormalTable(cost)
     return sum(table.costs[value] for value in table.reachable(read_graph(table, graph).roots))

@@ -10,6 +10,7 @@ from burnish.graph.algorithms import fastest, signature
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.graph import Graph, Node
 from burnish.kernels.task import Task
+from burnish.runtime.cache import cache_key
 from burnish.target import Target
 from burnish.tune.records import Records, machine
 
@@ -35,4 +36,8 @@ def recorded_choices(records: Records, target: Target, threads: int, cold: bool 
     def recipe(task: Task, target: Target) -> Recipe | None:
         return recipes.get(task_key(task, target))
 
-    return Choices(decide, recipe)
+    def seconds(task: Task, target: Target) -> float | None:
+        found = records.best(machine(target), threads, task_key(task, target), cold)
+        return found.seconds if found else None
+
+    return Choices(decide, recipe, seconds, cache_key(*(r.line() for r in winners)))
