@@ -23,6 +23,7 @@ from burnish.rewrite.match import both_ways, reassociates
 from burnish.rewrite.measured import MeasuredCost
 from burnish.rewrite.objective import Objective, operations, total
 from burnish.rewrite.search import Rewritten, rewrite_graph
+from burnish.rewrite.table import Cost
 from burnish.rewrite.terms import Rule
 from burnish.rewrite.verify import read_proofs, read_rules
 from burnish.runtime.cache import ObjectCache, cache_key
@@ -45,7 +46,8 @@ class Chosen:
     ``graph`` is the one that was chosen. ``gain``: the rewriting's time over the model's; None where they were not
     compared: nothing was found that should be better, or the target is another machine. Both ``gain`` and ``found`` are
     None where an earlier compilation of the same graph has chosen already: the choice is the same. ``proposed``: a
-    rewriting that should be better, where that cannot be measured: the target is another machine.
+    rewriting that should be better, where that cannot be measured: the target is another machine. ``price``: the costs
+    by which ``found`` was found.
     """
 
     module: Module
@@ -53,6 +55,7 @@ class Chosen:
     found: Rewritten | None = None
     gain: Comparison | None = None
     proposed: Graph | None = None
+    price: Cost | None = None
 
 
 @lru_cache(maxsize=1)
@@ -105,15 +108,18 @@ def rewrite_model(
     plain = compiled(ready, True)
     recorded = [choices.seconds(stage.task, target) for stage in plain.made.stages]
     if any(recorded):
-        cost.learn(ready, _observed(plain.made, recorded))
+        cost = cost.learned(ready, _observed(plain.made, recorded))
     best = _choose(plain, allowed, cost, objective, target, seconds, compiled)
     report = described(best.found, best.gain, best.kept)
     if best.decided:
-        store.put(key, json.dumps([report, best.found.walks, best.pressure, cost.times, cost.factors]).encode())
+        store.put(
+            key, json.dumps([report, best.found.walks, best.pressure, best.cost.times, best.cost.factors]).encode()
+        )
+    price = objective.cost(best.cost, target.flops, best.pressure)
     if best.kept and best.other is not None:
-        return Chosen(_told(best.other.module, report), best.found.graph, best.found, best.gain)
+        return Chosen(_told(best.other.module, report), best.found.graph, best.found, best.gain, None, price)
     proposed = best.found.graph if best.other is not None and not _is_here(target) else None
-    return Chosen(_told(plain.module, report), graph, best.found, best.gain, proposed)
+    return Chosen(_told(plain.module, report), graph, best.found, best.gain, proposed, price)
 
 
 @dataclass(frozen=True)
@@ -133,10 +139,13 @@ class _Compiled:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A graph that was found and, if it should be better, compiled and compared. ``pressure``: seconds a byte cost."""
+    """A graph that was found by a cost and, if it should be better, compiled and compared. ``pressure``: seconds that
+    a byte cost besides.
+    """
 
     found: Rewritten
-    pressure: float = 0.0
+    cost: MeasuredCost
+    pressure: float
     other: _Compiled | None = None
     gain: Comparison | None = None
     kept: bool = False
@@ -169,20 +178,20 @@ def _choose(
         price = objective.cost(cost, target.flops, pressure)
         found = rewrite_graph(plain.graph, rules, price, Budget(seconds=seconds))
         if found.after > found.before * (1 - LEAST_GAIN) or str(found.graph) in tried:
-            last = last or _Attempt(found, pressure)
+            last = last or _Attempt(found, cost, pressure)
             if fits:
                 break
             continue
         tried.add(str(found.graph))
         other = compiled(found.graph, False)
         gain = compare_modules(plain.module, other.module) if here and objective.time else None
-        last = _Attempt(found, pressure, other, gain, _is_better(plain, other, gain, objective, target))
+        last = _Attempt(found, cost, pressure, other, gain, _is_better(plain, other, gain, objective, target))
         if last.kept:
             return last
         least = min(least, other.nbytes)
         if here:
             for each, times in zip((plain, other), kernel_seconds([plain.module, other.module]), strict=True):
-                cost.learn(each.graph, _observed(each.made, times))
+                cost = cost.learned(each.graph, _observed(each.made, times))
     if not fits:
         raise ParameterError(f"objective: memory_limit={limit}; the smallest graph found takes {least} bytes")
     assert last is not None

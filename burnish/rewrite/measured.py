@@ -6,7 +6,7 @@ measured with others of the same graph, an estimate is scaled by the factors tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import exp, log, log2
 
@@ -22,7 +22,7 @@ _NEAR = 0.1  # squared doublings: closer operators count as equally close
 Factor = tuple[float, float, float]  # log2 of arithmetic and of traffic; log of measured over estimated seconds
 
 
-@dataclass
+@dataclass(frozen=True)
 class MeasuredCost:
     """``estimate``, corrected by what was measured.
 
@@ -30,8 +30,8 @@ class MeasuredCost:
     """
 
     estimate: TargetCost
-    times: dict[str, float] = field(default_factory=dict)
-    factors: dict[str, dict[str, Factor]] = field(default_factory=dict)
+    times: Mapping[str, float] = field(default_factory=dict)
+    factors: Mapping[str, Mapping[str, Factor]] = field(default_factory=dict)
 
     def __call__(self, operation: Operation) -> float:
         """Seconds of one operator."""
@@ -40,8 +40,8 @@ class MeasuredCost:
         known = self.times.get(operator_key(operation))
         return self.estimate(operation) * self.factor(operation) if known is None else known
 
-    def learn(self, graph: Graph, kernels: Iterable[tuple[Iterable[str], float]]) -> None:
-        """Takes in what the kernels of a compiled graph took: the tensors that each computes, and its seconds.
+    def learned(self, graph: Graph, kernels: Iterable[tuple[Iterable[str], float]]) -> MeasuredCost:
+        """With what the kernels of a compiled graph took: the tensors that each computes, and its seconds.
 
         A kernel's time is shared among its operators as they are estimated. Tensors that the graph does not have are
         passed over; of equal operators the mean counts.
@@ -49,6 +49,7 @@ class MeasuredCost:
         table = NormalTable()
         values = _computed(table, read_graph(table, graph))
         found: dict[str, list[float]] = {}
+        factors = {kind: dict(same) for kind, same in self.factors.items()}
         for tensors, seconds in kernels:
             operations = [table.operation(v) for v in dict.fromkeys(values[t] for t in tensors if t in values)]
             estimates = [self.estimate(operation) for operation in operations]
@@ -57,9 +58,10 @@ class MeasuredCost:
                 key = operator_key(operation)
                 found.setdefault(key, []).append(seconds * (estimated / total if total else 1 / len(operations)))
                 if estimated > FUSED and seconds:
-                    sort = self.factors.setdefault(self.estimate.kind(operation), {})
-                    sort[key] = (*_place(operation), log(seconds / total))
-        self.times.update((key, sum(times) / len(times)) for key, times in found.items())
+                    same = factors.setdefault(self.estimate.kind(operation), {})
+                    same[key] = (*_place(operation), log(seconds / total))
+        means = {key: sum(times) / len(times) for key, times in found.items()}
+        return MeasuredCost(self.estimate, {**self.times, **means}, factors)
 
     def factor(self, operation: Operation) -> float:
         """Measured over estimated seconds: the mean over operators computed by the same sort of kernel, those of about

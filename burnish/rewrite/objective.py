@@ -7,6 +7,7 @@ from math import isfinite
 
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph
+from burnish.rewrite.apply import start
 from burnish.rewrite.convert import read_graph
 from burnish.rewrite.cost import FREE, arithmetic, is_fused
 from burnish.rewrite.normal import NormalTable
@@ -77,4 +78,4 @@ def stored(operation: Operation) -> float:
 def total(graph: Graph, cost: Cost) -> float:
     """What a graph costs in all; what depends on constants alone costs nothing."""
     table = NormalTable(cost)
-    return sum(table.costs[value] for value in table.reachable(read_graph(table, graph).roots))
+    return start(table, read_graph(table, graph).roots).cost
