@@ -1,4 +1,4 @@
-"""Measured costs: what was measured is taken, shared among a kernel's operators, and estimates of the like are scaled."""
+"""Measured costs: what was measured is taken, a kernel's time shared, and estimates of the like are scaled."""
 
 import numpy as np
 import pytest
