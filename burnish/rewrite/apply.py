@@ -1,161 +1,186 @@
-"""Puts right sides in place: states of a search, and the state after values of one have been replaced."""
+"""New values in the places of others: what laws make of all that reads them, what is needed no more, and the cost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
-from burnish.rewrite.table import Table
+from burnish.rewrite.states import Change, CycleError, State, legal
+from burnish.rewrite.view import ROOT, View, Wiring
+
+MOST = 100  # values made again for each that is replaced: laws that need more go round
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """A graph in a search. ``roots``: its outputs; ``uses``: how often each of its values is read or is an output;
-    ``cost``: seconds; ``parent`` and ``applied``: where it comes from, and the rules that were applied there, each as
-    often as it was.
+def replace(state: State, wiring: Wiring, replaced: Mapping[int, int], made: Mapping[int, int]) -> Change:
+    """The change that gives names new values. ``made``: values of names that the graph does not have.
+
+    Raises CycleError where a new value is made of what it replaces.
+    """
+    walk = state.walk
+    key = (tuple(replaced.items()), tuple(made.items()))
+    change: Change | None = walk.changes.get(key, wiring)
+    if change is None:
+        view = View(walk, wiring)
+        change = _Replacement(view, replaced, made).change()
+        walk.changes.keep(key, view.asked, change)
+    if not legal(state, wiring, change):
+        raise CycleError("a value depends on its own replacement")
+    return change
+
+
+class _Replacement:
+    """Values in place of others in a state, and what follows.
+
+    ``same``: names whose readers read another name from then on; ``new_readers``: what may read a name that did not.
     """
 
-    roots: tuple[int, ...]
-    uses: dict[int, int]
-    cost: float
-    parent: State | None = None
-    applied: tuple[str, ...] = ()
+    def __init__(self, view: View, replaced: Mapping[int, int], made: Mapping[int, int]) -> None:
+        self.view = view
+        self.given = {**made, **replaced}
+        self.same: dict[int, int] = {}
+        self.new_readers: dict[int, dict[int, None]] = {}
+        self.chosen: dict[int, int | None] = {}
+        self.readers: dict[int, dict[int, None]] = {}
+        for name, value in made.items():
+            self._choose(name, value)
+        self._put(replaced)
 
-    def path(self) -> list[State]:
-        """The states from the first to this one."""
-        states = [self]
-        while states[-1].parent is not None:
-            states.append(states[-1].parent)
-        return states[::-1]
+    # --- laws ---
 
+    def _put(self, replaced: Iterable[int]) -> None:
+        """Makes the values of these names, and of all that read them, again, until nothing changes."""
+        view = self.view
+        waiting = dict.fromkeys(replaced)
+        for _ in range(MOST * len(waiting)):
+            if not waiting:
+                return
+            name = next(iter(waiting))
+            del waiting[name]
+            known = len(view.changed)
+            if self._renew(name):
+                waiting.update(dict.fromkeys(r for r in view.readers(name) if r != ROOT))
+                waiting.update(self.new_readers.get(name, {}))
+            for other in list(view.changed)[known:]:
+                self._choose(other, view.changed[other])
+        raise CycleError("laws go round")
 
-class CycleError(Exception):
-    """A replacement would make a value depend on itself."""
+    def _renew(self, name: int) -> bool:
+        """Makes a name's value again of what its arguments have become; whether it is another than before."""
+        view = self.view
+        value = self.given.get(name)
+        if value is None:
+            value = view.ask(name)
+        if value is None:
+            value = view.changed[name]
+        args = tuple([self._followed(a) for a in view.args[value]])
+        made = view.again(value, args) if args else value
+        own = made if view.fixed[made] else view.walk.names.setdefault(made, name)
+        if own != name:
+            if self.same.get(name) == own:
+                return False
+            self.same[name] = view.name(made)
+            return True
+        was_same = self.same.pop(name, None) is not None
+        if view.maker(name) == made:
+            return was_same
+        self._choose(name, made)
+        return True
 
+    def _followed(self, name: int) -> int:
+        """The name that is read in place of this one."""
+        seen = {name}
+        while name in self.same:
+            name = self.same[name]
+            if name in seen:
+                raise CycleError(f"value {name} depends on its own replacement")
+            seen.add(name)
+        return name
 
-def start(table: Table, roots: tuple[int, ...]) -> State:
-    """The state of a graph."""
-    ledger = _Ledger(table, {}, 0.0)
-    for root in roots:
-        ledger.acquire(root)
-    return State(roots, ledger.uses, ledger.cost)
+    def _choose(self, name: int, value: int) -> None:
+        self.view.changed[name] = value
+        for a in self.view.args[value]:
+            self.new_readers.setdefault(a, {})[name] = None
 
+    # --- readers ---
 
-def consumers(table: Table, state: State) -> dict[int, list[int]]:
-    """Value -> the values of the state that read it, each once."""
-    readers: dict[int, list[int]] = {value: [] for value in state.uses}
-    for value in state.uses:
-        for a in dict.fromkeys(table.args[value]):
-            readers[a].append(value)
-    return readers
+    def change(self) -> Change:
+        """What all this changes in the state."""
+        view, args = self.view, self.view.args
+        new = {n: v for n, v in view.changed.items() if n not in self.same and view.ask(n) not in (None, v)}
+        self.chosen.update(new)
+        for name, value in new.items():
+            for a in dict.fromkeys(args[value]):
+                self._link(a, name)
+        same = {name: self._followed(name) for name in self.same}
+        roots = [name for name in same if ROOT in view.readers(name)]
+        for root in roots:
+            self._link(same[root], ROOT)
+        for name, value in new.items():
+            for a in dict.fromkeys(args[view.ask(name)]):
+                if a not in args[value]:
+                    self._unlink(a, name)
+        for root in roots:
+            self._unlink(root, ROOT)
+        readers = {name: tuple(sorted(by)) or None for name, by in self.readers.items()}
+        key = 0
+        for name, made in self.chosen.items():
+            for sign in (view.ask(name), made):
+                if sign is not None:
+                    key ^= view.walk.sign(sign)
+        return Change(self.chosen, readers, same, self._saved(), key)
 
+    def _of(self, name: int) -> dict[int, None]:
+        found = self.readers.get(name)
+        if found is None:
+            found = self.readers[name] = dict.fromkeys(self.view.readers(name))
+        return found
 
-class Replacement:
-    """Values of a state replaced by others, and all that is made of them made again.
-
-    ``roots`` are the outputs then. Raises CycleError where a new value is made of what it replaces.
-    """
-
-    def __init__(
-        self, table: Table, state: State, readers: Mapping[int, list[int]], replaced: Mapping[int, int]
-    ) -> None:
-        self.table, self.state, self.replaced = table, state, replaced
-        affected = set(replaced)
-        stack = list(replaced)
+    def _link(self, name: int, reader: int) -> None:
+        view = self.view
+        stack = [(name, reader)]
         while stack:
-            for reader in readers[stack.pop()]:
-                if reader not in affected:
-                    affected.add(reader)
-                    stack.append(reader)
-        self.affected = affected
-        self.order = sorted(affected)
-        self.new: dict[int, int] = {}
-        self._low = self.order[0]
-        self._open: set[int] = set()
-        new, all_args, labels, again, became = self.new, table.args, table.labels, table.again, table.became
-        for value in self.order:
-            if value in new:
+            name, reader = stack.pop()
+            if view.fixed[name]:
                 continue
-            if value in replaced:
-                self._renew(value)
-            else:  # its arguments are smaller: they have been made
-                args = tuple([new.get(a, a) for a in all_args[value]])
-                made = became.get((labels[value], args))
-                new[value] = again(value, args) if made is None else made
-        self.roots = tuple(new.get(r, r) for r in state.roots)
+            self._of(name)[reader] = None
+            if name not in self.chosen and view.ask(name) is None:
+                value = self.chosen[name] = view.changed[name]
+                stack.extend((a, name) for a in view.args[value])
 
-    def _renew(self, value: int) -> int:
-        """The new value for one of the state's or one of those put in place."""
-        if value in self.new or value < self._low:
-            return self.new.get(value, value)
-        if value not in self.affected and value in self.state.uses:
-            return value
-        if value in self._open:
-            raise CycleError(f"value {value} depends on its own replacement")
-        self._open.add(value)
-        target = self.replaced.get(value)
-        if target in self.affected and target != value:
-            self.new[value] = self._renew(target)
-            return self.new[value]
-        source = value if target is None else target
-        args = self.table.args[source]
-        now = tuple([self._renew(a) for a in args])
-        self.new[value] = source if now == args else self.table.again(source, now)
-        self._open.discard(value)
-        return self.new[value]
-
-    def state_after(self, applied: tuple[str, ...]) -> State:
-        """The new state. Only what changed is counted again: values made anew from one old value keep its uses."""
-        ledger = _Ledger(self.table, dict(self.state.uses), self.state.cost)
-        uses, table, replaced, made = ledger.uses, self.table, self.replaced, self.new
-        labels, all_args, costs = table.labels, table.args, table.costs
-        released: list[int] = []
-        for old in self.order:
-            new = made[old]
-            if new == old:
+    def _unlink(self, name: int, reader: int) -> None:
+        view = self.view
+        stack = [(name, reader)]
+        while stack:
+            name, reader = stack.pop()
+            if view.fixed[name]:
                 continue
-            count = uses.pop(old)
-            args = [made.get(a, a) for a in all_args[old]]
-            if new not in uses and old not in replaced and labels[new] is labels[old] and _same(all_args[new], args):
-                uses[new] = count
-                ledger.cost += costs[new] - costs[old]
+            readers = self._of(name)
+            readers.pop(reader, None)
+            if readers:
+                continue
+            before = view.ask(name)
+            value = self.chosen.get(name, before)
+            if before is None:
+                del self.chosen[name], self.readers[name]
             else:
-                ledger.cost -= costs[old]
-                ledger.acquire(new, count)
-                released += args
-        for value in released:
-            ledger.release(value)
-        return State(self.roots, uses, ledger.cost, self.state, applied)
+                self.chosen[name] = None
+            stack.extend((a, name) for a in dict.fromkeys(view.args[value]))
 
+    # --- costs ---
 
-def _same(a: tuple[int, ...], b: list[int]) -> bool:
-    """Whether these are the same arguments; those of commutative operators may have changed places."""
-    return len(a) == len(b) and (a == tuple(b) or sorted(a) == sorted(b))
-
-
-class _Ledger:
-    """Uses of values, and the cost of all that are used."""
-
-    def __init__(self, table: Table, uses: dict[int, int], cost: float) -> None:
-        self.table, self.uses, self.cost = table, uses, cost
-
-    def acquire(self, value: int, count: int = 1) -> None:
-        stack = [(value, count)]
-        while stack:
-            top, times = stack.pop()
-            if top in self.uses:
-                self.uses[top] += times
-                continue
-            self.uses[top] = times
-            self.cost += self.table.costs[top]
-            stack.extend((a, 1) for a in self.table.args[top])
-
-    def release(self, value: int, count: int = 1) -> None:
-        stack = [(value, count)]
-        while stack:
-            top, times = stack.pop()
-            self.uses[top] -= times
-            if not self.uses[top]:
-                del self.uses[top]
-                self.cost -= self.table.costs[top]
-                stack.extend((a, 1) for a in self.table.args[top])
+    def _saved(self) -> float:
+        """Seconds added: of what is new or gone, and of what reads another operator than before."""
+        view = self.view
+        before = View(view.walk, view.wiring)
+        before.asked = view.asked
+        cost, labels = 0.0, view.labels
+        touched = dict(self.chosen)
+        for name, value in self.chosen.items():
+            old = view.ask(name)
+            if value is not None and old is not None and labels[value].op != labels[old].op:
+                for reader in self.readers.get(name) or view.readers(name):
+                    if reader != ROOT and reader not in touched:
+                        touched[reader] = view.ask(reader)
+        for name, now in touched.items():
+            old = view.ask(name)
+            cost += (0.0 if now is None else view.cost(now)) - (0.0 if old is None else before.cost(old))
+        return cost

@@ -161,130 +161,137 @@ class _ManyReadings(Exception):  # noqa: N818 - no error: a question that looks 
 
 
 class Matcher:
-    """Matches of patterns with the values of a table.
+    """Matches of patterns with the values of a table, or with those that a state sees there.
 
     What a pattern asks of operators, attributes and types is the same for values that look alike: it is asked once for
     each look, and answered with where the variables are.
     """
 
-    def __init__(self, table: Table) -> None:
-        self.table = table
+    def __init__(self) -> None:
         self._asked: dict[int, Asked] = {}  # by the identities of terms of compiled rules
         self._places: dict[tuple[Pattern, int], list[_Places] | None] = {}
         self._hopeful: dict[tuple[int, int], Sequence[Pattern]] = {}
 
-    def hopeful(self, among: Sequence[Pattern], value: int) -> Sequence[Pattern]:
+    def hopeful(self, table: Table, among: Sequence[Pattern], value: int) -> Sequence[Pattern]:
         """Those of the patterns that may match a value, by its look; always the same list for equal looks."""
-        key = (id(among), self.table.look(value, DEEPEST))
+        key = (id(among), table.look(value, DEEPEST))
         if key not in self._hopeful:
-            self._hopeful[key] = [p for p in among if p.depth > DEEPEST or self._located_at(p, value) != []]
+            self._hopeful[key] = [p for p in among if p.depth > DEEPEST or self._located_at(table, p, value) != []]
         return self._hopeful[key]
 
-    def parts(self, pattern: Pattern, value: int) -> list[Part]:
+    def parts(self, table: Table, pattern: Pattern, value: int) -> list[Part]:
         """All ways in which the pattern matches a value."""
-        places = self._located_at(pattern, value)
+        places = self._located_at(table, pattern, value)
         if places is None:
-            found = self._term(pattern.rule, pattern.term, value, {}, ())
+            found = self._term(table, pattern.rule, pattern.term, value, {}, ())
             return [Part(tensors, equations) for tensors, equations in found]
         parts = []
-        args = self.table.args
         for i, (names, equations) in enumerate(places):
             tensors: dict[str, int] = {}
             for name, path in names:
                 at = value
                 for argument in path:
-                    at = args[at][argument]
+                    at = table.operands(at)[argument]
                 if tensors.setdefault(name, at) != at:
                     break
             else:
-                parts.append(Part(tensors, equations, (pattern.position, self.table.look(value, pattern.depth), i)))
+                parts.append(Part(tensors, equations, (pattern.position, table.look(value, pattern.depth), i)))
         return parts
 
-    def _located_at(self, pattern: Pattern, value: int) -> list[_Places] | None:
-        key = (pattern, self.table.look(value, pattern.depth))
+    def _located_at(self, table: Table, pattern: Pattern, value: int) -> list[_Places] | None:
+        key = (pattern, table.look(value, pattern.depth))
         if key not in self._places:
-            self._places[key] = self._places_of(pattern, value)
+            self._places[key] = self._places_of(table, pattern, value)
         return self._places[key]
 
-    def _places_of(self, pattern: Pattern, value: int) -> list[_Places] | None:
+    def _places_of(self, table: Table, pattern: Pattern, value: int) -> list[_Places] | None:
         """Where the variables are in all values that look like this one; None where joins must be looked into."""
         try:
-            return list(self._located(pattern.rule, pattern.term, value, ()))
+            return list(self._located(table, pattern.rule, pattern.term, value, ()))
         except _ManyReadings:
             return None
 
-    def _located(self, rule: Rule, term: Term, value: int, path: tuple[int, ...]) -> Iterator[_Places]:
+    def _located(self, table: Table, rule: Rule, term: Term, value: int, path: tuple[int, ...]) -> Iterator[_Places]:
         if isinstance(term, Var):
-            more = self._typed(rule.types[term.name], value)
+            more = self._typed(table, rule.types[term.name], value)
             if more is not None:
                 yield ((term.name, path),), more
             return
-        label, args = self.table.labels[value], self.table.args[value]
+        label, args = table.operator(value), table.operands(value)
         if label.op != term.word:
             if label.op == "constant" and term.word in CONSTANT_WORDS:
                 raise _ManyReadings
             return
         if label.op == "concat" and len(term.args) == 2 and len(args) > 2:
-            if self._cuts(term, args):
+            if self._cuts(table, term, args):
                 raise _ManyReadings
             return
-        asked = self._attributes(term, label.values, value) if len(args) == len(term.args) else None
+        asked = self._attributes(table, term, label.values, value) if len(args) == len(term.args) else None
         if asked is None:
             return
         orders = [range(len(args))]
         if label.op in COMMUTATIVE:
             orders.append(range(1, -1, -1))
         for order in orders:
-            options = [list(self._located(rule, t, args[i], (*path, i))) for t, i in zip(term.args, order, strict=True)]
+            pairs = zip(term.args, order, strict=True)
+            options = [list(self._located(table, rule, t, args[i], (*path, i))) for t, i in pairs]
             for chosen in product(*options):
                 names = tuple(n for names, _ in chosen for n in names)
                 yield names, (*asked, *(e for _, equations in chosen for e in equations))
 
     def _term(
-        self, rule: Rule, term: Term, value: int, tensors: dict[str, int], equations: Equations
+        self, table: Table, rule: Rule, term: Term, value: int, tensors: dict[str, int], equations: Equations
     ) -> Iterator[tuple[dict[str, int], Equations]]:
         if isinstance(term, Var):
             bound = tensors.get(term.name)
             if bound is None:
-                more = self._typed(rule.types[term.name], value)
+                more = self._typed(table, rule.types[term.name], value)
                 if more is not None:
                     yield {**tensors, term.name: value}, (*equations, *more)
             elif bound == value:
                 yield tensors, equations
             return
-        for args, attrs in self._readings(term, value):
-            asked = self._attributes(term, attrs, value)
+        for args, attrs in self._readings(table, term, value):
+            asked = self._attributes(table, term, attrs, value)
             if asked is not None:
-                yield from self._arguments(rule, term.args, args, tensors, (*equations, *asked))
+                yield from self._arguments(table, rule, term.args, args, tensors, (*equations, *asked))
 
     def _arguments(
-        self, rule: Rule, terms: Sequence[Term], args: Sequence[int], tensors: dict[str, int], equations: Equations
+        self,
+        table: Table,
+        rule: Rule,
+        terms: Sequence[Term],
+        args: Sequence[int],
+        tensors: dict[str, int],
+        equations: Equations,
     ) -> Iterator[tuple[dict[str, int], Equations]]:
         if not terms:
             yield tensors, equations
             return
-        for now, more in self._term(rule, terms[0], args[0], tensors, equations):
-            yield from self._arguments(rule, terms[1:], args[1:], now, more)
+        for now, more in self._term(table, rule, terms[0], args[0], tensors, equations):
+            yield from self._arguments(table, rule, terms[1:], args[1:], now, more)
 
-    def _typed(self, declared: Type, value: int) -> Equations | None:
+    def _typed(self, table: Table, declared: Type, value: int) -> Equations | None:
         """What a variable of this type asks of sizes to be the value; None where it cannot be."""
-        kind = self.table.types[value]
+        kind = table.types[value]
         own = len(kind.shape) - len(declared.dims)
-        if kind.dtype != DTYPE or own < 0 or (own and declared.lead is None) or value in self.table.several:
+        if kind.dtype != DTYPE or own < 0 or (own and declared.lead is None) or value in table.several:
             return None
         return tuple(zip(declared.dims, kind.shape[own:], strict=True))
 
-    def _readings(self, term: Apply, value: int) -> Iterator[tuple[Sequence[int], Mapping[str, Attribute]]]:
+    def _readings(
+        self, table: Table, term: Apply, value: int
+    ) -> Iterator[tuple[Sequence[int], Mapping[str, Attribute]]]:
         """The value as the word of the term: arguments and attributes. A join of many is one of two in many ways."""
-        table = self.table
-        label, args = table.labels[value], table.args[value]
+        label, args = table.operator(value), table.operands(value)
         if label.op != term.word:
             if label.op == "constant" and term.word in CONSTANT_WORDS:
-                yield from self._constant(term.word, value)
+                yield from self._constant(table, term.word, value)
             return
         if label.op == "concat" and len(term.args) == 2:
-            for cut in self._cuts(term, args):
-                yield [table.make("concat", side, label.values) for side in (args[:cut], args[cut:])], label.values
+            for cut in self._cuts(table, term, args):
+                sides = (table.make("concat", side, label.values) for side in (args[:cut], args[cut:]))
+                yield [table.name(side) for side in sides], label.values
             return
         if len(args) != len(term.args):
             return
@@ -292,26 +299,26 @@ class Matcher:
         if label.op in COMMUTATIVE and args[0] != args[1]:
             yield args[::-1], label.values
 
-    def _cuts(self, term: Apply, args: Sequence[int]) -> Sequence[int]:
+    def _cuts(self, table: Table, term: Apply, args: Sequence[int]) -> Sequence[int]:
         """Where a join of many may be the term's join of two: what is to be no join is one piece, made by its word."""
         cuts: Sequence[int] = range(1, len(args))
         for side, cut, piece in zip(term.args, (1, len(args) - 1), (args[0], args[-1]), strict=True):
             if isinstance(side, Apply) and side.word != "concat":
-                made = self.table.labels[piece].op
+                made = table.operator(piece).op
                 fits = made == side.word or (made == "constant" and side.word in CONSTANT_WORDS)
                 cuts = [cut] if fits and cut in cuts else []
         return cuts
 
-    def _constant(self, word: str, value: int) -> Iterator[tuple[Sequence[int], Mapping[str, Attribute]]]:
+    def _constant(self, table: Table, word: str, value: int) -> Iterator[tuple[Sequence[int], Mapping[str, Attribute]]]:
         """A constant as a word that builds one."""
-        array = self.table.constants.get(str(self.table.labels[value].values["name"]))
+        array = table.constants.get(str(table.labels[value].values["name"]))
         if array is None or array.dtype != DTYPE or array.size == 0:
             return
         first = float(array.flat[0])
         if word == "full" and first.is_integer() and array.size <= 4096 and bool((array == first).all()):
             yield (), {"shape": array.shape, "value": int(first)}
 
-    def _attributes(self, term: Apply, attrs: Mapping[str, Attribute], value: int) -> Equations | None:
+    def _attributes(self, table: Table, term: Apply, attrs: Mapping[str, Attribute], value: int) -> Equations | None:
         """What the term's attributes ask of sizes; None where they differ from the value's."""
         equations: list[tuple[Size, int]] = []
         for key, asked, constant in self._asked_of(term):
@@ -320,7 +327,7 @@ class Matcher:
                 if not isinstance(found, int) or isinstance(found, bool):
                     return None
                 if key == "axis" and term.word in _AXES:
-                    rank = len(self.table.types[value].shape)
+                    rank = len(table.types[value].shape)
                     if constant is None or not -rank <= constant < rank or constant % rank != found:
                         return None
                 elif constant is None:

@@ -6,32 +6,37 @@ operators merges as many as there are, in one step too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from burnish.rewrite.apply import CycleError, Replacement, State, consumers
+from burnish.rewrite.apply import replace
 from burnish.rewrite.match import Matcher, Part, Pattern, compile_rules, patterns
 from burnish.rewrite.solve import Match, Solver, right_side
+from burnish.rewrite.states import Change, CycleError, State, depend
 from burnish.rewrite.table import Table
 from burnish.rewrite.terms import Rule, Term, Var
+from burnish.rewrite.view import ROOT, View, Walk, Wiring
 
 DEPTH = 3  # of the terms that have to be alike for two places to look alike
 FEW = 4  # operators of which each pair may be merged alone
 
-Replaced = dict[int, int]
+Values = dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One application of a rule: values of the graph and what replaces them. ``alike``: equal for places that are."""
+    """One application of a rule. ``alike``: equal for places that are; ``replaced``: new values of names; ``made``:
+    values of names that the graph does not have.
+    """
 
     rule: str
     alike: object
-    replaced: Replaced
+    replaced: Values
+    made: Values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Half:
     """A match of one of the two terms of a rule's left side at a value."""
 
@@ -43,7 +48,7 @@ class _Half:
 _Family = tuple[str, tuple[int, ...]]  # a rule's name, and the values of the variables that its two terms share
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Found:
     """What begins at a value: steps of rules with one result, and halves of those with two, by their families."""
 
@@ -51,12 +56,14 @@ class _Found:
     halves: tuple[tuple[_Family, _Half], ...]
 
 
+_NOTHING = _Found((), ())
+
+
 class Moves:
-    """All steps of a set of rules. What was found at a value stays known: values do not change."""
+    """All steps of a set of rules. What was found once in a walk is known in all states that are the same there."""
 
     def __init__(self, table: Table, rules: Sequence[Rule]) -> None:
-        self.table = table
-        self.matcher, self.solver = Matcher(table), Solver(table)
+        self.matcher, self.solver = Matcher(), Solver(table)
         self.single: dict[str, list[Pattern]] = {}
         self.double: dict[str, list[Pattern]] = {}
         self.symmetric: set[str] = set()
@@ -71,187 +78,201 @@ class Moves:
                     found = found[:1]
                 for pattern in found:
                     self.double.setdefault(pattern.word, []).append(pattern)
-        self._found: dict[int, _Found | None] = {}
-        self._pairs: dict[tuple[str, int, int], tuple[int, ...] | None] = {}
+        self.words = self.single.keys() | self.double.keys()
 
-    def replacements(self, state: State) -> Iterator[tuple[Replacement, tuple[str, ...]]]:
+    def changes(self, state: State) -> Iterator[tuple[Change, tuple[str, ...]]]:
         """Every step from a state, steps that look alike together, with the names of the rules applied."""
-        readers = consumers(self.table, state)
-        groups: dict[tuple[str, object], list[Replaced]] = {}
-        for step in self.steps(state, readers):
-            groups.setdefault((step.rule, step.alike), []).append(step.replaced)
+        wiring = state.wiring()
+        groups: dict[tuple[str, object], list[Step]] = {}
+        for step in self.steps(state.walk, wiring):
+            groups.setdefault((step.rule, step.alike), []).append(step)
         for (rule, _), places in groups.items():
-            yield from self._together(rule, places, state, readers)
+            replaced: Values = {}
+            made: Values = {}
+            count = 0
+            for step in places:
+                if replaced.keys().isdisjoint(step.replaced):
+                    replaced.update(step.replaced)
+                    made.update(step.made)
+                    count += 1
+            try:
+                yield replace(state, wiring, replaced, made), (rule,) * count
+            except CycleError:
+                for step in places if count > 1 else ():
+                    try:
+                        yield replace(state, wiring, step.replaced, step.made), (rule,)
+                    except CycleError:
+                        continue
 
-    def _together(
-        self, rule: str, places: Sequence[Replaced], state: State, readers: Mapping[int, list[int]]
-    ) -> Iterator[tuple[Replacement, tuple[str, ...]]]:
-        merged: Replaced = {}
-        count = 0
-        for replaced in places:
-            if merged.keys().isdisjoint(replaced):
-                merged.update(replaced)
-                count += 1
-        try:
-            yield Replacement(self.table, state, readers, merged), (rule,) * count
-        except CycleError:
-            for replaced in places if count > 1 else ():
-                try:
-                    yield Replacement(self.table, state, readers, replaced), (rule,)
-                except CycleError:
-                    continue
-
-    def steps(self, state: State, readers: Mapping[int, list[int]]) -> Iterator[Step]:
-        """Every application of a rule in a state, in order of values."""
+    def steps(self, walk: Walk, wiring: Wiring) -> Iterator[Step]:
+        """Every application of a rule in a graph, in order of names."""
+        known = wiring.found
+        for name in sorted(wiring.stale):
+            known.pop(name, None)
+            if walk.table.labels[wiring.chosen[name]].op in self.words:
+                found = walk.found.get(name, wiring) or self._find(walk, wiring, name)
+                if found is not _NOTHING:
+                    known[name] = found
+        wiring.stale.clear()
         families: dict[_Family, list[_Half]] = {}
-        known = self._found
-        for value in sorted(state.uses):
-            found = known[value] if value in known else self._find(value)
-            if found is not None:
-                yield from found.steps
-                for family, half in found.halves:
-                    families.setdefault(family, []).append(half)
+        for name in sorted(known):
+            found = known[name]
+            yield from found.steps
+            for family, half in found.halves:
+                families.setdefault(family, []).append(half)
         for halves in families.values():
-            if len(halves) > 1:
-                rule = halves[0].pattern.rule
-                if rule.name in self.symmetric:
-                    yield from self._merges(rule, halves, readers)
-                else:
-                    first, second = ([h for h in halves if h.pattern.position == i] for i in (0, 1))
-                    for pair in product(first, second):
-                        if self._pair(rule, *pair) is not None:
-                            yield from self._merge(rule, pair)
+            if halves[0].value != halves[-1].value:  # in order: of more than one name
+                yield from self._merges(walk, wiring, tuple(halves))
 
-    def _find(self, value: int) -> _Found | None:
-        """What begins at a value; None if nothing does. It stays known."""
-        op = self.table.labels[value].op
-        steps: tuple[Step, ...] = ()
-        halves: tuple[tuple[_Family, _Half], ...] = ()
-        if not self.table.fixed[value]:
-            if op in self.single:
-                steps = self._steps_at(value, op)
-            if op in self.double:
-                halves = tuple(
-                    ((pattern.rule.name, tuple([part.tensors[name] for name in pattern.shared])), half)
-                    for pattern in self.matcher.hopeful(self.double[op], value)
-                    for part in self.matcher.parts(pattern, value)
-                    for half in (_Half(value, part, pattern),)
-                )
-        found = self._found[value] = _Found(steps, halves) if steps or halves else None
+    def _find(self, walk: Walk, wiring: Wiring, name: int) -> _Found:
+        """What begins at a name."""
+        view = View(walk, wiring)
+        op = view.operator(name).op
+        steps = self._steps_at(view, name, op) if op in self.single else ()
+        halves = tuple(
+            ((pattern.rule.name, tuple([part.tensors[n] for n in pattern.shared])), _Half(name, part, pattern))
+            for pattern in self.matcher.hopeful(view, self.double.get(op, ()), name)
+            for part in self.matcher.parts(view, pattern, name)
+        )
+        found = _Found(steps, halves) if steps or halves else _NOTHING
+        walk.found.keep(name, view.asked, found)
+        for question in view.asked:
+            walk.askers.setdefault(question, set()).add(name)
         return found
 
     # --- rules with one result ---
 
-    def _steps_at(self, value: int, op: str) -> tuple[Step, ...]:
+    def _steps_at(self, view: View, name: int, op: str) -> tuple[Step, ...]:
         found: dict[int, str] = {}
-        for pattern in self.matcher.hopeful(self.single[op], value):
-            for part in self.matcher.parts(pattern, value):
+        for pattern in self.matcher.hopeful(view, self.single[op], name):
+            for part in self.matcher.parts(view, pattern, name):
                 match = self.solver.solve(pattern.rule, part)
-                made = right_side(self.table, pattern.rule, match, (value,)) if match else None
-                if made is not None and made[0] != value:
+                made = _replacing(view, pattern.rule, match, (name,)) if match else None
+                if made is not None and made[0] != view.maker(name):
                     found.setdefault(made[0], pattern.rule.name)
-        if not found:
-            return ()
-        look = self.table.look(value, DEPTH)
-        return tuple(Step(rule, look, {value: new}) for new, rule in found.items())
+        look = view.look(name, DEPTH) if found else None
+        return tuple(_step(view, rule, look, {name: new}) for new, rule in found.items())
 
     # --- rules with two results ---
 
-    def _merges(self, rule: Rule, halves: Sequence[_Half], readers: Mapping[int, list[int]]) -> Iterator[Step]:
-        """All of them in one, those of one type in one, and of few also every pair."""
-        ordered = self._as_read(halves, readers)
-        tried: set[tuple[int, ...]] = set()
-        looks = [self.table.look(h.value, 1) for h in ordered]
+    def _merges(self, walk: Walk, wiring: Wiring, halves: tuple[_Half, ...]) -> Iterator[Step]:
+        """The steps that merge some of these halves of a family."""
+        groups: Sequence[tuple[_Half, ...]] | None = walk.groups.get(halves, wiring)
+        if groups is None:
+            view = View(walk, wiring)
+            groups = tuple(self._groups(view, halves))
+            walk.groups.keep(halves, view.asked, groups)
+        for group in groups:
+            if depend(walk.table, wiring, [half.value for half in group]):
+                continue
+            steps: tuple[Step, ...] | None = walk.merges.get(group, wiring)
+            if steps is None:
+                view = View(walk, wiring)
+                steps = tuple(self._merge(view, group))
+                walk.merges.keep(group, view.asked, steps)
+            yield from steps
+
+    def _groups(self, view: View, halves: Sequence[_Half]) -> Iterator[tuple[_Half, ...]]:
+        """Of equal halves all of them, those of one type, and of few also every pair; of others every pair."""
+        if halves[0].pattern.rule.name not in self.symmetric:
+            first, second = ([h for h in halves if h.pattern.position == i] for i in (0, 1))
+            yield from ((a, b) for a, b in product(first, second) if a.value != b.value)
+            return
+        ordered = self._as_read(view, halves)
+        looks = [view.look(h.value, 1) for h in ordered]
         groups = [ordered] + [[h for h, k in zip(ordered, looks, strict=True) if k == look] for look in set(looks)]
         if len(ordered) <= FEW:
             groups += [[a, b] for i, a in enumerate(ordered) for b in ordered[i + 1 :]]
-        for group in groups:
-            values = tuple(h.value for h in group)
-            if len(group) > 1 and values not in tried:
-                tried.add(values)
-                yield from self._merge(rule, group)
+        yield from dict.fromkeys(tuple(group) for group in groups if len(group) > 1)
 
-    def _as_read(self, halves: Sequence[_Half], readers: Mapping[int, list[int]]) -> list[_Half]:
+    def _as_read(self, view: View, halves: Sequence[_Half]) -> list[_Half]:
         """In the order in which a join reads them, so that the join of the parts of what they become is all of it;
         and what is read alike side by side, so that what reads it can be merged."""
-        labels, args = self.table.labels, self.table.args
         members = sorted(h.value for h in halves)
-        place = {value: (len(labels), self._reading(value, readers, DEPTH), i) for i, value in enumerate(members)}
+        place = {value: (len(view), _reading(view, value, DEPTH), i) for i, value in enumerate(members)}
         for value in members:
-            for reader in (r for near in (value, *readers[value]) for r in readers[near]):
-                if labels[reader].op == "concat":
-                    for i, piece in enumerate(args[reader]):
-                        if piece == value or piece in readers[value]:
+            readers = _readers(view, value)
+            for reader in (r for near in (value, *readers) for r in _readers(view, near)):
+                if view.operator(reader).op == "concat":
+                    for i, piece in enumerate(view.operands(reader)):
+                        if piece == value or piece in readers:
                             place[value] = min(place[value], (reader, (), i))
         return sorted(halves, key=lambda h: place[h.value])
 
-    def _reading(self, value: int, readers: Mapping[int, list[int]], depth: int) -> tuple[object, ...]:
-        """The operators that read a value, and what reads those, so deep, in order."""
-        if depth == 0:
-            return ()
-        return tuple(sorted((self.table.labels[r].op, self._reading(r, readers, depth - 1)) for r in readers[value]))
-
-    def _merge(self, rule: Rule, halves: Sequence[_Half]) -> Iterator[Step]:
-        """The step that merges these, two by two. None of them may depend on another."""
-        replaced: Replaced = {}
+    def _merge(self, view: View, halves: Sequence[_Half]) -> Iterator[Step]:
+        """The step that merges these, two by two."""
+        rule = halves[0].pattern.rule
+        replaced: Values = {}
         whole = halves[0]
         for half in halves[1:]:
-            made = self._pair(rule, whole, half)
+            made = self._pair(view, rule, whole, half)
             if made is None:
                 return
-            first, second = made
-            if whole.value in replaced or not replaced:
-                replaced[whole.value] = first
-            replaced = {old: self._inside(new, whole.value, first) for old, new in replaced.items()}
-            replaced[half.value] = second
+            replaced[whole.value], replaced[half.value] = made
             if half is halves[-1]:
                 break
-            joined = self._joined(rule, first, second, whole)
+            joined = self._joined(view, rule, made, whole)
             if joined is None:
                 return
             whole = joined
-        alike = (tuple(self.table.look(h.value, DEPTH) for h in halves),)
-        yield Step(rule.name, alike, replaced)
+        yield _step(view, rule.name, tuple([view.look(h.value, DEPTH) for h in halves]), replaced)
 
-    def _inside(self, value: int, old: int, new: int) -> int:
-        """A part of ``old`` as the part of ``new``."""
-        table = self.table
-        return table.again(value, (new,)) if table.args[value] == (old,) and table.labels[value].op == "part" else value
-
-    def _joined(self, rule: Rule, first: int, second: int, before: _Half) -> _Half | None:
+    def _joined(self, view: View, rule: Rule, made: tuple[int, ...], before: _Half) -> _Half | None:
         """What two values are parts of, as the first term of the rule again."""
-        table = self.table
-        if table.labels[first].op != "part" or table.args[first] != table.args[second]:
+        first, second = made
+        if view.labels[first].op != "part" or view.args[first] != view.args[second]:
             return None
-        (whole,) = table.args[first]
+        (whole,) = view.args[first]
         pattern = self.patterns[rule.name][0]
         shared = [before.part.tensors[name] for name in pattern.shared]
-        for part in self.matcher.parts(pattern, whole):
+        for part in self.matcher.parts(view, pattern, whole):
             if [part.tensors[name] for name in pattern.shared] == shared:
                 return _Half(whole, part, pattern)
         return None
 
-    def _pair(self, rule: Rule, a: _Half, b: _Half) -> tuple[int, ...] | None:
-        """What replaces two values; None where the rule does not hold, or one depends on the other."""
-        if a.value == b.value:
-            return None
-        key = (rule.name, a.value, b.value)
-        if key not in self._pairs:
-            match = self._matched_pair(rule, a, b)
-            made = right_side(self.table, rule, match, (a.value, b.value)) if match else None
-            if made is not None and any(self.table.depends(m, v) for m in made for v in (a.value, b.value)):
-                made = None
-            self._pairs[key] = made
-        return self._pairs[key]
+    def _pair(self, view: View, rule: Rule, a: _Half, b: _Half) -> tuple[int, ...] | None:
+        """What replaces two values; None where the rule does not hold."""
+        match = self._matched_pair(view, rule, a, b)
+        return _replacing(view, rule, match, (a.value, b.value)) if match else None
 
-    def _matched_pair(self, rule: Rule, a: _Half, b: _Half) -> Match | None:
+    def _matched_pair(self, view: View, rule: Rule, a: _Half, b: _Half) -> Match | None:
         second = self.patterns[rule.name][1]
-        for part in self.matcher.parts(second, b.value):
+        for part in self.matcher.parts(view, second, b.value):
             if all(part.tensors[name] == a.part.tensors[name] for name in second.shared):
                 match = self.solver.solve(rule, a.part, part)
                 if match is not None:
                     return match
         return None
+
+
+def _replacing(view: View, rule: Rule, match: Match, names: Sequence[int]) -> tuple[int, ...] | None:
+    """Values of the right side, called by these names if they have none; None where they do not fit there."""
+    made = right_side(view, rule, match, names)
+    for name, value in zip(names, made or (), strict=False):
+        view.walk.names.setdefault(value, name)
+    return made
+
+
+def _step(view: View, rule: str, look: object, replaced: Values) -> Step:
+    made: Values = {}
+    stack = list(replaced.values())
+    while stack:
+        for a in view.args[stack.pop()]:
+            if a in view.changed and a not in made and a not in replaced:
+                made[a] = view.changed[a]
+                stack.append(made[a])
+    return Step(rule, look, replaced, made)
+
+
+def _readers(view: View, name: int) -> list[int]:
+    return [r for r in view.readers(name) if r != ROOT]
+
+
+def _reading(view: View, name: int, depth: int) -> tuple[object, ...]:
+    """The operators that read a name's value, and what reads those, so deep, in order."""
+    if depth == 0:
+        return ()
+    return tuple(sorted((view.operator(r).op, _reading(view, r, depth - 1)) for r in _readers(view, name)))
 
 
 def _symmetric(rule: Rule) -> bool:

@@ -64,16 +64,16 @@ class NormalTable(Table):
                 return self._matmul(args, attrs)
         return self._pointwise(op, args, attrs)
 
-    def _renewed(self, value: int, args: tuple[int, ...]) -> int:
+    def again(self, value: int, args: tuple[int, ...]) -> int:
+        """See :meth:`Table.again`; the laws of this module are applied."""
         label = self.labels[value]
-        return self.make(label.op, args, label.values) if self._lawful(label, args) else super()._renewed(value, args)
+        return self.make(label.op, args, label.values) if self._lawful(label, args) else super().again(value, args)
 
     def _lawful(self, label: Label, args: tuple[int, ...]) -> bool:
         """Whether a law may apply to an operator in normal form whose arguments have changed, but not their types."""
-        makers = {self.labels[a].op for a in args}
         if label.op in _MEETS:
-            return not makers.isdisjoint(_MEETS[label.op])
-        return "part" in makers and self.facts(label, args).elementwise
+            return any(self.operator(a).op in _MEETS[label.op] for a in args)
+        return self.facts(label, args).elementwise and any(self.operator(a).op == "part" for a in args)
 
     # --- parts and joins ---
 
@@ -84,10 +84,10 @@ class NormalTable(Table):
             raise ModelError(f"part: attribute 'start': found {found}; allowed: within 0 to {shape[axis]}")
         if extent == shape[axis]:
             return x
-        label = self.labels[x]
+        label = self.operator(x)
         if label.op == "part":
             inner = label.values
-            (source,) = self.args[x]
+            (source,) = self.operands(x)
             if inner["axis"] == axis:
                 return self._part(source, axis, int(inner["start"]) + start, extent)  # type: ignore[arg-type]
             if int(inner["axis"]) > axis:  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ class NormalTable(Table):
 
     def _part_of_concat(self, x: int, axis: int, start: int, extent: int) -> int:
         pieces, begin = [], 0
-        for piece in self.args[x]:
+        for piece in self.operands(x):
             end = begin + self.types[piece].shape[axis]
             low, high = max(start, begin), min(start + extent, end)
             if low < high:
@@ -111,9 +111,9 @@ class NormalTable(Table):
     def _concat(self, args: Sequence[int], axis: int) -> int:
         flat: list[int] = []
         for a in args:
-            label = self.labels[a]
+            label = self.operator(a)
             nested = label.op == "concat" and label.values["axis"] == axis
-            for piece in self.args[a] if nested else (a,):
+            for piece in self.operands(a) if nested else (a,):
                 joined = self._adjacent(flat[-1], piece, axis) if flat else None
                 if joined is not None:
                     flat[-1] = joined
@@ -125,19 +125,19 @@ class NormalTable(Table):
 
     def _adjacent(self, a: int, b: int, axis: int) -> int | None:
         """Two parts of one tensor that follow one another, as one."""
-        first, second = self.labels[a], self.labels[b]
-        if first.op != "part" or second.op != "part" or self.args[a] != self.args[b]:
+        first, second = self.operator(a), self.operator(b)
+        if first.op != "part" or second.op != "part" or self.operands(a) != self.operands(b):
             return None
         (x, p), (y, q) = _extent(first.values), _extent(second.values)
         if first.values["axis"] != axis or second.values["axis"] != axis or x + p != y:
             return None
-        return self._part(self.args[a][0], axis, x, p + q)
+        return self._part(self.operands(a)[0], axis, x, p + q)
 
     # --- element-wise operators behind parts ---
 
     def _pointwise(self, op: str, args: Sequence[int], attrs: Mapping[str, Attribute]) -> int:
         """``op(part(x))`` as ``part(op(x))``, where all other operands are single constants."""
-        parts = [a for a in args if self.labels[a].op == "part" and not self.fixed[a]]
+        parts = [a for a in args if self.operator(a).op == "part" and not self.fixed[a]]
         if len(parts) != 1 or op in WORDS or op == "item":
             return super().make(op, args, attrs)
         (part,) = parts
@@ -148,15 +148,15 @@ class NormalTable(Table):
             return super().make(op, args, attrs)
         if not self.facts(self.label(op, self._complete(op, args, attrs)), tuple(args)).elementwise:
             return super().make(op, args, attrs)
-        (source,) = self.args[part]
+        (source,) = self.operands(part)
         whole = self._pointwise(op, [source if a == part else a for a in args], attrs)
-        return self.make("part", (whole,), self.labels[part].values)
+        return self.make("part", (whole,), self.operator(part).values)
 
     # --- views ---
 
     def _swap(self, x: int) -> int:
-        if self.labels[x].op == "swap":
-            return self.args[x][0]
+        if self.operator(x).op == "swap":
+            return self.operands(x)[0]
         if len(self.types[x].shape) < 2:
             raise ModelError(f"swap: input 'x': found shape {list(self.types[x].shape)}; allowed: 2 or more dimensions")
         return super().make("swap", (x,), {})
@@ -165,10 +165,10 @@ class NormalTable(Table):
         rank = len(self.types[x].shape)
         perm = attrs.get("perm") or tuple(reversed(range(rank)))
         assert isinstance(perm, tuple)
-        if self.labels[x].op == "transpose":
-            inner = self.labels[x].values["perm"]
+        if self.operator(x).op == "transpose":
+            inner = self.operator(x).values["perm"]
             assert isinstance(inner, tuple)
-            return self._transpose(self.args[x][0], {"perm": tuple(inner[p] for p in perm)})  # type: ignore[index]
+            return self._transpose(self.operands(x)[0], {"perm": tuple(inner[p] for p in perm)})  # type: ignore[index]
         if perm == tuple(range(rank)):
             return x
         if perm == (*range(rank - 2), rank - 1, rank - 2):
@@ -176,8 +176,8 @@ class NormalTable(Table):
         return super().make("transpose", (x,), {"perm": perm})
 
     def _reshape(self, x: int, attrs: Mapping[str, Attribute]) -> int:
-        if self.labels[x].op == "reshape":
-            (x,) = self.args[x]
+        if self.operator(x).op == "reshape":
+            (x,) = self.operands(x)
         made = super().make("reshape", (x,), attrs)
         shape = self.types[made].shape
         if shape == self.types[x].shape:

@@ -7,10 +7,10 @@ from math import isfinite
 
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph
-from burnish.rewrite.apply import start
 from burnish.rewrite.convert import read_graph
 from burnish.rewrite.cost import FREE, arithmetic, is_fused
 from burnish.rewrite.normal import NormalTable
+from burnish.rewrite.states import start
 from burnish.rewrite.table import Cost, Operation
 
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from burnish.optional import require
-from burnish.rewrite.apply import State, start
 from burnish.rewrite.moves import Moves
+from burnish.rewrite.normal import NormalTable
+from burnish.rewrite.states import State, start
 from burnish.rewrite.table import Table
 
 ROUNDS = 4
@@ -22,7 +23,7 @@ CUTS = 32  # cycles cut before a round is given up
 GAP = 1e-9  # relative, of the program's optimum
 
 
-def saturate(table: Table, moves: Moves, first: State, seconds: float) -> State:
+def saturate(table: NormalTable, moves: Moves, first: State, seconds: float) -> State:
     """The cheapest state found, the first if there is none. Every program may take ``seconds``.
 
     Raises MissingDependencyError without SciPy.
@@ -31,8 +32,13 @@ def saturate(table: Table, moves: Moves, first: State, seconds: float) -> State:
     classes.add(first.roots)
     best = state = first
     for _ in range(ROUNDS):
-        for replacement, applied in moves.replacements(state):
-            classes.join(replacement.new, replacement.roots, applied[0])
+        names = state.wiring().chosen
+        for change, applied in moves.changes(state):
+            other = state.after(change, applied)
+            values = other.values()
+            equal = {name: values[name] for name in names if name in values}  # a first state's names are values
+            equal |= {name: values.get(own, own) for name, own in change.same.items()}
+            classes.join(equal, other.outputs(), applied[0])
             if len(classes.members) > MOST:
                 break
         roots = classes.extract(first.roots, seconds)
@@ -41,7 +47,7 @@ def saturate(table: Table, moves: Moves, first: State, seconds: float) -> State:
         state = start(table, roots)
         if state.cost >= best.cost * (1 - GAP):
             break
-        state = State(state.roots, state.uses, state.cost, first, classes.reasons(roots))
+        state.parent, state.applied = first, classes.reasons(roots)
         classes.join(dict(zip(first.roots, roots, strict=True)), roots, "")
         best = state
     return best
@@ -96,7 +102,7 @@ class _Classes:
             groups.setdefault(self.find(value), []).append(value)
         rows, low = self._rows(roots, values, place, groups)
         cuts: list[list[int]] = []
-        costs = np.array([self.table.costs[v] for v in values])
+        costs = np.array([self.table.cost(v) for v in values])
         scale = costs.max() or 1.0
         for _ in range(CUTS):
             entries = [(i, j, x) for i, row in enumerate(rows) for j, x in row]

@@ -11,12 +11,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from burnish.graph.graph import Graph
-from burnish.rewrite.apply import State, start
 from burnish.rewrite.convert import read_graph, write_graph
 from burnish.rewrite.moves import Moves
 from burnish.rewrite.normal import NormalTable
 from burnish.rewrite.regions import Region, cuts, independent, placed, regions
 from burnish.rewrite.saturate import saturate
+from burnish.rewrite.states import State, start
 from burnish.rewrite.table import Cost
 from burnish.rewrite.terms import Rule
 from burnish.runtime.timing import no_garbage_collection
@@ -82,14 +82,14 @@ def rewrite_graph(
     reading = read_graph(table, graph)
     search = _Search(table, rules, budget, slack, progress, integer_program, walks)
     first = start(table, reading.roots)
-    state = search.run(reading.roots)
-    done = search.done
-    if state.cost >= first.cost * (1 - WORTH):
+    roots = search.run(reading.roots)
+    after, done = start(table, roots).cost, search.done
+    if after >= first.cost * (1 - WORTH):
         return Rewritten(graph, (), first.cost, first.cost, done.graphs, done.seconds, 0.0, done.stop_reason)
-    written = write_graph(table, reading, state.roots, graph, fold)
+    written = write_graph(table, reading, roots, graph, fold)
     applied = tuple(search.applied)
     return Rewritten(
-        written, applied, first.cost, state.cost, done.graphs, done.seconds, done.best_after, done.stop_reason,
+        written, applied, first.cost, after, done.graphs, done.seconds, done.best_after, done.stop_reason,
         tuple(search.walks),
     )  # fmt: skip
 
@@ -126,8 +126,8 @@ class _Search:
         self.applied: list[Substitution] = []
         self.done = _Done()
 
-    def run(self, roots: tuple[int, ...]) -> State:
-        """The best state of a graph: of its regions, of any two neighbours, and of the whole if that may say more."""
+    def run(self, roots: tuple[int, ...]) -> tuple[int, ...]:
+        """The best graph's outputs: of its regions, of any two neighbours, and of the whole if that may say more."""
         table = self.table
         found = regions(table, roots)
         apart = len(found) > 1 and len(roots) == 1 and independent(found)
@@ -136,8 +136,7 @@ class _Search:
             for first in (1, 0):  # so each cut is once within a region
                 ends = cuts(table, roots)[first::2]
                 roots = self.by_regions(roots, regions(table, roots, ends))
-        state = start(table, roots)
-        return state if apart and self.done.stop_reason == "exhausted" else self.walk(state, 1)
+        return roots if apart and self.done.stop_reason == "exhausted" else self.walk(roots, 1)
 
     def by_regions(self, roots: tuple[int, ...], found: Sequence[Region]) -> tuple[int, ...]:
         """The outputs after every region has been searched; regions that are equal once, all in a share of the time."""
@@ -145,13 +144,13 @@ class _Search:
         different: dict[int, list[Region]] = {}
         for region in found:
             different.setdefault(region.root, []).append(region)
-        best: dict[int, State] = {}
+        best: dict[int, int] = {}
         for left, (root, places) in zip(range(len(different), 0, -1), different.items(), strict=True):
-            best[root] = self.walk(start(table, (root,)), left + 1, len(places))
+            best[root] = self.walk((root,), left + 1, len(places))[0]
         moved: dict[int, int] = {}
         for region in found:
             leaves = {leaf: moved.get(value, value) for leaf, value in region.leaves.items()}
-            (root,) = best[region.root].roots
+            root = best[region.root]
             if root != region.root or any(moved.get(v, v) != v for v in region.leaves.values()):
                 moved[region.end] = placed(table, root, leaves)
         return self._rebuilt(roots, moved)
@@ -165,34 +164,36 @@ class _Search:
                 moved[value] = value if now == args else self.table.again(value, now)
         return tuple(moved[r] for r in roots)
 
-    def walk(self, first: State, shares: int, places: int = 1) -> State:
-        """The best state that steps from the first lead to, found in one of so many equal shares of the time left."""
+    def walk(self, roots: tuple[int, ...], shares: int, places: int = 1) -> tuple[int, ...]:
+        """The outputs of the best graph that steps lead to, found in one of so many equal shares of the time left."""
         seconds, graphs = self.clock.seconds_left, self._graphs_left()
         if self.planned is not None:
             seconds, graphs = None, next(self.planned, 0)
         if seconds == 0 or graphs == 0:
             self.done.stop_reason = "trials" if graphs == 0 else "seconds"
             self.walks.append(0)
-            return first
+            return roots
+        first = start(self.table, roots)
         limits = Budget(graphs, None if seconds is None else seconds / shares, self.clock.budget.clock)
         report = best_first(first, lambda s: s.cost, self.expand, limits, slack=self.slack, progress=self.progress)
         self._count(report)
         best = report.best
         assert best is not None
-        if self.integer_program and len(first.uses) <= SMALL:
+        if self.integer_program and len(self.table.reachable(roots)) <= SMALL:
             left = self.clock.seconds_left
             seconds = PROGRAM_SECONDS if left is None else max(left / shares, 0.1)
             other = saturate(self.table, self.moves, first, seconds)
             best = other if other.cost < best.cost * (1 - WORTH) else best
         if best.cost >= first.cost * (1 - WORTH):
-            return first
+            return roots
         self.applied += [Substitution(s.rule, s.times * places, s.saved * places) for s in history(best)]
-        return best
+        return best.outputs()
 
     def expand(self, state: State) -> Iterator[tuple[Hashable, Callable[[], State]]]:
         """The steps from a state, as :func:`best_first` takes them."""
-        for replacement, applied in self.moves.replacements(state):
-            yield replacement.roots, lambda r=replacement, a=applied: r.state_after(a)  # type: ignore[misc]
+        for change, applied in self.moves.changes(state):
+            child = state.after(change, applied)
+            yield (child.key, child.roots), lambda c=child: c  # type: ignore[misc]
 
     def _graphs_left(self) -> int | None:
         trials = self.clock.budget.trials

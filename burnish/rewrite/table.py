@@ -7,7 +7,7 @@ Grammar of a value::
             | item(value, i)                          output i of an operator with several
 
 A graph is a tuple of values, its outputs. Arguments have smaller numbers than what is made of them: ascending order is
-topological, and no value depends on itself.
+topological, and no value depends on itself. (A state of a search reads its values otherwise: see view.py.)
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ class Label:
 class Table:
     """All values of a search. Lists are indexed by value.
 
-    ``types``: a value's type, the first of several. ``fixed``: it depends on constants alone. ``costs``: seconds that
-    ``cost`` gives to its operator; nothing for what depends on constants alone.
+    ``types``: a value's type, the first of several. ``fixed``: it depends on constants alone.
     """
 
     def __init__(self, cost: Cost = lambda operation: 0.0) -> None:
@@ -72,11 +71,9 @@ class Table:
         self.types: list[TensorType] = []
         self.several: dict[int, tuple[TensorType, ...]] = {}  # types of operators with more or less than one output
         self.fixed: list[bool] = []
-        self.costs: list[float] = []
         self.origins: dict[int, str] = {}  # the name of the node that a value was made for
         self.constants: dict[str, np.ndarray] = {}
         self._cost = cost
-        self.became: dict[tuple[Label, tuple[int, ...]], int] = {}  # what operators on new arguments were made to
         self._values: dict[tuple[Label, tuple[int, ...]], int] = {}
         self._labels: dict[tuple[str, Attributes], Label] = {}
         self._types: dict[TensorType, TensorType] = {}
@@ -107,7 +104,9 @@ class Table:
 
         Raises ModelError for operands that do not fit.
         """
-        args = tuple(sorted(args)) if op in COMMUTATIVE else tuple(args)
+        args = tuple([self.name(a) for a in args])
+        if op in COMMUTATIVE:
+            args = tuple(sorted(args))
         attrs = self._complete(op, args, attrs)
         label = self.label(op, attrs)
         found = self._values.get((label, args))
@@ -115,14 +114,10 @@ class Table:
 
     def again(self, value: int, args: tuple[int, ...]) -> int:
         """The operator of ``value`` on other arguments of the same types."""
-        key = (self.labels[value], args)
-        found = self.became.get(key)
-        if found is None:
-            found = self.became[key] = self._renewed(value, args)
-        return found
-
-    def _renewed(self, value: int, args: tuple[int, ...]) -> int:
+        if args == self.args[value]:
+            return value
         label = self.labels[value]
+        args = tuple([self.name(a) for a in args])
         if label.op in COMMUTATIVE:
             args = tuple(sorted(args))
         found = self._values.get((label, args))
@@ -131,9 +126,6 @@ class Table:
         made = self._append(label, args, self.types[value], all(map(self.fixed.__getitem__, args)))
         if value in self.several:
             self.several[made] = self.several[value]
-        labels = self.labels
-        same = all(labels[a] is labels[b] for a, b in zip(self.args[value], args, strict=True))
-        self.costs.append(self.costs[value] if same else self._costs(made))
         if value in self.origins:
             self.origins[made] = self.origins[value]
         return made
@@ -147,7 +139,6 @@ class Table:
         value = self._append(label, args, self._types.setdefault(kind, kind), fixed)
         if len(types) != 1:
             self.several[value] = tuple(types)
-        self.costs.append(self._costs(value))
         return value
 
     def _append(self, label: Label, args: tuple[int, ...], kind: TensorType, fixed: bool) -> int:
@@ -192,7 +183,7 @@ class Table:
         """The operator that makes a value, as costs see it. Words of the rules appear as themselves."""
         label, args = self.labels[value], self.args[value]
         kinds = tuple(self.types[a] for a in args)
-        makers = tuple(self.labels[a].op for a in args)
+        makers = tuple(self.operator(a).op for a in args)
         outputs = self.several.get(value, (self.types[value],))
         fixed = tuple(self.fixed[a] for a in args)
         return Operation(label.op, label.values, kinds, outputs, makers, fixed, self.facts(label, args))
@@ -206,16 +197,33 @@ class Table:
             self._known_facts[key] = operator_facts(label.op, tuple(self.types[a] for a in args), label.attrs)
         return self._known_facts[key]
 
-    def _costs(self, value: int) -> float:
+    def cost(self, value: int) -> float:
+        """Seconds of the operator that makes a value; nothing for what depends on constants alone."""
         label, args = self.labels[value], self.args[value]
         if self.fixed[value] or not args or label.op == "item":
             return 0.0
-        key = (label, tuple((id(self.types[a]), self.labels[a].op, self.fixed[a]) for a in args))
+        key = (label, tuple([(id(self.types[a]), self.operator(a).op, self.fixed[a]) for a in args]))
         if key not in self._known_costs:
             self._known_costs[key] = self._cost(self.operation(value))
         return self._known_costs[key]
 
     # --- questions ---
+
+    def maker(self, value: int) -> int:
+        """The value whose operator makes this one. Here: itself."""
+        return value
+
+    def name(self, value: int) -> int:
+        """The value that arguments call this one by. Here: itself."""
+        return value
+
+    def operator(self, value: int) -> Label:
+        """What makes a value."""
+        return self.labels[self.maker(value)]
+
+    def operands(self, value: int) -> tuple[int, ...]:
+        """What a value is made of."""
+        return self.args[self.maker(value)]
 
     def reachable(self, roots: Iterable[int]) -> list[int]:
         """All values that these are made of, themselves included, arguments first."""
@@ -233,24 +241,13 @@ class Table:
         known = self._looks[depth]
         found = known.get(value)
         if found is None:
-            label = self.labels[value]
+            maker = self.maker(value)
+            label = self.labels[maker]
             own = label.op if label.op in ("input", "constant") else label
-            args = tuple([self.look(a, depth - 1) for a in self.args[value]]) if depth else ()
+            args = tuple([self.look(a, depth - 1) for a in self.args[maker]]) if depth else ()
             what = (own, id(self.types[value]), self.fixed[value], args)
             found = known[value] = self._look_numbers.setdefault(what, len(self._look_numbers))
         return found
-
-    def depends(self, value: int, on: int) -> bool:
-        """Whether ``value`` is, or is made of, the value ``on``."""
-        stack, seen = [value], {value}
-        while stack:
-            top = stack.pop()
-            if top == on:
-                return True
-            more = [a for a in self.args[top] if a >= on and a not in seen]
-            seen.update(more)
-            stack.extend(more)
-        return False
 
 
 def _word_type(label: Label, kinds: Sequence[TensorType]) -> TensorType:

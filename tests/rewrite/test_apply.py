@@ -3,14 +3,19 @@
 import numpy as np
 import pytest
 
+from benchmarks.rewriting.networks import nasnet, nasrnn
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.verify import verify
-from burnish.rewrite.apply import CycleError, Replacement, State, consumers, start
+from burnish.rewrite.apply import replace
 from burnish.rewrite.convert import Reading, read_graph, write_graph
+from burnish.rewrite.cost import GPU_LIKE
 from burnish.rewrite.moves import Moves
 from burnish.rewrite.normal import NormalTable
+from burnish.rewrite.states import CycleError, State, order_of, start
 from burnish.rewrite.table import Operation
+from burnish.rewrite.view import ROOT, Wiring
+from burnish.rewriting import shipped_rules
 from tests.rewrite.rules import RULES, random_graph, rule
 
 
@@ -23,6 +28,11 @@ def begin(graph: Graph, rules: list) -> tuple[NormalTable, Reading, Moves, State
     table = NormalTable(cost)
     reading = read_graph(table, graph)
     return table, reading, Moves(table, rules), start(table, reading.roots)
+
+
+def children(moves: Moves, state: State) -> list[State]:
+    """The states that one step leads to."""
+    return [state.after(change, applied) for change, applied in moves.changes(state)]
 
 
 def feeds(graph: Graph) -> dict[str, np.ndarray]:
@@ -40,35 +50,104 @@ def assert_equal(graph: Graph, other: Graph) -> None:
         np.testing.assert_allclose(others[name], values[name], rtol=0, atol=1e-10 * np.abs(values[name]).max())
 
 
+def entries(wiring: Wiring) -> tuple[dict[int, int], dict[int, set[int]]]:
+    return wiring.chosen, {name: set(readers) for name, readers in wiring.readers.items()}
+
+
+def from_nothing(state: State) -> tuple[dict[int, int], dict[int, set[int]], float]:
+    """What a state's wiring and cost should be, from its outputs and its chosen values alone."""
+    table, chosen = state.walk.table, state.wiring().chosen
+    live: dict[int, int] = {}
+    readers: dict[int, set[int]] = {}
+    stack = [(root, ROOT) for root in state.roots]
+    while stack:
+        name, reader = stack.pop()
+        if table.fixed[name]:
+            continue
+        readers.setdefault(name, set()).add(reader)
+        if name not in live:
+            live[name] = chosen[name]
+            stack.extend((a, name) for a in table.args[chosen[name]])
+    return live, readers, start(table, state.outputs()).cost
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_every_step_keeps_values_and_counts(seed: int) -> None:
     graph = random_graph(np.random.default_rng(seed))
     table, reading, moves, state = begin(graph, RULES)
-    assert_equal(graph, write_graph(table, reading, state.roots, graph))
+    assert_equal(graph, write_graph(table, reading, state.outputs(), graph))
     used = set()
     for _ in range(4):
-        children = []
-        for replacement, applied in moves.replacements(state):
-            child = replacement.state_after(applied)
-            again = start(table, child.roots)
-            assert child.uses == again.uses
-            assert child.cost == pytest.approx(again.cost)
-            assert_equal(graph, write_graph(table, reading, child.roots, graph))
-            used.update(applied)
-            children.append(child)
-        if not children:
+        after = children(moves, state)
+        for child in after:
+            live, readers, seconds = from_nothing(child)
+            assert entries(child.wiring()) == (live, readers)
+            assert child.cost == pytest.approx(seconds)
+            assert_equal(graph, write_graph(table, reading, child.outputs(), graph))
+            used.update(child.applied)
+        if not after:
             break
-        state = children[seed % len(children)]
+        state = after[seed % len(after)]
     if seed == 0:
         assert used
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_recalled_is_what_would_be_found_anew(seed: int) -> None:
+    """States met in one walk, and the same graphs as first states of walks of their own, have equal steps."""
+    table, _, moves, state = begin(random_graph(np.random.default_rng(seed), 16), RULES)
+    for _ in range(4):
+        after = children(moves, state)
+        own = start(table, state.outputs())
+        again = children(Moves(table, RULES), own)
+        assert sorted(c.applied for c in after) == sorted(c.applied for c in again)
+        assert {c.outputs() for c in after} == {c.outputs() for c in again}
+        if not after:
+            break
+        state = after[-1]
+
+
+def test_equal_graphs_have_equal_keys_and_others_others() -> None:
+    """Two steps lead to one graph in either order; keys are equal where graphs are, and only there."""
+    for seed in range(6):
+        _, _, moves, state = begin(random_graph(np.random.default_rng(seed), 16), RULES)
+        graphs: dict[int, tuple[int, ...]] = {}
+        met = 0
+        for child in children(moves, state):
+            for other in children(moves, child):
+                outputs = other.outputs()
+                assert graphs.setdefault(other.key, outputs) == outputs
+                met += 1
+        assert len(set(graphs.values())) == len(graphs)
+        assert met > len(graphs) or met < 2
+
+
+@pytest.mark.parametrize("network", [nasrnn(steps=2, width=8), nasnet(cells=1)], ids=["nasrnn", "nasnet"])
+def test_states_of_networks_are_what_they_would_be_made_from_nothing(network: Graph) -> None:
+    """Wirings, costs, orders and keys, with all shipped rules."""
+    table = NormalTable(GPU_LIKE)
+    state, moves = start(table, read_graph(table, network).roots), Moves(table, shipped_rules())
+    keys: dict[int, tuple[int, ...]] = {}
+    for turn in range(6):
+        after = children(moves, state)
+        for child in after:
+            live, readers, seconds = from_nothing(child)
+            wiring = child.wiring()
+            assert entries(wiring) == (live, readers)
+            assert child.cost == pytest.approx(seconds)
+            assert keys.setdefault(child.key, child.outputs()) == child.outputs()
+            order = order_of(table, wiring)
+            assert all(order[a] < order[n] for n, v in live.items() for a in table.args[v] if a in live)
+        state = after[7 * turn % len(after)]
+    assert len(set(keys.values())) == len(keys) > 20
 
 
 def test_the_random_graphs_meet_every_rule() -> None:
     met: set[str] = set()
     for seed in range(60):
         _, _, moves, state = begin(random_graph(np.random.default_rng(seed), 16), RULES)
-        for _, applied in moves.replacements(state):
-            met.update(applied)
+        for child in children(moves, state):
+            met.update(child.applied)
     assert met == {r.name for r in RULES} - {"swap of a product"}  # random graphs transpose weights alone
 
 
@@ -82,16 +161,18 @@ def relu_between() -> Graph:
 
 def test_a_merge_of_what_depends_on_each_other_is_refused() -> None:
     _, _, moves, state = begin(relu_between(), rule("merge of products"))
-    assert list(moves.replacements(state)) == []
+    assert children(moves, state) == []
 
 
 def test_a_replacement_that_contains_what_it_replaces_is_a_cycle() -> None:
     graph = relu_between()
     table, _, _, state = begin(graph, [])
-    first = next(v for v in state.uses if table.labels[v].op == "matmul")
+    wiring = state.wiring()
+    first = next(v for v in wiring.chosen if table.labels[v].op == "matmul")
     around = table.make("relu", [table.make("neg", [first], {})], {})
+    made = {table.args[around][0]: table.args[around][0]}
     with pytest.raises(CycleError, match="depends on its own replacement"):
-        Replacement(table, state, consumers(table, state), {first: around})
+        replace(state, wiring, {first: around}, made)
 
 
 def test_two_replacements_that_wait_for_each_other_are_a_cycle() -> None:
@@ -99,11 +180,11 @@ def test_two_replacements_that_wait_for_each_other_are_a_cycle() -> None:
     x = b.input("x", (4, 4))
     graph = b.build(b.add("exp", b.add("neg", x)), b.add("sin", b.add("cos", x)))
     table, _, _, state = begin(graph, [])
-    value = {table.labels[v].op: v for v in state.uses}
+    value = {table.labels[v].op: v for v in state.wiring().chosen}
     crossed = (("neg", "tanh", "sin"), ("cos", "abs", "exp"))
     replaced = {value[old]: table.make(op, [value[of]], {}) for old, op, of in crossed}
     with pytest.raises(CycleError):
-        Replacement(table, state, consumers(table, state), replaced)
+        replace(state, state.wiring(), replaced, {})
 
 
 def test_many_products_merge_in_one_step() -> None:
@@ -114,8 +195,8 @@ def test_many_products_merge_in_one_step() -> None:
     weights = [b.constant((random.integers(-8, 9, (4, n)) / 8).astype("float32")) for n in widths]
     graph = b.build(*[b.add("matmul", x, w) for w in weights])
     table, reading, moves, state = begin(graph, rule("merge of products"))
-    (after,) = [r for r, _ in moves.replacements(state)]
-    merged = write_graph(table, reading, after.roots, graph)
+    (after,) = children(moves, state)
+    merged = write_graph(table, reading, after.outputs(), graph)
     assert [n.op for n in merged.nodes].count("matmul") == 1
     assert_equal(graph, merged)
 
@@ -127,6 +208,6 @@ def test_places_that_look_alike_are_taken_together() -> None:
         for i in range(3)
     ])  # fmt: skip
     table, reading, moves, state = begin(graph, rule("product is associative"))
-    ((after, applied),) = moves.replacements(state)
-    assert applied == ("product is associative",) * 3
-    assert_equal(graph, write_graph(table, reading, after.roots, graph))
+    (after,) = children(moves, state)
+    assert after.applied == ("product is associative",) * 3
+    assert_equal(graph, write_graph(table, reading, after.outputs(), graph))

@@ -15,7 +15,7 @@ def costs(cost: Cost, b: GraphBuilder, *outputs: str) -> dict[str, float]:
     """Operator -> its cost, of a graph with one of each."""
     table = NormalTable(cost)
     roots = read_graph(table, b.build(*outputs)).roots
-    return {table.labels[v].op: table.costs[v] for v in table.reachable(roots)}
+    return {table.labels[v].op: table.cost(v) for v in table.reachable(roots)}
 
 
 def image(b: GraphBuilder) -> str:

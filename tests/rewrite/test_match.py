@@ -17,8 +17,8 @@ def matches(text: str, b: GraphBuilder, *outputs: str) -> list:
     table = NormalTable()
     reading = read_graph(table, b.build(*outputs))
     (compiled,) = compile_rules(parse_rules(text))
-    matcher, solver = Matcher(table), Solver(table)
-    found = [solver.solve(compiled, p) for p in matcher.parts(patterns(compiled)[0], reading.roots[-1])]
+    matcher, solver = Matcher(), Solver(table)
+    found = [solver.solve(compiled, p) for p in matcher.parts(table, patterns(compiled)[0], reading.roots[-1])]
     return [m for m in found if m is not None]
 
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.rewrite.apply import start
 from burnish.rewrite.convert import read_graph, write_graph
 from burnish.rewrite.cost import GPU_LIKE
 from burnish.rewrite.moves import Moves
 from burnish.rewrite.normal import NormalTable
 from burnish.rewrite.saturate import _Classes, saturate
 from burnish.rewrite.search import rewrite_graph
+from burnish.rewrite.states import start
 from burnish.search.budget import Budget
 from tests.rewrite.rules import RULES, random_graph
 from tests.rewrite.test_apply import assert_equal, begin
@@ -22,8 +22,8 @@ def test_it_keeps_values_and_costs_no_more(seed: int) -> None:
     table, reading, moves, state = begin(graph, RULES)
     best = saturate(table, moves, state, 5.0)
     assert best.cost <= state.cost
-    assert start(table, best.roots).cost == pytest.approx(best.cost)
-    assert_equal(graph, write_graph(table, reading, best.roots, graph))
+    assert start(table, best.outputs()).cost == pytest.approx(best.cost)
+    assert_equal(graph, write_graph(table, reading, best.outputs(), graph))
 
 
 def branches(count: int) -> Graph:

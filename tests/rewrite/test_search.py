@@ -1,8 +1,10 @@
 """The search finds cheaper equal graphs: over plateaus, for repeated blocks at once, the same every time."""
 
 import numpy as np
+import pytest
 
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.rewrite import view
 from burnish.rewrite.cost import CPU_LIKE, GPU_LIKE
 from burnish.rewrite.search import rewrite_graph
 from burnish.rewrite.verify import read_rules
@@ -30,7 +32,8 @@ def test_products_of_weights_are_computed_before() -> None:
     assert [n.op for n in found.graph.nodes] == ["matmul", "relu"] * 3
     assert sum(s.times for s in found.applied) == 3
     assert len(found.applied) == 2  # the first block reads an input, the others look alike
-    assert found.before - found.after == sum(s.saved for s in found.applied) > 23e-6
+    assert found.before - found.after == pytest.approx(sum(s.saved for s in found.applied))
+    assert found.before - found.after > 23e-6
     assert_equal(graph, found.graph)
 
 
@@ -104,6 +107,16 @@ def test_equal_searches_find_equal_graphs() -> None:
         assert (first.graphs, first.applied) == (second.graphs, second.applied)
         assert first.after <= first.before
         assert_equal(graph, first.graph)
+
+
+def test_graphs_that_were_out_of_use_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(3):
+        graph = random_graph(np.random.default_rng(seed), 20)
+        kept = rewrite_graph(graph, RULES, GPU_LIKE, TRIALS)
+        monkeypatch.setattr(view, "RECENT", 1)
+        again = rewrite_graph(graph, RULES, GPU_LIKE, TRIALS)
+        monkeypatch.undo()
+        assert (again.graphs, again.applied, str(again.graph)) == (kept.graphs, kept.applied, str(kept.graph))
 
 
 def test_heads_of_merged_projections_are_parts_of_one_transpose() -> None:
