@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from burnish.api import compile
     from burnish.graph.graph import Graph
+    from burnish.rewrite.objective import Objective
     from burnish.runtime.module import Module, load
     from burnish.tune.session import Tune
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "Module", "Tune", "compile", "load"]
+__all__ = ["Graph", "Module", "Objective", "Tune", "compile", "load"]
 
 _HOME = {
     "compile": "burnish.api",
     "load": "burnish.runtime.module",
     "Module": "burnish.runtime.module",
     "Graph": "burnish.graph.graph",
+    "Objective": "burnish.rewrite.objective",
     "Tune": "burnish.tune.session",
 }
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from burnish.arrange import DEFAULTS
 from burnish.compiler import Progress, import_graph, link, lower_model
+from burnish.graph.align import align_parts
+from burnish.rewrite.objective import Objective
 from burnish.rewriting import rewrite_model, shipped_rules
 from burnish.runtime.module import Module
 from burnish.runtime.pool import available_cores
@@ -24,7 +26,7 @@ def compile(
     target: str = "cpu",
     threads: int | None = None,
     exact: bool = False,
-    rewrite: bool = True,
+    rewrite: bool | Objective = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
@@ -35,11 +37,12 @@ def compile(
 
     ``threads``: threads it will run on (default: one a core). ``exact``: no transformation that changes rounding beyond
     re-association. ``rewrite``: look for half a second for an equal graph that should be faster, and take it where it
-    is measured to be; the module's ``rewrites`` tell. ``shapes``: extents of inputs the model leaves open.
+    is measured to be; the module's ``rewrites`` tell. An :class:`Objective` says what else shall be less, and how much
+    memory the model may take. ``shapes``: extents of inputs the model leaves open.
     ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
     in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
     "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
-    UnsupportedOperator or TargetError before any work is lost.
+    UnsupportedOperator or TargetError before any work is lost, and ParameterError for a limit of memory not met.
     """
     machine = find_target(target)
     if is_boosted(model):
@@ -55,11 +58,11 @@ def compile(
     if rewrite:
         chosen = rewrite_model(
             graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
-            progress=progress, choices=choices,
+            progress=progress, choices=choices, objective=rewrite if isinstance(rewrite, Objective) else None,
         )  # fmt: skip
         if tune is None:
             return chosen.module
-        graph = chosen.graph
+        graph = chosen.graph if chosen.graph is graph else align_parts(chosen.graph, machine.lanes)
     if tune is not None:
         # The tuner takes a second to import, with its boosted trees, which no other compilation should wait for.
         from burnish.tuning import tune_model

@@ -25,10 +25,15 @@ from burnish.target import Target
 
 @dataclass(frozen=True)
 class Choices:
-    """What a compilation leaves open: the algorithm of a node, and the recipe of a kernel (None: its default)."""
+    """What a compilation leaves open: the algorithm of a node, and the recipe of a kernel (None: its default).
+
+    ``seconds``: what a kernel is known to take (None: nothing is known). ``name`` tells different choices apart.
+    """
 
     decide: Decide
     recipe: Callable[[Task, Target], Recipe | None]
+    seconds: Callable[[Task, Target], float | None] = lambda task, target: None
+    name: str = ""
 
 
 DEFAULTS = Choices(fastest, lambda task, target: None)
@@ -77,9 +82,7 @@ def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
     return source is None or (shape[2:] == (1, 1) and shape[1] % source.block(1) == 0)
 
 
-def make_task(
-    made: Arrangement, group: Group, constants: dict[str, np.ndarray]
-) -> tuple[Task, dict[str, str]]:
+def make_task(made: Arrangement, group: Group, constants: dict[str, np.ndarray]) -> tuple[Task, dict[str, str]]:
     """What the kernel of a group computes, and the value of each of its parameters.
 
     Values derived from constants alone are computed now and added to ``constants``.
@@ -99,5 +102,3 @@ def make_task(
     known = frozenset(t.name for t in inputs if values[t.name] in constants)
     op = own.anchor.op if own.anchor else ""
     return Task("kernel", tuple(inputs), tuple(outputs), op, own_layouts, known), values
-
-

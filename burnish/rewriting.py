@@ -3,45 +3,59 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from burnish import rewrite
 from burnish.arrange import DEFAULTS, Choices
 from burnish.build import code_version
-from burnish.compiler import Progress, link, lower_model
+from burnish.compiler import Compilation, Progress, Stage, link, lower_model
+from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.rewrite.cost import TargetCost
 from burnish.rewrite.match import both_ways, reassociates
+from burnish.rewrite.measured import MeasuredCost
+from burnish.rewrite.objective import Objective, operations, total
 from burnish.rewrite.search import Rewritten, rewrite_graph
+from burnish.rewrite.table import Cost
 from burnish.rewrite.terms import Rule
-from burnish.rewrite.verify import read_rules
+from burnish.rewrite.verify import read_proofs, read_rules
 from burnish.runtime.cache import ObjectCache, cache_key
-from burnish.runtime.comparison import Comparison, compare_modules
+from burnish.runtime.comparison import Comparison, compare_modules, kernel_seconds
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
 from burnish.target import Target, host
 
-SECONDS = 0.5  # of search
-LEAST_GAIN = 0.01  # of the predicted time: less cannot be told from noise when modules are compared
+SECONDS = 0.5  # of a search
+LEAST_GAIN = 0.002  # of the predicted time: less cannot be told from noise when modules are compared
+ATTEMPTS = 2  # searches, each knowing what the kernels of the one before it took
+SQUEEZES = 6  # searches for a graph that fits a limit of memory, under which each lets a byte cost more
+FIRST_SQUEEZE = 0.03  # of the model's time is what all of its bytes cost first; then four times as much each time
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The faster of a model and its rewriting. ``gain``: the rewriting's time over the model's; None where they were
-    not compared, since nothing was found that should be faster, or the target is another machine. Both ``gain`` and
-    ``found`` are None where an earlier compilation of the same graph has chosen already: the choice is the same.
+    """The better of a model and its rewriting.
+
+    ``graph`` is the one that was chosen. ``gain``: the rewriting's time over the model's; None where they were not
+    compared: nothing was found that should be better, or the target is another machine. Both ``gain`` and ``found`` are
+    None where an earlier compilation of the same graph has chosen already: the choice is the same. ``proposed``: a
+    rewriting that should be better, where that cannot be measured: the target is another machine. ``price``: the costs
+    by which ``found`` was found.
     """
 
     module: Module
     graph: Graph
-    found: Rewritten | None
-    gain: Comparison | None
+    found: Rewritten | None = None
+    gain: Comparison | None = None
+    proposed: Graph | None = None
+    price: Cost | None = None
 
 
 @lru_cache(maxsize=1)
@@ -61,54 +75,155 @@ def rewrite_model(
     progress: Progress | None = None,
     choices: Choices = DEFAULTS,
     seconds: float = SECONDS,
+    objective: Objective | None = None,
 ) -> Chosen:
     """Compiles a model and, if substitutions should make it faster, the rewritten model too; the faster one is chosen.
 
-    ``exact`` allows only rules that re-associate. The module's ``rewrites`` tell what was found.
+    ``exact`` allows only rules that re-associate. ``seconds``: of a search; where what the first one found does not
+    win, a second one knows what its kernels took. ``objective``: what shall be less than now, by default the time.
+    The module's ``rewrites`` tell what was found. Raises ParameterError where no graph was found that fits the
+    objective's limit of memory.
     """
 
-    def compiled(source: Graph, optimized: bool) -> Module:
-        return Module(link(lower_model(source, target, exact, cache_dir, progress, choices, optimized)), threads)
+    def compiled(source: Graph, optimized: bool) -> _Compiled:
+        aligned = source if optimized else align_parts(source, target.lanes)
+        made = lower_model(aligned, target, exact, cache_dir, progress, choices, optimized)
+        return _Compiled(source, made, Module(link(made), threads))
 
     tell = progress or (lambda stage, done, total: None)
     tell("optimize", 0, 1)
-    ready = optimize(graph, exact)
-    store, key = ObjectCache(cache_dir), _key(ready, rules, target, threads, exact, seconds)
-    allowed, cost = [rule for rule in rules if not exact or reassociates(rule)], TargetCost(target)
+    ready, objective = optimize(graph, exact), objective or Objective()
+    store = ObjectCache(cache_dir)
+    key = _key(ready, rules, target, threads, f"{exact} {seconds} {objective} {choices.name}")
+    allowed, cost = [rule for rule in rules if not exact or reassociates(rule)], MeasuredCost(TargetCost(target))
     tell("rewrite", 0, 1)
     known = store.get(key)
     if known is not None:
-        report, walks = json.loads(known)
+        report, walks, pressure, *learned = json.loads(known)
         if not report["kept"]:
-            return Chosen(_told(compiled(ready, True), report), graph, None, None)
-        kept = align_parts(rewrite_graph(ready, allowed, cost, Budget(), walks=walks).graph, target.lanes)
-        return Chosen(_told(compiled(kept, False), report), kept, None, None)
-    found = rewrite_graph(ready, allowed, cost, Budget(seconds=seconds))
+            return Chosen(_told(compiled(ready, True).module, report), graph)
+        price = objective.cost(MeasuredCost(cost.estimate, *learned), target.flops, pressure)
+        kept = rewrite_graph(ready, allowed, price, Budget(), walks=walks).graph
+        return Chosen(_told(compiled(kept, False).module, report), kept)
     plain = compiled(ready, True)
-    promising = found.after <= found.before * (1 - LEAST_GAIN)
-    here = _is_here(target)
-    gain, module, chosen = None, plain, graph
-    if promising and here:
-        rewritten = align_parts(found.graph, target.lanes)
-        other = compiled(rewritten, False)
-        gain = compare_modules(plain, other)
-        if gain.second_wins:
-            module, chosen = other, rewritten
-    report = described(found, gain)
-    if here or not promising:
-        store.put(key, json.dumps([report, found.walks]).encode())
-    return Chosen(_told(module, report), chosen, found, gain)
+    recorded = [choices.seconds(stage.task, target) for stage in plain.made.stages]
+    if any(recorded):
+        cost = cost.learned(ready, _observed(plain.made, recorded))
+    best = _choose(plain, allowed, cost, objective, target, seconds, compiled)
+    report = described(best.found, best.gain, best.kept)
+    if best.decided:
+        store.put(
+            key, json.dumps([report, best.found.walks, best.pressure, best.cost.times, best.cost.factors]).encode()
+        )
+    price = objective.cost(best.cost, target.flops, best.pressure)
+    if best.kept and best.other is not None:
+        return Chosen(_told(best.other.module, report), best.found.graph, best.found, best.gain, None, price)
+    proposed = best.found.graph if best.other is not None and not _is_here(target) else None
+    return Chosen(_told(plain.module, report), graph, best.found, best.gain, proposed, price)
 
 
-def measured_gain(
-    before: Graph, after: Graph, target: Target, threads: int | None = None, exact: bool = False
-) -> Comparison | None:
-    """The time of an optimized graph's rewriting over its own, both compiled; None where the target is elsewhere."""
-    if not _is_here(target):
-        return None
-    graphs = (before, align_parts(after, target.lanes))
-    first, second = (Module(link(lower_model(g, target, exact, optimized=g is before)), threads) for g in graphs)
-    return compare_modules(first, second)
+@dataclass(frozen=True)
+class _Compiled:
+    """A graph, and what it became."""
+
+    graph: Graph
+    made: Compilation
+    module: Module
+
+    @property
+    def nbytes(self) -> int:
+        """Of all that a limit of memory is about."""
+        memory = self.module.memory
+        return memory["arena"] + memory["params"] + memory["scratch"]
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A graph that was found by a cost and, if it should be better, compiled and compared. ``pressure``: seconds that
+    a byte cost besides.
+    """
+
+    found: Rewritten
+    cost: MeasuredCost
+    pressure: float
+    other: _Compiled | None = None
+    gain: Comparison | None = None
+    kept: bool = False
+
+    @property
+    def decided(self) -> bool:
+        """Whether another attempt would end in the same way: a refusal by a noisy measurement says nothing."""
+        return self.kept or self.other is None or (self.gain is not None and self.gain.decides)
+
+
+def _choose(
+    plain: _Compiled,
+    rules: Sequence[Rule],
+    cost: MeasuredCost,
+    objective: Objective,
+    target: Target,
+    seconds: float,
+    compiled: Callable[[Graph, bool], _Compiled],
+) -> _Attempt:
+    """The first attempt that wins, else the last one; each knows what the kernels of those before it took.
+
+    Raises ParameterError where no graph fits the limit of memory.
+    """
+    limit, here = objective.memory_limit, _is_here(target)
+    fits = limit is None or plain.nbytes <= limit
+    squeeze = 0.0 if fits else FIRST_SQUEEZE * total(plain.graph, cost) / plain.nbytes
+    last, tried, least = None, set[str](), plain.nbytes
+    for number in range(ATTEMPTS if fits else SQUEEZES):
+        pressure = squeeze * 4**number
+        price = objective.cost(cost, target.flops, pressure)
+        found = rewrite_graph(plain.graph, rules, price, Budget(seconds=seconds))
+        if found.after > found.before * (1 - LEAST_GAIN) or str(found.graph) in tried:
+            last = last or _Attempt(found, cost, pressure)
+            if fits:
+                break
+            continue
+        tried.add(str(found.graph))
+        other = compiled(found.graph, False)
+        gain = compare_modules(plain.module, other.module) if here and objective.time else None
+        last = _Attempt(found, cost, pressure, other, gain, _is_better(plain, other, gain, objective, target))
+        if last.kept:
+            return last
+        least = min(least, other.nbytes)
+        if here:
+            for each, times in zip((plain, other), kernel_seconds([plain.module, other.module]), strict=True):
+                cost = cost.learned(each.graph, _observed(each.made, times))
+    if not fits:
+        raise ParameterError(f"objective: memory_limit={limit}; the smallest graph found takes {least} bytes")
+    assert last is not None
+    return last
+
+
+def _is_better(
+    plain: _Compiled, other: _Compiled, gain: Comparison | None, objective: Objective, target: Target
+) -> bool:
+    """Whether a rewriting wins: it fits, and the model does not, or what shall be less surely is."""
+    limit = objective.memory_limit
+    if limit is not None and max(plain.nbytes, other.nbytes) > limit:
+        return other.nbytes <= limit
+    if not objective.flops:
+        return gain is not None and gain.second_wins
+    before, after = (objective.flops * total(each.graph, operations) / target.flops for each in (plain, other))
+    if not objective.time:
+        return after < before
+    if gain is None or gain.outcome != "ok":
+        return False
+    seconds = objective.time * median(gain.times[0])
+    return seconds * gain.high + after < seconds + before
+
+
+def _observed(made: Compilation, times: Iterable[float | None]) -> list[tuple[tuple[str, ...], float]]:
+    """The tensors that each kernel computes, and its seconds of ``times``, one a kernel; what needs none takes none."""
+    known, found = iter(times), []
+    for step in made.steps:
+        group, seconds = (step.group, next(known)) if isinstance(step, Stage) else (step, 0.0)
+        if seconds is not None:
+            found.append((tuple(name for node in group.nodes for name in node.outputs), seconds))
+    return found
 
 
 def _is_here(target: Target) -> bool:
@@ -116,10 +231,10 @@ def _is_here(target: Target) -> bool:
     return target.triple == host().triple and target.cpu == host().cpu
 
 
-def _key(graph: Graph, rules: Sequence[Rule], target: Target, threads: int | None, exact: bool, seconds: float) -> str:
+def _key(graph: Graph, rules: Sequence[Rule], target: Target, threads: int | None, options: str) -> str:
     """Of all that a choice depends on but noise: values of weights are not looked at."""
     machine = f"{target.triple} {target.cpu} {target.feature_string} {target.cores} {threads}"
-    return cache_key("rewriting", _code_version(), machine, f"{exact} {seconds}", str(graph), *map(str, rules))
+    return cache_key("rewriting", _code_version(), machine, options, str(graph), *map(str, rules))
 
 
 @cache
@@ -136,16 +251,30 @@ def _told(module: Module, report: Mapping[str, Any]) -> Module:
     return module
 
 
-def described(found: Rewritten, gain: Comparison | None) -> dict[str, Any]:
-    """The report as JSON holds it. Times in microseconds; ratios are of the rewritten model to the model as it is."""
+def described(found: Rewritten, gain: Comparison | None, kept: bool) -> dict[str, Any]:
+    """The report as JSON holds it. Times in microseconds; ratios are of the rewritten model to the model as it is.
+
+    ``proof``: the steps of the rule's, each an instance of an axiom.
+    """
     return {
         "applied": [
-            {"rule": s.rule, "times": s.times, "saved_us": round(1e6 * s.saved, 2)} for s in found.applied
+            {"rule": s.rule, "times": s.times, "saved_us": round(1e6 * s.saved, 2), "proof": _proof(s.rule)}
+            for s in found.applied
         ],
         "predicted_us": [round(1e6 * found.before, 2), round(1e6 * found.after, 2)],
         "measured": None if gain is None else {"ratio": gain.ratio, "low": gain.low, "high": gain.high},
-        "kept": gain is not None and gain.second_wins,
+        "kept": kept,
         "graphs": found.graphs,
         "seconds": round(found.seconds, 3),
         "stop_reason": found.stop_reason,
     }  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _shipped_proofs() -> dict[str, list[str]]:
+    return {name: [str(step).strip() for step in proof.steps] for name, proof in read_proofs().items()}
+
+
+def _proof(rule: str) -> list[str]:
+    """The steps of a shipped rule's proof, which proves the rule read backwards, too; of other rules none."""
+    return _shipped_proofs().get(rule.removesuffix(", read backwards"), [])

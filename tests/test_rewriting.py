@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from burnish import rewriting
+from burnish.arrange import DEFAULTS
+from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.rewriting import rewrite_model
+from burnish.rewrite.objective import Objective
+from burnish.rewriting import described, rewrite_model, shipped_rules
 from burnish.runtime.comparison import Comparison
 from burnish.runtime.module import Module
 from burnish.target import target
@@ -29,11 +33,11 @@ def chain() -> Graph:
     return b.build(x)
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
-    """Lets the comparison of modules end with this ratio."""
+def judged(monkeypatch: pytest.MonkeyPatch, ratio: float, width: float = 0.02) -> None:
+    """Lets the comparison of modules end with this ratio, in an interval of this width."""
 
     def compare(first: Module, second: Module) -> Comparison:
-        return Comparison(ratio, ratio - 0.01, ratio + 0.01)
+        return Comparison(ratio, ratio - width / 2, ratio + width / 2, ((1e-3,), (1e-3 * ratio,)))
 
     monkeypatch.setattr(rewriting, "compare_modules", compare)
 
@@ -100,3 +104,106 @@ def test_the_report_is_in_the_artifact(monkeypatch: pytest.MonkeyPatch, chain: G
     chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path)
     chosen.module.save(f"{tmp_path}/m.bn")
     assert bn.load(f"{tmp_path}/m.bn").rewrites == chosen.module.rewrites
+
+
+@pytest.mark.parametrize(("width", "again"), [(0.2, True), (0.01, False)])
+def test_a_refusal_by_a_noisy_measurement_is_not_remembered(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, width: float, again: bool
+) -> None:
+    associative = rule("product is associative")
+    judged(monkeypatch, 1.0, width)
+    first = rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path)
+    assert first.gain is not None and not first.gain.second_wins
+    second = rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path)
+    assert (second.gain is not None) == again
+
+
+def test_a_graph_that_loses_is_not_proposed_again(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path
+) -> None:
+    """The second search knows what the kernels of the first rewriting took: more than those it should replace."""
+    judged(monkeypatch, 1.5)
+    measured = []
+
+    def slow(modules: list[Module]) -> list[list[float]]:
+        measured.append(modules)
+        return [[1e-3] * len(module.executable.calls) for module in modules[:1]] + [[9e-3]]
+
+    monkeypatch.setattr(rewriting, "kernel_seconds", slow)
+    chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path)
+    assert len(measured) == 1
+    assert chosen.gain is not None and chosen.graph is chain
+
+
+def test_recorded_kernels_are_known_to_the_first_search(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path
+) -> None:
+    judged(monkeypatch, 0.5)
+    choices = replace(DEFAULTS, seconds=lambda task, target: 5e-4, name="recorded")
+    associative = rule("product is associative")
+    chosen = rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path, choices=choices)
+    assert chosen.found is not None and chosen.found.before == pytest.approx(1e-3)
+    again = rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path, choices=choices)
+    assert again.found is None and str(again.graph) == str(chosen.graph)
+    assert rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path).found is not None, "other records"
+
+
+def test_fewer_operations_win_without_a_measurement(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rewriting, "compare_modules", None)
+    asked = Objective(time=0.0, flops=1.0)
+    chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path, objective=asked)
+    assert len(chosen.graph.nodes) == 1 and chosen.gain is None
+    assert chosen.module.rewrites is not None and chosen.module.rewrites["kept"]
+
+
+@pytest.mark.parametrize(("ratio", "kept"), [(0.9, True), (1.05, True), (2.0, False)])
+def test_time_and_operations_are_weighed(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, ratio: float, kept: bool
+) -> None:
+    """Half of the operations are gone: some more time is allowed for that."""
+    judged(monkeypatch, ratio)
+    asked = Objective(flops=10.0)
+    chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path, objective=asked)
+    assert (chosen.graph is not chain) == kept
+
+
+def test_a_limit_of_memory_is_met_or_refused(monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path) -> None:
+    """Two matrices take more than their product, even where that is slower."""
+    judged(monkeypatch, 1.5)
+
+    def compiled(limit: int) -> Module:
+        asked = Objective(memory_limit=limit)
+        return rewrite_model(
+            chain, rule("product is associative"), target=CPU, cache_dir=tmp_path, objective=asked
+        ).module
+
+    def taken(module: Module) -> int:
+        return sum(module.memory[part] for part in ("arena", "params", "scratch"))
+
+    roomy = compiled(1 << 30)
+    assert len(roomy.executable.calls) == 2, "it fits as it is"
+    tight = compiled(taken(roomy) - 1)
+    assert len(tight.executable.calls) == 1 and taken(tight) < taken(roomy)
+    with pytest.raises(ParameterError, match=rf"memory_limit=1000; the smallest graph found takes {taken(tight)} "):
+        compiled(1000)
+
+
+def test_the_report_holds_the_proof_of_every_substitution(tmp_path: Path) -> None:
+    """In steps that each name an axiom; a rule read backwards has the same."""
+    b = GraphBuilder()
+    x = b.input("x", (64, 256))
+    weights = [b.constant(np.ones((256, 256), np.float32)) for _ in range(2)]
+    graph = b.build(b.add("matmul", b.add("matmul", x, weights[0]), weights[1]))
+    chosen = rewrite_model(graph, shipped_rules(), target=CPU, cache_dir=tmp_path)
+    assert chosen.found is not None and chosen.found.applied
+    (step,) = described(chosen.found, chosen.gain, False)["applied"][0]["proof"]
+    assert step.startswith("by matmul is associative with x = x")
+    turned = replace(chosen.found, applied=(replace(chosen.found.applied[0], rule="matmul associativity"),))
+    backwards = replace(turned.applied[0], rule="matmul associativity, read backwards")
+    proofs = [
+        each["proof"]
+        for each in described(replace(turned, applied=(*turned.applied, backwards)), None, False)["applied"]
+    ]
+    assert proofs[0] == proofs[1] != []

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 import burnish as bn
 from burnish.cli.output import print_json
+from burnish.cli.rewriting import rewriting_text
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def compile_model(model: Path, output: Path, options: Options) -> None:
         print_json({"output": str(output), "bytes": size, "memory": module.memory, "rewrites": rewrites})
     else:
         print(f"{output}: {output.stat().st_size / 1e6:.1f} MB; {memory_text(module)}")
-        print(rewriting_text(module))
+        print(rewriting_text(module.rewrites or {"applied": []}))
 
 
 def inspect(model: Path, options: Options) -> None:
@@ -57,17 +58,6 @@ def inspect(model: Path, options: Options) -> None:
 def memory_text(module: bn.Module) -> str:
     """The module's memory in one line."""
     return ", ".join(f"{part} {nbytes / 1e6:.2f} MB" for part, nbytes in module.memory.items())
-
-
-def rewriting_text(module: bn.Module) -> str:
-    """What substitutions should gain and do gain, in one line."""
-    told = module.rewrites
-    if not told or not told["applied"]:
-        return "substitutions: none should make it faster"
-    before, after = told["predicted_us"]
-    measured = f"measured {1 / told['measured']['ratio']:.2f}" if told["measured"] else "not measured"
-    kept = "kept" if told["kept"] else "not kept"
-    return f"substitutions: predicted {before / after:.2f} times as fast, {measured}; {kept}"
 
 
 def compiled(model: Path, options: Options) -> bn.Module:

@@ -8,6 +8,9 @@ import typer
 from burnish.cli.output import print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from burnish.rewrite.terms import Rule, Term
 
 # The operators take a while to import, which `--help` need not wait for.
@@ -95,47 +98,58 @@ def generate(
 def apply_(
     model: Annotated[Path, typer.Argument(help="An ONNX file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
-    seconds: Annotated[float, typer.Option(min=0, help="Time to search for.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Time to search for.")] = 5.0,
     target: Annotated[str, typer.Option(help="The machine whose kernels are to be faster.")] = "cpu",
     exact: Annotated[bool, typer.Option("--exact", help="Only substitutions that re-associate.")] = False,
+    minimize: Annotated[str, typer.Option(help="time, flops, or time+flops.")] = "time",
+    memory_limit: Annotated[
+        int | None, typer.Option(help="Bytes that the compiled model may take.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Rewrite a model to what should take the least time, and write it as ONNX, for any runtime.
 
-    If the target is this machine, both graphs are compiled and timed in turns; one that is slower is not written.
+    If the target is this machine, both graphs are compiled and timed in turns; one that does not win is not written.
     """
     from onnx import save
 
     from burnish.compiler import import_graph
     from burnish.frontend.onnx import to_onnx
-    from burnish.graph.passes import optimize
-    from burnish.rewrite.cost import TargetCost
-    from burnish.rewrite.match import reassociates
-    from burnish.rewrite.search import rewrite_graph
-    from burnish.rewriting import measured_gain, shipped_rules
-    from burnish.search.budget import Budget
+    from burnish.rewrite.objective import objective
+    from burnish.rewriting import rewrite_model, shipped_rules
     from burnish.target import target as find_target
 
-    rules = [rule for rule in shipped_rules() if not exact or reassociates(rule)]
-    graph, machine = optimize(import_graph(model), exact), find_target(target)
-    found = rewrite_graph(graph, rules, TargetCost(machine), Budget(seconds=seconds))
-    gain = measured_gain(graph, found.graph, machine, exact=exact) if found.applied else None
-    written = graph if gain is not None and gain.low > 1 else found.graph
+    asked, graph = objective(minimize, memory_limit), import_graph(model)
+    chosen = rewrite_model(
+        graph, shipped_rules(), target=find_target(target), exact=exact, seconds=seconds, objective=asked
+    )
+    told = chosen.module.rewrites or {}
+    written = chosen.proposed or chosen.graph
     save(to_onnx(written), output)
-    applied = [{"rule": s.rule, "times": s.times, "saved_us": round(1e6 * s.saved, 2)} for s in found.applied]
     if as_json:
-        measured = None if gain is None else {"ratio": gain.ratio, "low": gain.low, "high": gain.high}
-        print_json({"output": str(output), "applied": applied, "predicted": [found.before, found.after],
-                    "measured": measured, "rewritten": written is not graph})  # fmt: skip
+        print_json({"output": str(output), **told, "rewritten": written is not graph})
         return
-    for each in applied:
-        print(f"{each['times']:4} × {each['rule']}, {each['saved_us']} µs")
-    print(f"{output}: {len(graph.nodes)} to {len(written.nodes)} nodes; {found.graphs} graphs in {found.seconds:.1f} s")
-    before, after = found.before * 1e3, found.after * 1e3
-    print(f"predicted: {before / after:.2f} times as fast, {before:.3f} ms to {after:.3f} ms")
-    if gain is not None:
-        kept = "; the model is written as it was" if written is graph else ""
-        print(f"measured: {1 / gain.ratio:.2f} times as fast ({1 / gain.high:.2f} to {1 / gain.low:.2f}){kept}")
+    print(rewriting_text(told))
+    print(f"{output}: {len(graph.nodes)} to {len(written.nodes)} nodes")
+
+
+def rewriting_text(told: "Mapping[str, Any]") -> str:
+    """What a report says of every substitution, and what all should gain and do gain."""
+    if not told["applied"]:
+        return "substitutions: none should make it better"
+    lines = [
+        f"{each['times']:4} × {each['rule']}: {each['saved_us']} µs less predicted; "
+        + (f"proved in {len(each['proof'])} steps" if each["proof"] else "no proof shipped")
+        for each in told["applied"]
+    ]
+    before, after = told["predicted_us"]
+    measured = told["measured"]
+    found = "not measured"
+    if measured:
+        found = "measured {:.2f} ({:.2f} to {:.2f})".format(*(1 / measured[key] for key in ("ratio", "high", "low")))
+    kept = "kept" if told["kept"] else "not kept"
+    lines.append(f"substitutions: predicted {before / after:.2f} times as fast, {found}; {kept}")
+    return "\n".join(lines)
 
 
 def drawing(rule: "Rule") -> str:

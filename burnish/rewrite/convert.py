@@ -112,6 +112,8 @@ class _Writer(GraphBuilder):
                 if label.op == "constant":
                     name = str(label.values["name"])
                     self.known[part] = self.constant(self.table.constants[name], name)
+                elif label.op == "box" and not self.fold:
+                    self.known[part] = self._box(**label.values)  # type: ignore[arg-type]
                 elif (args and not self.fold) or (
                     part in self.names and all(a in self.known and a not in self.weights for a in args)
                 ):
@@ -119,6 +121,11 @@ class _Writer(GraphBuilder):
                 else:
                     self.weights[part] = self._computed(part)
                     self.known[part] = self.constant(self.weights[part], self._name(part, f"{label.op}.weight"))
+
+    def _box(self, channels: int, kernel: tuple[int, int]) -> str:
+        """The weight of a mean, as a quotient: in float64 another than the one rounded to float32."""
+        ones = self.constant(np.ones((channels, 1, *kernel), np.float32))
+        return self.add("div", ones, self.constant(np.float32(kernel[0] * kernel[1])))
 
     def _computed(self, value: int) -> np.ndarray:
         label = self.table.labels[value]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from burnish.graph.estimates import DIRECT_EFFICIENCY, Window, estimates
+from burnish.graph.estimates import DIRECT_EFFICIENCY, Estimate, Window, estimates, label_of
 from burnish.graph.facts import follow_one_another
 from burnish.graph.fuse import COPIED
 from burnish.graph.graph import Attribute, TensorType
@@ -14,7 +14,7 @@ from burnish.ops.split import COLUMNS, DEPTH, ROWS, TERMS
 from burnish.rewrite.table import Operation
 from burnish.target import Target
 
-_FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads them reads elsewhere
+FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads them reads elsewhere
 FUSED = 2.0e-8  # seconds of an operator in another's kernel: of graphs that are else equal, the smaller is better
 KERNEL = 1.0e-6  # seconds to begin a kernel and wait for all threads
 SMALL_EFFICIENCY = 0.35  # of the peak, reached by products of few rows
@@ -35,7 +35,7 @@ class RooflineCost:
 
     def __call__(self, operation: Operation) -> float:
         """Seconds of one operator."""
-        if operation.op in _FREE or (operation.op == "relu" and operation.makers[0] in ("conv2d", "matmul")):
+        if operation.op in FREE or (operation.op == "relu" and operation.makers[0] in ("conv2d", "matmul")):
             return 0.0
         return self.launch + max(arithmetic(operation) / self.flops, traffic(operation) / self.bandwidth)
 
@@ -58,7 +58,7 @@ class TargetCost:
 
     def __call__(self, operation: Operation) -> float:
         """Seconds of one operator."""
-        if operation.op in _FREE:
+        if operation.op in FREE:
             return 0.0
         if joins_in_place(operation, self.target.lanes):
             pairs = zip(operation.makers, operation.inputs, strict=True)
@@ -77,6 +77,18 @@ class TargetCost:
         weights = sum(t.nbytes for t, fixed in zip(operation.inputs, operation.fixed, strict=True) if fixed)
         moved = (traffic(operation) - weights) / self.target.cache_bandwidth
         return KERNEL + max(seconds, weights / self.target.memory_bandwidth, moved)
+
+    def kind(self, operation: Operation) -> str:
+        """What sort of kernel computes an operator: those of one sort are wrongly estimated by similar factors."""
+        if operation.facts.elementwise:
+            return "fused" if is_fused(operation) else "map"
+        if operation.op != "conv2d":
+            return f"{operation.op} split" if self._is_split(operation) else operation.op
+        groups = int(operation.attrs["groups"])  # type: ignore[arg-type]
+        if groups == 1:
+            found = self._algorithms(operation)
+            return label_of(min(found, key=lambda e: e.seconds)) if found else "conv2d"
+        return "depthwise" if groups == operation.inputs[1].shape[0] else "grouped"
 
     def _is_split(self, operation: Operation) -> bool:
         """Whether a matrix unit computes a product, in bfloat16 parts: see :func:`choose_algorithms`."""
@@ -99,15 +111,20 @@ class TargetCost:
         return DIRECT_EFFICIENCY if min(rows, shape[-1] if shape else 1) >= 8 else SMALL_EFFICIENCY
 
     def _convolution(self, operation: Operation) -> float:
-        attrs, (x, weight) = operation.attrs, operation.inputs[:2]
-        window = _window(x, weight, operation.outputs[0], attrs)
-        if attrs["groups"] == 1 and attrs["dilations"] == (1, 1) and operation.fixed[1]:
-            pads: tuple[int, ...] = attrs["pads"]  # type: ignore[assignment]
-            return min(e.seconds for e in estimates(window, pads, self.target))
-        per_group = weight.shape[0] // int(attrs["groups"])  # type: ignore[arg-type]
+        if found := self._algorithms(operation):
+            return min(e.seconds for e in found)
+        per_group = operation.inputs[1].shape[0] // int(operation.attrs["groups"])  # type: ignore[arg-type]
         efficiency = DIRECT_EFFICIENCY if per_group % self.target.lanes == 0 else SMALL_EFFICIENCY
         seconds = arithmetic(operation) / (self.target.flops * efficiency)
         return max(seconds, traffic(operation) / self.target.cache_bandwidth)
+
+    def _algorithms(self, operation: Operation) -> list[Estimate]:
+        """Those to choose from for a convolution; none where there is no choice."""
+        attrs, (x, weight) = operation.attrs, operation.inputs[:2]
+        if attrs["groups"] != 1 or attrs["dilations"] != (1, 1) or not operation.fixed[1]:
+            return []
+        pads: tuple[int, ...] = attrs["pads"]  # type: ignore[assignment]
+        return estimates(_window(x, weight, operation.outputs[0], attrs), pads, self.target)
 
 
 def _window(x: TensorType, weight: TensorType, out: TensorType, attrs: Mapping[str, Attribute]) -> Window:

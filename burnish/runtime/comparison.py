@@ -13,6 +13,8 @@ from burnish.runtime.module import Module
 from burnish.runtime.samples import random_inputs
 
 ROUNDS, ROUND_SECONDS = 25, 0.02  # of the comparison of two modules
+PROFILES, PROFILE_RUNS = 6, 4  # of each module whose kernels are timed
+NARROW = 0.02  # the width of an interval that another comparison would not make say otherwise
 _SAMPLES = 2000  # bootstrap samples: the ends of a 95 % interval then vary by less than the noise of times
 
 
@@ -35,6 +37,11 @@ class Comparison:
     def second_wins(self) -> bool:
         """Whether the second kernel is faster with confidence; otherwise the first should stay."""
         return self.outcome == "ok" and self.high < 1.0
+
+    @property
+    def decides(self) -> bool:
+        """Whether another comparison should say the same: the interval excludes 1, or is narrow."""
+        return self.outcome == "ok" and (self.high < 1.0 or self.low > 1.0 or self.high - self.low <= NARROW)
 
 
 def compare_times(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Comparison:
@@ -65,3 +72,15 @@ def compare_modules(first: Module, second: Module) -> Comparison:
         for module, mine in zip((first, second), times, strict=True):
             mine.append(seconds(module, calls))
     return compare_times(*times)
+
+
+def kernel_seconds(modules: Sequence[Module]) -> list[list[float]]:
+    """What every kernel call takes, by module. Modules with the same inputs, profiled in turns on random ones: the
+    least median counts, so that a slow moment of the machine is no kernel's fault.
+    """
+    feeds = random_inputs(modules[0].inputs, seed=0)
+    profiles = [[module.profile(repeat=PROFILE_RUNS, **feeds) for module in modules] for _ in range(PROFILES)]
+    return [
+        [1e-6 * min(row.microseconds for row in rows) for rows in zip(*profiled, strict=True)]
+        for profiled in zip(*profiles, strict=True)
+    ]

@@ -9,7 +9,9 @@ from burnish.build import Recipe, task_key
 from burnish.graph.algorithms import fastest, signature
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.graph import Graph, Node
+from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
+from burnish.runtime.cache import cache_key
 from burnish.target import Target
 from burnish.tune.records import Records, machine
 
@@ -35,4 +37,13 @@ def recorded_choices(records: Records, target: Target, threads: int, cold: bool 
     def recipe(task: Task, target: Target) -> Recipe | None:
         return recipes.get(task_key(task, target))
 
-    return Choices(decide, recipe)
+    def seconds(task: Task, target: Target) -> float | None:
+        used = recipe(task, target)
+        if used is None:
+            template = template_for(task, target)
+            used = Recipe(template.name, template.space(task, target).default)
+        found = records.measurements(machine(target), threads, task_key(task, target), cold)
+        wanted = (used.template, dict(used.choice))
+        return next((r.seconds for r in found if r.outcome == "ok" and (r.template, dict(r.choice)) == wanted), None)
+
+    return Choices(decide, recipe, seconds, cache_key(*(r.line() for r in winners)))

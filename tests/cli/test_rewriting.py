@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from burnish.cli import app
 from burnish.cli.rewriting import drawing
+from burnish.errors import ParameterError
 from burnish.frontend.onnx import from_onnx, to_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
@@ -61,7 +62,8 @@ def test_a_model_is_rewritten_and_exported(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["rewrite", "apply", str(before), "-o", str(after), "--json", "--seconds", "2"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert told["applied"] and told["predicted"][1] < told["predicted"][0]
+    assert told["applied"] and told["predicted_us"][1] < told["predicted_us"][0]
+    assert all(each["proof"] for each in told["applied"])
     assert told["measured"]["low"] <= told["measured"]["ratio"] <= told["measured"]["high"]
     rewritten = from_onnx(str(after))
     pools = [n for n in rewritten.nodes if n.op in ("avg_pool2d", "conv2d")]
@@ -69,6 +71,22 @@ def test_a_model_is_rewritten_and_exported(tmp_path: Path) -> None:
     feeds = {name: random.standard_normal((1, 16, 12, 12)).astype("float32") for name in "xy"}
     (expected,), (found,) = evaluate(graph, feeds).values(), evaluate(rewritten, feeds).values()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_an_objective_is_asked_for_by_name(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    weights = [g.constant(np.ones((32, 32), np.float32)) for _ in range(2)]
+    chain = g.build(g.add("matmul", g.add("matmul", g.input("x", (4, 32)), weights[0]), weights[1]))
+    before, after = tmp_path / "before.onnx", tmp_path / "after.onnx"
+    onnx.save(to_onnx(chain), before)
+    asked = ["rewrite", "apply", str(before), "-o", str(after)]
+    result = CliRunner().invoke(app, [*asked, "--minimize", "flops"])
+    assert result.exit_code == 0, result.output
+    assert "1 × matmul" in result.stdout and "proved in 1 steps" in result.stdout and "; kept" in result.stdout
+    assert len(from_onnx(str(after)).nodes) == 1
+    for wrong in (["--minimize", "size"], ["--memory-limit", "-5"], ["--memory-limit", "10"]):
+        refused = CliRunner().invoke(app, [*asked, *wrong])
+        assert refused.exit_code != 0 and isinstance(refused.exception, (ParameterError, SystemExit))
 
 
 def test_substitutions_and_axioms_are_listed() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from burnish.arrange import arrange
-from burnish.build import task_key
+from burnish.build import Recipe, task_key
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
 from burnish.runtime.cache import cache_key
@@ -128,6 +128,25 @@ def test_only_confirmed_winners_are_used(tmp_path: Path, wins: bool) -> None:
     assert any(recipes) == wins
     other = recorded_choices(Records(tmp_path / "r.jsonl"), TARGET, 3)
     assert not any(other.recipe(a.task, TARGET) for t in TASKS for a in t.space.alternatives), "other threads"
+
+
+@pytest.mark.parametrize("wins", [True, False])
+def test_the_time_of_the_kernel_that_will_be_used_is_known(tmp_path: Path, wins: bool) -> None:
+    """Of the winner, else of the default; on this machine, with these threads."""
+    path = tmp_path / "r.jsonl"
+    outcome = session(Machine(wins), path).run()
+    records = Records(path)
+    choices = recorded_choices(records, TARGET, 2)
+    for kernel in outcome.kernels:
+        default = kernel.task.space.default
+        task = default.alternative.task
+        used = choices.recipe(task, TARGET) or Recipe(default.alternative.template.name, dict(default.choice))
+        found = [r.seconds for r in records.all() if r.key == task_key(task, TARGET) and r.outcome == "ok"
+                 and (r.template, dict(r.choice)) == (used.template, dict(used.choice))]  # fmt: skip
+        assert choices.seconds(task, TARGET) == min(found)
+        assert recorded_choices(records, TARGET, 3).seconds(task, TARGET) is None, "other threads"
+        elsewhere = replace(TARGET, cpu="another", features=frozenset())
+        assert recorded_choices(records, elsewhere, 2).seconds(task, elsewhere) is None, "another machine"
 
 
 def test_a_winner_that_comes_to_lose_is_not_used(tmp_path: Path) -> None:
