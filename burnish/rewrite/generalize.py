@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, product, takewhile
 
 import numpy as np
 
@@ -42,10 +42,9 @@ from burnish.rewrite.vocabulary import Binding, Shape
 
 Terms = tuple[Term, ...]
 _SAMPLES = 6  # random sizes at which a substitution must hold
-_OCCURRENCES = 7  # of one variable in a pair, beyond which it is not split
+_OCCURRENCES = 8  # of one variable in a pair, beyond which it is not split
 _ATTEMPTS = 200  # random sizes tried to find those
 _VARIABLES = ("x", "y", "z", "u", "v", "w", "r", "t", "a", "b", "c", "e")
-_WORDS = frozenset(("add", "mul", "relu"))  # element-wise: they know no dimensions
 
 
 @dataclass(frozen=True)
@@ -265,13 +264,12 @@ class _Symbolic:
 
     def rules(self, name: str, leading: bool) -> Iterator[Rule]:
         """The rule, with leading dimensions where they may be."""
-        words = {t.word for side in (*self.left, *self.right) for t in subterms(side) if isinstance(t, Apply)}
         tensors = [n for n, s in self.pair.shapes.items() if len(s) > 1]
-        if words <= _WORDS and tensors and all(len(s) == 0 or n in tensors for n, s in self.pair.shapes.items()):
-            same = len({self.dims[n] for n in tensors}) == 1
-            if same:
-                types = {n: Type((), "l") if n in tensors else Type(d) for n, d in self.dims.items()}
-                yield Rule(name, types, self.left, self.right, self.conditions)
+        for count in range(self._common(tensors), 0, -1):
+            types = {n: Type(d[count:], "l") if n in tensors else Type(d) for n, d in self.dims.items()}
+            rule = Rule(name, types, self.left, self.right, self.conditions)
+            if valid(rule):
+                yield rule
                 return
         plain = self.rule(name, dict.fromkeys(self.dims))
         if not leading or not tensors:
@@ -283,6 +281,13 @@ class _Symbolic:
             rule = self.rule(f"{name} {number}", {n: "l" if n in some else None for n in self.dims})
             if valid(rule):
                 yield rule
+
+    def _common(self, tensors: Sequence[str]) -> int:
+        """How many dimensions all tensors have in front, of extents that stand nowhere else."""
+        alike = list(takewhile(lambda row: len(set(row)) == 1, zip(*(self.dims[n] for n in tensors), strict=False)))
+        rest = [d for n in self.dims for d in self.dims[n][len(alike) if n in tensors else 0 :]]
+        used = {name for d in rest for name in d.names} | set(Rule("", {}, self.left, self.right).sizes)
+        return next((i for i, row in enumerate(alike) if used & row[0].names), len(alike))
 
     def _batched(self, tensors: Sequence[str]) -> list[frozenset[str]]:
         """Choices of the variables that have leading dimensions: all but those on the right of some product, as a
@@ -307,9 +312,9 @@ def _put(condition: Condition, of: Callable[[Size], Size]) -> Condition:
 
 def equal_at(rule: Rule, binding: Binding, over: Field) -> bool | None:
     """Whether both sides are equal at these sizes; None if one is not well-typed."""
-    if any(min(binding.shape(t), default=1) < 1 for t in rule.types.values()):
-        return None
     try:
+        if any(min(binding.shape(t), default=1) < 1 for t in rule.types.values()):
+            return None
         left, right = shapes_of(rule, binding)
     except (ModelError, ZeroDivisionError):
         return None

@@ -54,13 +54,15 @@ class Generated:
         return "\n".join(lines)
 
 
-def generate(domains: Sequence[Domain], size: int = 3, laws: int = 2, savings: int = 3) -> list[Generated]:
+def generate(domains: Sequence[Domain], size: int | None = None, laws: int = 2, savings: int = 3) -> list[Generated]:
     """Substitutions of each domain from its terms of at most ``size`` operators, the same in every run.
 
-    ``laws`` and ``savings``: the greatest sizes of whose pairs they are made; merges and counts go up to ``size``.
+    ``size``: None for each domain's own. ``laws`` and ``savings``: the greatest sizes of whose pairs they are made;
+    merges and counts go up to ``size``.
     """
     known: set[str] = set()
-    return [_Generator(domain, size, min(laws, size), min(savings, size), known).result for domain in domains]
+    sizes = [(domain, size or domain.size) for domain in domains]
+    return [_Generator(domain, n, min(laws, n), min(savings, n), known).result for domain, n in sizes]
 
 
 def text(generated: Sequence[Generated]) -> str:
@@ -112,7 +114,7 @@ class _Generator:
             words = str(replace(rule, name=""))
             if words not in self.known:
                 self.known.add(words)
-                self.result.rules.append(rule)
+                self.result.rules.append(replace(rule, origin=self.domain.name))
         return bool(rules)
 
     # --- laws ---------------------------------------------------------------------------------------------------------

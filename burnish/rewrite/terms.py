@@ -7,6 +7,7 @@ Grammar (frozen dataclasses; ``str`` prints what :func:`parse_rules` reads)::
     value ::= size | (size, …) | True | False | "text"
     type  ::= [size, …] | [*name, size, …]            *name: leading dimensions, as many as there are
     rule  ::= KIND NAME                               KIND: axiom or substitution; '#' begins a comment
+                [from ORIGIN]                         the generator's domain, or "statement"
                 [for variable: type; …]
                 [where size RELATION size; …]         RELATION: == != <= <
                 term, … = term, …
@@ -94,9 +95,12 @@ class Rule:
     right: tuple[Term, ...]
     conditions: tuple[Condition, ...] = ()
     kind: str = "substitution"
+    origin: str = ""
 
     def __str__(self) -> str:
         lines = [f"{self.kind} {self.name}"]
+        if self.origin:
+            lines.append(f"  from {self.origin}")
         if self.types:
             lines.append(f"  for {'; '.join(f'{n}: {t}' for n, t in self.types.items())}")
         if self.conditions:
@@ -221,10 +225,12 @@ def _rule(lines: list[str]) -> Rule:
         raise RuleError(f"a rule begins with 'axiom NAME' or 'substitution NAME', found '{lines[0]}'")
     types: dict[str, Type] = {}
     conditions: tuple[Condition, ...] = ()
-    equation: list[str] = []
+    origin, equation = "", list[str]()
     for line in lines[1:]:
         word, _, rest = line.partition(" ")
-        if word == "for" and not equation:
+        if word == "from" and not equation:
+            origin = rest
+        elif word == "for" and not equation:
             types.update(_declaration(part) for part in rest.split(";"))
         elif word == "where" and not equation:
             conditions += tuple(_condition(part) for part in rest.split(";"))
@@ -233,7 +239,7 @@ def _rule(lines: list[str]) -> Rule:
     left, equals, right = _halves(" ".join(equation))
     if not equals:
         raise RuleError("no equation 'term, … = term, …'")
-    rule = Rule(name.strip(), types, _terms(left), _terms(right), conditions, kind)
+    rule = Rule(name.strip(), types, _terms(left), _terms(right), conditions, kind, origin)
     if len(rule.left) != len(rule.right):
         raise RuleError(f"{len(rule.left)} tensors on the left, {len(rule.right)} on the right")
     undeclared = sorted({n for t in (*rule.left, *rule.right) for n in variables(t)} - types.keys())
