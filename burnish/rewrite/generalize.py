@@ -18,7 +18,7 @@ from itertools import combinations, product, takewhile
 
 import numpy as np
 
-from burnish.errors import ModelError
+from burnish.errors import ModelError, RuleError
 from burnish.rewrite.bindings import Bindings, shape_of, shapes_of
 from burnish.rewrite.domains import NOTHING, Domain
 from burnish.rewrite.enumerate import FIELD
@@ -37,6 +37,7 @@ from burnish.rewrite.terms import (
     subterms,
     variables,
 )
+from burnish.rewrite.types import type_rule
 from burnish.rewrite.validate import evaluate_term
 from burnish.rewrite.vocabulary import Binding, Shape
 
@@ -268,7 +269,7 @@ class _Symbolic:
         for count in range(self._common(tensors), 0, -1):
             types = {n: Type(d[count:], "l") if n in tensors else Type(d) for n, d in self.dims.items()}
             rule = Rule(name, types, self.left, self.right, self.conditions)
-            if valid(rule):
+            if _types(rule) and valid(rule):
                 yield rule
                 return
         plain = self.rule(name, dict.fromkeys(self.dims))
@@ -299,6 +300,15 @@ class _Symbolic:
                 if some and some != frozenset(tensors):
                     found.add(some)
         return sorted(found, key=lambda names: (-len(names), sorted(names)))
+
+
+def _types(rule: Rule) -> bool:
+    """Whether both sides have types with any leading dimensions, none among them."""
+    try:
+        type_rule(rule)
+    except RuleError:
+        return False
+    return True
 
 
 def _put(condition: Condition, of: Callable[[Size], Size]) -> Condition:
