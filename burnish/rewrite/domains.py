@@ -295,8 +295,9 @@ CHANNELS = Domain(
         "channels": (2, 1, 1),
         "both": (4, 1, 1),
         "column": (2, 1, 1, 1),
+        "point": (2, 2, 1, 1),
     },
-    variables={"x": "image", "w": "dense", "v": "dense", "c": "channels", "d": "channels"},
+    variables={"x": "image", "w": "dense", "v": "dense", "q": "point", "c": "channels", "d": "channels"},
     constants=(),
     operators=(
         "add(image, image)",
@@ -307,6 +308,10 @@ CHANNELS = Domain(
         "mul(image, channels)",
         "mul(dense, column)",
         "mul(channels, channels)",
+        "relu(image)",
+        "relu(double)",
+        "grow(point, pads=(1, 1, 1, 1))",
+        f"conv2d(image, point, {_POINT})",
         f"conv2d(image, dense, {_DENSE})",
         f"conv2d(image, outputs, {_DENSE})",
         "concat(dense, dense, axis=-4)",
@@ -315,7 +320,7 @@ CHANNELS = Domain(
         "part(double, axis=-3, start=2, extent=2)",
         "reshape(channels, shape=(2, 1, 1, 1))",
     ),
-    weights=frozenset("wvcd"),
+    weights=frozenset("wvqcd"),
     size=5,
 )
 

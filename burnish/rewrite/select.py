@@ -1,10 +1,10 @@
 """From what the generator finds and what is stated to the substitutions that are shipped, each with its proof.
 
 1. A generated rule is proved: without its conditions, where the proof needs none of them.
-2. A statement, a rule that has a name, is shipped as the generator found it, if it did. One that follows from a single
-   rule that is shipped is an instance, and left out. What is left is shipped as it is stated.
-3. Of the other generated rules those are shipped that save something where no constant and no operator of one tensor
-   twice is matched, and that those shipped before do not imply: the smallest first.
+2. A statement, a rule that has a name, is shipped as the generator found it, if it did, read in the same direction;
+   else as it is stated.
+3. Of the other generated rules those are shipped that save something and that those shipped before do not imply, the
+   smallest first. Their left sides are small, and without constants and operators of one tensor twice.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from burnish.rewrite.table import COMMUTATIVE, CONSTANT_WORDS
 from burnish.rewrite.terms import Apply, Rule, Term, Var, subterms
 
 STATEMENT = "statement"  # the origin of a rule that the generator did not find
-_STEPS = (Effort(3, 200, True),)  # enough to find an instance of one rule
+_ONCE = (Effort(3, 200, True),)  # enough to find an instance of one rule
+_SEVERAL = (Effort(5, 600, True),)
+_LARGEST = 3  # operators on the left of a rule without a name: what is larger is mostly made of smaller ones
 
 
 @dataclass
 class Selection:
     """``rules``, each with its proof in ``proofs``. ``unproved``: what was found but does not follow from the axioms,
-    smallest first. ``instances``: statements that follow from a single other rule."""
+    smallest first."""
 
     rules: list[Rule] = field(default_factory=list)
     proofs: dict[str, Proof] = field(default_factory=dict)
     unproved: list[Rule] = field(default_factory=list)
-    instances: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -44,7 +45,7 @@ class Selection:
         found = sum(rule.origin != STATEMENT for rule in self.rules)
         return (
             f"{len(self.rules)} substitutions, {found} of them generated, {len(self.rules) - found} stated;"
-            f" {len(self.instances)} statements are instances of others, {len(self.unproved)} candidates not proved"
+            f" {len(self.unproved)} candidates not proved"
         )
 
 
@@ -82,23 +83,25 @@ class _Selector:
             else:
                 stated.append(statement)
         for statement in stated:
-            if any(self._implies(rule, statement) for rule in self.result.rules):
-                self.result.instances.append(statement.name)
-            else:
-                self._ship(replace(statement, origin=STATEMENT))
+            self._ship(replace(statement, origin=STATEMENT))
         for rule in sorted((r for r, saves in found if saves and r.name not in named), key=lambda rule: len(str(rule))):
             if compile_rules([rule]) and not _special(rule) and not self._follows(rule):
                 self._ship(replace(rule, name=self._name(rule)))
 
     def _proved(self, rule: Rule) -> Rule | None:
         """The rule with no more conditions than its proof needs; None if there is no proof."""
-        for candidate in (replace(rule, conditions=()), rule) if rule.conditions else (rule,):
-            try:
-                if self.prover.prove(candidate) is not None:
-                    return candidate
-            except RuleError:
-                continue
-        return None
+        if not self._provable(rule, EFFORTS):
+            return None
+        for condition in rule.conditions:
+            weaker = replace(rule, conditions=tuple(c for c in rule.conditions if c != condition))
+            rule = weaker if self._provable(weaker, EFFORTS[:1]) else rule
+        return rule
+
+    def _provable(self, rule: Rule, efforts: Sequence[Effort]) -> bool:
+        try:
+            return self.prover.prove(rule, efforts) is not None
+        except RuleError:  # it has no types
+            return False
 
     def _ship(self, rule: Rule) -> None:
         proof = self.prover.prove(rule)
@@ -109,11 +112,11 @@ class _Selector:
 
     def _implies(self, rule: Rule, other: Rule) -> bool:
         """Whether one rule is an instance of another, up to the order of operands that commute."""
-        return _entails({**self.commutes, rule.name: rule}, other, _STEPS)
+        return _entails({**self.commutes, rule.name: rule}, other, _ONCE)
 
     def _follows(self, rule: Rule) -> bool:
         """Whether a rule follows from those that are shipped."""
-        return _entails({**self.commutes, **{r.name: r for r in self.result.rules}}, rule, EFFORTS[:1])
+        return _entails({**self.commutes, **{r.name: r for r in self.result.rules}}, rule, _SEVERAL)
 
     def _name(self, rule: Rule) -> str:
         """A rule's sides without attributes."""
@@ -135,9 +138,10 @@ def _commutes(axiom: Rule) -> bool:
 
 
 def _special(rule: Rule) -> bool:
-    """Whether the left side has a constant, or an operator of one tensor twice."""
-    terms = (t for side in rule.left for t in subterms(side) if isinstance(t, Apply))
-    return any(t.word in CONSTANT_WORDS or len(set(t.args)) < len(t.args) for t in terms)
+    """Whether the left side has many operators, a constant, or an operator of one tensor twice."""
+    terms = {t for side in rule.left for t in subterms(side) if isinstance(t, Apply)}
+    odd = any(t.word in CONSTANT_WORDS or len(set(t.args)) < len(t.args) for t in terms)
+    return odd or len(terms) > _LARGEST
 
 
 def _words(rule: Rule) -> object:
