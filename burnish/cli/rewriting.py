@@ -80,7 +80,9 @@ def generate(
         int | None, typer.Option(min=1, max=5, help="Operators of the largest terms; without it, the domains' own.")
     ] = None,
     domain: Annotated[list[str] | None, typer.Option(help="Only this domain; may be repeated.")] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print the candidates that are not proved, smallest first.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the candidates that are not proved, smallest first.")
+    ] = False,
 ) -> None:
     """Find substitutions by enumerating terms, and write them as text: candidates for `verify`.
 
@@ -102,7 +104,7 @@ def generate(
         print(each)
     if proofs is None:
         output.write_text(text(found), encoding="utf-8")
-        print(f"{output}: {sum(len(each.rules) for each in found)} substitutions, tested at random sizes but not proved")
+        print(f"{output}: {sum(len(g.rules) for g in found)} substitutions, tested at random sizes but not proved")
         return
     selected = select(found, read_rules("statements.txt"), load_axioms())
     output.write_text(selected.text, encoding="utf-8")

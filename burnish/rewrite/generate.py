@@ -30,8 +30,8 @@ class Generated:
     """Substitutions of one domain, and how many pairs each step left.
 
     The left side of a rule is the dearer one, if one is; ``saving``: the rules where that saves anything beside a
-    product, a convolution or a pool. ``connected``: of each size, the pairs that the laws of smaller sizes connect before any of
-    its own.
+    product, a convolution or a pool. ``connected``: of each size, the pairs that the laws of smaller sizes connect
+    before any of its own.
     """
 
     domain: str

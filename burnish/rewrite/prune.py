@@ -16,7 +16,6 @@ from burnish.rewrite import forms
 from burnish.rewrite.enumerate import NONE, Terms, members_of
 from burnish.rewrite.terms import Var
 
-
 _ROWS = 1 << 18  # terms looked at together
 
 

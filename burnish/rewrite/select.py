@@ -2,9 +2,9 @@
 
 1. A generated rule is proved: without its conditions, where the proof needs none of them.
 2. A statement, a rule that has a name, is shipped as the generator found it, if it did, read in the same direction;
-   else as it is stated.
+   else as it is stated. It may be a special case of what was found: narrower rules are matched faster.
 3. Of the other generated rules those are shipped that save something and that those shipped before do not imply, the
-   smallest first. Their left sides are small, and without constants and operators of one tensor twice.
+   smallest first. They hold no constants, and their left sides are small, without operators of one tensor twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Selection:
     @property
     def text(self) -> str:
         """The rules as :func:`terms.parse_rules` reads them."""
-        head = "# Substitutions shipped with Burnish, made by `burnish rewrite generate --proofs`; proofs are in proofs.txt.\n"
+        head = "# The substitutions that Burnish ships, made by `burnish rewrite generate --proofs`: see proofs.txt.\n"
         return "\n".join([head, *map(str, self.rules)])
 
     def __str__(self) -> str:
@@ -55,9 +55,7 @@ def select(generated: Sequence[Generated], statements: Sequence[Rule], axioms: M
 
 
 class _Selector:
-    def __init__(
-        self, generated: Sequence[Generated], statements: Sequence[Rule], axioms: Mapping[str, Rule]
-    ) -> None:
+    def __init__(self, generated: Sequence[Generated], statements: Sequence[Rule], axioms: Mapping[str, Rule]) -> None:
         self.result = Selection()
         self.prover = Prover(axioms)
         self.commutes = {name: axiom for name, axiom in axioms.items() if _commutes(axiom)}
@@ -76,10 +74,12 @@ class _Selector:
         stated, named = [], set[str]()
         for statement in statements:
             same = [rule for rule in by_words.get(_words(statement), ()) if self._implies(rule, statement)]
-            if same:
-                best = next((rule for rule in same if self._implies(statement, rule)), same[0])
-                named.add(best.name)
-                self._ship(replace(_turned(best, statement), name=statement.name))
+            equal = next((rule for rule in same if self._implies(statement, rule)), None)
+            named.update(rule.name for rule in ([equal] if equal else same[:1]))
+            if equal:
+                self._ship(replace(_turned(equal, statement), name=statement.name))
+            elif same:
+                self._ship(replace(statement, origin=same[0].origin))
             else:
                 stated.append(statement)
         for statement in stated:
@@ -138,10 +138,12 @@ def _commutes(axiom: Rule) -> bool:
 
 
 def _special(rule: Rule) -> bool:
-    """Whether the left side has many operators, a constant, or an operator of one tensor twice."""
-    terms = {t for side in rule.left for t in subterms(side) if isinstance(t, Apply)}
-    odd = any(t.word in CONSTANT_WORDS or len(set(t.args)) < len(t.args) for t in terms)
-    return odd or len(terms) > _LARGEST
+    """Whether the left side has many operators, or one of one tensor twice; or a constant is in the rule."""
+    left, right = (
+        {t for term in terms for t in subterms(term) if isinstance(t, Apply)} for terms in (rule.left, rule.right)
+    )
+    odd = any(len(set(t.args)) < len(t.args) for t in left) or any(t.word in CONSTANT_WORDS for t in left | right)
+    return odd or len(left) > _LARGEST
 
 
 def _words(rule: Rule) -> object:

@@ -1,4 +1,4 @@
-"""The substitutions that the papers name are found: both sides are enumerated, in one class, and make a general rule."""
+"""What the papers name is found: both sides are enumerated, in one class, and make a general rule."""
 
 from functools import cache
 
