@@ -28,6 +28,7 @@ from burnish.errors import RuleError
 from burnish.rewrite.sizes import Size, size_of
 
 Value = Size | bool | str | tuple[Size, ...]
+_PLACES = ("pads", "start", "at")  # attributes that may be 0
 _RELATIONS = {ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.Lt: "<"}
 
 
@@ -116,6 +117,13 @@ class Rule:
         for term in (*self.left, *self.right):
             found |= {n for t in subterms(term) if isinstance(t, Apply) for _, v in t.attrs for n in _names(v)}
         return tuple(sorted(found))
+
+    @cached_property
+    def extents(self) -> frozenset[str]:
+        """Names in declared types that stand for extents or parts of them: those that are no pad and no place, too."""
+        terms = (t for side in (*self.left, *self.right) for t in subterms(side) if isinstance(t, Apply))
+        places = {n for t in terms for key, value in t.attrs if key in _PLACES for n in _names(value)}
+        return frozenset(n for t in self.types.values() for d in t.dims for n in d.names) - places
 
 
 def subterms(term: Term) -> Iterator[Term]:
