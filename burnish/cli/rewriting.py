@@ -64,7 +64,7 @@ def list_(
 
     rules = [r for r in (load_axioms().values() if axioms else load_substitutions()) if name in r.name]
     if as_json:
-        print_json({"rules": [{"name": r.name, "text": str(r)} for r in rules]})
+        print_json({"rules": [{"name": r.name, "origin": r.origin, "text": str(r)} for r in rules]})
         return
     print("\n\n".join(map(drawing, rules)))
 
@@ -169,7 +169,8 @@ def drawing(rule: "Rule") -> str:
         f"  {a:<{width}}  │ {b}".rstrip()
         for a, b in zip(left + [""] * (len(right) - len(left)), right + [""] * (len(left) - len(right)), strict=True)
     ]
-    types = [f"  {name}: {declared}" for name, declared in rule.types.items()]
+    types = [f"  from {rule.origin}"] if rule.origin else []
+    types += [f"  {name}: {declared}" for name, declared in rule.types.items()]
     where = [f"  where {condition}" for condition in rule.conditions]
     return "\n".join([rule.name, *types, *where, *rows])
 
