@@ -67,7 +67,7 @@ def list_(
 
     rules = [r for r in (load_axioms().values() if axioms else load_substitutions()) if name in r.name]
     if as_json:
-        print_json({"rules": [{"name": r.name, "text": str(r)} for r in rules]})
+        print_json({"rules": [{"name": r.name, "origin": r.origin, "text": str(r)} for r in rules]})
         return
     print("\n\n".join(map(drawing, rules)))
 
@@ -75,23 +75,46 @@ def list_(
 @app.command()
 def generate(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
-    size: Annotated[int, typer.Option(min=1, max=5, help="Operators of the largest terms.")] = 3,
+    proofs: Annotated[
+        Path | None,
+        typer.Option(help="Write only what is proved and needed, as Burnish ships it, and the proofs to this file."),
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, max=5, help="Operators of the largest terms; without it, the domains' own.")
+    ] = None,
     domain: Annotated[list[str] | None, typer.Option(help="Only this domain; may be repeated.")] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the candidates that are not proved, smallest first.")
+    ] = False,
 ) -> None:
-    """Find substitutions by enumerating terms, and write them as text: candidates for `verify`."""
+    """Find substitutions by enumerating terms, and write them as text: candidates for `verify`.
+
+    With --proofs, and without --size and --domain, the files are those that Burnish ships, to the byte.
+    """
     from burnish.errors import ParameterError
+    from burnish.rewrite.axioms import load_axioms
     from burnish.rewrite.domains import DOMAINS
     from burnish.rewrite.generate import generate as find
     from burnish.rewrite.generate import text
+    from burnish.rewrite.select import select
+    from burnish.rewrite.verify import read_rules
 
     unknown = sorted(set(domain or ()) - DOMAINS.keys())
     if unknown:
         raise ParameterError(f"domain '{unknown[0]}' is unknown; known: {', '.join(DOMAINS)}")
     found = find([DOMAINS[name] for name in domain or DOMAINS], size)
-    output.write_text(text(found), encoding="utf-8")
     for each in found:
         print(each)
-    print(f"{output}: {sum(len(each.rules) for each in found)} substitutions, tested at random sizes but not proved")
+    if proofs is None:
+        output.write_text(text(found), encoding="utf-8")
+        print(f"{output}: {sum(len(g.rules) for g in found)} substitutions, tested at random sizes but not proved")
+        return
+    selected = select(found, read_rules("statements.txt"), load_axioms())
+    output.write_text(selected.text, encoding="utf-8")
+    proofs.write_text("\n".join(map(str, selected.proofs.values())), encoding="utf-8")
+    print(f"{output}: {selected}")
+    for rule in selected.unproved if show else ():
+        print(rule)
 
 
 @app.command("apply")
@@ -160,7 +183,8 @@ def drawing(rule: "Rule") -> str:
         f"  {a:<{width}}  │ {b}".rstrip()
         for a, b in zip(left + [""] * (len(right) - len(left)), right + [""] * (len(left) - len(right)), strict=True)
     ]
-    types = [f"  {name}: {declared}" for name, declared in rule.types.items()]
+    types = [f"  from {rule.origin}"] if rule.origin else []
+    types += [f"  {name}: {declared}" for name, declared in rule.types.items()]
     where = [f"  where {condition}" for condition in rule.conditions]
     return "\n".join([rule.name, *types, *where, *rows])
 

@@ -41,7 +41,8 @@ class Domain:
     whose result has a shape of the domain.
 
     What is computed from ``weights`` alone costs nothing: models hold their weights as constants. ``leading`` says that
-    variables may have further dimensions in front of those they have here.
+    variables may have further dimensions in front of those they have here. ``size``: the operators of the largest terms
+    of which substitutions are made.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Domain:
     operators: tuple[str, ...]
     weights: frozenset[str] = frozenset()
     leading: bool = False
+    size: int = 3
 
     def leaves(self) -> list[tuple[Term, Shape]]:
         """Variables and constants with their shapes, in the order in which they are preferred."""
@@ -120,6 +122,9 @@ MATRIX = Domain(
 # --- convolutions and pools -------------------------------------------------------------------------------------------
 
 _SAME = "kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1)"
+_DENSE = "strides=(1, 1), pads=(1, 1, 1, 1), groups=1"
+_POINT = "strides=(1, 1), pads=(0, 0, 0, 0), groups=1"
+_SEPARATE = "strides=(1, 1), pads=(1, 1, 1, 1), groups=2"
 
 CONVOLUTION = Domain(
     name="convolution",
@@ -167,15 +172,15 @@ CONVOLUTION = Domain(
         f"max_pool2d(images, {_SAME})",
         f"max_pool2d(double, {_SAME})",
         "grow(point, pads=(1, 1, 1, 1))",
-        "conv2d(image, dense, strides=(1, 1), pads=(1, 1, 1, 1), groups=1)",
-        "conv2d(image, point, strides=(1, 1), pads=(0, 0, 0, 0), groups=1)",
-        "conv2d(image, depth, strides=(1, 1), pads=(1, 1, 1, 1), groups=2)",
-        "conv2d(image, outputs, strides=(1, 1), pads=(1, 1, 1, 1), groups=1)",
-        "conv2d(images, dense, strides=(1, 1), pads=(1, 1, 1, 1), groups=1)",
-        "conv2d(images, depth, strides=(1, 1), pads=(1, 1, 1, 1), groups=2)",
-        "conv2d(double, inputs, strides=(1, 1), pads=(1, 1, 1, 1), groups=1)",
+        f"conv2d(image, dense, {_DENSE})",
+        f"conv2d(image, point, {_POINT})",
+        f"conv2d(image, depth, {_SEPARATE})",
+        f"conv2d(image, outputs, {_DENSE})",
+        f"conv2d(images, dense, {_DENSE})",
+        f"conv2d(images, depth, {_SEPARATE})",
+        f"conv2d(double, inputs, {_DENSE})",
         "conv2d(double, depths, strides=(1, 1), pads=(1, 1, 1, 1), groups=4)",
-        "conv2d(double, outputs, strides=(1, 1), pads=(1, 1, 1, 1), groups=2)",
+        f"conv2d(double, outputs, {_SEPARATE})",
         "concat(image, image, axis=-3)",
         "concat(image, image, axis=-4)",
         "concat(dense, dense, axis=-4)",
@@ -190,8 +195,6 @@ CONVOLUTION = Domain(
 )  # fmt: skip
 
 # --- what real models need beside: channel vectors, views, batched products, an opaque function -----------------------
-
-_POINT = "strides=(1, 1), pads=(0, 0, 0, 0), groups=1"
 
 BROADCAST = Domain(
     name="broadcast",
@@ -255,4 +258,103 @@ BROADCAST = Domain(
     weights=frozenset("wvufcd"),
 )  # fmt: skip
 
-DOMAINS: Mapping[str, Domain] = {d.name: d for d in (MATRIX, CONVOLUTION, BROADCAST)}
+# --- products and convolutions with a bias: few tensors, hence larger terms ------------------------------------------
+
+ROWS = Domain(
+    name="rows",
+    shapes={"rows": (2, 3), "wide": (2, 6), "table": (3, 3), "tables": (3, 6), "vector": (3,), "vectors": (6,)},
+    variables={"x": "rows", "y": "rows", "w": "table", "v": "table", "u": "vector", "r": "vector"},
+    constants=(),
+    operators=(
+        "add(rows, rows)",
+        "add(rows, vector)",
+        "add(vector, vector)",
+        "add(wide, vectors)",
+        "mul(rows, vector)",
+        "mul(table, vector)",
+        "mul(vector, vector)",
+        "matmul(rows, table)",
+        "matmul(rows, tables)",
+        "concat(table, table, axis=-1)",
+        "concat(vector, vector, axis=-1)",
+        "part(wide, axis=-1, start=0, extent=3)",
+        "part(wide, axis=-1, start=3, extent=3)",
+    ),
+    weights=frozenset("wvur"),
+    leading=True,
+    size=5,
+)
+
+CHANNELS = Domain(
+    name="channels",
+    shapes={
+        "image": (1, 2, 4, 5),
+        "double": (1, 4, 4, 5),
+        "dense": (2, 2, 3, 3),
+        "outputs": (4, 2, 3, 3),
+        "channels": (2, 1, 1),
+        "both": (4, 1, 1),
+        "column": (2, 1, 1, 1),
+        "point": (2, 2, 1, 1),
+    },
+    variables={"x": "image", "w": "dense", "v": "dense", "q": "point", "c": "channels", "d": "channels"},
+    constants=(),
+    operators=(
+        "add(image, image)",
+        "add(image, channels)",
+        "add(double, both)",
+        "add(dense, dense)",
+        "add(channels, channels)",
+        "mul(image, channels)",
+        "mul(dense, column)",
+        "mul(channels, channels)",
+        "relu(image)",
+        "relu(double)",
+        "grow(point, pads=(1, 1, 1, 1))",
+        f"conv2d(image, point, {_POINT})",
+        f"conv2d(image, dense, {_DENSE})",
+        f"conv2d(image, outputs, {_DENSE})",
+        "concat(dense, dense, axis=-4)",
+        "concat(channels, channels, axis=-3)",
+        "part(double, axis=-3, start=0, extent=2)",
+        "part(double, axis=-3, start=2, extent=2)",
+        "reshape(channels, shape=(2, 1, 1, 1))",
+    ),
+    weights=frozenset("wvqcd"),
+    size=5,
+)
+
+# --- pools whose means leave the padding out, beside convolutions by points -------------------------------------------
+
+POOLING = Domain(
+    name="pooling",
+    shapes={
+        "scalar": (),
+        "image": (1, 2, 4, 5),
+        "double": (1, 4, 4, 5),
+        "small": (1, 2, 2, 3),
+        "point": (2, 2, 1, 1),
+        "depth": (2, 1, 3, 3),
+    },
+    variables={"x": "image", "y": "image", "q": "point", "d": "depth", "s": "scalar"},
+    constants=("box(channels=2, kernel=(3, 3))",),
+    operators=(
+        "add(image, image)",
+        "add(depth, depth)",
+        "mul(image, scalar)",
+        f"avg_pool2d(image, {_SAME})",
+        f"avg_pool2d(double, {_SAME})",
+        f"avg_pool2d(image, count_include_pad=True, {_SAME})",
+        "avg_pool2d(image, kernel=(3, 3), strides=(1, 1), pads=(0, 0, 0, 0))",
+        f"conv2d(image, point, {_POINT})",
+        f"conv2d(image, depth, {_SEPARATE})",
+        "conv2d(image, depth, strides=(1, 1), pads=(0, 0, 0, 0), groups=2)",
+        "concat(image, image, axis=-3)",
+        "part(double, axis=-3, start=0, extent=2)",
+        "part(double, axis=-3, start=2, extent=2)",
+    ),
+    weights=frozenset("qds"),
+    size=4,
+)
+
+DOMAINS: Mapping[str, Domain] = {d.name: d for d in (MATRIX, CONVOLUTION, BROADCAST, ROWS, CHANNELS, POOLING)}

@@ -14,11 +14,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, product, takewhile
 
 import numpy as np
 
-from burnish.errors import ModelError
+from burnish.errors import ModelError, RuleError
 from burnish.rewrite.bindings import Bindings, shape_of, shapes_of
 from burnish.rewrite.domains import NOTHING, Domain
 from burnish.rewrite.enumerate import FIELD
@@ -37,15 +37,15 @@ from burnish.rewrite.terms import (
     subterms,
     variables,
 )
+from burnish.rewrite.types import type_rule
 from burnish.rewrite.validate import evaluate_term
 from burnish.rewrite.vocabulary import Binding, Shape
 
 Terms = tuple[Term, ...]
 _SAMPLES = 6  # random sizes at which a substitution must hold
-_OCCURRENCES = 7  # of one variable in a pair, beyond which it is not split
+_OCCURRENCES = 8  # of one variable in a pair, beyond which it is not split
 _ATTEMPTS = 200  # random sizes tried to find those
 _VARIABLES = ("x", "y", "z", "u", "v", "w", "r", "t", "a", "b", "c", "e")
-_WORDS = frozenset(("add", "mul", "relu"))  # element-wise: they know no dimensions
 
 
 @dataclass(frozen=True)
@@ -265,13 +265,12 @@ class _Symbolic:
 
     def rules(self, name: str, leading: bool) -> Iterator[Rule]:
         """The rule, with leading dimensions where they may be."""
-        words = {t.word for side in (*self.left, *self.right) for t in subterms(side) if isinstance(t, Apply)}
         tensors = [n for n, s in self.pair.shapes.items() if len(s) > 1]
-        if words <= _WORDS and tensors and all(len(s) == 0 or n in tensors for n, s in self.pair.shapes.items()):
-            same = len({self.dims[n] for n in tensors}) == 1
-            if same:
-                types = {n: Type((), "l") if n in tensors else Type(d) for n, d in self.dims.items()}
-                yield Rule(name, types, self.left, self.right, self.conditions)
+        for count in range(self._common(tensors), 0, -1):
+            types = {n: Type(d[count:], "l") if n in tensors else Type(d) for n, d in self.dims.items()}
+            rule = Rule(name, types, self.left, self.right, self.conditions)
+            if _types(rule) and valid(rule):
+                yield rule
                 return
         plain = self.rule(name, dict.fromkeys(self.dims))
         if not leading or not tensors:
@@ -283,6 +282,13 @@ class _Symbolic:
             rule = self.rule(f"{name} {number}", {n: "l" if n in some else None for n in self.dims})
             if valid(rule):
                 yield rule
+
+    def _common(self, tensors: Sequence[str]) -> int:
+        """How many dimensions all tensors have in front, of extents that stand nowhere else."""
+        alike = list(takewhile(lambda row: len(set(row)) == 1, zip(*(self.dims[n] for n in tensors), strict=False)))
+        rest = [d for n in self.dims for d in self.dims[n][len(alike) if n in tensors else 0 :]]
+        used = {name for d in rest for name in d.names} | set(Rule("", {}, self.left, self.right).sizes)
+        return next((i for i, row in enumerate(alike) if used & row[0].names), len(alike))
 
     def _batched(self, tensors: Sequence[str]) -> list[frozenset[str]]:
         """Choices of the variables that have leading dimensions: all but those on the right of some product, as a
@@ -296,6 +302,15 @@ class _Symbolic:
         return sorted(found, key=lambda names: (-len(names), sorted(names)))
 
 
+def _types(rule: Rule) -> bool:
+    """Whether both sides have types with any leading dimensions, none among them."""
+    try:
+        type_rule(rule)
+    except RuleError:
+        return False
+    return True
+
+
 def _put(condition: Condition, of: Callable[[Size], Size]) -> Condition:
     """The condition with sizes replaced, in its shortest form: 0 ≤ a - b, or 0 ≤ a - b - 1."""
     strict = condition.relation == "<"
@@ -307,9 +322,9 @@ def _put(condition: Condition, of: Callable[[Size], Size]) -> Condition:
 
 def equal_at(rule: Rule, binding: Binding, over: Field) -> bool | None:
     """Whether both sides are equal at these sizes; None if one is not well-typed."""
-    if any(min(binding.shape(t), default=1) < 1 for t in rule.types.values()):
-        return None
     try:
+        if any(min(binding.shape(t), default=1) < 1 for t in rule.types.values()):
+            return None
         left, right = shapes_of(rule, binding)
     except (ModelError, ZeroDivisionError):
         return None

@@ -18,7 +18,7 @@ from burnish.rewrite.domains import Domain
 from burnish.rewrite.enumerate import NONE, Terms, enumerate_terms, members_of
 from burnish.rewrite.generalize import Pair, generalize, most_general
 from burnish.rewrite.joins import Joins, connect
-from burnish.rewrite.prune import Nodes, Pruned, orbits, prune, renamings
+from burnish.rewrite.prune import Nodes, Pruned, orbits, prune
 from burnish.rewrite.terms import Apply, Rule, Term, Var, subterms, variables
 
 _COSTS = {"matmul": 8, "conv2d": 8, "avg_pool2d": 4, "max_pool2d": 4, "part": 0}  # relative, of one word; others 1
@@ -29,11 +29,14 @@ _DEAR = 4  # a product, a convolution, a pool: chains of element-wise operators 
 class Generated:
     """Substitutions of one domain, and how many pairs each step left.
 
-    ``connected``: of each size, the pairs that the laws of smaller sizes connect before any of its own.
+    The left side of a rule is the dearer one, if one is; ``saving``: the rules where that saves anything beside a
+    product, a convolution or a pool. ``connected``: of each size, the pairs that the laws of smaller sizes connect
+    before any of its own.
     """
 
     domain: str
     rules: list[Rule] = field(default_factory=list)
+    saving: list[Rule] = field(default_factory=list)
     pruned: list[Pruned] = field(default_factory=list)
     connected: list[int] = field(default_factory=list)
     laws: list[int] = field(default_factory=list)
@@ -54,13 +57,15 @@ class Generated:
         return "\n".join(lines)
 
 
-def generate(domains: Sequence[Domain], size: int = 3, laws: int = 2, savings: int = 3) -> list[Generated]:
+def generate(domains: Sequence[Domain], size: int | None = None, laws: int = 2, savings: int = 3) -> list[Generated]:
     """Substitutions of each domain from its terms of at most ``size`` operators, the same in every run.
 
-    ``laws`` and ``savings``: the greatest sizes of whose pairs they are made; merges and counts go up to ``size``.
+    ``size``: None for each domain's own. ``laws`` and ``savings``: the greatest sizes of whose pairs they are made;
+    merges and counts go up to ``size``.
     """
     known: set[str] = set()
-    return [_Generator(domain, size, min(laws, size), min(savings, size), known).result for domain in domains]
+    sizes = [(domain, size or domain.size) for domain in domains]
+    return [_Generator(domain, n, min(laws, n), min(savings, n), known).result for domain, n in sizes]
 
 
 def text(generated: Sequence[Generated]) -> str:
@@ -80,7 +85,7 @@ class _Generator:
         self.result = Generated(domain.name)
         self.terms: Terms = enumerate_terms(domain, size)
         self.nodes = Nodes(self.terms, size)
-        self.orbit = orbits(len(self.nodes.value), renamings(self.nodes))
+        self.orbit = orbits(self.nodes)
         self.pairs: list[Pair] = []
         self.accepted = 0  # pairs generalized: their numbers are in the names of the rules
         self.shapes = {n: domain.shapes[s] for n, s in domain.variables.items()}
@@ -88,7 +93,7 @@ class _Generator:
         self.constants = self._made_of(frozenset())
         self.cheaper = np.full(len(self.nodes.value), np.iinfo(np.int64).max)  # least cost that one law leads to
         for n in range(1, size + 1):
-            self.result.pruned.append(prune(self.nodes, self.orbit, n))
+            self.result.pruned.append(prune(self.nodes, n))
             self._laws(n, n <= laws)
         self._savings(savings)
         self._merges()
@@ -107,12 +112,15 @@ class _Generator:
         """Adds the pair's substitutions that are new. False if it holds at the domain's sizes only."""
         name = f"{self.domain.name} {kind} {self.accepted + 1}"
         self.accepted += 1
-        rules = generalize(pair, name, self.domain)
+        if len(pair.left) == 1 and sum(self._costs_of(pair.left)) < sum(self._costs_of(pair.right)):
+            pair = replace(pair, left=pair.right, right=pair.left)
+        rules = [replace(rule, origin=self.domain.name) for rule in generalize(pair, name, self.domain)]
         for rule in rules:
             words = str(replace(rule, name=""))
             if words not in self.known:
                 self.known.add(words)
                 self.result.rules.append(rule)
+                self.result.saving += [rule] if self._saves(pair) else []
         return bool(rules)
 
     # --- laws ---------------------------------------------------------------------------------------------------------
@@ -195,7 +203,7 @@ class _Generator:
             for pair in self.pairs:
                 one, other = joins.edges(pair)
                 np.minimum.at(self.cheaper, one, self._costs(other))
-        kept = np.concatenate([p.kept for p in self.result.pruned[:size]])
+        kept = np.concatenate([nodes.start[p.size] + p.kept for p in self.result.pruned[:size]])
         dear = np.unique(np.concatenate([kept, nodes.first[nodes.value[kept]]]))
         least = cost_of[best]  # of each class
         dear = dear[(cost_of[dear] > least[nodes.value[dear]]) & (self.cheaper[dear] >= cost_of[dear])]
@@ -203,17 +211,21 @@ class _Generator:
         own = np.where(members == NONE, 0, cost_of[nodes.first[members]] - least[members])
         for row in dear[(own == 0).all(axis=1)]:
             pair = most_general(self._pair([self._node(row)], [self._node(best[nodes.value[row]])]))
-            left, right = (self._cost_of(side[0]) for side in (pair.left, pair.right))
-            if max(left, default=0) >= _DEAR and sum(left) > sum(right):
+            if self._saves(pair):
                 before = len(self.result.rules)
                 self._accept(pair, "saving")
                 self.result.savings += len(self.result.rules) - before
 
-    def _cost_of(self, term: Term) -> list[int]:
-        """What the distinct operators of a term cost."""
+    def _saves(self, pair: Pair) -> bool:
+        """Whether the right side costs less, and the left one is no chain of element-wise operators."""
+        left, right = self._costs_of(pair.left), self._costs_of(pair.right)
+        return max(left, default=0) >= _DEAR and sum(left) > sum(right)
+
+    def _costs_of(self, terms: Sequence[Term]) -> list[int]:
+        """What the distinct operators of terms cost."""
         return [
             0 if all(n.rstrip("0123456789") in self.domain.weights for n in variables(t)) else _COSTS.get(t.word, 1)
-            for t in set(subterms(term))
+            for t in {t: None for term in terms for t in subterms(term)}
             if isinstance(t, Apply)
         ]
 

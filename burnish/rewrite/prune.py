@@ -6,6 +6,7 @@ the second form of a common subgraph (the operators at the outputs are the same)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,10 +16,12 @@ from burnish.rewrite import forms
 from burnish.rewrite.enumerate import NONE, Terms, members_of
 from burnish.rewrite.terms import Var
 
+_ROWS = 1 << 18  # terms looked at together
+
 
 class Nodes:
     """All terms of some sizes in one table, leaves first: term i is ``operator[i]`` of classes ``a[i]`` and ``b[i]``,
-    its class ``value[i]``; ``first[c]`` is the representative of class c."""
+    its class ``value[i]``; ``first[c]`` is the representative of class c, ``start[n]`` the first term of size n."""
 
     def __init__(self, terms: Terms, size: int) -> None:
         self.terms = terms
@@ -29,12 +32,13 @@ class Nodes:
         self.a = np.concatenate([none, *(n.a for n in levels)])
         self.b = np.concatenate([none, *(n.b for n in levels)])
         self.value = np.concatenate([np.arange(leaves, dtype=np.int32), *(n.value for n in levels)])
+        self.start = np.cumsum([0, leaves, *(len(n.a) for n in levels)])
         self.level = np.concatenate([[0] * leaves, *([i] * len(n.a) for i, n in enumerate(levels, 1))]).astype(np.int8)
         chosen = np.concatenate([np.ones(leaves, bool), *(n.first for n in levels)])
         self.pair = ~chosen
         self.first = np.full(int(self.value.max()) + 1, NONE, np.int64)
         self.first[self.value[chosen]] = np.flatnonzero(chosen)
-        self._base = int(self.a.max(initial=0)) + 2
+        self._base = len(self.first) + 1
         keys = self.key(self.operator, self.a, self.b)
         keys[:leaves] = np.iinfo(np.int64).max
         self._order = np.argsort(keys, kind="stable")
@@ -52,9 +56,9 @@ class Nodes:
         return np.where(known & (self._keys[place] == keys), self._order[place], NONE)
 
 
-def renamings(nodes: Nodes) -> list[np.ndarray]:
-    """For each exchange of two variables of one shape: the term that each term becomes; itself where that was not
-    enumerated. Exchanges of neighbours, which generate all renamings."""
+def exchanges(nodes: Nodes) -> list[np.ndarray]:
+    """For each exchange of two variables of one shape: the class that each class becomes, NONE where that is not in the
+    table. Exchanges of neighbours, which generate all renamings."""
     t = nodes.terms
     leaves = int((t.size == 0).sum())
     variables = [i for i in range(leaves) if isinstance(t.leaves[i], Var)]
@@ -62,43 +66,82 @@ def renamings(nodes: Nodes) -> list[np.ndarray]:
     for x, y in pairwise(variables):
         if t.shape[x] != t.shape[y]:
             continue
-        classes = np.arange(len(nodes.first))
+        classes = np.full(len(nodes.first), NONE, np.int32)
+        classes[:leaves] = np.arange(leaves)
         classes[[x, y]] = y, x
-        image = np.arange(len(nodes.value))
-        image[:leaves] = classes[:leaves]
         for level in range(1, int(nodes.level.max()) + 1):
-            rows = np.flatnonzero(nodes.level == level)
+            rows = np.flatnonzero((nodes.level == level) & ~nodes.pair)
             a, b = classes[nodes.a[rows]], np.where(nodes.b[rows] == NONE, NONE, classes[nodes.b[rows]])
-            to = nodes.find(nodes.operator[rows], a, b)
-            image[rows] = np.where(to == NONE, rows, to)
-            chosen = rows[~nodes.pair[rows]]
-            classes[nodes.value[chosen]] = nodes.value[image[chosen]]
-        found.append(image)
+            lost = (a == NONE) | ((b == NONE) & (nodes.b[rows] != NONE))
+            to = np.where(lost, NONE, nodes.find(nodes.operator[rows], a, b))
+            classes[nodes.value[rows]] = np.where(to == NONE, NONE, nodes.value[to])
+        found.append(classes)
     return found
 
 
-def orbits(count: int, images: list[np.ndarray]) -> np.ndarray:
-    """The least number that each of ``count`` things can be mapped to."""
-    label = np.arange(count)
-    while True:
-        before = label.copy()
-        for image in images:
-            least = np.minimum(label, label[image])
-            np.minimum.at(least, image, label)
-            label = least
-        if np.array_equal(label, before):
-            return label
+def renamings(nodes: Nodes) -> Iterator[np.ndarray]:
+    """For each renaming of the variables, the class that each class becomes; see :func:`exchanges`."""
+    leaves = int((nodes.terms.size == 0).sum())
+    steps = exchanges(nodes)
+    waiting = [np.arange(len(nodes.first), dtype=np.int32)]
+    seen = {waiting[0][:leaves].tobytes()}
+    while waiting:
+        renamed = waiting.pop()
+        yield renamed
+        for step in steps:
+            after = np.where(renamed == NONE, NONE, step[renamed])
+            if after[:leaves].tobytes() not in seen:
+                seen.add(after[:leaves].tobytes())
+                waiting.append(after)
 
 
-def shared(nodes: Nodes, pairs: np.ndarray) -> np.ndarray:
+def canonical(nodes: Nodes, operator: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """One integer for each term: equal ones for terms that a renaming of variables exchanges."""
+    least = nodes.key(operator, a, b)
+    for renamed in renamings(nodes):
+        for start in range(0, len(a), _ROWS):
+            piece = slice(start, start + _ROWS)
+            x, y = renamed[a[piece]], np.where(b[piece] == NONE, NONE, renamed[b[piece]])
+            whole = (x != NONE) & ((y != NONE) | (b[piece] == NONE))
+            keys = np.where(whole, nodes.key(operator[piece], x, y), least[piece])
+            np.minimum(least[piece], keys, out=least[piece])
+    return least
+
+
+def orbits(nodes: Nodes) -> np.ndarray:
+    """Of each term, the first one that a renaming of variables makes of it."""
+    keys = canonical(nodes, nodes.operator, nodes.a, nodes.b)
+    keys[: nodes.start[1]] = -1 - np.arange(nodes.start[1])
+    _, first, back = np.unique(keys, return_index=True, return_inverse=True)
+    return first[back]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Terms ``operator(a, b)`` of classes ``value``, each with its class's representative. All arrays are [pairs]."""
+
+    operator: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+    value: np.ndarray
+
+    def take(self, rows: np.ndarray | slice) -> Pairs:
+        """Some of them."""
+        return Pairs(self.operator[rows], self.a[rows], self.b[rows], self.value[rows])
+
+    def representatives(self, t: Terms) -> Pairs:
+        """The other sides."""
+        return Pairs(t.operator[self.value], t.a[self.value], t.b[self.value], self.value)
+
+
+def shared(t: Terms, pairs: Pairs) -> np.ndarray:
     """The greatest operator (its class) that both terms of each pair contain below their roots; NONE for none."""
-    t = nodes.terms
-    ours = members_of(t, nodes.a[pairs], nodes.b[pairs])
-    other = nodes.first[nodes.value[pairs]]
-    leaf = nodes.operator[other] == NONE
-    a = np.where(leaf, nodes.value[other], nodes.a[other])  # a leaf has no members, nor has what stands here for it
-    theirs = members_of(t, a, np.where(leaf, NONE, nodes.b[other]))
-    best = np.full(len(pairs), NONE, np.int32)
+    ours = members_of(t, pairs.a, pairs.b)
+    other = pairs.representatives(t)
+    leaf = other.operator == NONE
+    a = np.where(leaf, pairs.value, other.a)  # a leaf has no members, nor has what stands here for it
+    theirs = members_of(t, a, np.where(leaf, NONE, other.b))
+    best = np.full(len(pairs.value), NONE, np.int32)
     for i in range(ours.shape[1]):
         for j in range(theirs.shape[1]):
             same = (ours[:, i] == theirs[:, j]) & (ours[:, i] != NONE)
@@ -106,30 +149,28 @@ def shared(nodes: Nodes, pairs: np.ndarray) -> np.ndarray:
     return best
 
 
-def general(nodes: Nodes, pairs: np.ndarray, part: np.ndarray) -> np.ndarray:
+def general(t: Terms, pairs: Pairs, part: np.ndarray) -> np.ndarray:
     """Whether both terms of each pair stay equal when the class ``part`` in them becomes a variable."""
-    t = nodes.terms
-    equal = np.zeros(len(pairs), bool)
-    other = nodes.first[nodes.value[pairs]]
-    for place in np.unique(t.shape[nodes.value[pairs]]):
-        rows = np.flatnonzero(t.shape[nodes.value[pairs]] == place)
-        x, y = (_rooted(nodes, n[rows], part[rows]) for n in (pairs, other))
+    equal = np.zeros(len(part), bool)
+    for place in np.unique(t.shape[pairs.value]):
+        rows = np.flatnonzero(t.shape[pairs.value] == place)
+        some = pairs.take(rows)
+        x, y = (_rooted(t, side, part[rows]) for side in (some, some.representatives(t)))
         equal[rows] = (x == y).all(axis=1)
     return equal
 
 
-def _rooted(nodes: Nodes, roots: np.ndarray, part: np.ndarray) -> np.ndarray:
+def _rooted(t: Terms, pairs: Pairs, part: np.ndarray) -> np.ndarray:
     """Values of terms of one shape in which ``part`` is replaced by a random tensor."""
-    t = nodes.terms
-    place = int(t.shape[nodes.value[roots[0]]])
-    out = np.empty((len(roots), int(np.prod(t.shapes[place], dtype=int))), np.int64)
-    for operator in np.unique(nodes.operator[roots]):
-        rows = np.flatnonzero(nodes.operator[roots] == operator)
+    place = int(t.shape[pairs.value[0]])
+    out = np.empty((len(part), int(np.prod(t.shapes[place], dtype=int))), np.int64)
+    for operator in np.unique(pairs.operator):
+        rows = np.flatnonzero(pairs.operator == operator)
         if operator == NONE:
-            out[rows] = t.value_of(nodes.value[roots[rows]])
+            out[rows] = t.value_of(pairs.value[rows])
             continue
         instance = t.instances[operator]
-        arguments = [c[roots[rows]] for c in (nodes.a, nodes.b)][: len(instance.shapes)]
+        arguments = [c[rows] for c in (pairs.a, pairs.b)][: len(instance.shapes)]
         out[rows] = forms.evaluate(instance, [_replaced(t, c, part[rows]) for c in arguments], t.field)
     return out
 
@@ -153,7 +194,7 @@ def _replaced(t: Terms, classes: np.ndarray, part: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class Pruned:
     """What is left after each step, of one size: pairs, pairs up to renaming, and those without a common subgraph.
-    ``kept``: the terms of the last."""
+    ``kept``: the places of the last in the level."""
 
     size: int
     terms: int
@@ -162,14 +203,19 @@ class Pruned:
     kept: np.ndarray
 
 
-def prune(nodes: Nodes, label: np.ndarray, size: int) -> Pruned:
-    """The pairs of one size that no renaming and no common subgraph makes redundant. ``label``: of :func:`orbits`."""
-    rows = np.flatnonzero(nodes.pair & (nodes.level == size))
-    _, first = np.unique(label[rows], return_index=True)
-    renamed = rows[np.sort(first)]
-    part = shared(nodes, renamed)
-    redundant = np.zeros(len(renamed), bool)
-    both = np.flatnonzero(part != NONE)
-    if len(both):
-        redundant[both] = general(nodes, renamed[both], part[both])
-    return Pruned(size, int((nodes.level == size).sum()), len(rows), len(renamed), renamed[~redundant])
+def prune(nodes: Nodes, size: int) -> Pruned:
+    """The pairs of one size that no renaming and no common subgraph makes redundant. ``nodes``: at least all smaller
+    terms."""
+    t, level = nodes.terms, nodes.terms.levels[size - 1]
+    rows = np.flatnonzero(~level.first)
+    pairs = Pairs(level.operator, level.a, level.b, level.value).take(rows)
+    _, first = np.unique(canonical(nodes, pairs.operator, pairs.a, pairs.b), return_index=True)
+    first.sort()
+    redundant = np.zeros(len(first), bool)
+    for start in range(0, len(first), _ROWS):
+        some = pairs.take(first[start : start + _ROWS])
+        part = shared(t, some)
+        both = np.flatnonzero(part != NONE)
+        if len(both):
+            redundant[start + both] = general(t, some.take(both), part[both])
+    return Pruned(size, len(level.a), len(rows), len(first), rows[first[~redundant]])

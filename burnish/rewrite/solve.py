@@ -65,8 +65,8 @@ def _solved(
         lead = shape[: len(shape) - len(declared.dims)]
         if declared.lead is not None and leads.setdefault(declared.lead, lead) != lead:
             return None
-        if any(sizes[n] < 1 for d in declared.dims for n in d.names):
-            return None
+    if any(sizes[n] < 1 for n in rule.extents):
+        return None
     try:
         if not all(c.holds(sizes) for c in rule.conditions):
             return None

@@ -7,6 +7,7 @@ Grammar (frozen dataclasses; ``str`` prints what :func:`parse_rules` reads)::
     value ::= size | (size, …) | True | False | "text"
     type  ::= [size, …] | [*name, size, …]            *name: leading dimensions, as many as there are
     rule  ::= KIND NAME                               KIND: axiom or substitution; '#' begins a comment
+                [from ORIGIN]                         the generator's domain, or "statement"
                 [for variable: type; …]
                 [where size RELATION size; …]         RELATION: == != <= <
                 term, … = term, …
@@ -27,6 +28,7 @@ from burnish.errors import RuleError
 from burnish.rewrite.sizes import Size, size_of
 
 Value = Size | bool | str | tuple[Size, ...]
+_PLACES = ("pads", "start", "at")  # attributes that may be 0
 _RELATIONS = {ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.Lt: "<"}
 
 
@@ -94,9 +96,12 @@ class Rule:
     right: tuple[Term, ...]
     conditions: tuple[Condition, ...] = ()
     kind: str = "substitution"
+    origin: str = ""
 
     def __str__(self) -> str:
         lines = [f"{self.kind} {self.name}"]
+        if self.origin:
+            lines.append(f"  from {self.origin}")
         if self.types:
             lines.append(f"  for {'; '.join(f'{n}: {t}' for n, t in self.types.items())}")
         if self.conditions:
@@ -112,6 +117,13 @@ class Rule:
         for term in (*self.left, *self.right):
             found |= {n for t in subterms(term) if isinstance(t, Apply) for _, v in t.attrs for n in _names(v)}
         return tuple(sorted(found))
+
+    @cached_property
+    def extents(self) -> frozenset[str]:
+        """Names in declared types that stand for extents or parts of them: those that are no pad and no place, too."""
+        terms = (t for side in (*self.left, *self.right) for t in subterms(side) if isinstance(t, Apply))
+        places = {n for t in terms for key, value in t.attrs if key in _PLACES for n in _names(value)}
+        return frozenset(n for t in self.types.values() for d in t.dims for n in d.names) - places
 
 
 def subterms(term: Term) -> Iterator[Term]:
@@ -221,10 +233,12 @@ def _rule(lines: list[str]) -> Rule:
         raise RuleError(f"a rule begins with 'axiom NAME' or 'substitution NAME', found '{lines[0]}'")
     types: dict[str, Type] = {}
     conditions: tuple[Condition, ...] = ()
-    equation: list[str] = []
+    origin, equation = "", list[str]()
     for line in lines[1:]:
         word, _, rest = line.partition(" ")
-        if word == "for" and not equation:
+        if word == "from" and not equation:
+            origin = rest
+        elif word == "for" and not equation:
             types.update(_declaration(part) for part in rest.split(";"))
         elif word == "where" and not equation:
             conditions += tuple(_condition(part) for part in rest.split(";"))
@@ -233,7 +247,7 @@ def _rule(lines: list[str]) -> Rule:
     left, equals, right = _halves(" ".join(equation))
     if not equals:
         raise RuleError("no equation 'term, … = term, …'")
-    rule = Rule(name.strip(), types, _terms(left), _terms(right), conditions, kind)
+    rule = Rule(name.strip(), types, _terms(left), _terms(right), conditions, kind, origin)
     if len(rule.left) != len(rule.right):
         raise RuleError(f"{len(rule.left)} tensors on the left, {len(rule.right)} on the right")
     undeclared = sorted({n for t in (*rule.left, *rule.right) for n in variables(t)} - types.keys())

@@ -19,6 +19,7 @@ _ONE, _ZERO = Size.of(1), Size.of(0)
 _WINDOW: Mapping[str, Value] = {"strides": (_ONE,) * 2, "pads": (_ZERO,) * 4, "dilations": (_ONE,) * 2}
 DEFAULTS: Mapping[str, Mapping[str, Value]] = {  # of attributes that may be left out
     "matmul": {"transpose_a": False, "transpose_b": False},
+    "softmax": {"axis": Size.of(-1)},
     "conv2d": {**_WINDOW, "groups": _ONE},
     "max_pool2d": {**_WINDOW, "ceil_mode": False},
     "avg_pool2d": {**_WINDOW, "ceil_mode": False, "count_include_pad": False},
@@ -89,6 +90,9 @@ def _rank(x: Type, rank: int) -> None:
 
 
 def _product(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    if len(args[0].dims) == 1 and args[0].lead is None and attrs["transpose_a"] is False:
+        row, must = _product((Type((_ONE, *args[0].dims)), args[1]), attrs)
+        return Type((*row.dims[:-2], row.dims[-1]), row.lead), must
     (x, y) = (_swapped(t) if attrs[f"transpose_{k}"] else t for t, k in zip(args, "ab", strict=True))
     if x.dims[-1] != y.dims[-2] or min(len(x.dims), len(y.dims)) < 2:
         raise RuleError("inner extents differ")
@@ -163,6 +167,12 @@ def _swap(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Ob
     return _swapped(x), ()
 
 
+def _softmax(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    (x,) = args
+    _axis(x, attrs)
+    return x, ()
+
+
 def _reshape(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
     (x,) = args
     shape = _sizes(attrs["shape"])
@@ -196,6 +206,7 @@ def _dirac(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[O
 _RULES_OF = {
     "matmul": _product, "conv2d": _convolution, "max_pool2d": _pool, "avg_pool2d": _pool, "concat": _concat,
     "part": _part, "grow": _grow, "swap": _swap, "reshape": _reshape, "transpose": _transpose, "dirac": _dirac,
+    "softmax": _softmax,
     "eye": lambda _, attrs: _constant((_size(attrs["size"]),) * 2),
     "box": lambda _, attrs: _constant((_size(attrs["channels"]), _ONE, *_sizes(attrs["kernel"]))),
     "full": lambda _, attrs: _constant(_sizes(attrs["shape"])),
@@ -316,6 +327,7 @@ class Facts:
 
     def __init__(self, rule: Rule, obligations: Iterable[Obligation]) -> None:
         self._known: dict[tuple[str, Size, Size], bool] = {}
+        self._asked = set[tuple[str, Size, Size]]()
         self.nonnegative: list[Size] = []
         self.divisions = set[tuple[Size, Size]]()
         extents = [d for t in rule.types.values() for d in t.dims]
@@ -344,7 +356,14 @@ class Facts:
             relation, a, b = obligation
         key = relation, a, b
         if key not in self._known:
-            self._known[key] = self._follows(relation, a, b)
+            if key in self._asked:  # it would follow from itself
+                return False
+            self._asked.add(key)
+            answer = self._follows(relation, a, b)
+            self._asked.discard(key)
+            if self._asked and not answer:  # without what is being asked, it might follow
+                return False
+            self._known[key] = answer
         return self._known[key]
 
     def _follows(self, relation: str, a: Size, b: Size) -> bool:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from burnish.rewrite import forms
-from burnish.rewrite.domains import DOMAINS, MATRIX
+from burnish.rewrite.domains import DOMAINS, MATRIX, Domain
 from burnish.rewrite.enumerate import enumerate_terms
 from burnish.rewrite.field import PRIMES, Field
 from burnish.rewrite.generalize import Pair, generalize
 from burnish.rewrite.generate import generate, text
-from burnish.rewrite.terms import Rule, parse_rules, parse_term, variables
+from burnish.rewrite.prune import Nodes, orbits, prune
+from burnish.rewrite.terms import Apply, Rule, Var, parse_rules, parse_term, substitute, subterms, variables
 from burnish.rewrite.validate import validate
 
 _DENSE = "strides=(1, 1), pads=(1, 1, 1, 1), groups=1"
@@ -131,3 +132,34 @@ def test_rules_of_size_one_are_found_and_the_text_is_the_same_under_any_hash_see
         command = [sys.executable, "-c", program]
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert run.stdout == here
+
+
+def test_renaming_and_common_subgraphs_leave_one_pair_of_each_kind() -> None:
+    sums = Domain("sums", {"square": (3, 3)}, dict.fromkeys("xyz", "square"), (), ("add(square, square)",))
+    terms = enumerate_terms(sums, 2)
+    one, two = (prune(Nodes(terms, 1), n) for n in (1, 2))
+    assert (one.terms, one.pairs, one.renamed, len(one.kept)) == (9, 3, 1, 1)  # y + x = x + y
+    # v + (x + y) and (x + y) + v: the second kind is y + x = x + y with x + y for x, unless v is in it.
+    assert two.renamed > len(two.kept) > 0
+    level = terms.levels[1]
+    for row in two.kept:
+        left = terms.applied(level.operator[row], level.a[row], level.b[row])
+        right = terms.term(level.value[row])
+        assert str(left) != str(right) and isinstance(left, Apply) and isinstance(right, Apply)
+        common = {a for a in left.args if isinstance(a, Apply)} & {a for a in right.args if isinstance(a, Apply)}
+        assert not common  # addition is a law of any tensors: what both have in common could be one
+
+
+def test_orbits_are_terms_up_to_the_names_of_variables() -> None:
+    terms = enumerate_terms(MATRIX, 2)
+    nodes = Nodes(terms, 2)
+    orbit = orbits(nodes)
+    assert (orbit <= np.arange(len(orbit))).all() and (orbit[orbit] == orbit).all()
+    texts = {}
+    for node in range(nodes.start[1], len(nodes.value)):
+        term = terms.applied(nodes.operator[node], nodes.a[node], nodes.b[node])
+        names = dict.fromkeys(t.name for t in subterms(term) if isinstance(t, Var) and t.name != "s")
+        text_ = str(substitute(term, {n: Var(f"v{i}") for i, n in enumerate(names)}))
+        texts.setdefault(int(orbit[node]), set()).add(text_)
+    assert all(len(t) <= 2 for t in texts.values())  # a class may be written with its variables in another order
+    assert sum(len(t) == 1 for t in texts.values()) > 0.9 * len(texts)

@@ -53,7 +53,7 @@ def test_symbolic_types_are_the_shapes_of_the_operators(start: int) -> None:
         ("dirac(channels=4, groups=2, kernel=(3, 3), at=(3, 0))", {}, "4 is to be at most 3"),
         ("part(x, axis=-1, start=3, extent=2)", {"x": "[m, 4]"}, "5 is to be at most 4"),
         ("conv2d(x, y, groups=2)", {"x": "[n, 4, h, w]", "y": "[3, 2, 1, 1]"}, "3 is to be a multiple of 2"),
-        ("softmax(x)", {"x": "[m, k]"}, "no symbolic type"),
+        ("log_softmax(x)", {"x": "[m, k]"}, "no symbolic type"),
     ],
 )
 def test_what_does_not_type_is_refused(term: str, types: dict[str, str], reason: str) -> None:
@@ -120,3 +120,26 @@ def test_a_word_types_when_the_operator_does() -> None:
     typing = Typing({"x": parse_type("[n, c, 3, w]"), "y": parse_type("[o, c, i, j]")})
     typing.type_of(parse_term("conv2d(x, y)"))
     assert ("<=", Size.of(0), parse_size("3 - i")) in typing.obligations
+
+
+def test_softmax_has_the_type_of_its_operand_and_one_way_to_write_its_axis() -> None:
+    (rule,) = parse_rules("substitution opaque\n  for x: [*l, m, n]\n  softmax(relu(x), axis=-1) = softmax(relu(x))\n")
+    type_rule(rule)
+    plain = canonical_rule(rule)
+    assert plain.left == plain.right
+    (odd,) = parse_rules("substitution odd\n  for x: [*l, n]\n  softmax(x, axis=-2) = softmax(x, axis=-2)\n")
+    with pytest.raises(RuleError, match="axis -2 is not among the dimensions"):
+        type_rule(odd)
+
+
+def test_a_vector_times_a_matrix_is_a_vector() -> None:
+    (rule,) = parse_rules("substitution row\n  for x: [k]; y: [k, n]; b: [n]\n  matmul(x, y) = b\n")
+    assert str(type_rule(rule).type_of(rule.left[0])) == "[n]"
+
+
+def test_what_would_follow_only_from_itself_does_not_follow() -> None:
+    pool = "max_pool2d(x, kernel=(i, j), strides=(s, s))"
+    (rule,) = parse_rules(f"substitution r\n  for x: [n, c, h, w]\n  where 0 <= floor(h, s) - k\n  {pool} = {pool}\n")
+    facts = Facts(rule, type_rule(rule).obligations)
+    assert not facts.holds(("<=", Size.of("k"), Size.of("s")))
+    assert facts.holds(("<=", Size.of(1), Size.of("h")))
