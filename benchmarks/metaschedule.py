@@ -148,7 +148,7 @@ def compare(name: str, seconds: float, evaluator: Evaluator) -> Row:
         times.append((pair[ours], pair[theirs]))
     rates = [layer.flops / statistics.median(own) / 1e9 for own in zip(*times, strict=True)]
     ratio = statistics.median(b / a for a, b in times)
-    return Row(name, *rates, ratio, outcome.trials, tvm_trials, outcome.seconds)
+    return Row(name, rates[0], rates[1], ratio, outcome.trials, tvm_trials, outcome.seconds)
 
 
 def show(rows: Sequence[Row], seconds: float) -> None:
