@@ -116,7 +116,7 @@ def _ends(found: Comparison) -> tuple[float, float, float]:
 
 
 def go_on(tuner: Tuner, oracle: Oracle, trials: int, bar: float) -> None:
-    """Goes on to so many trials, or to be as good as the bar; the defaults come first and by themselves, as in a session."""
+    """Goes on to so many trials, or to be as good as the bar; the defaults come first and alone, as in a session."""
     batch = tuner.strategy.batch
     while len(tuner.costs) < trials and tuner.seconds > bar and not tuner.exhausted:
         first = tuner.strategy.informed and not tuner.costs
