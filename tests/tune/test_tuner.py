@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from burnish.kernels.cpu import template_called
+from burnish.kernels.task import Space as KnobSpace
 from burnish.kernels.task import Task
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS
@@ -95,6 +96,21 @@ def test_a_small_space_is_exhausted() -> None:
         tuner.observe(points, np.linspace(1, 2, len(points)).tolist())
     assert tuner.exhausted
     assert len(tuner.costs) == space.size
+
+
+def test_what_is_next_to_the_fastest_is_tried_whatever_the_model_says() -> None:
+    """Of a small alternative only its first candidate is known, which is faster than all of a large one."""
+    large = SPACE.alternatives[0]
+    knobs = {knob: choices[: 2 if n < 3 else 1] for n, (knob, choices) in enumerate(large.space.knobs.items())}
+    first = {knob: choices[0] for knob, choices in knobs.items()}
+    small = Alternative("small", large.task, large.template, KnobSpace(knobs, first), MACHINE)
+    space = TuningSpace([large, small])
+    tuner = Tuner(space, BURNISH.with_(share=0.0), 0, Few())
+    while len(tuner.costs) < 48:
+        points = defaults(space) if not tuner.costs else tuner.propose(16)
+        costs = np.where(points[:, 0] == 1, 1.0 - 0.1 * points[:, 1:].sum(axis=1), 2.0)
+        tuner.observe(points, costs.tolist())
+    assert (tuner.points[:, 0] == 1).sum() == small.space.size == 8
 
 
 class Few(TreeModel):
