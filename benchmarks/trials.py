@@ -1,16 +1,16 @@
 """How few trials tuning takes: Burnish's strategy beside random search, in Burnish's own spaces; and its stop rule.
 
-Of each kernel so many random candidates are measured once; the order in which a random search comes by them is a random
-permutation of them, another one for every seed. A space smaller than that is measured whole. The strategy searches in
-two ways: `burnish`, as it ships, from the templates' choices on and with the model that comes with Burnish, which was
-trained on some of these layers among others, on another machine; and `unprimed`, without either. Every search makes 64
-trials and goes on, until it is as good as the best of the random candidates or has made 192; the first of `burnish`
-goes on for longer. A candidate is measured once, whichever search asks for it first. Then the fastest are measured
-anew, in turns, since the lowest of many times is lower than it should be: curves are by these times.
+Of each way to compute a kernel (a template with an algorithm) so many random candidates are measured, or all if there
+are not many more. A random search draws a way, then a candidate of it, as `search.space.Union` does; here it draws from
+those measured, another order for every seed. The strategy searches in two ways: `burnish`, as it ships, from the
+templates' choices on and with the model that comes with Burnish, which was trained on some of these layers among
+others, on another machine; and `unprimed`, without either. Every search makes 64 trials, and the first of `burnish`
+more. A candidate is measured once, whichever search asks for it first. Then the fastest are measured anew, in turns,
+since the lowest of many times is lower than it should be: curves are by these times.
 
 `after`: the best of a search's first 64 trials over the best that was found at all, measured in pairs.
-`needed`: trials until a search is as good as random's best of 1,000 (of all, if there are fewer), within 1 %, about
-what can be told apart; for `random` of its own order. A search that never is counts one trial more than it made.
+`needed`: trials until a search is as good as a random one of equal seed after 1,000, within 1 %, about what can be told
+apart; for `random` of its own. A search that never is counts one trial more than it made.
 `stop rule`: what `tune/gain.py` expects of as many trials again, after 16 and 32, of the longest searches after 64, …
 too; and what they brought.
 
@@ -22,11 +22,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, product
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -35,9 +37,7 @@ from benchmarks.gather import main_kernel
 from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
-from benchmarks.study import middle
-from burnish.runtime.comparison import Comparison
-from burnish.search.walker import unseen
+from benchmarks.study import first_below, middle
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial
 from burnish.tune.gain import forecast
@@ -49,9 +49,9 @@ from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner, defaults
 from burnish.tuning import BUILD_LIMIT
 
-SHORT, LONG = 64, 192  # trials that are asked about; that a search makes at most
-BAR = 1000  # random trials whose best is to be reached,
-ALIKE = 1.01  # within this
+SHORT = 64  # trials of a search
+BAR, ALIKE = 1000, 1.01  # random trials whose best is to be reached, within this
+WHOLE = 300  # candidates of a way that are all measured
 STRATEGIES: Mapping[str, Strategy] = {
     "burnish": BURNISH, "unprimed": BURNISH.with_(transfer=False, informed=False),
 }  # fmt: skip
@@ -61,74 +61,88 @@ STOPS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.0)  # expected gains between which fore
 @dataclass(frozen=True)
 class Tried:
     """What was measured of one kernel: settled `seconds` by the key of a candidate, and the keys that searches tried in
-    turn, by strategy and seed. `drawn`: those of the random candidates. `pairs`: of those that are a search's best
-    after SHORT, the time over that of the best of all, measured in turns: ratio, and the ends of its interval."""
+    turn, by strategy and seed. `ways`: the number of candidates of each way to compute it; `drawn`: those measured for
+    random search. `pairs`: of those that are a search's best after SHORT, the time over that of the best of all,
+    measured in turns: ratio, and the ends of its interval."""
 
     layer: str
-    size: int
+    ways: Sequence[int]
     seconds: Mapping[int, float]
     searches: Mapping[str, Sequence[Sequence[int]]]
-    drawn: Sequence[int]
+    drawn: Sequence[Sequence[int]]
     pairs: Mapping[int, tuple[float, float, float]]
 
-    def best(self, keys: Sequence[int]) -> int:
+    def best(self, keys: Iterable[int]) -> int:
         """The fastest of candidates."""
         return min(keys, key=self.seconds.__getitem__)
 
-    def curve(self, keys: Sequence[int]) -> np.ndarray:
+    def curve(self, keys: Sequence[int]) -> NDArray[np.float64]:
         """The best so far after 1, 2, … of the candidates."""
         return np.minimum.accumulate([self.seconds[key] for key in keys])
 
+    def random(self, seed: int) -> list[int]:
+        """A random search of BAR trials, or of all there are. What is measured of a large way is drawn repeatedly."""
+        random = np.random.default_rng(seed)
+        orders = [random.permutation(keys).tolist() for keys in self.drawn]
+        found: list[int] = []
+        taken = [0] * len(orders)
+        while len(found) < min(BAR, sum(self.ways)):
+            way = int(random.integers(len(orders)))
+            if taken[way] < self.ways[way]:
+                found.append(orders[way][taken[way] % len(orders[way])])
+                taken[way] += 1
+        return found
+
 
 def try_kernel(
-    layer: str, task: TuningTask, evaluator: Evaluator, prior: CostModel, drawn: int, longest: int, seeds: int
+    layer: str, task: TuningTask, evaluator: Evaluator, prior: CostModel, each: int, longest: int, seeds: int
 ) -> Tried:
     """Measures one kernel's random candidates, and what the searches propose."""
     space, oracle = task.space.space, Oracle(task, evaluator, BURNISH.rule)
-    points = unseen(space, np.random.default_rng(seeds), drawn)
-    for first in range(0, len(points), BURNISH.batch):
-        oracle.ask(points[first : first + BURNISH.batch])
-    keys = space.keys(points).tolist()
-    bar = min(oracle.known[key].seconds for key in keys)
-    searches: dict[str, list[list[int]]] = {}
-    for name, strategy in STRATEGIES.items():
-        for seed in range(seeds):
-            tuner = Tuner(task.space, strategy, seed, prior)
-            go_on(tuner, oracle, SHORT, 0.0)
-            go_on(tuner, oracle, LONG, bar)
-            if name == "burnish" and seed == 0:
-                go_on(tuner, oracle, longest, 0.0)
-            searches.setdefault(name, []).append(space.keys(tuner.points).tolist())
-    oracle.settle(within=1.1, most=40, rounds=9)
-    tried = Tried(layer, task.space.size, {k: v.seconds for k, v in oracle.known.items()}, searches, keys, {})
-    best = tried.best(list(tried.seconds))
+    ways = [alternative.space.size for alternative in task.space.alternatives]
+    drawn = sample(ways, each)
+    keys = np.random.default_rng(0).permutation(np.concatenate(drawn))
+    for first in range(0, len(keys), BURNISH.batch):
+        oracle.ask(space.at(keys[first : first + BURNISH.batch]))
+    searches: dict[str, list[list[int]]] = {name: [] for name in STRATEGIES}
+    for seed, (name, strategy) in product(range(seeds), STRATEGIES.items()):
+        tuner = Tuner(task.space, strategy, seed, prior)
+        go_on(tuner, oracle, longest if (name, seed) == ("burnish", 0) else SHORT)
+        searches[name].append(space.keys(tuner.points).tolist())
+    oracle.settle(within=1.1, most=30, rounds=7)
+    tried = Tried(layer, ways, {k: v.seconds for k, v in oracle.known.items()}, searches, drawn, {})
+    best = tried.best(tried.seconds)
     contenders = {tried.best(own[:SHORT]) for found in searches.values() for own in found} - {best}
-    pairs = {key: _ends(evaluator.compare(_trial(oracle, best), _trial(oracle, key))) for key in contenders}
-    return Tried(layer, tried.size, tried.seconds, searches, keys, {best: (1.0, 1.0, 1.0), **pairs})
+    compared = {key: evaluator.compare(_trial(oracle, best), _trial(oracle, key)) for key in contenders}
+    pairs = {key: (made.ratio, made.low, made.high) for key, made in compared.items()}
+    return replace(tried, pairs={best: (1.0, 1.0, 1.0), **pairs})
+
+
+def sample(ways: Sequence[int], each: int) -> list[list[int]]:
+    """Keys of so many random candidates of each way; all of those with few."""
+    random = np.random.default_rng(0)
+    first = np.cumsum([0, *ways[:-1]]).tolist()
+    chosen = [np.arange(n) if n <= max(WHOLE, each) else random.choice(n, each, replace=False) for n in ways]
+    return [(start + own).tolist() for start, own in zip(first, chosen, strict=True)]
+
+
+def go_on(tuner: Tuner, oracle: Oracle, trials: int) -> None:
+    """Goes on to so many trials; the defaults come first and alone, as in a session."""
+    batch = tuner.strategy.batch
+    while len(tuner.costs) < trials and not tuner.exhausted:
+        first = tuner.strategy.informed and not tuner.costs
+        points = defaults(tuner.space) if first else tuner.propose(min(batch, trials - len(tuner.costs)))
+        tuner.observe(points, [known.seconds for known in oracle.ask(points)])
 
 
 def _trial(oracle: Oracle, key: int) -> Trial:
     return oracle.trial(oracle.task.space.space.at(np.array([key]))[0])
 
 
-def _ends(found: Comparison) -> tuple[float, float, float]:
-    return found.ratio, found.low, found.high
-
-
-def go_on(tuner: Tuner, oracle: Oracle, trials: int, bar: float) -> None:
-    """Goes on to so many trials, or to be as good as the bar; the defaults come first and alone, as in a session."""
-    batch = tuner.strategy.batch
-    while len(tuner.costs) < trials and tuner.seconds > bar and not tuner.exhausted:
-        first = tuner.strategy.informed and not tuner.costs
-        points = defaults(tuner.space) if first else tuner.propose(min(batch, trials - len(tuner.costs)))
-        if not len(points):
-            return
-        tuner.observe(points, [known.seconds for known in oracle.ask(points)])
-
-
 @dataclass(frozen=True)
 class Kernel:
-    """Of one kernel, by strategy: medians over the seeds, with the least and the most. `measured`: its candidates."""
+    """Of one kernel, by strategy: medians over the seeds, with the least and the most. `size`: the candidates it has,
+    and how many were `measured`; `best`: seconds."""
 
     layer: str
     size: int
@@ -140,17 +154,15 @@ class Kernel:
 
 def kernel(tried: Tried) -> Kernel:
     """What the searches on a kernel come to."""
-    least = tried.seconds[tried.best(list(tried.seconds))]
+    least = tried.seconds[tried.best(tried.seconds)]
     after = {n: middle([tried.pairs[tried.best(own[:SHORT])][0] for own in f]) for n, f in tried.searches.items()}
-    needed: dict[str, list[float]] = {name: [] for name in (*tried.searches, "random")}
-    for seed in range(len(next(iter(tried.searches.values())))):
-        order = np.random.default_rng(seed).permutation(tried.drawn)[:BAR].tolist()
-        bar = ALIKE * tried.seconds[tried.best(order)]
-        for name, keys in {**{n: found[seed] for n, found in tried.searches.items()}, "random": order}.items():
-            there = np.flatnonzero(tried.curve(keys) <= bar)
-            needed[name].append(float(there[0] + 1 if len(there) else len(keys) + 1))
-    middles = {name: middle(values) for name, values in needed.items()}
-    return Kernel(tried.layer, tried.size, len(tried.seconds), least, after, middles)
+    chance = [tried.random(seed) for seed in range(max(map(len, tried.searches.values())))]
+    needed = {}
+    for name, found in {**tried.searches, "random": chance}.items():
+        bars = [ALIKE * tried.curve(own)[-1] for own in chance]
+        pairs = ((tried.curve(own), bar) for own, bar in zip(found, bars, strict=False))
+        needed[name] = middle([first_below(curve, bar, np.arange(1.0, len(curve) + 1)) for curve, bar in pairs])
+    return Kernel(tried.layer, sum(tried.ways), len(tried.seconds), least, after, needed)
 
 
 @dataclass(frozen=True)
@@ -171,7 +183,7 @@ def calibration(every: Sequence[Tried]) -> list[Calibration]:
     """What the stop rule says of as many trials again, beside what these brought, over all searches that made them."""
     pairs = []
     for tried in every:
-        for own in (own for found in tried.searches.values() for own in found):
+        for own in chain(*tried.searches.values()):
             costs, curve = [tried.seconds[key] for key in own], tried.curve(own)
             for trials in (16, 32, 64, 128, 256):
                 expected = forecast(costs[:trials])
@@ -214,7 +226,7 @@ def show(found: Sequence[Kernel], calibrated: Sequence[Calibration], seeds: int)
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operators", nargs="*", default=[*LAYERS, "P1024"], help="default: %(default)s")
-    parser.add_argument("--random", type=int, default=1600, help="random candidates (default: %(default)s)")
+    parser.add_argument("--random", type=int, default=400, help="random candidates of a way (default: %(default)s)")
     parser.add_argument("--longest", type=int, default=400, help="trials of the longest search (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")

@@ -46,7 +46,17 @@ def test_an_oracle_measures_once_and_free_of_drift() -> None:
 def tried(searches: Sequence[Sequence[int]], seconds: Sequence[float], drawn: Sequence[int]) -> trials.Tried:
     by_key = dict(enumerate(seconds))
     pairs = {key: (cost / min(seconds), 0.0, 0.0) for key, cost in by_key.items()}
-    return trials.Tried("made", len(seconds), by_key, {"burnish": searches}, drawn, pairs)
+    return trials.Tried("made", [len(drawn)], by_key, {"burnish": searches}, [drawn], pairs)
+
+
+def test_random_search_draws_from_all_ways_alike() -> None:
+    ways = [12, 100_000]
+    drawn = trials.sample(ways, 80)
+    assert drawn[0] == list(range(12)) and len(set(drawn[1])) == 80 and min(drawn[1]) >= 12
+    order = trials.Tried("made", ways, {}, {}, drawn, {}).random(0)
+    assert len(order) == trials.BAR and set(order) == {key for keys in drawn for key in keys}
+    small = [place for place, key in enumerate(order) if key < 12]
+    assert len(small) == 12 and 12 < max(small) < 60  # each once, at every other draw
 
 
 def test_what_searches_come_to() -> None:
