@@ -5,7 +5,7 @@ eq. 5.4, figures 5.8 and 5.9), against the same search without: on C7, C8, C9, a
 matrices. Reported are the trials it needs to reach what the other has after N, with each representation:
 `configuration` (knobs by name), `flattened` (the loop nest, context features), `relation` (context relation features),
 `invariant` (these, and the steps away from the default), and `burnish`: what the tuner does, with a global model of
-`invariant` features, and local trees that see the loops of this space beside.
+`invariant` features, and local trees that see the loops and knobs of this space beside.
 
 By default the searches are replayed offline: candidates were measured once, by `benchmarks.gather` into RECORDS, and
 the explorers walk that measured pool instead of the whole space. Both searches begin with the template's default; the
@@ -102,7 +102,7 @@ def pool_of(name: str, task: TuningTask, records: Sequence[Record]) -> Pool:
                     continue
                 found[tuple(point.tolist())] = each.ranked
     points, space = np.array(list(found), np.int32), task.space
-    kinds: tuple[Representation, ...] = ("configuration", "flattened", "relation", "invariant", "loops")
+    kinds: tuple[Representation, ...] = ("configuration", "flattened", "relation", "invariant", "both")
     features: dict[str, NDArray[np.float32]] = {kind: extract(space, kind, points) for kind in kinds}
     where = {tuple(p.tolist()): row for row, p in enumerate(points)}
     first = [where[tuple(p.tolist())] for p in defaults(space) if tuple(p.tolist()) in where]
@@ -116,7 +116,7 @@ def shared(pools: Sequence[Pool], target: Pool, representation: str) -> tuple[li
     """
     if representation == "burnish":
         own = target.features["invariant"]
-        return [p.features["invariant"] for p in pools], own, target.features["loops"]
+        return [p.features["invariant"] for p in pools], own, target.features["both"]
     if representation != "configuration":
         own = target.features[representation]
         return [p.features[representation] for p in pools], own, own

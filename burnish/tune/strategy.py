@@ -68,8 +68,8 @@ def _annealing(space: Space, seed: int) -> Walker:
 
 
 BURNISH = Strategy(
-    "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, near=0.25, selective=True,
-    transfer=True,
+    "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", near=0.25,
+    selective=True, transfer=True,
 )  # fmt: skip
 # The published systems. AutoTVM: appendix A.3. AdaTune: sections 4 and 5, "RFEI + CSA + AE".
 AUTOTVM = Strategy(
