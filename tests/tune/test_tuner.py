@@ -174,7 +174,7 @@ def test_a_share_of_every_batch_is_random(strategy: Strategy, share: float, leas
         walkers.append(Watched(space, seed))
         return walkers[-1]
 
-    tuner = Tuner(SPACE, strategy.with_(share=share, walker=watched, initial=16), 2)
+    tuner = Tuner(SPACE, strategy.with_(share=share, near=0.0, walker=watched, initial=16), 2)
     points = tuner.propose(16)
     tuner.observe(points, cost(points).tolist())
     keys = SPACE.space.keys(tuner.propose(40)).tolist()
