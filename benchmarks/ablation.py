@@ -26,7 +26,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -170,7 +170,11 @@ def offline(path: Path, trials: int, seeds: int) -> list[Result]:
             f"ablation: '{path}' has fewer than {LEAST_POOL} candidates of {', '.join(short)} by this version of the "
             f"compiler on this machine; run: python -m benchmarks.gather {path}"
         )
-    pools = {name: pool_of(name, task, known[task.key]) for name, task in tasks.items()}
+    return replayed({name: pool_of(name, task, known[task.key]) for name, task in tasks.items()}, trials, seeds)
+
+
+def replayed(pools: Mapping[str, Pool], trials: int, seeds: int) -> list[Result]:
+    """The searches on pools of the sources and the targets."""
     sources, results = [pools[name] for name in SOURCES], []
     groups = np.repeat(np.arange(len(sources)), [len(p.seconds) for p in sources])
     for target in (pools[name] for name in TARGETS):
