@@ -39,6 +39,7 @@ from rich.table import Table
 from benchmarks.gather import SOURCES, TARGETS, main_kernel, tried
 from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
+from burnish.build import task_key
 from burnish.runtime.pool import available_cores
 from burnish.search.space import Points
 from burnish.target import host
@@ -93,9 +94,10 @@ class Result:
 def pool_of(name: str, task: TuningTask, records: Sequence[Record]) -> Pool:
     """The measured candidates of a kernel that this version's space has; the last measurement of each."""
     found: dict[tuple[int, ...], float] = {}
+    keys = [task_key(alternative.task, alternative.target) for alternative in task.space.alternatives]
     for each in records:
-        for alternative in task.space.alternatives:
-            if alternative.template.name == each.template:
+        for alternative, key in zip(task.space.alternatives, keys, strict=True):
+            if (alternative.template.name, key) == (each.template, each.key):
                 try:
                     point = task.space.point(Candidate(alternative, each.choice))
                 except ValueError:
