@@ -11,8 +11,8 @@ since the lowest of many times is lower than it should be: curves are by these t
 `after`: the best of a search's first 64 trials over the best that was found at all, measured in pairs.
 `needed`: trials until a search is as good as a random one of equal seed after 1,000, within 1 %, about what can be told
 apart; for `random` of its own. A search that never is counts one trial more than it made.
-`stop rule`: what `tune/gain.py` expects of as many trials again, after 16 and 32, of the longest searches after 64, …
-too; and what they brought.
+`stop rule`: what `tune/gain.py` expects of as many trials again, after 16 and 32 of `burnish`, of its longest searches
+after 64, … too; and what they brought.
 
 `python -m benchmarks.trials [OPERATOR ...] [--random N] [--longest N] [--seeds N] [--json]`
 """
@@ -24,7 +24,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, product
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -40,7 +40,7 @@ from benchmarks.oracle import Oracle
 from benchmarks.study import first_below, middle
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial
-from burnish.tune.gain import forecast
+from burnish.tune.gain import mixture
 from burnish.tune.models.base import CostModel
 from burnish.tune.prior import load
 from burnish.tune.records import machine
@@ -180,15 +180,15 @@ class Calibration:
 
 
 def calibration(every: Sequence[Tried]) -> list[Calibration]:
-    """What the stop rule says of as many trials again, beside what these brought, over all searches that made them."""
+    """What the stop rule says of as many trials again, beside what these brought, over all searches as shipped."""
     pairs = []
     for tried in every:
-        for own in chain(*tried.searches.values()):
-            costs, curve = [tried.seconds[key] for key in own], tried.curve(own)
+        for own in tried.searches["burnish"]:
+            curve, costs = tried.curve(own), [tried.seconds[key] for key in own]
+            kinds = np.searchsorted(np.cumsum(tried.ways), own, side="right").tolist()
             for trials in (16, 32, 64, 128, 256):
-                expected = forecast(costs[:trials])
-                fair = own is tried.searches["burnish"][0] or 2 * trials <= SHORT  # others ended for what they found
-                if fair and 2 * trials <= len(costs) and expected is not None:
+                expected = mixture(costs[:trials], kinds[:trials], tried.ways)
+                if 2 * trials <= len(own) and expected is not None:
                     pairs.append((expected.gain(trials), 1.0 - curve[2 * trials - 1] / curve[trials - 1]))
     expected, came = np.array(pairs).reshape(-1, 2).T
     found = []

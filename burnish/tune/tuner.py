@@ -14,7 +14,7 @@ from burnish.search.diversity import DiverseBatches
 from burnish.search.space import Points
 from burnish.search.walker import NOTHING, Remembered, Score, Walker, best_distinct, evaluate, unseen
 from burnish.tune.features import INVARIANT, Representation, extract, plausible, sequence
-from burnish.tune.gain import Forecast, forecast
+from burnish.tune.gain import Mixture, mixture
 from burnish.tune.models.acquisition import acquire
 from burnish.tune.models.base import CostModel, LoopNests, UncertainModel
 from burnish.tune.models.transfer import TransferModel
@@ -65,9 +65,11 @@ class Tuner:
         """Whether every candidate was tried."""
         return len(self._tried) >= self.space.size
 
-    def forecast(self) -> Forecast | None:
-        """What further trials are expected to find."""
-        return forecast(self.costs)
+    def forecast(self) -> Mixture | None:
+        """What further trials are expected to find; None before two of them succeeded."""
+        several = len(self.space.alternatives) > 1
+        kinds = self.points[:, 0] if several else np.zeros(len(self.points), int)
+        return mixture(self.costs, kinds.tolist(), [a.space.size for a in self.space.alternatives])
 
     def propose(self, count: int) -> Points:
         """Untried points (at most ``count``, width): the defaults at first, then what the model thinks best.

@@ -72,7 +72,7 @@ def test_forecasts_beside_what_came() -> None:
     random = np.random.default_rng(0)
     seconds = np.exp(0.3 * random.gamma(2.0, size=2048)).tolist()
     searches = random.permutation(2048).reshape(-1, 64).tolist()
-    found = trials.calibration([tried(searches, seconds, [0])])
+    found = trials.calibration([tried(searches, seconds, range(2048))])
     assert sum(row.count for row in found) == 2 * len(searches)
     assert all(row.above <= row.expected < row.below and row.came < 1 for row in found)
     assert all(0 <= row.within <= 1 and 0 <= row.under <= 1 for row in found)
