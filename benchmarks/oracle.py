@@ -28,9 +28,9 @@ class Known:
 class Oracle:
     """Costs of a kernel's candidates by a rule of measuring.
 
-    Each batch that has anything new is measured between two measurements of the default, whose mean then and at first
-    tell how much faster or slower the machine has become; the times are freed of that. Candidates do not race, so that
-    what one search has measured serves all.
+    Each batch that has anything new is measured between two measurements of the default, the faster of which then and
+    at first tell how much faster or slower the machine has become; the times are freed of that. Candidates do not race,
+    so that what one search has measured serves all.
     """
 
     def __init__(self, task: TuningTask, evaluator: Evaluator, rule: Rule) -> None:
@@ -79,7 +79,7 @@ class Oracle:
         builds = self._evaluator.build(trials[:-1])
         building = (time.perf_counter() - began) / len(builds)  # several build at once: a share of the batch's time
         first, *made, last = self._time(trials, [*builds, builds[0]])
-        now = (first[0].seconds + last[0].seconds) / 2
+        now = min(first[0].seconds, last[0].seconds)
         self._reference = self._reference or now
         for key, (found, took) in zip(keys, made, strict=True):
             self.known[key] = Known(found.seconds * self._reference / now, building, took)
