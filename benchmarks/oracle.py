@@ -48,18 +48,19 @@ class Oracle:
             self._measure(list(fresh), points[list(fresh.values())])
         return [self.known[key] for key in keys]
 
-    def settle(self, within: float, most: int, rounds: int) -> None:
-        """Measures the fastest anew, in turns: those up to `within` times the least known time, at most so many.
+    def settle(self, within: float, least: int, most: int, rounds: int) -> None:
+        """Measures the fastest anew, in turns: those up to `within` times the least known time, `least` to `most`.
 
         The lowest of many times, each measured once, is lower than it should be. In each round every one is measured
         once; its time is then the median of what it takes over the round's geometric mean.
         """
-        least = min((each.seconds for each in self.known.values()), default=inf)
-        close = [key for key, each in self.known.items() if each.seconds <= within * least]
-        keys = sorted(close, key=lambda key: self.known[key].seconds)[:most]
-        if len(keys) < 2:
+        worked = [key for key, each in self.known.items() if each.seconds < inf]
+        if not worked:
             return
+        keys = sorted(worked, key=lambda key: self.known[key].seconds)[:most]
         before = np.array([self.known[key].seconds for key in keys])
+        before = before[: max(least, int((before <= within * before[0]).sum()))]
+        keys = keys[: len(before)]
         trials = [self.trial(point) for point in self.task.space.space.at(np.array(keys))]
         table = np.log(self._turns(trials, self._evaluator.build(trials), rounds))
         relative = np.median(table - table.mean(axis=0), axis=1)

@@ -109,7 +109,7 @@ def try_kernel(
         tuner = Tuner(task.space, strategy, seed, prior)
         go_on(tuner, oracle, longest if (name, seed) == ("burnish", 0) else SHORT)
         searches[name].append(space.keys(tuner.points).tolist())
-    oracle.settle(within=1.1, most=30, rounds=7)
+    oracle.settle(within=1.1, least=12, most=30, rounds=7)
     tried = Tried(layer, ways, {k: v.seconds for k, v in oracle.known.items()}, searches, drawn, {})
     best = tried.best(tried.seconds)
     contenders = {tried.best(own[:SHORT]) for found in searches.values() for own in found} - {best}
