@@ -39,6 +39,7 @@ from rich.table import Table
 from benchmarks.gather import SOURCES, TARGETS, main_kernel, tried
 from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
+from benchmarks.study import first_below
 from burnish.build import task_key
 from burnish.runtime.pool import available_cores
 from burnish.search.space import Points
@@ -74,7 +75,8 @@ class Pool:
 
 @dataclass(frozen=True)
 class Result:
-    """Trials that the search with transfer needs for what the one without has after `trials`: one number a seed.
+    """Trials that the search with transfer needs for what the one without has after `trials`, and after how many that
+    one had it (`without`): one number a seed.
 
     `alone` and `transferred`: the best so far over the best of the pool, after 1, 2, … trials, medians over the seeds.
     """
@@ -83,12 +85,14 @@ class Result:
     representation: str
     trials: int
     needed: list[int]
+    without: list[int]
     alone: list[float]
     transferred: list[float]
 
     @property
-    def median(self) -> float:
-        return float(np.median(self.needed))
+    def fewer(self) -> float:
+        """How many times fewer trials it needs, by the medians."""
+        return float(np.median(self.without) / np.median(self.needed))
 
 
 def pool_of(name: str, task: TuningTask, records: Sequence[Record]) -> Pool:
@@ -194,13 +198,14 @@ def result(
     target: str, representation: str, trials: int, alone: Sequence[NDArray], transferred: Sequence[NDArray], best: float
 ) -> Result:
     """What pairs of searches of equal seeds come to. One that never gets there needs one trial more than it made."""
-    needed = []
-    for reference, curve in zip(alone, transferred, strict=True):
-        there = np.flatnonzero(curve <= reference[min(trials, len(reference)) - 1])
-        needed.append(int(there[0]) + 1 if len(there) else len(curve) + 1)
+    pairs = list(zip(alone, transferred, strict=True))
+    needed, without = (
+        [int(first_below(own[place], own[0][:trials][-1], np.arange(1.0, len(own[place]) + 1))) for own in pairs]
+        for place in (1, 0)
+    )
     length = min(len(curve) for curve in (*alone, *transferred))
     medians = ([float(v / best) for v in np.median([c[:length] for c in own], axis=0)] for own in (alone, transferred))
-    return Result(target, representation, trials, needed, *medians)
+    return Result(target, representation, trials, needed, without, *medians)
 
 
 def online(path: Path, trials: int, seeds: int) -> list[Result]:
@@ -293,11 +298,11 @@ def show(results: Sequence[Result], seeds: int) -> None:
     title = f"Trials with transfer for what {trials} reach without; medians (least to most) of {seeds} seeds"
     steps = [n for n in (8, 16, 32, 64) if n <= min(len(each.alone) for each in results)]
     headings = [f"{kind} {n}" for n in steps for kind in ("alone", "with")]
-    table = Table("target", "representation", "needs", "fewer", *headings, title=title)
+    table = Table("target", "representation", "without", "needs", "fewer", *headings, title=title)
     for each in results:
         curves = [f"{curve[n - 1]:.3f}" for n in steps for curve in (each.alone, each.transferred)]
-        needs = f"{each.median:.0f} ({min(each.needed)} to {max(each.needed)})"
-        table.add_row(each.target, each.representation, needs, f"{trials / each.median:.1f}×", *curves)
+        needs = [f"{np.median(n):.0f} ({min(n)} to {max(n)})" for n in (each.without, each.needed)]
+        table.add_row(each.target, each.representation, *needs, f"{each.fewer:.1f}×", *curves)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
@@ -320,7 +325,7 @@ def main() -> int:
     study = online if arguments.online else offline
     results = study(arguments.records, arguments.trials, arguments.seeds)
     if arguments.json:
-        rows = [{**asdict(each), "median": each.median} for each in results]
+        rows = [{**asdict(each), "fewer": each.fewer} for each in results]
         print(json.dumps({"machine": machine(host()), "seeds": arguments.seeds, "results": rows}))
     else:
         show(results, arguments.seeds)
