@@ -75,5 +75,7 @@ def test_batches_of_more_weight_cover_more_values() -> None:
 
 def test_of_equal_scores_the_batch_covers_most() -> None:
     space = Grid((8, 8))
-    batch = DiverseBatches(Exhaustive(space), candidates=8, weight=0.25, share=0.0).propose(lambda p: np.ones(len(p)), 8)
+    batch = DiverseBatches(Exhaustive(space), candidates=8, weight=0.25, share=0.0).propose(
+        lambda p: np.ones(len(p)), 8
+    )
     assert len(np.unique(batch[:, 0])) == len(np.unique(batch[:, 1])) == 8
