@@ -193,7 +193,8 @@ def study(sections: Sequence[str], layer: str, evaluator: Evaluator, trials: int
 
 def row(section: str, layer: str, name: str, own: Sequence[Search], reference: Sequence[Search], least: float) -> Row:
     """What one variant's searches come to, beside those of the reference with equal seeds."""
-    steps = [n for n in (16, 32, 64, 128, 256, 512, 1024) if n <= min(len(s.best) for s in own)]
+    end = min(len(s.best) for s in own)
+    steps = [*(n for n in (16, 32, 64, 128, 256, 512, 1024) if n < end), end]
     after = {n: middle([float(s.best[n - 1]) / least for s in own]) for n in steps}
     needed = [
         first_below(s.best, float(r.best[-1]), s.clock if section == "adatune" else np.arange(1.0, len(s.best) + 1))
