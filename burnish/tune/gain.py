@@ -69,11 +69,10 @@ def _survival(depths: np.ndarray, scale: float, shape: float) -> np.ndarray:
 def mixture(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int]) -> Mixture | None:
     """The tails of ``costs`` by kind (which algorithm and template); ``sizes``: the candidates that each kind has.
 
-    A kind that leads by far says nothing about how far another may go, and one that was tried whole gains no more.
+    A kind that leads by far says nothing about how far another may go, and one that was tried whole gains no more. None
+    before two candidates succeeded of a kind that has more.
     """
     every, kind = np.asarray(costs, dtype=float), np.asarray(kinds)
-    if np.isfinite(every).sum() < 2:
-        return None
     recent = kind[-max(LEAST, round(RECENT * len(every))) :]
     left = [size - int((kind == number).sum()) for number, size in enumerate(sizes)]
     total = sum(int((recent == number).sum()) for number, more in enumerate(left) if more > 0)
@@ -83,7 +82,7 @@ def mixture(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int]) 
         tail = forecast(every[kind == number].tolist(), float(every.min())) if more > 0 and share else None
         if tail is not None:
             parts.append((tail, share, more))
-    return Mixture(tuple(parts))
+    return Mixture(tuple(parts)) if parts or not any(left) else None
 
 
 def forecast(costs: Sequence[float], best: float = inf) -> Forecast | None:
