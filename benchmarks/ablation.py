@@ -5,7 +5,7 @@ eq. 5.4, figures 5.8 and 5.9), against the same search without: on C7, C8, C9, a
 matrices. Reported are the trials it needs to reach what the other has after N, with each representation:
 `configuration` (knobs by name), `flattened` (the loop nest, context features), `relation` (context relation features),
 `invariant` (these, and the steps away from the default), and `burnish`: what the tuner does, with a global model of
-`invariant` features, and local trees that see the loops of this space beside.
+`invariant` features, and local trees that see the loops and knobs of this space beside.
 
 By default the searches are replayed offline: candidates were measured once, by `benchmarks.gather` into RECORDS, and
 the explorers walk that measured pool instead of the whole space. Both searches begin with the template's default; the
@@ -26,7 +26,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,8 @@ from rich.table import Table
 from benchmarks.gather import SOURCES, TARGETS, main_kernel, tried
 from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
+from benchmarks.study import first_below
+from burnish.build import task_key
 from burnish.runtime.pool import available_cores
 from burnish.search.space import Points
 from burnish.target import host
@@ -73,7 +75,8 @@ class Pool:
 
 @dataclass(frozen=True)
 class Result:
-    """Trials that the search with transfer needs for what the one without has after `trials`: one number a seed.
+    """Trials that the search with transfer needs for what the one without has after `trials`, and after how many that
+    one had it (`without`): one number a seed.
 
     `alone` and `transferred`: the best so far over the best of the pool, after 1, 2, … trials, medians over the seeds.
     """
@@ -82,27 +85,30 @@ class Result:
     representation: str
     trials: int
     needed: list[int]
+    without: list[int]
     alone: list[float]
     transferred: list[float]
 
     @property
-    def median(self) -> float:
-        return float(np.median(self.needed))
+    def fewer(self) -> float:
+        """How many times fewer trials it needs, by the medians."""
+        return float(np.median(self.without) / np.median(self.needed))
 
 
 def pool_of(name: str, task: TuningTask, records: Sequence[Record]) -> Pool:
     """The measured candidates of a kernel that this version's space has; the last measurement of each."""
     found: dict[tuple[int, ...], float] = {}
+    keys = [task_key(alternative.task, alternative.target) for alternative in task.space.alternatives]
     for each in records:
-        for alternative in task.space.alternatives:
-            if alternative.template.name == each.template:
+        for alternative, key in zip(task.space.alternatives, keys, strict=True):
+            if (alternative.template.name, key) == (each.template, each.key):
                 try:
                     point = task.space.point(Candidate(alternative, each.choice))
                 except ValueError:
                     continue
                 found[tuple(point.tolist())] = each.ranked
     points, space = np.array(list(found), np.int32), task.space
-    kinds: tuple[Representation, ...] = ("configuration", "flattened", "relation", "invariant", "loops")
+    kinds: tuple[Representation, ...] = ("configuration", "flattened", "relation", "invariant", "both")
     features: dict[str, NDArray[np.float32]] = {kind: extract(space, kind, points) for kind in kinds}
     where = {tuple(p.tolist()): row for row, p in enumerate(points)}
     first = [where[tuple(p.tolist())] for p in defaults(space) if tuple(p.tolist()) in where]
@@ -116,7 +122,7 @@ def shared(pools: Sequence[Pool], target: Pool, representation: str) -> tuple[li
     """
     if representation == "burnish":
         own = target.features["invariant"]
-        return [p.features["invariant"] for p in pools], own, target.features["loops"]
+        return [p.features["invariant"] for p in pools], own, target.features["both"]
     if representation != "configuration":
         own = target.features[representation]
         return [p.features[representation] for p in pools], own, own
@@ -170,7 +176,11 @@ def offline(path: Path, trials: int, seeds: int) -> list[Result]:
             f"ablation: '{path}' has fewer than {LEAST_POOL} candidates of {', '.join(short)} by this version of the "
             f"compiler on this machine; run: python -m benchmarks.gather {path}"
         )
-    pools = {name: pool_of(name, task, known[task.key]) for name, task in tasks.items()}
+    return replayed({name: pool_of(name, task, known[task.key]) for name, task in tasks.items()}, trials, seeds)
+
+
+def replayed(pools: Mapping[str, Pool], trials: int, seeds: int) -> list[Result]:
+    """The searches on pools of the sources and the targets."""
     sources, results = [pools[name] for name in SOURCES], []
     groups = np.repeat(np.arange(len(sources)), [len(p.seconds) for p in sources])
     for target in (pools[name] for name in TARGETS):
@@ -188,13 +198,14 @@ def result(
     target: str, representation: str, trials: int, alone: Sequence[NDArray], transferred: Sequence[NDArray], best: float
 ) -> Result:
     """What pairs of searches of equal seeds come to. One that never gets there needs one trial more than it made."""
-    needed = []
-    for reference, curve in zip(alone, transferred, strict=True):
-        there = np.flatnonzero(curve <= reference[min(trials, len(reference)) - 1])
-        needed.append(int(there[0]) + 1 if len(there) else len(curve) + 1)
+    pairs = list(zip(alone, transferred, strict=True))
+    needed, without = (
+        [int(first_below(own[place], own[0][:trials][-1], np.arange(1.0, len(own[place]) + 1))) for own in pairs]
+        for place in (1, 0)
+    )
     length = min(len(curve) for curve in (*alone, *transferred))
     medians = ([float(v / best) for v in np.median([c[:length] for c in own], axis=0)] for own in (alone, transferred))
-    return Result(target, representation, trials, needed, *medians)
+    return Result(target, representation, trials, needed, without, *medians)
 
 
 def online(path: Path, trials: int, seeds: int) -> list[Result]:
@@ -287,11 +298,11 @@ def show(results: Sequence[Result], seeds: int) -> None:
     title = f"Trials with transfer for what {trials} reach without; medians (least to most) of {seeds} seeds"
     steps = [n for n in (8, 16, 32, 64) if n <= min(len(each.alone) for each in results)]
     headings = [f"{kind} {n}" for n in steps for kind in ("alone", "with")]
-    table = Table("target", "representation", "needs", "fewer", *headings, title=title)
+    table = Table("target", "representation", "without", "needs", "fewer", *headings, title=title)
     for each in results:
         curves = [f"{curve[n - 1]:.3f}" for n in steps for curve in (each.alone, each.transferred)]
-        needs = f"{each.median:.0f} ({min(each.needed)} to {max(each.needed)})"
-        table.add_row(each.target, each.representation, needs, f"{trials / each.median:.1f}×", *curves)
+        needs = [f"{np.median(n):.0f} ({min(n)} to {max(n)})" for n in (each.without, each.needed)]
+        table.add_row(each.target, each.representation, *needs, f"{each.fewer:.1f}×", *curves)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
@@ -314,7 +325,7 @@ def main() -> int:
     study = online if arguments.online else offline
     results = study(arguments.records, arguments.trials, arguments.seeds)
     if arguments.json:
-        rows = [{**asdict(each), "median": each.median} for each in results]
+        rows = [{**asdict(each), "fewer": each.fewer} for each in results]
         print(json.dumps({"machine": machine(host()), "seeds": arguments.seeds, "results": rows}))
     else:
         show(results, arguments.seeds)

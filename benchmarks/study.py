@@ -8,13 +8,14 @@ improvement, contextual annealing, and adaptive measuring, one after the other (
 
 The space is that of `kernels/cpu/tiled.py`, which follows from any definition and is as large as those of the published
 systems; templates of Burnish know more, and leave less to find. All searches begin at random. A candidate is measured
-once, whichever search asks for it first, so that equal candidates have equal costs. Reported is the best so far over
-the best that any search of the study has found, median and range of the seeds; and the trials that a search needs to
+once, whichever search of whichever section asks for it first, so that equal candidates have equal costs. Reported is
+the best so far over the best that any search on the layer has found, median and range of the seeds; and the trials that
+a search needs to
 be as good as `random` at its end. `adatune` reports seconds: those of proposing, building and measuring of the search's
 own candidates, until the best one is as good as what the first variant has in the end, by fixed measuring; and the
 share of measuring in them.
 
-`python -m benchmarks.study SECTION [LAYER ...] [--trials N] [--seeds N] [--json]`
+`python -m benchmarks.study SECTION[,SECTION ...]|all [LAYER ...] [--trials N] [--seeds N] [--json]`
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -53,7 +55,7 @@ from burnish.tuning import BUILD_LIMIT
 
 # Batches of half the published size: a study of a few hundred trials.
 SEARCH = AUTOTVM.with_(batch=32, initial=32, informed=False)
-CHANCE = RANDOM.with_(batch=32, informed=False)
+CHANCE = RANDOM.with_(batch=32, informed=False, rule=AUTOTVM.rule)
 FOREST = SEARCH.with_(model=ADATUNE.model, acquisition="ei")
 
 
@@ -66,9 +68,9 @@ def _ensemble(seed: int) -> BootstrapEnsemble:
 
 SECTIONS: Mapping[str, Mapping[str, Strategy]] = {
     "models": {
-        "burnish": BURNISH.with_(transfer=False, informed=False), "trees": SEARCH,
+        "burnish": BURNISH.with_(transfer=False, informed=False, rule=AUTOTVM.rule), "trees": SEARCH,
         "TreeGRU": TREEGRU.with_(batch=32, initial=32, informed=False),
-        "genetic": GENETIC.with_(batch=32, informed=False), "random": CHANCE,
+        "genetic": GENETIC.with_(batch=32, informed=False, rule=AUTOTVM.rule), "random": CHANCE,
     },
     "objective": {
         "rank": SEARCH, "regression": SEARCH.with_(model=lambda seed: TreeModel("regression", seed=seed)),
@@ -87,6 +89,7 @@ SECTIONS: Mapping[str, Mapping[str, Strategy]] = {
         "RFEI+CSA+AE": FOREST.with_(share="contextual", rule=ADATUNE.rule),
     },
 }  # fmt: skip
+REFERENCE = {section: "XGB+SA+DE" if section == "adatune" else "random" for section in SECTIONS}
 
 
 def kernel(layer: str) -> TuningTask:
@@ -138,12 +141,13 @@ def search(strategy: Strategy, seed: int, trials: int, oracle: Oracle, judge: Or
 
 @dataclass(frozen=True)
 class Row:
-    """A variant on a layer: medians over the seeds, with the least and the most.
+    """A variant of a section on a layer: medians over the seeds, with the least and the most.
 
     `after`: trials -> best so far over the best of the study. `needed`: trials to be as good as random at its end, or
     for "adatune" seconds to be as good as the first variant at its end; one more than there were if it never is.
     """
 
+    section: str
     layer: str
     variant: str
     after: dict[int, tuple[float, float, float]]
@@ -163,32 +167,41 @@ def first_below(curve: NDArray[np.float64], bar: float, axis: NDArray[np.float64
     return float(axis[there[0]]) if len(there) else float(axis[-1]) * (1 + 1 / len(axis))
 
 
-def study(section: str, layer: str, evaluator: Evaluator, trials: int, seeds: int) -> list[Row]:
-    """All variants of a section on one layer; their order turns from seed to seed."""
-    variants = SECTIONS[section]
+def study(sections: Sequence[str], layer: str, evaluator: Evaluator, trials: int, seeds: int) -> list[Row]:
+    """All variants of the sections on one layer; the order of a section's turns from seed to seed.
+
+    What a rule of measuring has found is shared by all, and a search that several sections have is done once.
+    """
     task = kernel(layer)
-    judge = Oracle(task, evaluator, AUTOTVM.rule)
-    oracles: dict[Rule, Oracle] = {AUTOTVM.rule: judge}
-    found: dict[str, list[Search]] = {name: [] for name in variants}
-    names = list(variants)
-    for seed in range(seeds):
-        for name in names[seed % len(names) :] + names[: seed % len(names)]:
-            rule = variants[name].rule if section == "adatune" else AUTOTVM.rule
-            oracle = oracles.setdefault(rule, Oracle(task, evaluator, rule))
-            found[name].append(search(variants[name], seed, trials, oracle, judge))
-    least = min(float(s.best[-1]) for own in found.values() for s in own)
-    reference = found["random" if "random" in found else names[0]]
+    oracles: dict[Rule, Oracle] = {}
+    done: dict[tuple[Strategy, int], Search] = {}
+    for seed, section in product(range(seeds), sections):
+        variants = list(SECTIONS[section].values())
+        for strategy in variants[seed % len(variants) :] + variants[: seed % len(variants)]:
+            if (strategy, seed) not in done:
+                oracle, judge = (
+                    oracles.setdefault(rule, Oracle(task, evaluator, rule)) for rule in (strategy.rule, AUTOTVM.rule)
+                )
+                done[strategy, seed] = search(strategy, seed, trials, oracle, judge)
+    least = min(float(own.best[-1]) for own in done.values())
     rows = []
-    for name, own in found.items():
-        steps = [n for n in (16, 32, 64, 128, 256, 512, 1024) if n <= min(len(s.best) for s in own)]
-        after = {n: middle([float(s.best[n - 1]) / least for s in own]) for n in steps}
-        needed = [
-            first_below(s.best, float(r.best[-1]), s.clock if section == "adatune" else np.arange(1.0, len(s.best) + 1))
-            for s, r in zip(own, reference, strict=True)
-        ]
-        seconds = float(np.median([s.clock[-1] for s in own]))
-        rows.append(Row(layer, name, after, middle(needed), seconds, float(np.median([s.measuring for s in own]))))
+    for section in sections:
+        own = {name: [done[strategy, seed] for seed in range(seeds)] for name, strategy in SECTIONS[section].items()}
+        rows += [row(section, layer, name, found, own[REFERENCE[section]], least) for name, found in own.items()]
     return rows
+
+
+def row(section: str, layer: str, name: str, own: Sequence[Search], reference: Sequence[Search], least: float) -> Row:
+    """What one variant's searches come to, beside those of the reference with equal seeds."""
+    end = min(len(s.best) for s in own)
+    steps = [*(n for n in (16, 32, 64, 128, 256, 512, 1024) if n < end), end]
+    after = {n: middle([float(s.best[n - 1]) / least for s in own]) for n in steps}
+    needed = [
+        first_below(s.best, float(r.best[-1]), s.clock if section == "adatune" else np.arange(1.0, len(s.best) + 1))
+        for s, r in zip(own, reference, strict=True)
+    ]
+    seconds, measuring = float(np.median([s.clock[-1] for s in own])), float(np.median([s.measuring for s in own]))
+    return Row(section, layer, name, after, middle(needed), seconds, measuring)
 
 
 def show(section: str, rows: Sequence[Row], trials: int, seeds: int) -> None:
@@ -206,7 +219,7 @@ def show(section: str, rows: Sequence[Row], trials: int, seeds: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("section", choices=tuple(SECTIONS))
+    parser.add_argument("sections", metavar="SECTIONS", help=f"all, or some of {','.join(SECTIONS)}")
     parser.add_argument("layers", nargs="*", default=["C2", "C7", "C9", "M1"], help="default: %(default)s")
     parser.add_argument("--trials", type=int, default=256)
     parser.add_argument("--seeds", type=int, default=5)
@@ -215,15 +228,19 @@ def main() -> int:
     unknown = set(arguments.layers) - set(operators())
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(operators())}")
+    sections = list(SECTIONS) if arguments.sections == "all" else arguments.sections.split(",")
+    if set(sections) - set(SECTIONS):
+        parser.error(f"sections: found {arguments.sections!r}; allowed: all, or some of {','.join(SECTIONS)}")
     rows: list[Row] = []
     with Evaluator(MACHINE, build_limit=BUILD_LIMIT) as evaluator:
         for layer in track(arguments.layers, "layers", disable=arguments.json, transient=True):
-            rows += study(arguments.section, layer, evaluator, arguments.trials, arguments.seeds)
+            rows += study(sections, layer, evaluator, arguments.trials, arguments.seeds)
     if arguments.json:
         settings = {"machine": machine(MACHINE), "trials": arguments.trials, "seeds": arguments.seeds}
-        print(json.dumps({"section": arguments.section, **settings, "rows": [asdict(row) for row in rows]}))
-    else:
-        show(arguments.section, rows, arguments.trials, arguments.seeds)
+        print(json.dumps({**settings, "rows": [asdict(row) for row in rows]}))
+        return 0
+    for section in sections:
+        show(section, [row for row in rows if row.section == section], arguments.trials, arguments.seeds)
     return 0
 
 

@@ -63,7 +63,7 @@ class DiverseBatches(Walker):
             points = self.walker.propose(score, self.candidates * greedy, exclude)
             scores = evaluate(score, points)
             finite = scores[np.isfinite(scores)]
-            spread = float(finite.std()) if len(finite) else 0.0
+            spread = float(finite.std()) or 1.0 if len(finite) else 0.0  # of equal scores only what they cover counts
             points = points[select(self.space, points, scores, greedy, self.weight * spread)]
         return filled(self.space, self._rng, points, count, exclude)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -45,33 +46,70 @@ class Forecast:
         return float(min(1.0, np.trapezoid(np.exp(-depths) * undercut, depths)))
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """Draws of several kinds: of each its tail, the share of the draws that it has, and how many are left of it."""
+
+    parts: tuple[tuple[Forecast, float, int], ...]
+
+    def gain(self, draws: int) -> float:
+        """As :meth:`Forecast.gain`; kinds save independently of each other."""
+        kept = 1.0
+        for tail, share, left in self.parts:
+            kept *= 1.0 - tail.gain(min(round(share * draws), left))
+        return 1.0 - kept
+
+
 def _survival(depths: np.ndarray, scale: float, shape: float) -> np.ndarray:
     if abs(shape) < 1e-6:
         return np.exp(-depths / scale)
     return np.maximum(1.0 + shape * depths / scale, 0.0) ** (-1.0 / shape)
 
 
-def forecast(costs: Sequence[float]) -> Forecast | None:
-    """The tail behind ``costs``, those of all trials in order (inf: it failed); None before two of them succeeded."""
+def mixture(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int]) -> Mixture | None:
+    """The tails of ``costs`` by kind (which algorithm and template); ``sizes``: the candidates that each kind has.
+
+    A kind that leads by far says nothing about how far another may go, and one that was tried whole gains no more. None
+    before two candidates succeeded of a kind that has more.
+    """
+    every, kind = np.asarray(costs, dtype=float), np.asarray(kinds)
+    recent = kind[-max(LEAST, round(RECENT * len(every))) :]
+    left = [size - int((kind == number).sum()) for number, size in enumerate(sizes)]
+    total = sum(int((recent == number).sum()) for number, more in enumerate(left) if more > 0)
+    parts = []
+    for number, more in enumerate(left):
+        share = int((recent == number).sum()) / max(1, total)
+        tail = forecast(every[kind == number].tolist(), float(every.min())) if more > 0 and share else None
+        if tail is not None:
+            parts.append((tail, share, more))
+    return Mixture(tuple(parts)) if parts or not any(left) else None
+
+
+def forecast(costs: Sequence[float], best: float = inf) -> Forecast | None:
+    """The tail behind ``costs``, those of all trials in order (inf: it failed); None before two of them succeeded.
+
+    ``best``: what further draws have to undercut, where that is less than all of the costs.
+    """
     every = np.asarray(costs, dtype=float)
     recent = every[-max(LEAST, round(RECENT * len(every))) :]
     if np.isfinite(recent).sum() < 2:
         recent = every
     good = np.sort(np.log(recent[np.isfinite(recent)]))
-    best = np.log(min(costs, default=np.inf))
     if len(good) < 2:
         return None
+    lowest = np.log(min(costs))
     count = max(1, min(len(good) - 1, round(TAIL * len(good))))
     threshold = good[count]
     scale, shape = _fit(threshold - good[:count])
-    depth = max(0.0, threshold - best)
+    depth = max(0.0, threshold - lowest)
     if shape < 0:  # the end of the tail lies as far beyond the best as it should beyond the lowest of so many draws
         end = depth * (1.0 + count**shape)
         trust = min(1.0, -shape / ENDED)
         scale = max((1.0 - trust) * scale - trust * shape * end, -shape * end)
     share = (count + 0.5) / (len(recent) + 1)
+    depth = max(0.0, threshold - min(lowest, np.log(best)))
     reached = float(_survival(np.array([depth]), scale, shape)[0])
-    return Forecast(share * reached, scale + shape * depth, shape)
+    return Forecast(share * reached, max(0.0, scale + shape * depth), shape)
 
 
 def _fit(excesses: np.ndarray) -> tuple[float, float]:

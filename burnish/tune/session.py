@@ -194,7 +194,8 @@ class Session:
         while not (reason := self._stop()):
             usual = self._usual_pace()
             count = self.strategy.batch
-            best = max(self.kernels, key=lambda k: k.saving(count) / (count * k.pace(usual)))
+            unfinished = [k for k in self.kernels if not k.tuner.exhausted]
+            best = max(unfinished, key=lambda k: k.saving(count) / (count * k.pace(usual)))
             self._batch(best, count)
         return reason
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from burnish.search.annealing import ContextualShare
 from burnish.search.diversity import DiverseBatches
 from burnish.search.space import Points
-from burnish.search.walker import NOTHING, Remembered, Score, Walker, unseen
+from burnish.search.walker import NOTHING, Remembered, Score, Walker, best_distinct, evaluate, unseen
 from burnish.tune.features import INVARIANT, Representation, extract, plausible, sequence
-from burnish.tune.gain import Forecast, forecast
+from burnish.tune.gain import Mixture, mixture
 from burnish.tune.models.acquisition import acquire
 from burnish.tune.models.base import CostModel, LoopNests, UncertainModel
 from burnish.tune.models.transfer import TransferModel
@@ -23,6 +23,8 @@ from burnish.tune.space import Candidate, TuningSpace
 from burnish.tune.strategy import Strategy
 
 _SPARE = 4  # proposals asked for each that is wanted, where some may be sifted out
+_STEPS = 32  # neighbours looked at for each that is wanted
+_PARENTS, _ALIKE = 4, 1.1  # the fastest candidates, whose neighbours are tried: how many at most, and how much slower
 _NEAR = 0.5  # of the first trials: the share that are neighbours of the defaults
 
 
@@ -63,9 +65,11 @@ class Tuner:
         """Whether every candidate was tried."""
         return len(self._tried) >= self.space.size
 
-    def forecast(self) -> Forecast | None:
-        """What further trials are expected to find."""
-        return forecast(self.costs)
+    def forecast(self) -> Mixture | None:
+        """What further trials are expected to find; None before two of them succeeded."""
+        several = len(self.space.alternatives) > 1
+        kinds = self.points[:, 0] if several else np.zeros(len(self.points), int)
+        return mixture(self.costs, kinds.tolist(), [a.space.size for a in self.space.alternatives])
 
     def propose(self, count: int) -> Points:
         """Untried points (at most ``count``, width): the defaults at first, then what the model thinks best.
@@ -87,8 +91,11 @@ class Tuner:
             model.fit(self._features(self.points), np.asarray(self.costs), np.zeros(len(self.costs), np.int64))
             self._fitted = model
         if self._fitted is None:
-            return self._early(count, self.points[np.argsort(self.costs, kind="stable")[:4]])
-        return self._batches.propose(Remembered(self.space.space, self._score), count, self._tried)
+            return self._early(count, self._fastest())
+        score = Remembered(self.space.space, self._score)
+        near = self._near(self._fastest(), int(self.strategy.near * count), score, self._tried)
+        met = self._tried | set(self.space.space.keys(near).tolist())
+        return np.concatenate([near, self._batches.propose(score, count - len(near), met)])
 
     def observe(self, points: Points, costs: Sequence[float]) -> None:
         """Learns what points (n, width) cost: seconds, infinite for those that failed."""
@@ -103,13 +110,23 @@ class Tuner:
         if count <= 0:
             return np.empty((0, self.space.space.width), np.int32)
         space, met = self.space.space, self._tried | set(self.space.space.keys(around).tolist())
-        parents = around[self._rng.integers(len(around), size=_SPARE * count)]
-        near = space.neighbours(self._rng, space.neighbours(self._rng, parents))
-        keys, first = np.unique(space.keys(near), return_index=True)
-        fresh = [row for key, row in zip(keys.tolist(), first.tolist(), strict=True) if key not in met]
-        near = self._sift(near[sorted(fresh)], max(1, int(_NEAR * count)))
+        near = self._near(around, max(1, int(_NEAR * count)), _indifferent, met)
         far = unseen(space, self._rng, _SPARE * count, met | set(space.keys(near).tolist()))
         return np.concatenate([near, self._sift(far, count - len(near))])
+
+    def _fastest(self) -> Points:
+        """The candidates measured that are about as fast as the best, (at most _PARENTS, width)."""
+        first = np.argsort(self.costs, kind="stable")[:_PARENTS]
+        return self.points[first[np.asarray(self.costs)[first] <= _ALIKE * self.seconds]]
+
+    def _near(self, around: Points, count: int, score: Score, exclude: Set[int]) -> Points:
+        """Points (at most ``count``, width) two steps or less from the given ones, of equal alternatives: the best."""
+        space = self.space.space
+        parents = around[self._rng.integers(len(around), size=_STEPS * count)]
+        near = space.neighbours(self._rng, space.neighbours(self._rng, parents))
+        if len(self.space.alternatives) > 1:
+            near = near[near[:, 0] == parents[:, 0]]
+        return self._sift(best_distinct(space, near, evaluate(score, near), _SPARE * count, exclude)[0], count)
 
     def _sift(self, points: Points, count: int) -> Points:
         """The first ``count`` of the points, of a selective strategy those that could be fast before the others."""

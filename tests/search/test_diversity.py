@@ -71,3 +71,11 @@ def test_batches_of_more_weight_cover_more_values() -> None:
         points = walker.propose(lambda p: worth[p[:, :1], np.arange(7), p].sum(axis=1), 12)
         covered.append(len(set().union(*(knobs(space, point) for point in points.tolist()))))
     assert covered[0] < covered[1] < covered[2]
+
+
+def test_of_equal_scores_the_batch_covers_most() -> None:
+    space = Grid((8, 8))
+    batch = DiverseBatches(Exhaustive(space), candidates=8, weight=0.25, share=0.0).propose(
+        lambda p: np.ones(len(p)), 8
+    )
+    assert len(np.unique(batch[:, 0])) == len(np.unique(batch[:, 1])) == 8

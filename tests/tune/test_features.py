@@ -167,7 +167,9 @@ def test_configuration_columns() -> None:
     found = dict(zip(names(made, "configuration"), extract(made, "configuration", point[None])[0], strict=True))
     choice = made.default.choice
     for knob in ("tile_ow", "vectors", "depth", "band"):
-        assert found[f"direct.{knob}"] == pytest.approx(log2(1 + int(choice[knob])))
+        number = int(choice[knob])
+        assert found[f"direct.{knob}"] == pytest.approx(log2(1 + number))
+        assert found[f"direct.2s in {knob}"] == (log2(number & -number) if number else 0)
     assert found["direct.outer = oc"] == float(choice["outer"] == "oc")
     assert found["direct.outer = oh"] == float(choice["outer"] == "oh")
     assert (found["direct"], found["winograd"]) == (1.0, 0.0)

@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from burnish.tune.gain import Forecast, forecast
+from burnish.tune.gain import Forecast, forecast, mixture
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -70,3 +70,14 @@ def test_calibration_on_independent_draws(draw: Draw, seen: int, more: int) -> N
         foretold.append(gain(costs[:seen].tolist(), more))
         found.append(1 - min(1.0, costs.min() / best))
     assert abs(np.mean(foretold) - np.mean(found)) < 0.01 + (0.65 if seen == 16 else 0.5) * np.mean(found)
+
+
+def test_a_kind_that_leads_by_far_promises_nothing_for_another() -> None:
+    """The few candidates of one kind were all tried; of the other kind thousands are left, all much slower."""
+    random = np.random.default_rng(0)
+    costs = [1.0, 1.2, 1.3, 1.4, *(2.0 + 0.3 * random.random(12))]
+    found, together = mixture(costs, [0] * 4 + [1] * 12, [4, 10_000]), forecast(costs)
+    assert found is not None and together is not None and found.gain(16) < 1e-3 < 0.03 < together.gain(16)
+    alike = mixture(costs, [1] * 16, [4, 10_000])
+    assert alike is not None and alike.gain(16) == pytest.approx(together.gain(16))
+    assert mixture([inf, 1.0], [0, 0], [4, 10_000]) is None

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from burnish.kernels.cpu import template_called
+from burnish.kernels.task import Space as KnobSpace
 from burnish.kernels.task import Task
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS
@@ -97,6 +98,21 @@ def test_a_small_space_is_exhausted() -> None:
     assert len(tuner.costs) == space.size
 
 
+def test_what_is_next_to_the_fastest_is_tried_whatever_the_model_says() -> None:
+    """Of a small alternative only its first candidate is known, which is faster than all of a large one."""
+    large = SPACE.alternatives[0]
+    knobs = {knob: choices[: 2 if n < 3 else 1] for n, (knob, choices) in enumerate(large.space.knobs.items())}
+    first = {knob: choices[0] for knob, choices in knobs.items()}
+    small = Alternative("small", large.task, large.template, KnobSpace(knobs, first), MACHINE)
+    space = TuningSpace([large, small])
+    tuner = Tuner(space, BURNISH.with_(share=0.0), 0, Few())
+    while len(tuner.costs) < 48:
+        points = defaults(space) if not tuner.costs else tuner.propose(16)
+        costs = np.where(points[:, 0] == 1, 1.0 - 0.1 * points[:, 1:].sum(axis=1), 2.0)
+        tuner.observe(points, costs.tolist())
+    assert (tuner.points[:, 0] == 1).sum() == small.space.size == 8
+
+
 class Few(TreeModel):
     """A model of other kernels that thinks many vectors good; asked, not fitted."""
 
@@ -158,7 +174,7 @@ def test_a_share_of_every_batch_is_random(strategy: Strategy, share: float, leas
         walkers.append(Watched(space, seed))
         return walkers[-1]
 
-    tuner = Tuner(SPACE, strategy.with_(share=share, walker=watched, initial=16), 2)
+    tuner = Tuner(SPACE, strategy.with_(share=share, near=0.0, walker=watched, initial=16), 2)
     points = tuner.propose(16)
     tuner.observe(points, cost(points).tolist())
     keys = SPACE.space.keys(tuner.propose(40)).tolist()

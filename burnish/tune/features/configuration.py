@@ -12,9 +12,11 @@ from burnish.tune.space import Alternative, TuningSpace
 
 
 def configuration(space: TuningSpace, points: Points) -> np.ndarray:
-    """log2(1 + n) of numbers, 0 or 1 for every value of the others and for the alternative, float32 [n, d].
+    """Of numbers n log2(1 + n) and log2 of the power of two in n; 0 or 1 for every value of the others and for the
+    alternative; float32 [n, d].
 
-    Knobs of other alternatives than a point's own are 0.
+    Whether vectors are whole, and aligned, hangs on the power of two. Knobs of other alternatives than a point's own
+    are 0.
     """
     tables = [[_table(choices) for choices in a.choices.values()] for a in space.alternatives]
     width = sum(table.shape[1] for own in tables for table in own) + len(tables)
@@ -39,14 +41,14 @@ def configuration_names(space: TuningSpace) -> tuple[str, ...]:
 def _knob_names(alternative: Alternative) -> list[str]:
     found = []
     for knob, choices in alternative.choices.items():
-        found += [knob] if _is_number(choices) else [f"{knob} = {choice}" for choice in choices]
+        found += [knob, f"2s in {knob}"] if _is_number(choices) else [f"{knob} = {choice}" for choice in choices]
     return found
 
 
 def _table(choices: np.ndarray) -> np.ndarray:
     """The features [choices, columns] of one knob's choices."""
     if _is_number(choices):
-        return np.log2(1.0 + choices[:, None]).astype(np.float32)
+        return np.log2([1.0 + choices, np.maximum(choices & -choices, 1)]).T.astype(np.float32)
     return np.eye(len(choices), dtype=np.float32)
 
 

@@ -18,11 +18,11 @@ from burnish.tune.space import TuningSpace
 
 Representation = Literal["configuration", "loops", "both", "flattened", "relation", "invariant", "transfer"]
 """``configuration``: the knobs, which mean something in this space only (AutoTVM section 4). ``loops``: table 2, and
-what it means on this machine, for every loop that the space's nests have, each in its own columns. ``both``: the knobs
-and the loops, for a model of this space alone. ``flattened``: table
+what it means on this machine, for every loop that the space's nests have, each in its own columns. ``both``: the loops
+and the knobs, for a model of this space alone. ``flattened``: table
 2 for the loops a candidate does have, outermost first, of any space alike (figure 3b). ``relation``: context relation
 features (section 4, appendix A.2.2), which have no notion of particular loops. ``invariant``: these, and what else
-means the same for every operator. ``transfer``: invariant, then loops, for a global and a local model."""
+means the same for every operator. ``transfer``: invariant, then both, for a global and a local model."""
 
 REPRESENTATIONS: tuple[Representation, ...] = get_args(Representation)
 MOST_UNROLLED = 9.0  # logarithm of the copies of a statement that are worth compiling
@@ -37,7 +37,7 @@ def extract(space: TuningSpace, representation: Representation, points: Points) 
     if representation == "configuration":
         return configuration(space, points)
     if representation == "both":
-        return np.hstack([configuration(space, points), extract(space, "loops", points)])
+        return np.hstack([extract(space, "loops", points), configuration(space, points)])
     if representation not in REPRESENTATIONS:
         raise ValueError(f"representation {representation!r} is unknown; allowed: {', '.join(REPRESENTATIONS)}")
     loop_columns = max(space.levels) * len(CONTEXT) + len(SUMMARY) + len(space.alternatives)
@@ -59,7 +59,7 @@ def extract(space: TuningSpace, representation: Representation, points: Points) 
             features[rows] = _own_loops(nest, loops, len(TABLE_2))[0].reshape(len(loops), -1)
         elif representation == "relation":
             features[rows] = relation(nest, alternative.target, loops, summary)
-    return features
+    return np.hstack([features, configuration(space, points)]) if representation == "transfer" else features
 
 
 def plausible(space: TuningSpace, points: Points) -> np.ndarray:
@@ -80,9 +80,9 @@ def names(space: TuningSpace, representation: Representation) -> tuple[str, ...]
     if representation == "configuration":
         return configuration_names(space)
     if representation == "both":
-        return (*configuration_names(space), *names(space, "loops"))
+        return (*names(space, "loops"), *configuration_names(space))
     if representation == "transfer":
-        return (*INVARIANT, *names(space, "loops"))
+        return (*INVARIANT, *names(space, "both"))
     if representation == "loops":
         each = (f"{feature} in loop {k}" for k in range(max(space.levels)) for feature in CONTEXT)
         return (*each, *SUMMARY, *(a.label for a in space.alternatives))

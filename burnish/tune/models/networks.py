@@ -50,6 +50,8 @@ def scores_of(parameters: Mapping[str, Any], levels: Any, mask: Any) -> Any:
     """
     torch = require("torch", extra="torch")
     functional = torch.nn.functional
+    deepest = levels.shape[1] - int(mask.any(dim=0).flip(0).to(torch.int8).argmax())
+    levels, mask = levels[:, :deepest], mask[:, :deepest]  # further in, no nest of the batch has a loop
     embedded = functional.linear(levels, parameters["embed.weight"], parameters["embed.bias"])
     if "identifier" in parameters:
         embedded = embedded + parameters["identifier"][: levels.shape[1]]

@@ -1,6 +1,7 @@
 """TreeGRU as the cost model (AutoTVM §3.1, §4, appendix A.3), in torch, batched over candidates."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -76,13 +77,14 @@ class TreeGRUModel:
         steps: int = self.settings["steps"]
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         loss_of = rank_loss if self.objective == "rank" else regression_loss
-        for batch in _batches(measured, steps, self.objective == "rank", random):
-            levels, mask, throughput, group = (values[self._tensor(batch)] for values in data)
-            loss = loss_of(scores_of(parameters, levels, mask), throughput, group)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            falling.step()
+        with _one_thread():
+            for batch in _batches(measured, steps, self.objective == "rank", random):
+                levels, mask, throughput, group = (values[self._tensor(batch)] for values in data)
+                loss = loss_of(scores_of(parameters, levels, mask), throughput, group)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                falling.step()
         self._parameters = {name: value.detach() for name, value in parameters.items()}
 
     def predict(self, features: Any) -> Floats:
@@ -97,7 +99,7 @@ class TreeGRUModel:
         if self.settings["encoding"] == "identifier" and nests.levels.shape[1] > self._levels:
             raise DataError(f"predict: found {nests.levels.shape[1]} levels; allowed: {self._levels} and fewer")
         scores = np.empty(len(nests), np.float32)
-        with torch.inference_mode():
+        with _one_thread(), torch.inference_mode():
             for begin in range(0, len(nests), PREDICTED):
                 part = slice(begin, begin + PREDICTED)
                 levels, mask = (self._tensor(values) for values in self._inputs(nests[part]))
@@ -147,6 +149,18 @@ class TreeGRUModel:
         """Normalised levels, 0 where there is none, and the mask."""
         levels = (_logarithms(nests) - self._mean) / self._deviation
         return np.where(nests.mask[:, :, None], levels, np.float32(0)), nests.mask
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The tensors are so small that torch's threads wait for one another longer than they compute."""
+    torch = require("torch", extra="torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _nests(what: str, features: Any) -> LoopNests:

@@ -77,10 +77,11 @@ class TreeModel:
         if self.objective == "rank":
             pairs = min(max(PAIRS // rows, 1), MOST_PAIRS)
             # A row's statistics are sums over its pairs, so regularisation is by pair. They are not normalised: that
-            # would divide them by a measure of how many candidates the task has.
+            # would divide them by a measure of how many candidates the task has. A candidate that differs from all
+            # others by a quarter of what its pairs may weigh can be a leaf: often one is all that a search has seen.
             params |= {
                 "objective": "rank_pairwise", "lambdarank_pair_method": "mean", "lambdarank_normalization": False,
-                "lambdarank_num_pair_per_sample": pairs, "min_child_weight": pairs, "reg_lambda": pairs,
+                "lambdarank_num_pair_per_sample": pairs, "min_child_weight": pairs / 4, "reg_lambda": pairs,
             }  # fmt: skip
         return Params.of(params)
 

@@ -1,0 +1,255 @@
+"""How few trials tuning takes: Burnish's strategy beside random search, in Burnish's own spaces; and its stop rule.
+
+Of each way to compute a kernel (a template with an algorithm) so many random candidates are measured, or all if there
+are not many more. A random search draws a way, then a candidate of it, as `search.space.Union` does; here it draws from
+those measured, another order for every seed. The strategy searches in two ways: `burnish`, as it ships, from the
+templates' choices on and with the model that comes with Burnish, which was trained on some of these layers among
+others, on another machine; and `unprimed`, without either. Every search makes 64 trials, and the first of `burnish`
+more. A candidate is measured once, whichever search asks for it first. Then the fastest are measured anew, in turns,
+since the lowest of many times is lower than it should be: curves are by these times.
+
+`after`: the best of a search's first 64 trials over the best that was found at all, measured in pairs.
+`needed`: trials until a search is as good as a random one of equal seed after 1,000, within 1 %, about what can be told
+apart; for `random` of its own. A search that never is counts one trial more than it made.
+`stop rule`: what `tune/gain.py` expects of as many trials again, after 16 and 32 of `burnish`, of its longest searches
+after 64, … too; and what they brought.
+
+`python -m benchmarks.trials [OPERATOR ...] [--random N] [--longest N] [--seeds N] [--json]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.gather import main_kernel
+from benchmarks.layers import LAYERS
+from benchmarks.operators import operators
+from benchmarks.oracle import Oracle
+from benchmarks.study import first_below, middle
+from burnish.target import host
+from burnish.tune.evaluate import Evaluator, Trial
+from burnish.tune.gain import mixture
+from burnish.tune.models.base import CostModel
+from burnish.tune.prior import load
+from burnish.tune.records import machine
+from burnish.tune.strategy import BURNISH, Strategy
+from burnish.tune.tasks import TuningTask
+from burnish.tune.tuner import Tuner, defaults
+from burnish.tuning import BUILD_LIMIT
+
+SHORT = 64  # trials of a search
+BAR, ALIKE = 1000, 1.01  # random trials whose best is to be reached, within this
+WHOLE = 300  # candidates of a way that are all measured
+STRATEGIES: Mapping[str, Strategy] = {
+    "burnish": BURNISH, "unprimed": BURNISH.with_(transfer=False, informed=False),
+}  # fmt: skip
+STOPS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.0)  # expected gains between which forecasts are counted together
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was measured of one kernel: settled `seconds` by the key of a candidate, and the keys that searches tried in
+    turn, by strategy and seed. `ways`: the number of candidates of each way to compute it; `drawn`: those measured for
+    random search. `pairs`: of those that are a search's best after SHORT, the time over that of the best of all,
+    measured in turns: ratio, and the ends of its interval."""
+
+    layer: str
+    ways: Sequence[int]
+    seconds: Mapping[int, float]
+    searches: Mapping[str, Sequence[Sequence[int]]]
+    drawn: Sequence[Sequence[int]]
+    pairs: Mapping[int, tuple[float, float, float]]
+
+    def best(self, keys: Iterable[int]) -> int:
+        """The fastest of candidates."""
+        return min(keys, key=self.seconds.__getitem__)
+
+    def curve(self, keys: Sequence[int]) -> NDArray[np.float64]:
+        """The best so far after 1, 2, … of the candidates."""
+        return np.minimum.accumulate([self.seconds[key] for key in keys])
+
+    def random(self, seed: int) -> list[int]:
+        """A random search of BAR trials, or of all there are. What is measured of a large way is drawn repeatedly."""
+        random = np.random.default_rng(seed)
+        orders = [random.permutation(keys).tolist() for keys in self.drawn]
+        found: list[int] = []
+        taken = [0] * len(orders)
+        while len(found) < min(BAR, sum(self.ways)):
+            way = int(random.integers(len(orders)))
+            if taken[way] < self.ways[way]:
+                found.append(orders[way][taken[way] % len(orders[way])])
+                taken[way] += 1
+        return found
+
+
+def try_kernel(
+    layer: str, task: TuningTask, evaluator: Evaluator, prior: CostModel, each: int, longest: int, seeds: int
+) -> Tried:
+    """Measures one kernel's random candidates, and what the searches propose."""
+    space, oracle = task.space.space, Oracle(task, evaluator, BURNISH.rule)
+    ways = [alternative.space.size for alternative in task.space.alternatives]
+    drawn = sample(ways, each)
+    keys = np.random.default_rng(0).permutation(np.concatenate(drawn))
+    for first in range(0, len(keys), BURNISH.batch):
+        oracle.ask(space.at(keys[first : first + BURNISH.batch]))
+    searches: dict[str, list[list[int]]] = {name: [] for name in STRATEGIES}
+    for seed, (name, strategy) in product(range(seeds), STRATEGIES.items()):
+        tuner = Tuner(task.space, strategy, seed, prior)
+        go_on(tuner, oracle, longest if (name, seed) == ("burnish", 0) else SHORT)
+        searches[name].append(space.keys(tuner.points).tolist())
+    oracle.settle(within=1.1, least=12, most=30, rounds=7)
+    tried = Tried(layer, ways, {k: v.seconds for k, v in oracle.known.items()}, searches, drawn, {})
+    best = tried.best(tried.seconds)
+    contenders = {tried.best(own[:SHORT]) for found in searches.values() for own in found} - {best}
+    compared = {key: evaluator.compare(_trial(oracle, best), _trial(oracle, key)) for key in contenders}
+    pairs = {key: (made.ratio, made.low, made.high) for key, made in compared.items()}
+    return replace(tried, pairs={best: (1.0, 1.0, 1.0), **pairs})
+
+
+def sample(ways: Sequence[int], each: int) -> list[list[int]]:
+    """Keys of so many random candidates of each way; all of those with few."""
+    random = np.random.default_rng(0)
+    first = np.cumsum([0, *ways[:-1]]).tolist()
+    chosen = [np.arange(n) if n <= max(WHOLE, each) else random.choice(n, each, replace=False) for n in ways]
+    return [(start + own).tolist() for start, own in zip(first, chosen, strict=True)]
+
+
+def go_on(tuner: Tuner, oracle: Oracle, trials: int) -> None:
+    """Goes on to so many trials; the defaults come first and alone, as in a session."""
+    batch = tuner.strategy.batch
+    while len(tuner.costs) < trials and not tuner.exhausted:
+        first = tuner.strategy.informed and not tuner.costs
+        points = defaults(tuner.space) if first else tuner.propose(min(batch, trials - len(tuner.costs)))
+        tuner.observe(points, [known.seconds for known in oracle.ask(points)])
+
+
+def _trial(oracle: Oracle, key: int) -> Trial:
+    return oracle.trial(oracle.task.space.space.at(np.array([key]))[0])
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Of one kernel, by strategy: medians over the seeds, with the least and the most. `size`: the candidates it has,
+    and how many were `measured`; `best`: seconds."""
+
+    layer: str
+    size: int
+    measured: int
+    best: float
+    after: dict[str, tuple[float, float, float]]
+    needed: dict[str, tuple[float, float, float]]
+
+
+def kernel(tried: Tried) -> Kernel:
+    """What the searches on a kernel come to."""
+    least = tried.seconds[tried.best(tried.seconds)]
+    after = {n: middle([tried.pairs[tried.best(own[:SHORT])][0] for own in f]) for n, f in tried.searches.items()}
+    chance = [tried.random(seed) for seed in range(max(map(len, tried.searches.values())))]
+    needed = {}
+    for name, found in {**tried.searches, "random": chance}.items():
+        bars = [ALIKE * tried.curve(own)[-1] for own in chance]
+        pairs = ((tried.curve(own), bar) for own, bar in zip(found, bars, strict=False))
+        needed[name] = middle([first_below(curve, bar, np.arange(1.0, len(curve) + 1)) for curve, bar in pairs])
+    return Kernel(tried.layer, sum(tried.ways), len(tried.seconds), least, after, needed)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Forecasts between `above` and `below`: how many, their mean, the mean of what came, and the shares of searches to
+    which no more came than expected, and than `below`."""
+
+    above: float
+    below: float
+    count: int
+    expected: float
+    came: float
+    within: float
+    under: float
+
+
+def calibration(every: Sequence[Tried]) -> list[Calibration]:
+    """What the stop rule says of as many trials again, beside what these brought, over all searches as shipped."""
+    pairs = []
+    for tried in every:
+        for own in tried.searches["burnish"]:
+            curve, costs = tried.curve(own), [tried.seconds[key] for key in own]
+            kinds = np.searchsorted(np.cumsum(tried.ways), own, side="right").tolist()
+            for trials in (16, 32, 64, 128, 256):
+                expected = mixture(costs[:trials], kinds[:trials], tried.ways)
+                if 2 * trials <= len(own) and expected is not None:
+                    pairs.append((expected.gain(trials), 1.0 - curve[2 * trials - 1] / curve[trials - 1]))
+    expected, came = np.array(pairs).reshape(-1, 2).T
+    found = []
+    for below, above in zip((inf, *STOPS), STOPS, strict=False):
+        own = (expected >= above) & (expected < below)
+        if own.any():
+            numbers = (expected, came, came <= expected, came < below)
+            found.append(Calibration(above, below, int(own.sum()), *(float(n[own].mean()) for n in numbers)))
+    return found
+
+
+def show(found: Sequence[Kernel], calibrated: Sequence[Calibration], seeds: int) -> None:
+    """Two tables."""
+    names = list(found[0].needed)
+    searches = list(found[0].after)
+    headings = [*(f"{name} after {SHORT}" for name in searches), *(f"{name} needs" for name in names)]
+    title = f"Trials; medians (least to most) of {seeds} seeds"
+    table = Table("operator", "candidates", "measured", "best, µs", *headings, title=title)
+    for each in found:
+        after = ["{:.3f} ({:.3f} to {:.3f})".format(*each.after[name]) for name in searches]
+        needed = ["{:.0f} ({:.0f} to {:.0f})".format(*each.needed[name]) for name in names]
+        table.add_row(each.layer, str(each.size), str(each.measured), f"{1e6 * each.best:.1f}", *after, *needed)
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(table)
+    headings = ["expected gain", "forecasts", "mean", "came", "at most expected", "below the end"]
+    table = Table(*headings, title="Stop rule")
+    for row in calibrated:
+        span = f"{row.above:.1%} to {row.below:.1%}" if row.below < inf else f"over {row.above:.0%}"
+        table.add_row(
+            span, str(row.count), f"{row.expected:.2%}", f"{row.came:.2%}", f"{row.within:.0%}", f"{row.under:.0%}"
+        )
+    console.print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operators", nargs="*", default=[*LAYERS, "P1024"], help="default: %(default)s")
+    parser.add_argument("--random", type=int, default=400, help="random candidates of a way (default: %(default)s)")
+    parser.add_argument("--longest", type=int, default=400, help="trials of the longest search (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    arguments = parser.parse_args()
+    every = operators()
+    unknown = set(arguments.operators) - set(every)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(every)}")
+    prior, sizes = load(), (arguments.random, arguments.longest, arguments.seeds)
+    with Evaluator(build_limit=BUILD_LIMIT) as evaluator:
+        tried = [
+            try_kernel(name, main_kernel(every[name]), evaluator, prior, *sizes)
+            for name in track(arguments.operators, "operators", disable=arguments.json, transient=True)
+        ]
+    found, calibrated = [kernel(each) for each in tried], calibration(tried)
+    if arguments.json:
+        settings = {"machine": machine(host()), **{k: vars(arguments)[k] for k in ("random", "longest", "seeds")}}
+        rows = {"kernels": [asdict(each) for each in found], "stop rule": [asdict(each) for each in calibrated]}
+        print(json.dumps({**settings, **rows}))
+    else:
+        show(found, calibrated, arguments.seeds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

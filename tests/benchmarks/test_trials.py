@@ -1,0 +1,78 @@
+"""The arithmetic of the study of trials, on made-up costs; and what an oracle makes of measurements."""
+
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+import pytest
+
+from benchmarks import study, trials
+from benchmarks.oracle import Oracle
+from burnish.tune.evaluate import Build, Measurement, Trial
+from burnish.tune.evaluate.rules import Fixed
+
+
+class Machine:
+    """An evaluator of made-up times, `speed` times those of a quiet machine, which changes from batch to batch."""
+
+    def __init__(self, task: study.TuningTask) -> None:
+        self.space, self.built, self.speed = task.space, 0, 1.0
+
+    def build(self, found: Sequence[Trial]) -> list[Build]:
+        self.built += len(found)
+        self.speed *= 1.5
+        return [Build(None) for _ in found]
+
+    def measure(self, trial: Trial, build: Build) -> Measurement:
+        seconds = 1e-3 * (1 + sum(map(len, map(str, trial.choice.values()))))
+        return Measurement((seconds * self.speed,)) if trial.choice["vectors"] else Measurement((), "crashed")
+
+
+def test_an_oracle_measures_once_and_free_of_drift() -> None:
+    task = study.kernel("C9")
+    machine = Machine(task)
+    oracle = Oracle(task, machine, Fixed())  # type: ignore[arg-type]
+    points = task.space.space.sample(np.random.default_rng(0), 8)
+    first = oracle.ask(points[:4])
+    both = oracle.ask(points)
+    assert both[:4] == first and machine.built == 8 + 2  # the default is in every batch
+    quiet = [machine.measure(oracle.trial(point), Build(None)).seconds for point in points]
+    assert np.ptp([known.seconds / seconds for known, seconds in zip(both, quiet, strict=True)]) < 1e-9
+    before = {key: known.seconds for key, known in oracle.known.items()}
+    oracle.settle(within=1.5, least=2, most=8, rounds=3)  # what was right stays
+    assert {key: known.seconds for key, known in oracle.known.items()} == pytest.approx(before)
+
+
+def tried(searches: Sequence[Sequence[int]], seconds: Sequence[float], drawn: Sequence[int]) -> trials.Tried:
+    by_key = dict(enumerate(seconds))
+    pairs = {key: (cost / min(seconds), 0.0, 0.0) for key, cost in by_key.items()}
+    return trials.Tried("made", [len(drawn)], by_key, {"burnish": searches}, [drawn], pairs)
+
+
+def test_random_search_draws_from_all_ways_alike() -> None:
+    ways = [12, 100_000]
+    drawn = trials.sample(ways, 80)
+    assert drawn[0] == list(range(12)) and len(set(drawn[1])) == 80 and min(drawn[1]) >= 12
+    order = trials.Tried("made", ways, {}, {}, drawn, {}).random(0)
+    assert len(order) == trials.BAR and set(order) == {key for keys in drawn for key in keys}
+    small = [place for place, key in enumerate(order) if key < 12]
+    assert len(small) == 12 and 12 < max(small) < 60  # each once, at every other draw
+
+
+def test_what_searches_come_to() -> None:
+    seconds = [4.0, 3.0, 2.0, 1.0, 2.01, inf]
+    found = trials.kernel(tried([[0, 5, 4], [0, 1]], seconds, [0, 1, 2, 5]))
+    assert found.best == 1.0 and found.measured == 6
+    assert found.after["burnish"] == (pytest.approx(2.505), 2.01, 3.0)
+    assert found.needed["burnish"] == (3.0, 3.0, 3.0)  # 2.01 is as good as 2; the other never is, after two trials
+    assert 1.0 <= found.needed["random"][1] <= found.needed["random"][2] <= 4.0
+
+
+def test_forecasts_beside_what_came() -> None:
+    random = np.random.default_rng(0)
+    seconds = np.exp(0.3 * random.gamma(2.0, size=2048)).tolist()
+    searches = random.permutation(2048).reshape(-1, 64).tolist()
+    found = trials.calibration([tried(searches, seconds, range(2048))])
+    assert sum(row.count for row in found) == 2 * len(searches)
+    assert all(row.above <= row.expected < row.below and row.came < 1 for row in found)
+    assert all(0 <= row.within <= 1 and 0 <= row.under <= 1 for row in found)
