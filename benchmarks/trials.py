@@ -187,16 +187,16 @@ def calibration(every: Sequence[Tried]) -> list[Calibration]:
             curve, costs = tried.curve(own), [tried.seconds[key] for key in own]
             kinds = np.searchsorted(np.cumsum(tried.ways), own, side="right").tolist()
             for trials in (16, 32, 64, 128, 256):
-                expected = mixture(costs[:trials], kinds[:trials], tried.ways)
-                if 2 * trials <= len(own) and expected is not None:
-                    pairs.append((expected.gain(trials), 1.0 - curve[2 * trials - 1] / curve[trials - 1]))
+                left = mixture(costs[:trials], kinds[:trials], tried.ways)
+                if 2 * trials <= len(own) and left is not None:
+                    pairs.append((left.gain(trials), 1.0 - curve[2 * trials - 1] / curve[trials - 1]))
     expected, came = np.array(pairs).reshape(-1, 2).T
     found = []
     for below, above in zip((inf, *STOPS), STOPS, strict=False):
-        own = (expected >= above) & (expected < below)
-        if own.any():
-            numbers = (expected, came, came <= expected, came < below)
-            found.append(Calibration(above, below, int(own.sum()), *(float(n[own].mean()) for n in numbers)))
+        between = (expected >= above) & (expected < below)
+        if between.any():
+            means = [float(n[between].mean()) for n in (expected, came, came <= expected, came < below)]
+            found.append(Calibration(above, below, int(between.sum()), means[0], means[1], means[2], means[3]))
     return found
 
 
