@@ -25,21 +25,21 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import onnx
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from benchmarks import harness, layers, models, throughput
+from benchmarks.gather import main_kernel
+from benchmarks.operators import operators
 from burnish import peers
 from burnish.accuracy import scaled_error
 from burnish.compiler import import_graph
-from burnish.graph.passes import optimize
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune
-from burnish.tune.tasks import TuningTask, tuning_tasks
+from burnish.tune.tasks import TuningTask
 from burnish.tuning import BUILD_LIMIT, tune_model
 
 STRATEGIES = ("burnish", "random", "genetic")
@@ -64,12 +64,6 @@ class Search:
         return self.best[min(trials, len(self.best)) - 1] / self.best[-1]
 
 
-def main_kernel(layer: layers.Layer) -> TuningTask:
-    """The kernel of a layer that has the most work."""
-    graph = optimize(import_graph(onnx.load_from_string(layers.model(layer))), exact=False)
-    return max(tuning_tasks(graph, host(), exact=False), key=lambda task: task.flops)
-
-
 def search(layer: str, task: TuningTask, strategy: str, seed: int, trials: int, evaluator: Evaluator) -> Search:
     """One search from nothing."""
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +84,7 @@ def search_layers(
     found = []
     with Evaluator(build_limit=BUILD_LIMIT) as evaluator:
         for name in track(names, "layers", disable=quiet, transient=True):
-            task = main_kernel(layers.LAYERS[name])
+            task = main_kernel(operators()[name])
             for seed in range(seeds):
                 found += [search(name, task, strategy, seed, trials, evaluator) for strategy in strategies]
     return found
@@ -129,7 +123,7 @@ def measure_model(name: str, threads: int, tuning_seconds: float, seconds: float
 
 def show_throughput(names: Sequence[str], trials: int, as_json: bool) -> int:
     """One session for each layer."""
-    found = [throughput.throughput(name, main_kernel(layers.LAYERS[name]), trials) for name in names]
+    found = [throughput.throughput(name, main_kernel(operators()[name]), trials) for name in names]
     if as_json:
         cpu = platform.processor() or platform.machine()
         sessions = [{**asdict(each), "candidates_per_second": each.rate} for each in found]

@@ -99,12 +99,13 @@ def rewrite_model(
     tell("rewrite", 0, 1)
     known = store.get(key)
     if known is not None:
-        report, walks, pressure, *learned = json.loads(known)
-        if not report["kept"]:
-            return Chosen(_told(compiled(ready, True).module, report), graph)
-        price = objective.cost(MeasuredCost(cost.estimate, *learned), target.flops, pressure)
-        kept = rewrite_graph(ready, allowed, price, Budget(), walks=walks).graph
-        return Chosen(_told(compiled(kept, False).module, report), kept)
+        chosen = json.loads(known)
+        if not chosen["report"]["kept"]:
+            return Chosen(_told(compiled(ready, True).module, chosen["report"]), graph)
+        cost = replace(cost, times=chosen["times"], factors=chosen["factors"])
+        price = objective.cost(cost, target.flops, chosen["pressure"])
+        kept = rewrite_graph(ready, allowed, price, Budget(), walks=chosen["walks"]).graph
+        return Chosen(_told(compiled(kept, False).module, chosen["report"]), kept)
     plain = compiled(ready, True)
     recorded = [choices.seconds(stage.task, target) for stage in plain.made.stages]
     if any(recorded):
@@ -112,9 +113,7 @@ def rewrite_model(
     best = _choose(plain, allowed, cost, objective, target, seconds, compiled)
     report = described(best.found, best.gain, best.kept)
     if best.decided:
-        store.put(
-            key, json.dumps([report, best.found.walks, best.pressure, best.cost.times, best.cost.factors]).encode()
-        )
+        store.put(key, json.dumps({"report": report, **best.repeatable}).encode())
     price = objective.cost(best.cost, target.flops, best.pressure)
     if best.kept and best.other is not None:
         return Chosen(_told(best.other.module, report), best.found.graph, best.found, best.gain, None, price)
@@ -154,6 +153,12 @@ class _Attempt:
     def decided(self) -> bool:
         """Whether another attempt would end in the same way: a refusal by a noisy measurement says nothing."""
         return self.kept or self.other is None or (self.gain is not None and self.gain.decides)
+
+    @property
+    def repeatable(self) -> dict[str, Any]:
+        """What another search needs to find the same graph."""
+        cost = self.cost
+        return {"walks": self.found.walks, "pressure": self.pressure, "times": cost.times, "factors": cost.factors}
 
 
 def _choose(
@@ -239,10 +244,10 @@ def _key(graph: Graph, rules: Sequence[Rule], target: Target, threads: int | Non
 
 @cache
 def _code_version() -> str:
-    """A hash of the compiler's source and the search's: what another version has chosen is chosen again."""
+    """A hash of the compiler's source, the search's and this file: what another version has chosen is chosen again."""
     root = Path(rewrite.__file__).parent.parent
     files = [f for folder in ("ops", "graph", "rewrite") for f in sorted((root / folder).glob("*.py"))]
-    return cache_key(code_version(), *(f.read_bytes() for f in files))
+    return cache_key(code_version(), *(f.read_bytes() for f in (*files, Path(__file__))))
 
 
 def _told(module: Module, report: Mapping[str, Any]) -> Module:
