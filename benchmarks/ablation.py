@@ -1,22 +1,19 @@
-"""What single parts of the tuner are worth: `transfer`, and `default`.
+"""What measurements of other kernels are worth: `transfer`, and `default`.
 
-`transfer`: a search that knows measurements of C1 to C6 before its first trial (f = f_global + f_local, thesis-chen
+`transfer`: a search that knows tried candidates of C1 to C6 before its first trial (f = f_global + f_local, thesis-chen
 eq. 5.4, figures 5.8 and 5.9), against the same search without: on C7, C8, C9, and on the product of two 1024 x 1024
-matrices. Reported are the trials it needs to reach what the other has after N, with each representation:
-`configuration` (knobs by name), `flattened` (the loop nest, context features), `relation` (context relation features),
-`invariant` (these, and the steps away from the default), and `burnish`: what the tuner does, with a global model of
-`invariant` features, and local trees that see the loops and knobs of this space beside.
-
-By default the searches are replayed offline: candidates were measured once, by `benchmarks.gather` into RECORDS, and
-the explorers walk that measured pool instead of the whole space. Both searches begin with the template's default; the
-one without transfer goes on at random until it can fit a model. `--online` measures instead: whole sessions on this
-machine in the whole space, with and without the records of C1 to C6 as their prior (representation `invariant`).
+matrices, in the space and by the strategy of `benchmarks.study`, AutoTVM's. Neither begins with a template's default:
+the one without transfer begins at random. Known of C1 to C6 is what such a search tries on them. Reported are the
+trials it needs for what the other has after its last, with each representation: `configuration` (knobs by name),
+`flattened` (the loop nest, context features), `relation` (context relation features). Candidates are measured once,
+whichever search asks for them first.
 
 `default`: what a model could choose without any measurement. Of every layer, the choice that a model prefers among the
 template's own and those one step of one knob away, against the template's own, in turns; the model was trained on
-RECORDS without those of that layer. A layer where it prefers the template's own is not measured.
+records (see `benchmarks.gather`) without those of that layer. A layer where it prefers the template's own is not
+measured.
 
-`python -m benchmarks.ablation transfer RECORDS [--trials N] [--seeds N] [--online] [--json]`
+`python -m benchmarks.ablation transfer [TARGET ...] [--trials N] [--known N] [--seeds N] [--json]`
 `python -m benchmarks.ablation default RECORDS [--json]`
 """
 
@@ -25,65 +22,53 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
-from benchmarks.gather import SOURCES, TARGETS, main_kernel, tried
+from benchmarks.gather import SOURCES, TARGETS, main_kernel
 from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
-from benchmarks.study import first_below
-from burnish.build import task_key
-from burnish.runtime.pool import available_cores
+from benchmarks.oracle import Oracle
+from benchmarks.study import MACHINE, SEARCH, first_below, kernel, search
 from burnish.search.space import Points
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial
 from burnish.tune.features import Representation, extract, names, plausible
-from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.prior import fitted, lessons, usable
-from burnish.tune.records import Record, Records, machine
-from burnish.tune.session import Session, Tune
+from burnish.tune.records import Records, machine
 from burnish.tune.space import Candidate, TuningSpace
-from burnish.tune.tasks import TuningTask
-from burnish.tune.tuner import defaults
 from burnish.tuning import BUILD_LIMIT
 
-REPRESENTATIONS = ("configuration", "flattened", "relation", "invariant", "burnish")
-BATCH, INITIAL, RANDOM = 16, 16, 0.1  # trials at once; before the first fit without transfer; share at random
-LONGEST = 64  # trials that are replayed
-LEAST_POOL = 32
+REPRESENTATIONS: tuple[Representation, ...] = ("configuration", "flattened", "relation")
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Measured candidates of one operator: `features` [n, d] by representation, `seconds` [n], rows of the defaults."""
+class Known:
+    """Candidates of a source: points [n, width] of its space, and what they cost, seconds [n]."""
 
-    name: str
-    features: dict[str, NDArray[np.float32]]
-    columns: tuple[str, ...]  # of the configuration
+    space: TuningSpace
+    points: Points
     seconds: NDArray[np.float64]
-    first: list[int]
 
 
 @dataclass(frozen=True)
 class Result:
-    """Trials that the search with transfer needs for what the one without has after `trials`, and after how many that
+    """Trials that the search with transfer needs for what the one without has after its last, and after how many that
     one had it (`without`): one number a seed.
 
-    `alone` and `transferred`: the best so far over the best of the pool, after 1, 2, … trials, medians over the seeds.
+    `alone` and `transferred`: the best so far over the best that was found, after 1, 2, … trials, medians of the seeds.
     """
 
     target: str
     representation: str
-    trials: int
     needed: list[int]
     without: list[int]
     alone: list[float]
@@ -95,144 +80,60 @@ class Result:
         return float(np.median(self.without) / np.median(self.needed))
 
 
-def pool_of(name: str, task: TuningTask, records: Sequence[Record]) -> Pool:
-    """The measured candidates of a kernel that this version's space has; the last measurement of each."""
-    found: dict[tuple[int, ...], float] = {}
-    keys = [task_key(alternative.task, alternative.target) for alternative in task.space.alternatives]
-    for each in records:
-        for alternative, key in zip(task.space.alternatives, keys, strict=True):
-            if (alternative.template.name, key) == (each.template, each.key):
-                try:
-                    point = task.space.point(Candidate(alternative, each.choice))
-                except ValueError:
-                    continue
-                found[tuple(point.tolist())] = each.ranked
-    points, space = np.array(list(found), np.int32), task.space
-    kinds: tuple[Representation, ...] = ("configuration", "flattened", "relation", "invariant", "both")
-    features: dict[str, NDArray[np.float32]] = {kind: extract(space, kind, points) for kind in kinds}
-    where = {tuple(p.tolist()): row for row, p in enumerate(points)}
-    first = [where[tuple(p.tolist())] for p in defaults(space) if tuple(p.tolist()) in where]
-    return Pool(name, features, names(space, "configuration"), np.array(list(found.values())), first)
+def sources(evaluator: Evaluator, trials: int) -> list[Known]:
+    """What a search of so many trials tries on each source."""
+    found = []
+    for name in track(SOURCES, "sources", transient=True):
+        oracle = Oracle(kernel(name), evaluator, SEARCH.rule)
+        search(SEARCH, 0, trials, oracle, oracle)
+        space = oracle.task.space
+        points = space.space.at(np.array(list(oracle.known)))
+        found.append(Known(space, points, np.array([each.seconds for each in oracle.known.values()])))
+    return found
 
 
-def shared(pools: Sequence[Pool], target: Pool, representation: str) -> tuple[list[NDArray], NDArray, NDArray]:
-    """Features of pools and of the target in columns of equal meaning, and what the target's local model sees.
+def prior(known: Sequence[Known], representation: Representation, target: TuningSpace) -> TreeModel:
+    """The model that orders the candidates of all sources best, by the columns that a target's candidates have.
 
-    Of configurations, columns of equal names mean the same.
+    Columns of equal names mean the same; one that a source lacks is 0.
     """
-    if representation == "burnish":
-        own = target.features["invariant"]
-        return [p.features["invariant"] for p in pools], own, target.features["both"]
-    if representation != "configuration":
-        own = target.features[representation]
-        return [p.features[representation] for p in pools], own, own
-    columns = list(dict.fromkeys(name for p in (*pools, target) for name in p.columns))
-
-    def aligned(p: Pool) -> NDArray[np.float32]:
-        table = np.zeros((len(p.seconds), len(columns)), np.float32)
-        table[:, [columns.index(name) for name in p.columns]] = p.features["configuration"]
-        return table
-
-    own = aligned(target)
-    return [aligned(p) for p in pools], own, own
+    columns = names(target, representation)
+    tables = []
+    for each in known:
+        own = extract(each.space, representation, each.points)
+        at = {name: column for column, name in enumerate(names(each.space, representation))}
+        tables.append(np.stack([own[:, at[n]] if n in at else np.zeros(len(own), np.float32) for n in columns], axis=1))
+    model = TreeModel("rank", rounds=80, learning_rate=0.15, max_depth=5)
+    seconds = np.concatenate([each.seconds for each in known])
+    model.fit(np.concatenate(tables), seconds, np.repeat(np.arange(len(known)), [len(each.points) for each in known]))
+    return model
 
 
-def replay(
-    common: NDArray[np.float32], own: NDArray[np.float32], target: Pool, prior: TreeModel | None, seed: int
-) -> NDArray[np.float64]:
-    """The best seconds after 1, 2, … trials of one search over a measured pool, up to LONGEST.
-
-    The prior reads ``common`` [n, d], local trees ``own`` [n, d], or both where there is a prior and they differ.
-    """
-    random, seconds, first = np.random.default_rng(seed), target.seconds, target.first
-    local = TreeModel("rank", seed=seed, threads=1)  # so few rows
-    model = TransferModel(prior, local, common.shape[1]) if prior else local
-    features = own if prior is None or own is common else np.hstack([common, own])
-    order, left = list(first), np.setdiff1d(np.arange(len(seconds)), first)
-    while len(left) and len(order) < LONGEST:
-        enough = len(order) >= INITIAL
-        if enough:
-            known = np.array(order)
-            model.fit(features[known], seconds[known], np.zeros(len(known), np.int64))
-        scores = model.predict(features[left]) if enough or prior else random.random(len(left))
-        drawn = random.random(len(left))
-        chance = min(len(left), int(RANDOM * BATCH + random.random()))
-        best = np.argsort(-scores + 1e-9 * drawn, kind="stable")[: BATCH - chance]
-        rest = np.setdiff1d(np.arange(len(left)), best)
-        chosen = np.concatenate([best, random.permutation(rest)[:chance]])
-        order += left[chosen].tolist()
-        left = np.delete(left, chosen)
-    return np.minimum.accumulate(seconds[np.array(order)])
-
-
-def offline(path: Path, trials: int, seeds: int) -> list[Result]:
-    """Every target by every representation."""
-    every = operators()
-    tasks = {name: main_kernel(every[name]) for name in (*SOURCES, *TARGETS)}
-    known = tried(Records(path), available_cores())
-    short = [name for name, task in tasks.items() if len(known.get(task.key, ())) < LEAST_POOL]
-    if short:
-        raise SystemExit(
-            f"ablation: '{path}' has fewer than {LEAST_POOL} candidates of {', '.join(short)} by this version of the "
-            f"compiler on this machine; run: python -m benchmarks.gather {path}"
-        )
-    return replayed({name: pool_of(name, task, known[task.key]) for name, task in tasks.items()}, trials, seeds)
-
-
-def replayed(pools: Mapping[str, Pool], trials: int, seeds: int) -> list[Result]:
-    """The searches on pools of the sources and the targets."""
-    sources, results = [pools[name] for name in SOURCES], []
-    groups = np.repeat(np.arange(len(sources)), [len(p.seconds) for p in sources])
-    for target in (pools[name] for name in TARGETS):
-        for representation in REPRESENTATIONS:
-            tables, common, own = shared(sources, target, representation)
-            prior = TreeModel("rank", rounds=80, learning_rate=0.15, max_depth=5, threads=1)
-            prior.fit(np.concatenate(tables), np.concatenate([p.seconds for p in sources]), groups)
-            search = partial(replay, common, own, target)
-            alone, transferred = ([search(p, seed) for seed in range(seeds)] for p in (None, prior))
-            results.append(result(target.name, representation, trials, alone, transferred, target.seconds.min()))
-    return results
+def transfer(target: str, known: Sequence[Known], evaluator: Evaluator, trials: int, seeds: int) -> list[Result]:
+    """Searches with and without the sources' candidates, by every representation, on one target."""
+    oracle = Oracle(kernel(target), evaluator, SEARCH.rule)
+    curves: dict[Representation, tuple[list[NDArray], list[NDArray]]] = {r: ([], []) for r in REPRESENTATIONS}
+    for seed in range(seeds):
+        for representation, (alone, transferred) in curves.items():
+            strategy = SEARCH.with_(representation=representation, common=representation)
+            model = prior(known, representation, oracle.task.space)
+            alone.append(search(strategy, seed, trials, oracle, oracle).best)
+            transferred.append(search(strategy.with_(transfer=True), seed, trials, oracle, oracle, model).best)
+    best = min(each.seconds for each in oracle.known.values())
+    return [result(target, representation, *own, best) for representation, own in curves.items()]
 
 
 def result(
-    target: str, representation: str, trials: int, alone: Sequence[NDArray], transferred: Sequence[NDArray], best: float
+    target: str, representation: str, alone: Sequence[NDArray], transferred: Sequence[NDArray], best: float
 ) -> Result:
     """What pairs of searches of equal seeds come to. One that never gets there needs one trial more than it made."""
     pairs = list(zip(alone, transferred, strict=True))
     needed, without = (
-        [int(first_below(own[place], own[0][:trials][-1], np.arange(1.0, len(own[place]) + 1))) for own in pairs]
+        [int(first_below(own[place], own[0][-1], np.arange(1.0, len(own[place]) + 1))) for own in pairs]
         for place in (1, 0)
     )
-    length = min(len(curve) for curve in (*alone, *transferred))
-    medians = ([float(v / best) for v in np.median([c[:length] for c in own], axis=0)] for own in (alone, transferred))
-    return Result(target, representation, trials, needed, without, *medians)
-
-
-def online(path: Path, trials: int, seeds: int) -> list[Result]:
-    """Whole sessions, in turns with and without the records of the sources."""
-    every, results = operators(), []
-    tasks = {name: main_kernel(every[name]) for name in (*SOURCES, *TARGETS)}
-    keys = {tasks[name].key for name in SOURCES}
-    known = usable(r for r in Records(path).all() if r.kernel in keys and r.target == machine(host()))
-    prior = fitted(lessons(known))
-    with Evaluator(cold=True, build_limit=BUILD_LIMIT) as evaluator:
-        for name in TARGETS:
-            curves: tuple[list[NDArray], list[NDArray]] = ([], [])
-            for seed in range(seeds):
-                for given, own in zip((None, prior), curves, strict=True):
-                    own.append(_session(tasks[name], evaluator, given, trials, seed))
-            best = min(float(curve[-1]) for own in curves for curve in own)
-            results.append(result(name, "invariant, online", trials, *curves, best))
-    return results
-
-
-def _session(
-    task: TuningTask, evaluator: Evaluator, prior: TreeModel | None, trials: int, seed: int
-) -> NDArray[np.float64]:
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Tune(None, trials, 0.0, "burnish", seed)
-        made = Session([task], Records(Path(folder) / "records.jsonl"), evaluator, settings, prior=prior).run()
-    return np.minimum.accumulate(np.array(made.kernels[0].tuner.costs))
+    medians = ([float(v / best) for v in np.median(own, axis=0)] for own in (alone, transferred))
+    return Result(target, representation, needed, without, *medians)
 
 
 @dataclass(frozen=True)
@@ -294,9 +195,9 @@ def show_choices(found: Sequence[Choice]) -> None:
 
 
 def show(results: Sequence[Result], seeds: int) -> None:
-    trials = results[0].trials
+    trials = len(results[0].alone)
     title = f"Trials with transfer for what {trials} reach without; medians (least to most) of {seeds} seeds"
-    steps = [n for n in (8, 16, 32, 64) if n <= min(len(each.alone) for each in results)]
+    steps = [n for n in (8, 16, 32, 64, 128, 256) if n <= trials]
     headings = [f"{kind} {n}" for n in steps for kind in ("alone", "with")]
     table = Table("target", "representation", "without", "needs", "fewer", *headings, title=title)
     for each in results:
@@ -308,12 +209,16 @@ def show(results: Sequence[Result], seeds: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("section", choices=("transfer", "default"))
-    parser.add_argument("records", type=Path)
-    parser.add_argument("--trials", type=int, default=48, help="of the search without transfer")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--online", action="store_true", help="measure; takes minutes for each target and seed")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    sections = parser.add_subparsers(dest="section", required=True)
+    study = sections.add_parser("transfer", help="searches with and without what is known of C1 to C6")
+    study.add_argument("targets", nargs="*", default=TARGETS, help="default: all of %(default)s")
+    study.add_argument("--trials", type=int, default=96, help="of a search (default: %(default)s)")
+    study.add_argument("--known", type=int, default=256, help="candidates of each source (default: %(default)s)")
+    study.add_argument("--seeds", type=int, default=5)
+    choosing = sections.add_parser("default", help="what a model would choose without measuring")
+    choosing.add_argument("records", type=Path)
+    for each in (study, choosing):
+        each.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
     if arguments.section == "default":
         chosen = unmeasured(arguments.records)
@@ -322,11 +227,17 @@ def main() -> int:
         else:
             show_choices(chosen)
         return 0
-    study = online if arguments.online else offline
-    results = study(arguments.records, arguments.trials, arguments.seeds)
+    unknown = set(arguments.targets) - set(operators())
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(operators())}")
+    results = []
+    with Evaluator(MACHINE, build_limit=BUILD_LIMIT) as evaluator:
+        known = sources(evaluator, arguments.known)
+        for target in arguments.targets:
+            results += transfer(target, known, evaluator, arguments.trials, arguments.seeds)
     if arguments.json:
-        rows = [{**asdict(each), "fewer": each.fewer} for each in results]
-        print(json.dumps({"machine": machine(host()), "seeds": arguments.seeds, "results": rows}))
+        settings = {"machine": machine(MACHINE), **{k: vars(arguments)[k] for k in ("trials", "known", "seeds")}}
+        print(json.dumps({**settings, "results": [{**asdict(each), "fewer": each.fewer} for each in results]}))
     else:
         show(results, arguments.seeds)
     return 0

@@ -44,6 +44,7 @@ from burnish.kernels.cpu.tiled import TILED
 from burnish.target import target
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.evaluate.rules import Rule
+from burnish.tune.models.base import CostModel
 from burnish.tune.models.ensemble import BootstrapEnsemble
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import machine
@@ -112,9 +113,11 @@ class Search:
     measuring: float
 
 
-def search(strategy: Strategy, seed: int, trials: int, oracle: Oracle, judge: Oracle) -> Search:
+def search(
+    strategy: Strategy, seed: int, trials: int, oracle: Oracle, judge: Oracle, prior: CostModel | None = None
+) -> Search:
     """So many trials of one strategy; `judge` says what the best ones cost, if it measures in another way."""
-    tuner = Tuner(oracle.task.space, strategy, seed)
+    tuner = Tuner(oracle.task.space, strategy, seed, prior)
     best: list[float] = []
     clock: list[float] = []
     passed, measuring, least, judged = 0.0, 0.0, inf, inf

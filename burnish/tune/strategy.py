@@ -14,6 +14,7 @@ from burnish.search.random_search import RandomSearch
 from burnish.search.space import Space
 from burnish.search.walker import Walker
 from burnish.tune.evaluate.rules import Adaptive, Fixed, Rule
+from burnish.tune.features import Representation
 from burnish.tune.models.base import CostModel
 from burnish.tune.models.forest import ForestModel
 from burnish.tune.models.neural import TreeGRUModel
@@ -29,9 +30,10 @@ class Strategy:
     ``representation`` is what the model sees. Batches have ``batch`` trials, chosen for score and diversity
     (``diversity``, in standard deviations of the score a covered choice) from ``candidates`` proposals each, with a
     ``share`` at random ("contextual": AdaTune's equation 3). The model is first asked after ``initial`` trials.
-    One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): its
-    model, boosted trees, then sees the representation "transfer". A ``selective`` one follows its model to no candidate
-    that cannot be fast by what is known without measuring.
+    One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): they are
+    known by the representation ``common``; its model, boosted trees, sees its own beside (together: "transfer"), unless
+    that is the same. A ``selective`` one follows its model to no candidate that cannot be fast by what is known without
+    measuring.
     A share ``near`` of a batch, in whole trials, is next to the fastest measured: a model learns late how good an
     alternative is of which it has seen one candidate.
     An ``informed`` one begins with what the templates would choose by themselves, and with neighbours of that.
@@ -52,6 +54,7 @@ class Strategy:
     acquisition: str = "mean"
     selective: bool = False
     transfer: bool = False
+    common: Representation = "invariant"
     informed: bool = True
 
     def with_(self, **changes: object) -> Strategy:

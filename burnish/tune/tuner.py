@@ -31,8 +31,8 @@ _NEAR = 0.5  # of the first trials: the share that are neighbours of the default
 class Tuner:
     """The search for the fastest candidate of one space.
 
-    ``prior``: a model of other kernels by their "invariant" features, which a strategy with transfer asks until it has
-    measurements of its own, and adds to then. It may be replaced at any time.
+    ``prior``: a model of other kernels by their features in the strategy's ``common`` representation, which a strategy
+    with transfer asks until it has measurements of its own, and adds to then. It may be replaced at any time.
     """
 
     def __init__(self, space: TuningSpace, strategy: Strategy, seed: int = 0, prior: CostModel | None = None) -> None:
@@ -77,16 +77,17 @@ class Tuner:
         A strategy that is not informed begins at random.
         """
         if not self.costs:
-            if not self.strategy.informed:
+            if self.strategy.informed:
+                first = defaults(self.space)
+                return np.concatenate([first, self._early(count - len(first), first)])
+            if self.prior is None:
                 return unseen(self.space.space, self._rng, count, NOTHING)
-            first = defaults(self.space)
-            return np.concatenate([first, self._early(count - len(first), first)])
         if self._model is None:
             return self._walker.propose(_indifferent, count, self._tried)
         model = self._model
         if self.prior is not None:
             local = cast(TreeModel, self._model).fresh(self._seed)
-            model = self._fitted = TransferModel(self.prior, local, len(INVARIANT))
+            model = self._fitted = TransferModel(self.prior, local, len(INVARIANT) if self._beside else None)
         if len(self.costs) >= self.strategy.initial and self.seconds < inf:
             model.fit(self._features(self.points), np.asarray(self.costs), np.zeros(len(self.costs), np.int64))
             self._fitted = model
@@ -122,6 +123,8 @@ class Tuner:
     def _near(self, around: Points, count: int, score: Score, exclude: Set[int]) -> Points:
         """Points (at most ``count``, width) two steps or less from the given ones, of equal alternatives: the best."""
         space = self.space.space
+        if not len(around):
+            return around
         parents = around[self._rng.integers(len(around), size=_STEPS * count)]
         near = space.neighbours(self._rng, space.neighbours(self._rng, parents))
         if len(self.space.alternatives) > 1:
@@ -138,7 +141,12 @@ class Tuner:
         if self.strategy.representation == "sequence":
             return LoopNests(*sequence(self.space, points))
         own = cast(Representation, self.strategy.representation)
-        return extract(self.space, own if self.prior is None else "transfer", points)
+        return extract(self.space, "transfer" if self._beside else own, points)
+
+    @property
+    def _beside(self) -> bool:
+        """Whether the model sees what the prior does, and its own representation beside."""
+        return self.prior is not None and self.strategy.representation != self.strategy.common
 
     def _score(self, points: Points) -> NDArray:
         if self.strategy.acquisition == "mean":
