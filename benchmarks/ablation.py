@@ -85,7 +85,7 @@ def sources(evaluator: Evaluator, trials: int) -> list[Known]:
     found = []
     for name in track(SOURCES, "sources", transient=True):
         oracle = Oracle(kernel(name), evaluator, SEARCH.rule)
-        search(SEARCH, 0, trials, oracle, oracle)
+        search(SEARCH, 0, trials, oracle)
         space = oracle.task.space
         points = space.space.at(np.array(list(oracle.known)))
         found.append(Known(space, points, np.array([each.seconds for each in oracle.known.values()])))
@@ -117,8 +117,8 @@ def transfer(target: str, known: Sequence[Known], evaluator: Evaluator, trials: 
         for representation, (alone, transferred) in curves.items():
             strategy = SEARCH.with_(representation=representation, common=representation)
             model = prior(known, representation, oracle.task.space)
-            alone.append(search(strategy, seed, trials, oracle, oracle).best)
-            transferred.append(search(strategy.with_(transfer=True), seed, trials, oracle, oracle, model).best)
+            alone.append(search(strategy, seed, trials, oracle).best)
+            transferred.append(search(strategy.with_(transfer=True), seed, trials, oracle, prior=model).best)
     best = min(each.seconds for each in oracle.known.values())
     return [result(target, representation, *own, best) for representation, own in curves.items()]
 

@@ -3,17 +3,12 @@
 `models`: boosted trees, TreeGRU, genetic and random search (AutoTVM, figure 5.4 of thesis-chen), and Burnish's own.
 `objective`: ranking or regression (figure 5.5). `diversity`: how much a batch must cover (figure 5.6).
 `uncertainty`: the mean, expected improvement or an upper bound by an ensemble of five (figure 5.7).
-`adatune`: boosted trees with annealing and fixed measuring, as AutoTVM; then a random forest with expected
-improvement, contextual annealing, and adaptive measuring, one after the other (AdaTune, section 5.3 and figure 9).
 
 The space is that of `kernels/cpu/tiled.py`, which follows from any definition and is as large as those of the published
 systems; templates of Burnish know more, and leave less to find. All searches begin at random. A candidate is measured
 once, whichever search of whichever section asks for it first, so that equal candidates have equal costs. Reported is
 the best so far over the best that any search on the layer has found, median and range of the seeds; and the trials that
-a search needs to
-be as good as `random` at its end. `adatune` reports seconds: those of proposing, building and measuring of the search's
-own candidates, until the best one is as good as what the first variant has in the end, by fixed measuring; and the
-share of measuring in them.
+a search needs to be as good as `random` at its end.
 
 `python -m benchmarks.study SECTION[,SECTION ...]|all [LAYER ...] [--trials N] [--seeds N] [--json]`
 """
@@ -43,13 +38,12 @@ from burnish.graph.passes import optimize
 from burnish.kernels.cpu.tiled import TILED
 from burnish.target import target
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.evaluate.rules import Rule
 from burnish.tune.models.base import CostModel
 from burnish.tune.models.ensemble import BootstrapEnsemble
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import machine
 from burnish.tune.space import Alternative, TuningSpace
-from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, TREEGRU, Strategy
+from burnish.tune.strategy import AUTOTVM, BURNISH, GENETIC, RANDOM, TREEGRU, Strategy
 from burnish.tune.tasks import TuningTask, tuning_tasks
 from burnish.tune.tuner import Tuner
 from burnish.tuning import BUILD_LIMIT
@@ -57,9 +51,6 @@ from burnish.tuning import BUILD_LIMIT
 # Batches of half the published size: a study of a few hundred trials.
 SEARCH = AUTOTVM.with_(batch=32, initial=32, informed=False)
 CHANCE = RANDOM.with_(batch=32, informed=False, rule=AUTOTVM.rule)
-FOREST = SEARCH.with_(model=ADATUNE.model, acquisition="ei")
-
-
 MACHINE = target("cpu,-amx")  # where all convolutions and products are sums of float32 products
 
 
@@ -85,12 +76,8 @@ SECTIONS: Mapping[str, Mapping[str, Strategy]] = {
         **{name: SEARCH.with_(model=_ensemble, acquisition=name) for name in ("mean", "ei", "ucb")},
         "random": CHANCE,
     },
-    "adatune": {
-        "XGB+SA+DE": SEARCH, "RFEI+SA+DE": FOREST, "RFEI+CSA+DE": FOREST.with_(share="contextual"),
-        "RFEI+CSA+AE": FOREST.with_(share="contextual", rule=ADATUNE.rule),
-    },
 }  # fmt: skip
-REFERENCE = {section: "XGB+SA+DE" if section == "adatune" else "random" for section in SECTIONS}
+REFERENCE = "random"
 
 
 def kernel(layer: str) -> TuningTask:
@@ -114,14 +101,24 @@ class Search:
 
 
 def search(
-    strategy: Strategy, seed: int, trials: int, oracle: Oracle, judge: Oracle, prior: CostModel | None = None
+    strategy: Strategy,
+    seed: int,
+    trials: int,
+    oracle: Oracle,
+    *,
+    judge: Oracle | None = None,
+    prior: CostModel | None = None,
+    seconds: float = inf,
 ) -> Search:
-    """So many trials of one strategy; `judge` says what the best ones cost, if it measures in another way."""
+    """So many trials of one strategy, no batch of which begins after so many seconds of its clock.
+
+    `judge` says what the best ones cost, if another should than says what candidates cost.
+    """
     tuner = Tuner(oracle.task.space, strategy, seed, prior)
     best: list[float] = []
     clock: list[float] = []
     passed, measuring, least, judged = 0.0, 0.0, inf, inf
-    while len(best) < trials and not tuner.exhausted:
+    while len(best) < trials and passed < seconds and not tuner.exhausted:
         began = time.perf_counter()
         points = tuner.propose(min(strategy.batch, trials - len(best)))
         if not len(points):
@@ -136,7 +133,7 @@ def search(
             measuring += known.measuring
             if known.seconds < least:
                 least = known.seconds
-                judged = min(judged, judge.ask(point[None])[0].seconds)
+                judged = min(judged, (judge or oracle).ask(point[None])[0].seconds)
             best.append(judged)
             clock.append(passed)
     return Search(np.array(best), np.array(clock), measuring / passed)
@@ -146,8 +143,8 @@ def search(
 class Row:
     """A variant of a section on a layer: medians over the seeds, with the least and the most.
 
-    `after`: trials -> best so far over the best of the study. `needed`: trials to be as good as random at its end, or
-    for "adatune" seconds to be as good as the first variant at its end; one more than there were if it never is.
+    `after`: trials -> best so far over the best of the study. `needed`: trials to be as good as random at its end, one
+    more than there were if it never is. `seconds`: of proposing, building and measuring.
     """
 
     section: str
@@ -156,7 +153,6 @@ class Row:
     after: dict[int, tuple[float, float, float]]
     needed: tuple[float, float, float]
     seconds: float
-    measuring: float
 
 
 def middle(values: Sequence[float]) -> tuple[float, float, float]:
@@ -173,24 +169,20 @@ def first_below(curve: NDArray[np.float64], bar: float, axis: NDArray[np.float64
 def study(sections: Sequence[str], layer: str, evaluator: Evaluator, trials: int, seeds: int) -> list[Row]:
     """All variants of the sections on one layer; the order of a section's turns from seed to seed.
 
-    What a rule of measuring has found is shared by all, and a search that several sections have is done once.
+    A search that several sections have is done once.
     """
-    task = kernel(layer)
-    oracles: dict[Rule, Oracle] = {}
+    oracle = Oracle(kernel(layer), evaluator, AUTOTVM.rule)
     done: dict[tuple[Strategy, int], Search] = {}
     for seed, section in product(range(seeds), sections):
         variants = list(SECTIONS[section].values())
         for strategy in variants[seed % len(variants) :] + variants[: seed % len(variants)]:
             if (strategy, seed) not in done:
-                oracle, judge = (
-                    oracles.setdefault(rule, Oracle(task, evaluator, rule)) for rule in (strategy.rule, AUTOTVM.rule)
-                )
-                done[strategy, seed] = search(strategy, seed, trials, oracle, judge)
+                done[strategy, seed] = search(strategy, seed, trials, oracle)
     least = min(float(own.best[-1]) for own in done.values())
     rows = []
     for section in sections:
         own = {name: [done[strategy, seed] for seed in range(seeds)] for name, strategy in SECTIONS[section].items()}
-        rows += [row(section, layer, name, found, own[REFERENCE[section]], least) for name, found in own.items()]
+        rows += [row(section, layer, name, found, own[REFERENCE], least) for name, found in own.items()]
     return rows
 
 
@@ -200,23 +192,21 @@ def row(section: str, layer: str, name: str, own: Sequence[Search], reference: S
     steps = [*(n for n in (16, 32, 64, 128, 256, 512, 1024) if n < end), end]
     after = {n: middle([float(s.best[n - 1]) / least for s in own]) for n in steps}
     needed = [
-        first_below(s.best, float(r.best[-1]), s.clock if section == "adatune" else np.arange(1.0, len(s.best) + 1))
+        first_below(s.best, float(r.best[-1]), np.arange(1.0, len(s.best) + 1))
         for s, r in zip(own, reference, strict=True)
     ]
-    seconds, measuring = float(np.median([s.clock[-1] for s in own])), float(np.median([s.measuring for s in own]))
-    return Row(section, layer, name, after, middle(needed), seconds, measuring)
+    return Row(section, layer, name, after, middle(needed), float(np.median([s.clock[-1] for s in own])))
 
 
 def show(section: str, rows: Sequence[Row], trials: int, seeds: int) -> None:
-    unit = "s" if section == "adatune" else "trials"
     steps = sorted({n for row in rows for n in row.after})
     title = f"{section}: {trials} trials, {seeds} seeds; best so far over the best of all, medians (least to most)"
-    headings = [*(f"after {n}" for n in steps), f"needs, {unit}", "s in all", "measuring"]
+    headings = [*(f"after {n}" for n in steps), "needs, trials", "s in all"]
     table = Table("layer", "variant", *headings, title=title)
     for row in rows:
         cells = ["{:.2f} ({:.2f} to {:.2f})".format(*row.after[n]) if n in row.after else "" for n in steps]
         needed = "{:.3g} ({:.3g} to {:.3g})".format(*row.needed)
-        table.add_row(row.layer, row.variant, *cells, needed, f"{row.seconds:.1f}", f"{row.measuring:.0%}")
+        table.add_row(row.layer, row.variant, *cells, needed, f"{row.seconds:.1f}")
     Console(width=None if sys.stdout.isatty() else 180).print(table)
 
 

@@ -21,7 +21,7 @@ class Made:
 @pytest.mark.parametrize("name", ["trees", "random"])
 def test_a_search_adds_up_what_it_took(name: str) -> None:
     oracle = Made()
-    found = study.search(study.SECTIONS["models"][name], 0, 64, oracle, oracle)  # type: ignore[arg-type]
+    found = study.search(study.SECTIONS["models"][name], 0, 64, oracle)  # type: ignore[arg-type]
     assert len(found.best) == len(found.clock) == 64
     assert (np.diff(found.best) <= 0).all() and (np.diff(found.clock) >= 0.06).all()
     assert found.clock[-1] >= 64 * 0.06 and 0 < found.measuring <= 0.01 / 0.06

@@ -30,7 +30,8 @@ class ForestModel:
     """Regression trees on relative throughputs, each on a bootstrap sample of the measurements.
 
     `share` of the features, drawn for each level of a tree, may be split on. A leaf holds `least` candidates or more.
-    Rows go through trees of up to 8 levels at once, and one after another through deeper ones. Raises ParameterError.
+    By default trees grow to their end, as those of scikit-learn that AdaTune has do: with so few rows they order
+    candidates better than shallow ones. Raises ParameterError.
     """
 
     kind = "forest"
@@ -40,9 +41,9 @@ class ForestModel:
         self,
         *,
         trees: int = 50,
-        max_depth: int = 8,
-        least: int = 3,
-        share: float = 0.8,
+        max_depth: int = 32,
+        least: int = 1,
+        share: float = 1.0,
         seed: int = 0,
         threads: int | None = None,
     ) -> None:

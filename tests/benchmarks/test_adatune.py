@@ -1,0 +1,20 @@
+"""The arithmetic of AdaTune's ablation, on made-up searches."""
+
+import numpy as np
+
+from benchmarks import adatune
+from benchmarks.study import Search
+
+
+def made(best: list[float], seconds: float) -> Search:
+    return Search(np.array(best), seconds * np.arange(1.0, len(best) + 1), 0.5)
+
+
+def test_how_much_sooner_a_search_is_as_good() -> None:
+    first = [made([9.0, 5.0, 5.0], 2.0), made([9.0, 6.0, 4.0], 2.0)]
+    other = [made([7.0, 5.0, 4.0, 3.0, 3.0, 3.0], 1.0), made([8.0, 8.0, 8.0, 8.0, 8.0, 8.0], 1.0)]
+    found = adatune.row("C9", "RFEI+SA+DE", other, first)
+    assert found.needed == (4.5, 2.0, 7.0)  # one that never is needs longer than it had
+    assert found.faster == (np.median([4.0 / 2.0, 6.0 / 7.0]), 6.0 / 7.0, 2.0)
+    assert found.end == (np.median([3.0 / 5.0, 2.0]), 0.6, 2.0)
+    assert adatune.row("C9", adatune.FIRST, first, first).faster == (1.0, 1.0, 1.0)
