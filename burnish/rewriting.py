@@ -19,7 +19,7 @@ from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.rewrite.cost import TargetCost
-from burnish.rewrite.match import both_ways, reassociates
+from burnish.rewrite.match import both_ways, forwards, reassociates
 from burnish.rewrite.measured import MeasuredCost
 from burnish.rewrite.objective import Objective, operations, total
 from burnish.rewrite.search import Rewritten, rewrite_graph
@@ -282,4 +282,4 @@ def _shipped_proofs() -> dict[str, list[str]]:
 
 def _proof(rule: str) -> list[str]:
     """The steps of a shipped rule's proof, which proves the rule read backwards, too; of other rules none."""
-    return _shipped_proofs().get(rule.removesuffix(", read backwards"), [])
+    return _shipped_proofs().get(forwards(rule), [])

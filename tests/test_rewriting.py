@@ -10,8 +10,10 @@ import pytest
 
 from burnish import rewriting
 from burnish.arrange import DEFAULTS
+from burnish.contributions import contributions
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.rewrite.match import both_ways
 from burnish.rewrite.objective import Objective
 from burnish.rewriting import described, rewrite_model, shipped_rules
 from burnish.runtime.comparison import Comparison
@@ -207,3 +209,24 @@ def test_the_report_holds_the_proof_of_every_substitution(tmp_path: Path) -> Non
         for each in described(replace(turned, applied=(*turned.applied, backwards)), None, False)["applied"]
     ]
     assert proofs[0] == proofs[1] != []
+
+
+def test_what_a_substitution_is_worth_is_measured_without_it(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path
+) -> None:
+    judged(monkeypatch, 0.5)
+    rules = both_ways(rule("product is associative"))
+    chosen = rewrite_model(chain, rules, target=CPU, cache_dir=tmp_path)
+    calls: list[int] = []
+
+    def compare(first: Module, second: Module) -> Comparison:
+        calls.extend(len(module.executable.calls) for module in (first, second))
+        return Comparison(2.0, 1.9, 2.1)
+
+    monkeypatch.setattr("burnish.contributions.compare_modules", compare)
+    found = contributions(chain, chosen, rules, target=CPU, cache_dir=tmp_path)
+    assert list(found) == ["product is associative"] and found["product is associative"].ratio == 2.0
+    assert calls == [1, 2], "the model without the rule is the model as it was"
+    judged(monkeypatch, 1.5)
+    refused = rewrite_model(chain, rules, target=CPU, threads=1, cache_dir=tmp_path)
+    assert contributions(chain, refused, rules, target=CPU, cache_dir=tmp_path) == {}

@@ -128,6 +128,9 @@ def apply_(
     memory_limit: Annotated[
         int | None, typer.Option(help="Bytes that the compiled model may take.", show_default=False)
     ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Also time the model without each of the substitutions.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Rewrite a model to what should take the least time, and write it as ONNX, for any runtime.
@@ -137,16 +140,19 @@ def apply_(
     from onnx import save
 
     from burnish.compiler import import_graph
+    from burnish.contributions import contributions
     from burnish.frontend.onnx import to_onnx
     from burnish.rewrite.objective import objective
     from burnish.rewriting import rewrite_model, shipped_rules
     from burnish.target import target as find_target
 
-    asked, graph = objective(minimize, memory_limit), import_graph(model)
-    chosen = rewrite_model(
-        graph, shipped_rules(), target=find_target(target), exact=exact, seconds=seconds, objective=asked
-    )
+    asked, graph, machine = objective(minimize, memory_limit), import_graph(model), find_target(target)
+    rules = shipped_rules()
+    chosen = rewrite_model(graph, rules, target=machine, exact=exact, seconds=seconds, objective=asked)
     told = chosen.module.rewrites or {}
+    if measure:
+        found = contributions(graph, chosen, rules, target=machine, exact=exact, seconds=seconds)
+        told = {**told, "without": {n: {"ratio": c.ratio, "low": c.low, "high": c.high} for n, c in found.items()}}
     written = chosen.proposed or chosen.graph
     save(to_onnx(written), output)
     if as_json:
@@ -170,6 +176,10 @@ def rewriting_text(told: "Mapping[str, Any]") -> str:
     found = "not measured"
     if measured:
         found = "measured {:.2f} ({:.2f} to {:.2f})".format(*(1 / measured[key] for key in ("ratio", "high", "low")))
+    lines += [
+        "  without {}: {:.3f} of the time ({:.3f} to {:.3f})".format(name, *without.values())
+        for name, without in told.get("without", {}).items()
+    ]
     kept = "kept" if told["kept"] else "not kept"
     lines.append(f"substitutions: predicted {before / after:.2f} times as fast, {found}; {kept}")
     return "\n".join(lines)

@@ -21,6 +21,7 @@ _AXES = frozenset(("part", "concat"))  # words whose attribute 'axis' counts dim
 # Words that compute nothing.
 MOVING = frozenset(("part", "concat", "swap", "grow", "transpose", "reshape", "slice", "pad")) | CONSTANT_WORDS
 _PRODUCTS = frozenset(("matmul", "conv2d"))
+_BACKWARDS = ", read backwards"
 DEEPEST = 3  # words above a variable; a pattern that goes deeper is asked of every value
 DTYPE = "float32"  # rules speak of numbers of this type
 
@@ -80,9 +81,14 @@ def both_ways(rules: Sequence[Rule]) -> list[Rule]:
     for rule in rules:
         products = [sorted(t.word for t in _applications(side)) for side in (rule.left, rule.right)]
         if products[0] == products[1] and len(products[0]) > 1 and set(products[0]) <= _PRODUCTS:
-            name = f"{rule.name}, read backwards"
+            name = rule.name + _BACKWARDS
             turned.append(Rule(name, rule.types, rule.right, rule.left, rule.conditions, rule.kind))
     return [*rules, *turned]
+
+
+def forwards(name: str) -> str:
+    """The name of a rule, whichever way it is read."""
+    return name.removesuffix(_BACKWARDS)
 
 
 def _determined(rule: Rule) -> bool:
