@@ -83,7 +83,10 @@ ADATUNE = AUTOTVM.with_(
     name="adatune", model=lambda seed: ForestModel(seed=seed), acquisition="ei", share="contextual",
     rule=Adaptive(variation=0.1),
 )  # fmt: skip
-TREEGRU = AUTOTVM.with_(name="treegru", model=lambda seed: TreeGRUModel(seed=seed), representation="sequence")
+# With an embedding for each loop of this one space; to so few measurements regression fits better than ranking.
+TREEGRU = AUTOTVM.with_(
+    name="treegru", model=lambda seed: TreeGRUModel("identifier", "regression", seed=seed), representation="sequence",
+)  # fmt: skip
 RANDOM = Strategy("random", None, lambda space, seed: RandomSearch(space, seed))
 GENETIC = Strategy("genetic", None, lambda space, seed: Genetic(space, seed=seed))
 STRATEGIES: Mapping[str, Strategy] = {each.name: each for each in (BURNISH, AUTOTVM, ADATUNE, TREEGRU, RANDOM, GENETIC)}
