@@ -39,6 +39,7 @@ from burnish.tune.strategy import ADATUNE, AUTOTVM, Strategy
 from burnish.tuning import BUILD_LIMIT
 
 REPEATS, MICRO_BATCH = 500, 50  # runs of a candidate, or as many batches of quick ones
+RUN_LIMIT = 20.0  # seconds; of candidates that take 40 ms
 MOST = 8  # times the first search's trials, that another may make in its time
 FIXED = Fixed(REPEATS)
 STOPPING = Adaptive(variation=0.1, least=2 * MICRO_BATCH, most=REPEATS, enough_seconds=inf)
@@ -113,7 +114,7 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(operators())}")
     rows: list[Row] = []
-    with Evaluator(MACHINE, build_limit=BUILD_LIMIT) as evaluator:
+    with Evaluator(MACHINE, build_limit=BUILD_LIMIT, run_limit=RUN_LIMIT) as evaluator:
         for layer in track(arguments.layers, "layers", disable=arguments.json, transient=True):
             rows += ablation(layer, evaluator, arguments.trials, arguments.seeds)
     if arguments.json:
