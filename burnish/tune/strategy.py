@@ -26,7 +26,8 @@ SMALL = 1 << 16  # points that are all scored sooner than some are found by walk
 class Strategy:
     """One way to tune. ``model`` makes a cost model from a seed (None: ``walker`` learns by itself, or not at all).
 
-    ``representation`` is what the model sees. Batches have ``batch`` trials, chosen for score and diversity
+    ``representation`` is what the model sees. Batches have ``batch`` trials (with ``first``: so many at first, more
+    as more is known), chosen for score and diversity
     (``diversity``, in standard deviations of the score a covered choice) from ``candidates`` proposals each, with a
     ``share`` at random ("contextual": AdaTune's equation 3). The model is first asked after ``initial`` trials.
     One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): its
@@ -34,6 +35,7 @@ class Strategy:
     that cannot be fast by what is known without measuring.
     A share ``near`` of a batch, in whole trials, is next to the fastest measured: a model learns late how good an
     alternative is of which it has seen one candidate.
+    A ``thorough`` one tries alternatives with few candidates for as long as they are expected to gain most.
     An ``informed`` one begins with what the templates would choose by themselves, and with neighbours of that.
     ``acquisition`` is one of ``models.acquisition.ACQUISITIONS``; all but "mean" need a model with uncertainty.
     """
@@ -44,6 +46,7 @@ class Strategy:
     representation: str = "loops"
     rule: Rule = field(default_factory=Adaptive)
     batch: int = 16
+    first: int | None = None
     initial: int = 16
     candidates: int = 3
     diversity: float = 0.25
@@ -51,6 +54,7 @@ class Strategy:
     near: float = 0.0
     acquisition: str = "mean"
     selective: bool = False
+    thorough: bool = False
     transfer: bool = False
     informed: bool = True
 
@@ -68,8 +72,8 @@ def _annealing(space: Space, seed: int) -> Walker:
 
 
 BURNISH = Strategy(
-    "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", near=0.25,
-    selective=True, transfer=True,
+    "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", first=8, initial=8, near=0.25,
+    selective=True, thorough=True, transfer=True,
 )  # fmt: skip
 # The published systems. AutoTVM: appendix A.3. AdaTune: sections 4 and 5, "RFEI + CSA + AE".
 AUTOTVM = Strategy(

@@ -7,6 +7,7 @@ the sums a nest keeps at hand are counted in tiles.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from burnish.loops.tensor import Tensor
 from burnish.ops.split import DEPTH, ROWS
 from burnish.target import Target
 
+HELD = 4  # tiles of sums that the unit's registers have room for, beside those of the factors
 SHORT = 3  # iterations of the window's loops that are unrolled
 
 
@@ -50,7 +52,7 @@ def split_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
             Level(block, high, 1, UNROLL),
             *_tiles(q, wide, oc, knobs["tiles_n"], 4),
         ]
-        return domain.nest(levels, count, arrangements)
+        return replace(domain.nest(levels, count, arrangements), registers=HELD)
 
     return describe
 
@@ -75,7 +77,7 @@ def split_matmul(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
             *_sums(2, domain.extents[2:]),
             *_tiles(m, along, n, knobs["tiles_n"], 2),
         ]
-        return domain.nest(levels, count, arrangements)
+        return replace(domain.nest(levels, count, arrangements), registers=HELD)
 
     return describe
 
