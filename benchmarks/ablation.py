@@ -7,10 +7,11 @@ matrices. Reported are the trials it needs to reach what the other has after N, 
 `invariant` (these, and the steps away from the default), and `burnish`: what the tuner does, with a global model of
 `invariant` features, and local trees that see the loops and knobs of this space beside.
 
-By default the searches are replayed offline: candidates were measured once, by `benchmarks.gather` into RECORDS, and
-the explorers walk that measured pool instead of the whole space. Both searches begin with the template's default; the
-one without transfer goes on at random until it can fit a model. `--online` measures instead: whole sessions on this
-machine in the whole space, with and without the records of C1 to C6 as their prior (representation `invariant`).
+By default the searches are replayed offline: candidates were measured once, by `benchmarks.gather --plan study` into
+RECORDS, and the explorers walk that measured pool instead of the whole space. Both searches begin with the template's
+default; the one without transfer goes on at random until it can fit a model. `--online` measures instead: whole
+sessions on this machine in the whole space, with and without the records of C1 to C6 as their prior (representation
+`invariant`).
 
 `default`: what a model could choose without any measurement. Of every layer, the choice that a model prefers among the
 template's own and those one step of one knob away, against the template's own, in turns; the model was trained on

@@ -89,7 +89,7 @@ def mixture(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int]) 
 
 
 def allotted(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int], count: int) -> list[int]:
-    """How many of at most ``count`` further draws each kind is worth: one by one, where the next is expected to save most.
+    """How many of at most ``count`` further draws each kind is worth: one by one, where the next should save most.
 
     As :func:`mixture`; a kind of which less than two candidates succeeded has an exponential tail below the first. What
     no kind is expected to gain from is not allotted.

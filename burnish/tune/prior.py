@@ -128,7 +128,7 @@ def train(records: Iterable[Record], seed: int = 0) -> dict[str, Any]:
 
 
 def held_out(known: Lessons, seed: int = 0) -> dict[str, float]:
-    """How well kernels are ranked that the model has not seen: about a fifth of them at a time, those of the others known.
+    """How well kernels are ranked that the model has not seen: a fifth of them or so at a time, the others known.
 
     An operator that was measured on several machines, or in several settings, is one here: it is never known in part.
     ``pairs_in_order``: the share of pairs whose faster one scores higher, of chance 0.5; the median of the kernels.
@@ -160,8 +160,8 @@ def _alike(known: Lessons) -> NDArray[np.int64]:
     _, candidate = np.unique(known.features, axis=0, return_inverse=True)
     seen: dict[int, int] = {}
     for kernel, own in zip(known.kernels.tolist(), candidate.ravel().tolist(), strict=True):
-        other = seen.setdefault(own, int(first[kernel]))
-        first[first == max(other, first[kernel])] = min(other, first[kernel])
+        low, high = sorted((first[kernel], first[seen.setdefault(own, kernel)]))
+        first[first == high] = low
     return first
 
 

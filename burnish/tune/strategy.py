@@ -72,8 +72,8 @@ def _annealing(space: Space, seed: int) -> Walker:
 
 
 BURNISH = Strategy(
-    "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", first=8, initial=8, near=0.25,
-    selective=True, thorough=True, transfer=True,
+    "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", first=8, initial=8,
+    near=0.25, selective=True, thorough=True, transfer=True,
 )  # fmt: skip
 # The published systems. AutoTVM: appendix A.3. AdaTune: sections 4 and 5, "RFEI + CSA + AE".
 AUTOTVM = Strategy(

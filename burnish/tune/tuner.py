@@ -119,7 +119,7 @@ class Tuner:
         return set(self.space.space.keys(points).tolist())
 
     def _few(self, count: int, score: Score) -> Points:
-        """Of alternatives with few candidates, beside others, as many (at most ``count``) as are worth a trial: the best.
+        """The best of alternatives with few candidates, beside others: at most ``count``, as many as are worth a trial.
 
         A model learns late how good so few are.
         """

@@ -40,9 +40,10 @@ SUMMARY = (
     *(f"vector stride of {buffer}" for buffer in _BUFFERS),
     "iterations",
 )
-"""Of a nest: registers that its sums take over those there are, vectors or a matrix unit's tiles; parallel iterations over cores; what the busiest
-core has over an even share; vector length; copies that unrolling makes of the statement; iterations over those that the
-definition has; the stride of each buffer in the vector loop; iterations, the only one that tells the size of a task."""
+"""Of a nest: registers that its sums take over those there are, vectors or a matrix unit's tiles; parallel iterations
+over cores; what the busiest core has over an even share; vector length; copies that unrolling makes of the statement;
+iterations over those that the definition has; the stride of each buffer in the vector loop; iterations, the only one
+that tells the size of a task."""
 
 _LENGTH, _ANNOTATION = 0, 1
 TOP_DOWN, BOTTOM_UP, TOUCHED = 5, 6, 7
