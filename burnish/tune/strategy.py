@@ -20,6 +20,7 @@ from burnish.tune.models.neural import TreeGRUModel
 from burnish.tune.models.trees import TreeModel
 
 SMALL = 1 << 16  # points that are all scored sooner than some are found by walking
+VAST = 1 << 26  # points of which a population finds one hill only
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Strategy:
     A share ``near`` of a batch, in whole trials, is next to the fastest measured: a model learns late how good an
     alternative is of which it has seen one candidate.
     A ``thorough`` one tries alternatives with few candidates for as long as they are expected to gain most.
+    An ``adaptive`` one walks a vast space from many places, and its batches are as diverse as AutoTVM's there: the
+    proposals of one population are alike, and a model of few trials is wrong about all of them together.
     An ``informed`` one begins with what the templates would choose by themselves, and with neighbours of that.
     ``acquisition`` is one of ``models.acquisition.ACQUISITIONS``; all but "mean" need a model with uncertainty.
     """
@@ -55,12 +58,18 @@ class Strategy:
     acquisition: str = "mean"
     selective: bool = False
     thorough: bool = False
+    adaptive: bool = False
     transfer: bool = False
     informed: bool = True
 
     def with_(self, **changes: object) -> Strategy:
         """A copy with some parts replaced."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    def within(self, space: Space) -> Strategy:
+        """What it does in a space of this size."""
+        vast = self.adaptive and space.size > VAST
+        return self.with_(walker=_roaming, diversity=AUTOTVM.diversity) if vast else self
 
 
 def _thorough(space: Space, seed: int) -> Walker:
@@ -71,9 +80,13 @@ def _annealing(space: Space, seed: int) -> Walker:
     return Annealing(space, chains=128, seed=seed, steps=500)
 
 
+def _roaming(space: Space, seed: int) -> Walker:
+    return Annealing(space, chains=128, seed=seed, steps=240)  # so that a batch takes less than half a second
+
+
 BURNISH = Strategy(
     "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", first=8, initial=8,
-    near=0.25, selective=True, thorough=True, transfer=True,
+    near=0.25, selective=True, thorough=True, adaptive=True, transfer=True,
 )  # fmt: skip
 # The published systems. AutoTVM: appendix A.3. AdaTune: sections 4 and 5, "RFEI + CSA + AE".
 AUTOTVM = Strategy(

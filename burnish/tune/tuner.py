@@ -38,7 +38,7 @@ class Tuner:
 
     def __init__(self, space: TuningSpace, strategy: Strategy, seed: int = 0, prior: CostModel | None = None) -> None:
         self.space = space
-        self.strategy = strategy
+        self.strategy = strategy = strategy.within(space.space)
         self.prior = prior if strategy.transfer else None
         self.points: Points = np.empty((0, space.space.width), np.int32)
         self.costs: list[float] = []

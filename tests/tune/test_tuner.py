@@ -13,8 +13,9 @@ from burnish.kernels.task import Space as KnobSpace
 from burnish.kernels.task import Task
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS
+from burnish.search.annealing import Annealing
 from burnish.search.exhaustive import Exhaustive
-from burnish.search.space import Points, Space
+from burnish.search.space import Grid, Points, Space
 from burnish.search.walker import NOTHING, Score, Walker
 from burnish.target import target
 from burnish.tune.features import INVARIANT
@@ -136,6 +137,13 @@ def test_a_way_with_few_candidates_is_tried_whole_where_its_default_is_good() ->
 def test_a_way_with_few_candidates_is_left_where_its_default_is_bad() -> None:
     tuner, size = two_ways(5.0, 20)
     assert (tuner.points[:, 0] == 1).sum() < size
+
+
+def test_a_vast_space_is_walked_from_many_places() -> None:
+    grid = Grid([16] * 8, [True] * 8)
+    assert isinstance(BURNISH.within(grid).walker(grid, 0), Annealing)
+    assert BURNISH.within(grid).diversity > BURNISH.diversity
+    assert BURNISH.within(SPACE.space) is BURNISH and RANDOM.within(grid) is RANDOM
 
 
 def test_batches_begin_small_and_grow() -> None:
