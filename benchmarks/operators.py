@@ -1,4 +1,4 @@
-"""Operators to learn from, as ONNX models: the layers of `benchmarks.layers`, and others of random sizes."""
+"""Operators to learn from, as ONNX models: layers of `benchmarks.layers`, of networks, and of random sizes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,43 @@ from onnx import TensorProto, helper
 from benchmarks import layers
 
 SQUARE = layers.Product("P1024", 1024, 1024, 1024)
+# Layers of the benchmark models that are not among the tables': size, channels before and after, kernel, stride.
+NETWORKS = {
+    "squeezenet": (
+        (224, 3, 64, 3, 2), (55, 64, 16, 1, 1), (55, 16, 64, 3, 1), (27, 32, 128, 3, 1), (27, 256, 32, 1, 1),
+        (13, 48, 192, 1, 1), (13, 64, 256, 3, 1), (13, 512, 1000, 1, 1),
+    ),
+    "inception": (
+        (55, 64, 192, 3, 1), (27, 96, 128, 3, 1), (27, 192, 64, 1, 1), (27, 32, 96, 5, 1), (13, 480, 192, 1, 1),
+        (13, 160, 320, 3, 1), (13, 32, 128, 5, 1), (6, 832, 384, 1, 1),
+    ),
+    "resnet50": (
+        (56, 64, 256, 1, 1), (56, 256, 64, 1, 1), (56, 256, 128, 1, 1), (28, 512, 128, 1, 1), (28, 256, 256, 3, 2),
+        (14, 256, 1024, 1, 1), (14, 512, 512, 3, 2), (7, 2048, 512, 1, 1),
+    ),
+    "mobilenet": (
+        (224, 3, 32, 3, 2), (112, 16, 96, 1, 1), (56, 144, 24, 1, 1), (28, 32, 192, 1, 1), (14, 576, 96, 1, 1),
+        (7, 320, 1280, 1, 1),
+    ),
+    "vgg": ((224, 3, 64, 3, 1), (112, 64, 128, 3, 1), (28, 256, 512, 3, 1), (14, 512, 512, 3, 1)),
+    "alexnet": ((26, 96, 256, 5, 1), (12, 256, 384, 3, 1)),
+    "zfnet": ((224, 3, 96, 7, 2), (54, 96, 256, 5, 2), (12, 512, 512, 3, 1)),
+}  # fmt: skip
+# Depthwise: size, channels, stride.
+MOBILENET = ((112, 96, 2), (56, 144, 1), (56, 144, 2), (28, 192, 1), (28, 192, 2), (14, 384, 1), (14, 576, 1),
+             (14, 576, 2), (7, 960, 1))  # fmt: skip
+# Rows, depth and columns of products in language models.
+TRANSFORMERS = ((35, 650, 2600), (35, 650, 10000), (64, 512, 512), (64, 512, 2048), (197, 768, 768), (197, 768, 3072),
+                (256, 1024, 1024), (384, 768, 768), (384, 3072, 768), (512, 512, 512), (512, 512, 2048))  # fmt: skip
 Make = Callable[[], bytes]
 """Gives a serialized ONNX model of one operator, from "x" to "y"."""
 
 
 def operators(seed: int = 0) -> dict[str, Make]:
-    """Operators by name; those of the tables first, then as many again of random sizes. Equal seeds give equal ones."""
+    """Operators by name: those of the tables, of random sizes, and of networks. Equal seeds give equal ones."""
     random = np.random.default_rng(seed)
     known: list[layers.Layer] = [*layers.LAYERS.values(), SQUARE, *_convolutions(random), *_products(random)]
+    known += _of_networks()
     made: dict[str, Make] = {layer.name: partial(layers.model, layer) for layer in known}
     return {**made, **_windows(random), **_rows(random), **_chains(random)}
 
@@ -52,6 +81,17 @@ def _products(random: np.random.Generator) -> list[layers.Product]:
         depth, columns = (8 * int(2 ** random.uniform(3, 8.3)) for _ in range(2))
         found.append(layers.Product(f"product {number}", rows, depth, columns))
     return found
+
+
+def _of_networks() -> list[layers.Layer]:
+    every = [(f"{network} {number}", sizes) for network, own in NETWORKS.items() for number, sizes in enumerate(own)]
+    convolutions = [layers.Convolution(name, *sizes) for name, sizes in every]
+    convolutions += [
+        layers.Convolution(f"mobilenet depthwise {number}", size, channels, channels, 3, stride, channels)
+        for number, (size, channels, stride) in enumerate(MOBILENET)
+    ]
+    products = [layers.Product(f"transformer {number}", *sizes) for number, sizes in enumerate(TRANSFORMERS)]
+    return [*convolutions, *products]
 
 
 def _windows(random: np.random.Generator) -> dict[str, Make]:

@@ -3,10 +3,10 @@
 Of each way to compute a kernel (a template with an algorithm) so many random candidates are measured, or all if there
 are not many more. A random search draws a way, then a candidate of it, as `search.space.Union` does; here it draws from
 those measured, another order for every seed. The strategy searches in two ways: `burnish`, as it ships, from the
-templates' choices on and with the model that comes with Burnish, which was trained on some of these layers among
-others, on another machine; and `unprimed`, without either. Every search makes 64 trials, and the first of `burnish`
-more. A candidate is measured once, whichever search asks for it first. Then the fastest are measured anew, in turns,
-since the lowest of many times is lower than it should be: curves are by these times.
+templates' choices on and with the model that comes with Burnish, which was trained on other operators
+(`benchmarks.gather` leaves those of the tables out); and `unprimed`, without either. Every search makes 64 trials, and
+the first of `burnish` more. A candidate is measured once, whichever search asks for it first. Then the fastest are
+measured anew, in turns, since the lowest of many times is lower than it should be: curves are by these times.
 
 `after`: the best of a search's first 64 trials over the best that was found at all, measured in pairs.
 `needed`: trials until a search is as good as a random one of equal seed after 1,000, within 1 %, about what can be told

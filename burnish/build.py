@@ -138,5 +138,5 @@ def compile_program(
     program: Program, target: Target, packed: Mapping[str, str], template: str, choice: Choice
 ) -> Kernel:
     """Lowers and compiles a scheduled program."""
-    code = emit(lower(program), native_bfloat16=target.has("avx512bf16"))
+    code = emit(lower(program), native_bfloat16=target.has("avx512bf16"), masks=target.has("avx512bw"))
     return Kernel(program.name, compile_ir(code.text, target), code.scratch_bytes, packed, template, choice)

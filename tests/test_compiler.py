@@ -87,6 +87,16 @@ def odd_channels(b: Builder) -> str:
     return b.add("reduce_mean", b.convolution(x, 17, 1), axes=(2, 3))
 
 
+def part_of_a_block(b: Builder) -> str:
+    """Everything that reads 11 channels: convolutions of all kinds, pools, a sum and a join, as in NASNet's stem."""
+    x = b.add("relu", b.convolution(b.input("x", (1, 32, 15, 15)), 11, 1))
+    halved = {"kernel": (3, 3), "strides": (2, 2), "pads": SAME}
+    deep = b.convolution(b.convolution(x, 11, 5, groups=11, strides=(2, 2), pads=(2, 2, 2, 2)), 11, 1)
+    pools = [b.add("max_pool2d", x, **halved), b.add("avg_pool2d", x, **halved)]
+    whole = b.add("relu", b.add("concat", deep, *pools, b.add("add", deep, pools[0]), axis=1))
+    return b.convolution(whole, 22, 1)
+
+
 def strided_and_grouped(b: Builder) -> str:
     """Strides, dilation, groups and one-sided padding."""
     x = b.add("relu", b.convolution(b.input("x", (2, 32, 15, 13)), 64, 3, strides=(2, 2), pads=SAME))
@@ -178,8 +188,9 @@ def half_precision(b: Builder) -> str:
 GRAPHS: dict[str, Callable[[Builder], str | tuple[str, ...]]] = {
     define.__name__: define
     for define in (
-        residual_block, convolution_chain, inverted_residual, odd_channels, strided_and_grouped, deconvolution,
-        concatenation, attention, recurrent, dense_layers, double_precision, integers, booleans, half_precision,
+        residual_block, convolution_chain, inverted_residual, odd_channels, part_of_a_block, strided_and_grouped,
+        deconvolution, concatenation, attention, recurrent, dense_layers, double_precision, integers, booleans,
+        half_precision,
     )
 }  # fmt: skip
 

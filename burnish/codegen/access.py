@@ -6,7 +6,7 @@ from burnish.codegen.addressing import Memory
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.registers import slot_value
 from burnish.codegen.resolve import Address, Resolver
-from burnish.codegen.shuffles import Shuffles
+from burnish.codegen.shuffles import Shuffles, leading, whole
 from burnish.loops.expr import ITEM_BYTES, Load
 
 ZEROS = 4096  # bytes of constant zeros: what a load outside its buffer reads instead
@@ -66,15 +66,10 @@ class Access(Shuffles):
         stored = "uint8" if dtype == "bool" else dtype
         mask = self._mask(guards)
         pointer = self.guarded(self.pointer(memory, address.terms, address.const), guards)
-        align = ITEM_BYTES[dtype]
         if mask is None:
-            v = self.result(f"load {vector_type(stored, lanes)}, ptr {pointer}, align {align}", stored, lanes)
+            v = self.contiguous(memory, address.terms, address.const, pointer, lanes)
         else:
-            vt = vector_type(stored, lanes)
-            name = f"llvm.masked.load.{mangle(stored, lanes)}.p0"
-            self.declare(name, vt, ["ptr", "i32", f"<{lanes} x i1>", vt])
-            text = f"call {vt} @{name}(ptr {pointer}, i32 {align}, {mask.type} {mask.text}, {vt} zeroinitializer)"
-            v = self.result(text, stored, lanes)
+            v = self.masked_load(stored, lanes, pointer, mask.text)
         return self.cast(v, "bool") if dtype == "bool" else v
 
     def _read_scalar(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
@@ -140,6 +135,10 @@ class Access(Shuffles):
     def _write_vector(self, memory: Memory, address: Address, v: Value, mask: Value | None) -> None:
         pointer = self.pointer(memory, address.terms, address.const)
         align = ITEM_BYTES[memory.buffer.dtype]
+        if mask is None and self.masks and v.lanes & (v.lanes - 1):
+            lanes = whole(v.lanes)
+            mask = Value(leading(v.lanes, lanes), "bool", lanes)
+            v = self.shuffle(v, Value("poison", v.dtype, v.lanes), range(lanes))
         if mask is None:
             self.emit(f"store {v.type} {v.text}, ptr {pointer}, align {align}")
             return

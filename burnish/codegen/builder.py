@@ -92,6 +92,7 @@ class Builder:
     """Appends instructions to ``lines``; ``declare`` collects the intrinsics used."""
 
     native_bfloat16 = False  # the target converts float32 to bfloat16 itself
+    masks = False  # the target loads and stores some lanes of a vector as fast as all
 
     def __init__(self) -> None:
         self.lines: list[str] = []

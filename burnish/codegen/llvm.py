@@ -38,6 +38,7 @@ class Module:
 
     name: str
     native_bfloat16: bool = False
+    masks: bool = False
     functions: list[str] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
     scratch: int = 0
@@ -49,12 +50,13 @@ class Module:
         return "\n".join([*parts, 'attributes #0 = { nounwind "no-builtins" "prefer-vector-width"="512" }', ""])
 
 
-def emit(program: Program, native_bfloat16: bool = False) -> Code:
+def emit(program: Program, native_bfloat16: bool = False, masks: bool = False) -> Code:
     """The kernel ``void name(ptr args, ptr rt)`` as a module of its own.
 
-    ``native_bfloat16``: the target has instructions that round float32 to bfloat16.
+    ``native_bfloat16``: the target has instructions that round float32 to bfloat16. ``masks``: it loads and stores some
+    lanes of a vector as fast as all.
     """
-    module = Module(program.name, native_bfloat16)
+    module = Module(program.name, native_bfloat16, masks)
     function = FunctionEmitter(module, Resolver())
     for i, buffer in enumerate(program.params):
         slot = function.hoist(0, f"getelementptr ptr, ptr %args, i64 {i}")
@@ -70,7 +72,7 @@ class FunctionEmitter(Values):
     def __init__(self, module: Module, resolver: Resolver, rt: str = "%rt", scratch_used: int = 0) -> None:
         super().__init__(resolver, module.declarations)
         self.module = module
-        self.native_bfloat16 = module.native_bfloat16
+        self.native_bfloat16, self.masks = module.native_bfloat16, module.masks
         self.rt = rt
         self.scratch_used = scratch_used
         self.inside_parallel = False

@@ -9,6 +9,7 @@ from burnish.codegen.addressing import Addressing, Memory
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.resolve import Address
 from burnish.loops.expr import ITEM_BYTES, Expr, Load
+from burnish.loops.simplify import bounds
 
 UNIT_BYTES = 16  # vector units shuffle fastest within so many, or exchange them whole
 
@@ -154,16 +155,45 @@ class Shuffles(Addressing):
         key = (memory.buffer.name, "vector", terms, const, lanes, count, tuple(g.text for g in guards))
         if key not in self.local:
             pointer = self.guarded(self.pointer(memory, terms, const), guards)
-            vector, align = vector_type(dtype, lanes), ITEM_BYTES[dtype]
-            text = f"load {vector}, ptr {pointer}, align {align}"
             if count < lanes:
-                bits = ", ".join(f"i1 {str(lane < count).lower()}" for lane in range(lanes))
-                mask, name = f"<{lanes} x i1>", f"llvm.masked.load.{mangle(dtype, lanes)}.p0"
-                self.declare(name, vector, ["ptr", "i32", mask, vector])
-                text = f"call {vector} @{name}(ptr {pointer}, i32 {align}, {mask} <{bits}>, {vector} zeroinitializer)"
-            self.local[key] = self.result(text, dtype, lanes)
+                self.local[key] = self.masked_load(dtype, lanes, pointer, leading(count, lanes))
+            else:
+                self.local[key] = self.contiguous(memory, terms, const, pointer, lanes)
             self.loaded.add(memory.buffer.name)
         return self.local[key]
+
+    def contiguous(self, memory: Memory, terms: Terms, const: int, pointer: str, lanes: int) -> Value:
+        """The vector at ``pointer``, which is that to ``terms + const``.
+
+        One of 7 lanes would be loaded in parts of 4, 2 and 1: where a whole one of 8 is inside the buffer, or the
+        target has masks, that is loaded, and its last lane is not used.
+        """
+        dtype = "uint8" if memory.buffer.dtype == "bool" else memory.buffer.dtype
+        wide = whole(lanes)
+        if wide == lanes or not (self.masks or self._reaches(memory, terms, const + wide)):
+            text = f"load {vector_type(dtype, lanes)}, ptr {pointer}, align {ITEM_BYTES[dtype]}"
+            return self.result(text, dtype, lanes)
+        if self._reaches(memory, terms, const + wide):
+            text = f"load {vector_type(dtype, wide)}, ptr {pointer}, align {ITEM_BYTES[dtype]}"
+            v = self.result(text, dtype, wide)
+        else:
+            v = self.masked_load(dtype, wide, pointer, leading(lanes, wide))
+        return self.shuffle(v, v, range(lanes))
+
+    def _reaches(self, memory: Memory, terms: Terms, end: int) -> bool:
+        """Whether the buffer has ``end`` elements from ``terms`` on, whatever the running loops are at."""
+        if any(atom.buffers for atom, _ in terms):
+            return False
+        most = sum(max(c * b for b in bounds(atom, self.resolver.ranges)) for atom, c in terms)
+        return most + end <= memory.buffer.size
+
+    def masked_load(self, dtype: str, lanes: int, pointer: str, mask: str) -> Value:
+        """The lanes at ``pointer`` where the mask is set, zeros elsewhere."""
+        vector, bits = vector_type(dtype, lanes), f"<{lanes} x i1>"
+        name = f"llvm.masked.load.{mangle(dtype, lanes)}.p0"
+        self.declare(name, vector, ["ptr", "i32", bits, vector])
+        text = f"call {vector} @{name}(ptr {pointer}, i32 {ITEM_BYTES[dtype]}, {bits} {mask}, {vector} zeroinitializer)"
+        return self.result(text, dtype, lanes)
 
     def lane(self, v: Value, lane: int) -> Value:
         """One lane of a vector; a scalar unchanged."""
@@ -182,6 +212,17 @@ class Shuffles(Addressing):
             if guard.lanes == 1:
                 pointer = self.result(f"select i1 {guard.text}, ptr {pointer}, ptr @zeros", "int64").text
         return pointer
+
+
+def whole(lanes: int) -> int:
+    """The lanes of the shortest vector that has so many and is a power of two."""
+    return 1 << (lanes - 1).bit_length()
+
+
+@cache
+def leading(count: int, lanes: int) -> str:
+    """LLVM spelling of a mask: the first ``count`` lanes."""
+    return f"<{', '.join(f'i1 {str(lane < count).lower()}' for lane in range(lanes))}>"
 
 
 @cache

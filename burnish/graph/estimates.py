@@ -19,6 +19,7 @@ DIRECT_EFFICIENCY, TILE_EFFICIENCY = 0.8, 0.75
 PRODUCT_EFFICIENCY = ((0.5, 0.85), (0.875, 0.75), (inf, 0.5))
 # Share of the time to move activations through the outer caches that is not hidden behind arithmetic.
 DIRECT_TRAFFIC, PHASED_TRAFFIC = 0.4, 1.0
+TILES_TRAFFIC = 0.5  # the same of the output of a matrix unit's tiles
 # Vector operations to move and add an element in Winograd's transforms: of tiles that about fit vector registers, as
 # those of F(4x4, 3x3), and of larger ones. The largest tile: transforms are unrolled, which makes long code.
 TRANSFORM_WORK, SPILLED_WORK, FITTING_TILE, LARGEST_TILE = 1.1, 4.4, 36, 81
@@ -135,7 +136,8 @@ def _split(w: Window, target: Target) -> Estimate:
     products = 2 * TERMS * w.kernel[0] * w.kernel[1] * depth * outputs * w.batch * pixels
     streaming = 4 * w.kernel[0] * w.kernel[1] * depth * outputs / target.memory_bandwidth
     parts = PARTS_WORK * 2 * depth * w.batch * w.size[0] * w.size[1] * w.share_read / target.flops
-    traffic = PHASED_TRAFFIC * (2 * w.share_read * w.input_bytes + 1.7 * w.output_bytes) / target.cache_bandwidth
+    moved = PHASED_TRAFFIC * 2 * w.share_read * w.input_bytes + TILES_TRAFFIC * w.output_bytes
+    traffic = moved / target.cache_bandwidth
     seconds = max(products / (target.matrix_flops * TILE_EFFICIENCY), streaming) + parts + traffic
     return Estimate("split_conv2d", {"rows": rows, "outputs": w.outputs}, seconds)
 

@@ -28,8 +28,8 @@ def blocked(lanes: int) -> Layout:
 def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[str, Layout]:
     """The layout of every activation that is not row-major.
 
-    A value is blocked when the groups that write and read it gain more than they lose, and it fills at least one block.
-    Graph inputs and outputs are row-major: that is their contract.
+    A value is blocked when the groups that write and read it gain more than they lose, and it fills more than half a
+    block. Graph inputs and outputs are row-major: that is their contract.
     """
     fixed = {*graph.inputs, *graph.outputs, *graph.constants}
     score: dict[str, float] = {}
@@ -51,7 +51,7 @@ def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[st
 
 def _blockable(graph: Graph, name: str, lanes: int) -> bool:
     shape = graph.types[name].shape
-    return len(shape) == 4 and shape[1] >= lanes and graph.types[name].dtype == "float32"
+    return len(shape) == 4 and 2 * shape[1] > lanes and graph.types[name].dtype == "float32"
 
 
 def separate_inputs(graph: Graph, lanes: int) -> Graph:

@@ -58,7 +58,8 @@ class Nest:
     ``buffers``: the stored one, then those of at most two loads. ``elements[x, k]``: distinct elements of buffer x that
     the loops from level k inwards touch; one level more than there are, for the statement alone. ``stride``: elements
     between the positions of two iterations, 0 for loops of one. ``reduction`` [levels]: whether a level reduces.
-    ``points``: iterations of the definition, of which padding makes more.
+    ``points``: iterations of the definition, of which padding makes more. ``registers``: the tiles of sums that
+    a matrix unit can hold; 0 where sums are vectors, in the registers that the target has.
     """
 
     axes: tuple[int, ...]
@@ -69,6 +70,7 @@ class Nest:
     elements: np.ndarray
     stride: np.ndarray
     points: int
+    registers: int = 0
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ SHAPES = (-3.0, 0.2)  # of tails that are believed: from one that piles up at it
 # Before it is seen, a tail is believed to have this scale and shape, weighed as so many of its draws.
 PRIOR_SCALE, SCALE_DRAWS = 0.08, 0.5
 PRIOR_SHAPE, SHAPE_DRAWS = -0.5, 2.0
+FIRST_SCALE = 0.1  # of a kind of which one candidate was tried, its template's choice: how far its best lies below
+FIRST_SHARE = 0.3  # of its other candidates, the share that is faster than that one
+WORTHLESS = 1e-5  # a draw that is expected to save less is not made for its own sake
 ENDED = 0.5  # the (negative) shape from which the end of a tail, and not its mean, says how long it is
 _POINTS = 256
 
@@ -83,6 +86,37 @@ def mixture(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int]) 
         if tail is not None:
             parts.append((tail, share, more))
     return Mixture(tuple(parts)) if parts or not any(left) else None
+
+
+def allotted(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int], count: int) -> list[int]:
+    """How many of at most ``count`` further draws each kind is worth: one by one, where the next should save most.
+
+    As :func:`mixture`; a kind of which less than two candidates succeeded has an exponential tail below the first. What
+    no kind is expected to gain from is not allotted.
+    """
+    every, kind = np.asarray(costs, dtype=float), np.asarray(kinds)
+    draws = [0] * len(sizes)
+    best = float(every.min(initial=inf))
+    if best == inf:
+        return draws
+    gains = []
+    for number, size in enumerate(sizes):
+        own = every[kind == number]
+        tail = forecast(own.tolist(), best) or _unseen(float(own.min(initial=inf)), best)
+        most = min(count, size - len(own))
+        gains.append(np.diff([tail.gain(n) for n in range(most + 1)]))
+    for _ in range(count):
+        left = [own[n] if n < len(own) else 0.0 for own, n in zip(gains, draws, strict=True)]
+        number = int(np.argmax(left))
+        if left[number] < WORTHLESS:
+            break
+        draws[number] += 1
+    return draws
+
+
+def _unseen(first: float, best: float) -> Forecast:
+    """The tail of a kind of which only one candidate was tried."""
+    return Forecast(FIRST_SHARE * (best / first) ** (1.0 / FIRST_SCALE), FIRST_SCALE, 0.0)
 
 
 def forecast(costs: Sequence[float], best: float = inf) -> Forecast | None:

@@ -21,13 +21,15 @@ from burnish.tune.models.neural import TreeGRUModel
 from burnish.tune.models.trees import TreeModel
 
 SMALL = 1 << 16  # points that are all scored sooner than some are found by walking
+VAST = 1 << 26  # points of which a population finds one hill only
 
 
 @dataclass(frozen=True)
 class Strategy:
     """One way to tune. ``model`` makes a cost model from a seed (None: ``walker`` learns by itself, or not at all).
 
-    ``representation`` is what the model sees. Batches have ``batch`` trials, chosen for score and diversity
+    ``representation`` is what the model sees. Batches have ``batch`` trials (with ``first``: so many at first, more
+    as more is known), chosen for score and diversity
     (``diversity``, in standard deviations of the score a covered choice) from ``candidates`` proposals each, with a
     ``share`` at random ("contextual": AdaTune's equation 3). The model is first asked after ``initial`` trials.
     One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): they are
@@ -36,6 +38,9 @@ class Strategy:
     measuring.
     A share ``near`` of a batch, in whole trials, is next to the fastest measured: a model learns late how good an
     alternative is of which it has seen one candidate.
+    A ``thorough`` one tries alternatives with few candidates for as long as they are expected to gain most.
+    An ``adaptive`` one walks a vast space from many places, and its batches are as diverse as AutoTVM's there: the
+    proposals of one population are alike, and a model of few trials is wrong about all of them together.
     An ``informed`` one begins with what the templates would choose by themselves, and with neighbours of that.
     ``acquisition`` is one of ``models.acquisition.ACQUISITIONS``; all but "mean" need a model with uncertainty.
     """
@@ -46,6 +51,7 @@ class Strategy:
     representation: str = "loops"
     rule: Rule = field(default_factory=Adaptive)
     batch: int = 16
+    first: int | None = None
     initial: int = 16
     candidates: int = 3
     diversity: float = 0.25
@@ -53,6 +59,8 @@ class Strategy:
     near: float = 0.0
     acquisition: str = "mean"
     selective: bool = False
+    thorough: bool = False
+    adaptive: bool = False
     transfer: bool = False
     common: Representation = "invariant"
     informed: bool = True
@@ -60,6 +68,11 @@ class Strategy:
     def with_(self, **changes: object) -> Strategy:
         """A copy with some parts replaced."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    def within(self, space: Space) -> Strategy:
+        """What it does in a space of this size."""
+        vast = self.adaptive and space.size > VAST
+        return self.with_(walker=_roaming, diversity=AUTOTVM.diversity) if vast else self
 
 
 def _thorough(space: Space, seed: int) -> Walker:
@@ -70,9 +83,13 @@ def _annealing(space: Space, seed: int) -> Walker:
     return Annealing(space, chains=128, seed=seed, steps=500)
 
 
+def _roaming(space: Space, seed: int) -> Walker:
+    return Annealing(space, chains=128, seed=seed, steps=240)  # so that a batch takes less than half a second
+
+
 BURNISH = Strategy(
-    "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", near=0.25,
-    selective=True, transfer=True,
+    "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", first=8, initial=8,
+    near=0.25, selective=True, thorough=True, adaptive=True, transfer=True,
 )  # fmt: skip
 # The published systems. AutoTVM: appendix A.3. AdaTune: sections 4 and 5, "RFEI + CSA + AE".
 AUTOTVM = Strategy(

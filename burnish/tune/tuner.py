@@ -14,7 +14,7 @@ from burnish.search.diversity import DiverseBatches
 from burnish.search.space import Points
 from burnish.search.walker import NOTHING, Remembered, Score, Walker, best_distinct, evaluate, unseen
 from burnish.tune.features import INVARIANT, Representation, extract, plausible, sequence
-from burnish.tune.gain import Mixture, mixture
+from burnish.tune.gain import Mixture, allotted, mixture
 from burnish.tune.models.acquisition import acquire
 from burnish.tune.models.base import CostModel, LoopNests, UncertainModel
 from burnish.tune.models.transfer import TransferModel
@@ -25,6 +25,7 @@ from burnish.tune.strategy import Strategy
 _SPARE = 4  # proposals asked for each that is wanted, where some may be sifted out
 _STEPS = 32  # neighbours looked at for each that is wanted
 _PARENTS, _ALIKE = 4, 1.1  # the fastest candidates, whose neighbours are tried: how many at most, and how much slower
+_FEW = 64  # candidates of an alternative that are tried one after the other, as far as they are expected to gain
 _NEAR = 0.5  # of the first trials: the share that are neighbours of the defaults
 
 
@@ -37,7 +38,7 @@ class Tuner:
 
     def __init__(self, space: TuningSpace, strategy: Strategy, seed: int = 0, prior: CostModel | None = None) -> None:
         self.space = space
-        self.strategy = strategy
+        self.strategy = strategy = strategy.within(space.space)
         self.prior = prior if strategy.transfer else None
         self.points: Points = np.empty((0, space.space.width), np.int32)
         self.costs: list[float] = []
@@ -67,9 +68,7 @@ class Tuner:
 
     def forecast(self) -> Mixture | None:
         """What further trials are expected to find; None before two of them succeeded."""
-        several = len(self.space.alternatives) > 1
-        kinds = self.points[:, 0] if several else np.zeros(len(self.points), int)
-        return mixture(self.costs, kinds.tolist(), [a.space.size for a in self.space.alternatives])
+        return mixture(self.costs, self._kinds, [a.space.size for a in self.space.alternatives])
 
     def propose(self, count: int) -> Points:
         """Untried points (at most ``count``, width): the defaults at first, then what the model thinks best.
@@ -79,7 +78,7 @@ class Tuner:
         if not self.costs:
             if self.strategy.informed:
                 first = defaults(self.space)
-                return np.concatenate([first, self._early(count - len(first), first)])
+                return np.concatenate([first, self._early(count - len(first), first, self._keys(first))])
             if self.prior is None:
                 return unseen(self.space.space, self._rng, count, NOTHING)
         if self._model is None:
@@ -91,12 +90,17 @@ class Tuner:
         if len(self.costs) >= self.strategy.initial and self.seconds < inf:
             model.fit(self._features(self.points), np.asarray(self.costs), np.zeros(len(self.costs), np.int64))
             self._fitted = model
+        if self.strategy.first is not None:
+            count = min(count, max(self.strategy.first, len(self.costs) // 2))
+        score = Remembered(self.space.space, self._score if self._fitted else _indifferent)
+        few = self._few(count, score) if self.strategy.thorough else self.points[:0]
+        count -= len(few)
+        met = self._tried | self._keys(few)
         if self._fitted is None:
-            return self._early(count, self._fastest())
-        score = Remembered(self.space.space, self._score)
-        near = self._near(self._fastest(), int(self.strategy.near * count), score, self._tried)
-        met = self._tried | set(self.space.space.keys(near).tolist())
-        return np.concatenate([near, self._batches.propose(score, count - len(near), met)])
+            return np.concatenate([few, self._early(count, self._fastest(), met)])
+        near = self._near(self._fastest(), int(self.strategy.near * count), score, met)
+        far = self._batches.propose(score, count - len(near), met | self._keys(near))
+        return np.concatenate([few, near, far])
 
     def observe(self, points: Points, costs: Sequence[float]) -> None:
         """Learns what points (n, width) cost: seconds, infinite for those that failed."""
@@ -106,13 +110,38 @@ class Tuner:
         with np.errstate(divide="ignore"):
             self._walker.observe(points, -np.log(np.asarray(costs, float)))
 
-    def _early(self, count: int, around: Points) -> Points:
-        """Neighbours of the given points and random ones, for as long as no model can be asked."""
+    @property
+    def _kinds(self) -> list[int]:
+        """Of every candidate measured, the number of its alternative."""
+        found: list[int] = self.points[:, 0].tolist() if len(self.space.alternatives) > 1 else [0] * len(self.points)
+        return found
+
+    def _keys(self, points: Points) -> set[int]:
+        return set(self.space.space.keys(points).tolist())
+
+    def _few(self, count: int, score: Score) -> Points:
+        """The best of alternatives with few candidates, beside others: at most ``count``, as many as are worth a trial.
+
+        A model learns late how good so few are.
+        """
+        space, sizes = self.space.space, [a.space.size for a in self.space.alternatives]
+        if len(sizes) == 1 or min(sizes) > _FEW:
+            return self.points[:0]
+        draws = allotted(self.costs, self._kinds, sizes, count)
+        found = [self.points[:0]]
+        for first, size, own in zip(np.cumsum([0, *sizes]), sizes, draws, strict=False):
+            if size <= _FEW and own:
+                points = space.at(np.arange(first, first + size))
+                best, _ = best_distinct(space, points, evaluate(score, points), _SPARE * own, self._tried)
+                found.append(self._sift(best, own))
+        return np.concatenate(found)
+
+    def _early(self, count: int, around: Points, met: Set[int]) -> Points:
+        """Neighbours of the given points and random ones, for as long as no model can be asked; none that was met."""
         if count <= 0:
             return np.empty((0, self.space.space.width), np.int32)
-        space, met = self.space.space, self._tried | set(self.space.space.keys(around).tolist())
         near = self._near(around, max(1, int(_NEAR * count)), _indifferent, met)
-        far = unseen(space, self._rng, _SPARE * count, met | set(space.keys(near).tolist()))
+        far = unseen(self.space.space, self._rng, _SPARE * count, met | self._keys(near))
         return np.concatenate([near, self._sift(far, count - len(near))])
 
     def _fastest(self) -> Points:

@@ -243,6 +243,31 @@ def test_a_transposed_part_of_rows(native: Native, columns: int) -> None:
     check(native, program, {"x": sample(x.shape, F), "y": sample(y.shape, F, 1)})
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "bool"])
+@pytest.mark.parametrize("lanes", [3, 7, 14])
+@pytest.mark.parametrize("edge", ["start", "end"])
+def test_vectors_of_odd_lengths_touch_nothing_else(native: Native, edge: str, lanes: int, dtype: str) -> None:
+    x = placeholder((5, lanes), dtype, "x")
+    y = compute((5, lanes), lambda i, j: x[4 - i, j], "y")
+    arrays = {"x": sample((5, lanes), dtype)}
+    program = vectorized(y, [x], lanes)
+    agree(native(program, arrays, edge=edge)["y"], arrays["x"][::-1])
+
+
+def test_vectors_of_odd_lengths_are_moved_whole() -> None:
+    """Loads where the buffer goes on behind the vector, or else where the target has masks, which stores need."""
+    x = placeholder((3, 7), name="x")
+    s = Schedule(create_program("kernel", [x], [compute((3, 7), lambda i, j: x[i, j], "y")]))
+    i, j = s.loops("y")
+    s.unroll(i)
+    s.vectorize(j)
+    without, masked = (emit(lower(s.program), masks=masks).text for masks in (False, True))
+    assert (without.count("load <8 x float>"), without.count("load <7 x float>")) == (2, 1)
+    assert without.count("store <7 x float>") == 3 and "masked" not in without
+    assert (masked.count("load <8 x float>"), masked.count("call <8 x float> @llvm.masked.load")) == (2, 1)
+    assert masked.count("call void @llvm.masked.store.v8f32") == 3
+
+
 def test_gathers_read_what_the_indices_say(native: Native) -> None:
     x, at = placeholder((9, 5), name="x"), placeholder((13,), "int32", "at")
     y = compute((13, 5), lambda i, j: x[cast("int64", at[i]), j], "y")

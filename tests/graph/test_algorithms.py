@@ -111,6 +111,11 @@ def test_matrix_tiles_take_convolutions_and_products() -> None:
     assert chosen(convolutions(64, 64, 28, strides=(2, 2)), TILES) == ["relu", "split_conv2d"]
 
 
+def test_matrix_tiles_take_large_images_of_few_channels() -> None:
+    found = estimates(Window(1, 32, 64, (3, 3), (1, 1), (147, 147), (147, 147)), (1, 1, 1, 1), TILES)
+    assert min(found, key=lambda e: e.seconds).op == "split_conv2d"
+
+
 def product(rows: int, depth: int, columns: int) -> Graph:
     g = GraphBuilder()
     return g.build(g.add("matmul", g.input("x", (rows, depth)), g.constant(array(depth, columns))))

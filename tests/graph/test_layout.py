@@ -48,10 +48,10 @@ def test_activations_between_convolutions_are_blocked() -> None:
     assert not set(graph.constants) & set(layouts), "templates choose the layouts of constants"
 
 
-def test_fewer_channels_than_a_block_stay_in_rows() -> None:
+def test_channels_that_fill_no_more_than_half_a_block_stay_in_rows() -> None:
     g = GraphBuilder()
     x = convolution(g, g.input("x", (1, 16, 8, 8)), 8)
-    y = convolution(g, x, 32)
+    y = convolution(g, x, 9)
     graph = g.build(convolution(g, y, 32))
     layouts = choose_layouts(graph, fuse(graph), 16)
     assert x not in layouts

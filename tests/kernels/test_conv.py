@@ -10,7 +10,7 @@ import pytest
 from burnish.build import compile_program, packing, schedule
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import register_tile
-from burnish.kernels.cpu.conv import DIRECT_CONV
+from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.task import Choice, Task
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import maximum
@@ -93,6 +93,18 @@ def test_row_major_groups_are_left_to_others() -> None:
     task = Task("kernel", (x, w), (out,), "conv2d", {}, frozenset({"w"}))
     assert not DIRECT_CONV.matches(task, target("x86-64-v4"))
     assert schedule(task, target("x86-64-v4"))[1] == "depthwise_rows"
+
+
+def test_every_knob_of_single_rows_changes_the_program() -> None:
+    """A knob without effect would have a tuner try the same kernel again and again."""
+    there = target("x86-64-v4")
+    out = convolution((1, 32, 6, 6), (32, 32, 3, 3), pads=(1, 1, 1, 1))
+    task = Task("kernel", task_of(out, 16).inputs, (out,), "conv2d", {}, frozenset({"w", "b"}))
+    space = PLAIN_CONV.space(task, there)
+    assert set(space.knobs) == {"tile_ow", "vectors", "outer", "unroll_ic"}
+    for knob, choices in space.knobs.items():
+        programs = {str(PLAIN_CONV.apply(task, there, {**space.default, knob: c}).program) for c in choices}
+        assert len(programs) == len(choices), knob
 
 
 def test_deep_windows_are_summed_in_passes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product as cartesian
 from math import prod
 
@@ -205,6 +206,50 @@ def compare_strides(
         for x, buffer in enumerate(nest.buffers[1:], 1):
             own = {s for s, n in zip(real, names, strict=True) if n == buffer.name and s is not None}
             assert not own or own == {nest.stride[x, level, row]}, (loop.var, buffer.name)
+
+
+def matrix_unit(op: str, x: tuple[int, ...], w: tuple[int, ...], attrs: Mapping[str, object]) -> Task:
+    """relu(op(...)) with the weight as parts of whole tiles."""
+    (y,) = OPERATORS[op].define("y", [placeholder(x, name="x"), placeholder((2, *w), "bfloat16", "w")], attrs)
+    made = compute(y.shape, lambda *i: maximum(y[i], 0.0), "out")
+    inputs = tuple(t for t in stages([made]) if t.body is None)
+    return Task("kernel", inputs, (made,), op, {}, frozenset({"w"}))
+
+
+SAME = {"pads": (1, 1, 1, 1), "outputs": 64}
+UNIT_TASKS: dict[str, tuple[str, Task]] = {
+    "window": ("split_conv2d", matrix_unit("split_conv2d", (1, 40, 28, 28), (64, 64, 3, 3), {"rows": 7, **SAME})),
+    "strided": ("split_conv2d", matrix_unit("split_conv2d", (2, 64, 28, 28), (64, 64, 5, 3),
+                                            {"rows": 5, "strides": (2, 2), **SAME})),
+    "stem": ("split_conv2d", matrix_unit("split_stem", (1, 3, 64, 64), (64, 32, 7),
+                                         {"kernel_w": 7, "strides": (2, 2), "pads": (3,) * 4, "outputs": 64})),
+    "product": ("split_matmul", matrix_unit("split_matmul", (128, 96), (96, 192), {"columns": 192})),
+}  # fmt: skip
+UNIT = replace(MACHINE, features=MACHINE.features | {"amx-bf16", "amx-tile"})
+
+
+@pytest.mark.parametrize("name", UNIT_TASKS)
+def test_nests_around_a_matrix_unit_are_those_of_the_schedules(name: str) -> None:
+    """The loops around the instruction; those of a tile, the last three levels, are its own."""
+    template, task = template_named(UNIT_TASKS[name][0]), UNIT_TASKS[name][1]
+    assert template.matches(task, UNIT)
+    knobs = template.space(task, UNIT).knobs
+    choices = [dict(zip(knobs, each, strict=True)) for each in cartesian(*knobs.values())]
+    nest = nests(template, task, UNIT)(arrays(choices), len(choices))
+    assert nest.extent[-3:, 0].tolist() == [32, 16, 16]
+    assert [b.name for b in nest.buffers] == ["y.tile", "y.parts", "w"]
+    outer = replace(nest, axes=nest.axes[:-3])
+    valid = 0
+    for row, choice in enumerate(choices):
+        try:
+            made = template.apply(task, UNIT, choice)
+        except ScheduleError:
+            continue
+        valid += 1
+        (own,) = (s for s in sites(made.program.body) if getattr(s.stmt, "name", "") == "amx_dot_bf16")
+        real = [(s.extent, s.kind) for s in own.path if isinstance(s, For) and s.extent > 1]
+        assert described(outer, row, -1) == real, choice
+    assert valid >= 8
 
 
 def test_every_template_has_a_nest() -> None:

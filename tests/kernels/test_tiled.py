@@ -119,7 +119,7 @@ def test_sums_of_a_default_tile_stay_in_registers():
     choice = TILED.space(task, there).default
     assert 8 <= int(choice["tile_v"]) * int(choice["vectors"]) < there.vector_registers
     loops = [s for s in walk_stmt(TILED.apply(task, there, choice).program.body) if isinstance(s, For)]
-    assert [s.kind for s in loops[:1]] == ["parallel"]
+    assert next(s.kind for s in loops if s.extent > 1) == "parallel"
     assert {s.extent for s in loops if s.kind == "vectorize"} == {there.lanes}
 
 

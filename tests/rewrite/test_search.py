@@ -132,3 +132,37 @@ def test_heads_of_merged_projections_are_parts_of_one_transpose() -> None:
     found = rewrite_graph(graph, rules, GPU_LIKE, Budget(trials=30), slack=2.0)
     assert [n.op for n in found.graph.nodes].count("transpose") == 1
     assert_equal(graph, found.graph)
+
+
+def test_halves_of_an_image_without_its_odd_pixels_and_without_its_even_ones_are_one_convolution() -> None:
+    random = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", (1, 3, 7, 9))
+    shifted = b.add("pad", x, pads=(0, 0, 0, 0, 0, 0, 1, 1))
+    for axis in (2, 3):
+        starts = tuple(int(d == axis) for d in range(4))
+        extents = tuple(e - s for e, s in zip(b.types[shifted].shape, starts, strict=True))
+        shifted = b.add("slice", shifted, starts=starts, extents=extents)
+    weights = [b.constant((random.integers(-8, 9, (4, 3, 1, 1)) / 8).astype("float32")) for _ in range(2)]
+    halves = [b.add("conv2d", image, w, strides=(2, 2)) for image, w in zip((x, shifted), weights, strict=True)]
+    graph = b.build(b.add("concat", *halves, axis=1))
+    rules = [r for r in read_rules("substitutions.txt") if r.name.endswith("of one image and of its shift")]
+    found = rewrite_graph(graph, rules, GPU_LIKE, TRIALS)
+    (node,) = found.graph.nodes
+    assert (node.op, node.attrs["pads"]) == ("conv2d", (0, 0, 1, 1))
+    assert_equal(graph, found.graph)
+
+
+def test_a_shortcut_with_bias_joins_the_convolution_that_it_is_added_to() -> None:
+    random = np.random.default_rng(0)
+    b = GraphBuilder()
+    branches = []
+    for name, channels in (("x", 3), ("y", 5)):
+        weight, bias = ((random.integers(-8, 9, s) / 8).astype("float32") for s in ((4, channels, 1, 1), (4, 1, 1)))
+        product = b.add("conv2d", b.add("relu", b.input(name, (1, channels, 6, 6))), b.constant(weight))
+        branches.append(b.add("add", product, b.constant(bias)))
+    graph = b.build(b.add("add", *branches))
+    rules = [r for r in read_rules("substitutions.txt") if r.name == "sum of convolutions with bias as one"]
+    found = rewrite_graph(graph, rules, GPU_LIKE, TRIALS)
+    assert [n.op for n in found.graph.nodes] == ["relu", "relu", "concat", "conv2d", "add"]
+    assert_equal(graph, found.graph)

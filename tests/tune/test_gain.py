@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from burnish.tune.gain import Forecast, forecast, mixture
+from burnish.tune.gain import Forecast, allotted, forecast, mixture
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -81,3 +81,13 @@ def test_a_kind_that_leads_by_far_promises_nothing_for_another() -> None:
     alike = mixture(costs, [1] * 16, [4, 10_000])
     assert alike is not None and alike.gain(16) == pytest.approx(together.gain(16))
     assert mixture([inf, 1.0], [0, 0], [4, 10_000]) is None
+
+
+def test_draws_go_where_they_should_save_most() -> None:
+    """A kind whose first candidate is far behind gets none, one as good as the best some, up to all it has left."""
+    assert allotted([1.0, 1.0, 3.0], [0, 1, 2], [12, 10_000, 10_000], 16) == [8, 8, 0]
+    assert allotted([1.0, 1.05], [0, 1], [4, 10_000], 16)[0] == 3
+    many, few = allotted([1.0, 1.1], [0, 1], [10_000, 10_000], 16)
+    assert many > few > 0
+    assert allotted([inf, inf], [0, 1], [12, 12], 8) == [0, 0], "nothing worked yet"
+    assert allotted([1.0], [0], [1], 8) == [0], "all was tried"

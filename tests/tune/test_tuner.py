@@ -13,8 +13,9 @@ from burnish.kernels.task import Space as KnobSpace
 from burnish.kernels.task import Task
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS
+from burnish.search.annealing import Annealing
 from burnish.search.exhaustive import Exhaustive
-from burnish.search.space import Points, Space
+from burnish.search.space import Grid, Points, Space
 from burnish.search.walker import NOTHING, Score, Walker
 from burnish.target import target
 from burnish.tune.features import INVARIANT
@@ -113,6 +114,48 @@ def test_what_is_next_to_the_fastest_is_tried_whatever_the_model_says() -> None:
     assert (tuner.points[:, 0] == 1).sum() == small.space.size == 8
 
 
+def two_ways(small_cost: float, trials: int) -> tuple[Tuner, int]:
+    """A search after so many trials: of a way with many candidates, and one with few, each of which has one cost."""
+    (many,) = SPACE.alternatives
+    knobs = KnobSpace({"tile": (4, 8), "vectors": (1, 2, 3, 4)}, {"tile": 4, "vectors": 1})
+    knobs = KnobSpace({**{k: v[:1] for k, v in many.space.knobs.items()}, **knobs.knobs}, {})
+    default = {knob: choices[0] for knob, choices in knobs.knobs.items()}
+    few = Alternative("few", many.task, many.template, KnobSpace(knobs.knobs, default), MACHINE)
+    space = TuningSpace([many, few])
+    tuner = Tuner(space, BURNISH, 0)
+    while len(tuner.costs) < trials:
+        points = tuner.propose(min(16, trials - len(tuner.costs))) if tuner.costs else defaults(space)
+        tuner.observe(points, np.where(points[:, 0] == 1, small_cost, 1.0 + 0.01 * np.arange(len(points))).tolist())
+    return tuner, few.space.size
+
+
+def test_a_way_with_few_candidates_is_tried_whole_where_its_default_is_good() -> None:
+    tuner, size = two_ways(1.02, 20)
+    assert (tuner.points[:, 0] == 1).sum() == size == 8
+
+
+def test_a_way_with_few_candidates_is_left_where_its_default_is_bad() -> None:
+    tuner, size = two_ways(5.0, 20)
+    assert (tuner.points[:, 0] == 1).sum() < size
+
+
+def test_a_vast_space_is_walked_from_many_places() -> None:
+    grid = Grid([16] * 8, [True] * 8)
+    assert isinstance(BURNISH.within(grid).walker(grid, 0), Annealing)
+    assert BURNISH.within(grid).diversity > BURNISH.diversity
+    assert BURNISH.within(SPACE.space) is BURNISH and RANDOM.within(grid) is RANDOM
+
+
+def test_batches_begin_small_and_grow() -> None:
+    tuner, found = Tuner(SPACE, BURNISH.with_(first=8, batch=16), 0), []
+    tuner.observe(defaults(SPACE), cost(defaults(SPACE)).tolist())
+    while len(tuner.costs) < 64:
+        points = tuner.propose(16)
+        tuner.observe(points, cost(points).tolist())
+        found.append(len(points))
+    assert found[:2] == [8, 8] and found == sorted(found) and found[-1] == 16
+
+
 class Few(TreeModel):
     """A model of other kernels that thinks many vectors good; asked, not fitted."""
 
@@ -127,7 +170,7 @@ def test_a_prior_is_asked_before_there_are_measurements(strategy: Strategy) -> N
     """All but the random share of the first batch is what other kernels have taught, within what could be fast."""
 
     def most(prior: Few | None) -> int:
-        tuner = Tuner(SPACE, strategy.with_(initial=16, diversity=0.0), 0, prior)
+        tuner = Tuner(SPACE, strategy.with_(first=None, initial=16, diversity=0.0), 0, prior)
         first = defaults(SPACE)
         tuner.observe(first, cost(first).tolist())
         return sum(SPACE.candidate(point).choice["vectors"] == 8 for point in tuner.propose(16))
@@ -174,7 +217,7 @@ def test_a_share_of_every_batch_is_random(strategy: Strategy, share: float, leas
         walkers.append(Watched(space, seed))
         return walkers[-1]
 
-    tuner = Tuner(SPACE, strategy.with_(share=share, near=0.0, walker=watched, initial=16), 2)
+    tuner = Tuner(SPACE, strategy.with_(share=share, near=0.0, walker=watched, first=None, initial=16), 2)
     points = tuner.propose(16)
     tuner.observe(points, cost(points).tolist())
     keys = SPACE.space.keys(tuner.propose(40)).tolist()

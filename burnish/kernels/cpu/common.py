@@ -108,9 +108,13 @@ def mark(s: Schedule, kind: str, *loops: str) -> None:
 
 
 def parallel_over(s: Schedule, loops: Sequence[str]) -> str:
-    """Fuses perfectly nested ``loops``, outermost first, and runs the result in parallel."""
-    fused = loops[0]
-    for loop in loops[1:]:
+    """Fuses perfectly nested ``loops``, outermost first, and runs the result in parallel.
+
+    Loops of one iteration before the first longer one and behind the last stay as they are: fusing takes its time.
+    """
+    longer = [number for number, loop in enumerate(loops) if s.extent(loop) > 1] or [0]
+    fused, *rest = loops[longer[0] : longer[-1] + 1]
+    for loop in rest:
         fused = s.fuse(fused, loop)
     s.parallel(fused)
     return fused

@@ -101,6 +101,13 @@ def _space(task: Task, target: Target) -> Space:
     return Space(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band, "prefetch": prefetch})
 
 
+def _space_rows(task: Task, target: Target) -> Space:
+    """The knobs that single rows have: they are not cut into bands and passes."""
+    own, bands = _space(task, target), ("prefetch", "band", "depth")
+    knobs = {knob: choices for knob, choices in own.knobs.items() if knob not in bands}
+    return Space(knobs, {knob: own.default[knob] for knob in knobs})
+
+
 def _depths(task: Task, target: Target) -> list[int]:
     """Whole blocks of input channels, fewer than all, into which they divide."""
     weight = constant_weight(task)
@@ -299,4 +306,4 @@ def _tile_sums(s: Schedule, task: Task, target: Target, choice: Choice, acc: str
 
 
 DIRECT_CONV = Template("direct_conv2d", _matches, _space, _apply)
-PLAIN_CONV = Template("plain_conv2d", _matches_rows, _space, _apply_rows)
+PLAIN_CONV = Template("plain_conv2d", _matches_rows, _space_rows, _apply_rows)

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from burnish.kernels.cpu import matrix_nests, tiled_nests, window_nests
+from burnish.kernels.cpu import matrix_nests, split_nests, tiled_nests, window_nests
 from burnish.kernels.cpu.generic import GRAIN
 from burnish.kernels.nest import PARALLEL, SERIAL, VECTORIZE, Arrangement, Knobs, Level, Nest, main_stage, statement
 from burnish.kernels.task import Task, Template
@@ -80,6 +80,8 @@ _NESTS: dict[str, Callable[[Task, Target], Describe]] = {
     "polyphase_conv2d": matrix_nests.polyphase_conv2d,
     "matmul": matrix_nests.matmul,
     "recurrent": matrix_nests.recurrent,
+    "split_conv2d": split_nests.split_conv2d,
+    "split_matmul": split_nests.split_matmul,
     "tiled": tiled_nests.tiled,
     "generic": generic,
 }

@@ -9,16 +9,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Literal
 
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, is_blocked, mark, parallel_over, single_output
 from burnish.kernels.cpu.product import in_order, index_maps
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
+from burnish.loops.tensor import Tensor
 from burnish.ops.split import DEPTH, ROWS
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 COLUMNS = 16  # channels of an accumulator tile
+WORTHWHILE = 64  # rows of a block for which the first cache is enough
+HELD = 3 / 8  # of the second cache, what the parts of a block may take
+EXCHANGE = 8  # a number read from another core's cache, in numbers read from those that cores share
+# By rank: where sums and the input's parts lie, channels innermost, and the weight's, a tile as the unit reads it.
+TILE_LAYOUTS = {4: f"ACDB{COLUMNS}b", 2: "AB"}
+PARTS_LAYOUTS = {7: f"ABCDEFG{DEPTH}c", 5: "ABCDE", 3: f"ACB{DEPTH}c"}
+WEIGHT_LAYOUTS = {5: "ABCDE16c16b2c", 4: "ABCD16c16b2c", 3: "ACB16b16c2b"}
+
+
+def tile_stage(task: Task) -> Tensor:
+    """The stage that sums products of parts."""
+    return next(t for t in task.stages() if t.name.endswith(".tile"))
+
+
+def is_stem(task: Task) -> bool:
+    """Whether tiles side by side belong to several rows of the output, each a block of its own in the definition."""
+    return task.op == "split_stem"
+
+
+def final_axes(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The output's axes that run over the rows and over the columns of the product; None if it has another form."""
+    maps = index_maps(task, tile_stage(task))
+    if maps is None:
+        return None
+    rows, columns = (in_order(terms, task.outputs[0].shape) for terms in maps)
+    return (rows, columns) if rows is not None and columns else None
 
 
 def _matches(task: Task, target: Target) -> bool:
@@ -31,9 +59,9 @@ def _matches(task: Task, target: Target) -> bool:
 
 
 def _space(task: Task, target: Target) -> Space:
-    tile = next(t for t in task.stages() if t.name.endswith(".tile"))
+    tile = tile_stage(task)
     channels = tile.shape[1] // COLUMNS
-    stem = _is_stem(task)
+    stem = is_stem(task)
     tiles_m = 2 if (task.outputs[0].shape[2] if stem else tile.shape[3] // ROWS) % 2 == 0 else 1
     most = tiles_m if stem else 2
     knobs = {"tiles_n": (1, 2, 4), "tiles_m": tuple(range(1, most + 1)), "outer": ("oc", "block")}
@@ -43,16 +71,16 @@ def _space(task: Task, target: Target) -> Space:
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     group = int(choice["tiles_n"]) * COLUMNS
-    tile = next(t for t in task.stages() if t.name.endswith(".tile"))
+    tile = tile_stage(task)
     conv, out = tile.name.removesuffix(".tile"), single_output(task)
-    rows = int(choice["tiles_m"]) if _is_stem(task) else -(-task.outputs[0].shape[2] // tile.shape[2])
+    rows = int(choice["tiles_m"]) if is_stem(task) else -(-task.outputs[0].shape[2] // tile.shape[2])
     weight = tile.inputs[1]
     s = Schedule(task.program())
     for t in task.stages():
         if t.name not in (out, f"{conv}.parts", tile.name):
             s.compute_inline(t.name)
     accumulator = s.cache_write(tile.name, "register")
-    apply_layouts(s, task, {**channel_constants(task, group), weight.name: f"{'ABCDE'[: len(weight.shape)]}16c16b2c"})
+    apply_layouts(s, task, {**channel_constants(task, group), weight.name: WEIGHT_LAYOUTS[len(weight.shape)]})
 
     n, oc_group, block = _schedule_output(s, out, group, rows, target.lanes if task.layout(out).plain else 0)
     s.compute_at(tile.name, block)
@@ -62,9 +90,9 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     parallel_over(s, outer)
     _schedule_parts(s, f"{conv}.parts", target.lanes)
     (source,) = next(t for t in task.stages() if t.name == f"{conv}.parts").inputs
-    if source in task.inputs and task.layout(source.name).plain and not _is_stem(task):
+    if source in task.inputs and task.layout(source.name).plain and not is_stem(task):
         _copy_blocks(s, source.name, f"{conv}.parts", target.lanes)
-    _schedule_tiles(s, tile.name, accumulator, 1 if _is_stem(task) else int(choice["tiles_m"]))
+    _schedule_tiles(s, tile.name, accumulator, 1 if is_stem(task) else int(choice["tiles_m"]))
     return s
 
 
@@ -91,11 +119,6 @@ def _schedule_output(s: Schedule, out: str, group: int, rows: int, lanes: int) -
     return n, oc_group, block
 
 
-def _is_stem(task: Task) -> bool:
-    """Whether tiles side by side belong to several rows of the output, each a block of its own in the definition."""
-    return task.op == "split_stem"
-
-
 def _schedule_tiles(s: Schedule, tile: str, accumulator: str, along: int) -> None:
     """Accumulators over all taps and channels, then stored to the block's buffer.
 
@@ -104,7 +127,7 @@ def _schedule_tiles(s: Schedule, tile: str, accumulator: str, along: int) -> Non
     own = s.loops(tile)
     image = len(own) == 4
     if image:
-        s.transform_layout(tile, f"ACDB{COLUMNS}b")
+        s.transform_layout(tile, TILE_LAYOUTS[len(own)])
     rows, oc, q = _tile_loops(own, image)
     s.pad(q, ROWS * along)
     columns, j = s.split(oc, COLUMNS)
@@ -145,7 +168,7 @@ def _schedule_parts(s: Schedule, parts: str, lanes: int) -> None:
         _schedule_rows(s, own, lanes)
         return
     part, outer, c = own[0], own[1], own[2]
-    s.transform_layout(parts, f"ABCDEFG{DEPTH}c" if len(own) == 7 else f"ACB{DEPTH}c")
+    s.transform_layout(parts, PARTS_LAYOUTS[len(own)])
     over, c = s.split(c, DEPTH)
     half, lane = s.split(c, lanes)
     if len(own) == 7:
@@ -200,39 +223,41 @@ def _matches_matmul(task: Task, target: Target) -> bool:
     single = len(task.outputs) == 1 and len(reductions) == 1
     if not (task.op == "split_matmul" and single and target.has("amx-bf16")):
         return False
-    final = _final(task)
+    final = final_axes(task)
     return final is not None and prod(task.outputs[0].shape[d] for d in final[1]) >= COLUMNS
 
 
-def _final(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The output's axes that run over the rows and over the columns of the product; None if it has another form."""
-    maps = index_maps(task, next(t for t in task.stages() if t.name.endswith(".tile")))
-    if maps is None:
-        return None
-    rows, columns = (in_order(terms, task.outputs[0].shape) for terms in maps)
-    return (rows, columns) if rows is not None and columns else None
-
-
 def _space_matmul(task: Task, target: Target) -> Space:
-    tile = next(t for t in task.stages() if t.name.endswith(".tile"))
-    final = _final(task)
+    tile = tile_stage(task)
+    final = final_axes(task)
     assert final is not None
     rows = tile.shape[0]
     tiles_m = 2 if rows % (2 * ROWS) == 0 else 1
     blocks = tuple(b for b in range(tiles_m * ROWS, rows + 1, tiles_m * ROWS) if rows % b == 0)
     knobs = {"tiles_n": (1, 2), "tiles_m": (1, tiles_m), "block": blocks, "outer": ("columns", "rows")}
-    depth = tile.inputs[0].shape[2]
-    stays = 4 * rows * depth <= target.l2_bytes // 2  # the input's parts, read again for every column group
-    share = -(-rows // (target.cores * 2 * ROWS)) * 2 * ROWS
     inner = task.outputs[0].shape[final[1][-1]]
     wide = inner % (2 * COLUMNS) == 0 or inner > 8 * COLUMNS
-    default = {
-        "tiles_n": 2 if wide else 1,
-        "tiles_m": tiles_m,
-        "block": _nearest(blocks, 128 if stays else min(128, share)),
-        "outer": "columns" if stays else "rows",
-    }
-    return Space(knobs, default)
+    block, outer = _default_block(rows, tile.inputs[0].shape[2], tile.shape[1], blocks, target)
+    return Space(knobs, {"tiles_n": 2 if wide else 1, "tiles_m": tiles_m, "block": block, "outer": outer})
+
+
+def _default_block(
+    rows: int, depth: int, columns: int, blocks: Sequence[int], target: Target
+) -> tuple[int, Literal["columns", "rows"]]:
+    """(block, outer): by rows, unless that reads the weights too often.
+
+    A thread that owns rows multiplies the parts that it has made, and reads all weights for each of its blocks, which
+    costs little where they stay in its second cache. One that owns columns reads most parts from other cores' caches.
+    """
+    row_bytes = 4 * depth  # of both parts
+    share = -(-rows // (target.cores * 2 * ROWS)) * 2 * ROWS
+    held = target.l1_bytes if WORTHWHILE * row_bytes <= target.l1_bytes else HELD * target.l2_bytes
+    block = max((b for b in blocks if b <= share and b * row_bytes <= held), default=blocks[0])
+    stay = row_bytes * columns <= target.l2_bytes
+    passes = 0 if stay else -(-rows // (block * target.cores))
+    if passes * columns > EXCHANGE * rows:
+        return _nearest(blocks, 128), "columns"
+    return block, "rows"
 
 
 def _nearest(blocks: Sequence[int], wanted: int) -> int:
@@ -248,16 +273,16 @@ def _whole(extent: int, block: int, tile: int) -> bool:
 
 def _apply_matmul(task: Task, target: Target, choice: Choice) -> Schedule:
     group, block = int(choice["tiles_n"]) * COLUMNS, int(choice["block"])
-    tile = next(t for t in task.stages() if t.name.endswith(".tile"))
-    parts = tile.name.removesuffix("tile") + "parts"
-    out, final = single_output(task), _final(task)
+    tile = tile_stage(task)
+    parts, weight = tile.name.removesuffix("tile") + "parts", tile.inputs[1]
+    out, final = single_output(task), final_axes(task)
     assert final is not None
     s = Schedule(task.program())
     for t in task.stages():
         if t.name not in (out, parts, tile.name):
             s.compute_inline(t.name)
     accumulator = s.cache_write(tile.name, "register")
-    apply_layouts(s, task, {tile.inputs[1].name: "ACB16b16c2b"})
+    apply_layouts(s, task, {weight.name: WEIGHT_LAYOUTS[len(weight.shape)]})
     own = s.loops(out)
     rows, columns = [own[d] for d in final[0]], [own[d] for d in final[1]]
     rest = [v for v in own if v not in rows and v not in columns]

@@ -36,7 +36,8 @@ def direct_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
 
 def plain_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
     """As the direct convolution without bands, in a buffer of its own."""
-    return _register_tiles(task, target, lambda knobs: np.asarray(False))
+    describe, none = _register_tiles(task, target, lambda knobs: np.asarray(False)), np.asarray(0)
+    return lambda knobs, count: describe({**knobs, "band": none, "depth": none}, count)
 
 
 def _register_tiles(

@@ -40,9 +40,10 @@ SUMMARY = (
     *(f"vector stride of {buffer}" for buffer in _BUFFERS),
     "iterations",
 )
-"""Of a nest: vector registers that its sums take over those there are; parallel iterations over cores; what the busiest
-core has over an even share; vector length; copies that unrolling makes of the statement; iterations over those that the
-definition has; the stride of each buffer in the vector loop; iterations, the only one that tells the size of a task."""
+"""Of a nest: registers that its sums take over those there are, vectors or a matrix unit's tiles; parallel iterations
+over cores; what the busiest core has over an even share; vector length; copies that unrolling makes of the statement;
+iterations over those that the definition has; the stride of each buffer in the vector loop; iterations, the only one
+that tells the size of a task."""
 
 _LENGTH, _ANNOTATION = 0, 1
 TOP_DOWN, BOTTOM_UP, TOUCHED = 5, 6, 7
@@ -62,7 +63,7 @@ def context(nest: Nest, target: Target) -> tuple[np.ndarray, np.ndarray]:
     _fill(
         np.log2(nest.extent.astype(np.float32)), nest.extent, nest.annotation.astype(np.int64), nest.reduction,
         np.log2(touched), np.log2(1 + nest.stride.astype(np.float32)), np.log2(footprint),
-        np.array([target.lanes, target.vector_registers, target.cores], np.float64),
+        np.array([target.lanes, nest.registers or target.vector_registers, target.cores], np.float64),
         np.log2(np.array([target.l1_bytes, target.l2_bytes, nest.points], np.float32)), features, summary,
     )  # fmt: skip
     summary[:, _LOGARITHMS] = np.log2(summary[:, _LOGARITHMS])

@@ -18,7 +18,7 @@ from burnish.tune.space import Alternative
 
 KNOBS = (
     "band", "block", "depth", "outer", "placement", "positions", "prefetch", "rows", "tile", "tile_h", "tile_ow",
-    "tile_w", "unroll", "unroll_ic", "vectors", "weights",
+    "tile_w", "tiles_m", "tiles_n", "unroll", "unroll_ic", "vectors", "weights",
 )  # fmt: skip
 """Those of templates for one kind of operator. Their names are theirs: equal names mean much the same."""
 
@@ -35,7 +35,7 @@ INVARIANT = (
     *(f"{knob} over the default's" for knob in KNOBS),
     *(f"by {template}" for template in TEMPLATES),
 )
-EDITION = 1
+EDITION = 2
 """To be raised with whatever changes what a column means: records of other editions teach nothing."""
 
 
