@@ -1,12 +1,10 @@
-"""Measurements to learn from: candidates of many operators, tried on this machine, added to a file of records.
+"""Measurements for the model that ships: candidates of many operators, tried on this machine, added to records.
 
-The plan `prior` is for the model that ships: of every operator of `benchmarks.operators` but those of the tables, by
-which tuners are judged, some candidates are tried, near the default and at random, then some that a search proposes.
-The plan `study` is for the transfer study (`benchmarks.ablation`), on the tables' operators. Weights come from memory,
-as in a model. Run it as often as you like: each run goes on where the last one ended, and ends by itself after so many
-seconds.
+Of every operator of `benchmarks.operators` but those of the tables, by which tuners are judged, some candidates are
+tried, near the default and at random, then some that a search proposes. Weights come from memory, as in a model. Run it
+as often as you like: each run goes on where the last one ended, and ends by itself after so many seconds.
 
-`python -m benchmarks.gather RECORDS [--plan P] [--target T] [--seconds S] [--seed N]`, `burnish records train RECORDS`
+`python -m benchmarks.gather RECORDS [--target T] [--seconds S] [--seed N]`, then `burnish records train RECORDS`
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -28,20 +25,14 @@ from burnish.target import Target, host, target
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.records import Record, Records, machine
 from burnish.tune.session import Session, Tune
-from burnish.tune.strategy import BURNISH, RANDOM, Strategy
+from burnish.tune.strategy import BURNISH, RANDOM
 from burnish.tune.tasks import TuningTask, tuning_tasks
 from burnish.tuning import BUILD_LIMIT
 
-SOURCES = ("C1", "C2", "C3", "C4", "C5", "C6")  # of the transfer study,
-TARGETS = ("C7", "C8", "C9", "P1024")  # and what is to be learned faster for knowing them
 OTHERS = tuple(name for name in operators() if name not in (*LAYERS, SQUARE.name))
 NEAR = BURNISH.with_(name="near", initial=1 << 30, transfer=False)  # steps from the best so far, and random ones
 ALONE = BURNISH.with_(transfer=False)
-PLANS: Mapping[str, Sequence[tuple[Sequence[str], Strategy, int]]] = {
-    "prior": ((OTHERS, NEAR, 16), (OTHERS, RANDOM, 24), (OTHERS, ALONE, 40)),
-    "study": (((*SOURCES, *TARGETS), NEAR, 48), (TARGETS, ALONE, 80)),
-}
-"""In turn: which operators, by which strategy, until each has so many trials."""
+STAGES = ((NEAR, 16), (RANDOM, 24), (ALONE, 40))  # in turn: by which strategy, until each has so many trials
 
 
 def main_kernel(make: Make, on: Target | None = None) -> TuningTask:
@@ -59,14 +50,14 @@ def tried(records: Records, threads: int, cold: bool = True, on: Target | None =
     return found
 
 
-def gather(path: Path, plan: str, on: Target, seconds: float, seed: int) -> int:
+def gather(path: Path, on: Target, seconds: float, seed: int) -> int:
     """Trials added in so many seconds."""
     records, began, added = Records(path), time.monotonic(), 0
     tasks: dict[str, TuningTask] = {}
     makes = operators()
     with Evaluator(on, cold=True, build_limit=BUILD_LIMIT) as evaluator:
-        for chosen, strategy, trials in PLANS[plan]:
-            for name in chosen:
+        for strategy, trials in STAGES:
+            for name in OTHERS:
                 left = seconds - (time.monotonic() - began)
                 if left <= 0:
                     return added
@@ -82,13 +73,12 @@ def gather(path: Path, plan: str, on: Target, seconds: float, seed: int) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path)
-    parser.add_argument("--plan", choices=list(PLANS), default="prior")
     parser.add_argument("--target", default="cpu", help="such as cpu,-amx (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=100.0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     on = target(arguments.target)
-    added = gather(arguments.records, arguments.plan, on, arguments.seconds, arguments.seed)
+    added = gather(arguments.records, on, arguments.seconds, arguments.seed)
     kernels = tried(Records(arguments.records), available_cores(), on=on)
     print(f"{arguments.records}: {added} trials added; {sum(map(len, kernels.values()))} of {len(kernels)} kernels")
     return 0
