@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Literal
 
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, is_blocked, mark, parallel_over, single_output
 from burnish.kernels.cpu.product import in_order, index_maps
@@ -21,9 +20,6 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 COLUMNS = 16  # channels of an accumulator tile
-WORTHWHILE = 64  # rows of a block for which the first cache is enough
-HELD = 3 / 8  # of the second cache, what the parts of a block may take
-EXCHANGE = 8  # a number read from another core's cache, in numbers read from those that cores share
 # By rank: where sums and the input's parts lie, channels innermost, and the weight's, a tile as the unit reads it.
 TILE_LAYOUTS = {4: f"ACDB{COLUMNS}b", 2: "AB"}
 PARTS_LAYOUTS = {7: f"ABCDEFG{DEPTH}c", 5: "ABCDE", 3: f"ACB{DEPTH}c"}
@@ -237,27 +233,16 @@ def _space_matmul(task: Task, target: Target) -> Space:
     knobs = {"tiles_n": (1, 2), "tiles_m": (1, tiles_m), "block": blocks, "outer": ("columns", "rows")}
     inner = task.outputs[0].shape[final[1][-1]]
     wide = inner % (2 * COLUMNS) == 0 or inner > 8 * COLUMNS
-    block, outer = _default_block(rows, tile.inputs[0].shape[2], tile.shape[1], blocks, target)
-    return Space(knobs, {"tiles_n": 2 if wide else 1, "tiles_m": tiles_m, "block": block, "outer": outer})
-
-
-def _default_block(
-    rows: int, depth: int, columns: int, blocks: Sequence[int], target: Target
-) -> tuple[int, Literal["columns", "rows"]]:
-    """(block, outer): by rows, unless that reads the weights too often.
-
-    A thread that owns rows multiplies the parts that it has made, and reads all weights for each of its blocks, which
-    costs little where they stay in its second cache. One that owns columns reads most parts from other cores' caches.
-    """
-    row_bytes = 4 * depth  # of both parts
+    depth = tile.inputs[0].shape[2]
+    stays = 4 * rows * depth <= target.l2_bytes // 2  # the input's parts, read again for every column group
     share = -(-rows // (target.cores * 2 * ROWS)) * 2 * ROWS
-    held = target.l1_bytes if WORTHWHILE * row_bytes <= target.l1_bytes else HELD * target.l2_bytes
-    block = max((b for b in blocks if b <= share and b * row_bytes <= held), default=blocks[0])
-    stay = row_bytes * columns <= target.l2_bytes
-    passes = 0 if stay else -(-rows // (block * target.cores))
-    if passes * columns > EXCHANGE * rows:
-        return _nearest(blocks, 128), "columns"
-    return block, "rows"
+    default = {
+        "tiles_n": 2 if wide else 1,
+        "tiles_m": tiles_m,
+        "block": _nearest(blocks, 128 if stays else min(128, share)),
+        "outer": "columns" if stays else "rows",
+    }
+    return Space(knobs, default)
 
 
 def _nearest(blocks: Sequence[int], wanted: int) -> int:
