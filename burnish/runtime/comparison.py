@@ -12,7 +12,8 @@ import numpy as np
 from burnish.runtime.module import Module
 from burnish.runtime.samples import random_inputs
 
-ROUNDS, ROUND_SECONDS = 25, 0.02  # of the comparison of two modules
+ROUNDS, ROUND_SECONDS = 25, 0.02  # of the comparison of two modules,
+TURNS = 3  # which ends after as many rounds again, or once more, where so many do not decide
 PROFILES, PROFILE_RUNS = 6, 4  # of each module whose kernels are timed
 NARROW = 0.02  # the width of an interval that another comparison would not make say otherwise
 _SAMPLES = 2000  # bootstrap samples: the ends of a 95 % interval then vary by less than the noise of times
@@ -56,7 +57,7 @@ def compare_times(first: Sequence[float], second: Sequence[float], seed: int = 0
 
 
 def compare_modules(first: Module, second: Module) -> Comparison:
-    """Two modules with the same inputs, timed in turns on random ones."""
+    """Two modules with the same inputs, timed in turns on random ones, each the first in every other round."""
     feeds = random_inputs(first.inputs, seed=0)
 
     def seconds(module: Module, calls: int) -> float:
@@ -68,10 +69,13 @@ def compare_modules(first: Module, second: Module) -> Comparison:
     usual = min(seconds(module, 2) for module in (first, second, first, second))
     calls = max(1, round(ROUND_SECONDS / usual))
     times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(ROUNDS):
-        for module, mine in zip((first, second), times, strict=True):
+    pairs = list(zip((first, second), times, strict=True))
+    for number in range(TURNS * ROUNDS):
+        for module, mine in pairs if number % 2 else reversed(pairs):
             mine.append(seconds(module, calls))
-    return compare_times(*times)
+        if (number + 1) % ROUNDS == 0 and (found := compare_times(*times)).decides:
+            break
+    return found
 
 
 def kernel_seconds(modules: Sequence[Module]) -> list[list[float]]:
