@@ -1,12 +1,12 @@
 """Two modules in turns, on a made-up clock."""
 
 from collections.abc import Iterator
+from itertools import cycle
 
-import numpy as np
 import pytest
 
 from burnish.runtime import comparison
-from burnish.runtime.comparison import ROUNDS, TURNS, compare_modules
+from burnish.runtime.comparison import ROUNDS, TURNS, Comparison, compare_modules
 
 
 class Clock:
@@ -31,25 +31,21 @@ class Made:
         self.clock.now += next(self.seconds)
 
 
-def noisy(mean: float, spread: float, seed: int) -> Iterator[float]:
-    random = np.random.default_rng(seed)
-    while True:
-        yield mean * float(np.exp(spread * random.normal()))
-
-
-@pytest.mark.parametrize(("spread", "rounds"), [(0.0, ROUNDS), (0.2, TURNS * ROUNDS)])
-def test_what_does_not_decide_goes_on(monkeypatch: pytest.MonkeyPatch, spread: float, rounds: int) -> None:
+def compared(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> Comparison:
+    """A module that takes 50 ms beside one that takes these seconds in turn."""
     clock = Clock()
     monkeypatch.setattr(comparison, "time", clock)
-    made = [Made(clock, noisy(0.05, spread, seed)) for seed in range(2)]
-    found = compare_modules(*made)  # type: ignore[arg-type]
-    assert [len(times) for times in found.times] == [rounds, rounds]
-    assert found.decides == (spread == 0)
+    made = [Made(clock, cycle(own)) for own in ([0.05], seconds)]
+    return compare_modules(*made)  # type: ignore[arg-type]
 
 
-def test_the_faster_module_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(comparison, "time", clock)
-    made = [Made(clock, noisy(mean, 0.01, seed)) for seed, mean in enumerate((0.05, 0.04))]
-    found = compare_modules(*made)  # type: ignore[arg-type]
-    assert found.second_wins and abs(found.ratio - 0.8) < 0.02
+def test_a_clear_comparison_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = compared(monkeypatch, 0.04)
+    assert found.second_wins and found.ratio == pytest.approx(0.8)
+    assert [len(times) for times in found.times] == [ROUNDS, ROUNDS]
+
+
+def test_what_does_not_decide_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = compared(monkeypatch, 0.04, 0.06)
+    assert not found.decides
+    assert [len(times) for times in found.times] == [TURNS * ROUNDS, TURNS * ROUNDS]
