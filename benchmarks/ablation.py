@@ -33,6 +33,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.gather import main_kernel
+from benchmarks.harness import check_names
 from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
@@ -229,9 +230,7 @@ def main() -> int:
         else:
             show_choices(chosen)
         return 0
-    unknown = set(arguments.targets) - set(operators())
-    if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(operators())}")
+    check_names(parser, arguments.targets, operators())
     results = []
     with Evaluator(MACHINE, build_limit=BUILD_LIMIT) as evaluator:
         known = sources(evaluator, arguments.known)

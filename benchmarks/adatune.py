@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.harness import check_names
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
 from benchmarks.study import MACHINE, SEARCH, Search, first_below, kernel, middle, search
@@ -110,9 +111,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
-    unknown = set(arguments.layers) - set(operators())
-    if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(operators())}")
+    check_names(parser, arguments.layers, operators())
     rows: list[Row] = []
     with Evaluator(MACHINE, build_limit=BUILD_LIMIT, run_limit=RUN_LIMIT) as evaluator:
         for layer in track(arguments.layers, "layers", disable=arguments.json, transient=True):

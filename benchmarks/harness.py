@@ -5,7 +5,7 @@ import json
 import math
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -62,11 +62,16 @@ def chosen(
 
     An unknown name ends the program with the list of those allowed.
     """
-    allowed = dict.fromkeys((*default, *further))
-    unknown = [name for name in arguments.names if name not in allowed]
-    if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(allowed)}")
+    check_names(parser, arguments.names, (*default, *further))
     return arguments.names or list(default)
+
+
+def check_names(parser: argparse.ArgumentParser, names: Iterable[str], allowed: Iterable[str]) -> None:
+    """Ends the program with the list of those allowed, if a name is none of them."""
+    known = dict.fromkeys(allowed)
+    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(known)}")
 
 
 def burnish_run(model: Path | bytes, threads: int, target: str, exact: bool = False) -> peers.Run:

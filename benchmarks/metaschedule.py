@@ -175,9 +175,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="of tuning for each side (default %(default)g)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
-    unknown = set(arguments.layers) - set(ALL)
-    if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(ALL)}")
+    harness.check_names(parser, arguments.layers, ALL)
     with Evaluator(build_limit=BUILD_LIMIT) as evaluator:
         measure = partial(compare, seconds=arguments.seconds, evaluator=evaluator)
         rows = [measure(name) for name in track(arguments.layers, disable=arguments.json, transient=True)]

@@ -9,6 +9,7 @@ import importlib
 import json
 import sys
 
+from benchmarks.harness import check_names
 from benchmarks.rewriting import speed
 
 SECTIONS = ("generator", "verifier", "search", "speed")
@@ -23,9 +24,7 @@ def main() -> int:
     sections = [name for name in arguments.sections if name in SECTIONS]
     models = [name for name in arguments.sections if name not in SECTIONS]
     allowed = (*SECTIONS, *(speed.NAMES if "speed" in sections else ()))
-    unknown = sorted({*models} - {*allowed})
-    if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(allowed)}")
+    check_names(parser, models, allowed)
     report = {}
     for name in sections or SECTIONS:
         section = importlib.import_module(f"benchmarks.rewriting.{name}")

@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.harness import check_names
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
 from burnish.compiler import import_graph
@@ -218,9 +219,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
-    unknown = set(arguments.layers) - set(operators())
-    if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(operators())}")
+    check_names(parser, arguments.layers, operators())
     sections = list(SECTIONS) if arguments.sections == "all" else arguments.sections.split(",")
     if set(sections) - set(SECTIONS):
         parser.error(f"sections: found {arguments.sections!r}; allowed: all, or some of {','.join(SECTIONS)}")

@@ -34,6 +34,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.gather import main_kernel
+from benchmarks.harness import check_names
 from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
@@ -232,9 +233,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     arguments = parser.parse_args()
     every = operators()
-    unknown = set(arguments.operators) - set(every)
-    if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; allowed: {', '.join(every)}")
+    check_names(parser, arguments.operators, every)
     prior, sizes = load(), (arguments.random, arguments.longest, arguments.seeds)
     with Evaluator(build_limit=BUILD_LIMIT) as evaluator:
         tried = [
