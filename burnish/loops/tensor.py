@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import FunctionType
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import (
@@ -31,6 +32,7 @@ from burnish.loops.expr import (
 )
 from burnish.loops.program import Alloc, For, Program, Stmt, Store, seq
 
+_VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _reads: ContextVar[list[Tensor] | None] = ContextVar("reads", default=None)
 
 
@@ -152,6 +154,9 @@ def _shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
 
 
 def _parameter_names(fn: Callable[..., Value], rank: int) -> list[str]:
+    code = fn.__code__ if isinstance(fn, FunctionType) else None
+    if code is not None and code.co_argcount == rank and not code.co_kwonlyargcount and not code.co_flags & _VARIADIC:
+        return list(code.co_varnames[:rank])  # a signature takes longer than all the rest of a definition
     parameters = inspect.signature(fn).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return [f"i{d}" for d in range(rank)]

@@ -35,6 +35,10 @@ class Level:
     value: np.ndarray  # int32, class of the term itself
     first: np.ndarray  # bool: the term is its class's representative
 
+    def take(self, rows: np.ndarray) -> Level:
+        """Some of them."""
+        return Level(self.operator[rows], self.a[rows], self.b[rows], self.value[rows], self.first[rows])
+
 
 @dataclass
 class Terms:

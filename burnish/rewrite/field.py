@@ -109,15 +109,17 @@ def evaluate_operator(
     op: str, inputs: Sequence[np.ndarray], attrs: Mapping[str, Attribute], field: Field = Field()
 ) -> list[np.ndarray]:
     """Values of an operator's outputs. Arrays are [B, *shape]: ``B`` independent instances of the operator."""
-    shapes = tuple(a.shape[1:] for a in inputs)
-    return _plan(op, shapes, tuple(sorted(attrs.items())), field)(inputs)
+    return operator_plan(op, tuple(a.shape[1:] for a in inputs), tuple(sorted(attrs.items())), field)(inputs)
 
 
-@lru_cache(maxsize=2048)
-def _plan(
+@lru_cache(maxsize=1 << 12)
+def operator_plan(
     op: str, shapes: tuple[tuple[int, ...], ...], attrs: tuple[tuple[str, Attribute], ...], field: Field
 ) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
-    """How an operator's outputs follow from its inputs: everything that does not depend on their values is done."""
+    """How an operator's outputs follow from its inputs: everything that does not depend on their values is done.
+
+    ``attrs``: in order of their names.
+    """
     placeholders = tuple(placeholder(shape, "float32", f"x{i}") for i, shape in enumerate(shapes))
     outputs = ops.OPERATORS[op].define("y", placeholders, dict(attrs))
     steps = [(s.name, _Stage(s, field).step()) for s in stages(outputs) if s.body is not None]
@@ -153,7 +155,8 @@ class _Stage:
         def run(values: Values) -> np.ndarray:
             value = element(values)
             batch = max((len(v) for v in values.values()), default=1)
-            value = np.broadcast_to(value, (batch, *self.grid))
+            if value.shape != (batch, *self.grid):
+                value = np.broadcast_to(value, (batch, *self.grid))
             return value if self.reduction is None else self.reduced(self.reduction.kind, value)
 
         return run
@@ -224,11 +227,12 @@ class _Stage:
             flat = flat * n + np.clip(i, 0, max(n - 1, 0))
         grid = flat.shape[1:]
         flat = flat.reshape(-1)
-        whole = len(flat) == prod(shape) and np.array_equal(flat, np.arange(len(flat)))
+        count = prod(shape)
+        whole = len(flat) == count and np.array_equal(flat, np.arange(len(flat)))
 
         def read(values: Values) -> np.ndarray:
             value = values[name]
-            rows = value.reshape(len(value), prod(shape))
+            rows = value.reshape(len(value), count)
             return (rows if whole else rows.take(flat, axis=1)).reshape(len(value), *grid)
 
         return read

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -19,7 +20,8 @@ from itertools import combinations, product, takewhile
 import numpy as np
 
 from burnish.errors import ModelError, RuleError
-from burnish.rewrite.bindings import Bindings, shape_of, shapes_of
+from burnish.graph.graph import Attribute
+from burnish.rewrite.bindings import Bindings, shape_of
 from burnish.rewrite.domains import NOTHING, Domain
 from burnish.rewrite.enumerate import FIELD
 from burnish.rewrite.field import PRIMES, Field
@@ -38,7 +40,7 @@ from burnish.rewrite.terms import (
     variables,
 )
 from burnish.rewrite.types import type_rule
-from burnish.rewrite.validate import evaluate_term
+from burnish.rewrite.validate import evaluate_term, evaluate_word
 from burnish.rewrite.vocabulary import Binding, Shape
 
 Terms = tuple[Term, ...]
@@ -76,7 +78,16 @@ def holds(pair: Pair, over: Field = FIELD) -> bool:
 
 def most_general(pair: Pair) -> Pair:
     """The pair with common subterms replaced by variables and variables split, as far as it holds."""
-    return _split(_lifted(pair))
+    found = _split(_lifted(pair))
+    return found if found == pair else most_general(found)
+
+
+def renamed(pair: Pair) -> Pair:
+    """The pair with variables named in the order in which they occur."""
+    order = dict.fromkeys(t.name for side in (*pair.left, *pair.right) for t in subterms(side) if isinstance(t, Var))
+    names: dict[str, Term] = {n: Var(f"v{i}") for i, n in enumerate(order)}
+    left, right = (tuple(substitute(t, names) for t in side) for side in (pair.left, pair.right))
+    return Pair(left, right, {str(names[n]): pair.shapes[n] for n in order})
 
 
 def _lifted(pair: Pair) -> Pair:
@@ -144,9 +155,8 @@ def _renamed(term: Term, name: str, other: str, marks: Iterator[bool]) -> Term:
 
 
 def generalize(pair: Pair, name: str, domain: Domain) -> list[Rule]:
-    """Substitutions for all sizes that contain the pair: one, or several that differ in which variables have leading
-    dimensions; none if it holds at the domain's sizes only."""
-    pair = most_general(pair)
+    """Substitutions for all sizes that contain a pair: one, or several that differ in which variables have leading
+    dimensions; none if it holds at the domain's sizes only. ``pair``: as :func:`most_general` leaves it."""
     symbolic = _Symbolic(pair)
     if not symbolic.settle():
         return []
@@ -184,6 +194,7 @@ class _Symbolic:
         rule = self.rule("", dict.fromkeys(dims))
         self.free = sorted(rule.sizes, key=lambda n: int(n[1:]))
         self.start = {n: u.values[n] for n in self.free}
+        self.values = _Values(self.dims)
 
     def rule(self, name: str, leads: Mapping[str, str | None]) -> Rule:
         """The rule as it stands."""
@@ -192,7 +203,8 @@ class _Symbolic:
 
     def agrees(self, values: Mapping[str, int]) -> bool:
         """Whether both sides are well-typed and equal at these sizes."""
-        return equal_at(self.rule("", dict.fromkeys(self.dims)), Binding(values, {}), Field()) is True
+        positive = all(d.value(values) > 0 for dims in self.dims.values() for d in dims)
+        return positive and all(self.values.equal(*sides, values) for sides in zip(self.left, self.right, strict=True))
 
     def settle(self) -> bool:
         """Restricts the names to sizes at which the sides are equal."""
@@ -317,26 +329,78 @@ def _put(condition: Condition, of: Callable[[Size], Size]) -> Condition:
     return Condition(Size.of(0), "<=", of(condition.right) - of(condition.left) - strict)
 
 
+class _Values:
+    """Values of terms whose variables have these extents, at many sizes: what sizes have in common is computed once.
+
+    Variables of one shape are the same random numbers at all sizes. ``arrays``: None for operands that do not fit.
+    """
+
+    def __init__(self, dims: Mapping[str, tuple[Size, ...]]) -> None:
+        self.dims, self.field = dims, Field()
+        self.names: dict[Term, tuple[str, ...]] = {}  # of the sizes in a term
+        self.at: dict[tuple[Term, tuple[int, ...]], int] = {}  # a term at sizes: its number
+        self.numbers: dict[object, int] = {}  # of variables of shapes, and of words applied to numbers
+        self.arrays: list[np.ndarray | None] = []
+
+    def equal(self, a: Term, b: Term, sizes: Mapping[str, int]) -> bool:
+        """Whether both terms are well-typed and equal."""
+        x, y = (self.arrays[self._number(t, sizes)] for t in (a, b))
+        return x is not None and y is not None and x.shape == y.shape and bool((x == y).all())
+
+    def _number(self, term: Term, sizes: Mapping[str, int]) -> int:
+        if term not in self.names:
+            self.names[term] = Rule("", {n: Type(self.dims[n]) for n in sorted(variables(term))}, (term,), ()).sizes
+        place = (term, tuple(sizes[n] for n in self.names[term]))
+        if place not in self.at:
+            self.at[place] = self._computed(term, sizes)
+        return self.at[place]
+
+    def _computed(self, term: Term, sizes: Mapping[str, int]) -> int:
+        binding = Binding(sizes, {})
+        if isinstance(term, Var):
+            shape = binding.shape(Type(self.dims[term.name]))
+            random = np.random.default_rng([5, zlib.crc32(term.name.encode())])
+            return self._added((term.name, shape), lambda: self.field.random(random, (1, *shape)))
+        arguments = [self._number(a, sizes) for a in term.args]
+        try:
+            attributes = binding.attributes(term)
+        except ZeroDivisionError:
+            return self._added(None, lambda: None)
+        inputs = [self.arrays[i] for i in arguments]
+        return self._added((term.word, attributes, *arguments), lambda: self._applied(term.word, attributes, inputs))
+
+    def _added(self, key: object, value: Callable[[], np.ndarray | None]) -> int:
+        if key not in self.numbers:
+            self.arrays.append(value())
+            self.numbers[key] = len(self.arrays) - 1
+        return self.numbers[key]
+
+    def _applied(
+        self, word: str, attributes: tuple[tuple[str, Attribute], ...], inputs: Sequence[np.ndarray | None]
+    ) -> np.ndarray | None:
+        if any(x is None for x in inputs):
+            return None
+        try:
+            return evaluate_word(word, attributes, [x for x in inputs if x is not None], self.field)
+        except ModelError:
+            return None
+
+
 # --- step 3: tests ----------------------------------------------------------------------------------------------------
 
 
 def equal_at(rule: Rule, binding: Binding, over: Field) -> bool | None:
     """Whether both sides are equal at these sizes; None if one is not well-typed."""
+    random = np.random.default_rng(5)
     try:
-        if any(min(binding.shape(t), default=1) < 1 for t in rule.types.values()):
+        shapes = {n: binding.shape(t) for n, t in rule.types.items()}
+        if any(min(s, default=1) < 1 for s in shapes.values()):
             return None
-        left, right = shapes_of(rule, binding)
+        known: dict[Term, np.ndarray] = {Var(n): over.random(random, (1, *s)) for n, s in shapes.items()}
+        left, right = ([evaluate_term(t, binding, known, over) for t in side] for side in (rule.left, rule.right))
     except (ModelError, ZeroDivisionError):
         return None
-    if left != right:
-        return False
-    random = np.random.default_rng(5)
-    known: dict[Term, np.ndarray] = {Var(n): over.random(random, (1, *binding.shape(t))) for n, t in rule.types.items()}
-    for a, b in zip(rule.left, rule.right, strict=True):
-        x, y = (evaluate_term(t, binding, known, over) for t in (a, b))
-        if not bool((x == y).all()):
-            return False
-    return True
+    return all(a.shape == b.shape and bool((a == b).all()) for a, b in zip(left, right, strict=True))
 
 
 def valid(rule: Rule, samples: int = _SAMPLES) -> bool:

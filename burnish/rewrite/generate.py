@@ -16,12 +16,14 @@ import numpy as np
 
 from burnish.rewrite.domains import Domain
 from burnish.rewrite.enumerate import NONE, Terms, enumerate_terms, members_of
-from burnish.rewrite.generalize import Pair, generalize, most_general
-from burnish.rewrite.joins import Joins, connect
+from burnish.rewrite.generalize import Pair, generalize, most_general, renamed
+from burnish.rewrite.joins import Joins, connect, roots
 from burnish.rewrite.prune import Nodes, Pruned, orbits, prune
 from burnish.rewrite.terms import Apply, Rule, Term, Var, subterms, variables
 
 _COSTS = {"matmul": 8, "conv2d": 8, "avg_pool2d": 4, "max_pool2d": 4, "part": 0}  # relative, of one word; others 1
+_WHOLE = 4  # terms beyond this size are looked at for merges alone: they are too many
+_SMALL = 3  # operators of a merge whose parts match whole classes: for larger ones there are too many ways
 _DEAR = 4  # a product, a convolution, a pool: chains of element-wise operators are one loop anyway
 
 
@@ -84,9 +86,13 @@ class _Generator:
         self.domain, self.known = domain, known
         self.result = Generated(domain.name)
         self.terms: Terms = enumerate_terms(domain, size)
-        self.nodes = Nodes(self.terms, size)
-        self.orbit = orbits(self.nodes)
+        self.halves = list(self._halves())
+        parts = [i for both in self.halves for i in both]
+        nodes = self.nodes = Nodes(self.terms, size, _WHOLE, parts)
+        small = (nodes.level > 0) & (nodes.level <= laws)
+        self.orbit = orbits(nodes, np.flatnonzero(small | np.isin(nodes.operator, parts)))
         self.pairs: list[Pair] = []
+        self.answers: dict[str, bool] = {}  # of pairs up to the names of their variables: whether they were accepted
         self.accepted = 0  # pairs generalized: their numbers are in the names of the rules
         self.shapes = {n: domain.shapes[s] for n, s in domain.variables.items()}
         self.weights = self._made_of(domain.weights)
@@ -94,7 +100,8 @@ class _Generator:
         self.cheaper = np.full(len(self.nodes.value), np.iinfo(np.int64).max)  # least cost that one law leads to
         for n in range(1, size + 1):
             self.result.pruned.append(prune(self.nodes, n))
-            self._laws(n, n <= laws)
+            if n <= _WHOLE:
+                self._laws(n, n <= laws)
         self._savings(savings)
         self._merges()
 
@@ -109,7 +116,15 @@ class _Generator:
         return self.terms.applied(nodes.operator[node], nodes.a[node], nodes.b[node])
 
     def _accept(self, pair: Pair, kind: str) -> bool:
-        """Adds the pair's substitutions that are new. False if it holds at the domain's sizes only."""
+        """Adds the substitutions that are new of a pair, as :func:`most_general` leaves it. False if it holds at the
+        domain's sizes only."""
+        key = renamed(pair)
+        words = str((key.left, key.right, key.shapes))
+        if words not in self.answers:
+            self.answers[words] = self._generalized(pair, kind)
+        return self.answers[words]
+
+    def _generalized(self, pair: Pair, kind: str) -> bool:
         name = f"{self.domain.name} {kind} {self.accepted + 1}"
         self.accepted += 1
         if len(pair.left) == 1 and sum(self._costs_of(pair.left)) < sum(self._costs_of(pair.right)):
@@ -128,14 +143,13 @@ class _Generator:
     def _laws(self, size: int, extract: bool) -> None:
         """Connects all pairs of a size, by laws of its own where those of smaller sizes do not."""
         nodes, joins = self.nodes, Joins(self.nodes, size)
-        label = np.arange(len(nodes.value))
+        parent = np.arange(len(nodes.value))  # of the sets of connected terms
         rows = np.flatnonzero(nodes.pair & (nodes.level == size))
         other = nodes.first[nodes.value[rows]]
         fixed = self.constants[nodes.value[rows]]  # arithmetic of numbers is no law
-        connect(label, (rows[fixed], other[fixed]))
-        for pair in self.pairs:
-            self._join(label, joins, pair)
-        open_ = label[rows] != label[other]
+        found = [(rows[fixed], other[fixed]), *map(joins.edges, self.pairs)]
+        connect(parent, (np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])))
+        open_ = roots(parent, rows) != roots(parent, other)
         self.result.connected.append(int(len(rows) - open_.sum()))
         if not extract:
             return
@@ -146,17 +160,13 @@ class _Generator:
             if self._accept(pair, "law"):
                 count += 1
                 self.pairs.append(pair)
-                self._join(label, joins, pair)
+                connect(parent, joins.edges(pair))
             else:
                 self.result.refused += 1
             same = self.orbit[rows] == self.orbit[rows[at]]
-            connect(label, (rows[same], other[same]))  # renamed, it is no law of its own
-            open_ = label[rows] != label[other]
+            connect(parent, (rows[same], other[same]))  # renamed, it is no law of its own
+            open_ = roots(parent, rows) != roots(parent, other)
         self.result.laws.append(count)
-
-    def _join(self, label: np.ndarray, joins: Joins, pair: Pair) -> None:
-        """Connects what the pair connects."""
-        connect(label, joins.edges(pair))
 
     # --- savings ------------------------------------------------------------------------------------------------------
 
@@ -199,9 +209,9 @@ class _Generator:
         best[classes] = rows[order][first]
         best[:leaves] = np.arange(leaves)
         for n in range(1, size + 1):
-            joins = Joins(nodes, n, literally=True)
+            joins = Joins(nodes, n)
             for pair in self.pairs:
-                one, other = joins.edges(pair)
+                one, other = joins.edges(pair, literally=True)
                 np.minimum.at(self.cheaper, one, self._costs(other))
         kept = np.concatenate([nodes.start[p.size] + p.kept for p in self.result.pruned[:size]])
         dear = np.unique(np.concatenate([kept, nodes.first[nodes.value[kept]]]))
@@ -243,7 +253,9 @@ class _Generator:
     def _merges(self) -> None:
         """Two terms computed as the halves of a third, where that costs less than both."""
         t, nodes = self.terms, self.nodes
-        for one, two in self._halves():
+        implied = np.zeros(len(nodes.value), bool)  # parts
+        matched = [Joins(nodes, n) for n in range(len(nodes.start) - 1)]
+        for one, two in self.halves:
             first = np.flatnonzero((nodes.operator == one) & (nodes.level > 1))
             none = np.full(len(first), NONE, np.int32)
             second = nodes.find(two, nodes.a[first], none)
@@ -256,9 +268,16 @@ class _Generator:
             apart = np.where(both == NONE, 0, self._cost(t.operator[both], both)).sum(axis=1)
             saved = apart - self._costs(first)
             for i in np.flatnonzero(saved > 0):
-                if self.orbit[first[i]] < first[i] and self.orbit[second[i]] < second[i]:
+                seen = self.orbit[first[i]] < first[i] and self.orbit[second[i]] < second[i]
+                if seen or (implied[first[i]] and implied[second[i]]):
                     continue
                 before = len(self.result.rules)
                 pair = self._pair([t.term(x[i]), t.term(y[i])], [self._node(first[i]), self._node(second[i])])
-                self._accept(pair, "merge")
+                pair = most_general(pair)
+                if self._accept(pair, "merge"):
+                    for whole, half in zip(pair.left, pair.right, strict=True):
+                        large = sum(isinstance(t, Apply) for t in subterms(half)) > _SMALL
+                        for joins in matched[nodes.level[first[i]] :]:
+                            rows, to = joins.matches(half, whole, pair.shapes, literally=large)
+                            implied[rows[nodes.level[to] == t.size[nodes.value[to]]]] = True
                 self.result.merges += len(self.result.rules) - before

@@ -7,6 +7,7 @@ what is connected follows from the rules and from equalities of smaller terms, w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -27,27 +28,36 @@ class Joins:
     ``literally``: a part matches a class only if its representative does, as one step of rewriting would.
     """
 
-    def __init__(self, nodes: Nodes, size: int, literally: bool = False) -> None:
+    def __init__(self, nodes: Nodes, size: int) -> None:
         self.nodes, self.size = nodes, size
         t = nodes.terms
         self.operators = {(i.word, i.attrs, i.shapes): n for n, i in enumerate(t.instances)}
         self.leaves = {str(leaf): c for c, leaf in enumerate(t.leaves) if isinstance(leaf, Apply)}
-        inner = np.flatnonzero((nodes.level < size) & (nodes.operator != NONE) & ~(nodes.pair & literally))
-        inner = inner[np.lexsort((nodes.value[inner], nodes.operator[inner]))]
-        bounds = np.searchsorted(nodes.operator[inner], np.arange(len(t.instances) + 1))
-        self.inner = [inner[a:b] for a, b in pairwise(bounds)]
-        outer = np.flatnonzero(nodes.level == size)
+        several = np.bincount(nodes.value, minlength=len(nodes.first)) > 1  # a class's only term equals no other
+        outer = np.flatnonzero((nodes.level == size) & several[nodes.value])
         outer = outer[np.argsort(nodes.operator[outer], kind="stable")]
-        bounds = np.searchsorted(nodes.operator[outer], np.arange(len(t.instances) + 1))
-        self.outer = [outer[a:b] for a, b in pairwise(bounds)]
+        self.outer = _grouped(outer, nodes.operator[outer], len(t.instances))
 
-    def edges(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+        self.starts: dict[int, np.ndarray] = {}  # of an operator: where the terms of each class start in ``inner``
+
+    @cached_property
+    def inner(self) -> list[np.ndarray]:
+        """Terms below the size by operator, in order of their classes."""
+        inner = np.flatnonzero((self.nodes.level < self.size) & (self.nodes.operator != NONE))
+        inner = inner[np.lexsort((self.nodes.value[inner], self.nodes.operator[inner]))]
+        return _grouped(inner, self.nodes.operator[inner], len(self.nodes.terms.instances))
+
+    def edges(self, pair: Pair, literally: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Terms that the pair, read either way, makes equal: one of this size, and another."""
         ways = ((pair.left[0], pair.right[0]), (pair.right[0], pair.left[0]))
-        found = [self._applied(*sides, pair.shapes) for sides in ways]
+        found = [self.matches(*sides, pair.shapes, literally) for sides in ways]
         return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
 
-    def _applied(self, left: Term, right: Term, shapes: Mapping[str, Shape]) -> tuple[np.ndarray, np.ndarray]:
+    def matches(
+        self, left: Term, right: Term, shapes: Mapping[str, Shape], literally: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Terms of this size that are instances of ``left``, and those that ``right`` makes of them. ``shapes``: of
+        the variables."""
         none = np.zeros(0, np.int64)
         if isinstance(left, Var) or str(left) in self.leaves or not variables(right) <= variables(left):
             return none, none
@@ -56,7 +66,7 @@ class Joins:
         if operator is None or self._operator(right, shape_of) is None:
             return none, none
         roots = self.outer[operator]
-        rows, columns = self._arguments(left, roots, np.arange(len(roots)), {}, shape_of)
+        rows, columns = self._arguments(left, roots, np.arange(len(roots)), {}, shape_of, literally)
         to = self._built(right, columns, len(rows), shape_of)
         known = to != NONE
         return roots[rows[known]], to[known]
@@ -77,7 +87,13 @@ class Joins:
         return shapes[term]
 
     def _arguments(
-        self, term: Term, nodes: np.ndarray, rows: np.ndarray, columns: Columns, shapes: dict[Term, Shape]
+        self,
+        term: Term,
+        nodes: np.ndarray,
+        rows: np.ndarray,
+        columns: Columns,
+        shapes: dict[Term, Shape],
+        literally: bool,
     ) -> tuple[np.ndarray, Columns]:
         """Matches a term's arguments at ``nodes``. ``rows``: the match each stands for; gives those left."""
         assert isinstance(term, Apply)
@@ -98,15 +114,25 @@ class Joins:
             if operator is None:
                 keep = np.zeros(len(found), bool)
                 return rows[keep], {n: c[keep] for n, c in columns.items()} | _empty(term)
-            inner = self.inner[operator]
-            values = self.nodes.value[inner]
-            low, high = np.searchsorted(values, found, "left"), np.searchsorted(values, found, "right")
-            again = np.arange(len(found)).repeat(high - low)
-            parts = inner[spans(low, high)]
+            again, parts = self._parts(operator, found, literally)
             inside = {n: c[again] for n, c in columns.items()}
-            kept, inside = self._arguments(argument, parts, np.arange(len(parts)), inside, shapes)
+            kept, inside = self._arguments(argument, parts, np.arange(len(parts)), inside, shapes, literally)
             nodes, rows, columns = nodes[again[kept]], rows[again[kept]], inside
         return rows, columns
+
+    def _parts(self, operator: int, classes: np.ndarray, literally: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Terms of an operator that are in these classes, and the places of their classes in ``classes``."""
+        if literally:
+            parts = self.nodes.first[classes]
+            again = np.flatnonzero(self.nodes.operator[parts] == operator)
+            return again, parts[again]
+        inner = self.inner[operator]
+        if operator not in self.starts:
+            arguments = int((self.nodes.terms.size < self.size).sum())
+            count = np.bincount(self.nodes.value[inner], minlength=arguments)
+            self.starts[operator] = np.concatenate([[0], np.cumsum(count)])
+        low, high = self.starts[operator][classes], self.starts[operator][classes + 1]
+        return np.arange(len(classes)).repeat(high - low), inner[spans(low, high)]
 
     def _built(self, term: Term, columns: Columns, count: int, shapes: dict[Term, Shape]) -> np.ndarray:
         """The terms that ``term`` is for these variables; NONE where it was not enumerated."""
@@ -126,25 +152,31 @@ class Joins:
         return np.where(lost, NONE, self.nodes.find(operator, a, b))
 
 
+def _grouped(rows: np.ndarray, groups: np.ndarray, count: int) -> list[np.ndarray]:
+    """Rows by group; they are in order of their groups."""
+    return [rows[a:b] for a, b in pairwise(np.searchsorted(groups, np.arange(count + 1)))]
+
+
 def _empty(term: Term) -> Columns:
     return {name: np.zeros(0, np.int64) for name in variables(term)}
 
 
-def connect(label: np.ndarray, edges: tuple[np.ndarray, np.ndarray]) -> None:
-    """Gives things joined by edges, directly or not, the least label among them."""
-    x, y = edges
+def connect(parent: np.ndarray, edges: tuple[np.ndarray, np.ndarray]) -> None:
+    """Joins the sets of things at both ends of each edge, the least of a set its root: ``parent`` leads there."""
+    x, y = (roots(parent, ends) for ends in edges)
+    while len(x):
+        np.minimum.at(parent, np.maximum(x, y), np.minimum(x, y))
+        x, y = roots(parent, x), roots(parent, y)
+        apart = x != y
+        x, y = x[apart], y[apart]
+
+
+def roots(parent: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """The root of each thing's set; the things' parents become their roots."""
+    found = of
     while True:
-        a, b = label[x], label[y]
-        differ = a != b
-        if not differ.any():
-            return
-        x, y, a, b = x[differ], y[differ], a[differ], b[differ]
-        low, high = np.minimum(a, b), np.maximum(a, b)
-        to = np.arange(len(label))
-        np.minimum.at(to, high, low)
-        while True:
-            shorter = to[to]
-            if np.array_equal(shorter, to):
-                break
-            to = shorter
-        label[:] = to[label]
+        above = parent[found]
+        if np.array_equal(above, found):
+            parent[of] = found
+            return found
+        found = above

@@ -6,8 +6,9 @@ the second form of a common subgraph (the operators at the outputs are the same)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -23,9 +24,11 @@ class Nodes:
     """All terms of some sizes in one table, leaves first: term i is ``operator[i]`` of classes ``a[i]`` and ``b[i]``,
     its class ``value[i]``; ``first[c]`` is the representative of class c, ``start[n]`` the first term of size n."""
 
-    def __init__(self, terms: Terms, size: int) -> None:
+    def __init__(self, terms: Terms, size: int, whole: int | None = None, operators: Sequence[int] = ()) -> None:
         self.terms = terms
         levels = terms.levels[:size]
+        for n in range(size if whole is None else whole, size):
+            levels[n] = levels[n].take(np.isin(levels[n].operator, operators))
         leaves = int((terms.size == 0).sum())
         none = np.full(leaves, NONE, np.int32)
         self.operator = np.concatenate([none.astype(np.int16), *(n.operator for n in levels)])
@@ -48,6 +51,11 @@ class Nodes:
         """One integer for an operator and its arguments."""
         return (np.int64(operator) * self._base + a.astype(np.int64)) * self._base + b + 1
 
+    @cached_property
+    def renamings(self) -> list[np.ndarray]:
+        """For each renaming of the variables, the class that each argument becomes."""
+        return list(renamings(self))
+
     def find(self, operator: np.ndarray | int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Numbers of the terms that apply ``operator`` to these classes; NONE for those not enumerated."""
         known = (a != NONE) & (a < self._base - 1) & (b < self._base - 1)
@@ -57,33 +65,35 @@ class Nodes:
 
 
 def exchanges(nodes: Nodes) -> list[np.ndarray]:
-    """For each exchange of two variables of one shape: the class that each class becomes, NONE where that is not in the
-    table. Exchanges of neighbours, which generate all renamings."""
+    """For each exchange of two variables of one shape: the class that each class that may be an argument becomes, NONE
+    where that is not in the table. Exchanges of neighbours, which generate all renamings."""
     t = nodes.terms
     leaves = int((t.size == 0).sum())
     variables = [i for i in range(leaves) if isinstance(t.leaves[i], Var)]
     found = []
+    arguments = int((t.size < nodes.level.max()).sum())
     for x, y in pairwise(variables):
         if t.shape[x] != t.shape[y]:
             continue
-        classes = np.full(len(nodes.first), NONE, np.int32)
+        classes = np.full(arguments, NONE, np.int32)
         classes[:leaves] = np.arange(leaves)
         classes[[x, y]] = y, x
-        for level in range(1, int(nodes.level.max()) + 1):
+        for level in range(1, int(nodes.level.max())):
             rows = np.flatnonzero((nodes.level == level) & ~nodes.pair)
             a, b = classes[nodes.a[rows]], np.where(nodes.b[rows] == NONE, NONE, classes[nodes.b[rows]])
             lost = (a == NONE) | ((b == NONE) & (nodes.b[rows] != NONE))
             to = np.where(lost, NONE, nodes.find(nodes.operator[rows], a, b))
-            classes[nodes.value[rows]] = np.where(to == NONE, NONE, nodes.value[to])
+            value = nodes.value[to]
+            classes[nodes.value[rows]] = np.where((to == NONE) | (value >= arguments), NONE, value)
         found.append(classes)
     return found
 
 
 def renamings(nodes: Nodes) -> Iterator[np.ndarray]:
-    """For each renaming of the variables, the class that each class becomes; see :func:`exchanges`."""
+    """For each renaming of the variables, the class that each argument becomes; see :func:`exchanges`."""
     leaves = int((nodes.terms.size == 0).sum())
     steps = exchanges(nodes)
-    waiting = [np.arange(len(nodes.first), dtype=np.int32)]
+    waiting = [np.arange(int((nodes.terms.size < nodes.level.max()).sum()), dtype=np.int32)]
     seen = {waiting[0][:leaves].tobytes()}
     while waiting:
         renamed = waiting.pop()
@@ -98,7 +108,7 @@ def renamings(nodes: Nodes) -> Iterator[np.ndarray]:
 def canonical(nodes: Nodes, operator: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """One integer for each term: equal ones for terms that a renaming of variables exchanges."""
     least = nodes.key(operator, a, b)
-    for renamed in renamings(nodes):
+    for renamed in nodes.renamings:
         for start in range(0, len(a), _ROWS):
             piece = slice(start, start + _ROWS)
             x, y = renamed[a[piece]], np.where(b[piece] == NONE, NONE, renamed[b[piece]])
@@ -108,12 +118,13 @@ def canonical(nodes: Nodes, operator: np.ndarray, a: np.ndarray, b: np.ndarray) 
     return least
 
 
-def orbits(nodes: Nodes) -> np.ndarray:
-    """Of each term, the first one that a renaming of variables makes of it."""
-    keys = canonical(nodes, nodes.operator, nodes.a, nodes.b)
-    keys[: nodes.start[1]] = -1 - np.arange(nodes.start[1])
+def orbits(nodes: Nodes, rows: np.ndarray) -> np.ndarray:
+    """Of each of these terms, the first of them that a renaming of variables makes of it; of others, themselves."""
+    keys = canonical(nodes, nodes.operator[rows], nodes.a[rows], nodes.b[rows])
     _, first, back = np.unique(keys, return_index=True, return_inverse=True)
-    return first[back]
+    found = np.arange(len(nodes.value))
+    found[rows] = rows[first][back]
+    return found
 
 
 @dataclass(frozen=True)
@@ -177,8 +188,8 @@ def _rooted(t: Terms, pairs: Pairs, part: np.ndarray) -> np.ndarray:
 
 def _replaced(t: Terms, classes: np.ndarray, part: np.ndarray) -> np.ndarray:
     """Values of representatives of one shape in which ``part`` is replaced by a random tensor."""
-    both, back = np.unique(np.stack([classes, part]), axis=1, return_inverse=True)
-    classes, part = both
+    both, back = np.unique(classes.astype(np.int64) * len(t.shape) + part, return_inverse=True)
+    classes, part = np.divmod(both, len(t.shape))
     out = t.value_of(classes)
     place = int(t.shape[classes[0]])
     out[classes == part] = t.field.random(np.random.default_rng([4, place]), (out.shape[1],))
@@ -188,7 +199,7 @@ def _replaced(t: Terms, classes: np.ndarray, part: np.ndarray) -> np.ndarray:
         instance = t.instances[operator]
         arguments = [c[classes[rows]] for c in (t.a, t.b)][: len(instance.shapes)]
         out[rows] = forms.evaluate(instance, [_replaced(t, c, part[rows]) for c in arguments], t.field)
-    return out[back.reshape(-1)]
+    return out[back]
 
 
 @dataclass(frozen=True)
@@ -204,8 +215,8 @@ class Pruned:
 
 
 def prune(nodes: Nodes, size: int) -> Pruned:
-    """The pairs of one size that no renaming and no common subgraph makes redundant. ``nodes``: at least all smaller
-    terms."""
+    """The pairs of one size that no renaming and no common subgraph makes redundant. ``nodes``: at least this size
+    and all smaller terms."""
     t, level = nodes.terms, nodes.terms.levels[size - 1]
     rows = np.flatnonzero(~level.first)
     pairs = Pairs(level.operator, level.a, level.b, level.value).take(rows)

@@ -13,10 +13,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from burnish import ops
 from burnish.errors import RuleError
 from burnish.graph.graph import Attribute
 from burnish.rewrite.bindings import Bindings
-from burnish.rewrite.field import PRIMES, Field, evaluate_graph
+from burnish.rewrite.field import PRIMES, Field, evaluate_graph, operator_plan
 from burnish.rewrite.terms import Apply, Rule, Term, Var
 from burnish.rewrite.vocabulary import Binding, Shape, word_graph
 
@@ -87,16 +88,25 @@ def evaluate_term(term: Term, binding: Binding, known: dict[Term, np.ndarray], f
     if term not in known:
         assert isinstance(term, Apply)
         inputs = [evaluate_term(a, binding, known, field) for a in term.args]
-        run = _runner(term.word, tuple(a.shape[1:] for a in inputs), binding.attributes(term), field)
-        known[term] = run(inputs)
+        known[term] = evaluate_word(term.word, binding.attributes(term), inputs, field)
     return known[term]
 
 
-@lru_cache(maxsize=2048)
+def evaluate_word(
+    word: str, attrs: tuple[tuple[str, Attribute], ...], inputs: Sequence[np.ndarray], field: Field
+) -> np.ndarray:
+    """Values of a word applied to arrays [B, *shape]. Raises ModelError for operands that do not fit."""
+    return _runner(word, tuple(a.shape[1:] for a in inputs), attrs, field)(inputs)
+
+
+@lru_cache(maxsize=1 << 12)
 def _runner(
     word: str, shapes: tuple[Shape, ...], attrs: tuple[tuple[str, Attribute], ...], field: Field
 ) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
     """What computes a word on arrays [B, *shape]."""
+    if word in ops.OPERATORS:
+        plan = operator_plan(word, shapes, attrs, field)
+        return lambda inputs: plan(inputs)[0]
     graph = word_graph(word, shapes, attrs)
     if not graph.nodes:
         constant = evaluate_graph(graph, {}, field)[0]

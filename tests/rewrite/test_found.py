@@ -7,7 +7,7 @@ import pytest
 
 from burnish.rewrite.domains import DOMAINS
 from burnish.rewrite.enumerate import NONE, enumerate_terms
-from burnish.rewrite.generalize import Pair, generalize
+from burnish.rewrite.generalize import Pair, generalize, most_general
 from burnish.rewrite.prune import Nodes
 from burnish.rewrite.terms import Term, Var, parse_term, variables
 from burnish.rewrite.types import type_rule
@@ -108,7 +108,7 @@ def test_named_substitutions_are_found_and_general(name: str) -> None:
     chosen = DOMAINS[domain]
     names = {n for t in (*left, *right) for n in variables(t)}
     pair = Pair(left, right, {n: chosen.shapes[s] for n, s in chosen.variables.items() if n in names})
-    rules = generalize(pair, name, chosen)
+    rules = generalize(most_general(pair), name, chosen)
     assert rules
     for rule in rules:
         type_rule(rule)

@@ -11,7 +11,7 @@ from burnish.rewrite import forms
 from burnish.rewrite.domains import DOMAINS, MATRIX, Domain
 from burnish.rewrite.enumerate import enumerate_terms
 from burnish.rewrite.field import PRIMES, Field
-from burnish.rewrite.generalize import Pair, generalize
+from burnish.rewrite.generalize import Pair, generalize, most_general
 from burnish.rewrite.generate import generate, text
 from burnish.rewrite.prune import Nodes, orbits, prune
 from burnish.rewrite.terms import Apply, Rule, Var, parse_rules, parse_term, substitute, subterms, variables
@@ -52,7 +52,8 @@ def general(domain: str, left: str, right: str) -> list[Rule]:
     chosen = DOMAINS[domain]
     a, b = (tuple(map(parse_term, side.split("; "))) for side in (left, right))
     names = {n for t in (*a, *b) for n in variables(t)}
-    return generalize(Pair(a, b, {n: chosen.shapes[s] for n, s in chosen.variables.items() if n in names}), "r", chosen)
+    pair = Pair(a, b, {n: chosen.shapes[s] for n, s in chosen.variables.items() if n in names})
+    return generalize(most_general(pair), "r", chosen)
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -137,7 +138,7 @@ def test_rules_of_size_one_are_found_and_the_text_is_the_same_under_any_hash_see
 def test_renaming_and_common_subgraphs_leave_one_pair_of_each_kind() -> None:
     sums = Domain("sums", {"square": (3, 3)}, dict.fromkeys("xyz", "square"), (), ("add(square, square)",))
     terms = enumerate_terms(sums, 2)
-    one, two = (prune(Nodes(terms, 1), n) for n in (1, 2))
+    one, two = (prune(Nodes(terms, n), n) for n in (1, 2))
     assert (one.terms, one.pairs, one.renamed, len(one.kept)) == (9, 3, 1, 1)  # y + x = x + y
     # v + (x + y) and (x + y) + v: the second kind is y + x = x + y with x + y for x, unless v is in it.
     assert two.renamed > len(two.kept) > 0
@@ -153,7 +154,7 @@ def test_renaming_and_common_subgraphs_leave_one_pair_of_each_kind() -> None:
 def test_orbits_are_terms_up_to_the_names_of_variables() -> None:
     terms = enumerate_terms(MATRIX, 2)
     nodes = Nodes(terms, 2)
-    orbit = orbits(nodes)
+    orbit = orbits(nodes, np.flatnonzero(nodes.level > 0))
     assert (orbit <= np.arange(len(orbit))).all() and (orbit[orbit] == orbit).all()
     texts = {}
     for node in range(nodes.start[1], len(nodes.value)):
