@@ -21,6 +21,7 @@ from burnish.rewrite.field import Field, evaluate_graph
 _HALF = 16  # bits of an element's low part
 _LOW = (1 << _HALF) - 1
 _EXACT = 64  # products of a low part and an element that float64 sums exactly: 2^16 · 2^31 · 2^6 = 2^53
+_CELLS = 1 << 16  # elements of a product computed together: what they need stays in the cache
 _CHUNK = 256  # instances evaluated together: what they need stays in the cache
 _PAIRS = 1 << 14  # pairs of tensors multiplied at a time
 _TRIALS = 16  # random tensors on which a form must agree with the definition
@@ -28,9 +29,18 @@ _TRIALS = 16  # random tensors on which a form must agree with the definition
 
 def product_modulo(a: np.ndarray, b: np.ndarray, over: Field) -> np.ndarray:
     """``a`` [n, k] times ``b`` [k, m] over the field; all are elements, int64."""
+    out = np.empty((len(a), b.shape[1]), np.int64)
+    columns = b.astype(np.float64)
+    step = max(1, _CELLS // max(a.shape[1], b.shape[1], 1))
+    for start in range(0, len(a), step):
+        out[start : start + step] = _product(a[start : start + step], columns, over)
+    return out
+
+
+def _product(a: np.ndarray, b: np.ndarray, over: Field) -> np.ndarray:
     total = np.zeros((len(a), b.shape[1]), np.int64)
     for start in range(0, a.shape[1], _EXACT):
-        rows, columns = a[:, start : start + _EXACT], b[start : start + _EXACT].astype(np.float64)
+        rows, columns = a[:, start : start + _EXACT], b[start : start + _EXACT]
         high = ((rows >> _HALF).astype(np.float64) @ columns).astype(np.int64)
         low = ((rows & _LOW).astype(np.float64) @ columns).astype(np.int64)
         total = over.modulo((over.modulo(high) << _HALF) + low + total)

@@ -106,16 +106,18 @@ def renamings(nodes: Nodes) -> Iterator[np.ndarray]:
 
 
 def canonical(nodes: Nodes, operator: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """One integer for each term: equal ones for terms that a renaming of variables exchanges."""
-    least = nodes.key(operator, a, b)
+    """One number for each term, of type float64: equal ones for terms that a renaming of variables exchanges."""
+    least = np.full(len(a), np.nan)
     for renamed in nodes.renamings:
+        count = len(renamed)
+        to = np.append(np.where(renamed == NONE, np.nan, renamed), NONE)  # NONE, the last, to itself
         for start in range(0, len(a), _ROWS):
             piece = slice(start, start + _ROWS)
-            x, y = renamed[a[piece]], np.where(b[piece] == NONE, NONE, renamed[b[piece]])
-            whole = (x != NONE) & ((y != NONE) | (b[piece] == NONE))
-            keys = np.where(whole, nodes.key(operator[piece], x, y), least[piece])
-            np.minimum(least[piece], keys, out=least[piece])
-    return least
+            keys = to[a[piece]]
+            keys *= count + 1.0
+            keys += to[b[piece]]
+            np.fmin(least[piece], keys, out=least[piece])
+    return operator * (count + 1.0) ** 2 + least  # whole numbers below 2⁵³
 
 
 def orbits(nodes: Nodes, rows: np.ndarray) -> np.ndarray:

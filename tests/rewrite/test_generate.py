@@ -164,3 +164,23 @@ def test_orbits_are_terms_up_to_the_names_of_variables() -> None:
         texts.setdefault(int(orbit[node]), set()).add(text_)
     assert all(len(t) <= 2 for t in texts.values())  # a class may be written with its variables in another order
     assert sum(len(t) == 1 for t in texts.values()) > 0.9 * len(texts)
+
+
+def test_of_merges_only_those_are_kept_that_no_other_implies() -> None:
+    words = ("matmul(square, square)", "matmul(square, wide)", "concat(square, square, axis=-1)")
+    parts = ("part(wide, axis=-1, start=0, extent=3)", "part(wide, axis=-1, start=3, extent=3)")
+    products = replace(MATRIX, name="products", constants=(), operators=words + parts, leading=False)
+    for size in (3, 4):
+        (found,) = generate([products], size)
+        merges = [rule for rule in found.rules if len(rule.left) > 1]
+        assert found.merges == len(merges) == 1  # larger ones are this one of products
+        assert {t.word for t in merges[0].left if isinstance(t, Apply)} == {"matmul"}
+
+
+def test_beyond_four_operators_the_table_holds_halves_and_smaller_terms_alone() -> None:
+    sums = replace(MATRIX, operators=("add(square, square)", "concat(square, square, axis=-1)"), constants=())
+    terms = enumerate_terms(sums, 3)
+    some, whole = Nodes(terms, 3, 2, [1]), Nodes(terms, 3)
+    kept = (whole.level < 3) | (whole.operator == 1)
+    np.testing.assert_array_equal(some.value, whole.value[kept])
+    np.testing.assert_array_equal(some.operator, whole.operator[kept])
