@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -32,8 +33,8 @@ class Generated:
     """Substitutions of one domain, and how many pairs each step left.
 
     The left side of a rule is the dearer one, if one is; ``saving``: the rules where that saves anything beside a
-    product, a convolution or a pool. ``connected``: of each size, the pairs that the laws of smaller sizes connect
-    before any of its own.
+    product, a convolution or a pool. ``connected``: of each size to four, the pairs that the laws of smaller sizes
+    connect before any of its own.
     """
 
     domain: str
@@ -51,11 +52,13 @@ class Generated:
             f"{self.domain}: {self.laws} laws by size, {self.savings} savings, {self.merges} merges,"
             f" {self.refused} refused"
         ]
-        for p, connected in zip(self.pruned, self.connected, strict=False):
+        for p, connected in zip_longest(self.pruned, self.connected):
             lines.append(
                 f"  size {p.size}: {p.terms} terms, {p.pairs} pairs, {p.renamed} after renaming, {len(p.kept)} without"
-                f" common subgraphs, {p.pairs - connected} not connected by laws of smaller sizes"
+                " common subgraphs"
             )
+            if connected is not None:
+                lines[-1] += f", {p.pairs - connected} not connected by laws of smaller sizes"
         return "\n".join(lines)
 
 
@@ -251,10 +254,10 @@ class _Generator:
                     yield i, j
 
     def _merges(self) -> None:
-        """Two terms computed as the halves of a third, where that costs less than both."""
+        """Two terms computed as the halves of a third, where that costs less than both, and no other merge says so."""
         t, nodes = self.terms, self.nodes
-        implied = np.zeros(len(nodes.value), bool)  # parts
-        matched = [Joins(nodes, n) for n in range(len(nodes.start) - 1)]
+        implied = np.zeros(len(nodes.value), bool)  # halves
+        joins = [Joins(nodes, n) for n in range(len(nodes.start) - 1)]
         for one, two in self.halves:
             first = np.flatnonzero((nodes.operator == one) & (nodes.level > 1))
             none = np.full(len(first), NONE, np.int32)
@@ -275,9 +278,14 @@ class _Generator:
                 pair = self._pair([t.term(x[i]), t.term(y[i])], [self._node(first[i]), self._node(second[i])])
                 pair = most_general(pair)
                 if self._accept(pair, "merge"):
-                    for whole, half in zip(pair.left, pair.right, strict=True):
-                        large = sum(isinstance(t, Apply) for t in subterms(half)) > _SMALL
-                        for joins in matched[nodes.level[first[i]] :]:
-                            rows, to = joins.matches(half, whole, pair.shapes, literally=large)
-                            implied[rows[nodes.level[to] == t.size[nodes.value[to]]]] = True
+                    self._imply(pair, joins[nodes.level[first[i]] :], implied)
                 self.result.merges += len(self.result.rules) - before
+
+    def _imply(self, merge: Pair, joins: Sequence[Joins], implied: np.ndarray) -> None:
+        """Marks the halves that are instances of a merge's, unless what they are equal to could be smaller."""
+        nodes, size = self.nodes, self.terms.size
+        for whole, half in zip(merge.left, merge.right, strict=True):
+            large = sum(isinstance(term, Apply) for term in subterms(half)) > _SMALL
+            for level in joins:
+                rows, to = level.matches(half, whole, merge.shapes, literally=large)
+                implied[rows[nodes.level[to] == size[nodes.value[to]]]] = True
