@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,7 +19,6 @@ from itertools import combinations, product, takewhile
 import numpy as np
 
 from burnish.errors import ModelError, RuleError
-from burnish.graph.graph import Attribute
 from burnish.rewrite.bindings import Bindings, shape_of
 from burnish.rewrite.domains import NOTHING, Domain
 from burnish.rewrite.enumerate import FIELD
@@ -40,7 +38,8 @@ from burnish.rewrite.terms import (
     variables,
 )
 from burnish.rewrite.types import type_rule
-from burnish.rewrite.validate import evaluate_term, evaluate_word
+from burnish.rewrite.validate import evaluate_term
+from burnish.rewrite.values import Values
 from burnish.rewrite.vocabulary import Binding, Shape
 
 Terms = tuple[Term, ...]
@@ -194,7 +193,7 @@ class _Symbolic:
         rule = self.rule("", dict.fromkeys(dims))
         self.free = sorted(rule.sizes, key=lambda n: int(n[1:]))
         self.start = {n: u.values[n] for n in self.free}
-        self.values = _Values(self.dims)
+        self.values = Values(self.dims)
 
     def rule(self, name: str, leads: Mapping[str, str | None]) -> Rule:
         """The rule as it stands."""
@@ -327,63 +326,6 @@ def _put(condition: Condition, of: Callable[[Size], Size]) -> Condition:
     """The condition with sizes replaced, in its shortest form: 0 ≤ a - b, or 0 ≤ a - b - 1."""
     strict = condition.relation == "<"
     return Condition(Size.of(0), "<=", of(condition.right) - of(condition.left) - strict)
-
-
-class _Values:
-    """Values of terms whose variables have these extents, at many sizes: what sizes have in common is computed once.
-
-    Variables of one shape are the same random numbers at all sizes. ``arrays``: None for operands that do not fit.
-    """
-
-    def __init__(self, dims: Mapping[str, tuple[Size, ...]]) -> None:
-        self.dims, self.field = dims, Field()
-        self.names: dict[Term, tuple[str, ...]] = {}  # of the sizes in a term
-        self.at: dict[tuple[Term, tuple[int, ...]], int] = {}  # a term at sizes: its number
-        self.numbers: dict[object, int] = {}  # of variables of shapes, and of words applied to numbers
-        self.arrays: list[np.ndarray | None] = []
-
-    def equal(self, a: Term, b: Term, sizes: Mapping[str, int]) -> bool:
-        """Whether both terms are well-typed and equal."""
-        x, y = (self.arrays[self._number(t, sizes)] for t in (a, b))
-        return x is not None and y is not None and x.shape == y.shape and bool((x == y).all())
-
-    def _number(self, term: Term, sizes: Mapping[str, int]) -> int:
-        if term not in self.names:
-            self.names[term] = Rule("", {n: Type(self.dims[n]) for n in sorted(variables(term))}, (term,), ()).sizes
-        place = (term, tuple(sizes[n] for n in self.names[term]))
-        if place not in self.at:
-            self.at[place] = self._computed(term, sizes)
-        return self.at[place]
-
-    def _computed(self, term: Term, sizes: Mapping[str, int]) -> int:
-        binding = Binding(sizes, {})
-        if isinstance(term, Var):
-            shape = binding.shape(Type(self.dims[term.name]))
-            random = np.random.default_rng([5, zlib.crc32(term.name.encode())])
-            return self._added((term.name, shape), lambda: self.field.random(random, (1, *shape)))
-        arguments = [self._number(a, sizes) for a in term.args]
-        try:
-            attributes = binding.attributes(term)
-        except ZeroDivisionError:
-            return self._added(None, lambda: None)
-        inputs = [self.arrays[i] for i in arguments]
-        return self._added((term.word, attributes, *arguments), lambda: self._applied(term.word, attributes, inputs))
-
-    def _added(self, key: object, value: Callable[[], np.ndarray | None]) -> int:
-        if key not in self.numbers:
-            self.arrays.append(value())
-            self.numbers[key] = len(self.arrays) - 1
-        return self.numbers[key]
-
-    def _applied(
-        self, word: str, attributes: tuple[tuple[str, Attribute], ...], inputs: Sequence[np.ndarray | None]
-    ) -> np.ndarray | None:
-        if any(x is None for x in inputs):
-            return None
-        try:
-            return evaluate_word(word, attributes, [x for x in inputs if x is not None], self.field)
-        except ModelError:
-            return None
 
 
 # --- step 3: tests ----------------------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ class Joins:
         outer = np.flatnonzero((nodes.level == size) & several[nodes.value])
         outer = outer[np.argsort(nodes.operator[outer], kind="stable")]
         self.outer = _grouped(outer, nodes.operator[outer], len(t.instances))
-
         self.starts: dict[int, np.ndarray] = {}  # of an operator: where the terms of each class start in ``inner``
 
     @cached_property

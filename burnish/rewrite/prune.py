@@ -22,7 +22,10 @@ _ROWS = 1 << 18  # terms looked at together
 
 class Nodes:
     """All terms of some sizes in one table, leaves first: term i is ``operator[i]`` of classes ``a[i]`` and ``b[i]``,
-    its class ``value[i]``; ``first[c]`` is the representative of class c, ``start[n]`` the first term of size n."""
+    its class ``value[i]``; ``first[c]`` is the representative of class c, ``start[n]`` the first term of size n.
+
+    ``size``: the greatest. ``whole``: beyond this size there are only terms whose root is one of ``operators``.
+    """
 
     def __init__(self, terms: Terms, size: int, whole: int | None = None, operators: Sequence[int] = ()) -> None:
         self.terms = terms
@@ -52,9 +55,14 @@ class Nodes:
         return (np.int64(operator) * self._base + a.astype(np.int64)) * self._base + b + 1
 
     @cached_property
+    def arguments(self) -> int:
+        """How many classes, the first ones, are small enough to be arguments in the table."""
+        return int((self.terms.size < self.level.max()).sum())
+
+    @cached_property
     def renamings(self) -> list[np.ndarray]:
-        """For each renaming of the variables, the class that each argument becomes."""
-        return list(renamings(self))
+        """For each renaming of the variables, the class that each argument becomes; see :func:`_exchanges`."""
+        return list(_renamings(self))
 
     def find(self, operator: np.ndarray | int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Numbers of the terms that apply ``operator`` to these classes; NONE for those not enumerated."""
@@ -64,18 +72,17 @@ class Nodes:
         return np.where(known & (self._keys[place] == keys), self._order[place], NONE)
 
 
-def exchanges(nodes: Nodes) -> list[np.ndarray]:
-    """For each exchange of two variables of one shape: the class that each class that may be an argument becomes, NONE
-    where that is not in the table. Exchanges of neighbours, which generate all renamings."""
+def _exchanges(nodes: Nodes) -> list[np.ndarray]:
+    """For each exchange of two variables of one shape: the class that each argument becomes, NONE where that is no
+    argument of the table. Exchanges of neighbours, which generate all renamings."""
     t = nodes.terms
     leaves = int((t.size == 0).sum())
     variables = [i for i in range(leaves) if isinstance(t.leaves[i], Var)]
     found = []
-    arguments = int((t.size < nodes.level.max()).sum())
     for x, y in pairwise(variables):
         if t.shape[x] != t.shape[y]:
             continue
-        classes = np.full(arguments, NONE, np.int32)
+        classes = np.full(nodes.arguments, NONE, np.int32)
         classes[:leaves] = np.arange(leaves)
         classes[[x, y]] = y, x
         for level in range(1, int(nodes.level.max())):
@@ -84,16 +91,15 @@ def exchanges(nodes: Nodes) -> list[np.ndarray]:
             lost = (a == NONE) | ((b == NONE) & (nodes.b[rows] != NONE))
             to = np.where(lost, NONE, nodes.find(nodes.operator[rows], a, b))
             value = nodes.value[to]
-            classes[nodes.value[rows]] = np.where((to == NONE) | (value >= arguments), NONE, value)
+            classes[nodes.value[rows]] = np.where((to == NONE) | (value >= nodes.arguments), NONE, value)
         found.append(classes)
     return found
 
 
-def renamings(nodes: Nodes) -> Iterator[np.ndarray]:
-    """For each renaming of the variables, the class that each argument becomes; see :func:`exchanges`."""
+def _renamings(nodes: Nodes) -> Iterator[np.ndarray]:
     leaves = int((nodes.terms.size == 0).sum())
-    steps = exchanges(nodes)
-    waiting = [np.arange(int((nodes.terms.size < nodes.level.max()).sum()), dtype=np.int32)]
+    steps = _exchanges(nodes)
+    waiting = [np.arange(nodes.arguments, dtype=np.int32)]
     seen = {waiting[0][:leaves].tobytes()}
     while waiting:
         renamed = waiting.pop()
