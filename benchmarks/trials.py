@@ -1,20 +1,21 @@
 """How few trials tuning takes: Burnish's strategy beside random search, in Burnish's own spaces; and its stop rule.
 
-Of each way to compute a kernel (a template with an algorithm) so many random candidates are measured, or all if there
-are not many more. A random search draws a way, then a candidate of it, as `search.space.Union` does; here it draws from
-those measured, another order for every seed. The strategy searches in two ways: `burnish`, as it ships, from the
-templates' choices on and with the model that comes with Burnish, which was trained on other operators
+Two random searches are its measure. `random` draws from all candidates alike, and 2,000 of those are measured, or all
+there are. `by way` draws a way to compute the kernel first (a template with an algorithm), then a candidate of it, as
+`search.space.Union` does: ways with few candidates are soon known whole. Of each way so many random candidates are
+measured for it. Every seed draws those measured in another order. The strategy searches in two ways: `burnish`, as it
+ships, from the templates' choices on and with the model that comes with Burnish, which was trained on other operators
 (`benchmarks.gather` leaves those of the tables out); and `unprimed`, without either. Every search makes 64 trials, and
 the first of `burnish` more. A candidate is measured once, whichever search asks for it first. Then the fastest are
 measured anew, in turns, since the lowest of many times is lower than it should be: curves are by these times.
 
 `after`: the best of a search's first 64 trials over the best that was found at all, measured in pairs.
 `needed`: trials until a search is as good as a random one of equal seed after 1,000, within 1 %, about what can be told
-apart; for `random` of its own. A search that never is counts one trial more than it made.
+apart; for both kinds of random search, and of these themselves. One that never is counts a trial more than it made.
 `stop rule`: what `tune/gain.py` expects of as many trials again, after 16 and 32 of `burnish`, of its longest searches
 after 64, … too; and what they brought.
 
-`python -m benchmarks.trials [OPERATOR ...] [--random N] [--longest N] [--seeds N] [--json]`
+`python -m benchmarks.trials [OPERATOR ...] [--random N] [--each N] [--longest N] [--seeds N] [--json]`
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ from burnish.tuning import BUILD_LIMIT
 
 SHORT = 64  # trials of a search
 BAR, ALIKE = 1000, 1.01  # random trials whose best is to be reached, within this
-WHOLE = 300  # candidates of a way that are all measured
+WHOLE = 300  # candidates that are all measured
+POOL = 64  # random candidates that are built together
 STRATEGIES: Mapping[str, Strategy] = {
     "burnish": BURNISH, "unprimed": BURNISH.with_(transfer=False, informed=False),
 }  # fmt: skip
@@ -60,17 +62,28 @@ STOPS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.0)  # expected gains between which fore
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """How much is measured: `random` candidates of all, `each` of every way; trials of the `longest` search; seeds."""
+
+    random: int
+    each: int
+    longest: int
+    seeds: int
+
+
+@dataclass(frozen=True)
 class Tried:
     """What was measured of one kernel: settled `seconds` by the key of a candidate, and the keys that searches tried in
-    turn, by strategy and seed. `ways`: the number of candidates of each way to compute it; `drawn`: those measured for
-    random search. `pairs`: of those that are a search's best after SHORT, the time over that of the best of all,
-    measured in turns: ratio, and the ends of its interval."""
+    turn, by strategy and seed. `ways`: the number of candidates of each way to compute it. Those measured for random
+    search: `drawn` from all, and `apart` from each way. `pairs`: of those that are a search's best after SHORT, the
+    time over that of the best of all, measured in turns: ratio, and the ends of its interval."""
 
     layer: str
     ways: Sequence[int]
     seconds: Mapping[int, float]
     searches: Mapping[str, Sequence[Sequence[int]]]
-    drawn: Sequence[Sequence[int]]
+    drawn: Sequence[int]
+    apart: Sequence[Sequence[int]]
     pairs: Mapping[int, tuple[float, float, float]]
 
     def best(self, keys: Iterable[int]) -> int:
@@ -82,9 +95,14 @@ class Tried:
         return np.minimum.accumulate([self.seconds[key] for key in keys])
 
     def random(self, seed: int) -> list[int]:
-        """A random search of BAR trials, or of all there are. What is measured of a large way is drawn repeatedly."""
+        """A random search of BAR trials, or of all there are, over all candidates."""
+        order: list[int] = np.random.default_rng(seed).permutation(self.drawn).tolist()
+        return order[:BAR]
+
+    def by_way(self, seed: int) -> list[int]:
+        """As `random`, way by way. What is measured of a large way is drawn repeatedly."""
         random = np.random.default_rng(seed)
-        orders = [random.permutation(keys).tolist() for keys in self.drawn]
+        orders = [random.permutation(keys).tolist() for keys in self.apart]
         found: list[int] = []
         taken = [0] * len(orders)
         while len(found) < min(BAR, sum(self.ways)):
@@ -95,23 +113,23 @@ class Tried:
         return found
 
 
-def try_kernel(
-    layer: str, task: TuningTask, evaluator: Evaluator, prior: CostModel, each: int, longest: int, seeds: int
-) -> Tried:
+def try_kernel(layer: str, task: TuningTask, evaluator: Evaluator, prior: CostModel, sizes: Sizes) -> Tried:
     """Measures one kernel's random candidates, and what the searches propose."""
     space, oracle = task.space.space, Oracle(task, evaluator, BURNISH.rule)
     ways = [alternative.space.size for alternative in task.space.alternatives]
-    drawn = sample(ways, each)
-    keys = np.random.default_rng(0).permutation(np.concatenate(drawn))
-    for first in range(0, len(keys), BURNISH.batch):
-        oracle.ask(space.at(keys[first : first + BURNISH.batch]))
+    drawn, apart = sample(0, space.size, sizes.random), []
+    for first, size in zip(np.cumsum([0, *ways]).tolist(), ways, strict=False):
+        apart.append(sample(first, size, sizes.each))
+    keys = np.random.default_rng(0).permutation(list({key for own in (drawn, *apart) for key in own}))
+    for start in range(0, len(keys), POOL):
+        oracle.ask(space.at(keys[start : start + POOL]))
     searches: dict[str, list[list[int]]] = {name: [] for name in STRATEGIES}
-    for seed, (name, strategy) in product(range(seeds), STRATEGIES.items()):
+    for seed, (name, strategy) in product(range(sizes.seeds), STRATEGIES.items()):
         tuner = Tuner(task.space, strategy, seed, prior)
-        go_on(tuner, oracle, longest if (name, seed) == ("burnish", 0) else SHORT)
+        go_on(tuner, oracle, sizes.longest if (name, seed) == ("burnish", 0) else SHORT)
         searches[name].append(space.keys(tuner.points).tolist())
     oracle.settle(within=1.1, least=12, most=30, rounds=7)
-    tried = Tried(layer, ways, {k: v.seconds for k, v in oracle.known.items()}, searches, drawn, {})
+    tried = Tried(layer, ways, {k: v.seconds for k, v in oracle.known.items()}, searches, drawn, apart, {})
     best = tried.best(tried.seconds)
     contenders = {tried.best(own[:SHORT]) for found in searches.values() for own in found} - {best}
     compared = {key: evaluator.compare(_trial(oracle, best), _trial(oracle, key)) for key in contenders}
@@ -119,12 +137,10 @@ def try_kernel(
     return replace(tried, pairs={best: (1.0, 1.0, 1.0), **pairs})
 
 
-def sample(ways: Sequence[int], each: int) -> list[list[int]]:
-    """Keys of so many random candidates of each way; all of those with few."""
-    random = np.random.default_rng(0)
-    first = np.cumsum([0, *ways[:-1]]).tolist()
-    chosen = [np.arange(n) if n <= max(WHOLE, each) else random.choice(n, each, replace=False) for n in ways]
-    return [(start + own).tolist() for start, own in zip(first, chosen, strict=True)]
+def sample(first: int, size: int, count: int) -> list[int]:
+    """So many random keys of the `size` ones from `first` on; all if there are not many more."""
+    chosen = np.random.default_rng(0).choice(size, count, replace=False) if size > max(WHOLE, count) else range(size)
+    return [first + int(key) for key in chosen]
 
 
 def go_on(tuner: Tuner, oracle: Oracle, trials: int) -> None:
@@ -143,27 +159,35 @@ def _trial(oracle: Oracle, key: int) -> Trial:
 @dataclass(frozen=True)
 class Kernel:
     """Of one kernel, by strategy: medians over the seeds, with the least and the most. `size`: the candidates it has,
-    and how many were `measured`; `best`: seconds."""
+    and how many were `measured`; `best`: seconds. `needed`: by the random search that is to be equalled."""
 
     layer: str
     size: int
     measured: int
     best: float
     after: dict[str, tuple[float, float, float]]
-    needed: dict[str, tuple[float, float, float]]
+    needed: dict[str, dict[str, tuple[float, float, float]]]
 
 
 def kernel(tried: Tried) -> Kernel:
     """What the searches on a kernel come to."""
     least = tried.seconds[tried.best(tried.seconds)]
     after = {n: middle([tried.pairs[tried.best(own[:SHORT])][0] for own in f]) for n, f in tried.searches.items()}
-    chance = [tried.random(seed) for seed in range(max(map(len, tried.searches.values())))]
+    seeds = range(max(map(len, tried.searches.values())))
     needed = {}
-    for name, found in {**tried.searches, "random": chance}.items():
+    for reference, draw in (("random", tried.random), ("by way", tried.by_way)):
+        chance = [draw(seed) for seed in seeds]
         bars = [ALIKE * tried.curve(own)[-1] for own in chance]
-        pairs = ((tried.curve(own), bar) for own, bar in zip(found, bars, strict=False))
-        needed[name] = middle([first_below(curve, bar, np.arange(1.0, len(curve) + 1)) for curve, bar in pairs])
+        needed[reference] = {
+            name: middle([reached(tried.curve(own), bar) for own, bar in zip(found, bars, strict=False)])
+            for name, found in {**tried.searches, reference: chance}.items()
+        }
     return Kernel(tried.layer, sum(tried.ways), len(tried.seconds), least, after, needed)
+
+
+def reached(curve: NDArray[np.float64], bar: float) -> float:
+    """After how many trials a curve comes to the bar."""
+    return first_below(curve, bar, np.arange(1.0, len(curve) + 1))
 
 
 @dataclass(frozen=True)
@@ -203,17 +227,22 @@ def calibration(every: Sequence[Tried]) -> list[Calibration]:
 
 def show(found: Sequence[Kernel], calibrated: Sequence[Calibration], seeds: int) -> None:
     """Two tables."""
-    names = list(found[0].needed)
-    searches = list(found[0].after)
-    headings = [*(f"{name} after {SHORT}" for name in searches), *(f"{name} needs" for name in names)]
-    title = f"Trials; medians (least to most) of {seeds} seeds"
-    table = Table("operator", "candidates", "measured", "best, µs", *headings, title=title)
-    for each in found:
-        after = ["{:.3f} ({:.3f} to {:.3f})".format(*each.after[name]) for name in searches]
-        needed = ["{:.0f} ({:.0f} to {:.0f})".format(*each.needed[name]) for name in names]
-        table.add_row(each.layer, str(each.size), str(each.measured), f"{1e6 * each.best:.1f}", *after, *needed)
     console = Console(width=None if sys.stdout.isatty() else 200)
+    searches = [f"{name} after {SHORT}" for name in found[0].after]
+    title = f"Trials; medians (least to most) of {seeds} seeds"
+    table = Table("operator", "candidates", "measured", "best, µs", *searches, title=title)
+    for each in found:
+        after = ["{:.3f} ({:.3f} to {:.3f})".format(*own) for own in each.after.values()]
+        table.add_row(each.layer, str(each.size), str(each.measured), f"{1e6 * each.best:.1f}", *after)
     console.print(table)
+    for reference in found[0].needed:
+        title = f"Trials to be as good as '{reference}' after {BAR}"
+        table = Table("operator", *found[0].needed[reference], title=title)
+        for each in found:
+            table.add_row(
+                each.layer, *("{:.0f} ({:.0f} to {:.0f})".format(*n) for n in each.needed[reference].values())
+            )
+        console.print(table)
     headings = ["expected gain", "forecasts", "mean", "came", "at most expected", "below the end"]
     table = Table(*headings, title="Stop rule")
     for row in calibrated:
@@ -227,22 +256,24 @@ def show(found: Sequence[Kernel], calibrated: Sequence[Calibration], seeds: int)
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operators", nargs="*", default=[*LAYERS, "P1024"], help="default: %(default)s")
-    parser.add_argument("--random", type=int, default=400, help="random candidates of a way (default: %(default)s)")
-    parser.add_argument("--longest", type=int, default=400, help="trials of the longest search (default: %(default)s)")
+    parser.add_argument("--random", type=int, default=2000, help="random candidates (default: %(default)s)")
+    parser.add_argument("--each", type=int, default=120, help="and of each way (default: %(default)s)")
+    parser.add_argument("--longest", type=int, default=256, help="trials of the longest search (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     arguments = parser.parse_args()
     every = operators()
     check_names(parser, arguments.operators, every)
-    prior, sizes = load(), (arguments.random, arguments.longest, arguments.seeds)
+    sizes = Sizes(arguments.random, arguments.each, arguments.longest, arguments.seeds)
+    prior = load()
     with Evaluator(build_limit=BUILD_LIMIT) as evaluator:
         tried = [
-            try_kernel(name, main_kernel(every[name]), evaluator, prior, *sizes)
+            try_kernel(name, main_kernel(every[name]), evaluator, prior, sizes)
             for name in track(arguments.operators, "operators", disable=arguments.json, transient=True)
         ]
     found, calibrated = [kernel(each) for each in tried], calibration(tried)
     if arguments.json:
-        settings = {"machine": machine(host()), **{k: vars(arguments)[k] for k in ("random", "longest", "seeds")}}
+        settings = {"machine": machine(host()), **asdict(sizes)}
         rows = {"kernels": [asdict(each) for each in found], "stop rule": [asdict(each) for each in calibrated]}
         print(json.dumps({**settings, **rows}))
     else:
