@@ -1,15 +1,30 @@
-"""Interning: equal nodes of a grammar are one object, so that comparing and hashing them costs nothing."""
+"""What the nodes of a grammar have in common: they never change, and equal ones may be one object.
+
+Comparing and hashing interned nodes costs nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import MISSING, Field
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, dataclass
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 from weakref import KeyedRef
+
+T = TypeVar("T")
 
 _creation = RLock()
 _NONE: frozenset[str] = frozenset()
+
+
+@dataclass_transform(frozen_default=True)
+def immutable(**options: Any) -> Callable[[type[T]], type[T]]:
+    """A dataclass with slots, frozen for the type checker, which refuses every later assignment to a field.
+
+    Frozen at run time it would take four times as long to create, and creating nodes is most of what a schedule does.
+    """
+    hashed = {"unsafe_hash": True} if options.get("eq", True) else {}
+    return dataclass(slots=True, **hashed, **options)
 
 
 class Rebuilt:
@@ -25,8 +40,8 @@ class Rebuilt:
 class Interned(type):
     """The class of classes whose instances are their fields: two live instances with equal fields are the same object.
 
-    For frozen dataclasses with ``eq=False``: equality is identity. What follows from the fields alone can be computed
-    once, in ``__post_init__``. Instances are held weakly.
+    For :func:`immutable` dataclasses with ``eq=False``: equality is identity. What follows from the fields alone can
+    be computed once, in ``__post_init__``. Instances are held weakly.
     """
 
     __match_args__: tuple[str, ...]

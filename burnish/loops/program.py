@@ -1,6 +1,6 @@
 """The loop program: statements over buffers, the one form that schedules transform and back ends compile.
 
-Grammar (frozen dataclasses; ``str(program)`` is the debug and golden-test format)::
+Grammar (immutable dataclasses; ``str(program)`` is the debug and golden-test format)::
 
     program ::= Program(name, params, body)                params: Buffers in global scope, inputs then outputs
     stmt    ::= Seq(stmts)
@@ -18,11 +18,10 @@ that sets the identity. Loop names are unique along every path from the root (no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from operator import is_
 
 from burnish.loops.expr import Buffer, Expr, Load, Value, rebuild, substitute, wrap
-from burnish.loops.intern import Rebuilt, union
+from burnish.loops.intern import Rebuilt, immutable, union
 
 BINDINGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", *BINDINGS)
@@ -56,18 +55,17 @@ class Stmt(Rebuilt):
         writes: frozenset[str],
         allocates: frozenset[str],
     ) -> None:
-        put = object.__setattr__
-        put(self, "parts", parts)
-        put(self, "loops", loops)
-        put(self, "reads", reads)
-        put(self, "writes", writes)
-        put(self, "allocates", allocates)
+        self.parts = parts
+        self.loops = loops
+        self.reads = reads
+        self.writes = writes
+        self.allocates = allocates
 
     def __str__(self) -> str:
         return "\n".join(_lines(self, 0))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Seq(Stmt):
     stmts: tuple[Stmt, ...]
 
@@ -84,7 +82,7 @@ class Seq(Stmt):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class For(Stmt):
     var: str
     extent: int
@@ -98,8 +96,16 @@ class For(Stmt):
         self._is((body,), body.loops | {self.var}, body.reads, body.writes, body.allocates)
 
 
-@dataclass(frozen=True, slots=True)
-class Store(Stmt):
+class Leaf(Stmt):
+    """Base of the statements that hold no others. They know the names of the variables in them, too."""
+
+    __slots__ = ("variables",)
+
+    variables: frozenset[str]
+
+
+@immutable()
+class Store(Leaf):
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
@@ -108,11 +114,13 @@ class Store(Stmt):
     __str__ = Stmt.__str__
 
     def __post_init__(self) -> None:
-        read = union([e.buffers for e in (*self.indices, self.value)])
+        expressions = (*self.indices, self.value)
+        read = union([e.buffers for e in expressions])
         self._is((), _NONE, read, frozenset((self.buffer.name,)), _NONE)
+        self.variables = union([e.variables for e in expressions])
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class If(Stmt):
     cond: Expr
     body: Stmt
@@ -124,7 +132,7 @@ class If(Stmt):
         self._is((body,), body.loops, union((self.cond.buffers, body.reads)), body.writes, body.allocates)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Alloc(Stmt):
     buffer: Buffer
     body: Stmt
@@ -136,8 +144,8 @@ class Alloc(Stmt):
         self._is((body,), body.loops, body.reads, body.writes, body.allocates | {self.buffer.name})
 
 
-@dataclass(frozen=True, slots=True)
-class Intrinsic(Stmt):
+@immutable()
+class Intrinsic(Leaf):
     name: str
     operands: tuple[Load, ...]
     attrs: tuple[tuple[str, int | str], ...] = ()
@@ -147,9 +155,10 @@ class Intrinsic(Stmt):
     def __post_init__(self) -> None:
         used = [o.buffer.name for o in self.operands] if self.name not in HINTS else []
         self._is((), _NONE, frozenset(used), frozenset(used[:1]), _NONE)
+        self.variables = union([o.variables for o in self.operands])
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Program:
     name: str
     params: tuple[Buffer, ...]
@@ -211,16 +220,19 @@ def rebuild_stmt(s: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
         return s
     (old,) = s.parts
     body = fn(old)
-    if body is old:
-        return s
-    match s:
-        case For(var, extent, kind, _):
-            return For(var, extent, kind, body)
-        case If(cond, _):
-            return If(cond, body)
-        case Alloc(buffer, _):
-            return Alloc(buffer, body)
-    raise AssertionError(s)
+    return s if body is old else with_part(s, old, body)
+
+
+def with_part(s: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    """``s`` with the very object ``old`` of its parts replaced by ``new``."""
+    if isinstance(s, For):
+        return For(s.var, s.extent, s.kind, new)
+    if isinstance(s, Seq):
+        return seq(*[new if part is old else part for part in s.stmts])
+    if isinstance(s, If):
+        return If(s.cond, new)
+    assert isinstance(s, Alloc)
+    return Alloc(s.buffer, new)
 
 
 def map_exprs(s: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
@@ -278,7 +290,24 @@ def _under(old: If, cond: Expr, body: Stmt) -> If:
 
 def substitute_stmt(s: Stmt, values: Mapping[str, Expr]) -> Stmt:
     """``s`` with free loop variables replaced by name."""
-    return map_exprs(s, lambda e: substitute(e, values))
+    if isinstance(s, Leaf):
+        return s if s.variables.isdisjoint(values) else map_exprs(s, lambda e: substitute(e, values))
+    if isinstance(s, If):
+        return _under(s, substitute(s.cond, values), substitute_stmt(s.body, values))
+    return rebuild_stmt(s, lambda inner: substitute_stmt(inner, values))
+
+
+def allocations(s: Stmt) -> list[Alloc]:
+    """The allocations in ``s``, in program order."""
+    found: list[Alloc] = []
+    stack = [s]
+    while stack:
+        top = stack.pop()
+        if top.allocates:
+            if isinstance(top, Alloc):
+                found.append(top)
+            stack.extend(reversed(top.parts))
+    return found
 
 
 def walk_stmt(s: Stmt) -> Iterator[Stmt]:

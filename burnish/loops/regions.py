@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds, prove
@@ -17,15 +17,15 @@ from burnish.loops.expr import (
     Not,
     Select,
     all_of,
-    children,
     free_vars,
 )
+from burnish.loops.intern import immutable
 from burnish.loops.linear import Linear, from_linear, to_linear
-from burnish.loops.program import HINTS, Alloc, For, If, Intrinsic, Seq, Stmt, Store
+from burnish.loops.program import HINTS, For, If, Intrinsic, Stmt, Store
 from burnish.loops.simplify import simplify
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Access:
     """One load, store, reduce, output or operand of ``buffer``, with the loops around it and the conditions there."""
 
@@ -41,56 +41,63 @@ class Access:
         return self.kind in ("store", "reduce", "output")
 
 
-def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = (), of: str = "") -> Iterator[Access]:
+def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = (), of: str = "") -> list[Access]:
     """Every access in ``s``, in program order, index loads included; ``ranges`` and ``given`` hold around ``s``.
 
-    ``of``: the name of the only buffer of interest; statements without it are passed over.
+    ``of``: the name of the only buffer of interest.
     """
+    found: list[Access] = []
+    _find(s, ranges, given, of, found)
+    return found
+
+
+def _find(s: Stmt, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list[Access]) -> None:
     if of and of not in s.reads and of not in s.writes:
         return
     match s:
-        case Seq(stmts):
-            for inner in stmts:
-                yield from accesses(inner, ranges, given, of)
         case For(var, extent, _, body):
-            yield from accesses(body, {**ranges, var: extent}, given, of)
-        case If(cond, body):
-            yield from _loads(cond, ranges, given)
-            yield from accesses(body, ranges, (*given, cond), of)
-        case Alloc(_, body):
-            yield from accesses(body, ranges, given, of)
+            _find(body, {**ranges, var: extent}, given, of, found)
         case Store(buffer, indices, value, reduce):
             for e in (*indices, value):
-                yield from _loads(e, ranges, given)
-            yield Access("reduce" if reduce else "store", buffer, indices, ranges, given, reduce)
-        case Intrinsic(name, operands, _) if name not in HINTS:
-            for position, operand in enumerate(operands):
+                _find_loads(e, ranges, given, of, found)
+            if not of or of == buffer.name:
+                found.append(Access("reduce" if reduce else "store", buffer, indices, ranges, given, reduce))
+        case If(cond, body):
+            _find_loads(cond, ranges, given, of, found)
+            _find(body, ranges, (*given, cond), of, found)
+        case Intrinsic(name, operands, _):
+            for position, operand in enumerate(operands if name not in HINTS else ()):
                 for index in operand.indices:
-                    yield from _loads(index, ranges, given)
-                yield Access("operand" if position else "output", operand.buffer, operand.indices, ranges, given)
+                    _find_loads(index, ranges, given, of, found)
+                if not of or of == operand.buffer.name:
+                    kind = "operand" if position else "output"
+                    found.append(Access(kind, operand.buffer, operand.indices, ranges, given))
+        case _:
+            for inner in s.parts:
+                _find(inner, ranges, given, of, found)
 
 
-def _loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> Iterator[Access]:
-    if not e.buffers:
+def _find_loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list[Access]) -> None:
+    if not e.buffers or (of and of not in e.buffers):
         return
     match e:
         case Select(cond, a, b):
-            yield from _loads(cond, ranges, given)
-            yield from _loads(a, ranges, (*given, cond))
-            yield from _loads(b, ranges, (*given, Not(cond)))
+            _find_loads(cond, ranges, given, of, found)
+            _find_loads(a, ranges, (*given, cond), of, found)
+            _find_loads(b, ranges, (*given, Not(cond)), of, found)
             return
         case Binary("and", a, b):
-            yield from _loads(a, ranges, given)
-            yield from _loads(b, ranges, (*given, a))
+            _find_loads(a, ranges, given, of, found)
+            _find_loads(b, ranges, (*given, a), of, found)
             return
         case Binary("or", a, b):
-            yield from _loads(a, ranges, given)
-            yield from _loads(b, ranges, (*given, Not(a)))
+            _find_loads(a, ranges, given, of, found)
+            _find_loads(b, ranges, (*given, Not(a)), of, found)
             return
-        case Load(buffer, indices):
-            yield Access("load", buffer, indices, ranges, given)
-    for child in children(e):
-        yield from _loads(child, ranges, given)
+        case Load(buffer, indices) if not of or of == buffer.name:
+            found.append(Access("load", buffer, indices, ranges, given))
+    for child in e.children:
+        _find_loads(child, ranges, given, of, found)
 
 
 def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> bool:

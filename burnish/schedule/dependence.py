@@ -28,9 +28,8 @@ def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: b
     shared = body.writes - inside
     if any(isinstance(s, Intrinsic) for s in walk_stmt(body)):
         return "it contains an intrinsic, whose footprint is unknown here; tensorize last"
-    all_accesses = list(accesses(body, {**ranges, **loops}))
     for name in sorted(shared):
-        touching = [a for a in all_accesses if a.buffer.name == name]
+        touching = accesses(body, {**ranges, **loops}, of=name)
         kinds = {a.reduce for a in touching}
         if reassociate and len(kinds) == 1 and None not in kinds:
             continue

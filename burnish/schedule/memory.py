@@ -8,7 +8,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import SCOPES, Buffer, Expr, Load, Var, loads
 from burnish.loops.layout import Layout
 from burnish.loops.layout import layout as parse_layout
-from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, seq, walk_stmt
+from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, allocations, map_access, seq, walk_stmt
 from burnish.schedule.nest import (
     Site,
     all_loops,
@@ -202,7 +202,8 @@ def _map_buffer(
     def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         return (new, index(indices)) if buffer.name == old.name else (buffer, indices)
 
-    if old.name not in s.reads | s.writes | s.allocates:
+    used = old.name in s.reads or old.name in s.writes
+    if not used and old.name not in s.allocates:
         return s
     match s:
         case For(var, extent, kind, body):
@@ -213,9 +214,7 @@ def _map_buffer(
             return seq(*(_map_buffer(inner, old, new, index, ranges) for inner in stmts))
         case If(cond, body) if not loads(cond):
             return If(cond, _map_buffer(body, old, new, index, ranges))
-    if old.name in s.reads | s.writes:
-        return clean(map_access(s, access), ranges)
-    return s
+    return clean(map_access(s, access), ranges) if used else s
 
 
 def hoist_alloc(program: Program, buffer: str, loop: str) -> Program:
@@ -261,7 +260,7 @@ def _check_scope(primitive: str, buffer: str, scope: str) -> None:
 def buffers(program: Program) -> dict[str, Buffer]:
     """Every buffer of the program by name: parameters and allocations."""
     found = {p.name: p for p in program.params}
-    return found | {s.buffer.name: s.buffer for s in walk_stmt(program.body) if isinstance(s, Alloc)}
+    return found | {s.buffer.name: s.buffer for s in allocations(program.body)}
 
 
 def check_new_buffer(program: Program, primitive: str, name: str) -> None:

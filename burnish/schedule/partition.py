@@ -131,7 +131,7 @@ def _check_distribution(site: LoopSite, body: Seq) -> None:
     """ScheduleError when different iterations of different statements touch an element that one of them writes."""
     loop, extent = site.loop.var, site.loop.extent
     ranges = {**site.ranges, loop: extent}
-    touched = [list(accesses(s, ranges, site.given)) for s in body.stmts]
+    touched = [accesses(s, ranges, site.given) for s in body.stmts]
     private = [s.allocates for s in body.stmts]
     for name in sorted(body.writes):
         users = [
