@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds, prove
 from burnish.loops.expr import (
@@ -19,7 +20,7 @@ from burnish.loops.expr import (
     all_of,
     free_vars,
 )
-from burnish.loops.intern import immutable
+from burnish.loops.intern import immutable, union
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import HINTS, For, If, Intrinsic, Stmt, Store
 from burnish.loops.simplify import simplify
@@ -102,6 +103,13 @@ def _find_loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...], of: str, found
 
 def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> bool:
     """Whether ``0 <= index < size`` certainly holds where the conditions ``given`` do."""
+    return _within(index, size, _of((index, *given), ranges), given)
+
+
+@lru_cache(maxsize=1 << 12)
+def _within(index: Expr, size: int, known: tuple[tuple[str, int], ...], given: tuple[Expr, ...]) -> bool:
+    """See :func:`within`; ``known``: the extents of variables in the index and the conditions."""
+    ranges = dict(known)
     if prove(all_of(index >= 0, index < size), ranges, given):
         return True
     index, given = simplify(index, ranges), tuple(simplify(g, ranges) for g in given)
@@ -180,6 +188,14 @@ def region(accessed: Iterable[Access], outer: Collection[str]) -> list[Span | No
 
 def span(e: Expr, outer: Collection[str], ranges: Ranges, given: Iterable[Expr] = ()) -> Span | None:
     """The values of ``e`` for fixed ``outer`` variables, while those of its other variables run over ``ranges``."""
+    inner = tuple([g for g in given if g.variables.isdisjoint(outer)])
+    return _span(e, tuple([name for name in e.variables if name in outer]), _of((e, *inner), ranges), inner)
+
+
+@lru_cache(maxsize=1 << 12)
+def _span(e: Expr, outer: tuple[str, ...], known: tuple[tuple[str, int], ...], inner: tuple[Expr, ...]) -> Span | None:
+    """See :func:`span`; ``inner``: the guards of inner loops, ``known``: the extents of variables in all these."""
+    ranges = dict(known)
     wide = keep_single(ranges)
     form = to_linear(simplify(e, wide))
     interval = _interval(form, outer, ranges)
@@ -190,11 +206,15 @@ def span(e: Expr, outer: Collection[str], ranges: Ranges, given: Iterable[Expr] 
     moving: Linear = ({atom: c for atom, c in form[0].items() if atom not in fixed}, form[1])
     at = _constant(low, from_linear(fixed, 0), ranges)
     if at is not None:  # the guards of inner loops narrow what moves
-        inner = [g for g in given if not free_vars(g) & set(outer)]
         first, last = _bounds_given(moving, ranges, inner)
         first, last = max(first, at), min(last, at + width)
         low, width = simplify(from_linear(fixed, int(first)), wide), int(max(last - first, 0))
     return Span(low, width + 1)
+
+
+def _of(expressions: Iterable[Expr], ranges: Ranges) -> tuple[tuple[str, int], ...]:
+    """The ranges of the variables in expressions: all of them that a result can depend on."""
+    return tuple([(name, ranges[name]) for name in union([e.variables for e in expressions]) if name in ranges])
 
 
 def keep_single(ranges: Ranges) -> dict[str, int]:
@@ -232,6 +252,8 @@ def _atom_interval(atom: Expr, outer: Collection[str], ranges: Ranges) -> tuple[
 def _hull(p: Span | None, q: Span | None, ranges: Ranges) -> Span | None:
     if p is None or q is None:
         return None
+    if p.low is q.low:
+        return p if p.extent >= q.extent else q
     step = _constant(q.low, p.low, ranges)
     if step is None:
         return None

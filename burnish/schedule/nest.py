@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
@@ -75,13 +75,13 @@ def all_loops(s: Stmt) -> list[For]:
 def find_loop(program: Program, name: str, primitive: str) -> LoopSite:
     """The loop called ``name``; ScheduleError when there is none, or when several disjoint loops share the name."""
     path: list[Stmt] = []
-    s, holders = program.body, [program.body] if name in program.body.loops else []
+    holders: Sequence[Stmt] = (program.body,) if name in program.body.loops else ()
     while len(holders) == 1:
         (s,) = holders
         if isinstance(s, For) and s.var == name:
             return LoopSite(s, tuple(path), s)
         path.append(s)
-        holders = [inner for inner in s.parts if name in inner.loops]
+        holders = s.parts if len(s.parts) == 1 else [inner for inner in s.parts if name in inner.loops]
     known = [loop.var for loop in all_loops(program.body)]
     if name in known:
         raise ScheduleError(f"{primitive}: loop name '{name}' is ambiguous, {known.count(name)} loops have it")
