@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from operator import is_
+from typing import cast
 
 from burnish.loops.expr import Buffer, Expr, Load, Value, rebuild, substitute, wrap
 from burnish.loops.intern import Rebuilt, immutable, union
@@ -251,26 +252,35 @@ def map_exprs(s: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
     return rebuild_stmt(s, lambda inner: map_exprs(inner, fn))
 
 
-def map_access(s: Stmt, fn: Callable[[Buffer, tuple[Expr, ...]], tuple[Buffer, tuple[Expr, ...]]]) -> Stmt:
-    """``s`` with every access (load, store, operand) of every buffer rewritten by ``fn``; allocations are untouched.
+Moved = Callable[[Buffer, tuple[Expr, ...]], tuple[Buffer, tuple[Expr, ...]]]
+"""What becomes of a buffer and the indices at which it is accessed."""
+
+
+def map_access(s: Stmt, of: str, fn: Moved) -> Stmt:
+    """``s`` with every access (load, store, operand) of the buffer ``of`` rewritten by ``fn``, but no allocation.
 
     What does not change stays the same object.
     """
 
     def on_expr(e: Expr) -> Expr:
-        if not e.buffers:
+        if of not in e.buffers:
             return e
         e = rebuild(e, on_expr)
-        return Load(*fn(e.buffer, e.indices)) if isinstance(e, Load) else e
+        return Load(*fn(e.buffer, e.indices)) if isinstance(e, Load) and e.buffer.name == of else e
 
     def on_stmt(inner: Stmt) -> Stmt:
         match inner:
             case Store(buffer, indices, value, reduce):
-                return _stored(inner, *fn(buffer, tuple([on_expr(i) for i in indices])), on_expr(value), reduce)
+                if of not in inner.reads and of not in inner.writes:
+                    return inner
+                indices = tuple([on_expr(i) for i in indices])
+                if buffer.name == of:
+                    buffer, indices = fn(buffer, indices)
+                return _stored(inner, buffer, indices, on_expr(value), reduce)
             case If(cond, body):
                 return _under(inner, on_expr(cond), on_stmt(body))
             case Intrinsic(name, operands, attrs):
-                mapped = tuple([Load(*fn(o.buffer, tuple([on_expr(i) for i in o.indices]))) for o in operands])
+                mapped = tuple([cast(Load, on_expr(o)) for o in operands])
                 return inner if mapped == operands else Intrinsic(name, mapped, attrs)
         return rebuild_stmt(inner, on_stmt)
 

@@ -137,7 +137,7 @@ def _axis_names(buffer: str, stores: Sequence[Store]) -> list[str]:
 
 def _redirect(s: Stmt, buffer: str, to: Buffer) -> Stmt:
     """``s`` with every access of ``buffer`` made to ``to`` instead."""
-    return map_access(s, lambda b, indices: (to if b.name == buffer else b, indices))
+    return map_access(s, buffer, lambda _, indices: (to, indices))
 
 
 def set_scope(program: Program, buffer: str, scope: str) -> Program:
@@ -198,10 +198,6 @@ def _map_buffer(
     s: Stmt, old: Buffer, new: Buffer, index: Callable[[tuple[Expr, ...]], tuple[Expr, ...]], ranges: dict[str, int]
 ) -> Stmt:
     """``s`` with accesses and the allocation of ``old`` changed; only what accesses it is simplified."""
-
-    def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
-        return (new, index(indices)) if buffer.name == old.name else (buffer, indices)
-
     used = old.name in s.reads or old.name in s.writes
     if not used and old.name not in s.allocates:
         return s
@@ -214,7 +210,7 @@ def _map_buffer(
             return seq(*(_map_buffer(inner, old, new, index, ranges) for inner in stmts))
         case If(cond, body) if not loads(cond):
             return If(cond, _map_buffer(body, old, new, index, ranges))
-    return clean(map_access(s, access), ranges) if used else s
+    return clean(map_access(s, old.name, lambda _, indices: (new, index(indices))), ranges) if used else s
 
 
 def hoist_alloc(program: Program, buffer: str, loop: str) -> Program:

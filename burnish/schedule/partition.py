@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Buffer, Expr, Var
+from burnish.loops.expr import Var
 from burnish.loops.program import (
     Alloc,
     For,
@@ -82,10 +82,7 @@ def _rename_buffer(s: Stmt, old: str, new: str) -> Stmt:
             return Alloc(inner.buffer.with_(name=new), inner.body)
         return inner
 
-    def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
-        return buffer.with_(name=new) if buffer.name == old else buffer, indices
-
-    return map_access(allocation(s), access)
+    return map_access(allocation(s), old, lambda buffer, indices: (buffer.with_(name=new), indices))
 
 
 def distribute(program: Program, loop: str) -> Program:

@@ -190,12 +190,10 @@ def _shrink_loops(s: Stmt, loops: Shrunk) -> Stmt:
 def _rebase(s: Stmt, small: Buffer, offsets: dict[int, Expr]) -> Stmt:
     """``s`` with accesses of the buffer relative to ``offsets``."""
 
-    def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
-        if buffer.name != small.name:
-            return buffer, indices
+    def access(_: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         return small, tuple(i - offsets[d] if d in offsets else i for d, i in enumerate(indices))
 
-    return map_access(s, access)
+    return map_access(s, small.name, access)
 
 
 def _insert(body: Stmt, stage: str, moved: Sequence[Stmt]) -> Stmt:

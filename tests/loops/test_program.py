@@ -68,7 +68,7 @@ def test_statements_are_walked_in_order() -> None:
 def test_rebuilding_with_nothing_changed_is_equal() -> None:
     assert rebuild_stmt(BODY, lambda s: s) == BODY
     assert map_exprs(BODY, lambda e: e) == BODY
-    assert map_access(BODY, lambda b, i: (b, i)) == BODY
+    assert map_access(BODY, "x", lambda b, i: (b, i)) is BODY
 
 
 def test_rebuilding_drops_empty_sequences() -> None:
@@ -90,7 +90,7 @@ def test_map_access_reaches_loads_inside_loads_but_no_allocation() -> None:
     gather = Store(Y, (Load(N, (I,)),), select(Load(N, (I,)) > 0, Load(X, (Load(N, (I,)), J)), 0.0))
     body = Alloc(N, gather)
     moved = N.with_(name="m", shape=(2, 4))
-    after = map_access(body, lambda b, i: (moved, (Const(1), *i)) if b.name == "n" else (b, i))
+    after = map_access(body, "n", lambda b, i: (moved, (Const(1), *i)))
     assert str(after) == "alloc n: int64[4]\ny[m[1, i]] = (x[m[1, i], j] if (m[1, i] > 0) else 0.0)"
 
 
