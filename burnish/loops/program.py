@@ -48,20 +48,6 @@ class Stmt(Rebuilt):
     writes: frozenset[str]
     allocates: frozenset[str]
 
-    def _is(
-        self,
-        parts: tuple[Stmt, ...],
-        loops: frozenset[str],
-        reads: frozenset[str],
-        writes: frozenset[str],
-        allocates: frozenset[str],
-    ) -> None:
-        self.parts = parts
-        self.loops = loops
-        self.reads = reads
-        self.writes = writes
-        self.allocates = allocates
-
     def __str__(self) -> str:
         return "\n".join(_lines(self, 0))
 
@@ -73,14 +59,11 @@ class Seq(Stmt):
     __str__ = Stmt.__str__
 
     def __post_init__(self) -> None:
-        parts = self.stmts
-        self._is(
-            parts,
-            union([part.loops for part in parts]),
-            union([part.reads for part in parts]),
-            union([part.writes for part in parts]),
-            union([part.allocates for part in parts]),
-        )
+        self.parts = parts = self.stmts
+        self.loops = union([part.loops for part in parts])
+        self.reads = union([part.reads for part in parts])
+        self.writes = union([part.writes for part in parts])
+        self.allocates = union([part.allocates for part in parts])
 
 
 @immutable()
@@ -94,7 +77,9 @@ class For(Stmt):
 
     def __post_init__(self) -> None:
         body = self.body
-        self._is((body,), body.loops | {self.var}, body.reads, body.writes, body.allocates)
+        self.parts = (body,)
+        self.loops = body.loops | {self.var}
+        self.reads, self.writes, self.allocates = body.reads, body.writes, body.allocates
 
 
 class Leaf(Stmt):
@@ -116,8 +101,9 @@ class Store(Leaf):
 
     def __post_init__(self) -> None:
         expressions = (*self.indices, self.value)
-        read = union([e.buffers for e in expressions])
-        self._is((), _NONE, read, frozenset((self.buffer.name,)), _NONE)
+        self.parts, self.loops, self.allocates = (), _NONE, _NONE
+        self.reads = union([e.buffers for e in expressions])
+        self.writes = frozenset((self.buffer.name,))
         self.variables = union([e.variables for e in expressions])
 
 
@@ -130,7 +116,9 @@ class If(Stmt):
 
     def __post_init__(self) -> None:
         body = self.body
-        self._is((body,), body.loops, union((self.cond.buffers, body.reads)), body.writes, body.allocates)
+        self.parts = (body,)
+        self.reads = union((self.cond.buffers, body.reads))
+        self.loops, self.writes, self.allocates = body.loops, body.writes, body.allocates
 
 
 @immutable()
@@ -142,7 +130,9 @@ class Alloc(Stmt):
 
     def __post_init__(self) -> None:
         body = self.body
-        self._is((body,), body.loops, body.reads, body.writes, body.allocates | {self.buffer.name})
+        self.parts = (body,)
+        self.loops, self.reads, self.writes = body.loops, body.reads, body.writes
+        self.allocates = body.allocates | {self.buffer.name}
 
 
 @immutable()
@@ -155,7 +145,8 @@ class Intrinsic(Leaf):
 
     def __post_init__(self) -> None:
         used = [o.buffer.name for o in self.operands] if self.name not in HINTS else []
-        self._is((), _NONE, frozenset(used), frozenset(used[:1]), _NONE)
+        self.parts, self.loops, self.allocates = (), _NONE, _NONE
+        self.reads, self.writes = frozenset(used), frozenset(used[:1])
         self.variables = union([o.variables for o in self.operands])
 
 
