@@ -35,15 +35,16 @@ _NONE: frozenset[str] = frozenset()
 class Stmt(Rebuilt):
     """Base of all statements.
 
-    Every statement knows from its creation on its direct sub-statements, and the names of the loops in it and of the
-    buffers that it reads (a reduction's own accumulator not counted), writes and allocates. An intrinsic that is no
-    hint writes its first operand.
+    Every statement knows from its creation on its direct sub-statements, and the names of the loops in it, of the
+    variables in its expressions, and of the buffers that it reads (a reduction's own accumulator not counted), writes
+    and allocates. An intrinsic that is no hint writes its first operand.
     """
 
-    __slots__ = ("allocates", "loops", "parts", "reads", "writes")
+    __slots__ = ("allocates", "loops", "parts", "reads", "variables", "writes")
 
     parts: tuple[Stmt, ...]
     loops: frozenset[str]
+    variables: frozenset[str]
     reads: frozenset[str]
     writes: frozenset[str]
     allocates: frozenset[str]
@@ -61,6 +62,7 @@ class Seq(Stmt):
     def __post_init__(self) -> None:
         self.parts = parts = self.stmts
         self.loops = union([part.loops for part in parts])
+        self.variables = union([part.variables for part in parts])
         self.reads = union([part.reads for part in parts])
         self.writes = union([part.writes for part in parts])
         self.allocates = union([part.allocates for part in parts])
@@ -78,20 +80,12 @@ class For(Stmt):
     def __post_init__(self) -> None:
         body = self.body
         self.parts = (body,)
-        self.loops = body.loops | {self.var}
+        self.loops, self.variables = body.loops | {self.var}, body.variables
         self.reads, self.writes, self.allocates = body.reads, body.writes, body.allocates
 
 
-class Leaf(Stmt):
-    """Base of the statements that hold no others. They know the names of the variables in them, too."""
-
-    __slots__ = ("variables",)
-
-    variables: frozenset[str]
-
-
 @immutable()
-class Store(Leaf):
+class Store(Stmt):
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
@@ -102,9 +96,9 @@ class Store(Leaf):
     def __post_init__(self) -> None:
         expressions = (*self.indices, self.value)
         self.parts, self.loops, self.allocates = (), _NONE, _NONE
+        self.variables = union([e.variables for e in expressions])
         self.reads = union([e.buffers for e in expressions])
         self.writes = frozenset((self.buffer.name,))
-        self.variables = union([e.variables for e in expressions])
 
 
 @immutable()
@@ -117,6 +111,7 @@ class If(Stmt):
     def __post_init__(self) -> None:
         body = self.body
         self.parts = (body,)
+        self.variables = union((self.cond.variables, body.variables))
         self.reads = union((self.cond.buffers, body.reads))
         self.loops, self.writes, self.allocates = body.loops, body.writes, body.allocates
 
@@ -131,12 +126,12 @@ class Alloc(Stmt):
     def __post_init__(self) -> None:
         body = self.body
         self.parts = (body,)
-        self.loops, self.reads, self.writes = body.loops, body.reads, body.writes
+        self.loops, self.variables, self.reads, self.writes = body.loops, body.variables, body.reads, body.writes
         self.allocates = body.allocates | {self.buffer.name}
 
 
 @immutable()
-class Intrinsic(Leaf):
+class Intrinsic(Stmt):
     name: str
     operands: tuple[Load, ...]
     attrs: tuple[tuple[str, int | str], ...] = ()
@@ -146,8 +141,8 @@ class Intrinsic(Leaf):
     def __post_init__(self) -> None:
         used = [o.buffer.name for o in self.operands] if self.name not in HINTS else []
         self.parts, self.loops, self.allocates = (), _NONE, _NONE
-        self.reads, self.writes = frozenset(used), frozenset(used[:1])
         self.variables = union([o.variables for o in self.operands])
+        self.reads, self.writes = frozenset(used), frozenset(used[:1])
 
 
 @immutable()
@@ -291,8 +286,10 @@ def _under(old: If, cond: Expr, body: Stmt) -> If:
 
 def substitute_stmt(s: Stmt, values: Mapping[str, Expr]) -> Stmt:
     """``s`` with free loop variables replaced by name."""
-    if isinstance(s, Leaf):
-        return s if s.variables.isdisjoint(values) else map_exprs(s, lambda e: substitute(e, values))
+    if s.variables.isdisjoint(values):
+        return s
+    if isinstance(s, (Store, Intrinsic)):
+        return map_exprs(s, lambda e: substitute(e, values))
     if isinstance(s, If):
         return _under(s, substitute(s.cond, values), substitute_stmt(s.body, values))
     return rebuild_stmt(s, lambda inner: substitute_stmt(inner, values))

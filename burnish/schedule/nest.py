@@ -15,7 +15,6 @@ from burnish.loops.program import (
     For,
     If,
     Intrinsic,
-    Leaf,
     Program,
     Seq,
     Stmt,
@@ -139,7 +138,7 @@ def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
 
     The variable of a loop of one iteration stays in the indices too, so that the loop can still be padded.
     """
-    if isinstance(s, Leaf):
+    if isinstance(s, (Store, Intrinsic)):
         return _clean_leaf(s, tuple([ranges.get(name) for name in s.variables]), 1 in ranges.values())
     if isinstance(s, For):
         ranges = {**ranges, s.var: s.extent}
@@ -160,7 +159,7 @@ def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
 
 
 @lru_cache(maxsize=1 << 12)
-def _clean_leaf(s: Leaf, extents: tuple[int | None, ...], single: bool) -> Stmt:
+def _clean_leaf(s: Store | Intrinsic, extents: tuple[int | None, ...], single: bool) -> Stmt:
     """``s`` cleaned where its variables, in the order of ``s.variables``, have these extents, if known.
 
     ``single``: whether there is a loop of one iteration around it.
