@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass
 from threading import RLock
 from typing import Any, TypeVar, dataclass_transform
-from weakref import KeyedRef
+from weakref import ref
 
 T = TypeVar("T")
 
@@ -37,6 +37,14 @@ class Rebuilt:
         return type(self), tuple([getattr(self, name) for name in self.__match_args__])
 
 
+class _Known(ref[Any]):
+    """A node, held weakly, with the fields by which it is found."""
+
+    __slots__ = ("key",)
+
+    key: tuple[object, ...]
+
+
 class Interned(type):
     """The class of classes whose instances are their fields: two live instances with equal fields are the same object.
 
@@ -49,13 +57,14 @@ class Interned(type):
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
         super().__init__(name, bases, namespace, **options)
-        nodes: dict[tuple[object, ...], KeyedRef[tuple[object, ...], Any]] = {}
+        nodes: dict[tuple[object, ...], _Known] = {}
         cls._nodes = nodes
 
-        def forget(reference: KeyedRef[tuple[object, ...], Any]) -> None:
+        def forget(reference: Any) -> None:
+            key = reference.key
             with _creation:
-                if nodes.get(reference.key) is reference:
-                    del nodes[reference.key]
+                if nodes.get(key) is reference:
+                    del nodes[key]
 
         cls._forget = forget
 
@@ -74,7 +83,8 @@ class Interned(type):
                 node = known() if known is not None else None
                 if node is None:
                     node = super().__call__(*fields)
-                    nodes[key] = KeyedRef(node, cls._forget, key)
+                    made = nodes[key] = _Known(node, cls._forget)
+                    made.key = key
         return node
 
     def _complete(cls, fields: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
