@@ -9,6 +9,7 @@ from burnish.loops.program import (
     Program,
     Seq,
     Store,
+    allocations,
     map_access,
     map_exprs,
     rebuild_stmt,
@@ -109,3 +110,24 @@ def test_what_is_read_and_written() -> None:
 def test_buffers_know_their_size() -> None:
     assert (X.size, X.nbytes, T.nbytes, N.nbytes) == (32, 128, 16, 32)
     assert Buffer("s", ()).size == 1
+
+
+def test_statements_know_what_is_in_them() -> None:
+    assert (BODY.loops, BODY.variables) == ({"i", "j", "k"}, {"i", "j", "k"})
+    assert (BODY.reads, BODY.writes, BODY.allocates) == ({"n", "x", "y"}, {"t", "y"}, {"t"})
+    (alloc,) = BODY.parts
+    fill, guarded, dot, hint = alloc.parts[0].parts
+    assert (fill.variables, guarded.variables, dot.reads, hint.reads) == ({"j"}, {"i", "k"}, {"x", "y"}, set())
+
+
+def test_allocations_are_found_in_program_order() -> None:
+    inner = Alloc(N, store(Y, (0,), 0))
+    assert allocations(seq(BODY, For("l", 2, "serial", inner))) == [BODY.body, inner]
+    assert allocations(store(Y, (0,), 0)) == []
+
+
+def test_substitution_keeps_what_has_none_of_the_variables() -> None:
+    after = substitute_stmt(BODY, {"k": J})
+    assert isinstance(after, For) and isinstance(after.body, Alloc)
+    before, now = BODY.body.parts[0].parts, after.body.parts[0].parts
+    assert [a is b for a, b in zip(before, now, strict=True)] == [True, False, True, True]
