@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -139,17 +139,19 @@ class Statement:
         places = {**self._places, **{name: a.strides() for name, a in (arrangements or {}).items()}}
         parts = [part for a in self.accesses for dim in places[a.buffer.name] for part in dim]
         first_part = _starts([len(dim) for a in self.accesses for dim in places[a.buffer.name]])
-        extent, axes = _rows([level.extent for level in levels], count), tuple(level.axis for level in levels)
+        axes = tuple(level.axis for level in levels)
+        extent, step, annotation, span, distance = _stacked(
+            [level.extent for level in levels], [level.step for level in levels],
+            [level.annotation for level in levels], [span for span, _ in parts], [distance for _, distance in parts],
+            count=count,
+        )  # fmt: skip
         elements = np.ones((len(self.accesses), len(levels) + 1, count))
         stride = np.zeros((len(self.accesses), len(levels), count))
         dims, *tables = self._tables
         _touch(
-            extent, _rows([level.step for level in levels], count), np.array(axes), np.array(self.extents), dims,
-            *tables, first_part, _rows([span for span, _ in parts], count),
-            _rows([distance for _, distance in parts], count), elements, stride,
-            np.empty((2, len(self.extents), count)), np.empty((len(dims), count)), np.empty((4, count)),
+            extent, step, np.array(axes), np.array(self.extents), dims, *tables, first_part, span, distance, elements,
+            stride, np.empty((2, len(self.extents), count)), np.empty((len(dims), count)), np.empty((4, count)),
         )  # fmt: skip
-        annotation = _rows([level.annotation for level in levels], count)
         reduction = np.array([axis >= self.spatial for axis in axes])
         buffers = tuple(a.buffer for a in self.accesses)
         return Nest(axes, extent, annotation, reduction, buffers, elements, stride, prod(self.extents))
@@ -194,15 +196,12 @@ def _lists(values: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([v for own in values for v in own], np.int64), _starts([len(own) for own in values])
 
 
-def _rows(values: Sequence[Size], count: int) -> np.ndarray:
-    """Each value as a row of float64 [count]."""
-    same = [isinstance(value, int) for value in values]
-    column = np.array([value if one else 0 for value, one in zip(values, same, strict=True)], np.float64)
-    rows = column.repeat(count).reshape(len(values), count)
-    for row, (value, one) in enumerate(zip(values, same, strict=True)):
-        if not one:
-            rows[row] = value
-    return rows
+def _stacked(*lists: Sequence[Size], count: int) -> list[np.ndarray]:
+    """Each list as a table [values, count] of float64: a value for every candidate, or one that all share."""
+    rows = np.empty((sum(map(len, lists)), count))
+    for row, value in enumerate(chain.from_iterable(lists)):
+        rows[row] = value
+    return [rows[first:end] for first, end in pairwise(_starts([len(own) for own in lists]).tolist())]
 
 
 # --- what a level touches ---------------------------------------------------------------------------------------------

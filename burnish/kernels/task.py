@@ -39,7 +39,11 @@ class Task:
 
     def stages(self) -> list[Tensor]:
         """Defined tensors, producers first."""
-        return [t for t in stages(self.outputs) if t.body is not None]
+        return list(self._stages)
+
+    @cached_property
+    def _stages(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in stages(self.outputs) if t.body is not None)
 
     def anchor(self) -> Tensor | None:
         """The stage that is a sum of products of two tensors: the matrix-product-like heart of a complex operator."""

@@ -1,6 +1,6 @@
 """Index expressions: the scalar language of definitions and loop programs.
 
-Grammar (every form is a frozen dataclass, interned: equal expressions are one object; ``str`` prints it)::
+Grammar (every form is an immutable dataclass, interned: equal expressions are one object; ``str`` prints it)::
 
     expr   ::= Const(value, dtype) | Var(name) | Binary(op, a, b) | Not(a) | Select(cond, a, b)
              | Cast(dtype, value) | Call(fn, args) | Load(buffer, indices) | Reduce(kind, body, axes)
@@ -15,11 +15,11 @@ Loop variables and indices are int64. A ``Load`` under a false ``Select`` condit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from burnish.errors import ScheduleError
-from burnish.loops.intern import Interned, Rebuilt, union
+from burnish.loops.intern import Interned, Rebuilt, immutable, union
 
 INDEX = "int64"
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -41,7 +41,7 @@ ITEM_BYTES = {
 REDUCTIONS = ("sum", "prod", "max", "min")
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+@immutable(eq=False, weakref_slot=True)
 class Buffer(Rebuilt, metaclass=Interned):
     """A dense row-major array. ``scope``: global memory, shared (a GPU block), local (a thread's scratch), register."""
 
@@ -88,11 +88,10 @@ class Expr(Rebuilt, metaclass=Interned):
 
     def _is(self, dtype: str, *children: Expr) -> None:
         """States the element type and the sub-expressions."""
-        put = object.__setattr__
-        put(self, "dtype", dtype)
-        put(self, "children", children)
-        put(self, "variables", union([c.variables for c in children]))
-        put(self, "buffers", union([c.buffers for c in children]))
+        self.dtype = dtype
+        self.children = children
+        self.variables = union([c.variables for c in children])
+        self.buffers = union([c.buffers for c in children])
 
     def __add__(self, other: Value) -> Expr:
         return binary("+", self, other)
@@ -152,7 +151,7 @@ class Expr(Rebuilt, metaclass=Interned):
 Value = Expr | int | float | bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Const(Expr):
     value: int | float | bool
     type: str = INDEX
@@ -164,19 +163,19 @@ class Const(Expr):
         return str(self.value)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Var(Expr):
     name: str
 
     def __post_init__(self) -> None:
         self._is(INDEX)
-        object.__setattr__(self, "variables", frozenset((self.name,)))
+        self.variables = frozenset((self.name,))
 
     def __str__(self) -> str:
         return self.name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Binary(Expr):
     op: str
     a: Expr
@@ -191,7 +190,7 @@ class Binary(Expr):
         return f"({self.a} {self.op} {self.b})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Not(Expr):
     a: Expr
 
@@ -202,7 +201,7 @@ class Not(Expr):
         return f"not {self.a}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Select(Expr):
     cond: Expr
     a: Expr
@@ -215,7 +214,7 @@ class Select(Expr):
         return f"({self.a} if {self.cond} else {self.b})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Cast(Expr):
     type: str
     value: Expr
@@ -227,7 +226,7 @@ class Cast(Expr):
         return f"{self.type}({self.value})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Call(Expr):
     fn: str
     args: tuple[Expr, ...]
@@ -239,20 +238,20 @@ class Call(Expr):
         return f"{self.fn}({', '.join(map(str, self.args))})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Load(Expr):
     buffer: Buffer
     indices: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
         self._is(self.buffer.dtype, *self.indices)
-        object.__setattr__(self, "buffers", self.buffers | {self.buffer.name})
+        self.buffers = self.buffers | {self.buffer.name}
 
     def __str__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Axis:
     """A reduction axis: a variable over ``range(extent)``."""
 
@@ -260,7 +259,7 @@ class Axis:
     extent: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Reduce(Expr):
     kind: str
     body: Expr

@@ -1,15 +1,30 @@
-"""Interning: equal nodes of a grammar are one object, so that comparing and hashing them costs nothing."""
+"""What the nodes of a grammar have in common: they never change, and equal ones may be one object.
+
+Comparing and hashing interned nodes costs nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import MISSING, Field
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, dataclass
 from threading import RLock
-from typing import Any
-from weakref import KeyedRef
+from typing import Any, TypeVar, dataclass_transform
+from weakref import ref
+
+T = TypeVar("T")
 
 _creation = RLock()
 _NONE: frozenset[str] = frozenset()
+
+
+@dataclass_transform(frozen_default=True)
+def immutable(**options: Any) -> Callable[[type[T]], type[T]]:
+    """A dataclass with slots, frozen for the type checker, which refuses every later assignment to a field.
+
+    Frozen at run time it would take four times as long to create, and creating nodes is most of what a schedule does.
+    """
+    hashed = {"unsafe_hash": True} if options.get("eq", True) else {}
+    return dataclass(slots=True, **hashed, **options)
 
 
 class Rebuilt:
@@ -22,11 +37,19 @@ class Rebuilt:
         return type(self), tuple([getattr(self, name) for name in self.__match_args__])
 
 
+class _Known(ref[Any]):
+    """A node, held weakly, with the fields by which it is found."""
+
+    __slots__ = ("key",)
+
+    key: tuple[object, ...]
+
+
 class Interned(type):
     """The class of classes whose instances are their fields: two live instances with equal fields are the same object.
 
-    For frozen dataclasses with ``eq=False``: equality is identity. What follows from the fields alone can be computed
-    once, in ``__post_init__``. Instances are held weakly.
+    For :func:`immutable` dataclasses with ``eq=False``: equality is identity. What follows from the fields alone can
+    be computed once, in ``__post_init__``. Instances are held weakly.
     """
 
     __match_args__: tuple[str, ...]
@@ -34,13 +57,14 @@ class Interned(type):
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
         super().__init__(name, bases, namespace, **options)
-        nodes: dict[tuple[object, ...], KeyedRef[tuple[object, ...], Any]] = {}
+        nodes: dict[tuple[object, ...], _Known] = {}
         cls._nodes = nodes
 
-        def forget(reference: KeyedRef[tuple[object, ...], Any]) -> None:
+        def forget(reference: Any) -> None:
+            key = reference.key
             with _creation:
-                if nodes.get(reference.key) is reference:
-                    del nodes[reference.key]
+                if nodes.get(key) is reference:
+                    del nodes[key]
 
         cls._forget = forget
 
@@ -59,7 +83,8 @@ class Interned(type):
                 node = known() if known is not None else None
                 if node is None:
                     node = super().__call__(*fields)
-                    nodes[key] = KeyedRef(node, cls._forget, key)
+                    made = nodes[key] = _Known(node, cls._forget)
+                    made.key = key
         return node
 
     def _complete(cls, fields: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """The loop program: statements over buffers, the one form that schedules transform and back ends compile.
 
-Grammar (frozen dataclasses; ``str(program)`` is the debug and golden-test format)::
+Grammar (immutable dataclasses; ``str(program)`` is the debug and golden-test format)::
 
     program ::= Program(name, params, body)                params: Buffers in global scope, inputs then outputs
     stmt    ::= Seq(stmts)
@@ -18,11 +18,11 @@ that sets the identity. Loop names are unique along every path from the root (no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from operator import is_
+from typing import cast
 
 from burnish.loops.expr import Buffer, Expr, Load, Value, rebuild, substitute, wrap
-from burnish.loops.intern import Rebuilt, union
+from burnish.loops.intern import Rebuilt, immutable, union
 
 BINDINGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", *BINDINGS)
@@ -35,56 +35,40 @@ _NONE: frozenset[str] = frozenset()
 class Stmt(Rebuilt):
     """Base of all statements.
 
-    Every statement knows from its creation on its direct sub-statements, and the names of the loops in it and of the
-    buffers that it reads (a reduction's own accumulator not counted), writes and allocates. An intrinsic that is no
-    hint writes its first operand.
+    Every statement knows from its creation on its direct sub-statements, and the names of the loops in it, of the
+    variables in its expressions, and of the buffers that it reads (a reduction's own accumulator not counted), writes
+    and allocates. An intrinsic that is no hint writes its first operand.
     """
 
-    __slots__ = ("allocates", "loops", "parts", "reads", "writes")
+    __slots__ = ("allocates", "loops", "parts", "reads", "variables", "writes")
 
     parts: tuple[Stmt, ...]
     loops: frozenset[str]
+    variables: frozenset[str]
     reads: frozenset[str]
     writes: frozenset[str]
     allocates: frozenset[str]
-
-    def _is(
-        self,
-        parts: tuple[Stmt, ...],
-        loops: frozenset[str],
-        reads: frozenset[str],
-        writes: frozenset[str],
-        allocates: frozenset[str],
-    ) -> None:
-        put = object.__setattr__
-        put(self, "parts", parts)
-        put(self, "loops", loops)
-        put(self, "reads", reads)
-        put(self, "writes", writes)
-        put(self, "allocates", allocates)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self, 0))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Seq(Stmt):
     stmts: tuple[Stmt, ...]
 
     __str__ = Stmt.__str__
 
     def __post_init__(self) -> None:
-        parts = self.stmts
-        self._is(
-            parts,
-            union([part.loops for part in parts]),
-            union([part.reads for part in parts]),
-            union([part.writes for part in parts]),
-            union([part.allocates for part in parts]),
-        )
+        self.parts = parts = self.stmts
+        self.loops = union([part.loops for part in parts])
+        self.variables = union([part.variables for part in parts])
+        self.reads = union([part.reads for part in parts])
+        self.writes = union([part.writes for part in parts])
+        self.allocates = union([part.allocates for part in parts])
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class For(Stmt):
     var: str
     extent: int
@@ -95,10 +79,12 @@ class For(Stmt):
 
     def __post_init__(self) -> None:
         body = self.body
-        self._is((body,), body.loops | {self.var}, body.reads, body.writes, body.allocates)
+        self.parts = (body,)
+        self.loops, self.variables = body.loops | {self.var}, body.variables
+        self.reads, self.writes, self.allocates = body.reads, body.writes, body.allocates
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Store(Stmt):
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -108,11 +94,14 @@ class Store(Stmt):
     __str__ = Stmt.__str__
 
     def __post_init__(self) -> None:
-        read = union([e.buffers for e in (*self.indices, self.value)])
-        self._is((), _NONE, read, frozenset((self.buffer.name,)), _NONE)
+        expressions = (*self.indices, self.value)
+        self.parts, self.loops, self.allocates = (), _NONE, _NONE
+        self.variables = union([e.variables for e in expressions])
+        self.reads = union([e.buffers for e in expressions])
+        self.writes = frozenset((self.buffer.name,))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class If(Stmt):
     cond: Expr
     body: Stmt
@@ -121,10 +110,13 @@ class If(Stmt):
 
     def __post_init__(self) -> None:
         body = self.body
-        self._is((body,), body.loops, union((self.cond.buffers, body.reads)), body.writes, body.allocates)
+        self.parts = (body,)
+        self.variables = union((self.cond.variables, body.variables))
+        self.reads = union((self.cond.buffers, body.reads))
+        self.loops, self.writes, self.allocates = body.loops, body.writes, body.allocates
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Alloc(Stmt):
     buffer: Buffer
     body: Stmt
@@ -133,10 +125,12 @@ class Alloc(Stmt):
 
     def __post_init__(self) -> None:
         body = self.body
-        self._is((body,), body.loops, body.reads, body.writes, body.allocates | {self.buffer.name})
+        self.parts = (body,)
+        self.loops, self.variables, self.reads, self.writes = body.loops, body.variables, body.reads, body.writes
+        self.allocates = body.allocates | {self.buffer.name}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Intrinsic(Stmt):
     name: str
     operands: tuple[Load, ...]
@@ -146,10 +140,12 @@ class Intrinsic(Stmt):
 
     def __post_init__(self) -> None:
         used = [o.buffer.name for o in self.operands] if self.name not in HINTS else []
-        self._is((), _NONE, frozenset(used), frozenset(used[:1]), _NONE)
+        self.parts, self.loops, self.allocates = (), _NONE, _NONE
+        self.variables = union([o.variables for o in self.operands])
+        self.reads, self.writes = frozenset(used), frozenset(used[:1])
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Program:
     name: str
     params: tuple[Buffer, ...]
@@ -211,16 +207,19 @@ def rebuild_stmt(s: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
         return s
     (old,) = s.parts
     body = fn(old)
-    if body is old:
-        return s
-    match s:
-        case For(var, extent, kind, _):
-            return For(var, extent, kind, body)
-        case If(cond, _):
-            return If(cond, body)
-        case Alloc(buffer, _):
-            return Alloc(buffer, body)
-    raise AssertionError(s)
+    return s if body is old else with_part(s, old, body)
+
+
+def with_part(s: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    """``s`` with the very object ``old`` of its parts replaced by ``new``."""
+    if isinstance(s, For):
+        return For(s.var, s.extent, s.kind, new)
+    if isinstance(s, Seq):
+        return seq(*[new if part is old else part for part in s.stmts])
+    if isinstance(s, If):
+        return If(s.cond, new)
+    assert isinstance(s, Alloc)
+    return Alloc(s.buffer, new)
 
 
 def map_exprs(s: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
@@ -239,26 +238,35 @@ def map_exprs(s: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
     return rebuild_stmt(s, lambda inner: map_exprs(inner, fn))
 
 
-def map_access(s: Stmt, fn: Callable[[Buffer, tuple[Expr, ...]], tuple[Buffer, tuple[Expr, ...]]]) -> Stmt:
-    """``s`` with every access (load, store, operand) of every buffer rewritten by ``fn``; allocations are untouched.
+Moved = Callable[[Buffer, tuple[Expr, ...]], tuple[Buffer, tuple[Expr, ...]]]
+"""What becomes of a buffer and the indices at which it is accessed."""
+
+
+def map_access(s: Stmt, of: str, fn: Moved) -> Stmt:
+    """``s`` with every access (load, store, operand) of the buffer ``of`` rewritten by ``fn``, but no allocation.
 
     What does not change stays the same object.
     """
 
     def on_expr(e: Expr) -> Expr:
-        if not e.buffers:
+        if of not in e.buffers:
             return e
         e = rebuild(e, on_expr)
-        return Load(*fn(e.buffer, e.indices)) if isinstance(e, Load) else e
+        return Load(*fn(e.buffer, e.indices)) if isinstance(e, Load) and e.buffer.name == of else e
 
     def on_stmt(inner: Stmt) -> Stmt:
         match inner:
             case Store(buffer, indices, value, reduce):
-                return _stored(inner, *fn(buffer, tuple([on_expr(i) for i in indices])), on_expr(value), reduce)
+                if of not in inner.reads and of not in inner.writes:
+                    return inner
+                indices = tuple([on_expr(i) for i in indices])
+                if buffer.name == of:
+                    buffer, indices = fn(buffer, indices)
+                return _stored(inner, buffer, indices, on_expr(value), reduce)
             case If(cond, body):
                 return _under(inner, on_expr(cond), on_stmt(body))
             case Intrinsic(name, operands, attrs):
-                mapped = tuple([Load(*fn(o.buffer, tuple([on_expr(i) for i in o.indices]))) for o in operands])
+                mapped = tuple([cast(Load, on_expr(o)) for o in operands])
                 return inner if mapped == operands else Intrinsic(name, mapped, attrs)
         return rebuild_stmt(inner, on_stmt)
 
@@ -278,7 +286,26 @@ def _under(old: If, cond: Expr, body: Stmt) -> If:
 
 def substitute_stmt(s: Stmt, values: Mapping[str, Expr]) -> Stmt:
     """``s`` with free loop variables replaced by name."""
-    return map_exprs(s, lambda e: substitute(e, values))
+    if s.variables.isdisjoint(values):
+        return s
+    if isinstance(s, (Store, Intrinsic)):
+        return map_exprs(s, lambda e: substitute(e, values))
+    if isinstance(s, If):
+        return _under(s, substitute(s.cond, values), substitute_stmt(s.body, values))
+    return rebuild_stmt(s, lambda inner: substitute_stmt(inner, values))
+
+
+def allocations(s: Stmt) -> list[Alloc]:
+    """The allocations in ``s``, in program order."""
+    found: list[Alloc] = []
+    stack = [s]
+    while stack:
+        top = stack.pop()
+        if top.allocates:
+            if isinstance(top, Alloc):
+                found.append(top)
+            stack.extend(reversed(top.parts))
+    return found
 
 
 def walk_stmt(s: Stmt) -> Iterator[Stmt]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds, prove
 from burnish.loops.expr import (
@@ -17,15 +18,15 @@ from burnish.loops.expr import (
     Not,
     Select,
     all_of,
-    children,
     free_vars,
 )
+from burnish.loops.intern import immutable, union
 from burnish.loops.linear import Linear, from_linear, to_linear
-from burnish.loops.program import HINTS, Alloc, For, If, Intrinsic, Seq, Stmt, Store
+from burnish.loops.program import HINTS, For, If, Intrinsic, Stmt, Store
 from burnish.loops.simplify import simplify
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Access:
     """One load, store, reduce, output or operand of ``buffer``, with the loops around it and the conditions there."""
 
@@ -41,60 +42,74 @@ class Access:
         return self.kind in ("store", "reduce", "output")
 
 
-def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = (), of: str = "") -> Iterator[Access]:
+def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = (), of: str = "") -> list[Access]:
     """Every access in ``s``, in program order, index loads included; ``ranges`` and ``given`` hold around ``s``.
 
-    ``of``: the name of the only buffer of interest; statements without it are passed over.
+    ``of``: the name of the only buffer of interest.
     """
+    found: list[Access] = []
+    _find(s, ranges, given, of, found)
+    return found
+
+
+def _find(s: Stmt, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list[Access]) -> None:
     if of and of not in s.reads and of not in s.writes:
         return
     match s:
-        case Seq(stmts):
-            for inner in stmts:
-                yield from accesses(inner, ranges, given, of)
         case For(var, extent, _, body):
-            yield from accesses(body, {**ranges, var: extent}, given, of)
-        case If(cond, body):
-            yield from _loads(cond, ranges, given)
-            yield from accesses(body, ranges, (*given, cond), of)
-        case Alloc(_, body):
-            yield from accesses(body, ranges, given, of)
+            _find(body, {**ranges, var: extent}, given, of, found)
         case Store(buffer, indices, value, reduce):
             for e in (*indices, value):
-                yield from _loads(e, ranges, given)
-            yield Access("reduce" if reduce else "store", buffer, indices, ranges, given, reduce)
-        case Intrinsic(name, operands, _) if name not in HINTS:
-            for position, operand in enumerate(operands):
+                _find_loads(e, ranges, given, of, found)
+            if not of or of == buffer.name:
+                found.append(Access("reduce" if reduce else "store", buffer, indices, ranges, given, reduce))
+        case If(cond, body):
+            _find_loads(cond, ranges, given, of, found)
+            _find(body, ranges, (*given, cond), of, found)
+        case Intrinsic(name, operands, _):
+            for position, operand in enumerate(operands if name not in HINTS else ()):
                 for index in operand.indices:
-                    yield from _loads(index, ranges, given)
-                yield Access("operand" if position else "output", operand.buffer, operand.indices, ranges, given)
+                    _find_loads(index, ranges, given, of, found)
+                if not of or of == operand.buffer.name:
+                    kind = "operand" if position else "output"
+                    found.append(Access(kind, operand.buffer, operand.indices, ranges, given))
+        case _:
+            for inner in s.parts:
+                _find(inner, ranges, given, of, found)
 
 
-def _loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> Iterator[Access]:
-    if not e.buffers:
+def _find_loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list[Access]) -> None:
+    if not e.buffers or (of and of not in e.buffers):
         return
     match e:
         case Select(cond, a, b):
-            yield from _loads(cond, ranges, given)
-            yield from _loads(a, ranges, (*given, cond))
-            yield from _loads(b, ranges, (*given, Not(cond)))
+            _find_loads(cond, ranges, given, of, found)
+            _find_loads(a, ranges, (*given, cond), of, found)
+            _find_loads(b, ranges, (*given, Not(cond)), of, found)
             return
         case Binary("and", a, b):
-            yield from _loads(a, ranges, given)
-            yield from _loads(b, ranges, (*given, a))
+            _find_loads(a, ranges, given, of, found)
+            _find_loads(b, ranges, (*given, a), of, found)
             return
         case Binary("or", a, b):
-            yield from _loads(a, ranges, given)
-            yield from _loads(b, ranges, (*given, Not(a)))
+            _find_loads(a, ranges, given, of, found)
+            _find_loads(b, ranges, (*given, Not(a)), of, found)
             return
-        case Load(buffer, indices):
-            yield Access("load", buffer, indices, ranges, given)
-    for child in children(e):
-        yield from _loads(child, ranges, given)
+        case Load(buffer, indices) if not of or of == buffer.name:
+            found.append(Access("load", buffer, indices, ranges, given))
+    for child in e.children:
+        _find_loads(child, ranges, given, of, found)
 
 
 def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> bool:
     """Whether ``0 <= index < size`` certainly holds where the conditions ``given`` do."""
+    return _within(index, size, _of((index, *given), ranges), given)
+
+
+@lru_cache(maxsize=1 << 12)
+def _within(index: Expr, size: int, known: tuple[tuple[str, int], ...], given: tuple[Expr, ...]) -> bool:
+    """See :func:`within`; ``known``: the extents of variables in the index and the conditions."""
+    ranges = dict(known)
     if prove(all_of(index >= 0, index < size), ranges, given):
         return True
     index, given = simplify(index, ranges), tuple(simplify(g, ranges) for g in given)
@@ -173,6 +188,14 @@ def region(accessed: Iterable[Access], outer: Collection[str]) -> list[Span | No
 
 def span(e: Expr, outer: Collection[str], ranges: Ranges, given: Iterable[Expr] = ()) -> Span | None:
     """The values of ``e`` for fixed ``outer`` variables, while those of its other variables run over ``ranges``."""
+    inner = tuple([g for g in given if g.variables.isdisjoint(outer)])
+    return _span(e, tuple([name for name in e.variables if name in outer]), _of((e, *inner), ranges), inner)
+
+
+@lru_cache(maxsize=1 << 12)
+def _span(e: Expr, outer: tuple[str, ...], known: tuple[tuple[str, int], ...], inner: tuple[Expr, ...]) -> Span | None:
+    """See :func:`span`; ``inner``: the guards of inner loops, ``known``: the extents of variables in all these."""
+    ranges = dict(known)
     wide = keep_single(ranges)
     form = to_linear(simplify(e, wide))
     interval = _interval(form, outer, ranges)
@@ -183,11 +206,15 @@ def span(e: Expr, outer: Collection[str], ranges: Ranges, given: Iterable[Expr] 
     moving: Linear = ({atom: c for atom, c in form[0].items() if atom not in fixed}, form[1])
     at = _constant(low, from_linear(fixed, 0), ranges)
     if at is not None:  # the guards of inner loops narrow what moves
-        inner = [g for g in given if not free_vars(g) & set(outer)]
         first, last = _bounds_given(moving, ranges, inner)
         first, last = max(first, at), min(last, at + width)
         low, width = simplify(from_linear(fixed, int(first)), wide), int(max(last - first, 0))
     return Span(low, width + 1)
+
+
+def _of(expressions: Iterable[Expr], ranges: Ranges) -> tuple[tuple[str, int], ...]:
+    """The ranges of the variables in expressions: all of them that a result can depend on."""
+    return tuple([(name, ranges[name]) for name in union([e.variables for e in expressions]) if name in ranges])
 
 
 def keep_single(ranges: Ranges) -> dict[str, int]:
@@ -225,6 +252,8 @@ def _atom_interval(atom: Expr, outer: Collection[str], ranges: Ranges) -> tuple[
 def _hull(p: Span | None, q: Span | None, ranges: Ranges) -> Span | None:
     if p is None or q is None:
         return None
+    if p.low is q.low:
+        return p if p.extent >= q.extent else q
     step = _constant(q.low, p.low, ranges)
     if step is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import count
 
 from burnish.loops.bounds import Ranges, linear_bounds
@@ -86,6 +87,7 @@ def _conditions(s: Stmt, inner: bool) -> list[Expr]:
     return [c for x in s.parts for c in _conditions(x, inner)]
 
 
+@lru_cache(maxsize=1 << 12)
 def _select_conditions(e: Expr) -> list[Expr]:
     return [c for x in walk(e) if isinstance(x, Select) for c in conjuncts(x.cond)]
 

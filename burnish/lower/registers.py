@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from burnish.loops.expr import Buffer, Expr, free_vars, loads
+from burnish.loops.expr import free_vars, loads
 from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, rebuild_stmt
 
 T = TypeVar("T")
@@ -26,13 +26,8 @@ def _permute(s: Stmt) -> Stmt:
     if len(dims) != 1:
         return s
     d = dims.pop()
-    old, name = s.buffer, s.buffer.name
-    new = old.with_(shape=_last(old.shape, d))
-
-    def move(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
-        return (new, _last(indices, d)) if buffer.name == name else (buffer, indices)
-
-    return Alloc(new, map_access(s.body, move))
+    new = s.buffer.with_(shape=_last(s.buffer.shape, d))
+    return Alloc(new, map_access(s.body, new.name, lambda _, indices: (new, _last(indices, d))))
 
 
 def _last(items: tuple[T, ...], d: int) -> tuple[T, ...]:
@@ -41,6 +36,8 @@ def _last(items: tuple[T, ...], d: int) -> tuple[T, ...]:
 
 def _vector_dims(s: Stmt, name: str, lanes: frozenset[str]) -> set[int]:
     """The dimensions of buffer ``name`` indexed by a vectorized loop's variable."""
+    if name not in s.reads and name not in s.writes:
+        return set()
     match s:
         case Seq(stmts):
             return set().union(*(_vector_dims(x, name, lanes) for x in stmts))

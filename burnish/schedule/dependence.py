@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 from burnish.loops.bounds import linear_bounds
 from burnish.loops.expr import Binary, Const, Expr, Var, free_vars, rebuild, substitute, walk
+from burnish.loops.intern import union
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import Intrinsic, Stmt, walk_stmt
 from burnish.loops.regions import Access, accesses
@@ -28,9 +30,8 @@ def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: b
     shared = body.writes - inside
     if any(isinstance(s, Intrinsic) for s in walk_stmt(body)):
         return "it contains an intrinsic, whose footprint is unknown here; tensorize last"
-    all_accesses = list(accesses(body, {**ranges, **loops}))
     for name in sorted(shared):
-        touching = [a for a in all_accesses if a.buffer.name == name]
+        touching = accesses(body, {**ranges, **loops}, of=name)
         kinds = {a.reduce for a in touching}
         if reassociate and len(kinds) == 1 and None not in kinds:
             continue
@@ -49,7 +50,7 @@ def undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[s
         found = undetermined(touching_whole, loops_whole)
         return [name for name in loops if name in found or (whole in found and name in members)]
     varying = {name: extent for name, extent in loops.items() if extent > 1}
-    tuples = [_dimensions(a) for a in touching]
+    tuples = [_dimensions(a.indices, _of(a)) for a in touching]
     digits = {name: _digits(name, extent, tuples) for name, extent in varying.items()}
     rank = len(tuples[0])
     dimensions = [
@@ -95,11 +96,27 @@ def _join_loops(
 def _sums(touching: Sequence[Access]) -> Iterator[dict[str, int]]:
     """Sums of several variables that are divided as one: variable -> coefficient."""
     for a in touching:
-        for e in (e for i in a.indices for e in walk(simplify(i, a.ranges))):
-            if isinstance(e, Binary) and e.op in ("//", "%"):
-                terms, _ = to_linear(e.a)
-                if len(terms) > 1 and all(isinstance(v, Var) and v.name in x.ranges for v in terms for x in touching):
-                    yield {str(v): c for v, c in terms.items()}
+        for terms in _divided(a.indices, _of(a)):
+            if all(name in x.ranges for name in terms for x in touching):
+                yield terms
+
+
+@lru_cache(maxsize=1 << 12)
+def _divided(indices: tuple[Expr, ...], known: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
+    """Of the indices, over these ranges, the sums of several variables that are divided: variable -> coefficient."""
+    ranges = dict(known)
+    inside = [e for i in indices for e in walk(simplify(i, ranges)) if isinstance(e, Binary) and e.op in ("//", "%")]
+    sums = [to_linear(e.a)[0] for e in inside]
+    return [
+        {str(v): c for v, c in terms.items()}
+        for terms in sums
+        if len(terms) > 1 and all(isinstance(v, Var) for v in terms)
+    ]
+
+
+def _of(a: Access) -> tuple[tuple[str, int], ...]:
+    """The ranges of the variables in the indices of an access."""
+    return tuple([(name, a.ranges[name]) for name in union([i.variables for i in a.indices]) if name in a.ranges])
 
 
 def _radix(terms: Mapping[str, int], ranges: Ranges) -> tuple[list[str], str | None]:
@@ -136,10 +153,12 @@ def _determined(coefficients: Mapping[Digit, int], open_digits: Mapping[Digit, i
     return found
 
 
-def _dimensions(a: Access) -> list[Linear]:
-    """The linear forms of an access's indices, blocked dimensions joined and remainders of sums taken apart."""
-    merged = _merge_pairs([to_linear(simplify(i, a.ranges)) for i in a.indices])
-    return [to_linear(_split_remainders(from_linear(*form), a.ranges)) for form in merged]
+@lru_cache(maxsize=1 << 12)
+def _dimensions(indices: tuple[Expr, ...], known: tuple[tuple[str, int], ...]) -> list[Linear]:
+    """The linear forms of indices, over these ranges, blocked dimensions joined and remainders of sums taken apart."""
+    ranges = dict(known)
+    merged = _merge_pairs([to_linear(simplify(i, ranges)) for i in indices])
+    return [to_linear(_split_remainders(from_linear(*form), ranges)) for form in merged]
 
 
 def _split_remainders(e: Expr, ranges: Ranges) -> Expr:

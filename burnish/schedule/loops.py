@@ -6,7 +6,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import Var
 from burnish.loops.program import BINDINGS, For, If, Program, Stmt, substitute_stmt
 from burnish.schedule.dependence import carried
-from burnish.schedule.nest import check_fresh, clean, find_loop, guard, perfect_chain, replace_site
+from burnish.schedule.nest import LoopSite, check_fresh, clean, find_loop, guard, perfect_chain, replace_site
 
 
 def split_names(loop: str) -> tuple[str, str]:
@@ -204,7 +204,7 @@ def unroll(program: Program, loop: str) -> Program:
       for c.j in 8:
         c[c.i, c.j] = (a[c.i, c.j] * 2.0)
     """
-    return _with_kind(program, loop, "unroll", "unroll")
+    return _with_kind(program, find_loop(program, loop, "unroll"), "unroll")
 
 
 def vectorize(program: Program, loop: str) -> Program:
@@ -267,7 +267,7 @@ def vthread(program: Program, loop: str) -> Program:
 
 def serial(program: Program, loop: str) -> Program:
     """Takes back any other kind of ``loop``."""
-    return _with_kind(program, loop, "serial", "serial")
+    return _with_kind(program, find_loop(program, loop, "serial"), "serial")
 
 
 def _independent(program: Program, loop: str, kind: str, primitive: str, reassociate: bool) -> Program:
@@ -275,9 +275,8 @@ def _independent(program: Program, loop: str, kind: str, primitive: str, reassoc
     reason = carried(site.loop.body, {loop: site.loop.extent}, site.ranges, reassociate)
     if reason:
         raise ScheduleError(f"{primitive}: loop '{loop}' carries a dependence: {reason}")
-    return _with_kind(program, loop, kind, primitive)
+    return _with_kind(program, site, kind)
 
 
-def _with_kind(program: Program, loop: str, kind: str, primitive: str) -> Program:
-    site = find_loop(program, loop, primitive)
-    return replace_site(program, site, For(loop, site.loop.extent, kind, site.loop.body))
+def _with_kind(program: Program, site: LoopSite, kind: str) -> Program:
+    return replace_site(program, site, For(site.loop.var, site.loop.extent, kind, site.loop.body))

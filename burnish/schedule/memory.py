@@ -8,7 +8,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import SCOPES, Buffer, Expr, Load, Var, loads
 from burnish.loops.layout import Layout
 from burnish.loops.layout import layout as parse_layout
-from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, seq, walk_stmt
+from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, allocations, map_access, seq, walk_stmt
 from burnish.schedule.nest import (
     Site,
     all_loops,
@@ -137,7 +137,7 @@ def _axis_names(buffer: str, stores: Sequence[Store]) -> list[str]:
 
 def _redirect(s: Stmt, buffer: str, to: Buffer) -> Stmt:
     """``s`` with every access of ``buffer`` made to ``to`` instead."""
-    return map_access(s, lambda b, indices: (to if b.name == buffer else b, indices))
+    return map_access(s, buffer, lambda _, indices: (to, indices))
 
 
 def set_scope(program: Program, buffer: str, scope: str) -> Program:
@@ -198,11 +198,8 @@ def _map_buffer(
     s: Stmt, old: Buffer, new: Buffer, index: Callable[[tuple[Expr, ...]], tuple[Expr, ...]], ranges: dict[str, int]
 ) -> Stmt:
     """``s`` with accesses and the allocation of ``old`` changed; only what accesses it is simplified."""
-
-    def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
-        return (new, index(indices)) if buffer.name == old.name else (buffer, indices)
-
-    if old.name not in s.reads | s.writes | s.allocates:
+    used = old.name in s.reads or old.name in s.writes
+    if not used and old.name not in s.allocates:
         return s
     match s:
         case For(var, extent, kind, body):
@@ -213,9 +210,7 @@ def _map_buffer(
             return seq(*(_map_buffer(inner, old, new, index, ranges) for inner in stmts))
         case If(cond, body) if not loads(cond):
             return If(cond, _map_buffer(body, old, new, index, ranges))
-    if old.name in s.reads | s.writes:
-        return clean(map_access(s, access), ranges)
-    return s
+    return clean(map_access(s, old.name, lambda _, indices: (new, index(indices))), ranges) if used else s
 
 
 def hoist_alloc(program: Program, buffer: str, loop: str) -> Program:
@@ -261,7 +256,7 @@ def _check_scope(primitive: str, buffer: str, scope: str) -> None:
 def buffers(program: Program) -> dict[str, Buffer]:
     """Every buffer of the program by name: parameters and allocations."""
     found = {p.name: p for p in program.params}
-    return found | {s.buffer.name: s.buffer for s in walk_stmt(program.body) if isinstance(s, Alloc)}
+    return found | {s.buffer.name: s.buffer for s in allocations(program.body)}
 
 
 def check_new_buffer(program: Program, primitive: str, name: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Const, Expr, Select, Var, all_of, binary, conjuncts, loads, rebuild
+from burnish.loops.intern import immutable
 from burnish.loops.program import (
     NOTHING,
     Alloc,
@@ -23,12 +23,13 @@ from burnish.loops.program import (
     rebuild_stmt,
     substitute_stmt,
     walk_stmt,
+    with_part,
 )
 from burnish.loops.regions import keep_single
 from burnish.loops.simplify import Ranges, prove, simplify
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class Site:
     """A statement and everything around it, outermost first."""
 
@@ -51,7 +52,7 @@ class Site:
         return list(self.ranges)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable()
 class LoopSite(Site):
     """A loop found by its name."""
 
@@ -72,24 +73,19 @@ def all_loops(s: Stmt) -> list[For]:
 
 def find_loop(program: Program, name: str, primitive: str) -> LoopSite:
     """The loop called ``name``; ScheduleError when there is none, or when several disjoint loops share the name."""
-    found: list[LoopSite] = []
-    _collect(program.body, name, (), found)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ScheduleError(f"{primitive}: loop name '{name}' is ambiguous, {len(found)} loops have it")
+    path: list[Stmt] = []
+    holders: Sequence[Stmt] = (program.body,) if name in program.body.loops else ()
+    while len(holders) == 1:
+        (s,) = holders
+        if isinstance(s, For) and s.var == name:
+            return LoopSite(s, tuple(path), s)
+        path.append(s)
+        holders = s.parts if len(s.parts) == 1 else [inner for inner in s.parts if name in inner.loops]
     known = [loop.var for loop in all_loops(program.body)]
+    if name in known:
+        raise ScheduleError(f"{primitive}: loop name '{name}' is ambiguous, {known.count(name)} loops have it")
     near = get_close_matches(name, known, n=4) or known[:12]
     raise ScheduleError(f"{primitive}: no loop '{name}' in program '{program.name}'; loops there: {', '.join(near)}")
-
-
-def _collect(s: Stmt, name: str, path: tuple[Stmt, ...], found: list[LoopSite]) -> None:
-    """Appends the loops called ``name`` in ``s``."""
-    if name in s.loops:
-        if isinstance(s, For) and s.var == name:
-            found.append(LoopSite(s, path, s))
-        for inner in s.parts:
-            _collect(inner, name, (*path, s), found)
 
 
 def check_fresh(program: Program, names: tuple[str, ...], primitive: str) -> None:
@@ -134,8 +130,7 @@ def replace_site(program: Program, site: Site, new: Stmt) -> Program:
 
 def _with(outer: Stmt, old: Stmt, new: Stmt) -> Stmt:
     """``outer`` with the very object ``old`` of its parts replaced."""
-    result = rebuild_stmt(outer, lambda inner: new if inner is old else inner)
-    return NOTHING if isinstance(result, (For, If, Alloc)) and result.body == NOTHING else result
+    return NOTHING if new == NOTHING and not isinstance(outer, Seq) else with_part(outer, old, new)
 
 
 def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
@@ -143,13 +138,15 @@ def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
 
     The variable of a loop of one iteration stays in the indices too, so that the loop can still be padded.
     """
+    if isinstance(s, (Store, Intrinsic)):
+        return _clean_leaf(s, tuple([ranges.get(name) for name in s.variables]), 1 in ranges.values())
     if isinstance(s, For):
         ranges = {**ranges, s.var: s.extent}
     if isinstance(s, (For, Seq, Alloc)):
         cleaned = rebuild_stmt(s, lambda inner: clean(inner, ranges, given))
         return NOTHING if isinstance(cleaned, For) and cleaned.body == NOTHING else cleaned
-    wide = keep_single(ranges)
     if isinstance(s, If):
+        wide = keep_single(ranges)
         kept: list[Expr] = []
         for c in conjuncts(simplify(s.cond, wide)):
             if simplify(c, ranges) == Const(False, "bool"):
@@ -158,7 +155,17 @@ def clean(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = ()) -> Stmt:
                 kept.append(c)
         inner = clean(s.body, ranges, (*given, *kept))
         return If(all_of(*kept), inner) if kept and inner != NOTHING else inner
-    single = 1 in ranges.values()
+    raise AssertionError(s)
+
+
+@lru_cache(maxsize=1 << 12)
+def _clean_leaf(s: Store | Intrinsic, extents: tuple[int | None, ...], single: bool) -> Stmt:
+    """``s`` cleaned where its variables, in the order of ``s.variables``, have these extents, if known.
+
+    ``single``: whether there is a loop of one iteration around it.
+    """
+    ranges = {name: n for name, n in zip(s.variables, extents, strict=True) if n is not None}
+    wide = keep_single(ranges)
     return map_exprs(s, lambda e: simplify(_take_branches(e, ranges) if single else e, wide))
 
 

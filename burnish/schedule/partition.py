@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Buffer, Expr, Var
+from burnish.loops.expr import Var
 from burnish.loops.program import (
     Alloc,
     For,
@@ -82,10 +82,7 @@ def _rename_buffer(s: Stmt, old: str, new: str) -> Stmt:
             return Alloc(inner.buffer.with_(name=new), inner.body)
         return inner
 
-    def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
-        return buffer.with_(name=new) if buffer.name == old else buffer, indices
-
-    return map_access(allocation(s), access)
+    return map_access(allocation(s), old, lambda buffer, indices: (buffer.with_(name=new), indices))
 
 
 def distribute(program: Program, loop: str) -> Program:
@@ -131,7 +128,7 @@ def _check_distribution(site: LoopSite, body: Seq) -> None:
     """ScheduleError when different iterations of different statements touch an element that one of them writes."""
     loop, extent = site.loop.var, site.loop.extent
     ranges = {**site.ranges, loop: extent}
-    touched = [list(accesses(s, ranges, site.given)) for s in body.stmts]
+    touched = [accesses(s, ranges, site.given) for s in body.stmts]
     private = [s.allocates for s in body.stmts]
     for name in sorted(body.writes):
         users = [

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from burnish.errors import ScheduleError
 from burnish.loops.layout import Layout
-from burnish.loops.program import For, Program, Store
+from burnish.loops.program import For, Program, Stmt, Store
 from burnish.schedule import loops, memory, padding, partition, prefetch, reduce, stages
 from burnish.schedule.intrinsics import INTRINSICS, TensorIntrinsic
-from burnish.schedule.nest import find_loop, sites, stage_names, stage_nests
+from burnish.schedule.nest import find_loop, stage_names, stage_nests
 from burnish.schedule.steps import Steps
 from burnish.schedule.tensorize import tensorize
 
@@ -98,12 +98,20 @@ class Schedule:
         return find_loop(self.program, loop, "extent").loop.extent
 
     def _stores(self, stage: str) -> list[tuple[list[str], bool]]:
-        return [
-            ([s.var for s in (*site.path, site.stmt) if isinstance(s, For)], site.stmt.reduce is not None)
-            for nest in stage_nests(self.program, stage, "loops")
-            for site in sites(nest.stmt)
-            if isinstance(site.stmt, Store) and site.stmt.buffer.name == stage
-        ]
+        """The loops around each store to the stage, and whether it combines."""
+        found: list[tuple[list[str], bool]] = []
+
+        def visit(s: Stmt, loops: list[str]) -> None:
+            if stage in s.writes:
+                if isinstance(s, Store):
+                    found.append((loops, s.reduce is not None))
+                inside = [*loops, s.var] if isinstance(s, For) else loops
+                for inner in s.parts:
+                    visit(inner, inside)
+
+        for nest in stage_nests(self.program, stage, "loops"):
+            visit(nest.stmt, [])
+        return found
 
     # --- loops --------------------------------------------------------------------------------------------------------
 

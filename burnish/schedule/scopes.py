@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnish.errors import ScheduleError
-from burnish.loops.program import Alloc, For, If, Program, Stmt, walk_stmt
+from burnish.loops.program import Alloc, For, If, Program, Stmt, allocations
 from burnish.schedule.nest import Site, alloc_sites, replace_at, replace_stmt, sites
 
 
@@ -12,8 +12,7 @@ def rescope(program: Program, primitive: str) -> Program:
 
     Crossing a serial loop only shares the buffer between iterations; crossing a concurrent one is refused.
     """
-    allocs = [s for s in walk_stmt(program.body) if isinstance(s, Alloc)] if program.body.allocates else []
-    for alloc in allocs:
+    for alloc in allocations(program.body):
         name = alloc.buffer.name
         current = next(alloc_sites(program.body, name))
         if not _used_outside(program.body, current.stmt, name):
@@ -25,7 +24,7 @@ def rescope(program: Program, primitive: str) -> Program:
 
 def _used_outside(s: Stmt, alloc: Stmt, name: str) -> bool:
     """Whether ``s`` accesses the buffer ``name`` anywhere but inside of ``alloc``."""
-    if s is alloc or name not in s.reads | s.writes:
+    if s is alloc or (name not in s.reads and name not in s.writes):
         return False
     return _uses(s, name) or any(_used_outside(inner, alloc, name) for inner in s.parts)
 
@@ -34,7 +33,7 @@ def _uses(s: Stmt, name: str) -> bool:
     """Whether ``s`` itself, not a statement in it, accesses the buffer ``name``."""
     if isinstance(s, If):
         return name in s.cond.buffers
-    return not s.parts and name in s.reads | s.writes
+    return not s.parts and (name in s.reads or name in s.writes)
 
 
 def _lift(program: Program, alloc: Site, paths: list[tuple[Stmt, ...]], primitive: str) -> Program:

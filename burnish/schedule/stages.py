@@ -68,7 +68,7 @@ def compute_at(program: Program, stage: str, loop: str) -> Program:
     body: Stmt = site.loop.body
     for nest in nests:
         body = replace_stmt(body, nest.stmt, NOTHING)
-    consumed = [a for a in accesses(body, ranges, site.given, of=stage) if a.buffer.name == stage]
+    consumed = accesses(body, ranges, site.given, of=stage)
     buffer: Buffer = alloc.stmt.buffer  # type: ignore[attr-defined]
     offsets, shape, loops = _shrink(buffer, region(consumed, outer), nests)
     small = buffer.with_(shape=shape)
@@ -132,7 +132,7 @@ def _check_movable(program: Program, stage: str, loop: str, site: LoopSite, nest
 
 def _count(s: Stmt, buffer: str) -> int:
     """How often ``buffer`` is read in ``s``."""
-    return sum(1 for a in accesses(s, {}, of=buffer) if a.buffer.name == buffer and not a.writes)
+    return sum(1 for a in accesses(s, {}, of=buffer) if not a.writes)
 
 
 Shrunk = dict[str, tuple[int, Expr, int]]  # loop -> (new extent, offset, old extent)
@@ -190,12 +190,10 @@ def _shrink_loops(s: Stmt, loops: Shrunk) -> Stmt:
 def _rebase(s: Stmt, small: Buffer, offsets: dict[int, Expr]) -> Stmt:
     """``s`` with accesses of the buffer relative to ``offsets``."""
 
-    def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
-        if buffer.name != small.name:
-            return buffer, indices
+    def access(_: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         return small, tuple(i - offsets[d] if d in offsets else i for d, i in enumerate(indices))
 
-    return map_access(s, access)
+    return map_access(s, small.name, access)
 
 
 def _insert(body: Stmt, stage: str, moved: Sequence[Stmt]) -> Stmt:
@@ -324,7 +322,7 @@ def reverse_compute_at(program: Program, stage: str, loop: str) -> Program:
     producer = produced[0]
     _check_epilogue(program, stage, producer, site, nest)
     ranges = {**site.ranges, loop: site.loop.extent}
-    writes = [a for a in accesses(site.loop.body, ranges, of=producer) if a.buffer.name == producer and a.writes]
+    writes = [a for a in accesses(site.loop.body, ranges, of=producer) if a.writes]
     box = region(writes, list(ranges))
     loops = _windows(stage, producer, nest, box, writes[0].buffer.shape)
     epilogue = clean(_shrink_loops(nest.stmt, loops), ranges, site.given)
@@ -340,7 +338,7 @@ def _check_epilogue(program: Program, stage: str, producer: str, site: LoopSite,
     path = {name: extent for name, extent in {**site.ranges, loop: site.loop.extent}.items() if name not in shared}
     outer = {name: extent for name, extent in site.ranges.items() if name in shared}
     found = accesses(site.loop.body, {**outer, **path}, of=producer)
-    writes = [a for a in found if a.buffer.name == producer and a.writes]
+    writes = [a for a in found if a.writes]
     clashing = undetermined(writes, path)
     if clashing:
         raise ScheduleError(
@@ -363,7 +361,7 @@ def _windows(stage: str, producer: str, nest: Site, box: Sequence[Span | None], 
     """The window of each loop of the consumer in which it reads what one iteration produced."""
     loops: Shrunk = {}
     inner = {s.var: s.extent for s in walk_stmt(nest.stmt) if isinstance(s, For)}
-    reads = {a.indices for a in accesses(nest.stmt, {}, of=producer) if a.buffer.name == producer}
+    reads = {a.indices for a in accesses(nest.stmt, {}, of=producer)}
     for d, span in enumerate(box):
         if span is None or (span.extent >= shape[d] and span.low == Const(0)):
             continue

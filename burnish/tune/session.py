@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, isfinite
@@ -231,17 +232,22 @@ class Session:
         kernel.tuner.prior = self._taught
 
     def _try(self, batch: Sequence[tuple[Progress, Points]]) -> None:
-        """Builds points of some kernels together, then measures, records and learns each kernel's."""
+        """Builds points of some kernels together, then measures, records and learns each kernel's.
+
+        This process has nothing to do while others build: features, for which much is loaded the first time, come then.
+        """
         began = self._clock()
         trials = [[self._trial(k.task.space.candidate(point)) for point in points] for k, points in batch]
-        builds = iter(self.evaluator.build([trial for own in trials for trial in own]))
+        with ThreadPoolExecutor(1) as beside:
+            waited = beside.submit(lambda: [extract(k.task.space, "invariant", points) for k, points in batch])
+            builds = iter(self.evaluator.build([trial for own in trials for trial in own]))
+            features = waited.result()
         shared = (self._clock() - began) / max(1, sum(map(len, trials)))
-        for (kernel, points), own in zip(batch, trials, strict=True):
+        for (kernel, points), own, rows in zip(batch, trials, features, strict=True):
             began = self._clock()
             costs: list[float] = []
             drift = self._drift(kernel)
-            features = extract(kernel.task.space, "invariant", points)
-            for trial, build, row in zip(own, builds, features, strict=False):
+            for trial, build, row in zip(own, builds, rows, strict=False):
                 best = min([kernel.seconds, *costs])
                 made = self.evaluator.measure(trial, build, best * drift if isfinite(best) else None)
                 costs.append(self._settle(kernel, (trial, build), made.seconds / drift, best))

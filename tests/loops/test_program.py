@@ -9,6 +9,7 @@ from burnish.loops.program import (
     Program,
     Seq,
     Store,
+    allocations,
     map_access,
     map_exprs,
     rebuild_stmt,
@@ -68,7 +69,7 @@ def test_statements_are_walked_in_order() -> None:
 def test_rebuilding_with_nothing_changed_is_equal() -> None:
     assert rebuild_stmt(BODY, lambda s: s) == BODY
     assert map_exprs(BODY, lambda e: e) == BODY
-    assert map_access(BODY, lambda b, i: (b, i)) == BODY
+    assert map_access(BODY, "x", lambda b, i: (b, i)) is BODY
 
 
 def test_rebuilding_drops_empty_sequences() -> None:
@@ -90,7 +91,7 @@ def test_map_access_reaches_loads_inside_loads_but_no_allocation() -> None:
     gather = Store(Y, (Load(N, (I,)),), select(Load(N, (I,)) > 0, Load(X, (Load(N, (I,)), J)), 0.0))
     body = Alloc(N, gather)
     moved = N.with_(name="m", shape=(2, 4))
-    after = map_access(body, lambda b, i: (moved, (Const(1), *i)) if b.name == "n" else (b, i))
+    after = map_access(body, "n", lambda b, i: (moved, (Const(1), *i)))
     assert str(after) == "alloc n: int64[4]\ny[m[1, i]] = (x[m[1, i], j] if (m[1, i] > 0) else 0.0)"
 
 
@@ -109,3 +110,24 @@ def test_what_is_read_and_written() -> None:
 def test_buffers_know_their_size() -> None:
     assert (X.size, X.nbytes, T.nbytes, N.nbytes) == (32, 128, 16, 32)
     assert Buffer("s", ()).size == 1
+
+
+def test_statements_know_what_is_in_them() -> None:
+    assert (BODY.loops, BODY.variables) == ({"i", "j", "k"}, {"i", "j", "k"})
+    assert (BODY.reads, BODY.writes, BODY.allocates) == ({"n", "x", "y"}, {"t", "y"}, {"t"})
+    (alloc,) = BODY.parts
+    fill, guarded, dot, hint = alloc.parts[0].parts
+    assert (fill.variables, guarded.variables, dot.reads, hint.reads) == ({"j"}, {"i", "k"}, {"x", "y"}, set())
+
+
+def test_allocations_are_found_in_program_order() -> None:
+    inner = Alloc(N, store(Y, (0,), 0))
+    assert allocations(seq(BODY, For("l", 2, "serial", inner))) == [BODY.body, inner]
+    assert allocations(store(Y, (0,), 0)) == []
+
+
+def test_substitution_keeps_what_has_none_of_the_variables() -> None:
+    after = substitute_stmt(BODY, {"k": J})
+    assert isinstance(after, For) and isinstance(after.body, Alloc)
+    before, now = BODY.body.parts[0].parts, after.body.parts[0].parts
+    assert [a is b for a, b in zip(before, now, strict=True)] == [True, False, True, True]

@@ -5,6 +5,8 @@ Source: AutoTVM (Chen et al. 2018), section 4: it is bound to one search space.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from burnish.search.space import Points
@@ -18,7 +20,7 @@ def configuration(space: TuningSpace, points: Points) -> np.ndarray:
     Whether vectors are whole, and aligned, hangs on the power of two. Knobs of other alternatives than a point's own
     are 0.
     """
-    tables = [[_table(choices) for choices in a.choices.values()] for a in space.alternatives]
+    tables = [_tables(alternative) for alternative in space.alternatives]
     width = sum(table.shape[1] for own in tables for table in own) + len(tables)
     features = np.zeros((len(points), width), np.float32)
     first = int(len(tables) > 1)
@@ -43,6 +45,12 @@ def _knob_names(alternative: Alternative) -> list[str]:
     for knob, choices in alternative.choices.items():
         found += [knob, f"2s in {knob}"] if _is_number(choices) else [f"{knob} = {choice}" for choice in choices]
     return found
+
+
+@lru_cache(maxsize=64)
+def _tables(alternative: Alternative) -> list[np.ndarray]:
+    """For every knob the features of its choices."""
+    return [_table(choices) for choices in alternative.choices.values()]
 
 
 def _table(choices: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ INVARIANT = (
     *(f"{knob} over the default's" for knob in KNOBS),
     *(f"by {template}" for template in TEMPLATES),
 )
+_KNOBS = len(RELATION) + len(SUMMARY)  # where their columns begin
 EDITION = 2
 """To be raised with whatever changes what a column means: records of other editions teach nothing."""
 
@@ -44,21 +45,23 @@ def invariant(
 ) -> np.ndarray:
     """:data:`INVARIANT` of candidates of one alternative, float32 [n, d]: of their knobs, nests and context."""
     target, template = alternative.target, alternative.template
-    default = {knob: np.array([choice]) for knob, choice in alternative.space.default.items()}
-    steps = np.zeros((len(summary), len(KNOBS)), np.float32)
-    for column, knob in enumerate(KNOBS):
+    default, usual = _usual(alternative)
+    features = np.zeros((len(summary), len(INVARIANT)), np.float32)
+    features[:, : len(RELATION)] = relation(nest, target, loops, summary)
+    features[:, len(RELATION) : _KNOBS] = summary - usual
+    for column, knob in enumerate(KNOBS, _KNOBS):
         if knob in knobs:
-            steps[:, column] = _step(knobs[knob], default[knob])
-    chosen = np.zeros((len(summary), len(TEMPLATES)), np.float32)
-    chosen[:, [i for i, name in enumerate(TEMPLATES) if name == template.name]] = 1.0
-    return np.hstack([relation(nest, target, loops, summary), summary - _usual(alternative), steps, chosen])
+            features[:, column] = _step(knobs[knob], default[knob])
+    if template.name in TEMPLATES:
+        features[:, TEMPLATES.index(template.name) - len(TEMPLATES)] = 1.0
+    return features
 
 
 @lru_cache(maxsize=64)
-def _usual(alternative: Alternative) -> np.ndarray:
-    """The summary [1, features] of the choice that the template makes by itself."""
+def _usual(alternative: Alternative) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The choice that the template makes by itself, each knob's [1], and its summary [1, features]."""
     default = {knob: np.array([choice]) for knob, choice in alternative.space.default.items()}
-    return context(alternative.describe(default, 1), alternative.target)[1]
+    return default, context(alternative.describe(default, 1), alternative.target)[1]
 
 
 def _step(choices: np.ndarray, default: np.ndarray) -> np.ndarray:
