@@ -60,14 +60,20 @@ class Addressing(Builder):
         self.variables: dict[str, str] = {}
         self.local: dict[object, Value] = {}  # values available in the current basic block
         self.loaded: set[str] = set()  # the buffers, and perhaps more, that there are such values of
+        self.tiles: dict[tuple[int, ...], dict[int, object]] = {}  # what tile registers hold in the block, oldest first
         self.block = "entry"
 
     def label(self, name: str) -> None:
         """Starts a basic block."""
         self.lines.append(f"{name}:")
         self.block = name
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops what is available in the current basic block: another begins."""
         self.local.clear()
         self.loaded.clear()
+        self.tiles.clear()
 
     def hoist(self, depth: int, text: str) -> str:
         """Emits an instruction at the top of the body of loop ``depth`` (0: function entry); returns its name."""

@@ -136,7 +136,7 @@ class FunctionEmitter(Values):
         outer, self.lines = self.lines, []
         self.scopes.append(Scope({var}, counts=begin == "0"))
         self.variables[var] = f"%i{n}"
-        self.local.clear()
+        self.forget()
         self.block = head
         carried = [LoopValues(memory.values, self.fresh) for memory in self._slots_written(body)]
         for memory, values in zip(self._slots_written(body), carried, strict=True):
@@ -194,7 +194,7 @@ class FunctionEmitter(Values):
         slot = self.result(f"getelementptr ptr, ptr {self.rt}, i64 1", INDEX).text
         pool = self.result(f"load ptr, ptr {slot}", INDEX).text
         self.emit(f"call void {run}(ptr {pool}, ptr @{name}, ptr {ctx}, i64 {loop.extent})")
-        self.local.clear()
+        self.forget()
 
     def _if(self, cond: Expr, body: Stmt) -> None:
         test = self.value(self.resolver.expr(cond))
