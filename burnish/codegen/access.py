@@ -27,8 +27,11 @@ class Access(Shuffles):
 
     def read(self, access: Load) -> Value:
         """The value(s) at ``access``: a scalar if the address does not depend on the lane, else a vector."""
+        return self.read_at(access, self.resolver.address(access))
+
+    def read_at(self, access: Load, address: Address) -> Value:
+        """As :meth:`read`, where the address of ``access`` is known."""
         memory = self.memory[access.buffer.name]
-        address = self.resolver.address(access)
         if memory.slots is not None:
             number, lanes = self._slot(memory, address)
             return slot_value(memory.values, number, access.dtype, lanes)
@@ -108,10 +111,9 @@ class Access(Shuffles):
 
     # --- stores -------------------------------------------------------------------------------------------------------
 
-    def write(self, access: Load, v: Value) -> None:
+    def write(self, access: Load, address: Address, v: Value) -> None:
         """Stores a value where the guards hold; a vector store of a scalar value broadcasts it."""
         memory = self.memory[access.buffer.name]
-        address = self.resolver.address(access)
         if memory.slots is not None:
             self._write_slot(memory, address, v)
             return

@@ -24,6 +24,8 @@ from burnish.loops.expr import (
     index_only,
 )
 
+_LAUNDER = "llvm.launder.invariant.group.p0"
+
 
 @dataclass
 class Scope:
@@ -58,14 +60,20 @@ class Addressing(Builder):
         self.variables: dict[str, str] = {}
         self.local: dict[object, Value] = {}  # values available in the current basic block
         self.loaded: set[str] = set()  # the buffers, and perhaps more, that there are such values of
+        self.tiles: dict[tuple[int, ...], dict[int, object]] = {}  # what tile registers hold in the block, oldest first
         self.block = "entry"
 
     def label(self, name: str) -> None:
         """Starts a basic block."""
         self.lines.append(f"{name}:")
         self.block = name
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops what is available in the current basic block: another begins."""
         self.local.clear()
         self.loaded.clear()
+        self.tiles.clear()
 
     def hoist(self, depth: int, text: str) -> str:
         """Emits an instruction at the top of the body of loop ``depth`` (0: function entry); returns its name."""
@@ -206,8 +214,8 @@ class Addressing(Builder):
     def _advance(self, pointer: str, group: tuple[tuple[Expr, int], ...], depth: int, size: int) -> str:
         """``pointer`` plus the terms that vary with loop ``depth``: a pointer that moves with the loop where it can.
 
-        The empty assembly hides where the pointer comes from. Otherwise LLVM's loop strength reduction gives each of a
-        tile's dozen constant offsets a register of its own, and spills them.
+        ``launder`` hides where the pointer comes from. Otherwise LLVM's loop strength reduction gives each of a tile's
+        dozen constant offsets a register of its own, and spills them. No instruction is left of it.
         """
         scope = self.scopes[depth]
         if len(group) == 1 and scope.counts and isinstance(group[0][0], Var) and group[0][0].name in scope.variables:
@@ -218,7 +226,10 @@ class Addressing(Builder):
             for atom, c in group:
                 offset = self.hoist(depth, f"mul nsw i64 {self.index(atom)}, {c * size}")
                 pointer = self.hoist(depth, f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        return self.hoist(depth, f'call ptr asm "", "=r,0"(ptr {pointer})') if depth else pointer
+        if not depth:
+            return pointer
+        self.declare(_LAUNDER, "ptr", ["ptr"])
+        return self.hoist(depth, f"call ptr @{_LAUNDER}(ptr {pointer})")
 
     def value(self, e: Expr) -> Value:
         """The value of an expression; defined by the layer above."""

@@ -38,7 +38,7 @@ def _transpose16(f: Values, s: Intrinsic) -> None:
         half //= 2
     for r, row in enumerate(rows):
         f.emit(f"store {row.type} {row.text}, ptr {_row(f, to, r * int(attrs.get('d_stride', size)))}, align 4")
-    f.local.clear()
+    f.forget()
 
 
 def _row(f: Values, access: Load, offset: int) -> str:

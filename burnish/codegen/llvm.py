@@ -13,7 +13,7 @@ from burnish.codegen.addressing import Memory, Scope
 from burnish.codegen.builder import Value
 from burnish.codegen.intrinsics import INTRINSICS
 from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
-from burnish.codegen.resolve import Resolver
+from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.tiles import config_global, holds_tiles
 from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
@@ -136,7 +136,7 @@ class FunctionEmitter(Values):
         outer, self.lines = self.lines, []
         self.scopes.append(Scope({var}, counts=begin == "0"))
         self.variables[var] = f"%i{n}"
-        self.local.clear()
+        self.forget()
         self.block = head
         carried = [LoopValues(memory.values, self.fresh) for memory in self._slots_written(body)]
         for memory, values in zip(self._slots_written(body), carried, strict=True):
@@ -194,7 +194,7 @@ class FunctionEmitter(Values):
         slot = self.result(f"getelementptr ptr, ptr {self.rt}, i64 1", INDEX).text
         pool = self.result(f"load ptr, ptr {slot}", INDEX).text
         self.emit(f"call void {run}(ptr {pool}, ptr @{name}, ptr {ctx}, i64 {loop.extent})")
-        self.local.clear()
+        self.forget()
 
     def _if(self, cond: Expr, body: Stmt) -> None:
         test = self.value(self.resolver.expr(cond))
@@ -259,28 +259,29 @@ class FunctionEmitter(Values):
 
     def _store(self, s: Store) -> None:
         target = Load(s.buffer, s.indices)
+        address = self.resolver.address(target)
         if s.reduce is None:
-            self.write(target, self.value(s.value))
+            self.write(target, address, self.value(s.value))
             return
         lanes = self.lanes
-        if lanes > 1 and self.resolver.address(target).lane_step == 0:
+        if lanes > 1 and address.lane_step == 0:
             total = self.horizontal(s.reduce, self.splat(self.value(s.value), lanes))
-            self.write(target, self._combine(s.reduce, self.read(target), total))
+            self.write(target, address, self._combine(s.reduce, self.read_at(target, address), total))
             return
+        result: Value | None = None
         if s.reduce == "sum" and isinstance(s.value, Binary) and s.value.op == "*" and s.value.dtype in FLOATS:
-            result = self._multiply_add(s.value, target)
+            result = self._multiply_add(s.value, target, address)
         else:
             value = self.value(s.value)
-            result = (
-                None if s.reduce == "sum" and value.const == 0 else self._combine(s.reduce, self.read(target), value)
-            )
+            if s.reduce != "sum" or value.const != 0:
+                result = self._combine(s.reduce, self.read_at(target, address), value)
         if result is not None:
-            self.write(target, result)
+            self.write(target, address, result)
 
     def _combine(self, kind: str, old: Value, new: Value) -> Value:
         return self.binary({"sum": "+", "prod": "*"}.get(kind, kind), old, new)
 
-    def _multiply_add(self, product: Binary, target: Load) -> Value | None:
+    def _multiply_add(self, product: Binary, target: Load, address: Address) -> Value | None:
         """``target + a * b``; None when a factor is the constant zero, a plain sum when one is one."""
         a = self.value(product.a)
         if a.const == 0:
@@ -290,7 +291,7 @@ class FunctionEmitter(Values):
             return None
         for x, y in ((a, b), (b, a)):
             if x.const == 1:
-                return self.binary("+", self.read(target), y)
+                return self.binary("+", self.read_at(target, address), y)
             if x.const == -1:
-                return self.binary("-", self.read(target), y)
-        return self.fma(a, b, self.read(target))
+                return self.binary("-", self.read_at(target, address), y)
+        return self.fma(a, b, self.read_at(target, address))

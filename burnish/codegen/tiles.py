@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from burnish.codegen.builder import Value
 from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
 from burnish.loops.expr import ITEM_BYTES, Load
@@ -54,25 +53,16 @@ def _stride(f: Values, s: Intrinsic, operand: str, access: Load) -> int:
 
 def _loaded(f: Values, access: Load, stride: int, registers: tuple[int, int]) -> int:
     """The register of an operand: the one that holds it already in this basic block, else the one used longest ago."""
-    key = (access.buffer.name, f.resolver.address(access), stride)
-    order = f.local.setdefault(("tile order", registers), Value(",".join(map(str, registers)), "int64"))
-    oldest, newest = (int(r) for r in order.text.split(","))
-    for register in registers:
-        held = f.local.get(("tile", register))
-        if held is not None and held.text == repr(key):
-            _touch(f, registers, register)
-            return register
-    del newest
-    f.declare("llvm.x86.tileloadd64", "void", ["i8 immarg", "ptr", "i64"])
-    f.emit(f"call void @llvm.x86.tileloadd64(i8 {oldest}, ptr {_pointer(f, access)}, i64 {stride})")
-    f.local[("tile", oldest)] = Value(repr(key), "int64")
-    _touch(f, registers, oldest)
-    return oldest
-
-
-def _touch(f: Values, registers: tuple[int, int], used: int) -> None:
-    other = registers[0] if used == registers[1] else registers[1]
-    f.local[("tile order", registers)] = Value(f"{other},{used}", "int64")
+    operand = (access.buffer.name, f.resolver.address(access), stride)
+    held = f.tiles.setdefault(registers, dict.fromkeys(registers))
+    register = next((r for r, known in held.items() if known == operand), None)
+    if register is None:
+        register = next(iter(held))
+        f.declare("llvm.x86.tileloadd64", "void", ["i8 immarg", "ptr", "i64"])
+        f.emit(f"call void @llvm.x86.tileloadd64(i8 {register}, ptr {_pointer(f, access)}, i64 {stride})")
+    del held[register]
+    held[register] = operand
+    return register
 
 
 def zero(f: Values, s: Intrinsic) -> None:
