@@ -3,10 +3,10 @@
 `transfer`: a search that knows tried candidates of C1 to C6 before its first trial (f = f_global + f_local, thesis-chen
 eq. 5.4, figures 5.8 and 5.9), against the same search without: on C7, C8, C9, and on the product of two 1024 x 1024
 matrices, in the space and by the strategy of `benchmarks.study`, AutoTVM's. Neither begins with a template's default:
-the one without transfer begins at random. Known of C1 to C6 is what such a search tries on them. Reported are the
-trials it needs for what the other has after its last, with each representation: `configuration` (knobs by name),
-`flattened` (the loop nest, context features), `relation` (context relation features). Candidates are measured once,
-whichever search asks for them first.
+the one without transfer begins at random, the one with it with the best of random points by what is known. Known of C1
+to C6 is what such a search tries on them. Reported are the trials it needs for what the other has after its last, with
+each representation: `configuration` (knobs by name), `flattened` (the loop nest, context features), `relation` (context
+relation features). Candidates are measured once, whichever search asks for them first.
 
 `default`: what a model could choose without any measurement. Of every layer, the choice that a model prefers among the
 template's own and those one step of one knob away, against the template's own, in turns; the model was trained on

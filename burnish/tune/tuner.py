@@ -27,6 +27,7 @@ _STEPS = 32  # neighbours looked at for each that is wanted
 _PARENTS, _ALIKE = 4, 1.1  # the fastest candidates, whose neighbours are tried: how many at most, and how much slower
 _FEW = 64  # candidates of an alternative that are tried one after the other, as far as they are expected to gain
 _NEAR = 0.5  # of the first trials: the share that are neighbours of the defaults
+_SCREENED = 2048  # random points among which the first trials of a search that is not informed are chosen
 
 
 class Tuner:
@@ -73,14 +74,13 @@ class Tuner:
     def propose(self, count: int) -> Points:
         """Untried points (at most ``count``, width): the defaults at first, then what the model thinks best.
 
-        A strategy that is not informed begins at random.
+        A strategy that is not informed begins at random, or with the best of random ones by what the prior says.
         """
         if not self.costs:
             if self.strategy.informed:
                 first = defaults(self.space)
                 return np.concatenate([first, self._early(count - len(first), first, self._keys(first))])
-            if self.prior is None:
-                return unseen(self.space.space, self._rng, count, NOTHING)
+            return self._screened(count)
         if self._model is None:
             return self._walker.propose(_indifferent, count, self._tried)
         model = self._model
@@ -135,6 +135,17 @@ class Tuner:
                 best, _ = best_distinct(space, points, evaluate(score, points), _SPARE * own, self._tried)
                 found.append(self._sift(best, own))
         return np.concatenate(found)
+
+    def _screened(self, count: int) -> Points:
+        """The best of some random points by the prior; without one, random points.
+
+        A walk would follow the prior to its extremes, which lie where none of its kernels has taught it anything.
+        """
+        if self.prior is None:
+            return unseen(self.space.space, self._rng, count, NOTHING)
+        points = unseen(self.space.space, self._rng, _SCREENED, NOTHING)
+        scores = self.prior.predict(extract(self.space, self.strategy.common, points))
+        return self._sift(best_distinct(self.space.space, points, scores, _SPARE * count)[0], count)
 
     def _early(self, count: int, around: Points, met: Set[int]) -> Points:
         """Neighbours of the given points and random ones, for as long as no model can be asked; none that was met."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from burnish.search.exhaustive import Exhaustive
 from burnish.search.space import Grid, Points, Space
 from burnish.search.walker import NOTHING, Score, Walker
 from burnish.target import target
-from burnish.tune.features import INVARIANT
+from burnish.tune.features import INVARIANT, extract
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.space import Alternative, TuningSpace
 from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, Strategy
@@ -178,6 +179,23 @@ def test_a_prior_is_asked_before_there_are_measurements(strategy: Strategy) -> N
     share = float(strategy.share)  # type: ignore[arg-type]
     assert 15 * (1 - share) <= most(Few()) <= 16 - 8 * (share == 0.5) + 6 * (share == 0.5)
     assert most(None) < 6
+
+
+def test_an_uninformed_search_begins_with_the_best_of_random_points_by_the_prior() -> None:
+    """No walk follows the prior to its extremes: it is asked once, of so many points, and the best of those come."""
+
+    class Asked(Few):
+        seen: ClassVar[list[np.ndarray]] = []
+
+        def predict(self, features: object) -> np.ndarray:
+            self.seen.append(super().predict(features))
+            return self.seen[-1]
+
+    chosen = Tuner(SPACE, AUTOTVM.with_(informed=False, transfer=True, common="invariant"), 0, Asked()).propose(16)
+    (scores,) = Asked.seen
+    assert len(scores) == 2048 < SPACE.size
+    found = Few().predict(extract(SPACE, "invariant", chosen))
+    assert sorted(found) == sorted(scores)[-16:]
 
 
 def test_measurements_add_to_the_prior() -> None:
