@@ -46,15 +46,23 @@ def test_an_oracle_measures_once_and_free_of_drift() -> None:
 def tried(searches: Sequence[Sequence[int]], seconds: Sequence[float], drawn: Sequence[int]) -> trials.Tried:
     by_key = dict(enumerate(seconds))
     pairs = {key: (cost / min(seconds), 0.0, 0.0) for key, cost in by_key.items()}
-    return trials.Tried("made", [len(drawn)], by_key, {"burnish": searches}, [drawn], pairs)
+    return trials.Tried("made", [len(drawn)], by_key, {"burnish": searches}, drawn, [drawn], pairs)
 
 
-def test_random_search_draws_from_all_ways_alike() -> None:
-    ways = [12, 100_000]
-    drawn = trials.sample(ways, 80)
-    assert drawn[0] == list(range(12)) and len(set(drawn[1])) == 80 and min(drawn[1]) >= 12
-    order = trials.Tried("made", ways, {}, {}, drawn, {}).random(0)
-    assert len(order) == trials.BAR and set(order) == {key for keys in drawn for key in keys}
+def test_a_sample_is_of_its_way_and_whole_if_there_are_few() -> None:
+    assert trials.sample(5, 12, 80) == list(range(5, 17))
+    found = trials.sample(12, 100_000, 80)
+    assert len(set(found)) == 80 and min(found) >= 12 and max(found) < 100_012
+
+
+def test_random_search_draws_from_all_candidates_or_from_all_ways_alike() -> None:
+    ways, drawn = [12, 100_000], trials.sample(0, 100_012, 2000)
+    apart = [trials.sample(0, 12, 80), trials.sample(12, 100_000, 80)]
+    made = trials.Tried("made", ways, {}, {}, drawn, apart, {})
+    order = made.random(0)
+    assert len(set(order)) == trials.BAR and set(order) < set(drawn) and order != made.random(1)
+    order = made.by_way(0)
+    assert len(order) == trials.BAR and set(order) == {key for keys in apart for key in keys}
     small = [place for place, key in enumerate(order) if key < 12]
     assert len(small) == 12 and 12 < max(small) < 60  # each once, at every other draw
 
@@ -64,8 +72,10 @@ def test_what_searches_come_to() -> None:
     found = trials.kernel(tried([[0, 5, 4], [0, 1]], seconds, [0, 1, 2, 5]))
     assert found.best == 1.0 and found.measured == 6
     assert found.after["burnish"] == (pytest.approx(2.505), 2.01, 3.0)
-    assert found.needed["burnish"] == (3.0, 3.0, 3.0)  # 2.01 is as good as 2; the other never is, after two trials
-    assert 1.0 <= found.needed["random"][1] <= found.needed["random"][2] <= 4.0
+    for reference, needed in found.needed.items():
+        assert needed["burnish"] == (3.0, 3.0, 3.0)  # 2.01 is as good as 2; the other never is, after two trials
+        assert 1.0 <= needed[reference][1] <= needed[reference][2] <= 4.0
+    assert list(found.needed) == ["random", "by way"]
 
 
 def test_forecasts_beside_what_came() -> None:
