@@ -4,8 +4,9 @@
 eq. 5.4, figures 5.8 and 5.9), against the same search without: on C7, C8, C9, and on the product of two 1024 x 1024
 matrices, in the space and by the strategy of `benchmarks.study`, AutoTVM's. Neither begins with a template's default:
 the one without transfer begins at random, the one with it with the best of random points by what is known. Known of C1
-to C6 is what such a search tries on them. Reported are the trials it needs for what the other has after its last, with
-each representation: `configuration` (knobs by name), `flattened` (the loop nest, context features), `relation` (context
+to C6 is what such a search tries on them. Reported are the trials it needs for what the other has after its last, seed
+by seed, and by the medians of the seeds (the curves of figure 5.8) for what that has after 16, 32, … trials, with each
+representation: `configuration` (knobs by name), `flattened` (the loop nest, context features), `relation` (context
 relation features). Candidates are measured once, whichever search asks for them first.
 
 `default`: what a model could choose without any measurement. Of every layer, the choice that a model prefers among the
@@ -81,6 +82,11 @@ class Result:
     def fewer(self) -> float:
         """How many times fewer trials it needs, by the medians."""
         return float(np.median(self.without) / np.median(self.needed))
+
+    def equal(self, trials: int) -> int:
+        """By the medians, the trials it needs for what the one without has after so many."""
+        curve = np.array(self.transferred)
+        return int(first_below(curve, self.alone[trials - 1], np.arange(1.0, len(curve) + 1)))
 
 
 def sources(evaluator: Evaluator, trials: int) -> list[Known]:
@@ -200,13 +206,13 @@ def show_choices(found: Sequence[Choice]) -> None:
 def show(results: Sequence[Result], seeds: int) -> None:
     trials = len(results[0].alone)
     title = f"Trials with transfer for what {trials} reach without; medians (least to most) of {seeds} seeds"
-    steps = [n for n in (8, 16, 32, 64, 128, 256) if n <= trials]
-    headings = [f"{kind} {n}" for n in steps for kind in ("alone", "with")]
+    steps = [n for n in (16, 32, 64, 128, 256) if n <= trials]
+    headings = [f"for that of {n} (its best to the other's)" for n in steps]
     table = Table("target", "representation", "without", "needs", "fewer", *headings, title=title)
     for each in results:
-        curves = [f"{curve[n - 1]:.3f}" for n in steps for curve in (each.alone, each.transferred)]
         needs = [f"{np.median(n):.0f} ({min(n)} to {max(n)})" for n in (each.without, each.needed)]
-        table.add_row(each.target, each.representation, *needs, f"{each.fewer:.1f}×", *curves)
+        equal = [f"{each.equal(n)} ({each.transferred[n - 1]:.2f} to {each.alone[n - 1]:.2f})" for n in steps]
+        table.add_row(each.target, each.representation, *needs, f"{each.fewer:.1f}×", *equal)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

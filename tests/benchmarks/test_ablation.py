@@ -31,3 +31,5 @@ def test_trials_to_what_the_other_search_has_at_its_end() -> None:
     found = ablation.result("C7", "relation", alone, transferred, 2.0)
     assert (found.without, found.needed) == ([3, 4], [2, 5])
     assert found.fewer == 3.5 / 3.5 and found.alone == [4.0, 3.5, 3.0, 1.5]
+    assert found.transferred == [2.25, 2.0, 2.0, 1.75]
+    assert (found.equal(1), found.equal(3), found.equal(4)) == (1, 1, 5)  # the last is never reached
