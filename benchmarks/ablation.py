@@ -207,11 +207,11 @@ def show(results: Sequence[Result], seeds: int) -> None:
     trials = len(results[0].alone)
     title = f"Trials with transfer for what {trials} reach without; medians (least to most) of {seeds} seeds"
     steps = [n for n in (16, 32, 64, 128, 256) if n <= trials]
-    headings = [f"for that of {n} (its best to the other's)" for n in steps]
+    headings = [f"as good as {n} alone (best with, alone)" for n in steps]
     table = Table("target", "representation", "without", "needs", "fewer", *headings, title=title)
     for each in results:
         needs = [f"{np.median(n):.0f} ({min(n)} to {max(n)})" for n in (each.without, each.needed)]
-        equal = [f"{each.equal(n)} ({each.transferred[n - 1]:.2f} to {each.alone[n - 1]:.2f})" for n in steps]
+        equal = [f"{each.equal(n)} ({each.transferred[n - 1]:.2f}, {each.alone[n - 1]:.2f})" for n in steps]
         table.add_row(each.target, each.representation, *needs, f"{each.fewer:.1f}×", *equal)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
