@@ -6,6 +6,8 @@ layer, and for images with too few channels for a block.
 
 from __future__ import annotations
 
+from math import prod
+
 from burnish.kernels.cpu.common import apply_layouts, constant_weight, mark, parallel_over, single_output
 from burnish.kernels.cpu.pool import accumulator
 from burnish.kernels.task import Choice, Space, Task, Template
@@ -13,6 +15,10 @@ from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
+
+LINE = 64  # bytes of a cache line
+ROWS = 6  # in registers at once, of vectors that a row has a whole number of: the more, the fewer are read again
+SMALL = 25  # elements of a window; of a larger one the arithmetic takes longest, which half vectors have more of
 
 
 def _window(task: Task, target: Target) -> Tensor | None:
@@ -38,15 +44,31 @@ def _matches_pool(task: Task, target: Target) -> bool:
 
 def _space(task: Task, target: Target) -> Space:
     window = _window(task, target)
-    assert window is not None
+    assert window is not None and isinstance(window.body, Reduce)
     height, width, image = window.shape[2], window.shape[3], window.inputs[0].shape[3]
-    vector = _vector(width, target.lanes)
-    registers = -(-vector // target.lanes)
     strided = image >= 2 * width  # its vectors are shuffled out of whole ones, which takes registers
-    most = 8 // registers // (2 if strided and registers > 1 else 1)
-    rows = next(n for n in (7, 4, 5, 3, 2, 1) if height % n == 0 and n <= most)
+    whole = 0 if strided else _whole(window.body, width, target)
+    if whole:
+        vector, rows = whole, min(ROWS, height)
+    else:
+        vector = _vector(width, target.lanes)
+        registers = -(-vector // target.lanes)
+        most = 8 // registers // (2 if strided and registers > 1 else 1)
+        rows = next(n for n in (7, 4, 5, 3, 2, 1) if height % n == 0 and n <= most)
     knobs = {"vector": tuple(range(1, 2 * target.lanes + 1)), "rows": tuple(range(1, 9))}
     return Space(knobs, {"vector": vector, "rows": rows})
+
+
+def _whole(window: Reduce, width: int, target: Target) -> int:
+    """The length of a vector or half one of which a row has a whole number, 0 if there is none.
+
+    Only where vectors are as long as a cache line: each one that is not aligned straddles two, so that few registers of
+    many rows are faster than long vectors of few.
+    """
+    if target.vector_bytes < LINE:
+        return 0
+    small = prod(axis.extent for axis in window.axes) <= SMALL
+    return next((n for n in (target.lanes, target.lanes // 2)[: 1 + small] if width % n == 0), 0)
 
 
 def _vector(width: int, lanes: int) -> int:
