@@ -103,7 +103,7 @@ def _find_loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...], of: str, found
 
 def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> bool:
     """Whether ``0 <= index < size`` certainly holds where the conditions ``given`` do."""
-    return _within(index, size, _of((index, *given), ranges), given)
+    return _within(index, size, ranges_of((index, *given), ranges), given)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -189,7 +189,7 @@ def region(accessed: Iterable[Access], outer: Collection[str]) -> list[Span | No
 def span(e: Expr, outer: Collection[str], ranges: Ranges, given: Iterable[Expr] = ()) -> Span | None:
     """The values of ``e`` for fixed ``outer`` variables, while those of its other variables run over ``ranges``."""
     inner = tuple([g for g in given if g.variables.isdisjoint(outer)])
-    return _span(e, tuple([name for name in e.variables if name in outer]), _of((e, *inner), ranges), inner)
+    return _span(e, tuple([name for name in e.variables if name in outer]), ranges_of((e, *inner), ranges), inner)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -212,8 +212,8 @@ def _span(e: Expr, outer: tuple[str, ...], known: tuple[tuple[str, int], ...], i
     return Span(low, width + 1)
 
 
-def _of(expressions: Iterable[Expr], ranges: Ranges) -> tuple[tuple[str, int], ...]:
-    """The ranges of the variables in expressions: all of them that a result can depend on."""
+def ranges_of(expressions: Iterable[Expr], ranges: Ranges) -> tuple[tuple[str, int], ...]:
+    """The extents of the variables in expressions, by name: all that what is known of these can depend on."""
     return tuple([(name, ranges[name]) for name in union([e.variables for e in expressions]) if name in ranges])
 
 

@@ -83,13 +83,13 @@ def _conditions(s: Stmt, inner: bool) -> list[Expr]:
         case If(cond, body):
             return [*(conjuncts(cond) if inner else []), *_conditions(body, inner)]
         case Store(_, _, value, _):
-            return _select_conditions(value) if inner else []
+            return list(_select_conditions(value)) if inner else []
     return [c for x in s.parts for c in _conditions(x, inner)]
 
 
 @lru_cache(maxsize=1 << 12)
-def _select_conditions(e: Expr) -> list[Expr]:
-    return [c for x in walk(e) if isinstance(x, Select) for c in conjuncts(x.cond)]
+def _select_conditions(e: Expr) -> tuple[Expr, ...]:
+    return tuple(c for x in walk(e) if isinstance(x, Select) for c in conjuncts(x.cond))
 
 
 def _nonnegative_forms(cond: Expr) -> list[Linear]:

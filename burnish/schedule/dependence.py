@@ -10,10 +10,9 @@ from itertools import pairwise
 
 from burnish.loops.bounds import linear_bounds
 from burnish.loops.expr import Binary, Const, Expr, Var, free_vars, rebuild, substitute, walk
-from burnish.loops.intern import union
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import Intrinsic, Stmt, walk_stmt
-from burnish.loops.regions import Access, accesses
+from burnish.loops.regions import Access, accesses, ranges_of
 from burnish.loops.simplify import Ranges, bounds, simplify
 
 Digit = tuple[str, int]  # (loop variable, place value): the variable in a mixed radix, (x // place) % size
@@ -50,7 +49,7 @@ def undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[s
         found = undetermined(touching_whole, loops_whole)
         return [name for name in loops if name in found or (whole in found and name in members)]
     varying = {name: extent for name, extent in loops.items() if extent > 1}
-    tuples = [_dimensions(a.indices, _of(a)) for a in touching]
+    tuples = [_dimensions(a.indices, ranges_of(a.indices, a.ranges)) for a in touching]
     digits = {name: _digits(name, extent, tuples) for name, extent in varying.items()}
     rank = len(tuples[0])
     dimensions = [
@@ -96,27 +95,19 @@ def _join_loops(
 def _sums(touching: Sequence[Access]) -> Iterator[dict[str, int]]:
     """Sums of several variables that are divided as one: variable -> coefficient."""
     for a in touching:
-        for terms in _divided(a.indices, _of(a)):
+        for terms in _divided(a.indices, ranges_of(a.indices, a.ranges)):
             if all(name in x.ranges for name in terms for x in touching):
                 yield terms
 
 
 @lru_cache(maxsize=1 << 12)
-def _divided(indices: tuple[Expr, ...], known: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
+def _divided(indices: tuple[Expr, ...], known: tuple[tuple[str, int], ...]) -> tuple[dict[str, int], ...]:
     """Of the indices, over these ranges, the sums of several variables that are divided: variable -> coefficient."""
     ranges = dict(known)
     inside = [e for i in indices for e in walk(simplify(i, ranges)) if isinstance(e, Binary) and e.op in ("//", "%")]
     sums = [to_linear(e.a)[0] for e in inside]
-    return [
-        {str(v): c for v, c in terms.items()}
-        for terms in sums
-        if len(terms) > 1 and all(isinstance(v, Var) for v in terms)
-    ]
-
-
-def _of(a: Access) -> tuple[tuple[str, int], ...]:
-    """The ranges of the variables in the indices of an access."""
-    return tuple([(name, a.ranges[name]) for name in union([i.variables for i in a.indices]) if name in a.ranges])
+    alike = (terms for terms in sums if len(terms) > 1 and all(isinstance(v, Var) for v in terms))
+    return tuple({str(v): c for v, c in terms.items()} for terms in alike)
 
 
 def _radix(terms: Mapping[str, int], ranges: Ranges) -> tuple[list[str], str | None]:
@@ -154,11 +145,11 @@ def _determined(coefficients: Mapping[Digit, int], open_digits: Mapping[Digit, i
 
 
 @lru_cache(maxsize=1 << 12)
-def _dimensions(indices: tuple[Expr, ...], known: tuple[tuple[str, int], ...]) -> list[Linear]:
+def _dimensions(indices: tuple[Expr, ...], known: tuple[tuple[str, int], ...]) -> tuple[Linear, ...]:
     """The linear forms of indices, over these ranges, blocked dimensions joined and remainders of sums taken apart."""
     ranges = dict(known)
     merged = _merge_pairs([to_linear(simplify(i, ranges)) for i in indices])
-    return [to_linear(_split_remainders(from_linear(*form), ranges)) for form in merged]
+    return tuple(to_linear(_split_remainders(from_linear(*form), ranges)) for form in merged)
 
 
 def _split_remainders(e: Expr, ranges: Ranges) -> Expr:
@@ -191,7 +182,7 @@ def _merge_pairs(index: list[Linear]) -> list[Linear]:
     return merged
 
 
-def _digits(name: str, extent: int, tuples: Iterable[list[Linear]]) -> dict[int, int]:
+def _digits(name: str, extent: int, tuples: Iterable[tuple[Linear, ...]]) -> dict[int, int]:
     """Place value -> size of the mixed radix in which every ``//`` and ``%`` of the variable is a run of digits."""
     cuts = {1}
     for index in tuples:

@@ -67,8 +67,10 @@ def _whole(window: Reduce, width: int, target: Target) -> int:
     """
     if target.vector_bytes < LINE:
         return 0
-    small = prod(axis.extent for axis in window.axes) <= SMALL
-    return next((n for n in (target.lanes, target.lanes // 2)[: 1 + small] if width % n == 0), 0)
+    if width % target.lanes == 0:
+        return target.lanes
+    half, elements = target.lanes // 2, prod(axis.extent for axis in window.axes)
+    return half if width % half == 0 and elements <= SMALL else 0
 
 
 def _vector(width: int, lanes: int) -> int:
