@@ -283,6 +283,12 @@ class FunctionEmitter(Values):
 
     def _multiply_add(self, product: Binary, target: Load, address: Address) -> Value | None:
         """``target + a * b``; None when a factor is the constant zero, a plain sum when one is one."""
+        for factor, other in ((product.a, product.b), (product.b, product.a)):
+            padded = self.padded(factor)
+            if padded is not None:
+                number, mask = padded
+                old = self.splat(self.read_at(target, address), self.lanes)
+                return self.select(mask, self.fma(number, self.value(other), old), old)
         a = self.value(product.a)
         if a.const == 0:
             return None

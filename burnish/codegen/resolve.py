@@ -48,6 +48,14 @@ class Affine(NamedTuple):
     steps: tuple[tuple[str, int], ...]
 
 
+class Padded(NamedTuple):
+    """An access that counts where ``cond`` holds. ``shift``: elements to another that is always inside the buffer."""
+
+    access: Load
+    cond: Expr
+    shift: int
+
+
 class Resolver:
     """``ranges``: extent of every loop in scope. ``fixed``: values of unrolled variables. ``vector``: (name, lanes)."""
 
@@ -60,6 +68,7 @@ class Resolver:
         self._exprs: dict[tuple[object, ...], Expr] = {}
         self._chosen: dict[tuple[object, ...], Expr] = {}
         self._safe: dict[tuple[object, ...], bool] = {}
+        self._padded: dict[tuple[object, ...], Padded | None] = {}
 
     def key(self, e: Expr) -> tuple[object, ...]:
         """Identifies ``e`` under the current values of the unrolled variables in it."""
@@ -85,6 +94,36 @@ class Resolver:
             found = self.chosen(e.a if cond.value else e.b) if isinstance(cond, Const) else e
             self._chosen[key] = found
         return found
+
+    def padded(self, e: Expr) -> Padded | None:
+        """``e`` as a number in memory where an undecided condition holds, and zero elsewhere; None if it is no such."""
+        if not isinstance(e, Select):
+            return None
+        key = self.key(e)
+        if key not in self._padded:
+            self._padded[key] = self._padding(self.chosen(e))
+        return self._padded[key]
+
+    def _padding(self, e: Expr) -> Padded | None:
+        if not (isinstance(e, Select) and isinstance(e.a, Load) and isinstance(e.b, Const) and e.b.value == 0):
+            return None
+        shift = self._to_safe(e.a, e.cond) if index_only(e.cond) else None
+        return None if shift is None else Padded(e.a, self.expr(e.cond), shift)
+
+    def _to_safe(self, access: Load, cond: Expr) -> int | None:
+        """Elements to the nearest access of the same unrolled tile that is inside its buffer without the condition."""
+        here = self.address(access)
+        for name in [n for n in self.fixed if n in cond.variables]:
+            place = self.fixed[name]
+            try:
+                for other in sorted(range(self.ranges[name]), key=lambda at: abs(at - place)):
+                    self.fixed[name] = other
+                    there = self.address(access)
+                    if there.terms == here.terms and self.safe(access, name):
+                        return there.const - here.const
+            finally:
+                self.fixed[name] = place
+        return None
 
     def address(self, access: Load) -> Address:
         """The flat address of an access."""

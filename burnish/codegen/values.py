@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from burnish.codegen.access import Access
 from burnish.codegen.builder import Value, mangle, vector_type
+from burnish.codegen.padding import Padding
 from burnish.codegen.vecmath import MATH
 from burnish.errors import ScheduleError
 from burnish.loops.expr import (
@@ -26,7 +26,7 @@ from burnish.loops.expr import (
 )
 
 
-class Values(Access):
+class Values(Padding):
     """Adds the evaluation of expressions."""
 
     def value(self, e: Expr) -> Value:

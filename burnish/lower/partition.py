@@ -1,73 +1,100 @@
-"""Loop partition: a tile loop is cut where its boundary conditions become true, so that the main part has none."""
+"""Tile loops whose boundary conditions would be asked for every element: cut where those become true, or made whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from itertools import count
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, product
+from math import prod
+from operator import mul
 
 from burnish.loops.bounds import Ranges, linear_bounds
-from burnish.loops.expr import COMPARISONS, INDEX, Binary, Const, Expr, Select, Var, conjuncts, walk
-from burnish.loops.linear import Linear, to_linear
+from burnish.loops.expr import Buffer, Expr, Select, Var, conjuncts
 from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
 from burnish.loops.simplify import simplify_stmt
+from burnish.lower.conditions import INNER, nonnegative_forms, selects
+from burnish.lower.overlap import overlapped
 
-_INNER = ("unroll", "vectorize")
+_SHARE = 1 / 7  # of a tile's vectors: where fewer factors may be zero by a condition, it costs less than more code
 
 
 def partition_loops(program: Program) -> Program:
-    """Cuts serial loops over tiles into first, main and last parts where conditions inside a tile are not always true.
+    """Rids tiles of conditions that cost time, in serial loops over them.
 
-    Only conditions evaluated within unrolled or vectorized loops count: elsewhere a branch is cheaper than more code.
-    Where a loop is cut, conditions of inner loops on it become conditions on those alone, by which they can be cut in
-    turn. That is done in parts with more than a quarter of the iterations; in others less code is worth more.
+    Only conditions evaluated within unrolled or vectorized loops do; elsewhere a branch is cheaper than more code. So
+    is padding of few numbers in a tile: each is read, or zero, without a branch. Where other conditions are not always
+    true, the last tile is moved back to where it is whole. If some are left then, the loop is cut into first, main and
+    last parts, and conditions of inner loops on it become conditions on those alone, by which they can be cut in turn.
+    That is done in parts with more than a quarter of the iterations; in others less code is worth more.
     """
-    return Program(program.name, program.params, _partition(program.body, {}, count(1)))
+    return Program(program.name, program.params, _Partition(program.params).of(program.body, {}))
 
 
-def _partition(s: Stmt, ranges: Ranges, numbers: Iterator[int]) -> Stmt:
-    if not isinstance(s, For):
-        return rebuild_stmt(s, lambda x: _partition(x, ranges, numbers))
-    if s.kind == "serial" and s.extent >= 2:
-        # Where both ends reach into each other, the middle part has the conditions of both, and the others those of one
-        low, high = sorted(_main_range(s, {**ranges, s.var: s.extent}))
-        if (low, high) != (0, s.extent):
-            ends = ((0, low), (low, high), (high, s.extent))
-            return seq(*(_piece(s, begin, end, ranges, numbers) for begin, end in ends if begin < end))
-    return _inside(s, ranges, numbers)
+@dataclass
+class _Partition:
+    """One program's pass. ``numbers``: of the parts, which makes their loops' names."""
+
+    params: Collection[Buffer]
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def of(self, s: Stmt, ranges: Ranges) -> Stmt:
+        if not isinstance(s, For):
+            return rebuild_stmt(s, lambda x: self.of(x, ranges))
+        if s.kind == "serial" and s.extent >= 2:
+            # Where both ends reach into each other, the middle has the conditions of both, and the others those of one
+            low, high = sorted(_main_range(s, ranges))
+            if (low, high) != (0, s.extent):
+                whole = self._whole(s, ranges)
+                if whole is not None:
+                    return self._inside(whole, ranges)
+                ends = ((0, low), (low, high), (high, s.extent))
+                return seq(*(self._piece(s, begin, end, ranges) for begin, end in ends if begin < end))
+        return self._inside(s, ranges)
+
+    def _inside(self, loop: For, ranges: Ranges) -> For:
+        """The loop with those in it cut."""
+        body = self.of(loop.body, {**ranges, loop.var: loop.extent})
+        return loop if body is loop.body else For(loop.var, loop.extent, loop.kind, body)
+
+    def _piece(self, loop: For, begin: int, end: int, ranges: Ranges) -> Stmt:
+        """``for var in [begin, end)`` as a loop from zero, under a name of its own, its inner loops cut in turn."""
+        often = 4 * (end - begin) > loop.extent
+        whole = loop if often else self._inside(loop, ranges)
+        name = f"{loop.var}~{next(self.numbers)}"
+        body = substitute_stmt(whole.body, {loop.var: Var(name) + begin})
+        piece = simplify_stmt(For(name, end - begin, loop.kind, body), ranges)
+        if not often:
+            return piece
+        if isinstance(piece, For) and piece.var == name:
+            return self._inside(piece, ranges)
+        return self.of(piece, ranges)
+
+    def _whole(self, loop: For, ranges: Ranges) -> For | None:
+        """The loop with its last tile moved back, if that leaves it without conditions that cost time."""
+        found = overlapped(loop, self.params, ranges)
+        if found is None:
+            return None
+        bare, ready = (_simplified(each, ranges) for each in found)
+        return ready if _main_range(bare, ranges) == (0, loop.extent) else None
 
 
-def _inside(loop: For, ranges: Ranges, numbers: Iterator[int]) -> For:
-    """The loop with those in it cut."""
-    body = _partition(loop.body, {**ranges, loop.var: loop.extent}, numbers)
-    return loop if body is loop.body else For(loop.var, loop.extent, loop.kind, body)
-
-
-def _piece(loop: For, begin: int, end: int, ranges: Ranges, numbers: Iterator[int]) -> Stmt:
-    """``for var in [begin, end)`` as a loop from zero, under a name of its own, its inner loops cut in their turn."""
-    often = 4 * (end - begin) > loop.extent
-    whole = loop if often else _inside(loop, ranges, numbers)
-    name = f"{loop.var}~{next(numbers)}"
-    body = substitute_stmt(whole.body, {loop.var: Var(name) + begin})
-    piece = simplify_stmt(For(name, end - begin, loop.kind, body), ranges)
-    if not often:
-        return piece
-    if isinstance(piece, For) and piece.var == name:
-        return _inside(piece, ranges, numbers)
-    return _partition(piece, ranges, numbers)
+def _simplified(loop: For, ranges: Ranges) -> For:
+    """The loop with simpler expressions."""
+    return For(loop.var, loop.extent, loop.kind, simplify_stmt(loop.body, {**ranges, loop.var: loop.extent}))
 
 
 def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
-    """The iterations in which every affine condition on the loop variable holds whatever the inner variables are."""
+    """The iterations in which every costly affine condition on the loop variable holds, whatever the inner ones are."""
     low, high = 0, loop.extent
+    own = {**ranges, loop.var: loop.extent}
     inner = {s.var: s.extent for s in walk_stmt(loop.body) if isinstance(s, For)}
-    for cond in dict.fromkeys(_conditions(loop.body, False)):
-        for terms, const in _nonnegative_forms(cond):
+    for cond in dict.fromkeys(_costly(loop.body, loop.var, own)):
+        for terms, const in nonnegative_forms(cond):
             c = terms.get(Var(loop.var), 0)
             rest = {atom: k for atom, k in terms.items() if atom != Var(loop.var)}
             if c == 0 or any(not (isinstance(a, Var) and a.name in inner) for a in rest):
                 continue
-            worst, _ = linear_bounds((rest, const), {**ranges, **inner})
+            worst, _ = linear_bounds((rest, const), {**own, **inner})
             if c > 0:
                 low = max(low, int(-(worst // c)) if worst < 0 else 0)
             else:
@@ -75,44 +102,44 @@ def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
     return min(low, loop.extent), max(high, 0)
 
 
-def _conditions(s: Stmt, inner: bool) -> list[Expr]:
-    """Conjuncts of the conditions of ``If`` and ``Select`` below an unrolled or vectorized loop."""
+def _costly(s: Stmt, var: str, ranges: Ranges, tile: Mapping[str, int] | None = None) -> Iterator[Expr]:
+    """Conjuncts of conditions on loop ``var`` that cost time.
+
+    ``tile``: the extents of the unrolled loops around; None outside of unrolled and vectorized loops.
+    """
+    if var not in s.variables:
+        return
     match s:
-        case For(_, _, kind, body):
-            return _conditions(body, inner or kind in _INNER)
-        case If(cond, body):
-            return [*(conjuncts(cond) if inner else []), *_conditions(body, inner)]
-        case Store(_, _, value, _):
-            return list(_select_conditions(value)) if inner else []
-    return [c for x in s.parts for c in _conditions(x, inner)]
+        case For(name, extent, kind, body):
+            unrolled = {name: extent} if kind == "unroll" else {}
+            inner = {**(tile or {}), **unrolled} if kind in INNER else tile
+            yield from _costly(body, var, {**ranges, name: extent}, inner)
+            return
+        case If(cond, _) if tile is not None:
+            yield from conjuncts(cond)
+        case Store(_, _, value, _) if tile is not None:
+            for chosen in selects(value):
+                if var in chosen.cond.variables and _share(chosen, ranges, tile) > _SHARE:
+                    yield from conjuncts(chosen.cond)
+    for part in s.parts:
+        yield from _costly(part, var, ranges, tile)
 
 
-@lru_cache(maxsize=1 << 12)
-def _select_conditions(e: Expr) -> tuple[Expr, ...]:
-    return tuple(c for x in walk(e) if isinstance(x, Select) for c in conjuncts(x.cond))
+def _share(chosen: Select, ranges: Ranges, tile: Mapping[str, int]) -> float:
+    """Of a tile's vectors, the share that may be padding; a number is padded once for all that use it."""
+    together = prod(extent for name, extent in tile.items() if name not in chosen.variables)
+    return sum(_failing(cond, ranges, tile) for cond in conjuncts(chosen.cond)) / together
 
 
-def _nonnegative_forms(cond: Expr) -> list[Linear]:
-    """An inequality as linear forms that are >= 0 when it holds; empty for other conditions."""
-    if not isinstance(cond, Binary) or cond.op not in COMPARISONS or cond.a.dtype != INDEX:
-        return []
-    match cond.op:
-        case "<=" | "<":
-            terms, const = to_linear(cond.b - cond.a)
-        case ">=" | ">":
-            terms, const = to_linear(cond.a - cond.b)
-        case _:
-            return []
-    return [_undivided(terms, const - (1 if cond.op in ("<", ">") else 0))]
-
-
-def _undivided(terms: Mapping[Expr, int], const: int) -> Linear:
-    """The same for ``±(x // c) + k >= 0`` as a form of ``x``: ``x // c <= k`` where ``x <= c * k + c - 1``."""
-    if len(terms) == 1:
-        ((atom, sign),) = terms.items()
-        if abs(sign) == 1 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
-            c = int(atom.b.value)
-            inner, offset = to_linear(atom.a)
-            scaled = {x: sign * k for x, k in inner.items()}
-            return scaled, sign * offset + c * const + (c - 1 if sign < 0 else 0)
-    return terms, const
+def _failing(cond: Expr, ranges: Ranges, tile: Mapping[str, int]) -> float:
+    """The share of a tile's places for which ``cond`` does not hold in all iterations of the loops around it."""
+    names = [name for name in tile if name in cond.variables]
+    for terms, const in nonnegative_forms(cond):
+        rest = {atom: c for atom, c in terms.items() if not (isinstance(atom, Var) and atom.name in names)}
+        if any(not atom.variables.isdisjoint(names) for atom in rest):
+            return 1.0
+        worst, _ = linear_bounds((rest, const), ranges)
+        steps = [terms[Var(name)] for name in names]
+        places = list(product(*(range(tile[name]) for name in names)))
+        return sum(worst + sum(map(mul, steps, place)) < 0 for place in places) / len(places)
+    return 1.0

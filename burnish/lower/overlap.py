@@ -1,0 +1,144 @@
+"""A loop whose last tile reaches over the end, with that tile moved back to where it is whole.
+
+``for o in 4: for i in 16: if o * 16 + i < 56: S(o * 16 + i)`` becomes
+``for o in 4: for i in 16: S(min(o * 16, 40) + i)``: what two tiles have in common is computed twice, for which there is
+one tile's code instead of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from burnish.loops.bounds import Ranges, linear_bounds
+from burnish.loops.expr import Binary, Buffer, Const, Expr, Var, all_of, conjuncts, minimum, rebuild
+from burnish.loops.linear import from_linear
+from burnish.loops.program import (
+    HINTS,
+    For,
+    If,
+    Intrinsic,
+    Stmt,
+    Store,
+    map_exprs,
+    rebuild_stmt,
+    substitute_stmt,
+    walk_stmt,
+)
+from burnish.lower.conditions import nonnegative_forms
+
+_WASTE = 1 / 40  # of a loop's work: so much may be done twice
+
+
+class _Tail(NamedTuple):
+    """Where a loop ends: tiles begin at ``step`` times its variable, the last one that is whole at ``last``.
+
+    ``places``: by condition that says so, the place within a tile.
+    """
+
+    step: int
+    last: int
+    places: dict[Expr, Expr]
+
+
+def overlapped(loop: For, params: Collection[Buffer], ranges: Ranges) -> tuple[For, For] | None:
+    """The loop with its last tile moved back: without the conditions of its end, and as it may run.
+
+    They differ where what is computed twice must not be stored twice: a sum's store, that of a value read in the loop,
+    or one to a parameter that may share memory with another. None if the loop has no such end, or too much would be
+    computed twice, or it is not known how to move what is in it.
+    """
+    tail, own = _tail(loop, ranges), loop.body.allocates
+    if tail is None or not _guarded(loop.body, tail, own):
+        return None
+    lanes = {s.var for s in walk_stmt(loop.body) if isinstance(s, For) and s.kind == "vectorize"}
+    masked = any(not lanes.isdisjoint(place.variables) for place in tail.places.values())
+    twice = tail.step * (loop.extent - 1) - tail.last
+    repeatable = _repeatable(loop.body, params)
+    # Some lanes of a vector take as long as all; but a mask that says which of them to store, in every tile, is slow
+    if not repeatable if masked else twice > _WASTE * (tail.last + tail.step):
+        return None
+    place = Var(f"{loop.var}'")
+    body = map_exprs(loop.body, lambda e: _begin_at(e, loop.var, place, tail.step))
+    if loop.var in body.variables:
+        return None
+    moved = tail._replace(places={_begin_at(c, loop.var, place, tail.step): p for c, p in tail.places.items()})
+    begin = {place.name: minimum(Var(loop.var) * tail.step, tail.last)}
+
+    def finished(once: Expr | None) -> For:
+        return For(loop.var, loop.extent, loop.kind, substitute_stmt(_without(body, moved, own, once), begin))
+
+    whole = finished(None)
+    return whole, whole if repeatable else finished(Var(loop.var) * tail.step - place)
+
+
+def _tail(loop: For, ranges: Ranges) -> _Tail | None:
+    """Where the loop ends, if all conditions on that agree and only its last tile reaches over it."""
+    inner = {s.var: s.extent for s in walk_stmt(loop.body) if isinstance(s, For)}
+    found: dict[tuple[int, int], dict[Expr, Expr]] = {}
+    for cond in dict.fromkeys(c for s in walk_stmt(loop.body) if isinstance(s, If) for c in conjuncts(s.cond)):
+        for terms, const in nonnegative_forms(cond):
+            step = -terms.get(Var(loop.var), 0)
+            place = {atom: -c for atom, c in terms.items() if atom != Var(loop.var)}
+            if step <= 1 or not all(isinstance(atom, Var) and atom.name in inner for atom in place):
+                continue
+            low, high = linear_bounds((place, 0), {**ranges, **inner})
+            if (low, high) != (0, step - 1):
+                return None
+            found.setdefault((step, const - step + 1), {})[cond] = from_linear(place, 0)
+    if len(found) != 1:
+        return None
+    (((step, last), places),) = found.items()
+    whole = step * (loop.extent - 2) <= last < step * (loop.extent - 1) and last > 0
+    return _Tail(step, last, places) if whole else None
+
+
+def _guarded(s: Stmt, tail: _Tail, own: frozenset[str]) -> bool:
+    """Whether all that is stored, but in buffers of the loop's ``own``, is stored only before the loop's end."""
+    if s.writes <= own and not _intrinsics(s):
+        return True
+    if isinstance(s, If) and any(c in tail.places for c in conjuncts(s.cond)):
+        return not _intrinsics(s) and s.writes.isdisjoint(own)
+    return bool(s.parts) and all(_guarded(part, tail, own) for part in s.parts)
+
+
+def _intrinsics(s: Stmt) -> bool:
+    return any(isinstance(x, Intrinsic) and x.name not in HINTS for x in walk_stmt(s))
+
+
+def _repeatable(body: Stmt, params: Collection[Buffer]) -> bool:
+    """Whether computing and storing something again changes nothing.
+
+    A parameter of the same form as one that is written may be the same memory, see ``compiler.in_place_pairs``.
+    """
+    outer = body.writes - body.allocates
+    written = [b for b in params if b.name in outer]
+    shared = {b.name for b in params for w in written if b is not w and (b.shape, b.dtype) == (w.shape, w.dtype)}
+    sums = any(s.reduce is not None for s in _stores(body) if s.buffer.name in outer)
+    return not sums and body.reads.isdisjoint(outer | shared)
+
+
+def _stores(s: Stmt) -> Iterator[Store]:
+    return (x for x in walk_stmt(s) if isinstance(x, Store))
+
+
+def _begin_at(e: Expr, var: str, place: Var, step: int) -> Expr:
+    """``e`` with whole multiples of ``step * var`` as multiples of ``place``; others are left."""
+    if var not in e.variables:
+        return e
+    match e:
+        case Binary("*", Var(name), Const(factor, _)) if name == var and factor % step == 0:
+            return place * (int(factor) // step) if factor != step else place
+    return rebuild(e, lambda x: _begin_at(x, var, place, step))
+
+
+def _without(s: Stmt, tail: _Tail, own: frozenset[str], once: Expr | None) -> Stmt:
+    """``s`` without the conditions of the end; ``once``: and what is at a place before that only once."""
+    if not isinstance(s, If):
+        return rebuild_stmt(s, lambda x: _without(x, tail, own, once))
+    conditions, body = conjuncts(s.cond), _without(s.body, tail, own, once)
+    kept = [c for c in conditions if c not in tail.places]
+    ends = [tail.places[c] for c in conditions if c in tail.places]
+    if ends and once is not None and not s.writes <= own:
+        kept.append(ends[0] >= once)
+    return If(all_of(*kept), body) if kept else body
