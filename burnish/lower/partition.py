@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count, product
 from math import prod
 from operator import mul
+from typing import NamedTuple
 
 from burnish.loops.bounds import Ranges, linear_bounds
 from burnish.loops.expr import Buffer, Expr, Select, Var, conjuncts
@@ -75,7 +76,8 @@ class _Partition:
         if found is None:
             return None
         bare, ready = (_simplified(each, ranges) for each in found)
-        return ready if _main_range(bare, ranges) == (0, loop.extent) else None
+        left = any(loop.var in c.variables for c in _costly(bare.body, loop.var, {**ranges, loop.var: loop.extent}))
+        return None if left else ready
 
 
 def _simplified(loop: For, ranges: Ranges) -> For:
@@ -102,17 +104,26 @@ def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
     return min(low, loop.extent), max(high, 0)
 
 
-def _costly(s: Stmt, var: str, ranges: Ranges, tile: Mapping[str, int] | None = None) -> Iterator[Expr]:
-    """Conjuncts of conditions on loop ``var`` that cost time.
+class _Tile(NamedTuple):
+    """The loops that are unrolled, by extent, and those that are vectorized."""
 
-    ``tile``: the extents of the unrolled loops around; None outside of unrolled and vectorized loops.
-    """
+    unrolled: Mapping[str, int] = {}
+    lanes: frozenset[str] = frozenset()
+
+    def inside(self, loop: For) -> _Tile:
+        """The tile in one more loop."""
+        if loop.kind == "unroll":
+            return self._replace(unrolled={**self.unrolled, loop.var: loop.extent})
+        return self._replace(lanes=self.lanes | {loop.var})
+
+
+def _costly(s: Stmt, var: str, ranges: Ranges, tile: _Tile | None = None) -> Iterator[Expr]:
+    """Conjuncts of conditions on loop ``var`` that cost time; ``tile``: the one around, None outside of any."""
     if var not in s.variables:
         return
     match s:
         case For(name, extent, kind, body):
-            unrolled = {name: extent} if kind == "unroll" else {}
-            inner = {**(tile or {}), **unrolled} if kind in INNER else tile
+            inner = (tile or _Tile()).inside(s) if kind in INNER else tile
             yield from _costly(body, var, {**ranges, name: extent}, inner)
             return
         case If(cond, _) if tile is not None:
@@ -125,10 +136,12 @@ def _costly(s: Stmt, var: str, ranges: Ranges, tile: Mapping[str, int] | None = 
         yield from _costly(part, var, ranges, tile)
 
 
-def _share(chosen: Select, ranges: Ranges, tile: Mapping[str, int]) -> float:
-    """Of a tile's vectors, the share that may be padding; a number is padded once for all that use it."""
-    together = prod(extent for name, extent in tile.items() if name not in chosen.variables)
-    return sum(_failing(cond, ranges, tile) for cond in conjuncts(chosen.cond)) / together
+def _share(chosen: Select, ranges: Ranges, tile: _Tile) -> float:
+    """Of a tile's vectors, the share that may be zero; all of them if these are no numbers but vectors themselves."""
+    if not tile.lanes.isdisjoint(chosen.variables):
+        return 1.0
+    together = prod(extent for name, extent in tile.unrolled.items() if name not in chosen.variables)
+    return sum(_failing(cond, ranges, tile.unrolled) for cond in conjuncts(chosen.cond)) / together
 
 
 def _failing(cond: Expr, ranges: Ranges, tile: Mapping[str, int]) -> float:

@@ -307,6 +307,66 @@ def test_padded_convolution_in_vectors(native: Native, vector: str) -> None:
     check(native, s.program, {"x": sample(x.shape, F), "w": sample(w.shape, F, 1)})
 
 
+def register_tiles(width: int, tile: int, kernel: int, pad: int, step: int = 1) -> Schedule:
+    """A convolution of one row whose sums over ``tile`` columns times a vector of channels stay in registers."""
+    x, w = placeholder((1, 3, 2, width), name="x"), placeholder((16, 3, 1, kernel), name="w")
+    attrs = {"pads": (0, pad, 0, pad), "strides": (1, step)}
+    (y,) = OPERATORS["conv2d"].define("y", [x, w], attrs)
+    s = Schedule(create_program("kernel", [x, w], [y]))
+    s.inline_all()
+    acc = s.cache_write("y", "register")
+    s.transform_layout("w", "DBCA")
+    n, oc, oh, ow = s.loops("y")
+    outer, ow = s.split(ow, tile)
+    s.reorder(n, oh, outer, ow, oc)
+    s.compute_at(acc, outer)
+    *_, a_oc, _, a_ow, ic, kh, kw = s.loops(acc)
+    s.reorder(kh, kw, ic, a_ow, a_oc)
+    *_, i_oc, _, i_ow = s.init_loops(acc)
+    s.reorder(i_ow, i_oc)
+    for loop in (ow, a_ow, i_ow):
+        s.unroll(loop)
+    for loop in (oc, a_oc, i_oc):
+        s.vectorize(loop)
+    return s
+
+
+@pytest.mark.parametrize(
+    ("width", "tile", "kernel", "pad", "step"),
+    [(28, 14, 3, 1, 1), (41, 14, 3, 1, 1), (15, 14, 3, 1, 1), (30, 29, 5, 2, 1), (57, 14, 3, 1, 2), (20, 10, 7, 3, 1)],
+)
+def test_padding_of_register_tiles(native: Native, width: int, tile: int, kernel: int, pad: int, step: int) -> None:
+    """What is read instead of padding lies within the buffer, at either border of it."""
+    s = register_tiles(width, tile, kernel, pad, step)
+    check(native, s.program, {"x": sample((1, 3, 2, width), F), "w": sample((kernel, 3, 1, 16), F, 1)})
+
+
+def test_padding_is_a_mask_of_multiply_adds_where_there_are_masks() -> None:
+    """Elsewhere the address is chosen, that of the number or of a zero."""
+    program = lower(register_tiles(28, 14, 3, 1).program)
+    masked, chosen = emit(program, masks=True).text, emit(program).text
+    assert "ptr @zeros" not in masked and masked.count("select <16 x i1>") == 2
+    assert "select <16 x i1>" not in chosen and chosen.count("ptr @zeros") == 2
+    assert masked.count("fmuladd.v16f32(<16") == chosen.count("fmuladd.v16f32(<16") == 14 + 1  # one tile's, declared
+
+
+def test_a_padded_number_is_read_again_after_it_was_written() -> None:
+    """What is known of a buffer's numbers is forgotten where the buffer is stored to."""
+    x, y = Buffer("x", (16,)), Buffer("y", (16,))
+    at, k = Var("o") * 8 + J, Var("k")
+    padded = select(at + k >= 1, Load(x, (at + k - 1,)), 0.0)
+    lane = Var("lane")
+    body = seq(
+        For("lane", 4, "vectorize", store(y, (lane,), padded * Load(y, (lane + 4,)), "sum")),
+        store(x, (at,), 2.0),
+        For("lane2", 4, "vectorize", store(y, (Var("lane2"),), padded * Load(y, (Var("lane2") + 4,)), "sum")),
+    )
+    for_j = For("j", 8, "unroll", body)
+    program = Program("kernel", (x, y), For("o", 2, "serial", For("k", 1, "serial", For("m", 2, "serial", for_j))))
+    text = emit(program, masks=True).text
+    assert text.count("load float") == 2 * 8
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_windows_at_any_border(native: Native, data: st.DataObject) -> None:

@@ -1,8 +1,8 @@
 """Direct convolution: a register tile of output pixels times channel vectors, accumulated over the whole window.
 
 The structure of ``parallel(oc group, oh) -> ow tile -> ic block -> kh -> kw -> ic`` with weights packed
-``[ocg][icb][kh][kw][ic][oc]``; the padding stage is inlined, its conditions vanish where lowering partitions the tile
-loop.
+``[ocg][icb][kh][kw][ic][oc]``; the padding stage is inlined, its conditions become masks of a tile's first and last
+pixels, or vanish where lowering cuts the loop over tiles.
 """
 
 from __future__ import annotations
