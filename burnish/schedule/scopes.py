@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from burnish.errors import ScheduleError
-from burnish.loops.program import Alloc, For, If, Program, Stmt, allocations
+from burnish.loops.program import HINTS, NOTHING, Alloc, For, If, Intrinsic, Program, Stmt, allocations, rebuild_stmt
 from burnish.schedule.nest import Site, alloc_sites, replace_at, replace_stmt, sites
 
 
 def rescope(program: Program, primitive: str) -> Program:
     """Lifts each allocation to the innermost statement that holds all uses of its buffer, where it does not yet.
 
-    Crossing a serial loop only shares the buffer between iterations; crossing a concurrent one is refused.
+    Crossing a serial loop only shares the buffer between iterations; crossing a concurrent one is refused. Hints about
+    a buffer do not hold it: those that are left outside of its allocation are dropped.
     """
     for alloc in allocations(program.body):
         name = alloc.buffer.name
@@ -19,7 +22,15 @@ def rescope(program: Program, primitive: str) -> Program:
             continue
         paths = [(*s.path, s.stmt) for s in sites(program.body) if _uses(s.stmt, name)]
         program = _lift(program, current, [(*current.path, current.stmt), *paths], primitive)
-    return program
+    return Program(program.name, program.params, _hinted(program.body, {p.name for p in program.params}))
+
+
+def _hinted(s: Stmt, known: Set[str]) -> Stmt:
+    """``s`` without hints about buffers that do not exist there; those around it are ``known``."""
+    if isinstance(s, Intrinsic) and s.name in HINTS:
+        return s if all(operand.buffer.name in known for operand in s.operands) else NOTHING
+    inside = known | {s.buffer.name} if isinstance(s, Alloc) else known
+    return rebuild_stmt(s, lambda x: _hinted(x, inside))
 
 
 def _used_outside(s: Stmt, alloc: Stmt, name: str) -> bool:

@@ -133,3 +133,24 @@ def test_random_schedules_keep_the_meaning(build: Callable[[], Program], data: s
         actual = layouts[name].unpack(found[name], array.shape) if name in layouts else found[name]
         np.testing.assert_allclose(actual, array, rtol=1e-5, atol=1e-6, err_msg=str(schedule))
     assert replay(program, schedule.trace) == schedule.program
+
+
+@pytest.mark.parametrize(
+    ("move", "left"),
+    [
+        (lambda s: s.compute_inline("p"), 0),
+        (lambda s: s.compute_at("p", "y.v"), 0),
+        (lambda s: s.compute_at("p", "y.c"), 2),
+    ],
+    ids=["inlined", "inside", "around"],
+)
+def test_hints_end_with_the_buffer_that_they_are_about(move: Callable[[Schedule], None], left: int) -> None:
+    program = pooling()
+    schedule = Schedule(program)
+    schedule.prefetch("p", "y.h", "y.h", 1)
+    assert str(schedule.program).count("prefetch(p") == 2
+    move(schedule)
+    verify(schedule.program)
+    assert str(schedule.program).count("prefetch(p") == left
+    arrays = inputs(program)
+    np.testing.assert_allclose(run_program(schedule.program, arrays)["y"], run_program(program, arrays)["y"], rtol=1e-6)
