@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,16 +16,16 @@ from burnish.runtime.pool_ir import pool_ir
 
 @dataclass(frozen=True)
 class _Machine:
-    """Linux system call numbers, and the instruction that tells a core it is spinning."""
+    """Linux system call numbers by name, and the instruction that tells a core it is spinning."""
 
-    futex: int
-    sched_yield: int
+    calls: Mapping[str, int]
     pause: str
 
 
+_CALLS = ("futex", "sched_yield", "getcpu", "sched_getaffinity", "sched_setaffinity")
 _MACHINES = {
-    "x86_64": _Machine(202, 24, "llvm.x86.sse2.pause()"),
-    "aarch64": _Machine(98, 124, "llvm.aarch64.hint(i32 1)"),
+    "x86_64": _Machine(dict(zip(_CALLS, (202, 24, 309, 204, 203), strict=True)), "llvm.x86.sse2.pause()"),
+    "aarch64": _Machine(dict(zip(_CALLS, (98, 124, 168, 123, 122), strict=True)), "llvm.aarch64.hint(i32 1)"),
 }
 
 # The structures are laid out like those of module.py.
@@ -108,7 +109,7 @@ def driver_image(triple: str) -> Image:
     pause = machine.pause.partition("(")[0]
     parameters = "(i32)" if "i32" in machine.pause else "()"
     text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}'
-    text += pool_ir(machine.futex, machine.sched_yield, machine.pause)
+    text += pool_ir(machine.calls, machine.pause)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(text)

@@ -33,7 +33,8 @@ class _PoolStruct(ctypes.Structure):
         ("threads", ctypes.c_int64),
         ("spin", ctypes.c_int64),
         ("syscall", ctypes.c_void_p),
-        ("_line5", ctypes.c_char * 104),
+        ("caller", ctypes.c_int32),
+        ("_line5", ctypes.c_char * 100),
     )
 
 

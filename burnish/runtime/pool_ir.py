@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 # Of each thread's part of a region. More of them balance better; each costs a call of the body and an atomic addition.
 _CHUNKS = 4
 # A worker that spins offers its core to other threads after so many pauses (about 50 us), and again and again: the
@@ -15,8 +17,9 @@ _CALLER_OFFERS = 100
 # The structures are laid out like those of pool.py. Members written by different threads lie 128 bytes apart, since
 # cores fetch pairs of cache lines.
 _TYPES = """
-; Generation (futex word); sleepers; busy; done (futex word), waiting; threads, spin, syscall. The %Parts follow.
-%Pool = type { i32, [124 x i8], i32, [124 x i8], i32, [124 x i8], i32, i32, [120 x i8], i64, i64, ptr, [104 x i8] }
+; Generation (futex word); sleepers; busy; done (futex word), waiting; threads, spin, syscall, the caller's core.
+; The %Parts follow.
+%Pool = type { i32, [124 x i8], i32, [124 x i8], i32, [124 x i8], i32, i32, [120 x i8], i64, i64, ptr, i32, [100 x i8] }
 ; A thread's part of the current region: the chunks not taken yet (the last one + 1 in the upper half, the first in the
 ; lower half); body, context, extent / chunks, extent % chunks, chunks. Then the thread's number and its pool.
 %Part = type { i64, ptr, ptr, i64, i32, i32, i64, ptr, [72 x i8] }
@@ -245,6 +248,8 @@ announce:
 wake: ; FUTEX_WAKE_PRIVATE, all of them
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 11
   %syscall = load ptr, ptr %syscall.at
+  %core.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
+  %told = call i64 (i64, ...) %syscall(i64 {getcpu}, ptr %core.at, ptr null, ptr null)
   %woken = call i64 (i64, ...) %syscall(i64 {futex}, ptr %pool, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
   br label %work
 work:
@@ -252,6 +257,45 @@ work:
   %others = sub i32 %chunks, %mine
   call void @await(ptr %pool, i32 %others)
   store atomic i32 0, ptr %busy release, align 4
+  ret void
+}
+"""
+
+# The system may wake a worker on the core of the thread that calls it, and then take many milliseconds to notice that
+# another is idle: all that time a region takes twice as long as it should.
+_AWAY = """
+; If the calling thread runs on the core of the caller, the system moves it to another one that it may use.
+define internal void @away(ptr %pool, ptr %syscall) nounwind {
+entry:
+  %core.at = alloca i32
+  %allowed = alloca [16 x i64] ; 1024 cores: where the system knows more, nothing is done
+  %told = call i64 (i64, ...) %syscall(i64 {getcpu}, ptr %core.at, ptr null, ptr null)
+  %core = load i32, ptr %core.at
+  %caller.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
+  %caller = load i32, ptr %caller.at
+  %same = icmp eq i32 %core, %caller
+  %below = icmp ult i32 %core, 1024
+  %shared = and i1 %same, %below
+  br i1 %shared, label %ask, label %exit
+ask:
+  %bytes = call i64 (i64, ...) %syscall(i64 {sched_getaffinity}, i64 0, i64 128, ptr %allowed)
+  %known = icmp sgt i64 %bytes, 0
+  br i1 %known, label %move, label %exit
+move:
+  %word = lshr i32 %core, 6
+  %bit = and i32 %core, 63
+  %bit.wide = zext i32 %bit to i64
+  %own = shl i64 1, %bit.wide
+  %word.at = getelementptr [16 x i64], ptr %allowed, i64 0, i32 %word
+  %old = load i64, ptr %word.at
+  %kept = xor i64 %own, -1
+  %others = and i64 %old, %kept
+  store i64 %others, ptr %word.at ; refused where no core is left
+  %moved = call i64 (i64, ...) %syscall(i64 {sched_setaffinity}, i64 0, i64 %bytes, ptr %allowed)
+  store i64 %old, ptr %word.at ; from now on it may run anywhere again
+  %freed = call i64 (i64, ...) %syscall(i64 {sched_setaffinity}, i64 0, i64 %bytes, ptr %allowed)
+  br label %exit
+exit:
   ret void
 }
 """
@@ -316,17 +360,18 @@ compare:
 futex: ; FUTEX_WAIT_PRIVATE: returns at once if the generation has changed
   %value = zext i32 %last to i64
   %waited = call i64 (i64, ...) %syscall(i64 {futex}, ptr %pool, i64 128, i64 %value, ptr null, ptr null, i64 0)
+  call void @away(ptr %pool, ptr %syscall)
   br label %restart
 }
 """
 
 
-def pool_ir(futex: int, sched_yield: int, pause: str) -> str:
-    """``@burnish_parallel`` and ``@burnish_worker``, for the given system call numbers and spin-wait intrinsic."""
-    text = _TYPES + _TAKE + _PARALLEL + _WORKER
+def pool_ir(calls: Mapping[str, int], pause: str) -> str:
+    """``@burnish_parallel`` and ``@burnish_worker``, by the numbers of system ``calls`` and the spin-wait intrinsic."""
+    text = _TYPES + _TAKE + _PARALLEL + _AWAY + _WORKER
     values = {
         "chunks": _CHUNKS, "offer": _OFFER, "patience_shift": _PATIENCE_SHIFT, "caller_offers": _CALLER_OFFERS,
-        "futex": futex, "sched_yield": sched_yield, "pause": pause,
+        "pause": pause, **calls,
     }  # fmt: skip
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", str(value))
