@@ -1,5 +1,6 @@
 import ctypes
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from burnish.runtime import artifact
-from burnish.runtime.driver import driver_image
+from burnish.runtime.driver import _MACHINES, driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import Pool, _PartStruct, _PoolStruct, available_cores, pool
@@ -150,6 +151,56 @@ def _processor_time(tasks: set[str]) -> dict[str, str]:
         with open(f"/proc/self/task/{task}/schedstat") as file:
             used[task] = file.read().split()[0]
     return used
+
+
+@pytest.mark.parametrize(
+    ("core", "allowed", "masks"),
+    [(3, 0b1011, [0b0011, 0b1011]), (1, 0b1011, []), (3, 0b1000, [0, 0b1000])],
+    ids=["its caller's", "another", "the only one"],
+)
+def test_a_woken_worker_leaves_its_callers_core(code, core, allowed, masks) -> None:
+    """And may run on it again afterwards. The cores are those that the system is made to tell; the caller's is 3."""
+    regions = Regions(code, 2)
+    child = os.fork()
+    if child == 0:
+        try:
+            found = _masks_set(regions, core, allowed)
+            os._exit(0 if found == masks else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _masks_set(regions: Regions, core: int, allowed: int) -> list[int]:
+    """Masks of cores that the worker asks for when it is woken on ``core``, in a process of its own."""
+    names = {number: name for name, number in _MACHINES[platform.machine()].calls.items()}
+    caller, masks = threading.get_ident(), []
+    libc = ctypes.CDLL(None)
+    libc.syscall.restype, libc.syscall.argtypes = ctypes.c_long, [ctypes.c_long] * 7
+
+    def system(number: int, *args: int) -> int:
+        match names[number]:
+            case "getcpu":
+                ctypes.c_int32.from_address(args[0]).value = 3 if threading.get_ident() == caller else core
+            case "sched_getaffinity":
+                ctypes.c_int64.from_address(args[2]).value = allowed
+                return 8
+            case "sched_setaffinity":
+                masks.append(ctypes.c_int64.from_address(args[2]).value)
+            case _:
+                return libc.syscall(number, *args)
+        return 0
+
+    call = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 7)(system)
+    regions.pool._pool.syscall = ctypes.cast(call, ctypes.c_void_p).value
+    deadline = time.monotonic() + 10
+    regions.run(1)
+    while regions.pool._pool.sleepers == 0 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    regions.run(1)
+    while regions.pool._pool.sleepers == 0 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return masks
 
 
 def test_a_nested_region_runs_on_its_own_thread(code) -> None:
