@@ -8,7 +8,7 @@ lowest of so many further draws should lie below the best.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -22,6 +22,11 @@ PRIOR_SCALE, SCALE_DRAWS = 0.08, 0.5
 PRIOR_SHAPE, SHAPE_DRAWS = -0.5, 2.0
 FIRST_SCALE = 0.1  # of a kind of which one candidate was tried, its template's choice: how far its best lies below
 FIRST_SHARE = 0.3  # of its other candidates, the share that is faster than that one
+# Draws of a young search are mostly neighbours of what templates choose, and say little of those a model will propose:
+# the next of n + 1 draws is the lowest so often at least (of the 1 / (n + 1) for draws alike), on such a scale.
+YOUNG = 24  # draws
+RECORD, RECORD_SCALE = 0.3, 0.08
+LATER = 0.3  # of an older one, which has gone down already: what is left of the chance by its tail
 WORTHLESS = 1e-5  # a draw that is expected to save less is not made for its own sake
 ENDED = 0.5  # the (negative) shape from which the end of a tail, and not its mean, says how long it is
 _POINTS = 256
@@ -72,8 +77,9 @@ def _survival(depths: np.ndarray, scale: float, shape: float) -> np.ndarray:
 def mixture(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int]) -> Mixture | None:
     """The tails of ``costs`` by kind (which algorithm and template); ``sizes``: the candidates that each kind has.
 
-    A kind that leads by far says nothing about how far another may go, and one that was tried whole gains no more. None
-    before two candidates succeeded of a kind that has more.
+    A kind that leads by far says nothing about how far another may go, and one that was tried whole gains no more. What
+    a search draws at first and later is not alike: neither are their tails. None before two candidates succeeded of a
+    kind that has more.
     """
     every, kind = np.asarray(costs, dtype=float), np.asarray(kinds)
     recent = kind[-max(LEAST, round(RECENT * len(every))) :]
@@ -82,10 +88,20 @@ def mixture(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int]) 
     parts = []
     for number, more in enumerate(left):
         share = int((recent == number).sum()) / max(1, total)
-        tail = forecast(every[kind == number].tolist(), float(every.min())) if more > 0 and share else None
+        own = every[kind == number]
+        tail = forecast(own.tolist(), float(every.min())) if more > 0 and share else None
         if tail is not None:
-            parts.append((tail, share, more))
+            parts.append((_searched(tail, len(own), own.min() == every.min()), share, more))
     return Mixture(tuple(parts)) if parts or not any(left) else None
+
+
+def _searched(tail: Forecast, draws: int, leads: bool) -> Forecast:
+    """The tail of ``draws`` that a search has made, which are not alike; ``leads``: the best of all is one of them."""
+    if draws > YOUNG:
+        return replace(tail, at_best=LATER * tail.at_best)
+    if not leads:
+        return tail
+    return replace(tail, at_best=max(tail.at_best, RECORD / (draws + 1)), scale=max(tail.scale, RECORD_SCALE))
 
 
 def allotted(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int], count: int) -> list[int]:

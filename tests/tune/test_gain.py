@@ -83,6 +83,24 @@ def test_a_kind_that_leads_by_far_promises_nothing_for_another() -> None:
     assert mixture([inf, 1.0], [0, 0], [4, 10_000]) is None
 
 
+def test_a_young_search_is_not_believed_to_have_ended() -> None:
+    """The best of a dozen neighbours of the default, far below the others, is not the end; nor behind another kind."""
+    costs = [1.0, *np.linspace(1.8, 1.9, 11)]
+    alone, young = forecast(costs), mixture(costs, [0] * 12, [1000])
+    assert alone is not None and young is not None
+    assert alone.gain(12) < 0.005 < 0.01 < young.gain(12)
+    behind = mixture([0.5, *costs], [1] + [0] * 12, [1000, 1])
+    assert behind is not None and behind.gain(12) < 0.005
+
+
+def test_a_search_finds_less_the_longer_it_goes_on() -> None:
+    """Less than so many draws that are alike: those that were lucky came first."""
+    costs = np.random.default_rng(3).exponential(0.2, 64) + 1.0
+    alike, later = forecast(costs.tolist()), mixture(costs.tolist(), [0] * 64, [1000])
+    assert alike is not None and later is not None
+    assert 0 < later.gain(64) < alike.gain(64)
+
+
 def test_draws_go_where_they_should_save_most() -> None:
     """A kind whose first candidate is far behind gets none, one as good as the best some, up to all it has left."""
     assert allotted([1.0, 1.0, 3.0], [0, 1, 2], [12, 10_000, 10_000], 16) == [8, 8, 0]
