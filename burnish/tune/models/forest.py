@@ -29,7 +29,8 @@ from burnish.tune.models.trees import MAX_BIN
 class ForestModel:
     """Regression trees on relative throughputs, each on a bootstrap sample of the measurements.
 
-    `share` of the features, drawn for each level of a tree, may be split on. A leaf holds `least` candidates or more.
+    `share` of the features, drawn for each level of a tree, may be split on: trees that differ more make the deviation,
+    and with it expected improvement, more telling. A leaf holds `least` candidates or more.
     By default trees grow to their end, as those of scikit-learn that AdaTune has do: with so few rows they order
     candidates better than shallow ones. Raises ParameterError.
     """
@@ -43,7 +44,7 @@ class ForestModel:
         trees: int = 50,
         max_depth: int = 32,
         least: int = 1,
-        share: float = 1.0,
+        share: float = 0.5,
         seed: int = 0,
         threads: int | None = None,
     ) -> None:
