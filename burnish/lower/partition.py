@@ -10,13 +10,16 @@ from operator import mul
 from typing import NamedTuple
 
 from burnish.loops.bounds import Ranges, linear_bounds
-from burnish.loops.expr import Buffer, Expr, Select, Var, conjuncts
+from burnish.loops.expr import INDEX, Buffer, Const, Expr, Select, Var, conjuncts, substitute
 from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
-from burnish.loops.simplify import simplify_stmt
+from burnish.loops.simplify import simplify, simplify_stmt
 from burnish.lower.conditions import INNER, nonnegative_forms, selects
 from burnish.lower.overlap import overlapped
 
-_SHARE = 1 / 7  # of a tile's vectors: where fewer factors may be zero by a condition, it costs less than more code
+# Where fewer of a tile's vectors may have a factor that is zero by a condition, and fewer of all multiply-adds do, that
+# costs less than more code.
+_SHARE, _WASTE = 1 / 7, 1 / 45
+_FEW = 16  # iterations; of more, those at the border waste less
 
 
 def partition_loops(program: Program) -> Program:
@@ -76,7 +79,7 @@ class _Partition:
         if found is None:
             return None
         bare, ready = (_simplified(each, ranges) for each in found)
-        left = any(loop.var in c.variables for c in _costly(bare.body, loop.var, {**ranges, loop.var: loop.extent}))
+        left = any(loop.var in c.variables for c in _costly(bare, {**ranges, loop.var: loop.extent}))
         return None if left else ready
 
 
@@ -90,7 +93,7 @@ def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
     low, high = 0, loop.extent
     own = {**ranges, loop.var: loop.extent}
     inner = {s.var: s.extent for s in walk_stmt(loop.body) if isinstance(s, For)}
-    for cond in dict.fromkeys(_costly(loop.body, loop.var, own)):
+    for cond in dict.fromkeys(_costly(loop, own)):
         for terms, const in nonnegative_forms(cond):
             c = terms.get(Var(loop.var), 0)
             rest = {atom: k for atom, k in terms.items() if atom != Var(loop.var)}
@@ -104,55 +107,66 @@ def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
     return min(low, loop.extent), max(high, 0)
 
 
-class _Tile(NamedTuple):
-    """The loops that are unrolled, by extent, and those that are vectorized."""
+class _Around(NamedTuple):
+    """The loops around a statement, by extent, from one on inwards; those of them in its tile; whether there is one."""
 
-    unrolled: Mapping[str, int] = {}
+    loops: Mapping[str, int] = {}
+    unrolled: frozenset[str] = frozenset()
     lanes: frozenset[str] = frozenset()
+    tile: bool = False
 
-    def inside(self, loop: For) -> _Tile:
-        """The tile in one more loop."""
-        if loop.kind == "unroll":
-            return self._replace(unrolled={**self.unrolled, loop.var: loop.extent})
-        return self._replace(lanes=self.lanes | {loop.var})
+    def inside(self, loop: For) -> _Around:
+        """What is around the body of one more loop."""
+        unrolled, lanes = ({loop.var} if loop.kind == kind else set() for kind in INNER)
+        loops = {**self.loops, loop.var: loop.extent}
+        return _Around(loops, self.unrolled | unrolled, self.lanes | lanes, self.tile or loop.kind in INNER)
 
 
-def _costly(s: Stmt, var: str, ranges: Ranges, tile: _Tile | None = None) -> Iterator[Expr]:
-    """Conjuncts of conditions on loop ``var`` that cost time; ``tile``: the one around, None outside of any."""
-    if var not in s.variables:
-        return
-    match s:
-        case For(name, extent, kind, body):
-            inner = (tile or _Tile()).inside(s) if kind in INNER else tile
-            yield from _costly(body, var, {**ranges, name: extent}, inner)
-            return
-        case If(cond, _) if tile is not None:
-            yield from conjuncts(cond)
-        case Store(_, _, value, _) if tile is not None:
-            for chosen in selects(value):
-                if var in chosen.cond.variables and _share(chosen, ranges, tile) > _SHARE:
+def _costly(loop: For, ranges: Ranges) -> Iterator[Expr]:
+    """Conjuncts of the conditions on a loop, in its body, that cost time."""
+    todo: list[tuple[Stmt, _Around]] = [(loop.body, _Around())]
+    while todo:
+        s, around = todo.pop()
+        if loop.var not in s.variables:
+            continue
+        if isinstance(s, For):
+            around = around.inside(s)
+        elif isinstance(s, If) and around.tile:
+            yield from conjuncts(s.cond)
+        elif isinstance(s, Store) and around.tile:
+            for chosen in selects(s.value):
+                if loop.var in chosen.cond.variables and _costs(chosen, loop, ranges, around):
                     yield from conjuncts(chosen.cond)
-    for part in s.parts:
-        yield from _costly(part, var, ranges, tile)
+        todo.extend((part, around) for part in reversed(s.parts))
 
 
-def _share(chosen: Select, ranges: Ranges, tile: _Tile) -> float:
-    """Of a tile's vectors, the share that may be zero; all of them if these are no numbers but vectors themselves."""
-    if not tile.lanes.isdisjoint(chosen.variables):
-        return 1.0
-    together = prod(extent for name, extent in tile.unrolled.items() if name not in chosen.variables)
-    return sum(_failing(cond, ranges, tile.unrolled) for cond in conjuncts(chosen.cond)) / together
+def _costs(chosen: Select, loop: For, ranges: Ranges, around: _Around) -> bool:
+    """Whether it costs time that a factor is zero by a condition; a vector of factors has to be chosen by lane."""
+    if not around.lanes.isdisjoint(chosen.variables):
+        return True
+    ranges, conditions = {**ranges, **around.loops}, conjuncts(chosen.cond)
+    tile = {name: around.loops[name] for name in around.unrolled}
+    together = prod(extent for name, extent in tile.items() if name not in chosen.variables)
+    if sum(_failing(cond, ranges, tile) for cond in conditions) > _SHARE * together:
+        return True
+    if loop.extent > _FEW:
+        return False
+    at = [{loop.var: Const(i, INDEX)} for i in range(loop.extent)]
+    each = [_failing(simplify(substitute(c, i), ranges), ranges, around.loops) for c in conditions for i in at]
+    return sum(each) > _WASTE * loop.extent
 
 
-def _failing(cond: Expr, ranges: Ranges, tile: Mapping[str, int]) -> float:
-    """The share of a tile's places for which ``cond`` does not hold in all iterations of the loops around it."""
-    names = [name for name in tile if name in cond.variables]
+def _failing(cond: Expr, ranges: Ranges, loops: Mapping[str, int]) -> float:
+    """The share of the iterations of ``loops`` in which ``cond`` does not hold whatever those of the others are."""
+    if isinstance(cond, Const):
+        return float(not cond.value)
+    names = [name for name in loops if name in cond.variables]
     for terms, const in nonnegative_forms(cond):
         rest = {atom: c for atom, c in terms.items() if not (isinstance(atom, Var) and atom.name in names)}
         if any(not atom.variables.isdisjoint(names) for atom in rest):
             return 1.0
         worst, _ = linear_bounds((rest, const), ranges)
         steps = [terms[Var(name)] for name in names]
-        places = list(product(*(range(tile[name]) for name in names)))
+        places = list(product(*(range(loops[name]) for name in names)))
         return sum(worst + sum(map(mul, steps, place)) < 0 for place in places) / len(places)
     return 1.0

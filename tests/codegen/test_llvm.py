@@ -333,7 +333,15 @@ def register_tiles(width: int, tile: int, kernel: int, pad: int, step: int = 1) 
 
 @pytest.mark.parametrize(
     ("width", "tile", "kernel", "pad", "step"),
-    [(28, 14, 3, 1, 1), (41, 14, 3, 1, 1), (15, 14, 3, 1, 1), (30, 29, 5, 2, 1), (57, 14, 3, 1, 2), (20, 10, 7, 3, 1)],
+    [
+        (56, 14, 3, 1, 1),
+        (28, 14, 3, 1, 1),
+        (55, 14, 3, 1, 1),
+        (15, 14, 3, 1, 1),
+        (30, 29, 5, 2, 1),
+        (57, 14, 3, 1, 2),
+        (20, 10, 7, 3, 1),
+    ],
 )
 def test_padding_of_register_tiles(native: Native, width: int, tile: int, kernel: int, pad: int, step: int) -> None:
     """What is read instead of padding lies within the buffer, at either border of it."""
@@ -343,7 +351,7 @@ def test_padding_of_register_tiles(native: Native, width: int, tile: int, kernel
 
 def test_padding_is_a_mask_of_multiply_adds_where_there_are_masks() -> None:
     """Elsewhere the address is chosen, that of the number or of a zero."""
-    program = lower(register_tiles(28, 14, 3, 1).program)
+    program = lower(register_tiles(56, 14, 3, 1).program)
     masked, chosen = emit(program, masks=True).text, emit(program).text
     assert "ptr @zeros" not in masked and masked.count("select <16 x i1>") == 2
     assert "select <16 x i1>" not in chosen and chosen.count("ptr @zeros") == 2

@@ -120,8 +120,8 @@ def test_a_value_that_is_read_again_is_not_made_again() -> None:
 def test_few_padded_numbers_leave_a_tile_whole(
     conv: Callable[..., Schedule], tiled: Callable[..., Schedule], same: Same
 ) -> None:
-    """Two of fourteen columns may be padding; of eight it is too many."""
-    for width, tile, parts in ((28, 14, 1), (24, 8, 3)):
+    """Two of fourteen columns may be padding; of eight are too many, and so they are of every other tile's fourteen."""
+    for width, tile, parts in ((56, 14, 1), (24, 8, 5), (28, 14, 4)):
         before = hoist_guards(simplify_program(tiled(conv(3, width), tile).program))
         after = partition_loops(before)
         assert str(after).count("+=") == parts
