@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count, product
+from functools import lru_cache
+from itertools import count
 from math import prod
-from operator import mul
 from typing import NamedTuple
+
+import numpy as np
 
 from burnish.loops.bounds import Ranges, linear_bounds
 from burnish.loops.expr import INDEX, Buffer, Const, Expr, Select, Var, conjuncts, substitute
@@ -108,18 +110,21 @@ def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
 
 
 class _Around(NamedTuple):
-    """The loops around a statement, by extent, from one on inwards; those of them in its tile; whether there is one."""
+    """The loops between one and a statement in it, by extent; those of them that make up the statement's tile."""
 
     loops: Mapping[str, int] = {}
     unrolled: frozenset[str] = frozenset()
     lanes: frozenset[str] = frozenset()
-    tile: bool = False
+
+    @property
+    def tile(self) -> bool:
+        """Whether the statement is in a tile."""
+        return bool(self.unrolled or self.lanes)
 
     def inside(self, loop: For) -> _Around:
         """What is around the body of one more loop."""
         unrolled, lanes = ({loop.var} if loop.kind == kind else set() for kind in INNER)
-        loops = {**self.loops, loop.var: loop.extent}
-        return _Around(loops, self.unrolled | unrolled, self.lanes | lanes, self.tile or loop.kind in INNER)
+        return _Around({**self.loops, loop.var: loop.extent}, self.unrolled | unrolled, self.lanes | lanes)
 
 
 def _costly(loop: For, ranges: Ranges) -> Iterator[Expr]:
@@ -160,13 +165,21 @@ def _failing(cond: Expr, ranges: Ranges, loops: Mapping[str, int]) -> float:
     """The share of the iterations of ``loops`` in which ``cond`` does not hold whatever those of the others are."""
     if isinstance(cond, Const):
         return float(not cond.value)
-    names = [name for name in loops if name in cond.variables]
+    known = sorted(cond.variables & ranges.keys())
+    return _share_failing(cond, tuple((name, ranges[name], name in loops) for name in known))
+
+
+@lru_cache(maxsize=1 << 12)
+def _share_failing(cond: Expr, variables: tuple[tuple[str, int, bool], ...]) -> float:
+    """See :func:`_failing`; ``variables``: those of the condition, their extents, and whether they are of the loops."""
+    extents = {name: extent for name, extent, asked in variables if asked}
+    others = {name: extent for name, extent, asked in variables if not asked}
     for terms, const in nonnegative_forms(cond):
-        rest = {atom: c for atom, c in terms.items() if not (isinstance(atom, Var) and atom.name in names)}
-        if any(not atom.variables.isdisjoint(names) for atom in rest):
+        rest = {atom: c for atom, c in terms.items() if not (isinstance(atom, Var) and atom.name in extents)}
+        if any(not atom.variables.isdisjoint(extents) for atom in rest):
             return 1.0
-        worst, _ = linear_bounds((rest, const), ranges)
-        steps = [terms[Var(name)] for name in names]
-        places = list(product(*(range(loops[name]) for name in names)))
-        return sum(worst + sum(map(mul, steps, place)) < 0 for place in places) / len(places)
+        lowest = np.asarray(linear_bounds((rest, const), others)[0])
+        for name, extent in extents.items():
+            lowest = np.add.outer(lowest, terms.get(Var(name), 0) * np.arange(extent))
+        return float((lowest < 0).mean())
     return 1.0
