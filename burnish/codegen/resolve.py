@@ -49,7 +49,7 @@ class Affine(NamedTuple):
 
 
 class Padded(NamedTuple):
-    """An access that counts where ``cond`` holds. ``shift``: elements to another that is always inside the buffer."""
+    """An access that counts where ``cond`` holds. ``shift``: elements to another, for which it always does."""
 
     access: Load
     cond: Expr
@@ -111,7 +111,7 @@ class Resolver:
         return None if shift is None else Padded(e.a, self.expr(e.cond), shift)
 
     def _to_safe(self, access: Load, cond: Expr) -> int | None:
-        """Elements to the nearest access of the same unrolled tile that is inside its buffer without the condition."""
+        """Elements to the nearest access of the same unrolled tile for which the condition always holds."""
         here = self.address(access)
         for name in [n for n in self.fixed if n in cond.variables]:
             place = self.fixed[name]
@@ -119,7 +119,9 @@ class Resolver:
                 for other in sorted(range(self.ranges[name]), key=lambda at: abs(at - place)):
                     self.fixed[name] = other
                     there = self.address(access)
-                    if there.terms == here.terms and self.safe(access, name):
+                    holds = self.expr(cond)
+                    always = isinstance(holds, Const) and bool(holds.value) and self.safe(access, name)
+                    if always and there.terms == here.terms:
                         return there.const - here.const
             finally:
                 self.fixed[name] = place

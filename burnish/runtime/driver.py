@@ -22,10 +22,15 @@ class _Machine:
     pause: str
 
 
-_CALLS = ("futex", "sched_yield", "getcpu", "sched_getaffinity", "sched_setaffinity")
 _MACHINES = {
-    "x86_64": _Machine(dict(zip(_CALLS, (202, 24, 309, 204, 203), strict=True)), "llvm.x86.sse2.pause()"),
-    "aarch64": _Machine(dict(zip(_CALLS, (98, 124, 168, 123, 122), strict=True)), "llvm.aarch64.hint(i32 1)"),
+    "x86_64": _Machine(
+        {"futex": 202, "sched_yield": 24, "getcpu": 309, "sched_getaffinity": 204, "sched_setaffinity": 203},
+        "llvm.x86.sse2.pause()",
+    ),
+    "aarch64": _Machine(
+        {"futex": 98, "sched_yield": 124, "getcpu": 168, "sched_getaffinity": 123, "sched_setaffinity": 122},
+        "llvm.aarch64.hint(i32 1)",
+    ),
 }
 
 # The structures are laid out like those of module.py.

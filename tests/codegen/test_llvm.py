@@ -17,6 +17,7 @@ from burnish.loops.expr import (
     INTS,
     Buffer,
     Const,
+    Expr,
     Load,
     Var,
     all_of,
@@ -36,7 +37,7 @@ from burnish.schedule.schedule import Schedule
 
 Native = Callable[..., dict[str, np.ndarray]]
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
-I, J = Var("i"), Var("j")  # noqa: E741
+I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741
 
 
 def sample(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
@@ -356,6 +357,37 @@ def test_padding_is_a_mask_of_multiply_adds_where_there_are_masks() -> None:
     assert "ptr @zeros" not in masked and masked.count("select <16 x i1>") == 2
     assert "select <16 x i1>" not in chosen and chosen.count("ptr @zeros") == 2
     assert masked.count("fmuladd.v16f32(<16") == chosen.count("fmuladd.v16f32(<16") == 14 + 1  # one tile's, declared
+
+
+def padded_products(x: Buffer, row: Expr, inside: Expr, w: Buffer, y: Buffer) -> For:
+    """Four sums over a tile of columns ``i``, shifted by ``k``, of numbers in a row of ``x`` that are padded."""
+    value = select(inside, Load(x, (row, I + K - 1)), 0.0)
+    lane = Var("lane")
+    return For("i", 6, "unroll", For("lane", 4, "vectorize", store(y, (lane,), value * Load(w, (lane,)), "sum")))
+
+
+def zeros(y: Buffer) -> For:
+    return For("z", 4, "vectorize", store(y, (Var("z"),), 0.0))
+
+
+def test_padding_on_two_axes_reads_nothing_outside(native: Native) -> None:
+    """Where the row is outside too, no other column of it may be read."""
+    x, w, y, row = Buffer("x", (2, 8)), Buffer("w", (4,)), Buffer("y", (4,)), Var("row")
+    tile = padded_products(x, row - 1, all_of(row >= 1, row < 3, I + K >= 1), w, y)
+    nest = For("row", 4, "serial", For("k", 3, "serial", For("m", 2, "serial", tile)))
+    program = Program("kernel", (x, w, y), seq(zeros(y), nest))
+    check(native, program, {"x": sample((2, 8), F), "w": sample((4,), F, 1)}, lowered=True)
+
+
+def test_padding_of_numbers_in_registers(native: Native) -> None:
+    """They have no address."""
+    x, w, y, r, c = Buffer("x", (2, 8)), Buffer("w", (4,)), Buffer("y", (4,)), Var("r"), Var("c")
+    kept = Buffer("kept", (2, 8), scope="register")
+    fill = For("r", 2, "unroll", For("c", 8, "unroll", store(kept, (r, c), Load(x, (r, c)))))
+    tile = padded_products(kept, J, all_of(Var("row") >= 1, I + K >= 1), w, y)
+    nest = For("row", 2, "serial", For("m", 2, "serial", For("j", 2, "unroll", For("k", 2, "unroll", tile))))
+    program = Program("kernel", (x, w, y), seq(zeros(y), Alloc(kept, seq(fill, nest))))
+    check(native, program, {"x": sample((2, 8), F), "w": sample((4,), F, 1)}, lowered=True)
 
 
 def test_a_padded_number_is_read_again_after_it_was_written() -> None:
