@@ -15,8 +15,8 @@ class Padding(Access):
         """A number in memory or zero, as a number that can always be read, and the mask (all lanes) of where it counts.
 
         Where it does not, it is another of the same tile, so many bytes further; how many is known before the innermost
-        loop. None if ``e`` is nothing of the kind, its condition changes in that loop, or the target has no masks; or if
-        only some lanes are computed: it may be none, and then nothing may be read.
+        loop. None if ``e`` is nothing of the kind, its condition changes in that loop, or the target has no masks; or
+        if only some lanes are computed: it may be none, and then nothing may be read.
         """
         vector, found = self.resolver.vector, self.resolver.padded(e) if self.masks and not self.guards else None
         if found is None or vector is None or self.memory[found.access.buffer.name].slots is not None:
