@@ -187,9 +187,11 @@ def test_flattened_and_sequence_have_the_loops_of_a_candidate() -> None:
         number = int(point[0])
         nest = made.alternatives[number].describe(made.knobs(number, point[None]), 1)
         own = nest.extent[:, 0] > 1
-        features = context(nest, MACHINE)[0][0][own]
+        features, (summary,) = context(nest, MACHINE)
+        features = features[0][own]
         assert mask[row].tolist() == [True] * len(features) + [False] * (LEVELS - len(features))
-        assert (loops[row, : len(features)] == features).all()
+        assert (loops[row, : len(features), : len(CONTEXT)] == features).all()
+        assert (loops[row, : len(features), len(CONTEXT) :] == summary).all()
         assert not loops[row, len(features) :].any()
 
 
@@ -206,7 +208,7 @@ def test_of_a_deep_nest_the_innermost_loops() -> None:
     made = TuningSpace([alternative])
     loops, mask = sequence(made, made.point(made.default)[None])
     assert mask.all()
-    assert (loops[0] == context(nest, MACHINE)[0][0, 3:]).all()
+    assert (loops[0, :, : len(CONTEXT)] == context(nest, MACHINE)[0][0, 3:]).all()
 
 
 def test_unknown_representation() -> None:

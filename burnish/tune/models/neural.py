@@ -22,7 +22,8 @@ class TreeGRUModel:
 
     encoding "identifier" has an embedding for each loop of the nest, and learns one task well; "context" sees the
     features of loops alone, whose states it scatters into `slots` vectors, and transfers to other loop nests. Features
-    x enter as sign(x) log(1 + |x|), since extents span orders of magnitude, and then with mean 0 and deviation 1.
+    x enter as sign(x) log(1 + |x|), since extents span orders of magnitude, no larger or smaller than any that it was
+    fitted on (a search would follow it to where it has learned nothing), and then with mean 0 and deviation 1.
     device: where torch computes, by default a GPU if it sees one. Raises ParameterError, and MissingDependencyError
     without torch.
     """
@@ -54,6 +55,7 @@ class TreeGRUModel:
         torch = require("torch", extra="torch")
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._parameters: dict[str, Any] | None = None
+        self._range: Floats  # (2, d): the least and the most
         self._mean: Floats
         self._deviation: Floats
         self._levels: int
@@ -65,6 +67,7 @@ class TreeGRUModel:
         measured = Measured.of(len(nests), cost_seconds, groups)
         random = np.random.default_rng(self.settings["seed"])
         context = _logarithms(nests)[nests.mask]
+        self._range = np.stack([context.min(axis=0), context.max(axis=0)])
         self._mean = context.mean(axis=0)
         deviation = context.std(axis=0)
         self._deviation = np.where(deviation > 0, deviation, np.float32(1))
@@ -116,7 +119,8 @@ class TreeGRUModel:
             return document(self.kind, self.settings, None)
         arrays = {name: value.cpu().numpy() for name, value in self._parameters.items()}
         state = {
-            "levels": self._levels, "mean": floats(self._mean), "deviation": floats(self._deviation),
+            "levels": self._levels, "range": floats(self._range.reshape(-1)), "mean": floats(self._mean),
+            "deviation": floats(self._deviation),
             "parameters": {name: floats(value.reshape(-1)) for name, value in arrays.items()},
         }  # fmt: skip
         return document(self.kind, self.settings, state)
@@ -129,8 +133,12 @@ class TreeGRUModel:
         if state is None:
             return model
         model._levels = int(state["levels"])
+        ends = float32_array(state["range"], "cost model: range")
         model._mean = float32_array(state["mean"], "cost model: mean")
         model._deviation = float32_array(state["deviation"], "cost model: deviation")
+        if not len(ends) == 2 * len(model._mean) == 2 * len(model._deviation):
+            raise DataError("cost model: range, mean and deviation are not of equally many features")
+        model._range = ends.reshape(2, -1)
         random = np.random.default_rng(0)
         shapes = initial_parameters(settings["encoding"], len(model._mean), model._levels, *model._sizes(), random)
         given = {name: float32_array(values, f"cost model: {name}") for name, values in state["parameters"].items()}
@@ -147,7 +155,7 @@ class TreeGRUModel:
 
     def _inputs(self, nests: LoopNests) -> tuple[Floats, NDArray[np.bool_]]:
         """Normalised levels, 0 where there is none, and the mask."""
-        levels = (_logarithms(nests) - self._mean) / self._deviation
+        levels = (np.clip(_logarithms(nests), *self._range) - self._mean) / self._deviation
         return np.where(nests.mask[:, :, None], levels, np.float32(0)), nests.mask
 
 

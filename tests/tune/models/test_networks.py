@@ -103,6 +103,24 @@ def test_refusals() -> None:
     with pytest.raises(ParameterError, match="steps: found 0"):
         TreeGRUModel(steps=0)
     dumped = model.dump()
+    dumped["state"]["range"].pop()
+    with pytest.raises(DataError, match="range, mean and deviation are not of equally many features"):
+        TreeGRUModel.load(dumped)
+    dumped = model.dump()
     dumped["state"]["parameters"]["output.bias"] = [1.0, 2.0]
     with pytest.raises(DataError, match="the parameters do not fit the settings"):
         TreeGRUModel.load(dumped)
+
+
+def test_does_not_follow_features_beyond_what_it_has_seen() -> None:
+    """A candidate with a larger feature than any that was measured scores as if it had the largest."""
+    data = sample(60, 9)
+    model = TreeGRUModel("identifier", "regression", hidden=8, steps=5, device="cpu")
+    model.fit(data.nests, data.cost, data.groups)
+    levels, mask = data.nests.levels, data.nests.mask
+    most = levels[mask].max(axis=0)
+    last, beyond = levels.copy(), levels.copy()
+    last[..., 0], beyond[..., 0] = most[0], 1000 * most[0]
+    scores = model.predict(LoopNests(last, mask))
+    assert np.array_equal(model.predict(LoopNests(beyond, mask)), scores)
+    assert not np.array_equal(model.predict(data.nests), scores)
