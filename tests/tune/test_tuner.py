@@ -142,8 +142,9 @@ def test_a_way_with_few_candidates_is_left_where_its_default_is_bad() -> None:
 
 def test_a_vast_space_is_walked_from_many_places() -> None:
     grid = Grid([16] * 8, [True] * 8)
-    assert isinstance(BURNISH.within(grid).walker(grid, 0), Annealing)
-    assert BURNISH.within(grid).diversity > BURNISH.diversity
+    vast = BURNISH.within(grid)
+    assert isinstance(vast.walker(grid, 0), Annealing)
+    assert vast.diversity > BURNISH.diversity and vast.candidates > BURNISH.candidates
     assert BURNISH.within(SPACE.space) is BURNISH and RANDOM.within(grid) is RANDOM
 
 
