@@ -104,8 +104,8 @@ def sequence(space: TuningSpace, points: Points) -> tuple[np.ndarray, np.ndarray
     for number, rows, nest in _nests(space, points):
         loops, summary = context(nest, space.alternatives[number].target)
         features[rows, :, : len(CONTEXT)], mask[rows] = _own_loops(nest, loops, len(CONTEXT))
-        features[rows, :, len(CONTEXT) :] = summary[:, None]
-    return np.where(mask[:, :, None], features, np.float32(0)), mask
+        features[rows, :, len(CONTEXT) :] = np.where(mask[rows][:, :, None], summary[:, None], np.float32(0))
+    return features, mask
 
 
 def _nests(space: TuningSpace, points: Points) -> Iterator[tuple[int, np.ndarray | slice, Nest]]:

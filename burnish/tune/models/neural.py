@@ -132,6 +132,9 @@ class TreeGRUModel:
         model = cls(**settings)
         if state is None:
             return model
+        missing = {"levels", "range", "mean", "deviation", "parameters"} - set(state)
+        if missing:
+            raise DataError(f"cost model: {', '.join(sorted(missing))}: missing")
         model._levels = int(state["levels"])
         ends = float32_array(state["range"], "cost model: range")
         model._mean = float32_array(state["mean"], "cost model: mean")

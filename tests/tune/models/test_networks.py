@@ -103,6 +103,10 @@ def test_refusals() -> None:
     with pytest.raises(ParameterError, match="steps: found 0"):
         TreeGRUModel(steps=0)
     dumped = model.dump()
+    del dumped["state"]["range"]
+    with pytest.raises(DataError, match="cost model: range: missing"):
+        TreeGRUModel.load(dumped)
+    dumped = model.dump()
     dumped["state"]["range"].pop()
     with pytest.raises(DataError, match="range, mean and deviation are not of equally many features"):
         TreeGRUModel.load(dumped)
