@@ -15,20 +15,37 @@ from burnish.target import Target
 
 # Flops reached, as a share of peak: direct convolution, and tiles of a matrix unit.
 DIRECT_EFFICIENCY, TILE_EFFICIENCY = 0.8, 0.75
-# The same of Winograd's small products, by the share of the second-level cache that the transformed weights take.
-PRODUCT_EFFICIENCY = ((0.5, 0.85), (0.875, 0.75), (inf, 0.5))
 # Share of the time to move activations through the outer caches that is not hidden behind arithmetic.
 DIRECT_TRAFFIC, PHASED_TRAFFIC = 0.4, 1.0
 TILES_TRAFFIC = 0.5  # the same of the output of a matrix unit's tiles
-# Vector operations to move and add an element in Winograd's transforms: of tiles that about fit vector registers, as
-# those of F(4x4, 3x3), and of larger ones. The largest tile: transforms are unrolled, which makes long code.
-TRANSFORM_WORK, SPILLED_WORK, FITTING_TILE, LARGEST_TILE = 1.1, 4.4, 36, 81
+# Vector operations to move and add an element in Winograd's transforms, of tiles no larger than those of F(4x4, 3x3).
+# The largest tile: transforms are unrolled, which makes long code.
+TRANSFORM_WORK, FITTING_TILE, LARGEST_TILE = 1.1, 36, 81
 VECTOR_EFFICIENCY = 0.25  # flops reached by the transforms of the polyphase algorithm, as a share of peak
 PARTS_WORK = 24.0  # vector operations to make both parts of one input element
 POLYPHASE_TILES = (2, 4)
 STEM_CHANNELS = 4
 STEM_WORK = 160.0  # the same where channels have to be interleaved
 MAX_BLOCK = 1024  # pixels of a block of tiles: its results should stay in the first-level caches
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What Winograd costs on machines of a kind.
+
+    ``efficiency``: flops that its small products reach, as a share of peak, by the share of the second-level cache that
+    the transformed weights take. ``large_tile``: as ``TRANSFORM_WORK``, of larger tiles. ``hidden``: of what the
+    products and the streaming of their weights take, the share of the lesser that goes on behind the other.
+    """
+
+    efficiency: tuple[tuple[float, float], ...]
+    large_tile: float
+    hidden: float
+
+
+# Measured with vectors of 64 bytes and a second cache of 2 MB, and with vectors of 32 bytes and one of 512 KB.
+MANY_REGISTERS = Costs(((0.5, 0.85), (0.875, 0.75), (inf, 0.5)), 4.4, 0.0)
+FEW_REGISTERS = Costs(((inf, 0.85),), 1.6, 0.5)
 
 
 @dataclass(frozen=True)
@@ -92,15 +109,17 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
         return None
     tiles = w.batch * -(-w.out[0] // m) * -(-w.out[1] // m)
     weight_bytes = 4 * products * w.channels * w.outputs
-    efficiency = next(rate for share, rate in PRODUCT_EFFICIENCY if weight_bytes <= share * target.l2_bytes)
-    seconds = 2 * products * w.channels * w.outputs * tiles / (target.flops * efficiency)
+    costs = MANY_REGISTERS if target.vector_registers >= 32 else FEW_REGISTERS
+    efficiency = next(rate for share, rate in costs.efficiency if weight_bytes <= share * target.l2_bytes)
+    multiplying = 2 * products * w.channels * w.outputs * tiles / (target.flops * efficiency)
     streaming = weight_bytes / target.memory_bandwidth
+    seconds = multiplying + streaming - costs.hidden * min(multiplying, streaming)
     data = products * w.channels * sum(points)
     results = prod(points) * w.outputs * (m + m * m / points[1])
-    work = TRANSFORM_WORK if products <= FITTING_TILE else SPILLED_WORK
+    work = TRANSFORM_WORK if products <= FITTING_TILE else costs.large_tile
     transforms = work * tiles * (data + results) * 2 / target.flops
     traffic = PHASED_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
-    return Estimate("winograd_conv2d", {"m": m}, seconds + streaming + transforms + traffic)
+    return Estimate("winograd_conv2d", {"m": m}, seconds + transforms + traffic)
 
 
 def _polyphase(w: Window, m: int, target: Target) -> Estimate | None:

@@ -28,6 +28,8 @@ from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
+STREAMS = 8  # runs of memory that a core fetches ahead at once
+
 
 def _matches(task: Task, target: Target) -> bool:
     conv = _conv(task)
@@ -122,8 +124,9 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     An image of one row is cut into bands of columns instead.
 
     Several passes pay where the weights of a channel group are twice the first cache or more: those of one fill half
-    of it. The sums of a band take a quarter of the second cache, and there are bands enough to share out. A row-major
-    output wants bands in any case: their sums are what is transposed.
+    of it. They also do where an input comes from behind the second cache in more channel blocks, each a stream of its
+    own, than can be fetched ahead at once. The sums of a band take a quarter of the second cache, and there are bands
+    enough to share out. A row-major output wants bands in any case: their sums are what is transposed.
     """
     conv, weight = _conv(task, computed=True), constant_weight(task)
     assert conv is not None and weight is not None
@@ -131,6 +134,9 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     group, inputs = vectors * target.lanes, weight.shape[1]
     taps_bytes = 4 * group * weight.shape[2] * weight.shape[3]
     most = max(target.lanes, target.l1_bytes // 2 // taps_bytes)
+    scattered = _input_bytes(conv, weight) > target.l2_bytes and inputs > 2 * STREAMS * target.lanes
+    if scattered and height == 1:
+        most = min(most, STREAMS * target.lanes)
     depth = max((d for d in _depths(task, target) if d <= most), default=0)
     shares = batch * -(-channels // group)
 
@@ -143,10 +149,15 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
         return extent % band == 0 and not vectors_cut and sums_bytes <= target.l2_bytes // 4 and enough
 
     band = max((b for b in range(1, extent + 1) if fits(b)), default=0)
-    pays = inputs * taps_bytes > 2 * target.l1_bytes and band * across >= 32
+    pays = (inputs * taps_bytes > 2 * target.l1_bytes or scattered) and band * across >= 32
     if _is_plain(task):
         return depth if pays else 0, band or (extent if height == 1 else min(extent, -(-32 // across)))
     return (depth, band) if pays and depth else (0, extent)
+
+
+def _input_bytes(conv: Tensor, weight: Tensor) -> int:
+    """The size of what a convolution reads beside its weights."""
+    return sum(4 * t.buffer.size for t in conv.inputs if t is not weight)
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:

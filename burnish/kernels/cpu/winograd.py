@@ -69,15 +69,17 @@ def _space(task: Task, target: Target) -> Space:
     else:
         size = tiles if tiles <= 64 else 28
         blocks = -(-outputs // target.lanes)
-        if blocks % 4 == 0 and blocks // 4 >= target.cores:
+        if blocks % 4 == 0 and blocks // 4 >= target.cores and target.vector_registers >= 32:
             positions, vectors = min(tiles, 6), 4  # wide groups read the shared tiles less often
     knobs = {
         "placement": ("tile", "shared"),
         "block": tuple(range(1, tiles + 1)),
         "positions": tuple(range(1, 31)),
         "vectors": whole_groups(-(-outputs // target.lanes)),
+        "prefetch": (0, 1),  # of the next product's weights
     }
-    return Space(knobs, {"placement": placement, "block": size, "positions": positions, "vectors": vectors})
+    default = {"placement": placement, "block": size, "positions": positions, "vectors": vectors}
+    return Space(knobs, {**default, "prefetch": int(weight_bytes > target.l2_bytes)})
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
@@ -118,9 +120,11 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     mark(s, "unroll", row, column)
     s.vectorize(lane)
 
-    _schedule_product(s, product, accumulator, lanes, int(choice["positions"]))
+    channels, point, over = _schedule_product(s, product, accumulator, lanes, int(choice["positions"]))
     _schedule_data(s, f"{conv}.data", f"{conv}.rows", lanes, block if choice["placement"] == "tile" else None)
     parallel_over(s, [outer])
+    if choice["prefetch"]:
+        s.prefetch(weight, channels, point, 1, over)
     return s
 
 
@@ -135,28 +139,39 @@ def _private_vectors(s: Schedule, stage: str, lanes: int) -> None:
         s.vectorize(vector)
 
 
-def _schedule_product(s: Schedule, product: str, accumulator: str, lanes: int, positions: int) -> None:
-    """n x n matrix products [channels of the group] x [tiles of the block], each a register tile over all inputs."""
+def _schedule_product(
+    s: Schedule, product: str, accumulator: str, lanes: int, positions: int
+) -> tuple[str, str, str]:
+    """n x n matrix products [channels of the group] x [tiles of the block], each a register tile over all inputs.
+
+    Tiles that only fill up a register tile are computed, and not read: not to would take a branch for each. Returns the
+    loops over blocks of input channels, over the products, and over the register tiles of one.
+    """
     s.transform_layout(product, f"ABDC{lanes}c")
     i, j, oc, p = s.loops(product)
+    s.pad(p, positions)
     block, lane = s.split(oc, lanes)
     over, p = s.split(p, positions)
     s.reorder(i, j, over, p, block, lane)
+    point = s.fuse(i, j)
     s.compute_at(accumulator, over)
     s.set_scope(accumulator, "register")
     mark(s, "unroll", p, block)
     s.vectorize(lane)
     _, _, oc, p, *phases, ic = s.loops(accumulator)
+    s.pad(p, positions)
     block, lane = s.split(oc, lanes)
     s.reorder(*phases, ic, p, block, lane)
     mark(s, "unroll", p, block)
     s.vectorize(lane)
-    s.split(ic, lanes)
+    ic, _ = s.split(ic, lanes)
     _, _, oc, p = s.init_loops(accumulator)
+    s.pad(p, positions)
     block, lane = s.split(oc, lanes)
     s.reorder(p, block, lane)
     mark(s, "unroll", p, block)
     s.vectorize(lane)
+    return ic, point, over
 
 
 def _schedule_data(s: Schedule, data: str, rows: str, lanes: int, block: str | None) -> None:
