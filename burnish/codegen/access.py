@@ -7,8 +7,11 @@ from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.registers import slot_value
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.shuffles import Shuffles, leading, whole
-from burnish.loops.expr import ITEM_BYTES, Load
+from burnish.loops.expr import INDEX, ITEM_BYTES, Load
 
+# Of one masked store where the target has no masks. LLVM would split a wider one, and if half of it is off for certain,
+# it then takes the mask of that half, wherever else it is used, for one that is on: a load reads outside its buffer.
+MASKED_BYTES = 32
 ZEROS = 4096  # bytes of constant zeros: what a load outside its buffer reads instead
 
 
@@ -144,9 +147,23 @@ class Access(Shuffles):
         if mask is None:
             self.emit(f"store {v.type} {v.text}, ptr {pointer}, align {align}")
             return
+        most = v.lanes if self.masks else MASKED_BYTES // align
+        for first in range(0, v.lanes, most):
+            self._masked_store(self._part(v, first, most), pointer, self._part(mask, first, most), align)
+            if first + most < v.lanes:
+                pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {most * align}", INDEX).text
+
+    def _masked_store(self, v: Value, pointer: str, mask: Value, align: int) -> None:
         name = f"llvm.masked.store.{mangle(v.dtype, v.lanes)}.p0"
         self.declare(name, "void", [v.type, "ptr", "i32", mask.type])
         self.emit(f"call void @{name}({v.type} {v.text}, ptr {pointer}, i32 {align}, {mask.type} {mask.text})")
+
+    def _part(self, v: Value, first: int, most: int) -> Value:
+        """At most so many lanes of a vector, from the first on."""
+        if most >= v.lanes:
+            return v
+        lanes = range(first, min(first + most, v.lanes))
+        return self.shuffle(v, Value("poison", v.dtype, v.lanes), lanes)
 
     def _write_lane(self, memory: Memory, address: Address, v: Value, lane: int, mask: Value | None) -> None:
         scalar = self._at_lane(address, lane)

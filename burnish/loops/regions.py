@@ -137,10 +137,11 @@ def _quotient_bounds(index: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> li
         derived += [q <= high // int(q.b.value)] if math.isfinite(high) else []  # type: ignore[attr-defined]
     for p in quotients:
         for q in quotients:
-            if p is not q and p.b == q.b:
-                c = int(p.b.value)  # type: ignore[attr-defined]
-                _, high = bounds(simplify(p.a - q.a, ranges), ranges)
-                derived += [p - q <= (int(high) + c - 1) // c] if math.isfinite(high) else []
+            if p is not q:
+                c, d = int(p.b.value), int(q.b.value)  # type: ignore[attr-defined]
+                both = math.lcm(c, d)
+                _, high = bounds(simplify(p.a * (both // c) - q.a * (both // d), ranges), ranges)
+                derived += [p - q <= (int(high) + both - 1) // both] if math.isfinite(high) else []
     return derived
 
 

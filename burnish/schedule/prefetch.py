@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from burnish.errors import ScheduleError
@@ -15,11 +16,18 @@ LINE = 64  # bytes
 
 
 def prefetch(
-    program: Program, buffer: str, loop: str, over: str, distance: int = 1, share: str | None = None, locality: int = 2
+    program: Program,
+    buffer: str,
+    loop: str,
+    over: str | Sequence[str],
+    distance: int = 1,
+    share: str | None = None,
+    locality: int = 2,
 ) -> Program:
     """Each iteration of ``loop`` hints what it will read of ``buffer`` when ``over`` is ``distance`` iterations on.
 
-    ``over`` is ``loop`` or a loop around it; hints stop at its last iteration: nothing outside the buffer is touched.
+    ``over`` is ``loop`` or a loop around it, or several, outermost first, that are counted as one; hints stop at the
+    last iteration: nothing outside the buffer is touched.
     The iterations of ``share``, a loop between the two in which the same is read again, divide the cache lines.
     ``locality`` 3 is the first cache level, 2 the second, 0 the first without keeping it anywhere else::
 
@@ -35,7 +43,8 @@ def prefetch(
     """
     site = find_loop(program, loop, "prefetch")
     ranges = {**site.ranges, loop: site.loop.extent}
-    for name in (over, *([share] if share else [])):
+    ahead = (over,) if isinstance(over, str) else tuple(over)
+    for name in (*ahead, *([share] if share else [])):
         if name not in ranges:
             raise ScheduleError(f"prefetch: loop '{name}' is not around loop '{loop}'; around it: {', '.join(ranges)}")
     if distance < 1 or not 0 <= locality <= 3:
@@ -43,7 +52,7 @@ def prefetch(
     found, box = _footprint(site, buffer, ranges)
     per_line = LINE // ITEM_BYTES[found.dtype]
     lines = -(-prod(span.extent for span in box) // per_line)
-    later = {over: minimum(Var(over) + distance, ranges[over] - 1)}
+    later = _later([(name, ranges[name]) for name in ahead], distance)
     parts = min(ranges[share], lines) if share else 1
     each = -(-lines // parts)
     hints: list[Stmt] = []
@@ -55,6 +64,20 @@ def prefetch(
         wanted = tuple(simplify(substitute(e, later), ranges) for e in index)
         hints.append(Intrinsic("prefetch", (Load(found, wanted),), (("locality", locality),)))
     return replace_site(program, site, For(loop, site.loop.extent, site.loop.kind, _before(site.loop.body, hints)))
+
+
+def _later(loops: Sequence[tuple[str, int]], distance: int) -> dict[str, Expr]:
+    """What nested loops (name, extent) are at, so many iterations on, counted together, but at most at the last."""
+    at: Expr = Const(0, INDEX)
+    for name, extent in loops:
+        at = at * extent + Var(name)
+    step = prod(extent for _, extent in loops)
+    at = minimum(at + distance, step - 1)
+    later: dict[str, Expr] = {}
+    for name, extent in loops:
+        step //= extent
+        later[name] = at // step % extent if len(loops) > 1 else at
+    return later
 
 
 def _footprint(site: LoopSite, buffer: str, ranges: dict[str, int]) -> tuple[Buffer, list[Span]]:

@@ -192,9 +192,16 @@ class Schedule:
         self._apply("tensorize", loop, intrinsic if isinstance(intrinsic, str) else intrinsic.name)
 
     def prefetch(
-        self, buffer: str, loop: str, over: str, distance: int = 1, share: str | None = None, locality: int = 2
+        self,
+        buffer: str,
+        loop: str,
+        over: str | Sequence[str],
+        distance: int = 1,
+        share: str | None = None,
+        locality: int = 2,
     ) -> None:
-        self._apply("prefetch", buffer, loop, over, distance, share, locality)
+        ahead = over if isinstance(over, str) else list(over)
+        self._apply("prefetch", buffer, loop, ahead, distance, share, locality)
 
     # --- buffers ------------------------------------------------------------------------------------------------------
 

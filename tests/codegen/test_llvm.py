@@ -437,6 +437,19 @@ def test_windows_at_any_border(native: Native, data: st.DataObject) -> None:
         agree(native(s.program, arrays, edge=edge)["y"], run_program(s.program, arrays)["y"], str(s))
 
 
+def test_lanes_that_are_off_are_not_read_where_vectors_are_split(native: Native) -> None:
+    """A vector of twice a register's lanes with one half off: no other lane's mask may be mistaken for its."""
+    x, k = placeholder((2, 1), name="x"), reduce_axis(2, "k")
+
+    def window(i: Var, j: Var) -> object:
+        return t.sum(select(j + k.var < 1, x[i, j + k.var], 0.0) * 0.5, k)
+
+    s = Schedule(create_program("kernel", [x], [compute((2, 1), window, "y")]))
+    s.vectorize(s.split(s.loops("y")[1], 16)[1])
+    arrays = {"x": sample((2, 1), F)}
+    agree(native(s.program, arrays, edge="end")["y"], run_program(s.program, arrays)["y"], str(s))
+
+
 # --- storage and parallel loops ---------------------------------------------------------------------------------------
 
 

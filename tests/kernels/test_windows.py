@@ -21,7 +21,8 @@ from burnish.target import host
 
 Shape = tuple[int, ...]
 Native = Callable[..., dict[str, np.ndarray]]
-BLOCKED = f"ABCD{host().lanes}b"
+LANES = host().lanes
+BLOCKED = f"ABCD{LANES}b"
 
 EPILOGUES: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "none": lambda y, r: y,
@@ -93,7 +94,7 @@ def test_depthwise(size, channels, kernel, attrs, epilogue, choice, native: Nati
 @pytest.mark.parametrize(
     ("template", "x", "weight", "groups", "attrs"),
     [
-        ("grouped_conv2d", (1, 32, 7, 9), (32, 4, 3, 3), 8, {"pads": (1, 1, 1, 1)}),
+        ("grouped_conv2d", (1, 32, 7, 9), (32, LANES // 4, 3, 3), 128 // LANES, {"pads": (1, 1, 1, 1)}),
         ("grouped_conv2d", (2, 20, 6, 5), (40, 1, 3, 3), 20, {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
         ("direct_conv2d", (1, 64, 5, 6), (64, 32, 3, 3), 2, {"pads": (1, 1, 1, 1)}),
         ("direct_conv2d", (1, 24, 5, 6), (24, 3, 3, 3), 8, {"pads": (1, 1, 1, 1)}),

@@ -102,3 +102,9 @@ def test_within_uses_conditions_on_quotients(index: Expr, size: int, given_: tup
     assert within(index, size, ranges, given_)
     assert not within(index, size - 1, ranges, given_)
     assert not within(index, size, ranges, ())
+
+
+def test_within_compares_quotients_by_different_numbers() -> None:
+    index, ranges = (I * 8 + J) // 12 - (I * 2) // 3, {"i": 5, "j": 8}
+    assert within(index, 2, ranges, ())
+    assert not within(index, 1, ranges, ())

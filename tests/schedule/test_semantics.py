@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
-from burnish.loops.expr import all_of, math, maximum, select
+from burnish.loops.expr import INDEX, Const, Load, all_of, math, maximum, select, substitute
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import Layout, layout
-from burnish.loops.program import Program
+from burnish.loops.program import Intrinsic, Program, walk_stmt
+from burnish.loops.simplify import simplify
 from burnish.loops.verify import verify
 from burnish.schedule.nest import all_loops, stage_names
 from burnish.schedule.schedule import Schedule, replay
@@ -154,3 +155,20 @@ def test_hints_end_with_the_buffer_that_they_are_about(move: Callable[[Schedule]
     assert str(schedule.program).count("prefetch(p") == left
     arrays = inputs(program)
     np.testing.assert_allclose(run_program(schedule.program, arrays)["y"], run_program(program, arrays)["y"], rtol=1e-6)
+
+
+def test_hints_of_loops_counted_as_one_go_on_where_the_inner_one_ends() -> None:
+    x = t.placeholder((3, 4, 16), name="x")
+    program = t.create_program("double", [x], [t.compute((3, 4, 16), lambda i, j, k: x[i, j, k] * 2.0, "y")])
+    schedule = Schedule(program)
+    i, j, _ = schedule.loops("y")
+    schedule.prefetch("x", j, (i, j))
+    verify(schedule.program)
+    assert replay(program, schedule.trace) == schedule.program
+    (hint,) = (s.args[0] for s in walk_stmt(schedule.program.body) if isinstance(s, Intrinsic))
+    assert isinstance(hint, Load)
+    for now in range(12):
+        at = {i: Const(now // 4, INDEX), j: Const(now % 4, INDEX)}
+        assert [simplify(substitute(e, at)) for e in hint.indices[:2]] == [
+            Const(min(now + 1, 11) // 4, INDEX), Const(min(now + 1, 11) % 4, INDEX)
+        ]  # fmt: skip

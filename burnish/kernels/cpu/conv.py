@@ -85,6 +85,9 @@ def _space(task: Task, target: Target) -> Space:
     # A core that computes all channels of some rows reads all weights, but few rows that another core has written.
     few_weights = 4 * prod(weight.shape) <= target.l2_bytes // 2
     rows_first = few_weights and batch * height * width > channels * prod(weight.shape[2:])
+    if height > 1 and _is_scattered(conv, weight, target):
+        groups = -(-blocks // vectors)
+        rows_first = rows_first or batch * height * 4 * prod(weight.shape) < groups * _input_bytes(conv, weight)
     knobs = {
         "tile_ow": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
         "vectors": whole_groups(blocks),
@@ -134,8 +137,8 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     group, inputs = vectors * target.lanes, weight.shape[1]
     taps_bytes = 4 * group * weight.shape[2] * weight.shape[3]
     most = max(target.lanes, target.l1_bytes // 2 // taps_bytes)
-    scattered = _input_bytes(conv, weight) > target.l2_bytes and inputs > 2 * STREAMS * target.lanes
-    if scattered and height == 1:
+    scattered = height == 1 and _is_scattered(conv, weight, target)
+    if scattered:
         most = min(most, STREAMS * target.lanes)
     depth = max((d for d in _depths(task, target) if d <= most), default=0)
     shares = batch * -(-channels // group)
@@ -158,6 +161,11 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
 def _input_bytes(conv: Tensor, weight: Tensor) -> int:
     """The size of what a convolution reads beside its weights."""
     return sum(4 * t.buffer.size for t in conv.inputs if t is not weight)
+
+
+def _is_scattered(conv: Tensor, weight: Tensor, target: Target) -> bool:
+    """Whether an input comes from behind the second cache, in more channel blocks than are fetched ahead at once."""
+    return 3 * _input_bytes(conv, weight) > 2 * target.l2_bytes and weight.shape[1] > 2 * STREAMS * target.lanes
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:

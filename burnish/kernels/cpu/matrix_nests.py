@@ -119,7 +119,8 @@ def winograd_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
             Level(oc, vectors, lanes, UNROLL),
             Level(oc, lanes, 1, VECTORIZE),
         ]
-        held = np.where(by_tiles, np.minimum(-(-block // positions) * positions, tiles), tiles)
+        computed = -(-block // positions) * positions
+        held = np.where(by_tiles, computed, np.maximum((blocks - 1) * block + computed, tiles))
         arrangements = {
             data.name: Arrangement((*data.shape[:3], held), ((0, 0), (1, 0), (2, 0), (3, 0), (2, lanes))),
             weight.name: Arrangement(weight.shape, ((2, 0), (0, 0), (1, 0), (3, 0), (2, group))),

@@ -67,7 +67,7 @@ def _space(task: Task, target: Target) -> Space:
         size = block or max(1, -(-tiles // (2 * target.cores)))
         positions, vectors = register_tile(target, size, -(-outputs // target.lanes))
     else:
-        size = tiles if tiles <= 64 else 28
+        size = tiles if tiles <= 64 else -(-tiles // -(-tiles // 28))
         blocks = -(-outputs // target.lanes)
         if blocks % 4 == 0 and blocks // 4 >= target.cores and target.vector_registers >= 32:
             positions, vectors = min(tiles, 6), 4  # wide groups read the shared tiles less often
@@ -78,7 +78,7 @@ def _space(task: Task, target: Target) -> Space:
         "vectors": whole_groups(-(-outputs // target.lanes)),
         "prefetch": (0, 1),  # of the next product's weights
     }
-    default = {"placement": placement, "block": size, "positions": positions, "vectors": vectors}
+    default: Choice = {"placement": placement, "block": size, "positions": positions, "vectors": vectors}
     return Space(knobs, {**default, "prefetch": int(weight_bytes > target.l2_bytes)})
 
 
@@ -120,11 +120,11 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     mark(s, "unroll", row, column)
     s.vectorize(lane)
 
-    channels, point, over = _schedule_product(s, product, accumulator, lanes, int(choice["positions"]))
+    channels, points, over = _schedule_product(s, product, accumulator, lanes, int(choice["positions"]))
     _schedule_data(s, f"{conv}.data", f"{conv}.rows", lanes, block if choice["placement"] == "tile" else None)
     parallel_over(s, [outer])
     if choice["prefetch"]:
-        s.prefetch(weight, channels, point, 1, over)
+        s.prefetch(weight, channels, points, 1, over)
     return s
 
 
@@ -141,7 +141,7 @@ def _private_vectors(s: Schedule, stage: str, lanes: int) -> None:
 
 def _schedule_product(
     s: Schedule, product: str, accumulator: str, lanes: int, positions: int
-) -> tuple[str, str, str]:
+) -> tuple[str, tuple[str, str], str]:
     """n x n matrix products [channels of the group] x [tiles of the block], each a register tile over all inputs.
 
     Tiles that only fill up a register tile are computed, and not read: not to would take a branch for each. Returns the
@@ -153,7 +153,6 @@ def _schedule_product(
     block, lane = s.split(oc, lanes)
     over, p = s.split(p, positions)
     s.reorder(i, j, over, p, block, lane)
-    point = s.fuse(i, j)
     s.compute_at(accumulator, over)
     s.set_scope(accumulator, "register")
     mark(s, "unroll", p, block)
@@ -171,7 +170,7 @@ def _schedule_product(
     s.reorder(p, block, lane)
     mark(s, "unroll", p, block)
     s.vectorize(lane)
-    return ic, point, over
+    return ic, (i, j), over
 
 
 def _schedule_data(s: Schedule, data: str, rows: str, lanes: int, block: str | None) -> None:
