@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
-from burnish.loops.expr import INDEX, Const, Load, all_of, math, maximum, select, substitute
+from burnish.loops.expr import INDEX, Const, all_of, math, maximum, select, substitute
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import Layout, layout
 from burnish.loops.program import Intrinsic, Program, walk_stmt
@@ -165,8 +165,7 @@ def test_hints_of_loops_counted_as_one_go_on_where_the_inner_one_ends() -> None:
     schedule.prefetch("x", j, (i, j))
     verify(schedule.program)
     assert replay(program, schedule.trace) == schedule.program
-    (hint,) = (s.args[0] for s in walk_stmt(schedule.program.body) if isinstance(s, Intrinsic))
-    assert isinstance(hint, Load)
+    (hint,) = (s.operands[0] for s in walk_stmt(schedule.program.body) if isinstance(s, Intrinsic))
     for now in range(12):
         at = {i: Const(now // 4, INDEX), j: Const(now % 4, INDEX)}
         assert [simplify(substitute(e, at)) for e in hint.indices[:2]] == [
