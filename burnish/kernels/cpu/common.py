@@ -125,13 +125,16 @@ def whole_groups(blocks: int) -> tuple[int, ...]:
     return tuple(vectors for vectors in (1, 2, 3, 4) if blocks % vectors == 0)
 
 
-def register_tile(target: Target, width: int, blocks: int, whole: bool = False) -> tuple[int, int]:
+def register_tile(
+    target: Target, width: int, blocks: int, whole: bool = False, padded: bool = False
+) -> tuple[int, int]:
     """(positions, vectors) of the accumulator tile for ``width`` positions and ``blocks`` channel blocks.
 
     Minimises cycles: a step costs ``positions * vectors / 2`` (two multiply-adds a cycle), and no less than the
     multiply-add latency of 4; the last, partial tile of a row counts as its own size. The tile, one vector of each
     operand's block and one broadcast must fit the register file, and the tile's channels divide the blocks there are.
-    ``whole``: prefer tiles that divide the width, so that they can run in parallel.
+    ``whole``: prefer tiles that divide the width, so that they can run in parallel. ``padded``: the last tile of a row
+    is computed as a whole.
     """
     best: tuple[float, int, int] | None = None
     for vectors in (v for v in (4, 3, 2, 1) if blocks % v == 0):
@@ -141,7 +144,8 @@ def register_tile(target: Target, width: int, blocks: int, whole: bool = False) 
             full, rest = divmod(width, positions)
             if whole and rest and positions > 1 and any(width % p == 0 for p in range(5, most + 1)):
                 continue
-            cost = full * _step(positions, vectors) + (_step(rest, vectors) if rest else 0)
+            last = _step(positions if padded else rest, vectors) if rest else 0
+            cost = full * _step(positions, vectors) + last
             key = (cost * (blocks // vectors) + 0.01 * abs(vectors - 2), -positions, vectors)
             if best is None or key < best:
                 best = key

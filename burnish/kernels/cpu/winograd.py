@@ -54,7 +54,7 @@ def _sizes(task: Task) -> tuple[int, int, int, int, int]:
 
 def _space(task: Task, target: Target) -> Space:
     _, n, channels, outputs, tiles = _sizes(task)
-    positions, vectors = register_tile(target, tiles, -(-outputs // target.lanes))
+    positions, vectors = register_tile(target, tiles, -(-outputs // target.lanes), padded=True)
     weight_bytes = 4 * n * n * channels * outputs
     groups = -(-outputs // (vectors * target.lanes))
     sizes = (28, 14, 21, 16, 12, 8) if weight_bytes <= target.l2_bytes // 2 else (14, 16, 12, 8)
@@ -65,7 +65,7 @@ def _space(task: Task, target: Target) -> Space:
     placement = "tile" if private or groups < target.cores else "shared"
     if placement == "tile":
         size = block or max(1, -(-tiles // (2 * target.cores)))
-        positions, vectors = register_tile(target, size, -(-outputs // target.lanes))
+        positions, vectors = register_tile(target, size, -(-outputs // target.lanes), padded=True)
     else:
         size = tiles if tiles <= 64 else -(-tiles // -(-tiles // 28))
         blocks = -(-outputs // target.lanes)
