@@ -87,7 +87,7 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     if node.op == "matmul":
         columns = graph.types[node.inputs[1]].shape[-1]
         return [Estimate("split_matmul", {"columns": columns}, 0.0)] if _splits_matmul(graph, node, target) else []
-    if node.op != "conv2d" or node.attrs.get("groups", 1) != 1 or node.attrs.get("dilations", (1, 1)) != (1, 1):
+    if node.op != "conv2d" or node.attrs.get("dilations", (1, 1)) != (1, 1):
         return []
     pads = _ints(node.attrs.get("pads", (0, 0, 0, 0)))
     return estimates(_window(graph, node, pads), pads, target)
@@ -101,7 +101,10 @@ def _window(graph: Graph, node: Node, pads: tuple[int, ...]) -> Window:
         window_extent(height, kernel_h, strides[0], pads[0], pads[2], 1),
         window_extent(width, kernel_w, strides[1], pads[1], pads[3], 1),
     )
-    return Window(batch, channels, outputs, (kernel_h, kernel_w), (strides[0], strides[1]), (height, width), out)
+    groups = node.attrs.get("groups", 1)
+    assert isinstance(groups, int)
+    kernel, steps, size = (kernel_h, kernel_w), (strides[0], strides[1]), (height, width)
+    return Window(batch, channels, outputs, kernel, steps, size, out, groups)
 
 
 def _band_block(graph: Graph, node: Node, target: Target) -> int:

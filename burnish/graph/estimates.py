@@ -59,12 +59,18 @@ class Window:
     strides: tuple[int, int]
     size: tuple[int, int]
     out: tuple[int, int]
+    groups: int = 1
+
+    @property
+    def depth(self) -> int:
+        """Input channels that an output channel sees."""
+        return self.channels // self.groups
 
     @property
     def flops(self) -> float:
         """Operations of the direct algorithm."""
         taps = self.kernel[0] * self.kernel[1]
-        return 2.0 * taps * self.channels * self.outputs * self.batch * self.out[0] * self.out[1]
+        return 2.0 * taps * self.depth * self.outputs * self.batch * self.out[0] * self.out[1]
 
     @property
     def input_bytes(self) -> float:
@@ -108,10 +114,10 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
     if not known or min(w.kernel) == 1 or any(taps < stride for taps, stride in axes):
         return None
     tiles = w.batch * -(-w.out[0] // m) * -(-w.out[1] // m)
-    weight_bytes = 4 * products * w.channels * w.outputs
+    weight_bytes = 4 * products * w.depth * w.outputs
     costs = MANY_REGISTERS if target.vector_registers >= 32 else FEW_REGISTERS
     efficiency = next(rate for share, rate in costs.efficiency if weight_bytes <= share * target.l2_bytes)
-    multiplying = 2 * products * w.channels * w.outputs * tiles / (target.flops * efficiency)
+    multiplying = 2 * products * w.depth * w.outputs * tiles / (target.flops * efficiency)
     streaming = weight_bytes / target.memory_bandwidth
     seconds = multiplying + streaming - costs.hidden * min(multiplying, streaming)
     data = products * w.channels * sum(points)
@@ -189,12 +195,18 @@ def split_rows(out_h: int, pitch: int, groups: int, target: Target) -> tuple[int
 
 
 def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate]:
-    """The algorithms that can compute a convolution on ``target``, and what they should take."""
+    """The algorithms that can compute a convolution on ``target``, and what they should take.
+
+    Of one in groups, a block of channels that fills a vector must belong to one group.
+    """
     place: dict[str, Attribute] = {"pads": pads, "strides": w.strides}
     found = [_direct(w, target)]
-    if w.outputs < target.lanes:
+    if w.outputs < target.lanes or (w.groups > 1 and w.outputs // w.groups % target.lanes):
         return found
-    windows = [_winograd(w, m, target) for m in TILES] if w.channels % target.lanes == 0 else []
+    windows = [_winograd(w, m, target) for m in TILES] if w.depth % target.lanes == 0 else []
+    if w.groups > 1:
+        place["groups"] = w.groups
+        return found + [replace(e, attrs={**e.attrs, **place}) for e in windows if e is not None]
     rows = [_polyphase(w, m, target) for m in POLYPHASE_TILES]
     found += [replace(e, attrs={**e.attrs, **place}) for e in (*windows, *rows) if e is not None]
     if target.has("amx-bf16") and w.channels >= target.lanes // 2:

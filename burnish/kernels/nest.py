@@ -321,8 +321,14 @@ def _carry(stride, extent, advance, span, distance, begin, end):  # type: ignore
 
 
 def main_stage(task: Task) -> Tensor:
-    """The stage a nest is about: the contraction, else the reduction or map with the most iterations."""
-    return task.anchor() or max(task.stages(), key=lambda t: prod(_extents(t)))
+    """The stage a nest is about: the contraction, else what has the most iterations, a reduction rather than a map."""
+    return task.anchor() or max(task.stages(), key=lambda t: (prod(_extents(t)), isinstance(t.body, Reduce)))
+
+
+def reduced_stage(task: Task) -> Tensor:
+    """The only reduction of a task."""
+    (found,) = (t for t in task.stages() if isinstance(t.body, Reduce))
+    return found
 
 
 def _extents(t: Tensor) -> tuple[int, ...]:

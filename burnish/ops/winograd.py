@@ -11,6 +11,7 @@ import numpy as np
 from burnish.loops.expr import Const, Expr, Var, all_of, minimum, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
+from burnish.ops.convolution import require_groups
 from burnish.ops.interpolation import entry, matrices
 from burnish.ops.operator import Ints, operator, require, require_rank
 
@@ -18,26 +19,35 @@ TILES = (2, 4)  # the sizes m there are
 
 
 def transform_weight(weight: np.ndarray, m: int, strides: Ints = (1, 1)) -> np.ndarray:
-    """``G g G^T`` of a weight [O, C, KH, KW] as [n, n, O, C], n = (m - 1) * stride + K, computed in float64."""
+    """``G g G^T`` of a weight [O, D, KH, KW] as [n, n, O, D], n = (m - 1) * stride + K, computed in float64."""
     g_h, g_w = (matrices(m, *axis)[1] for axis in zip(weight.shape[2:], strides, strict=True))
     return np.einsum("ik,ockl,jl->ijoc", g_h, weight.astype(np.float64), g_w, optimize=True).astype(weight.dtype)
 
 
 @operator
 def winograd_conv2d(
-    name: str, x: Tensor, weight: Tensor, *, m: int = 4, strides: Ints = (1, 1), pads: Ints = (1, 1, 1, 1)
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    *,
+    m: int = 4,
+    strides: Ints = (1, 1),
+    pads: Ints = (1, 1, 1, 1),
+    groups: int = 1,
 ) -> Tensor:
     """The convolution of ``x`` [N, C, H, W] with a weight transformed by :func:`transform_weight`.
 
-    ``weight``: [n, n, O, C]. Stages, p running over tiles of m x m outputs: ``name.rows`` [p, c, q, s] and
+    ``weight``: [n, n, O, C / groups]. Stages, p running over tiles of m x m outputs: ``name.rows`` [p, c, q, s] and
     ``name.data`` [q, r, c, p] (``B^T d B``), ``name.product`` [i, j, oc, p], a sum over the phases q of i and r of j,
     ``name.columns`` [p, oc, a, j], ``name``.
     """
     require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 4, "[n, n, O, C]")
+    require_rank(weight, "weight", 4, "[n, n, O, C / groups]")
     require(m in TILES, "attribute 'm'", m, f"one of {list(TILES)}")
     batch, channels, height, width = x.shape
-    n_h, n_w, outputs, _ = weight.shape
+    n_h, n_w, outputs, depth = weight.shape
+    require_groups(groups, channels, outputs)
+    require(depth * groups == channels, "input 'weight'", f"shape {list(weight.shape)}", f"{channels} / groups inputs")
     kernel = n_h - (m - 1) * strides[0], n_w - (m - 1) * strides[1]
     for taps, stride in zip(kernel, strides, strict=True):
         require(taps >= stride, "attribute 'strides'", strides, f"no more than the window, here {kernel}")
@@ -69,9 +79,10 @@ def winograd_conv2d(
 
     def product_of(i: Var, j: Var, oc: Var, p: Var) -> Expr:
         phase_h, phase_w = reduce_axis(strides[0], "phase_h"), reduce_axis(strides[1], "phase_w")
-        ic = reduce_axis(channels, "ic")
+        ic = reduce_axis(depth, "ic")
+        first = oc // (outputs // groups) * depth if groups > 1 else 0
         q, r = i * strides[0] + phase_h.var, j * strides[1] + phase_w.var
-        at: Expr = transformed[q, r, ic.var, p]
+        at: Expr = transformed[q, r, first + ic.var, p]
         if points_h * strides[0] > n_h or points_w * strides[1] > n_w:  # some phases lack the last point
             at = select(all_of(q < n_h, r < n_w), at, Const(0.0, dtype))
             q, r = minimum(q, n_h - 1), minimum(r, n_w - 1)

@@ -56,6 +56,14 @@ def test_strided_layers_take_winograd_where_its_weights_stay_in_the_cache() -> N
     assert chosen(convolutions(32, 96, 27, kernel=5), AVX512) == ["relu", "winograd_conv2d"]
 
 
+def test_groups_of_whole_blocks_take_winograd() -> None:
+    graph = convolutions(64, 128, 28, groups=2)
+    assert chosen(graph, AVX512) == ["relu", "winograd_conv2d"]
+    after = choose_algorithms(graph, AVX512, exact=False)
+    assert after.nodes[-1].attrs == {"m": 4, "pads": (1, 1, 1, 1), "strides": (1, 1), "groups": 2}
+    assert after.types[after.nodes[-1].inputs[1]].shape == (6, 6, 128, 32)
+
+
 def test_windows_that_winograd_has_no_tiles_for() -> None:
     """Rows of a window, windows smaller than their stride, and tiles that would be too large."""
     base = Window(1, 64, 64, (3, 3), (1, 1), (56, 56), (56, 56))
@@ -75,11 +83,14 @@ def test_windows_that_winograd_has_no_tiles_for() -> None:
         convolutions(96, 256, 8, kernel=5),
         convolutions(32, 32, 9, strides=(2, 2)),
         convolutions(32, 32, 9, dilations=(2, 2)),
-        convolutions(32, 32, 9, groups=2),
+        convolutions(24, 32, 9, groups=2),
         convolutions(20, 32, 9),
         convolutions(32, 8, 9),
     ],
-    ids=["5x5 of many weights", "small strided", "dilation", "groups", "channels that fill no block", "few outputs"],
+    ids=[
+        "5x5 of many weights", "small strided", "dilation", "groups that end within a block",
+        "channels that fill no block", "few outputs",
+    ],
 )
 def test_what_winograd_cannot_do_stays_direct(graph: Graph) -> None:
     assert chosen(graph, AVX512) == ["relu", "conv2d"]

@@ -96,6 +96,8 @@ TASKS: dict[str, tuple[str, Task]] = {
                                             IMAGES)),
     "strided winograd": ("winograd_conv2d", task_of("winograd_conv2d", {"x": (1, 64, 28, 28), "w": (5, 5, 64, 64)},
                                                     {"m": 2, "strides": (2, 2)}, IMAGES)),
+    "grouped winograd": ("winograd_conv2d", task_of("winograd_conv2d", {"x": (1, 64, 28, 28), "w": (6, 6, 96, 32)},
+                                                    {"groups": 2}, IMAGES)),
     "stem": ("polyphase_conv2d", task_of("polyphase_conv2d", *STEM, ("out",))),
     "row-major stem": ("polyphase_conv2d", task_of("polyphase_conv2d", *STEM)),
     "polyphase": ("polyphase_conv2d", task_of("polyphase_conv2d", *STRIDED, IMAGES)),
@@ -194,6 +196,13 @@ def test_nests_are_those_of_the_schedules(name: str) -> None:
         inner = [k for k in own_levels(nest, row, copied) if nest.annotation[k, row] != PARALLEL]
         compare_strides(made, store, loops, nest, row, inner)
     assert valid >= 2
+
+
+def test_a_pool_of_a_whole_image_is_about_its_sums() -> None:
+    """They are as many as the elements of the padded image."""
+    task = task_of("max_pool2d", {"x": (1, 64, 6, 6)}, {"kernel": (7, 7), "pads": (0, 0, 1, 1)}, IMAGES)
+    nest = nests(template_called("pool2d"), task, MACHINE)({"tile_ow": np.array([1])}, 1)
+    assert described(nest, 0, -1) == [(4, "parallel"), (7, "serial"), (7, "unroll"), (16, "vectorize")]
 
 
 def compare_strides(

@@ -23,12 +23,12 @@ Check = Callable[..., Choice]
 
 
 def convolution(
-    x: tuple[int, ...], outputs: int, m: int, pads: tuple[int, ...] = (1, 1, 1, 1), stride: int = 1
+    x: tuple[int, ...], outputs: int, m: int, pads: tuple[int, ...] = (1, 1, 1, 1), stride: int = 1, groups: int = 1
 ) -> Tensor:
     """relu(winograd(x, w) + bias + residual) of a 3 x 3 window."""
     n = (m - 1) * stride + 3
-    data, weight = placeholder(x, name="x"), placeholder((n, n, outputs, x[1]), name="w")
-    attrs = {"m": m, "strides": (stride, stride), "pads": pads}
+    data, weight = placeholder(x, name="x"), placeholder((n, n, outputs, x[1] // groups), name="w")
+    attrs = {"m": m, "strides": (stride, stride), "pads": pads, "groups": groups}
     (y,) = OPERATORS["winograd_conv2d"].define("y", [data, weight], attrs)
     bias, residual = placeholder((outputs, 1, 1), name="b"), placeholder(y.shape, name="r")
     return compute(
@@ -69,6 +69,13 @@ def test_every_placement(check: Check, placement: str, block: int, positions: in
     choice = {"placement": placement, "block": block, "positions": positions, "vectors": vectors}
     for edge in ("start", "end"):
         check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS, choice, edge=edge, threads=3)
+
+
+@pytest.mark.parametrize("placement", ["tile", "shared"])
+def test_groups(check: Check, placement: str) -> None:
+    out = convolution((1, 4 * LANES, 13, 15), 6 * LANES, 4, groups=2)
+    made = check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS, {"placement": placement})
+    assert made["vectors"] in (1, 3), "a register tile's channels belong to one group"
 
 
 @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (2, 0, 1, 3)])

@@ -42,6 +42,17 @@ def test_it_computes_the_convolution(
     np.testing.assert_allclose(found, evaluate([direct], {"x": x, "w": w})[0], atol=1e-12)
 
 
+def test_groups() -> None:
+    rng = np.random.default_rng(2)
+    x, w = rng.standard_normal((1, 6, 7, 9)), rng.standard_normal((4, 3, 3, 3))
+    attrs = {"pads": (1, 1, 1, 1), "groups": 2}
+    data, weight, u = placeholder(x.shape, "float64", "x"), placeholder(w.shape, "float64", "w"), transform_weight(w, 4)
+    (direct,) = OPERATORS["conv2d"].define("y", [data, weight], attrs)
+    (fast,) = OPERATORS["winograd_conv2d"].define("y", [data, placeholder(u.shape, "float64", "u")], attrs)
+    found, expected = evaluate([fast], {"x": x, "u": u})[0], evaluate([direct], {"x": x, "w": w})[0]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("m", "kernel", "stride", "bound"),
     [(2, 3, 1, 2e-6), (4, 3, 1, 6e-6), (2, 3, 2, 2e-6), (4, 3, 2, 4e-6), (4, 5, 1, 1e-5)],
@@ -64,3 +75,5 @@ def test_refusals() -> None:
         OPERATORS["winograd_conv2d"].define("y", [x, placeholder((6, 6, 4), name="w")], {"m": 4})
     with pytest.raises(ModelError, match=r"attribute 'strides': found \(3, 3\); allowed: no more than the window"):
         OPERATORS["winograd_conv2d"].define("y", [x, placeholder((5, 5, 4, 3), name="w")], {"m": 2, "strides": (3, 3)})
+    with pytest.raises(ModelError, match=r"input 'weight': found shape \[6, 6, 4, 2\]; allowed: 3 / groups inputs"):
+        OPERATORS["winograd_conv2d"].define("y", [x, placeholder((6, 6, 4, 2), name="w")], {"m": 4})

@@ -94,7 +94,7 @@ def _space(task: Task, target: Target) -> Space:
         "outer": ("oc", "oh"),
         "unroll_ic": (1, 2, 3, 4),  # a loop's own instructions take slots from multiply-adds
         "prefetch": (0, 1),  # of the next pass's weights
-        "band": tuple(range(1, (height if height > 1 else width) + 1)),
+        "band": tuple(b for b in range(1, _bands(conv) + 1) if _in_bands(task, conv, b, target)),
         "depth": (0, *_depths(task, target)),  # input channels of a pass over a band; 0: all in one
     }
     default = {"tile_ow": positions, "vectors": vectors, "outer": "oh" if rows_first and not _is_plain(task) else "oc"}
@@ -143,19 +143,31 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     depth = max((d for d in _depths(task, target) if d <= most), default=0)
     shares = batch * -(-channels // group)
 
-    extent, across = (height, width) if height > 1 else (width, 1)
+    extent, across = _bands(conv), width if height > 1 else 1
 
     def fits(band: int) -> bool:
-        vectors_cut = _is_plain(task) and height == 1 and band % target.lanes and band < extent
         sums_bytes = 4 * band * across * group
         enough = shares * (extent // band) >= 4 * target.cores
-        return extent % band == 0 and not vectors_cut and sums_bytes <= target.l2_bytes // 4 and enough
+        possible = extent % band == 0 and _in_bands(task, conv, band, target)
+        return possible and sums_bytes <= target.l2_bytes // 4 and enough
 
     band = max((b for b in range(1, extent + 1) if fits(b)), default=0)
     pays = (inputs * taps_bytes > 2 * target.l1_bytes or scattered) and band * across >= 32
     if _is_plain(task):
         return depth if pays else 0, band or (extent if height == 1 else min(extent, -(-32 // across)))
     return (depth, band) if pays and depth else (0, extent)
+
+
+def _bands(conv: Tensor) -> int:
+    """The extent that bands are cut from: rows, or the columns of an image of one row."""
+    height, width = conv.shape[2:]
+    return height if height > 1 else width
+
+
+def _in_bands(task: Task, conv: Tensor, band: int, target: Target) -> bool:
+    """Whether an image can be cut so: columns of a row-major output are not, within a vector."""
+    whole = band % target.lanes == 0 or band == _bands(conv)
+    return whole or conv.shape[2] > 1 or not _is_plain(task)
 
 
 def _input_bytes(conv: Tensor, weight: Tensor) -> int:

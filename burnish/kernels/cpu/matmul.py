@@ -45,7 +45,7 @@ def _space(task: Task, target: Target) -> Space:
     tile, vectors, outer = _default(p, shape, target)
     knobs = {
         "tile": tuple(range(1, min(rows, target.vector_registers - 2) + 1)),
-        "vectors": tuple(range(1, MOST_VECTORS + 1)),
+        "vectors": tuple(v for v in range(1, MOST_VECTORS + 1) if _in_panels(p, shape, v * target.lanes)),
         "outer": ("columns", "all"),
         "depth": (0, *_depths(task, p)),  # steps of a pass over all rows; 0: all in one
         "unroll": (1, 2, 4),  # a loop's own instructions take slots from multiply-adds
@@ -53,6 +53,11 @@ def _space(task: Task, target: Target) -> Space:
     depth = _pass_depth(task, p, vectors, target) if outer == "columns" else 0
     unroll = next(u for u in (4, 2, 1) if (depth or p.depth) % u == 0) if tile > 1 else 1
     return Space(knobs, {"tile": tile, "vectors": vectors, "outer": outer, "depth": depth, "unroll": unroll})
+
+
+def _in_panels(p: Product, shape: tuple[int, ...], group: int) -> bool:
+    """Whether so many columns can be a panel: where several axes make up the columns, one does not cross their ends."""
+    return len(p.columns) == 1 or shape[p.columns[-1]] % group == 0
 
 
 def _depths(task: Task, p: Product) -> list[int]:
@@ -93,7 +98,7 @@ def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, i
     best: tuple[float, int, int, str] | None = None
     for vectors in range(1, MOST_VECTORS + 1):
         group = vectors * target.lanes
-        if (len(p.columns) > 1 and columns % group) or group >= columns + target.lanes:
+        if not _in_panels(p, shape, group) or group >= columns + target.lanes:
             continue
         panels = around * -(-columns // group)
         for tile in range(1, rows + 1):

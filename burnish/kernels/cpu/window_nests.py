@@ -18,6 +18,7 @@ from burnish.kernels.nest import (
     Nest,
     Size,
     main_stage,
+    reduced_stage,
     statement,
 )
 from burnish.kernels.task import Task
@@ -175,7 +176,7 @@ def grouped_conv2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
 def window_rows(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
     """Row-major images: vectors of columns, several rows of them in registers."""
     del target
-    stage = main_stage(task)
+    stage = reduced_stage(task)
     domain = statement(task, stage)
     batch, channels, height, width = stage.shape
     kh, kw = len(domain.extents) - 2, len(domain.extents) - 1
@@ -199,7 +200,7 @@ def window_rows(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
 
 def pool2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
     """The window around a tile of pixels, its columns unrolled."""
-    stage, lanes = main_stage(task), target.lanes
+    stage, lanes = reduced_stage(task), target.lanes
     domain = statement(task, stage)
     kh, kw = 4, 5
 
@@ -219,7 +220,7 @@ def pool2d(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
 
 def neighbouring_channels(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
     """Rows in parallel, in each the channel blocks, pixel after pixel; no knobs."""
-    stage, lanes = main_stage(task), target.lanes
+    stage, lanes = reduced_stage(task), target.lanes
     domain = statement(task, stage)
     batch, channels, height, width, neighbours = domain.extents
     levels = [

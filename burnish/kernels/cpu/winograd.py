@@ -45,17 +45,19 @@ def _matches(task: Task, target: Target) -> bool:
     )
 
 
-def _sizes(task: Task) -> tuple[int, int, int, int, int]:
-    """(m, n, input channels, output channels, tiles)."""
-    data, columns = (next(t for t in task.stages() if t.name.endswith(name)) for name in (".data", ".columns"))
-    n, _, channels, tiles = data.shape
-    return columns.shape[2], n, channels, task.outputs[0].shape[1], tiles
+def _sizes(task: Task) -> tuple[int, int, int, int, int, int]:
+    """(m, n, input channels, output channels, groups of channels, tiles)."""
+    stages = {t.name.rpartition(".")[2]: t for t in task.stages()}
+    n, _, channels, tiles = stages["data"].shape
+    depth = stages["product"].inputs[1].shape[3]
+    return stages["columns"].shape[2], n, channels, task.outputs[0].shape[1], channels // depth, tiles
 
 
 def _space(task: Task, target: Target) -> Space:
-    _, n, channels, outputs, tiles = _sizes(task)
-    positions, vectors = register_tile(target, tiles, -(-outputs // target.lanes), padded=True)
-    weight_bytes = 4 * n * n * channels * outputs
+    _, n, channels, outputs, parts, tiles = _sizes(task)
+    blocks = -(-outputs // parts // target.lanes)
+    positions, vectors = register_tile(target, tiles, blocks, padded=True)
+    weight_bytes = 4 * n * n * channels // parts * outputs
     groups = -(-outputs // (vectors * target.lanes))
     sizes = (28, 14, 21, 16, 12, 8) if weight_bytes <= target.l2_bytes // 2 else (14, 16, 12, 8)
     block = next((b for b in sizes if tiles % b == 0 and tiles // b >= 2 * target.cores), 0)
@@ -65,17 +67,16 @@ def _space(task: Task, target: Target) -> Space:
     placement = "tile" if private or groups < target.cores else "shared"
     if placement == "tile":
         size = block or max(1, -(-tiles // (2 * target.cores)))
-        positions, vectors = register_tile(target, size, -(-outputs // target.lanes), padded=True)
+        positions, vectors = register_tile(target, size, blocks, padded=True)
     else:
         size = tiles if tiles <= 64 else -(-tiles // -(-tiles // 28))
-        blocks = -(-outputs // target.lanes)
-        if blocks % 4 == 0 and blocks // 4 >= target.cores and target.vector_registers >= 32:
+        if blocks % 4 == 0 and parts * blocks // 4 >= target.cores and target.vector_registers >= 32:
             positions, vectors = min(tiles, 6), 4  # wide groups read the shared tiles less often
     knobs = {
         "placement": ("tile", "shared"),
         "block": tuple(range(1, tiles + 1)),
         "positions": tuple(range(1, 31)),
-        "vectors": whole_groups(-(-outputs // target.lanes)),
+        "vectors": whole_groups(blocks),
         "prefetch": (0, 1),  # of the next product's weights
     }
     default: Choice = {"placement": placement, "block": size, "positions": positions, "vectors": vectors}
