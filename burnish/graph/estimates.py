@@ -34,18 +34,20 @@ class Costs:
     """What Winograd costs on machines of a kind.
 
     ``efficiency``: flops that its small products reach, as a share of peak, by the share of the second-level cache that
-    the transformed weights take. ``large_tile``: as ``TRANSFORM_WORK``, of larger tiles. ``hidden``: of what the
-    products and the streaming of their weights take, the share of the lesser that goes on behind the other.
+    the transformed weights take; ``strided``: how much longer those of a strided window take. ``large_tile``: as
+    ``TRANSFORM_WORK``, of larger tiles. ``hidden``: of what the products and the streaming of their weights take, the
+    share of the lesser that goes on behind the other.
     """
 
     efficiency: tuple[tuple[float, float], ...]
+    strided: float
     large_tile: float
     hidden: float
 
 
 # Measured with vectors of 64 bytes and a second cache of 2 MB, and with vectors of 32 bytes and one of 512 KB.
-MANY_REGISTERS = Costs(((0.5, 0.85), (0.875, 0.75), (inf, 0.5)), 4.4, 0.0)
-FEW_REGISTERS = Costs(((inf, 0.85),), 1.6, 0.5)
+MANY_REGISTERS = Costs(((0.5, 0.85), (0.875, 0.75), (inf, 0.5)), 1.0, 4.4, 0.0)
+FEW_REGISTERS = Costs(((inf, 0.85),), 1.4, 1.6, 0.5)
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
     costs = MANY_REGISTERS if target.vector_registers >= 32 else FEW_REGISTERS
     efficiency = next(rate for share, rate in costs.efficiency if weight_bytes <= share * target.l2_bytes)
     multiplying = 2 * products * w.depth * w.outputs * tiles / (target.flops * efficiency)
+    multiplying *= costs.strided if prod(w.strides) > 1 else 1.0
     streaming = weight_bytes / target.memory_bandwidth
     seconds = multiplying + streaming - costs.hidden * min(multiplying, streaming)
     data = products * w.channels * sum(points)
