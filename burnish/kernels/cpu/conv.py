@@ -85,6 +85,7 @@ def _space(task: Task, target: Target) -> Space:
     # A core that computes all channels of some rows reads all weights, but few rows that another core has written.
     few_weights = 4 * prod(weight.shape) <= target.l2_bytes // 2
     rows_first = few_weights and batch * height * width > channels * prod(weight.shape[2:])
+    # Of a large image, all is read again for every channel group, or else all weights are for every row.
     if height > 1 and _is_scattered(conv, weight, target):
         groups = -(-blocks // vectors)
         rows_first = rows_first or batch * height * 4 * prod(weight.shape) < groups * _input_bytes(conv, weight)
