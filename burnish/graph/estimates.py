@@ -120,7 +120,8 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
     costs = MANY_REGISTERS if target.vector_registers >= 32 else FEW_REGISTERS
     efficiency = next(rate for share, rate in costs.efficiency if weight_bytes <= share * target.l2_bytes)
     multiplying = 2 * products * w.depth * w.outputs * tiles / (target.flops * efficiency)
-    multiplying *= costs.strided if prod(w.strides) > 1 else 1.0
+    if prod(w.strides) > 1:
+        multiplying *= costs.strided
     streaming = weight_bytes / target.memory_bandwidth
     seconds = multiplying + streaming - costs.hidden * min(multiplying, streaming)
     data = products * w.channels * sum(points)
@@ -202,16 +203,17 @@ def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate
 
     Of one in groups, a block of channels that fills a vector must belong to one group.
     """
-    place: dict[str, Attribute] = {"pads": pads, "strides": w.strides}
-    found = [_direct(w, target)]
-    if w.outputs < target.lanes or (w.groups > 1 and w.outputs // w.groups % target.lanes):
+    grouped, found = w.groups > 1, [_direct(w, target)]
+    if w.outputs < target.lanes or (grouped and w.outputs // w.groups % target.lanes):
         return found
-    windows = [_winograd(w, m, target) for m in TILES] if w.depth % target.lanes == 0 else []
-    if w.groups > 1:
+    place: dict[str, Attribute] = {"pads": pads, "strides": w.strides}
+    if grouped:
         place["groups"] = w.groups
-        return found + [replace(e, attrs={**e.attrs, **place}) for e in windows if e is not None]
-    rows = [_polyphase(w, m, target) for m in POLYPHASE_TILES]
+    windows = [_winograd(w, m, target) for m in TILES] if w.depth % target.lanes == 0 else []
+    rows = [] if grouped else [_polyphase(w, m, target) for m in POLYPHASE_TILES]
     found += [replace(e, attrs={**e.attrs, **place}) for e in (*windows, *rows) if e is not None]
+    if grouped:
+        return found
     if target.has("amx-bf16") and w.channels >= target.lanes // 2:
         split = _split(w, target)
         found.append(replace(split, attrs={**split.attrs, **place}))

@@ -76,7 +76,7 @@ def _later(loops: Sequence[tuple[str, int]], distance: int) -> dict[str, Expr]:
     later: dict[str, Expr] = {}
     for name, extent in loops:
         step //= extent
-        later[name] = at // step % extent if len(loops) > 1 else at
+        later[name] = at // step % extent
     return later
 
 

@@ -54,24 +54,25 @@ def _sizes(task: Task) -> tuple[int, int, int, int, int, int]:
 
 
 def _space(task: Task, target: Target) -> Space:
-    _, n, channels, outputs, parts, tiles = _sizes(task)
-    blocks = -(-outputs // parts // target.lanes)
+    _, n, channels, outputs, groups, tiles = _sizes(task)
+    blocks = -(-outputs // groups // target.lanes)
     positions, vectors = register_tile(target, tiles, blocks, padded=True)
-    weight_bytes = 4 * n * n * channels // parts * outputs
-    groups = -(-outputs // (vectors * target.lanes))
+    weight_bytes = 4 * n * n * (channels // groups) * outputs
+    panels = -(-outputs // (vectors * target.lanes))
     sizes = (28, 14, 21, 16, 12, 8) if weight_bytes <= target.l2_bytes // 2 else (14, 16, 12, 8)
     block = next((b for b in sizes if tiles % b == 0 and tiles // b >= 2 * target.cores), 0)
     scratch_bytes = 4 * n * n * block * (channels + vectors * target.lanes)
     fits = weight_bytes <= target.l2_bytes // 2 or weight_bytes + scratch_bytes <= target.l2_bytes * 7 // 8
     private = block and (fits or tiles >= 8 * block)
-    placement = "tile" if private or groups < target.cores else "shared"
+    placement = "tile" if private or panels < target.cores else "shared"
     if placement == "tile":
         size = block or max(1, -(-tiles // (2 * target.cores)))
         positions, vectors = register_tile(target, size, blocks, padded=True)
     else:
         size = tiles if tiles <= 64 else -(-tiles // -(-tiles // 28))
-        if blocks % 4 == 0 and parts * blocks // 4 >= target.cores and target.vector_registers >= 32:
-            positions, vectors = min(tiles, 6), 4  # wide groups read the shared tiles less often
+        wide, fitting = min(tiles, 6), target.vector_registers - 5  # beside a weight of each vector and a broadcast
+        if blocks % 4 == 0 and groups * blocks // 4 >= target.cores and 4 * wide <= fitting:
+            positions, vectors = wide, 4  # wide panels read the shared tiles less often
     knobs = {
         "placement": ("tile", "shared"),
         "block": tuple(range(1, tiles + 1)),
