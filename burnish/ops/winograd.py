@@ -37,9 +37,9 @@ def winograd_conv2d(
 ) -> Tensor:
     """The convolution of ``x`` [N, C, H, W] with a weight transformed by :func:`transform_weight`.
 
-    ``weight``: [n, n, O, C / groups]. Stages, p running over tiles of m x m outputs: ``name.rows`` [p, c, q, s] and
-    ``name.data`` [q, r, c, p] (``B^T d B``), ``name.product`` [i, j, oc, p], a sum over the phases q of i and r of j,
-    ``name.columns`` [p, oc, a, j], ``name``.
+    ``weight``: [n, n, O, C / groups]. Stages, p running over tiles of m x m outputs: ``name.pixels`` [p, c, r, s], the
+    padded inputs of a tile, ``name.rows`` [p, c, q, s] and ``name.data`` [q, r, c, p] (``B^T d B``), ``name.product``
+    [i, j, oc, p], a sum over the phases q of i and r of j, ``name.columns`` [p, oc, a, j], ``name``.
     """
     require_rank(x, "x", 4, "[N, C, H, W]")
     require_rank(weight, "weight", 4, "[n, n, O, C / groups]")
@@ -59,15 +59,17 @@ def winograd_conv2d(
     points_h, points_w = outer_h.shape[1], outer_w.shape[1]
     dtype = x.dtype
 
-    def pixel(p: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
+    def pixel_of(p: Var, c: Var, r: Var, s: Var) -> Expr:
         h = p // tiles_w % tiles_h * (m * strides[0]) + r - pads[0]
         w = p % tiles_w * (m * strides[1]) + s - pads[1]
         inside = all_of(h >= 0, h < height, w >= 0, w < width)
         return select(inside, x[p // (tiles_h * tiles_w), c, h, w], Const(0.0, dtype))
 
+    pixels = compute((tiles, channels, n_h, n_w), pixel_of, f"{name}.pixels")
+
     def rows_of(p: Var, c: Var, q: Var, s: Var) -> Expr:
         r = reduce_axis(n_h, "r")
-        return sum_over(entry(data_h, q, r.var, dtype) * pixel(p, c, r.var, s), r)
+        return sum_over(entry(data_h, q, r.var, dtype) * pixels[p, c, r.var, s], r)
 
     rows = compute((tiles, channels, n_h, n_w), rows_of, f"{name}.rows")
 

@@ -36,7 +36,7 @@ def rfactor(program: Program, stage: str, loop: str, position: int = 0, name: st
             s[s.i] += s.rf[s.k.i, s.i]
     """
     site = find_loop(program, loop, "rfactor")
-    nest, store = _update(program, stage)
+    nest, store = update_of(program, stage, "rfactor")
     inside = any(s is nest.stmt for s in (*site.path, site.stmt))
     if not inside or any(loop in free_vars(i) for i in store.indices):
         raise ScheduleError(f"rfactor: loop '{loop}' is not a reduction loop of stage '{stage}'")
@@ -75,16 +75,16 @@ def rfactor(program: Program, stage: str, loop: str, position: int = 0, name: st
     return replace_site(program, nest, Alloc(partial, seq(init, update, final)))
 
 
-def _update(program: Program, stage: str) -> tuple[Site, Store]:
+def update_of(program: Program, stage: str, primitive: str) -> tuple[Site, Store]:
     """The nest that combines into ``stage``, and its one store."""
     found = [
         (nest, s)
-        for nest in stage_nests(program, stage, "rfactor")
+        for nest in stage_nests(program, stage, primitive)
         for s in walk_stmt(nest.stmt)
         if isinstance(s, Store) and s.buffer.name == stage and s.reduce
     ]
     if len(found) != 1:
-        raise ScheduleError(f"rfactor: stage '{stage}' has {len(found)} reducing stores; exactly one is needed")
+        raise ScheduleError(f"{primitive}: stage '{stage}' has {len(found)} reducing stores; exactly one is needed")
     return found[0]
 
 

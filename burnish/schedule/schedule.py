@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from burnish.errors import ScheduleError
 from burnish.loops.layout import Layout
 from burnish.loops.program import For, Program, Stmt, Store
-from burnish.schedule import loops, memory, padding, partition, prefetch, reduce, stages
+from burnish.schedule import expand, loops, memory, padding, partition, prefetch, reduce, stages
 from burnish.schedule.intrinsics import INTRINSICS, TensorIntrinsic
 from burnish.schedule.nest import find_loop, stage_names, stage_nests
 from burnish.schedule.steps import Steps
@@ -32,7 +32,8 @@ PRIMITIVES: Mapping[str, Callable[..., Program]] = {
     "cache_write": memory.cache_write, "set_scope": memory.set_scope, "transform_layout": memory.transform_layout,
     "hoist_alloc": memory.hoist_alloc, "pad": padding.pad, "fill": padding.fill,
     "partition": partition.partition, "peel": partition.peel,
-    "distribute": partition.distribute, "rfactor": reduce.rfactor, "tensorize": _tensorize,
+    "distribute": partition.distribute, "rfactor": reduce.rfactor, "expand": expand.expand,
+    "tensorize": _tensorize,
     "prefetch": prefetch.prefetch,
 }  # fmt: skip
 
@@ -187,6 +188,9 @@ class Schedule:
     def rfactor(self, stage: str, loop: str, position: int = 0, name: str | None = None) -> str:
         self._apply("rfactor", stage, loop, position, name)
         return name or f"{stage}.rf"
+
+    def expand(self, stage: str) -> None:
+        self._apply("expand", stage)
 
     def tensorize(self, loop: str, intrinsic: TensorIntrinsic | str) -> None:
         self._apply("tensorize", loop, intrinsic if isinstance(intrinsic, str) else intrinsic.name)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from burnish.loops import tensor as t
-from burnish.loops.expr import cast, select
+from burnish.loops.expr import Const, cast, equal, select
 from burnish.loops.interpret import run_program
 from burnish.loops.program import Program
 from burnish.loops.verify import verify
-from burnish.schedule import loops, memory, padding, partition, prefetch, reduce, stages, tensorize
+from burnish.schedule import expand, loops, memory, padding, partition, prefetch, reduce, stages, tensorize
 from burnish.schedule.intrinsics import DOT_U8S8_I32, reference
 
 
@@ -62,6 +62,13 @@ def row_sum() -> Program:
     return loops.split(t.create_program("row_sum", [x], [s]), "s.k", 8)
 
 
+def butterfly() -> Program:
+    x, k = t.placeholder((2,), name="x"), t.reduce_axis(2, "k")
+    rows = [select(equal(k.var, 0), 1.0, factor) for factor in (Const(3.0, "float32"), Const(-3.0, "float32"))]
+    s = t.compute((2,), lambda i: t.sum(select(equal(i, 0), *rows) * x[k.var], k), "s")
+    return t.create_program("butterfly", [x], [s])
+
+
 def int8_dot() -> Program:
     x, w = t.placeholder((4,), "uint8", "x"), t.placeholder((16, 4), "int8", "w")
     k = t.reduce_axis(4, "k")
@@ -100,6 +107,7 @@ EXAMPLES: list[tuple[Primitive, Program, tuple[object, ...]]] = [
     (partition.peel, shifted(), ("y.i", 1)),
     (partition.distribute, stages.reverse_compute_at(two_steps(), "y", "p.i"), ("p.i",)),
     (reduce.rfactor, row_sum(), ("s", "s.k.i")),
+    (expand.expand, butterfly(), ("s",)),
     (tensorize.tensorize, int8_dot(), ("y.i", DOT_U8S8_I32)),
 ]
 

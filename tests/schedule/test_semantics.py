@@ -16,6 +16,7 @@ from burnish.loops.layout import Layout, layout
 from burnish.loops.program import Intrinsic, Program, walk_stmt
 from burnish.loops.simplify import simplify
 from burnish.loops.verify import verify
+from burnish.ops.interpolation import entry, matrices
 from burnish.schedule.nest import all_loops, stage_names
 from burnish.schedule.schedule import Schedule, replay
 
@@ -58,7 +59,18 @@ def pooling() -> Program:
     return t.create_program("pooling", [x], [y])
 
 
-BUILDERS: list[Callable[[], Program]] = [matmul, padded_conv, softmax, pooling]
+def transform() -> Program:
+    """A vector times a literal matrix, and that times another: Winograd's transforms of one axis, and one more row."""
+    x = t.placeholder((3, 6), name="x")
+    outer, _, data = matrices(4, 3)
+    k, m = t.reduce_axis(6, "k"), t.reduce_axis(6, "m")
+    p = t.compute((3, 6), lambda i, j: t.sum(entry(data, j, k.var, "float32") * x[i, k.var], k), "p")
+    rows = np.vstack([outer, [[0, 2, 2, 0, -1, 3]]])
+    y = t.compute((3, 5), lambda i, j: t.sum(p[i, m.var] * entry(rows, j, m.var, "float32"), m), "y")
+    return t.create_program("transform", [x], [y])
+
+
+BUILDERS: list[Callable[[], Program]] = [matmul, padded_conv, softmax, pooling, transform]
 BLOCKED = {2: ["AB4b", "BA", "AB2a4b"], 3: ["ABC2a", "BCA", "ABC4c"], 4: ["ABCD2b", "ACDB", "ABCD2b4a", "ABCD4d"]}
 
 
@@ -77,7 +89,7 @@ def draw_call(draw: Callable[[st.SearchStrategy], object], program: Program) -> 
         st.tuples(st.sampled_from(["unroll", "vectorize", "parallel", "vthread", "distribute"]), st.tuples(loop)),
         st.tuples(st.sampled_from(["compute_at", "reverse_compute_at", "rfactor"]), st.tuples(stage, loop)),
         st.tuples(st.sampled_from(["compute_at", "reverse_compute_at"]), st.tuples(stage, loop)),
-        st.tuples(st.just("compute_inline"), st.tuples(stage)),
+        st.tuples(st.sampled_from(["compute_inline", "expand"]), st.tuples(stage)),
         st.tuples(st.just("cache_write"), st.tuples(buffer, st.just("local"))),
         st.tuples(st.just("cache_read"), st.tuples(buffer, st.just("local"), stage)),
         st.tuples(st.sampled_from(["pad", "fill", "partition"]), st.tuples(loop, number)),

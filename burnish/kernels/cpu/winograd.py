@@ -34,7 +34,7 @@ def _matches(task: Task, target: Target) -> bool:
     if task.op != "winograd_conv2d" or len(task.outputs) != 1:
         return False
     out = task.outputs[0]
-    source = next(t for t in task.stages() if t.name.endswith(".rows")).inputs[0]
+    source = next(t for t in task.stages() if t.name.endswith(".pixels")).inputs[0]
     return (
         source in task.inputs  # no view fused in front
         and out.shape == _conv(task).shape
@@ -54,7 +54,7 @@ def _sizes(task: Task) -> tuple[int, int, int, int, int, int]:
 
 
 def _space(task: Task, target: Target) -> Space:
-    _, n, channels, outputs, groups, tiles = _sizes(task)
+    m, n, channels, outputs, groups, tiles = _sizes(task)
     blocks = -(-outputs // groups // target.lanes)
     positions, vectors = register_tile(target, tiles, blocks, padded=True)
     weight_bytes = 4 * n * n * (channels // groups) * outputs
@@ -75,8 +75,8 @@ def _space(task: Task, target: Target) -> Space:
             positions, vectors = wide, 4  # wide panels read the shared tiles less often
     knobs = {
         "placement": ("tile", "shared"),
-        "block": tuple(range(1, tiles + 1)),
-        "positions": tuple(range(1, 31)),
+        "block": _blocks(tiles, -(-task.outputs[0].shape[3] // m)),
+        "positions": tuple(range(1, target.vector_registers - 1)),
         "vectors": whole_groups(blocks),
         "prefetch": (0, 1),  # of the next product's weights
     }
@@ -84,129 +84,137 @@ def _space(task: Task, target: Target) -> Space:
     return Space(knobs, {**default, "prefetch": int(weight_bytes > target.l2_bytes)})
 
 
+def _blocks(tiles: int, row: int) -> tuple[int, ...]:
+    """Sizes of blocks, the least ones for as many, and whole rows of tiles."""
+    return tuple(sorted({-(-tiles // count) for count in range(1, tiles + 1)} | {*range(row, tiles, row)}))
+
+
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
-    m = _sizes(task)[0]
-    lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
-    conv, out = _conv(task).name, single_output(task)
-    weight = next(t for t in task.stages() if t.name == f"{conv}.product").inputs[1].name
+    """What depends on no choice comes first: a process that makes many schedules makes that part once."""
+    n = _sizes(task)[1]
+    lanes, vectors, out = target.lanes, int(choice["vectors"]), single_output(task)
+    conv = _conv(task).name
+    pixels, rows, data, product, columns = (f"{conv}.{s}" for s in ("pixels", "rows", "data", "product", "columns"))
+    weight = next(t for t in task.stages() if t.name == product).inputs[1].name
     s = Schedule(task.program())
     for t in task.stages():
-        if not isinstance(t.body, Reduce) and t.name != out:
+        if not isinstance(t.body, Reduce) and t.name not in (out, pixels):
             s.compute_inline(t.name)
-    result = s.cache_write(out, "register") if conv == out else conv
-    product = f"{conv}.product"
+    for transform in (rows, data, columns, conv):
+        s.expand(transform)
     accumulator = s.cache_write(product, "register")
-    apply_layouts(s, task, {**channel_constants(task, group), weight: f"CABD{group}c"})
+    apply_layouts(s, task, channel_constants(task, lanes))
+    in_registers = n * n <= target.vector_registers
+    _schedule_data(s, pixels, rows, data, lanes, in_registers)
+    tiles, oc_block = _schedule_output(s, out, conv, columns, _sizes(task)[0], lanes, in_registers)
+    _vectorize_product(s, product, accumulator, lanes)
 
-    # The output nest: tiles, then channel groups, then the pixels of a tile.
-    batch, oc, oh, ow = s.loops(out)
-    s.pad(oc, group)
-    oc_group, oc = s.split(oc, group)
-    oc_block, lane = s.split(oc, lanes)
-    tile_h, row = s.split(oh, m)
-    tile_w, column = s.split(ow, m)
-    s.reorder(batch, tile_h, tile_w, oc_group, oc_block, row, column, lane)
-    tiles = s.fuse(s.fuse(batch, tile_h), tile_w)
+    # Blocks of tiles and groups of channels around everything, and the products of both.
+    s.transform_layout(weight, f"CABD{vectors * lanes}c")
     block, tile = s.split(tiles, int(choice["block"]))
-    if choice["placement"] == "tile":
-        s.reorder(block, oc_group, tile, oc_block, row, column, lane)
-        per_block, outer = oc_group, block
+    over, oc_block = s.split(oc_block, vectors)
+    private = choice["placement"] == "tile"
+    s.reorder(*((block, over) if private else (over, block)), tile, oc_block)
+    s.compute_at(product, over if private else block)
+    points, register_tiles = _tile_product(s, product, accumulator, int(choice["positions"]))
+    if private:
+        s.compute_at(data, block)
     else:
-        s.reorder(oc_group, block, tile, oc_block, row, column, lane)
-        per_block, outer = block, oc_group
-    s.compute_at(result, row)
-    s.compute_at(f"{conv}.columns", oc_block)
-    s.compute_at(product, per_block)
-    _private_vectors(s, result, lanes)
-    _private_vectors(s, f"{conv}.columns", lanes)
-    mark(s, "unroll", row, column)
-    s.vectorize(lane)
-
-    channels, points, over = _schedule_product(s, product, accumulator, lanes, int(choice["positions"]))
-    _schedule_data(s, f"{conv}.data", f"{conv}.rows", lanes, block if choice["placement"] == "tile" else None)
-    parallel_over(s, [outer])
+        parallel_over(s, s.loops(data)[:2])
+    inputs, _ = s.split(s.loops(accumulator)[-4], lanes)
+    parallel_over(s, [block if private else over])
     if choice["prefetch"]:
-        s.prefetch(weight, channels, points, 1, over)
+        s.prefetch(weight, inputs, points, 1, register_tiles)
     return s
 
 
-def _private_vectors(s: Schedule, stage: str, lanes: int) -> None:
-    """Unrolls a small stage completely, channels in one vector, in registers."""
-    s.set_scope(stage, "register")
-    for loops in (s.loops(stage), s.init_loops(stage)):
-        vector = next(v for v in loops if s.extent(v) == lanes and v.endswith(("oc", "c", "i1")))
-        rest = [v for v in loops if v != vector]
-        s.reorder(*rest, vector)
-        mark(s, "unroll", *rest)
-        s.vectorize(vector)
+def _schedule_data(s: Schedule, pixels: str, rows: str, data: str, lanes: int, in_registers: bool) -> None:
+    """The input transform, a tile at a time, in vectors of channels: its columns, then its rows.
 
-
-def _schedule_product(
-    s: Schedule, product: str, accumulator: str, lanes: int, positions: int
-) -> tuple[str, tuple[str, str], str]:
-    """n x n matrix products [channels of the group] x [tiles of the block], each a register tile over all inputs.
-
-    Tiles that only fill up a register tile are computed, and not read: not to would take a branch for each. Returns the
-    loops over blocks of input channels, over the products, and over the register tiles of one.
+    ``in_registers``: all of a tile is held in registers, else only a column or a row.
     """
-    s.transform_layout(product, f"ABDC{lanes}c")
-    i, j, oc, p = s.loops(product)
-    s.pad(p, positions)
-    block, lane = s.split(oc, lanes)
-    over, p = s.split(p, positions)
-    s.reorder(i, j, over, p, block, lane)
-    s.compute_at(accumulator, over)
-    s.set_scope(accumulator, "register")
-    mark(s, "unroll", p, block)
-    s.vectorize(lane)
-    _, _, oc, p, *phases, ic = s.loops(accumulator)
-    s.pad(p, positions)
-    block, lane = s.split(oc, lanes)
-    s.reorder(*phases, ic, p, block, lane)
-    mark(s, "unroll", p, block)
-    s.vectorize(lane)
-    ic, _ = s.split(ic, lanes)
-    _, _, oc, p = s.init_loops(accumulator)
-    s.pad(p, positions)
-    block, lane = s.split(oc, lanes)
-    s.reorder(p, block, lane)
-    mark(s, "unroll", p, block)
-    s.vectorize(lane)
-    return ic, (i, j), over
-
-
-def _schedule_data(s: Schedule, data: str, rows: str, lanes: int, block: str | None) -> None:
-    """The input transform of a block of tiles (``block``), or of all tiles at once in parallel (None)."""
-    sums = s.cache_write(data, "register")
-    if block is not None:
-        s.compute_at(data, block)
     s.transform_layout(data, f"ABCD{lanes}c")
-    i, j, c, tile = s.loops(data)
+    s.transform_layout(rows, "ACDB")
+    row, unrolled, c, tile = s.loops(data)
     over, lane = s.split(c, lanes)
-    s.reorder(over, tile, i, j, lane)
-    s.compute_at(sums, i)
+    s.reorder(over, tile, row, unrolled, lane)
     s.compute_at(rows, tile)
-    mark(s, "unroll", i, j)
+    mark(s, "unroll", unrolled)
     s.vectorize(lane)
-    _, j, c, p, r = s.loops(sums)
-    s.reorder(j, p, r, c)
-    mark(s, "unroll", j, r)
+    _, c, unrolled, column = s.loops(rows)
+    s.reorder(column, unrolled, c)
+    s.compute_at(pixels, column)
+    mark(s, "unroll", unrolled)
     s.vectorize(c)
-    _, j, c, p = s.init_loops(sums)
-    s.reorder(j, p, c)
-    s.unroll(j)
+    _vectors(s, pixels)
+    if in_registers:
+        s.set_scope(rows, "register")
+        mark(s, "unroll", row, column)
+
+
+def _schedule_output(
+    s: Schedule, out: str, conv: str, columns: str, m: int, lanes: int, in_registers: bool
+) -> tuple[str, str]:
+    """The nest that stores the result: tiles, blocks of channels, the pixels of a tile. Returns the first two loops."""
+    batch, oc, oh, ow = s.loops(out)
+    s.pad(oc, lanes)
+    oc_block, lane = s.split(oc, lanes)
+    tile_h, row = s.split(oh, m)
+    tile_w, unrolled = s.split(ow, m)
+    s.reorder(batch, tile_h, tile_w, oc_block, row, unrolled, lane)
+    tiles = s.fuse(s.fuse(batch, tile_h), tile_w)
+    if conv != out:
+        s.compute_at(conv, row)
+        _vectors(s, conv)
+    s.transform_layout(columns, "ACDB")
+    s.compute_at(columns, oc_block)
+    mark(s, "unroll", unrolled)
+    s.vectorize(lane)
+    _, c, unrolled, column = s.loops(columns)
+    s.reorder(column, unrolled, c)
+    mark(s, "unroll", unrolled)
     s.vectorize(c)
-    s.set_scope(rows, "register")
-    _, c, i, column, r = s.loops(rows)
-    s.reorder(column, i, r, c)
-    mark(s, "unroll", column, i, r)
+    if in_registers:
+        s.set_scope(columns, "register")
+        mark(s, "unroll", row, column)
+    return tiles, oc_block
+
+
+def _vectors(s: Schedule, stage: str) -> None:
+    """A row or a column of pixels in registers, channels in one vector."""
+    s.set_scope(stage, "register")
+    _, c, *rest = s.loops(stage)
+    s.reorder(*rest, c)
+    mark(s, "unroll", *rest)
     s.vectorize(c)
-    _, c, i, column = s.init_loops(rows)
-    s.reorder(column, i, c)
-    mark(s, "unroll", column, i)
-    s.vectorize(c)
-    if block is None:
-        parallel_over(s, (over, tile))
+
+
+def _vectorize_product(s: Schedule, product: str, accumulator: str, lanes: int) -> None:
+    """n x n matrix products [channels] x [tiles], in vectors of channels; the sums of each in registers."""
+    s.transform_layout(product, f"ABDC{lanes}c")
+    s.transform_layout(accumulator, f"ABDC{lanes}c")
+    s.set_scope(accumulator, "register")
+    for i, j, oc, p, *summed in (s.loops(product), s.init_loops(accumulator), s.loops(accumulator)):
+        block, lane = s.split(oc, lanes)
+        s.reorder(i, j, *summed, p, block, lane)
+        s.unroll(block)
+        s.vectorize(lane)
+
+
+def _tile_product(s: Schedule, product: str, accumulator: str, positions: int) -> tuple[tuple[str, str], str]:
+    """Register tiles of so many tiles of the image, whole ones: what only fills up the last is computed, and not read.
+
+    Not to compute it would take a branch for each. Returns the loops over the products and those over register tiles.
+    """
+    i, j, p, *_ = s.loops(product)
+    s.pad(p, positions)
+    over, p = s.split(p, positions)
+    s.compute_at(accumulator, over)
+    for tile in (p, s.loops(accumulator)[-3], s.init_loops(accumulator)[-3]):
+        if tile != p:
+            s.pad(tile, positions)
+        s.unroll(tile)
+    return (i, j), over
 
 
 WINOGRAD_CONV = Template("winograd_conv2d", _matches, _space, _apply)
