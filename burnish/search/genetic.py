@@ -12,6 +12,7 @@ from burnish.search.space import Points, Space
 from burnish.search.walker import NOTHING, Score, Walker, best_distinct, evaluate, filled, stored_points
 
 ATTEMPTS = 8  # rounds of breeding before untried points are drawn at random
+PATIENCE = 5  # generations in a row without anything better, after which a population has settled
 
 
 def breed(
@@ -68,7 +69,10 @@ class Genetic(Walker):
 
 
 class Evolution(Walker):
-    """Evolves a population under `score`; the population persists from call to call while the score is updated."""
+    """Evolves a population under `score`; the population persists from call to call while the score is updated.
+
+    At most so many `generations`: it ends where `PATIENCE` of them add nothing to the best that are wanted.
+    """
 
     def __init__(
         self, space: Space, population: int = 1024, generations: int = 32, mutation: float = 0.5, seed: int = 0
@@ -86,12 +90,17 @@ class Evolution(Walker):
         parents = np.concatenate([self._parents, fresh])
         scores = evaluate(score, parents)
         seen, seen_scores = best_distinct(space, parents, scores, count, exclude)
+        settled = 0
         for _ in range(self.generations):
             children = breed(space, rng, parents, scores, self.population, self.mutation)
             born = evaluate(score, children)
+            before = seen_scores
             seen, seen_scores = best_distinct(
                 space, np.concatenate([seen, children]), np.concatenate([seen_scores, born]), count, exclude
             )
+            settled = settled + 1 if np.array_equal(before, seen_scores) else 0
+            if settled == PATIENCE:
+                break
             parents, scores = np.concatenate([parents, children]), np.concatenate([scores, born])
             best, best_scores = best_distinct(space, parents, scores, self.population)
             if len(best):  # none where everything scores -inf: the parents stay as they are
