@@ -13,6 +13,7 @@ from burnish.kernels.cpu.common import (
     parallel_over,
     register_tile,
     single_output,
+    whole_groups,
 )
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
@@ -48,12 +49,13 @@ def _space_phases(task: Task, target: Target) -> Space:
     anchor = task.anchor()
     assert anchor is not None
     _, channels, _, _, height, width = anchor.shape
-    whole = height * width <= min(WHOLE, target.vector_registers - 4)
-    tile = (width, 1) if whole else register_tile(target, width, -(-channels // target.lanes))
+    whole = height * width <= min(WHOLE, target.vector_registers)  # each weight is then read once: a few spills pay
+    blocks = -(-channels // target.lanes)
+    tile = (width, 1) if whole else register_tile(target, width, blocks)
     knobs = {
         "tile_h": (1, height),
         "tile_w": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
-        "vectors": (1, 2, 3, 4),
+        "vectors": whole_groups(blocks),
     }
     return Space(knobs, {"tile_h": height if whole else 1, "tile_w": tile[0], "vectors": tile[1]})
 
