@@ -71,6 +71,12 @@ def test_every_placement(check: Check, placement: str, block: int, positions: in
         check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS, choice, edge=edge, threads=3)
 
 
+def test_blocks_are_of_sizes_that_differ_in_their_number_or_whole_rows() -> None:
+    task = task_of(convolution((1, 64, 28, 28), 64, 4), 16)
+    blocks = WINOGRAD_CONV.space(task, target("x86-64-v4")).knobs["block"]
+    assert list(blocks) == [1, 2, 3, 4, 5, 6, 7, 9, 10, 13, 14, 17, 21, 25, 28, 35, 42, 49]
+
+
 @pytest.mark.parametrize("placement", ["tile", "shared"])
 def test_groups(check: Check, placement: str) -> None:
     out = convolution((1, 4 * LANES, 13, 15), 6 * LANES, 4, groups=2)
@@ -84,13 +90,17 @@ def test_other_paddings(check: Check, pads: tuple[int, ...]) -> None:
     check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS)
 
 
+def task_of(out: Tensor, lanes: int) -> Task:
+    """The task of a convolution whose tensors are in blocks of so many channels."""
+    inputs = tuple(t for t in stages([out]) if t.body is None)
+    blocked = {name: layout(f"ABCD{lanes}b") for name in ("x", "r", "out")}
+    return Task("kernel", inputs, (out,), "winograd_conv2d", blocked, frozenset({"w", "b"}))
+
+
 @pytest.mark.parametrize("plain", ["x", "out"])
 def test_it_needs_blocks_of_channels(plain: str) -> None:
     machine = target("x86-64-v4")
-    out = convolution((1, 16, 6, 6), 16, 4)
-    inputs = tuple(t for t in stages([out]) if t.body is None)
-    blocked = {name: layout("ABCD16b") for name in ("x", "r", "out")}
-    task = Task("kernel", inputs, (out,), "winograd_conv2d", blocked, frozenset({"w", "b"}))
+    task = task_of(convolution((1, 16, 6, 6), 16, 4), 16)
     assert template_for(task, machine) is WINOGRAD_CONV
-    rest = {name: tag for name, tag in blocked.items() if name != plain}
+    rest = {name: tag for name, tag in task.layouts.items() if name != plain}
     assert template_for(replace(task, layouts=rest), machine) is GENERIC

@@ -57,6 +57,14 @@ def test_evolution_finds_the_optimum() -> None:
     assert score.rows < 64_000
 
 
+def test_evolution_ends_where_nothing_better_comes() -> None:
+    small, score = Grid((4, 4)), Counted(lambda points: -points.sum(axis=1).astype(float))
+    points = Evolution(small, population=64, generations=100, seed=0).propose(score, 16)
+    assert points[0].tolist() == [0, 0]
+    assert len(points) == 16
+    assert score.calls < 20
+
+
 def test_the_population_persists() -> None:
     walker = Evolution(VALLEYS, population=256, generations=20, seed=0)
     walker.propose(rugged, 1)

@@ -138,8 +138,9 @@ def register_tile(
     """
     best: tuple[float, int, int] | None = None
     for vectors in (v for v in (4, 3, 2, 1) if blocks % v == 0):
-        spare = 1 if vectors > 1 else 0
-        most = (target.vector_registers - vectors - 1) // vectors if spare else target.vector_registers - 2
+        few = target.vector_registers < 32  # then a broadcast is an instruction, and LLVM begins several at once
+        single = target.vector_registers - (4 if few else 2)
+        most = (target.vector_registers - vectors - 1) // vectors if vectors > 1 else single
         for positions in range(1, min(width, most) + 1):
             full, rest = divmod(width, positions)
             if whole and rest and positions > 1 and any(width % p == 0 for p in range(5, most + 1)):

@@ -128,9 +128,10 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     An image of one row is cut into bands of columns instead.
 
     Several passes pay where the weights of a channel group are twice the first cache or more: those of one fill half
-    of it. They also do where an input comes from behind the second cache in more channel blocks, each a stream of its
-    own, than can be fetched ahead at once. The sums of a band take a quarter of the second cache, and there are bands
-    enough to share out. A row-major output wants bands in any case: their sums are what is transposed.
+    of it. They also do where an input is so many channel blocks, each a stream of its own, that they cannot be fetched
+    ahead at once: even a small one comes out of another core's cache. The sums of a band take a quarter of the second
+    cache, and there are bands enough to share out. A row-major output wants bands in any case: their sums are what is
+    transposed.
     """
     conv, weight = _conv(task, computed=True), constant_weight(task)
     assert conv is not None and weight is not None
@@ -138,7 +139,7 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     group, inputs = vectors * target.lanes, weight.shape[1]
     taps_bytes = 4 * group * weight.shape[2] * weight.shape[3]
     most = max(target.lanes, target.l1_bytes // 2 // taps_bytes)
-    scattered = height == 1 and _is_scattered(conv, weight, target)
+    scattered = height == 1 and _has_many_streams(weight, target)
     if scattered:
         most = min(most, STREAMS * target.lanes)
     depth = max((d for d in _depths(task, target) if d <= most), default=0)
@@ -148,7 +149,8 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
 
     def fits(band: int) -> bool:
         sums_bytes = 4 * band * across * group
-        enough = shares * (extent // band) >= 4 * target.cores
+        parts = shares * (extent // band)
+        enough = parts >= 4 * target.cores or parts % target.cores == 0
         possible = extent % band == 0 and _in_bands(task, conv, band, target)
         return possible and sums_bytes <= target.l2_bytes // 4 and enough
 
@@ -178,7 +180,12 @@ def _input_bytes(conv: Tensor, weight: Tensor) -> int:
 
 def _is_scattered(conv: Tensor, weight: Tensor, target: Target) -> bool:
     """Whether an input comes from behind the second cache, in more channel blocks than are fetched ahead at once."""
-    return 3 * _input_bytes(conv, weight) > 2 * target.l2_bytes and weight.shape[1] > 2 * STREAMS * target.lanes
+    return 3 * _input_bytes(conv, weight) > 2 * target.l2_bytes and _has_many_streams(weight, target)
+
+
+def _has_many_streams(weight: Tensor, target: Target) -> bool:
+    """Whether the input channels are more blocks than are fetched ahead at once."""
+    return weight.shape[1] > 2 * STREAMS * target.lanes
 
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
