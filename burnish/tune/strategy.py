@@ -20,7 +20,7 @@ from burnish.tune.models.forest import ForestModel
 from burnish.tune.models.neural import TreeGRUModel
 from burnish.tune.models.trees import TreeModel
 
-SMALL = 1 << 16  # points that are all scored sooner than some are found by walking
+SMALL = 1 << 14  # points that are all scored sooner than some are found by walking
 VAST = 1 << 26  # points of which a population finds one hill only
 
 

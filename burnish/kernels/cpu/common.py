@@ -137,9 +137,9 @@ def register_tile(
     is computed as a whole.
     """
     best: tuple[float, int, int] | None = None
+    # Of single vectors: with few registers a broadcast is an instruction, of which LLVM begins several at once.
+    single = target.vector_registers - (4 if target.vector_registers < 32 else 2)
     for vectors in (v for v in (4, 3, 2, 1) if blocks % v == 0):
-        few = target.vector_registers < 32  # then a broadcast is an instruction, and LLVM begins several at once
-        single = target.vector_registers - (4 if few else 2)
         most = (target.vector_registers - vectors - 1) // vectors if vectors > 1 else single
         for positions in range(1, min(width, most) + 1):
             full, rest = divmod(width, positions)

@@ -46,22 +46,22 @@ def _matches(task: Task, target: Target) -> bool:
 
 
 def _sizes(task: Task) -> tuple[int, int, int, int, int, int]:
-    """(m, n, input channels, output channels, groups of channels, tiles)."""
+    """(m, products of a tile, input channels, output channels, groups of channels, tiles)."""
     stages = {t.name.rpartition(".")[2]: t for t in task.stages()}
-    n, _, channels, tiles = stages["data"].shape
+    height, width, channels, tiles = stages["data"].shape
     depth = stages["product"].inputs[1].shape[3]
-    return stages["columns"].shape[2], n, channels, task.outputs[0].shape[1], channels // depth, tiles
+    return stages["columns"].shape[2], height * width, channels, task.outputs[0].shape[1], channels // depth, tiles
 
 
 def _space(task: Task, target: Target) -> Space:
-    m, n, channels, outputs, groups, tiles = _sizes(task)
+    m, products, channels, outputs, groups, tiles = _sizes(task)
     blocks = -(-outputs // groups // target.lanes)
     positions, vectors = register_tile(target, tiles, blocks, padded=True)
-    weight_bytes = 4 * n * n * (channels // groups) * outputs
+    weight_bytes = 4 * products * (channels // groups) * outputs
     panels = -(-outputs // (vectors * target.lanes))
     sizes = (28, 14, 21, 16, 12, 8) if weight_bytes <= target.l2_bytes // 2 else (14, 16, 12, 8)
     block = next((b for b in sizes if tiles % b == 0 and tiles // b >= 2 * target.cores), 0)
-    scratch_bytes = 4 * n * n * block * (channels + vectors * target.lanes)
+    scratch_bytes = 4 * products * block * (channels + vectors * target.lanes)
     fits = weight_bytes <= target.l2_bytes // 2 or weight_bytes + scratch_bytes <= target.l2_bytes * 7 // 8
     private = block and (fits or tiles >= 8 * block)
     placement = "tile" if private or panels < target.cores else "shared"
@@ -91,7 +91,7 @@ def _blocks(tiles: int, row: int) -> tuple[int, ...]:
 
 def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     """What depends on no choice comes first: a process that makes many schedules makes that part once."""
-    n = _sizes(task)[1]
+    m, products, *_ = _sizes(task)
     lanes, vectors, out = target.lanes, int(choice["vectors"]), single_output(task)
     conv = _conv(task).name
     pixels, rows, data, product, columns = (f"{conv}.{s}" for s in ("pixels", "rows", "data", "product", "columns"))
@@ -104,9 +104,9 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
         s.expand(transform)
     accumulator = s.cache_write(product, "register")
     apply_layouts(s, task, channel_constants(task, lanes))
-    in_registers = n * n <= target.vector_registers
+    in_registers = products <= target.vector_registers
     _schedule_data(s, pixels, rows, data, lanes, in_registers)
-    tiles, oc_block = _schedule_output(s, out, conv, columns, _sizes(task)[0], lanes, in_registers)
+    tiles, oc_block = _schedule_output(s, out, conv, columns, m, lanes, in_registers)
     _vectorize_product(s, product, accumulator, lanes)
 
     # Blocks of tiles and groups of channels around everything, and the products of both.
