@@ -7,7 +7,7 @@ from itertools import combinations, product
 from math import prod
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import INDEX, Binary, Const, Expr, Select, loads, substitute
+from burnish.loops.expr import FLOATS, INDEX, Binary, Const, Expr, Select, loads, substitute
 from burnish.loops.program import NOTHING, For, Program, Stmt, Store, rebuild_stmt, walk_stmt
 from burnish.loops.simplify import simplify
 from burnish.schedule.nest import all_loops, replace_site, stage_nests
@@ -37,8 +37,10 @@ def expand(program: Program, stage: str) -> Program:
     kept = frozenset[str]().union(*(i.variables for i in update.indices))
     axes = {loop.var: loop.extent for loop in all_loops(nest.stmt) if loop.var not in kept}
     value, terms = update.value, prod(axes.values())
-    if update.reduce != "sum" or not (isinstance(value, Binary) and value.op == "*") or terms > MOST_TERMS:
-        raise ScheduleError(f"expand: stage '{stage}' is no sum of at most {MOST_TERMS} products")
+    products = update.reduce == "sum" and isinstance(value, Binary) and value.op == "*" and value.dtype in FLOATS
+    if not products or terms > MOST_TERMS:
+        raise ScheduleError(f"expand: stage '{stage}' is no sum of at most {MOST_TERMS} products of floating numbers")
+    assert isinstance(value, Binary)
     nests = stage_nests(program, stage, "expand")
     if len(nests) != 2 or any(not isinstance(s, (For, Store)) for each in nests for s in walk_stmt(each.stmt)):
         raise ScheduleError(f"expand: stage '{stage}' has conditions, parts, or other stages inside; expand it before")
@@ -128,7 +130,9 @@ def _parts(a: Row, b: Row) -> tuple[list[int], list[int]]:
 
 
 def _sum(terms: Sequence[tuple[float, Expr]]) -> Expr:
-    """A chain of multiply-adds, from a term without a factor if there is one."""
+    """A chain of multiply-adds, from a term without a factor if there is one; zero of no terms."""
+    if not any(c for c, _ in terms):
+        return Const(0.0, terms[0][1].dtype)
     (c, total), *rest = sorted(((c, e) for c, e in terms if c), key=lambda term: term[0] != 1)
     total = total if c == 1 else Binary("*", total, Const(c, total.dtype))
     for c, e in rest:

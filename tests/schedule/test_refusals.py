@@ -6,7 +6,7 @@ import pytest
 
 from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
-from burnish.loops.expr import cast
+from burnish.loops.expr import Const, cast, equal, select
 from burnish.loops.program import Program
 from burnish.schedule.schedule import Schedule, replay
 
@@ -91,6 +91,15 @@ def test_refusal_names_what_and_why(call: Callable[[], object], message: str) ->
     with pytest.raises(ScheduleError) as error:
         call()
     assert message in str(error.value)
+
+
+def test_sums_of_whole_numbers_are_not_written_out() -> None:
+    """Their parts are scaled by fractions."""
+    x, k = t.placeholder((2,), "int32", "x"), t.reduce_axis(2, "k")
+    factors = select(equal(k.var, 0), Const(2, "int32"), Const(3, "int32"))
+    y = t.compute((1,), lambda i: t.sum(x[k.var] * factors, k), "y")
+    with pytest.raises(ScheduleError, match="expand: stage 'y' is no sum of at most 64 products of floating numbers"):
+        Schedule(t.create_program("whole", [x], [y])).expand("y")
 
 
 def test_refused_call_leaves_the_schedule_as_it_was() -> None:

@@ -60,13 +60,13 @@ def pooling() -> Program:
 
 
 def transform() -> Program:
-    """A vector times a literal matrix, and that times another: Winograd's transforms of one axis, and one more row."""
+    """A vector times a literal matrix, and that times another: Winograd's transforms of one axis, and two more rows."""
     x = t.placeholder((3, 6), name="x")
     outer, _, data = matrices(4, 3)
     k, m = t.reduce_axis(6, "k"), t.reduce_axis(6, "m")
     p = t.compute((3, 6), lambda i, j: t.sum(entry(data, j, k.var, "float32") * x[i, k.var], k), "p")
-    rows = np.vstack([outer, [[0, 2, 2, 0, -1, 3]]])
-    y = t.compute((3, 5), lambda i, j: t.sum(p[i, m.var] * entry(rows, j, m.var, "float32"), m), "y")
+    rows = np.vstack([outer, [[0, 2, 2, 0, -1, 3]], np.zeros((1, 6))])
+    y = t.compute((3, 6), lambda i, j: t.sum(p[i, m.var] * entry(rows, j, m.var, "float32"), m), "y")
     return t.create_program("transform", [x], [y])
 
 
@@ -146,6 +146,20 @@ def test_random_schedules_keep_the_meaning(build: Callable[[], Program], data: s
         actual = layouts[name].unpack(found[name], array.shape) if name in layouts else found[name]
         np.testing.assert_allclose(actual, array, rtol=1e-5, atol=1e-6, err_msg=str(schedule))
     assert replay(program, schedule.trace) == schedule.program
+
+
+def test_rows_of_literals_are_written_out() -> None:
+    program = transform()
+    schedule = Schedule(program)
+    schedule.expand("p")
+    schedule.expand("y")
+    verify(schedule.program)
+    assert "+=" not in str(schedule)
+    assert replay(program, schedule.trace) == schedule.program
+    arrays = inputs(program)
+    found, expected = (run_program(p, arrays)["y"] for p in (schedule.program, program))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert (found[:, 5] == 0).all()
 
 
 @pytest.mark.parametrize(
