@@ -37,10 +37,9 @@ def expand(program: Program, stage: str) -> Program:
     kept = frozenset[str]().union(*(i.variables for i in update.indices))
     axes = {loop.var: loop.extent for loop in all_loops(nest.stmt) if loop.var not in kept}
     value, terms = update.value, prod(axes.values())
-    products = update.reduce == "sum" and isinstance(value, Binary) and value.op == "*" and value.dtype in FLOATS
-    if not products or terms > MOST_TERMS:
+    summed = update.reduce == "sum" and value.dtype in FLOATS and terms <= MOST_TERMS
+    if not (summed and isinstance(value, Binary) and value.op == "*"):
         raise ScheduleError(f"expand: stage '{stage}' is no sum of at most {MOST_TERMS} products of floating numbers")
-    assert isinstance(value, Binary)
     nests = stage_nests(program, stage, "expand")
     if len(nests) != 2 or any(not isinstance(s, (For, Store)) for each in nests for s in walk_stmt(each.stmt)):
         raise ScheduleError(f"expand: stage '{stage}' has conditions, parts, or other stages inside; expand it before")
@@ -78,9 +77,9 @@ def _cases(e: Expr, axes: dict[str, int]) -> Iterator[Expr]:
 
 
 def _map_cases(e: Expr, axes: dict[str, int], fn: Callable[[Expr], Expr]) -> Expr:
+    """``e`` with ``fn`` applied to each of :func:`_cases`, in their order."""
     if isinstance(e, Select) and e.cond.variables.isdisjoint(axes):
-        a = _map_cases(e.a, axes, fn)
-        return Select(e.cond, a, _map_cases(e.b, axes, fn))
+        return Select(e.cond, _map_cases(e.a, axes, fn), _map_cases(e.b, axes, fn))
     return fn(e)
 
 

@@ -210,9 +210,9 @@ def _tile_product(s: Schedule, product: str, accumulator: str, positions: int) -
     s.pad(p, positions)
     over, p = s.split(p, positions)
     s.compute_at(accumulator, over)
-    for tile in (p, s.loops(accumulator)[-3], s.init_loops(accumulator)[-3]):
-        if tile != p:
-            s.pad(tile, positions)
+    s.unroll(p)
+    for tile in (s.loops(accumulator)[-3], s.init_loops(accumulator)[-3]):
+        s.pad(tile, positions)
         s.unroll(tile)
     return (i, j), over
 
