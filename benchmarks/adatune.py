@@ -10,7 +10,8 @@ candidate, and of the adaptive searches two micro-batches of 50 or more, until t
 10 %. How good a candidate is in truth is measured apart, in one way for all. Spaces are those of `benchmarks.study`.
 
 `needed`: seconds until a search is as good as the first one at its end; `faster`: how many times sooner that is than
-the first one was; `measuring`: the share of the time that it takes.
+the first one was, seed by seed; `by medians`: the same of the medians of the seeds, which are the curves of figure 11;
+`measuring`: the share of the time that it takes.
 
 `python -m benchmarks.adatune [LAYER ...] [--trials N] [--seeds N] [--json]`
 """
@@ -25,6 +26,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -54,7 +56,10 @@ VARIANTS: Mapping[str, Strategy] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A variant on a layer, medians over the seeds with the least and the most. `end`: its best over the first's."""
+    """A variant on a layer, medians over the seeds with the least and the most. `end`: its best over the first's.
+
+    `by_medians`: how many times sooner the median of its seeds is as good as that of the first's at its end.
+    """
 
     layer: str
     variant: str
@@ -62,6 +67,7 @@ class Row:
     end: tuple[float, float, float]
     needed: tuple[float, float, float]
     faster: tuple[float, float, float]
+    by_medians: float
     measuring: float
 
 
@@ -92,15 +98,31 @@ def row(layer: str, name: str, own: Sequence[Search], first: Sequence[Search]) -
     end = [float(s.best[-1] / f.best[-1]) for s, f in pairs]
     faster = [b / n for b, n in zip(before, needed, strict=True)]
     count, measuring = (float(np.median(values)) for values in ([len(s.best) for s in own], [s.measuring for s in own]))
-    return Row(layer, name, count, middle(end), middle(needed), middle(faster), measuring)
+    reached, was = _medians(own, first)
+    return Row(layer, name, count, middle(end), middle(needed), middle(faster), was / reached, measuring)
+
+
+def _medians(own: Sequence[Search], first: Sequence[Search]) -> tuple[float, float]:
+    """Seconds after which the median of some searches, and that of the first, is as good as the first's at its end."""
+    axis = np.unique(np.concatenate([search.clock for search in (*own, *first)]))
+    curves = [np.median([_until(search, axis) for search in searches], axis=0) for searches in (own, first)]
+    reached, was = (first_below(curve, curves[1][-1], axis) for curve in curves)
+    return reached, was
+
+
+def _until(found: Search, axis: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A search's best so far at each of some moments; infinite before its first trial has ended."""
+    ended = np.searchsorted(found.clock, axis, side="right")
+    return np.concatenate([[inf], found.best])[ended]
 
 
 def show(rows: Sequence[Row], trials: int, seeds: int) -> None:
     title = f"AdaTune's parts in the time of {trials} trials of {FIRST}; medians (least to most) of {seeds} seeds"
-    table = Table("layer", "variant", "trials", "end", "needed, s", "faster", "measuring", title=title)
+    table = Table("layer", "variant", "trials", "end", "needed, s", "faster", "by medians", "measuring", title=title)
     for each in rows:
         cells = ["{:.2f} ({:.2f} to {:.2f})".format(*values) for values in (each.end, each.needed, each.faster)]
-        table.add_row(each.layer, each.variant, f"{each.trials:.0f}", *cells, f"{each.measuring:.0%}")
+        shares = f"{each.by_medians:.2f}", f"{each.measuring:.0%}"
+        table.add_row(each.layer, each.variant, f"{each.trials:.0f}", *cells, *shares)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

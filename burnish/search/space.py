@@ -23,7 +23,8 @@ STEPS = np.array([-2, -1, 1, 2, 0, 0, 0, 0])  # of an ordered choice, drawn unif
 class Space:
     """What `Grid` and `Union` share: one table row of sizes for each alternative, of which a grid has one.
 
-    `width` is the number of columns of a point, `size` the number of points (a Python integer without bound).
+    `width` is the number of columns of a point, `size` the number of points (a Python integer without bound), `counts`
+    those of each alternative, whose keys follow one another.
     """
 
     def __init__(self, grids: Sequence[tuple[Sequence[int], Sequence[bool]]], labelled: bool) -> None:
@@ -39,7 +40,7 @@ class Space:
             self._sizes[row, columns] = sizes
             self._used[row, columns] = True
             self._ordered[row, columns] = ordered
-        counts = [math.prod(sizes) for sizes, _ in grids]
+        self.counts = counts = tuple(math.prod(sizes) for sizes, _ in grids)
         self.size = sum(counts)
         self._word = np.dtype(np.int64 if self.size <= LARGEST_WORD else object)
         self._offsets = np.array([sum(counts[:row]) for row in range(len(counts))], self._word)
@@ -79,6 +80,10 @@ class Space:
         if self._labelled:
             points[:, 0] = alternative
         return points
+
+    def alternatives(self, points: Points) -> NDArray[np.int32]:
+        """The alternative of each point, (n,); 0 in a grid."""
+        return points[:, 0] if self._labelled else np.zeros(len(points), np.int32)
 
     def sample(self, rng: np.random.Generator, count: int) -> Points:
         """Independent random points, (count, width): uniform over alternatives, then over the points of each."""

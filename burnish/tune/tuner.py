@@ -47,6 +47,7 @@ class Tuner:
         self._tried: set[int] = set()
         self._model = strategy.model(seed) if strategy.model else None
         self._fitted: CostModel | None = None
+        self._incumbent = 1.0  # what the model says of the best candidate measured, by what it says
         self._walker = strategy.walker(space.space, seed)
         share = ContextualShare(self._deviation, lambda: 1.0) if strategy.share == "contextual" else strategy.share
         walker = _Sifted(self._walker, self._sift) if strategy.selective else self._walker
@@ -88,8 +89,11 @@ class Tuner:
             local = cast(TreeModel, self._model).fresh(self._seed)
             model = self._fitted = TransferModel(self.prior, local, len(INVARIANT) if self._beside else None)
         if len(self.costs) >= self.strategy.initial and self.seconds < inf:
-            model.fit(self._features(self.points), np.asarray(self.costs), np.zeros(len(self.costs), np.int64))
+            features = self._features(self.points)
+            model.fit(features, np.asarray(self.costs), np.zeros(len(self.costs), np.int64))
             self._fitted = model
+            if self.strategy.acquisition == "ei":
+                self._incumbent = float(cast(UncertainModel, model).predict_distribution(features)[0].max())
         if self.strategy.first is not None:
             count = min(count, max(self.strategy.first, len(self.costs) // 2))
         score = Remembered(self.space.space, self._score if self._fitted else _indifferent)
@@ -191,7 +195,8 @@ class Tuner:
     def _score(self, points: Points) -> NDArray:
         if self.strategy.acquisition == "mean":
             return cast(CostModel, self._fitted).predict(self._features(points))
-        return acquire(cast(UncertainModel, self._fitted), self.strategy.acquisition, self._features(points))
+        model = cast(UncertainModel, self._fitted)
+        return acquire(model, self.strategy.acquisition, self._features(points), self._incumbent)
 
     def _deviation(self, points: Points) -> NDArray:
         return cast(UncertainModel, self._fitted).predict_distribution(self._features(points))[1]

@@ -17,4 +17,11 @@ def test_how_much_sooner_a_search_is_as_good() -> None:
     assert found.needed == (4.5, 2.0, 7.0)  # one that never is needs longer than it had
     assert found.faster == (np.median([4.0 / 2.0, 6.0 / 7.0]), 6.0 / 7.0, 2.0)
     assert found.end == (np.median([3.0 / 5.0, 2.0]), 0.6, 2.0)
-    assert adatune.row("C9", adatune.FIRST, first, first).faster == (1.0, 1.0, 1.0)
+    same = adatune.row("C9", adatune.FIRST, first, first)
+    assert same.faster == (1.0, 1.0, 1.0) and same.by_medians == 1.0
+
+
+def test_how_much_sooner_the_median_of_some_searches_is_as_good() -> None:
+    first = [made([9.0, 5.0], 2.0), made([7.0, 6.0], 2.0), made([9.0, 8.0], 2.0)]  # medians: 9 after 2 s, 6 after 4 s
+    other = [made([8.0, 6.0, 3.0], 1.0), made([7.0, 7.0, 6.0], 1.0), made([9.0, 9.0, 9.0], 1.0)]  # 8, 7, 6 after 1, 2, 3
+    assert adatune.row("C9", "RFEI+SA+DE", other, first).by_medians == 4.0 / 3.0

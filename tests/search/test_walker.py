@@ -166,3 +166,19 @@ def test_walks_are_the_same_with_a_remembered_score() -> None:
     for name in ("annealing", "evolution", "diverse"):
         plain, remembered = WALKERS[name](VALLEYS, 0), WALKERS[name](VALLEYS, 0)
         assert (plain.propose(rugged, 9) == remembered.propose(Remembered(VALLEYS, rugged), 9)).all()
+
+
+def test_an_alternative_that_is_asked_about_often_is_scored_whole() -> None:
+    space, rng, asked = Union([Grid((32, 32)), Grid((1000,) * 5)]), np.random.default_rng(0), []
+
+    def score(points: np.ndarray) -> np.ndarray:
+        asked.append(np.bincount(points[:, 0], minlength=2).tolist())
+        return total(points)
+
+    remembered = Remembered(space, score)
+    for _ in range(20):
+        points = np.concatenate([space.at(rng.integers(1024, size=8)), space.at(1024 + rng.integers(10**15, size=8))])
+        assert (remembered(points) == total(points)).all()
+    small, large = np.array(asked).T
+    assert len(asked) == 20 and small.sum() == 1024 and (large == 8).all()
+    assert (small[:3] <= 8).all() and small[3] > 990  # the fourth call for 1024 points

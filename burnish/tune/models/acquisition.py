@@ -17,7 +17,10 @@ def ei(mean: Any, std: Any, best: float = 1.0) -> NDArray[np.float64]:
     """Expected improvement on a score `best` (AdaTune eqs. 1 and 2), (n,), not negative.
 
     With Z = (mean - best) / std it is (mean - best) Φ(Z) + std φ(Z), and max(0, mean - best) where std is 0. Scores are
-    relative throughputs, so that of the best candidate measured is 1. mean, std: (n,). Raises DataError.
+    relative throughputs, so that of the best candidate measured is 1. A forest, whose trees have not all seen that one,
+    predicts less of it: a tuner takes the most that the model says of any measured candidate for ``best`` (Picheny et
+    al. 2013, "A benchmark of kriging-based infill criteria for noisy optimization"). Compared with 1 no candidate
+    but those with the largest deviations would be expected to improve on it. mean, std: (n,). Raises DataError.
     """
     mean, std = _moments(mean, std)
     out = np.empty(len(mean))

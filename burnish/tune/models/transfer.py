@@ -1,18 +1,26 @@
 """Transfer learning (thesis-chen §5.3, eq. 5.4): a global model of other tasks, and a local one that adds to it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from burnish.errors import ParameterError
-from burnish.tune.models.base import CostModel, Floats, document, opened, table
+from burnish.tune.models.base import CostModel, Floats, Measured, document, opened, table
 from burnish.tune.models.registry import load_model
 from burnish.tune.models.trees import TreeModel
 
+FAITH = 4.0  # measurements that speak for the global model as it is, before there are any
+_COMPARED = 128  # of a task's measurements, one with another
+_HALVINGS = 20
+
 
 class TransferModel:
-    """f = f_global + f_local (eq. 5.4): the global model is frozen, and boosting goes on from its scores.
+    """f = w f_global + f_local (eq. 5.4): the global model is frozen, and boosting goes on from its scores.
+
+    The paper's w is 1. Here ``trust`` in the global model falls as far as it orders wrongly what is measured: a search
+    that starts from kernels of another kind would otherwise go on where they were fast, and learn of nothing else.
 
     The global model has been fitted on other tasks' measurements. It reads the first `invariant` columns of the
     features (by default all), which must mean the same for every task; the local trees read all columns. With the
@@ -33,21 +41,23 @@ class TransferModel:
             raise ParameterError(f"invariant: found {invariant}; allowed: 1 and more columns")
         self.objective = global_model.objective
         self._global, self._local, self._invariant = global_model, local, invariant
+        self.trust = 1.0
 
     def fit(self, features: Any, cost_seconds: Any, groups: Any) -> None:
         """Fits the local trees on the task at hand; see CostModel."""
         rows = table("fit", features)
-        self._local.fit(rows, cost_seconds, groups, scores=self._global_scores(rows))
+        measured, known = Measured.of(len(rows), cost_seconds, groups), self._global.predict(self._common(rows))
+        self.trust = (_trust_in_order if self.objective == "rank" else _trust_in_size)(known, measured)
+        self._local.fit(rows, cost_seconds, groups, scores=np.float32(self.trust) * known)
 
     def predict(self, features: Any) -> Floats:
         """See CostModel."""
         rows = table("predict", features)
-        scores = self._global_scores(rows)
+        scores: Floats = np.float32(self.trust) * self._global.predict(self._common(rows))
         return scores if self._local.model is None else scores + self._local.predict(rows)
 
-    def _global_scores(self, rows: Floats) -> Floats:
-        invariant = rows if self._invariant is None else np.ascontiguousarray(rows[:, : self._invariant])
-        return self._global.predict(invariant)
+    def _common(self, rows: Floats) -> Floats:
+        return rows if self._invariant is None else np.ascontiguousarray(rows[:, : self._invariant])
 
     def fresh(self, seed: int) -> "TransferModel":
         """See CostModel; the global model stays as it is."""
@@ -56,10 +66,51 @@ class TransferModel:
     def dump(self) -> dict[str, Any]:
         """See CostModel."""
         settings = {"global": self._global.dump(), "invariant": self._invariant}
-        return document(self.kind, settings, {"local": self._local.dump()})
+        return document(self.kind, settings, {"local": self._local.dump(), "trust": self.trust})
 
     @classmethod
     def load(cls, document: Mapping[str, Any]) -> Self:
         """See CostModel."""
         _, settings, state = opened(document, cls.kind)
-        return cls(load_model(settings["global"]), TreeModel.load(state["local"]), settings["invariant"])
+        model = cls(load_model(settings["global"]), TreeModel.load(state["local"]), settings["invariant"])
+        model.trust = float(state["trust"])
+        return model
+
+
+def _trust_in_order(scores: Floats, measured: Measured) -> float:
+    """The weight of scores, 0 … 1, under which the order of each task's measurements is likeliest.
+
+    Likelihood as of the rank objective (eq. 5.2), of all pairs of a task together as if of one pair a measurement;
+    beside them stands a prior about 1, as of ``FAITH`` measurements. The sum is convex in the weight.
+    """
+    steps = []
+    for group in range(measured.groups):
+        own = np.flatnonzero(measured.group == group)
+        own = own[:: -(-len(own) // _COMPARED)]
+        faster = measured.throughput[own, None] > measured.throughput[None, own]
+        steps.append((scores[own, None] - scores[None, own])[faster].astype(np.float64))
+    step = np.concatenate(steps)
+    return _falling(lambda weight: len(scores) * _mean(step / (1.0 + np.exp(np.minimum(weight * step, 500.0)))))
+
+
+def _trust_in_size(scores: Floats, measured: Measured) -> float:
+    """The weight of scores, 0 … 1, that leaves the least squares of what is measured; with the same prior."""
+    scale = float(np.var(measured.throughput)) or 1.0
+    label, score = (values.astype(np.float64) - _mean(values) for values in (measured.throughput, scores))
+    return _falling(lambda weight: len(scores) * _mean((label - weight * score) * score) / scale)
+
+
+def _falling(gain: Callable[[float], float]) -> float:
+    """Where in 0 … 1 a falling derivative of the likelihood, with that of the prior, is 0; else the end it points to."""
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if gain(middle) + FAITH * (1.0 - middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _mean(values: NDArray[Any]) -> float:
+    return float(values.mean()) if len(values) else 0.0

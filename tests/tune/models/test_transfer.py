@@ -46,8 +46,24 @@ def test_is_the_sum_of_the_global_and_the_local_model(objective: str) -> None:
     model.fit(data.features, data.cost, data.groups)
     assert np.array_equal(global_model.predict(data.features), before)  # frozen
     local = TreeModel(objective)
-    local.fit(data.features, data.cost, data.groups, scores=before)
-    assert np.array_equal(model.predict(data.features), before + local.predict(data.features))
+    trusted = np.float32(model.trust) * before
+    local.fit(data.features, data.cost, data.groups, scores=trusted)
+    assert np.array_equal(model.predict(data.features), trusted + local.predict(data.features))
+
+
+@pytest.mark.parametrize("objective", ["rank", "regression"])
+def test_trust_in_a_global_model_that_is_wrong_is_lost_with_the_first_measurements(objective: str) -> None:
+    source = sample(300, 10)
+    misled = TreeModel(objective)
+    misled.fit(source.features, 1 / source.cost, source.groups)
+    unseen, data = sample(300, 99), sample(64, 1)
+    model, alone, kept = TransferModel(misled), TreeModel(objective), TransferModel(known(objective))
+    assert model.trust == 1.0
+    for each in (model, alone, kept):
+        each.fit(data.features, data.cost, data.groups)
+    assert model.trust < 0.05 < 0.5 < kept.trust <= 1.0
+    right = pairs_in_order(alone.predict(unseen.features), unseen.cost)
+    assert pairs_in_order(model.predict(unseen.features), unseen.cost) > right - 0.03
 
 
 def test_local_trees_leave_alone_what_the_global_model_explains() -> None:
