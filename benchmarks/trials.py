@@ -44,7 +44,7 @@ from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial
 from burnish.tune.gain import mixture
 from burnish.tune.models.base import CostModel
-from burnish.tune.prior import load
+from burnish.tune.prior import shipped
 from burnish.tune.records import machine
 from burnish.tune.strategy import BURNISH, Strategy
 from burnish.tune.tasks import TuningTask
@@ -265,7 +265,7 @@ def main() -> int:
     every = operators()
     check_names(parser, arguments.operators, every)
     sizes = Sizes(arguments.random, arguments.each, arguments.longest, arguments.seeds)
-    prior = load()
+    prior = shipped(host())
     with Evaluator(build_limit=BUILD_LIMIT) as evaluator:
         tried = [
             try_kernel(name, main_kernel(every[name]), evaluator, prior, sizes)

@@ -18,7 +18,7 @@ from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.choices import recorded_choices, runs_cold
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.prior import load
+from burnish.tune.prior import shipped
 from burnish.tune.records import Records
 from burnish.tune.session import Outcome, Session, Tune
 from burnish.tune.strategy import strategy_named
@@ -60,7 +60,7 @@ def tune_model(
     tasks = tuning_tasks(optimize(graph, exact), target, exact)
     cold = runs_cold(graph, target) if options.cold is None else options.cold
     with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
-        prior = load() if strategy_named(options.strategy).transfer else None
+        prior = shipped(target) if strategy_named(options.strategy).transfer else None
         outcome = Session(tasks, store, evaluator, options, progress=watch, prior=prior).run()
     plain, tuned = (
         Module(link(lower_model(graph, target, exact, cache_dir, progress, choices)), threads)

@@ -2,6 +2,8 @@
 
 Source: thesis-chen section 5.3. Records hold the features of what was measured, so that a model can be trained on them
 without the operators, and on those of other machines too. The file of a trained model says how that was done.
+What is fast depends most on how many sums the registers hold: a model of machines with 32 of them ordered what machines
+with 16 had measured hardly better than no model at all, so that each kind has its own.
 
 It guides searches only. It does not choose for kernels that nobody tunes: there the templates' own choices are better
 (``benchmarks.ablation default`` measures both in turns).
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 
 from burnish.errors import DataError
 from burnish.runtime.files import write_atomic
+from burnish.target import Target
 from burnish.tune.features import EDITION, INVARIANT
 from burnish.tune.models.base import CostModel
 from burnish.tune.models.registry import load_model
@@ -29,7 +32,7 @@ from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import Record
 
 FORMAT, VERSION = "burnish.tune.prior", 1
-SHIPPED = Path(__file__).parent / "prior.json"
+SHIPPED = {registers: Path(__file__).parent / f"prior_{registers}.json" for registers in (16, 32)}  # of vectors
 LEAST = 4  # candidates of a kernel that are worth comparing
 ENOUGH = 64  # candidates, of all kernels together
 FOLDS = 5
@@ -177,7 +180,12 @@ def save(document: Mapping[str, Any], path: str | Path) -> None:
     write_atomic(Path(path), [json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"])
 
 
-def load(path: str | Path = SHIPPED) -> CostModel:
+def shipped(target: Target) -> CostModel:
+    """The model that comes with Burnish for machines such as this. Raises as :func:`load` does."""
+    return load(SHIPPED[32 if target.vector_registers >= 32 else 16])
+
+
+def load(path: str | Path) -> CostModel:
     """The model of a file. Raises DataError, naming the file, if it is broken or of another edition; OSError."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))

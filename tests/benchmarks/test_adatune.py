@@ -23,5 +23,5 @@ def test_how_much_sooner_a_search_is_as_good() -> None:
 
 def test_how_much_sooner_the_median_of_some_searches_is_as_good() -> None:
     first = [made([9.0, 5.0], 2.0), made([7.0, 6.0], 2.0), made([9.0, 8.0], 2.0)]  # medians: 9 after 2 s, 6 after 4 s
-    other = [made([8.0, 6.0, 3.0], 1.0), made([7.0, 7.0, 6.0], 1.0), made([9.0, 9.0, 9.0], 1.0)]  # 8, 7, 6 after 1, 2, 3
+    other = [made([8.0, 6.0, 3.0], 1.0), made([7.0, 7.0, 6.0], 1.0), made([9.0, 9.0, 9.0], 1.0)]  # 8, 7, 6
     assert adatune.row("C9", "RFEI+SA+DE", other, first).by_medians == 4.0 / 3.0

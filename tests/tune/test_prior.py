@@ -12,8 +12,21 @@ from typer.testing import CliRunner
 
 from burnish.cli import app
 from burnish.errors import DataError
+from burnish.target import target
 from burnish.tune.features import EDITION, INVARIANT
-from burnish.tune.prior import SHIPPED, fitted, held_out, lessons, load, pairs_in_order, save, taught, train, usable
+from burnish.tune.prior import (
+    SHIPPED,
+    fitted,
+    held_out,
+    lessons,
+    load,
+    pairs_in_order,
+    save,
+    shipped,
+    taught,
+    train,
+    usable,
+)
 from burnish.tune.records import Record, Records
 
 COLUMNS = len(INVARIANT)
@@ -141,13 +154,15 @@ def test_records_teach_beside_a_model() -> None:
     assert len(own) == 96
 
 
-def test_the_model_that_is_shipped_can_be_read() -> None:
-    scores = load().predict(np.zeros((2, COLUMNS), np.float32))
-    assert scores.shape == (2,)
-    how = json.loads(SHIPPED.read_text())["trained"]
+@pytest.mark.parametrize(("name", "registers"), [("x86-64-v3", 16), ("x86-64-v4", 32), ("riscv64", 32)])
+def test_the_model_that_is_shipped_for_a_machine_can_be_read(name: str, registers: int) -> None:
+    found, path = shipped(target(name)), SHIPPED[registers]
+    assert found.dump() == load(path).dump()
+    assert found.predict(np.zeros((2, COLUMNS), np.float32)).shape == (2,)
+    how = json.loads(path.read_text())["trained"]
     assert how["records"] >= 1000
     assert how["held_out"]["pairs_in_order"] > 0.5
-    assert SHIPPED.stat().st_size < 300_000
+    assert path.stat().st_size < 300_000
 
 
 def test_one_command_trains(trained: str, tmp_path: Path) -> None:

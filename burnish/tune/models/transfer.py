@@ -101,7 +101,7 @@ def _trust_in_size(scores: Floats, measured: Measured) -> float:
 
 
 def _falling(gain: Callable[[float], float]) -> float:
-    """Where in 0 … 1 a falling derivative of the likelihood, with that of the prior, is 0; else the end it points to."""
+    """Where in 0 … 1 a falling derivative of the likelihood, with the prior's, is 0; else the end that it points to."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
