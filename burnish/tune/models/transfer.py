@@ -13,7 +13,7 @@ from burnish.tune.models.trees import TreeModel
 
 FAITH = 4.0  # measurements that speak for the global model as it is, before there are any
 _COMPARED = 128  # of a task's measurements, one with another
-_HALVINGS = 20
+_HALVINGS = 12
 
 
 class TransferModel:
