@@ -121,8 +121,8 @@ def show(rows: Sequence[Row], trials: int, seeds: int) -> None:
     table = Table("layer", "variant", "trials", "end", "needed, s", "faster", "by medians", "measuring", title=title)
     for each in rows:
         cells = ["{:.2f} ({:.2f} to {:.2f})".format(*values) for values in (each.end, each.needed, each.faster)]
-        shares = f"{each.by_medians:.2f}", f"{each.measuring:.0%}"
-        table.add_row(each.layer, each.variant, f"{each.trials:.0f}", *cells, *shares)
+        cells += [f"{each.by_medians:.2f}", f"{each.measuring:.0%}"]
+        table.add_row(each.layer, each.variant, f"{each.trials:.0f}", *cells)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

@@ -2,8 +2,8 @@
 
 Source: thesis-chen section 5.3. Records hold the features of what was measured, so that a model can be trained on them
 without the operators, and on those of other machines too. The file of a trained model says how that was done.
-What is fast depends most on how many sums the registers hold: a model of machines with 32 of them ordered what machines
-with 16 had measured hardly better than no model at all, so that each kind has its own.
+What is fast depends most on how many sums the registers hold: on a machine with 16 of them, searches that began with a
+model of machines with 32 found no more than those that began with none. So each kind has its own.
 
 It guides searches only. It does not choose for kernels that nobody tunes: there the templates' own choices are better
 (``benchmarks.ablation default`` measures both in turns).
@@ -32,7 +32,7 @@ from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import Record
 
 FORMAT, VERSION = "burnish.tune.prior", 1
-SHIPPED = {registers: Path(__file__).parent / f"prior_{registers}.json" for registers in (16, 32)}  # of vectors
+SHIPPED = {registers: Path(__file__).parent / f"prior_{registers}.json" for registers in (16, 32)}  # vector registers
 LEAST = 4  # candidates of a kernel that are worth comparing
 ENOUGH = 64  # candidates, of all kernels together
 FOLDS = 5

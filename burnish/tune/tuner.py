@@ -47,7 +47,7 @@ class Tuner:
         self._tried: set[int] = set()
         self._model = strategy.model(seed) if strategy.model else None
         self._fitted: CostModel | None = None
-        self._incumbent = 1.0  # what the model says of the best candidate measured, by what it says
+        self._incumbent = 1.0  # the most that the fitted model says of any candidate measured
         self._walker = strategy.walker(space.space, seed)
         share = ContextualShare(self._deviation, lambda: 1.0) if strategy.share == "contextual" else strategy.share
         walker = _Sifted(self._walker, self._sift) if strategy.selective else self._walker
@@ -117,7 +117,7 @@ class Tuner:
     @property
     def _kinds(self) -> list[int]:
         """Of every candidate measured, the number of its alternative."""
-        found: list[int] = self.points[:, 0].tolist() if len(self.space.alternatives) > 1 else [0] * len(self.points)
+        found: list[int] = self.space.space.alternatives(self.points).tolist()
         return found
 
     def _keys(self, points: Points) -> set[int]:

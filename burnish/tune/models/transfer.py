@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from burnish.errors import ParameterError
 from burnish.tune.models.base import CostModel, Floats, Measured, document, opened, table
@@ -90,17 +89,19 @@ def _trust_in_order(scores: Floats, measured: Measured) -> float:
         faster = measured.throughput[own, None] > measured.throughput[None, own]
         steps.append((scores[own, None] - scores[None, own])[faster].astype(np.float64))
     step = np.concatenate(steps)
-    return _falling(lambda weight: len(scores) * _mean(step / (1.0 + np.exp(np.minimum(weight * step, 500.0)))))
+    if not len(step):
+        return 1.0
+    return _falling(lambda weight: len(scores) * np.mean(step * (1.0 - np.tanh(weight * step / 2.0)) / 2.0))
 
 
 def _trust_in_size(scores: Floats, measured: Measured) -> float:
     """The weight of scores, 0 … 1, that leaves the least squares of what is measured; with the same prior."""
     scale = float(np.var(measured.throughput)) or 1.0
-    label, score = (values.astype(np.float64) - _mean(values) for values in (measured.throughput, scores))
-    return _falling(lambda weight: len(scores) * _mean((label - weight * score) * score) / scale)
+    label, score = (values - values.mean(dtype=np.float64) for values in (measured.throughput, scores))
+    return _falling(lambda weight: len(scores) * np.mean((label - weight * score) * score) / scale)
 
 
-def _falling(gain: Callable[[float], float]) -> float:
+def _falling(gain: Callable[[float], np.floating]) -> float:
     """Where in 0 … 1 a falling derivative of the likelihood, with the prior's, is 0; else the end that it points to."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
@@ -110,7 +111,3 @@ def _falling(gain: Callable[[float], float]) -> float:
         else:
             high = middle
     return (low + high) / 2
-
-
-def _mean(values: NDArray[Any]) -> float:
-    return float(values.mean()) if len(values) else 0.0
