@@ -14,7 +14,6 @@ from burnish.search.space import Points, Space
 Score = Callable[[Points], NDArray]  # points (n, width) -> scores (n,), higher is better, -inf: known to fail
 NOTHING: frozenset[int] = frozenset()
 ATTEMPTS = 8  # rounds of drawing before what is left of a small space is listed
-CALL = 256  # points that are scored in the time that a call takes for each alternative, by features of loop nests
 
 
 class Walker(ABC):
@@ -52,56 +51,6 @@ def evaluate(score: Score, points: Points) -> NDArray[np.float64]:
     if scores.shape != (len(points),):
         raise ValueError(f"score: shape {scores.shape} for {len(points)} points; it must be ({len(points)},)")
     return np.fmax(scores, -np.inf)
-
-
-class Remembered:
-    """A score that is asked once for each point: walks come by the same ones again and again.
-
-    A call of it costs about as much as ``CALL`` points, for each alternative that it is asked about. When the calls for
-    one have cost as much as all its points would, the rest of these are scored at once: that is at most twice what
-    would have been best.
-    """
-
-    def __init__(self, space: Space, score: Score) -> None:
-        self._space, self._score = space, score
-        self._keys = space.keys(np.empty((0, space.width), np.int32))  # of the points scored, ascending
-        self._scores = np.empty(0)
-        self._calls = [0] * len(space.counts)
-
-    def __call__(self, points: Points) -> NDArray[np.float64]:
-        """As `evaluate`."""
-        keys, first, place = np.unique(self._space.keys(points), return_index=True, return_inverse=True)
-        new = self._unknown(keys)
-        if new.any():
-            self._learn(keys[new], points[first[new]])
-        return self._scores[np.searchsorted(self._keys, keys)][place]
-
-    def _unknown(self, keys: NDArray) -> NDArray[np.bool_]:
-        at = np.searchsorted(self._keys, keys)
-        new = np.ones(len(keys), bool)
-        inside = np.flatnonzero(at < len(self._keys))
-        new[inside] = self._keys[at[inside]] != keys[inside]
-        return new
-
-    def _learn(self, keys: NDArray, points: Points) -> None:
-        """Scores points whose keys are ascending and new, and what else it is time for."""
-        rests = [self._rest(number) for number in np.unique(self._space.alternatives(points)).tolist()]
-        if any(len(rest) for rest in rests):
-            keys = np.union1d(keys, np.concatenate(rests))
-            points = self._space.at(keys)
-        scores = evaluate(self._score, points)
-        at = np.searchsorted(self._keys, keys)
-        self._scores = np.insert(self._scores, at, scores)
-        self._keys = np.insert(self._keys, at, keys)
-
-    def _rest(self, number: int) -> NDArray:
-        """The keys of an alternative that are not known yet, if one more call for it is one too many; else none."""
-        self._calls[number] += 1
-        if self._calls[number] * CALL < self._space.counts[number]:
-            return self._keys[:0]
-        first = sum(self._space.counts[:number])
-        keys = np.arange(first, first + self._space.counts[number], dtype=self._keys.dtype)
-        return keys[self._unknown(keys)]
 
 
 def stored_points(space: Space, rows: list[list[int]]) -> Points:

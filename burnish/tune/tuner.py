@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from burnish.search.annealing import ContextualShare
 from burnish.search.diversity import DiverseBatches
+from burnish.search.remembered import Remembered
 from burnish.search.space import Points
-from burnish.search.walker import NOTHING, Remembered, Score, Walker, best_distinct, evaluate, unseen
+from burnish.search.walker import NOTHING, Score, Walker, best_distinct, evaluate, unseen
 from burnish.tune.features import INVARIANT, Representation, extract, plausible, sequence
 from burnish.tune.gain import Mixture, allotted, mixture
 from burnish.tune.models.acquisition import acquire

@@ -10,8 +10,9 @@ from burnish.search.diversity import DiverseBatches
 from burnish.search.exhaustive import Exhaustive
 from burnish.search.genetic import Evolution, Genetic
 from burnish.search.random_search import GridSearch, RandomSearch
+from burnish.search.remembered import Remembered
 from burnish.search.space import Grid, Space, Union
-from burnish.search.walker import Remembered, Walker, best_distinct, evaluate, filled, unseen
+from burnish.search.walker import Walker, best_distinct, evaluate, filled, unseen
 from tests.search.toys import HUGE, SPACES, VALLEYS, rugged
 
 WALKERS = {
@@ -144,41 +145,7 @@ def test_scores_are_checked() -> None:
         evaluate(lambda p: p, points)
 
 
-@settings(deadline=None)
-@given(SPACES, st.integers(0, 2**32 - 1))
-def test_a_remembered_score_is_asked_once_for_each_point(space: Space, seed: int) -> None:
-    asked = []
-
-    def score(points: np.ndarray) -> np.ndarray:
-        asked.extend(space.keys(points).tolist())
-        return np.where(total(points) % 3 == 0, np.nan, total(points))
-
-    rng, remembered = np.random.default_rng(seed), Remembered(space, score)
-    for count in (0, 7, 7, 30):
-        points = np.concatenate([space.sample(rng, count)] * 2)
-        assert (
-            remembered(points).tolist() == evaluate(lambda p: np.where(total(p) % 3, total(p), np.nan), points).tolist()
-        )
-    assert len(asked) == len(set(asked))
-
-
 def test_walks_are_the_same_with_a_remembered_score() -> None:
     for name in ("annealing", "evolution", "diverse"):
         plain, remembered = WALKERS[name](VALLEYS, 0), WALKERS[name](VALLEYS, 0)
         assert (plain.propose(rugged, 9) == remembered.propose(Remembered(VALLEYS, rugged), 9)).all()
-
-
-def test_an_alternative_that_is_asked_about_often_is_scored_whole() -> None:
-    space, rng, asked = Union([Grid((32, 32)), Grid((1000,) * 5)]), np.random.default_rng(0), []
-
-    def score(points: np.ndarray) -> np.ndarray:
-        asked.append(np.bincount(points[:, 0], minlength=2).tolist())
-        return total(points)
-
-    remembered = Remembered(space, score)
-    for _ in range(20):
-        points = np.concatenate([space.at(rng.integers(1024, size=8)), space.at(1024 + rng.integers(10**15, size=8))])
-        assert (remembered(points) == total(points)).all()
-    small, large = np.array(asked).T
-    assert len(asked) == 20 and small.sum() == 1024 and (large == 8).all()
-    assert (small[:3] <= 8).all() and small[3] > 990  # the fourth call for 1024 points
