@@ -15,6 +15,7 @@ from burnish.graph.graph import Graph
 from burnish.graph.isolate import isolate
 from burnish.graph.join import find_pieces, find_views
 from burnish.graph.layout import choose_layouts, separate_inputs, separate_outputs
+from burnish.graph.steps import pair_steps
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
 from burnish.loops.evaluate import evaluate
@@ -63,7 +64,7 @@ class Arrangement:
 
 def arrange(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> Arrangement:
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
-    graph = separate_inputs(choose_algorithms(reference, target, exact, decide), target.lanes)
+    graph = pair_steps(separate_inputs(choose_algorithms(reference, target, exact, decide), target.lanes))
     graph, groups = separate_outputs(graph, fuse(graph, target.lanes), target.lanes)
     layouts = choose_layouts(graph, groups, target.lanes)
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}

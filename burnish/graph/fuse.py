@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from burnish.graph.facts import facts_of, follow_one_another, run_of, separable
 from burnish.graph.graph import Graph, Node
+from burnish.graph.steps import CELLS
 
 LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a single result
 COPIED = 1 << 14  # bytes of a join that one kernel copies in less time than it takes to start one for every part
-
-CELLS = frozenset(("lstm_cell", "gru_cell"))  # steps of recurrent layers, of which every other one runs backwards
 
 
 @dataclass(frozen=True)

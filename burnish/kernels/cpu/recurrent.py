@@ -81,16 +81,17 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s.pad(inits[-1], lanes)
     _vectorize(s, inits, lanes)
     if weight.buffer.size > SERIAL:
-        _parallel(s, task, block, weight.buffer.nbytes, target)
+        _parallel(s, task, block, anchor.shape[1], weight.buffer.nbytes, target)
     return s
 
 
-def _parallel(s: Schedule, task: Task, block: str, weight_bytes: int, target: Target) -> None:
+def _parallel(s: Schedule, task: Task, block: str, batch: int, weight_bytes: int, target: Target) -> None:
     """Each core owns a run of blocks. Where its weights exceed L2, every other step runs backwards: it first reads what
     the step before has left there.
     """
     blocks = s.extent(block)
-    if blocks % target.cores or weight_bytes <= CACHED * target.cores * target.l2_bytes or _first_row(task) % 2 == 0:
+    forwards = _first_row(task) // batch % 2 == 0
+    if blocks % target.cores or weight_bytes <= CACHED * target.cores * target.l2_bytes or forwards:
         s.parallel(block)
         return
     core, block = s.split(block, blocks // target.cores)
