@@ -77,7 +77,7 @@ def ablation(layer: str, evaluator: Evaluator, trials: int, seeds: int) -> list[
     oracles: dict[Rule, Oracle] = {rule: Oracle(task, evaluator, rule) for rule in (FIXED, STOPPING, AUTOTVM.rule)}
     judge = oracles[AUTOTVM.rule]
     found: dict[str, list[Search]] = {name: [] for name in VARIANTS}
-    for seed in range(seeds):
+    for seed in track(range(seeds), layer, console=Console(stderr=True), transient=True):
         first = search(VARIANTS[FIRST], seed, trials, oracles[FIXED], judge=judge)
         end = float(first.clock[-1])
         found[FIRST].append(first)
@@ -136,7 +136,7 @@ def main() -> int:
     check_names(parser, arguments.layers, operators())
     rows: list[Row] = []
     with Evaluator(MACHINE, build_limit=BUILD_LIMIT, run_limit=RUN_LIMIT) as evaluator:
-        for layer in track(arguments.layers, "layers", disable=arguments.json, transient=True):
+        for layer in arguments.layers:
             rows += ablation(layer, evaluator, arguments.trials, arguments.seeds)
     if arguments.json:
         settings = {"machine": machine(MACHINE), "trials": arguments.trials, "seeds": arguments.seeds}
