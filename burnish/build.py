@@ -79,17 +79,25 @@ def task_key(task: Task, target: Target) -> str:
 def build(task: Task, target: Target, store: ObjectCache | None, recipe: Recipe | None = None) -> Kernel:
     """The kernel of ``task`` by ``recipe``, or else with the default choice of its template."""
     key = task_key(task, target)
-    entry = cache_key(key, str(recipe)) if recipe else key
-    found = store.get(entry) if store else None
+    found = store.get(_entry(key, recipe)) if store else None
     if found is not None:
         head, _, code = found.partition(b"\n")
         return Kernel(code=code, **json.loads(head))
     own = named(task, key)
     kernel = compile_recipe(own, target, recipe) if recipe else compile_task(own, target)
     if store:
-        fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
-        store.put(entry, json.dumps(fields).encode() + b"\n" + kernel.code)
+        keep(store, key, kernel, recipe)
     return kernel
+
+
+def keep(store: ObjectCache, key: str, kernel: Kernel, recipe: Recipe | None = None) -> None:
+    """Stores the kernel of the task with this key, which `build` then finds."""
+    fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
+    store.put(_entry(key, recipe), json.dumps(fields).encode() + b"\n" + kernel.code)
+
+
+def _entry(key: str, recipe: Recipe | None) -> str:
+    return cache_key(key, str(recipe)) if recipe else key
 
 
 def compile_recipe(task: Task, target: Target, recipe: Recipe) -> Kernel:

@@ -18,6 +18,7 @@ from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.choices import recorded_choices, runs_cold
 from burnish.tune.evaluate import Evaluator
+from burnish.tune.finals import InModel
 from burnish.tune.prior import shipped
 from burnish.tune.records import Records
 from burnish.tune.session import Outcome, Session, Tune
@@ -61,7 +62,8 @@ def tune_model(
     cold = runs_cold(graph, target) if options.cold is None else options.cold
     with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
         prior = shipped(target) if strategy_named(options.strategy).transfer else None
-        outcome = Session(tasks, store, evaluator, options, progress=watch, prior=prior).run()
+        judge = InModel(graph, target, threads, exact, cache_dir, evaluator)
+        outcome = Session(tasks, store, evaluator, options, progress=watch, prior=prior, judge=judge).run()
     plain, tuned = (
         Module(link(lower_model(graph, target, exact, cache_dir, progress, choices)), threads)
         for choices in (DEFAULTS, recorded_choices(store, target, threads, cold))
@@ -80,8 +82,8 @@ def described(tuned: Tuned) -> dict[str, Any]:
             "default_us": _microseconds(k.default),
             "best_us": _microseconds(k.seconds),
             "gflops": round(k.task.flops / k.seconds / 1e9, 1) if k.seconds < float("inf") else None,
-            "kept": bool(k.confirmed and k.confirmed.second_wins),
-            "choice": str(k.tuner.best) if k.tuner.best else None,
+            "kept": k.winner is not None,
+            "choice": str(k.winner or k.tuner.best) if k.tuner.best else None,
         }
         for k in tuned.outcome.kernels
     ]

@@ -81,12 +81,12 @@ def table(kernels: Sequence[Progress], machine: Target) -> Table:
         column.justify = "right"
     for kernel in sorted(kernels, key=lambda k: -k.total if isfinite(k.total) else 0.0)[:SHOWN]:
         best, rate = kernel.tuner.best, kernel.task.flops / kernel.seconds
-        sure = kernel.confirmed
+        leader = kernel.winner if kernel.confirmed else best
         drawn.add_row(
             _shortened(kernel.task.name), str(kernel.task.calls), str(len(kernel.tuner.costs)),
             _microseconds(kernel.default), _microseconds(kernel.seconds), f"{rate / 1e9:.0f}",
             f"{rate / machine.flops:.0%}", f"{kernel.saving(64) / kernel.total:.1%}" if best else "",
-            ("" if best == kernel.task.space.default else str(best)) if sure is None or sure.second_wins else "default",
+            str(leader) if leader and leader != kernel.task.space.default else "default" if kernel.confirmed else "",
         )  # fmt: skip
     return drawn
 

@@ -82,9 +82,21 @@ def kernel_seconds(modules: Sequence[Module]) -> list[list[float]]:
     """What every kernel call takes, by module. Modules with the same inputs, profiled in turns on random ones: the
     least median counts, so that a slow moment of the machine is no kernel's fault.
     """
-    feeds = random_inputs(modules[0].inputs, seed=0)
-    profiles = [[module.profile(repeat=PROFILE_RUNS, **feeds) for module in modules] for _ in range(PROFILES)]
     return [
-        [1e-6 * min(row.microseconds for row in rows) for rows in zip(*profiled, strict=True)]
-        for profiled in zip(*profiles, strict=True)
+        [min(seconds for _, seconds in calls) for calls in zip(*profiled, strict=True)]
+        for profiled in zip(*profiles(modules, PROFILES, PROFILE_RUNS), strict=True)
     ]
+
+
+def profiles(modules: Sequence[Module], rounds: int, runs: int) -> list[list[list[tuple[str, float]]]]:
+    """By round and module every kernel call: its nodes, and the median of its seconds in so many runs.
+
+    Modules with the same inputs, in turns on random ones, and in the opposite order in every other round.
+    """
+    feeds = random_inputs(modules[0].inputs, seed=0)
+    found = []
+    for number in range(rounds):
+        order = list(modules) if number % 2 else list(reversed(modules))
+        made = [[(r.node, 1e-6 * r.microseconds) for r in m.profile(repeat=runs, **feeds)] for m in order]
+        found.append(made if number % 2 else made[::-1])
+    return found

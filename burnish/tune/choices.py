@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from burnish.arrange import Choices
 from burnish.build import Recipe, task_key
@@ -28,17 +29,10 @@ def recorded_choices(records: Records, target: Target, threads: int, cold: bool 
     """
     winners = [r for r in records.all() if r.won and (r.target, r.threads, r.cold) == (machine(target), threads, cold)]
     recipes = {r.key: Recipe(r.template, dict(r.choice)) for r in winners}
-    algorithms = {r.node: r.algorithm for r in winners if r.node}
-
-    def decide(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:
-        label = algorithms.get(signature(graph, node))
-        return next((e for e in found if label_of(e) == label), None) or fastest(graph, node, found)
-
-    def recipe(task: Task, target: Target) -> Recipe | None:
-        return recipes.get(task_key(task, target))
+    chosen = choices_of(recipes, {r.node: r.algorithm for r in winners if r.node})
 
     def seconds(task: Task, target: Target) -> float | None:
-        used = recipe(task, target)
+        used = chosen.recipe(task, target)
         if used is None:
             template = template_for(task, target)
             used = Recipe(template.name, template.space(task, target).default)
@@ -46,4 +40,14 @@ def recorded_choices(records: Records, target: Target, threads: int, cold: bool 
         wanted = (used.template, dict(used.choice))
         return next((r.seconds for r in found if r.outcome == "ok" and (r.template, dict(r.choice)) == wanted), None)
 
-    return Choices(decide, recipe, seconds, cache_key(*(r.line() for r in winners)))
+    return replace(chosen, seconds=seconds, name=cache_key(*(r.line() for r in winners)))
+
+
+def choices_of(recipes: Mapping[str, Recipe], algorithms: Mapping[str, str]) -> Choices:
+    """Choices by the recipes of some kernels, by their keys, and the algorithms of some nodes, by their signatures."""
+
+    def decide(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:
+        label = algorithms.get(signature(graph, node))
+        return next((e for e in found if label_of(e) == label), None) or fastest(graph, node, found)
+
+    return Choices(decide, lambda task, target: recipes.get(task_key(task, target)))

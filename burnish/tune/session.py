@@ -19,6 +19,7 @@ from burnish.search.space import Points
 from burnish.target import Target
 from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
 from burnish.tune.features import extract
+from burnish.tune.finals import Judge, Verdict, alone, trial_of
 from burnish.tune.models.base import CostModel
 from burnish.tune.prior import taught
 from burnish.tune.records import Record, Records, machine, record
@@ -31,7 +32,7 @@ UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say an
 NEWS = 1.25  # times the records that a model was taught by: then it is taught anew
 _AT_ONCE = 8  # kernels whose defaults are built together
 CONTEST_ROUNDS, CONTEST_SECONDS = 11, 300e-6  # of two candidates in turns
-CONFIRMATION = 0.3  # seconds a kernel, kept back from the budget for the paired measurement of winners
+CONFIRMATION = 0.4  # seconds a kernel, kept back from the budget for the finals
 
 StopReason = Literal["seconds", "trials", "gain", "exhausted", "interrupted"]
 
@@ -58,7 +59,8 @@ class Progress:
     """Where the tuning of one kernel stands. ``default``: seconds of what is compiled untuned.
 
     ``incumbent``: the best candidate that this session built. ``tried``: trials of this session, and ``spent`` the
-    seconds they took.
+    seconds they took. ``confirmed``: how the best of the finals compares with the default; ``winner``: that best one if
+    it is surely faster.
     """
 
     task: TuningTask
@@ -68,6 +70,7 @@ class Progress:
     tried: int = 0
     spent: float = 0.0
     confirmed: Comparison | None = None
+    winner: Candidate | None = None
 
     @property
     def seconds(self) -> float:
@@ -109,7 +112,8 @@ class Session:
 
     ``prior`` is a model that other kernels have taught; what the records hold of any kernel, those of this session
     among them, teaches more, where the strategy transfers. ``strategy`` takes the place of that of the options.
-    ``progress`` is called after every batch. An interrupt
+    ``judge`` says which candidates beat the default, by default each kernel alone. ``progress`` is called after every
+    batch. An interrupt
     (Ctrl-C) ends tuning, not the session: winners are confirmed.
     """
 
@@ -123,6 +127,7 @@ class Session:
         clock: Callable[[], float] = time.monotonic,
         prior: CostModel | None = None,
         strategy: Strategy | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self.options, self.records, self.evaluator = options, records, evaluator
         self.strategy: Strategy = strategy or strategy_named(options.strategy)
@@ -131,6 +136,7 @@ class Session:
         self._given, self._taught, self._heard = prior, prior, 0
         self._clock, self._began = clock, clock()
         self._progress = progress or (lambda session: None)
+        self._judge = judge or alone(evaluator)
         self.kernels = [Progress(t, Tuner(t.space, self.strategy, options.seed)) for t in tasks]
         for kernel in self.kernels:
             self._recall(kernel)
@@ -181,8 +187,9 @@ class Session:
         except KeyboardInterrupt:
             reason = "interrupted"
         expected = self.expected
-        for kernel in self.kernels:
-            self._confirm(kernel)
+        left = inf if self.options.seconds is None else self.options.seconds - self.elapsed
+        for kernel, verdict in zip(self.kernels, self._judge(self.kernels, left), strict=True):
+            self._conclude(kernel, verdict)
         self._progress(self)
         return Outcome(self.kernels, self.elapsed, self.trials, reason, expected)
 
@@ -237,7 +244,7 @@ class Session:
         This process has nothing to do while others build: features, for which much is loaded the first time, come then.
         """
         began = self._clock()
-        trials = [[self._trial(k.task.space.candidate(point)) for point in points] for k, points in batch]
+        trials = [[trial_of(k.task.space.candidate(point)) for point in points] for k, points in batch]
         with ThreadPoolExecutor(1) as beside:
             waited = beside.submit(lambda: [extract(k.task.space, "invariant", points) for k, points in batch])
             builds = iter(self.evaluator.build([trial for own in trials for trial in own]))
@@ -267,7 +274,7 @@ class Session:
         if best is None:
             return 1.0
         if kernel.incumbent is None:  # an earlier session found it
-            trial = self._trial(best)
+            trial = trial_of(best)
             kernel.incumbent = trial, self.evaluator.build([trial])[0]
         again = self.evaluator.measure(*kernel.incumbent, None).seconds
         return again / kernel.seconds if isfinite(again) else 1.0
@@ -308,25 +315,23 @@ class Session:
         if known:
             self._learn(kernel, np.array(list(known), np.int32), list(known.values()))
 
-    def _trial(self, candidate: Candidate) -> Trial:
-        return Trial(candidate.alternative.task, candidate.alternative.template.name, candidate.choice)
-
-    def _confirm(self, kernel: Progress) -> None:
-        """Keeps the best candidate only if it beats the default in a paired measurement.
+    def _conclude(self, kernel: Progress, verdict: Verdict | None) -> None:
+        """Keeps the best candidate only if it beats the default.
 
         A winner of an earlier session that has come to lose gives its place back to the default.
         """
-        best, default = kernel.tuner.best, kernel.task.space.default
-        if best is None:
+        if kernel.tuner.best is None:
             return
-        if best != default:
-            kernel.confirmed = found = self.evaluator.compare(self._trial(default), self._trial(best))
+        if verdict is not None:
+            kernel.confirmed = found = verdict.found
             if found.second_wins:
-                self._declare(kernel, best, found.times[1])
+                kernel.winner = verdict.candidate
+                self._declare(kernel, verdict.candidate, found.times[1])
+                return
             if not found.ratio >= 1.0:
                 return
         if self._has_winner(kernel):
-            self._declare(kernel, default)
+            self._declare(kernel, kernel.task.space.default)
 
     def _remember(
         self, kernel: Progress, trial: Trial, made: Measurement, features: NDArray[np.float32], cost: float
@@ -340,7 +345,7 @@ class Session:
 
     def _known(self, candidate: Candidate) -> list[Record]:
         """Records of the candidate on this machine."""
-        trial = self._trial(candidate)
+        trial = trial_of(candidate)
         key = task_key(trial.task, self.target)
         known = self.records.measurements(machine(self.target), self.evaluator.threads, key, self.evaluator.cold)
         return [r for r in known if (r.template, dict(r.choice)) == (trial.template, dict(trial.choice))]
@@ -353,7 +358,7 @@ class Session:
 
     def _declare(self, kernel: Progress, candidate: Candidate, times: Sequence[float] = ()) -> None:
         """Records what is to be compiled from now on: of several winners, the last counts."""
-        algorithm = candidate.alternative.label.partition("/")[0]
         tried = self._known(candidate)[0]
         times = tuple(times) or tried.times
-        self.records.append([replace(tried, times=times, won=True, node=kernel.task.signature, algorithm=algorithm)])
+        won = replace(tried, times=times, won=True, node=kernel.task.signature, algorithm=candidate.algorithm)
+        self.records.append([won])

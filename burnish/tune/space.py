@@ -42,6 +42,11 @@ class Candidate:
     alternative: Alternative
     choice: Choice
 
+    @property
+    def algorithm(self) -> str:
+        """Of the node that is computed, where that is open; else empty."""
+        return self.alternative.label.partition("/")[0]
+
     def __str__(self) -> str:
         knobs = ", ".join(f"{knob} {value}" for knob, value in self.choice.items())
         return f"{self.alternative.label}({knobs})"

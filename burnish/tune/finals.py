@@ -1,0 +1,195 @@
+"""The finals: whether the best that a search has found beats the default, on its own or where the model runs it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from burnish.arrange import DEFAULTS, Choices
+from burnish.build import Recipe, keep, task_key
+from burnish.compiler import Compilation, link, lower_model
+from burnish.graph.graph import Graph
+from burnish.runtime.cache import ObjectCache
+from burnish.runtime.comparison import Comparison, compare_times, profiles
+from burnish.runtime.module import Module
+from burnish.runtime.samples import random_inputs
+from burnish.target import Target
+from burnish.tune.choices import choices_of
+from burnish.tune.evaluate import Evaluator, Trial
+from burnish.tune.space import Candidate
+from burnish.tune.tasks import TuningTask
+
+if TYPE_CHECKING:
+    from burnish.tune.session import Progress
+
+CONTENDERS, WITHIN = 5, 1.25  # candidates of a kernel, the default among them; times the least cost of any
+ROUNDS, RUNS = (12, 36), 4  # in which all modules are profiled in turns, at least and at most; most runs in each
+SECONDS = 8.0  # that profiling may take
+PARAMETERS = 1 << 30  # bytes of packed constants that the modules may hold together
+
+
+class Verdict(NamedTuple):
+    """The best of a kernel's contenders, and how it compares with the default."""
+
+    candidate: Candidate
+    found: Comparison
+
+
+Judge = Callable[[Sequence["Progress"], float], list[Verdict | None]]
+"""Verdicts on kernels, within so many seconds where that can be; None where nothing stands against the default."""
+
+
+def trial_of(candidate: Candidate) -> Trial:
+    """The candidate as what is built and measured."""
+    return Trial(candidate.alternative.task, candidate.alternative.template.name, candidate.choice)
+
+
+def alone(evaluator: Evaluator) -> Judge:
+    """Every kernel's best candidate against its default, in turns, in a process with nothing else."""
+
+    def judge(kernels: Sequence[Progress], seconds: float) -> list[Verdict | None]:
+        found: list[Verdict | None] = []
+        for kernel in kernels:
+            best, default = kernel.tuner.best, kernel.task.space.default
+            if best is None or best == default:
+                found.append(None)
+            else:
+                found.append(Verdict(best, evaluator.compare(trial_of(default), trial_of(best))))
+        return found
+
+    return judge
+
+
+@dataclass(frozen=True)
+class InModel:
+    """The best candidates of all kernels where they will run: with inputs that another kernel has left in some cache,
+    and weights that come from wherever they are by then. On its own a kernel finds them elsewhere: over the best
+    candidates of a kernel, times alone and in a model are correlated by 0.2 to 0.7 only.
+
+    Module number k has the k-th contender of every kernel. All are profiled in turns, and of each kernel the one wins
+    that takes the least of the default's time, if that is surely less.
+    """
+
+    graph: Graph
+    target: Target
+    threads: int
+    exact: bool
+    cache_dir: str | Path | None
+    evaluator: Evaluator
+
+    def __call__(self, kernels: Sequence[Progress], seconds: float) -> list[Verdict | None]:
+        plain = self._compiled(DEFAULTS)
+        modules = [Module(link(plain), self.threads)]
+        usual, limit = _seconds(modules[0]), min(SECONDS, seconds / 2)
+        weights = sum(array.nbytes for array in self.graph.constants.values())
+        most = int(min(CONTENDERS, limit / (2 * ROUNDS[0] * usual), PARAMETERS / max(1, weights)))
+        own = self._built([contenders(kernel, max(2, most)) for kernel in kernels])
+        for number in range(1, max(map(len, own), default=1)):
+            lineup = [(k.task, c[number % len(c)]) for k, c in zip(kernels, own, strict=True)]
+            modules.append(Module(link(self._compiled(_choices(lineup, self.target))), self.threads))
+        calls = int(limit / (len(modules) * usual))
+        runs = max(1, min(RUNS, calls // ROUNDS[0] - 1))  # the first of a round does not count
+        count = max(ROUNDS[0], min(ROUNDS[1], calls // (runs + 1)))
+        rounds = [[_by_call(rows) for rows in each] for each in profiles(modules, count, runs)]
+        places_of = _calls(plain, modules[0], self.target)
+        found = []
+        for candidates in own:
+            places = places_of[task_key(candidates[0].alternative.task, self.target)]
+            found.append(_verdict(candidates, [[_spent(m, places) for m in each] for each in rounds]))
+        return found
+
+    def _compiled(self, choices: Choices) -> Compilation:
+        return lower_model(self.graph, self.target, self.exact, self.cache_dir, choices=choices)
+
+    def _built(self, contenders: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+        """Those that can be built, which several processes do at once; compiling then finds them in the cache."""
+        rivals = [candidate for own in contenders for candidate in own[1:]]
+        builds = iter(self.evaluator.build([trial_of(candidate) for candidate in rivals]))
+        store, found = ObjectCache(self.cache_dir), []
+        for default, *others in contenders:
+            found.append([default])
+            for candidate in others:
+                kernel = next(builds).kernel
+                if kernel is not None:
+                    keep(store, task_key(candidate.alternative.task, self.target), kernel, _recipe(candidate))
+                    found[-1].append(candidate)
+        return found
+
+
+def contenders(kernel: Progress, most: int) -> list[Candidate]:
+    """The default, then the fastest by their own measurements."""
+    default, tuner = kernel.task.space.default, kernel.tuner
+    found = [default]
+    for row in np.argsort(tuner.costs, kind="stable").tolist():
+        if len(found) == most or not tuner.costs[row] <= WITHIN * tuner.seconds < np.inf:
+            break
+        candidate = tuner.space.candidate(tuner.points[row])
+        if candidate != default:
+            found.append(candidate)
+    return found
+
+
+def _recipe(candidate: Candidate) -> Recipe:
+    return Recipe(candidate.alternative.template.name, dict(candidate.choice))
+
+
+def _choices(lineup: Sequence[tuple[TuningTask, Candidate]], target: Target) -> Choices:
+    """A compilation with these candidates."""
+    rivals = [(task, candidate) for task, candidate in lineup if candidate != task.space.default]
+    recipes = {task_key(c.alternative.task, target): _recipe(c) for _, c in rivals}
+    return choices_of(recipes, {task.signature: c.algorithm for task, c in rivals if task.signature})
+
+
+def _seconds(module: Module) -> float:
+    """What a call takes, the second one."""
+    feeds = random_inputs(module.inputs, seed=0)
+    module(**feeds)
+    began = time.perf_counter()
+    module(**feeds)
+    return time.perf_counter() - began
+
+
+_Place = tuple[str, int]  # a kernel call: the nodes that it computes, and which of the calls that compute such it is
+
+
+def _numbered(nodes: Sequence[str]) -> Iterator[_Place]:
+    met: Counter[str] = Counter()
+    for node in nodes:
+        yield node, met[node]
+        met[node] += 1
+
+
+def _by_call(rows: Sequence[tuple[str, float]]) -> dict[_Place, float]:
+    return dict(zip(_numbered([node for node, _ in rows]), (seconds for _, seconds in rows), strict=True))
+
+
+def _calls(made: Compilation, module: Module, target: Target) -> dict[str, list[_Place]]:
+    """Where each kernel of a compilation, by its key, is called."""
+    found: dict[str, list[_Place]] = {}
+    for stage, place in zip(made.stages, _numbered([call.node for call in module.executable.calls]), strict=True):
+        found.setdefault(task_key(stage.task, target), []).append(place)
+    return found
+
+
+def _spent(module: Mapping[_Place, float], places: Sequence[_Place]) -> float:
+    """Seconds of a call at these places; NaN where the module groups nodes in another way."""
+    return sum(module.get(place, np.nan) for place in places) / len(places)
+
+
+def _verdict(candidates: Sequence[Candidate], rounds: Sequence[Sequence[float]]) -> Verdict | None:
+    """By the seconds of each round and module, of which number k has candidate k, counted around."""
+    many = len(candidates)
+    series = [[median(times[number::many]) for times in rounds] for number in range(many)]
+    best: Verdict | None = None
+    for candidate, times in zip(candidates[1:], series[1:], strict=True):
+        found = compare_times(series[0], times)
+        if best is None or (found.second_wins, -found.ratio) > (best.found.second_wins, -best.found.ratio):
+            best = Verdict(candidate, found)
+    return best

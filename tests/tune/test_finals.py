@@ -1,0 +1,136 @@
+"""The finals: who stands in them, and who wins where the model runs the kernels."""
+
+from __future__ import annotations
+
+from math import nan
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from burnish.arrange import DEFAULTS
+from burnish.build import Kernel
+from burnish.graph import Graph, GraphBuilder
+from burnish.graph.passes import optimize
+from burnish.runtime.cache import ObjectCache
+from burnish.target import host
+from burnish.tune import finals
+from burnish.tune.evaluate import Evaluator
+from burnish.tune.finals import CONTENDERS, InModel, contenders
+from burnish.tune.space import Candidate
+from burnish.tune.strategy import BURNISH
+from burnish.tune.tasks import tuning_tasks
+from burnish.tune.tuner import Tuner, defaults
+
+
+def network() -> Graph:
+    """A product twice, so that its kernel is called twice, and another one."""
+    rng, g = np.random.default_rng(0), GraphBuilder()
+    x = g.input("x", (24, 64))
+    for inputs, outputs in ((64, 64), (64, 64), (64, 32)):
+        w = g.constant(rng.standard_normal((inputs, outputs)).astype("float32"))
+        x = g.add("relu", g.add("matmul", x, w))
+    return g.build(x)
+
+
+MACHINE = host()
+TASKS = tuning_tasks(optimize(network(), False), MACHINE, False)
+
+
+def searched(number: int, costs: list[float]) -> SimpleNamespace:
+    """A kernel whose default, and then some other candidates, were measured."""
+    tuner, rng = Tuner(TASKS[number].space, BURNISH), np.random.default_rng(0)
+    points = np.unique(np.concatenate([defaults(tuner.space), tuner.space.space.sample(rng, 64)]), axis=0)
+    first = (points == tuner.space.point(tuner.space.default)).all(axis=1)
+    points = np.concatenate([points[first], points[~first]])[: len(costs)]
+    tuner.observe(points, costs)
+    return SimpleNamespace(task=TASKS[number], tuner=tuner)
+
+
+def test_contenders_are_the_default_and_the_fastest() -> None:
+    kernel = searched(0, [5.0, 2.0, 1.2, 1.0, 1.1, np.inf, 1.24, 1.26])
+    space = kernel.tuner.space
+    order = [space.candidate(kernel.tuner.points[row]) for row in (0, 3, 4, 2, 6)]
+    assert contenders(kernel, 10) == order  # type: ignore[arg-type]
+    assert contenders(kernel, 3) == order[:3]  # type: ignore[arg-type]
+    fast = searched(0, [0.9, 1.0, 0.5, 3.0])
+    assert contenders(fast, 5) == [fast.task.space.default, space.candidate(fast.tuner.points[2])]  # type: ignore[arg-type]
+    assert contenders(searched(0, [np.inf]), 5) == [space.default]  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def evaluator():
+    with Evaluator(MACHINE) as made:
+        yield made
+
+
+def played(monkeypatch, tmp_path, evaluator, times, kernels):  # type: ignore[no-untyped-def]
+    """The verdicts if a kernel call takes ``times(module, kernel)`` seconds; and the modules that were profiled."""
+    seen = []
+
+    def profiles(modules, rounds, runs):  # type: ignore[no-untyped-def]
+        seen.extend(modules)
+        noise = np.random.default_rng(0)
+        rows = [[times(k, call.kernel) for call in m.executable.calls] for k, m in enumerate(modules)]
+        nodes = [call.node for call in modules[0].executable.calls]
+        return [
+            [[(node, t * noise.normal(1, 0.01)) for node, t in zip(nodes, own, strict=True)] for own in rows]
+            for _ in range(rounds)
+        ]
+
+    monkeypatch.setattr(finals, "profiles", profiles)
+    judge = InModel(network(), MACHINE, 2, False, tmp_path, evaluator)
+    return judge(kernels, 10.0), seen
+
+
+def test_the_winner_is_the_one_that_is_fastest_in_the_model(monkeypatch, tmp_path, evaluator) -> None:
+    kernels = [searched(0, [1.2, 1.0, 1.05, 1.1]), searched(1, [1.0])]
+    verdicts, modules = played(
+        monkeypatch, tmp_path, evaluator, lambda k, _: 1e-6 * (0.8 if k == 2 else 1.0 + 0.1 * k), kernels
+    )
+    third = contenders(kernels[0], CONTENDERS)[2]
+    assert verdicts[0].candidate == third and verdicts[0].found.second_wins
+    assert verdicts[0].found.ratio == pytest.approx(0.8, rel=0.02)
+    assert verdicts[0].found.times[1][0] == pytest.approx(0.8e-6, rel=0.1), "seconds of a call"
+    assert verdicts[1] is None, "nothing but the default was measured"
+    x = np.random.default_rng(1).standard_normal((24, 64)).astype("float32")
+    answers = [module(x) for module in modules]
+    assert len(modules) == 4 and len({tuple(m.executable.info["kernels"][0]["choice"].items()) for m in modules}) == 4
+    assert all(np.allclose(answer, answers[0], rtol=1e-4, atol=1e-4) for answer in answers)
+
+
+def test_the_default_stays_where_nothing_is_surely_faster(monkeypatch, tmp_path, evaluator) -> None:
+    kernels = [searched(0, [1.2, 1.0, 1.05])]
+    (verdict,), _ = played(monkeypatch, tmp_path, evaluator, lambda k, _: 1e-6 * (1.0 + 0.05 * k), kernels)
+    assert not verdict.found.second_wins and verdict.found.ratio == pytest.approx(1.05, rel=0.02)
+
+
+def test_a_contender_that_cannot_be_built_does_not_stand(monkeypatch, tmp_path, evaluator) -> None:
+    kernel = searched(0, [1.2, 1.0, 1.05])
+    built = evaluator.build
+
+    def build(trials):  # type: ignore[no-untyped-def]
+        return [SimpleNamespace(kernel=None), *built(trials[1:])]
+
+    monkeypatch.setattr(evaluator, "build", build)
+    (verdict,), modules = played(monkeypatch, tmp_path, evaluator, lambda k, _: 1e-6, [kernel])
+    assert len(modules) == 2 and verdict.candidate == contenders(kernel, CONTENDERS)[2]
+
+
+def test_a_model_that_groups_nodes_otherwise_decides_nothing() -> None:
+    default = TASKS[0].space.default
+    other = Candidate(default.alternative, {})
+    verdict = finals._verdict([default, other], [[1.0, nan]] * 5)
+    assert verdict is not None and not verdict.found.second_wins
+
+
+def test_kernels_built_at_once_are_found_when_compiling(tmp_path, evaluator, monkeypatch) -> None:
+    kernels = [searched(0, [1.2, 1.0])]
+    judge = InModel(network(), MACHINE, 2, False, tmp_path, evaluator)
+    (own,) = judge._built([contenders(k, 2) for k in kernels])  # type: ignore[arg-type]
+    store, compiled = ObjectCache(tmp_path), []
+    monkeypatch.setattr("burnish.build.compile_recipe", lambda *a: compiled.append(a))
+    made = judge._compiled(finals._choices([(TASKS[0], own[1])], MACHINE))
+    assert not compiled and isinstance(made.stages[0].kernel, Kernel)
+    assert store.directory == tmp_path and made.stages[0].kernel.choice == own[1].choice
+    assert judge._compiled(DEFAULTS).stages[0].kernel.choice == own[0].choice
