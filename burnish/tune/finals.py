@@ -109,15 +109,19 @@ class InModel:
         return lower_model(self.graph, self.target, self.exact, self.cache_dir, choices=choices)
 
     def _built(self, contenders: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
-        """Those that can be built, which several processes do at once; compiling then finds them in the cache."""
+        """Those that can be built, which several processes do at once; compiling then finds them in the cache.
+
+        Of choices that make no difference the first.
+        """
         rivals = [candidate for own in contenders for candidate in own[1:]]
         builds = iter(self.evaluator.build([trial_of(candidate) for candidate in rivals]))
-        store, found = ObjectCache(self.cache_dir), []
+        store, found, met = ObjectCache(self.cache_dir), [], set()
         for default, *others in contenders:
             found.append([default])
             for candidate in others:
                 kernel = next(builds).kernel
-                if kernel is not None:
+                if kernel is not None and kernel.code not in met:
+                    met.add(kernel.code)
                     keep(store, task_key(candidate.alternative.task, self.target), kernel, _recipe(candidate))
                     found[-1].append(candidate)
         return found
