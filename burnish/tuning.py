@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from burnish.arrange import DEFAULTS
+from burnish.arrange import DEFAULTS, Choices
+from burnish.build import task_key
 from burnish.compiler import Progress, link, lower_model
 from burnish.errors import TargetError
 from burnish.graph.graph import Graph
@@ -60,14 +61,16 @@ def tune_model(
     store, threads = Records(records), threads or available_cores()
     tasks = tuning_tasks(optimize(graph, exact), target, exact)
     cold = runs_cold(graph, target) if options.cold is None else options.cold
+
+    def compiled(choices: Choices) -> tuple[Module, list[str]]:
+        made = lower_model(graph, target, exact, cache_dir, progress, choices)
+        return Module(link(made), threads), [task_key(stage.task, target) for stage in made.stages]
+
     with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
         prior = shipped(target) if strategy_named(options.strategy).transfer else None
-        judge = InModel(graph, target, threads, exact, cache_dir, evaluator)
+        judge = InModel(compiled, sum(a.nbytes for a in graph.constants.values()), cache_dir, evaluator)
         outcome = Session(tasks, store, evaluator, options, progress=watch, prior=prior, judge=judge).run()
-    plain, tuned = (
-        Module(link(lower_model(graph, target, exact, cache_dir, progress, choices)), threads)
-        for choices in (DEFAULTS, recorded_choices(store, target, threads, cold))
-    )
+    plain, tuned = (compiled(choices)[0] for choices in (DEFAULTS, recorded_choices(store, target, threads, cold)))
     gain = compare_modules(plain, tuned)
     return Tuned(tuned if gain.second_wins else plain, outcome, gain)
 

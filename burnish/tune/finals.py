@@ -14,8 +14,6 @@ import numpy as np
 
 from burnish.arrange import DEFAULTS, Choices
 from burnish.build import Recipe, keep, task_key
-from burnish.compiler import Compilation, link, lower_model
-from burnish.graph.graph import Graph
 from burnish.runtime.cache import ObjectCache
 from burnish.runtime.comparison import Comparison, compare_times, profiles
 from burnish.runtime.module import Module
@@ -44,6 +42,10 @@ class Verdict(NamedTuple):
 
 Judge = Callable[[Sequence["Progress"], float], list[Verdict | None]]
 """Verdicts on kernels, within so many seconds where that can be; None where nothing stands against the default."""
+
+
+Compiled = Callable[[Choices], tuple[Module, list[str]]]
+"""A model compiled by some choices, and of each of its kernel calls the key of what is computed."""
 
 
 def trial_of(candidate: Candidate) -> Trial:
@@ -77,36 +79,30 @@ class InModel:
     that takes the least of the default's time, if that is surely less.
     """
 
-    graph: Graph
-    target: Target
-    threads: int
-    exact: bool
-    cache_dir: str | Path | None
+    compiled: Compiled
+    parameter_bytes: int  # of the model's constants
+    cache_dir: str | Path | None  # of the compilations
     evaluator: Evaluator
 
     def __call__(self, kernels: Sequence[Progress], seconds: float) -> list[Verdict | None]:
-        plain = self._compiled(DEFAULTS)
-        modules = [Module(link(plain), self.threads)]
-        usual, limit = _seconds(modules[0]), min(SECONDS, seconds / 2)
-        weights = sum(array.nbytes for array in self.graph.constants.values())
-        most = int(min(CONTENDERS, limit / (2 * ROUNDS[0] * usual), PARAMETERS / max(1, weights)))
+        plain, keys = self.compiled(DEFAULTS)
+        modules = [plain]
+        usual, limit = _seconds(plain), min(SECONDS, seconds / 2)
+        most = int(min(CONTENDERS, limit / (2 * ROUNDS[0] * usual), PARAMETERS / max(1, self.parameter_bytes)))
         own = self._built([contenders(kernel, max(2, most)) for kernel in kernels])
         for number in range(1, max(map(len, own), default=1)):
             lineup = [(k.task, c[number % len(c)]) for k, c in zip(kernels, own, strict=True)]
-            modules.append(Module(link(self._compiled(_choices(lineup, self.target))), self.threads))
+            modules.append(self.compiled(_choices(lineup, self.evaluator.target))[0])
         calls = int(limit / (len(modules) * usual))
         runs = max(1, min(RUNS, calls // ROUNDS[0] - 1))  # the first of a round does not count
         count = max(ROUNDS[0], min(ROUNDS[1], calls // (runs + 1)))
         rounds = [[_by_call(rows) for rows in each] for each in profiles(modules, count, runs)]
-        places_of = _calls(plain, modules[0], self.target)
+        places_of = _calls(plain, keys)
         found = []
         for candidates in own:
-            places = places_of[task_key(candidates[0].alternative.task, self.target)]
+            places = places_of[task_key(candidates[0].alternative.task, self.evaluator.target)]
             found.append(_verdict(candidates, [[_spent(m, places) for m in each] for each in rounds]))
         return found
-
-    def _compiled(self, choices: Choices) -> Compilation:
-        return lower_model(self.graph, self.target, self.exact, self.cache_dir, choices=choices)
 
     def _built(self, contenders: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Those that can be built, which several processes do at once; compiling then finds them in the cache.
@@ -122,7 +118,8 @@ class InModel:
                 kernel = next(builds).kernel
                 if kernel is not None and kernel.code not in met:
                     met.add(kernel.code)
-                    keep(store, task_key(candidate.alternative.task, self.target), kernel, _recipe(candidate))
+                    key = task_key(candidate.alternative.task, self.evaluator.target)
+                    keep(store, key, kernel, _recipe(candidate))
                     found[-1].append(candidate)
         return found
 
@@ -174,11 +171,11 @@ def _by_call(rows: Sequence[tuple[str, float]]) -> dict[_Place, float]:
     return dict(zip(_numbered([node for node, _ in rows]), (seconds for _, seconds in rows), strict=True))
 
 
-def _calls(made: Compilation, module: Module, target: Target) -> dict[str, list[_Place]]:
-    """Where each kernel of a compilation, by its key, is called."""
+def _calls(module: Module, keys: Sequence[str]) -> dict[str, list[_Place]]:
+    """Where each kernel, by the keys of all calls, is called."""
     found: dict[str, list[_Place]] = {}
-    for stage, place in zip(made.stages, _numbered([call.node for call in module.executable.calls]), strict=True):
-        found.setdefault(task_key(stage.task, target), []).append(place)
+    for key, place in zip(keys, _numbered([call.node for call in module.executable.calls]), strict=True):
+        found.setdefault(key, []).append(place)
     return found
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from math import nan
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from burnish.arrange import DEFAULTS
-from burnish.build import Kernel
+from burnish.arrange import DEFAULTS, Choices
+from burnish.build import task_key
+from burnish.compiler import link, lower_model
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
-from burnish.runtime.cache import ObjectCache
+from burnish.runtime.module import Module
 from burnish.target import host
 from burnish.tune import finals
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.finals import CONTENDERS, InModel, contenders
+from burnish.tune.finals import CONTENDERS, Compiled, InModel, contenders
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import BURNISH
 from burnish.tune.tasks import tuning_tasks
@@ -35,6 +37,14 @@ def network() -> Graph:
 
 MACHINE = host()
 TASKS = tuning_tasks(optimize(network(), False), MACHINE, False)
+
+
+def compiler(cache: Path) -> Compiled:
+    def compiled(choices: Choices) -> tuple[Module, list[str]]:
+        made = lower_model(network(), MACHINE, cache_dir=cache, choices=choices)
+        return Module(link(made), 2), [task_key(stage.task, MACHINE) for stage in made.stages]
+
+    return compiled
 
 
 def searched(number: int, costs: list[float]) -> SimpleNamespace:
@@ -79,8 +89,7 @@ def played(monkeypatch, tmp_path, evaluator, times, kernels):  # type: ignore[no
         ]
 
     monkeypatch.setattr(finals, "profiles", profiles)
-    judge = InModel(network(), MACHINE, 2, False, tmp_path, evaluator)
-    return judge(kernels, 10.0), seen
+    return InModel(compiler(tmp_path), 1 << 15, tmp_path, evaluator)(kernels, 10.0), seen
 
 
 def test_the_winner_is_the_one_that_is_fastest_in_the_model(monkeypatch, tmp_path, evaluator) -> None:
@@ -126,11 +135,10 @@ def test_a_model_that_groups_nodes_otherwise_decides_nothing() -> None:
 
 def test_kernels_built_at_once_are_found_when_compiling(tmp_path, evaluator, monkeypatch) -> None:
     kernels = [searched(0, [1.2, 1.0])]
-    judge = InModel(network(), MACHINE, 2, False, tmp_path, evaluator)
+    judge = InModel(compiler(tmp_path), 1 << 15, tmp_path, evaluator)
     (own,) = judge._built([contenders(k, 2) for k in kernels])  # type: ignore[arg-type]
-    store, compiled = ObjectCache(tmp_path), []
-    monkeypatch.setattr("burnish.build.compile_recipe", lambda *a: compiled.append(a))
-    made = judge._compiled(finals._choices([(TASKS[0], own[1])], MACHINE))
-    assert not compiled and isinstance(made.stages[0].kernel, Kernel)
-    assert store.directory == tmp_path and made.stages[0].kernel.choice == own[1].choice
-    assert judge._compiled(DEFAULTS).stages[0].kernel.choice == own[0].choice
+    anew: list[object] = []
+    monkeypatch.setattr("burnish.build.compile_recipe", lambda *a: anew.append(a))
+    module, _ = judge.compiled(finals._choices([(TASKS[0], own[1])], MACHINE))
+    assert not anew and module.executable.info["kernels"][0]["choice"] == own[1].choice
+    assert judge.compiled(DEFAULTS)[0].executable.info["kernels"][0]["choice"] == own[0].choice
