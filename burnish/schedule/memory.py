@@ -8,7 +8,22 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import SCOPES, Buffer, Expr, Load, Var, loads
 from burnish.loops.layout import Layout
 from burnish.loops.layout import layout as parse_layout
-from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, allocations, map_access, seq, walk_stmt
+from burnish.loops.program import (
+    HINTS,
+    Alloc,
+    For,
+    If,
+    Intrinsic,
+    Program,
+    Seq,
+    Stmt,
+    Store,
+    allocations,
+    map_access,
+    rebuild_stmt,
+    seq,
+    walk_stmt,
+)
 from burnish.schedule.nest import (
     Site,
     all_loops,
@@ -183,20 +198,31 @@ def transform_layout(program: Program, buffer: str, layout: Layout | str) -> Pro
             f"layout {arrangement} has {arrangement.rank}"
         )
     new = old.with_(shape=arrangement.physical_shape(old.shape))
-    params = tuple(new if p.name == buffer else p for p in program.params)
-    body = _map_buffer(program.body, old, new, arrangement.physical_index, {})
-    return Program(program.name, params, body)
+    return _exchange(program, old, new, arrangement.physical_index)
 
 
 def replace_buffer(program: Program, old: Buffer, new: Buffer) -> Program:
     """``program`` with the buffer ``old`` exchanged for ``new`` of the same rank, wherever it occurs."""
+    return _exchange(program, old, new, lambda indices: indices)
+
+
+_Index = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+
+
+def _exchange(program: Program, old: Buffer, new: Buffer, index: _Index) -> Program:
     params = tuple(new if p.name == old.name else p for p in program.params)
-    return Program(program.name, params, _map_buffer(program.body, old, new, lambda indices: indices, {}))
+    body = _map_hints(_map_buffer(program.body, old, new, index, {}), old, new, index)
+    return Program(program.name, params, body)
 
 
-def _map_buffer(
-    s: Stmt, old: Buffer, new: Buffer, index: Callable[[tuple[Expr, ...]], tuple[Expr, ...]], ranges: dict[str, int]
-) -> Stmt:
+def _map_hints(s: Stmt, old: Buffer, new: Buffer, index: _Index) -> Stmt:
+    """``s`` with hints about ``old`` changed, which are no accesses."""
+    if isinstance(s, Intrinsic) and s.name in HINTS and any(operand.buffer == old for operand in s.operands):
+        return map_access(s, old.name, lambda _, indices: (new, index(indices)))
+    return rebuild_stmt(s, lambda inner: _map_hints(inner, old, new, index))
+
+
+def _map_buffer(s: Stmt, old: Buffer, new: Buffer, index: _Index, ranges: dict[str, int]) -> Stmt:
     """``s`` with accesses and the allocation of ``old`` changed; only what accesses it is simplified."""
     used = old.name in s.reads or old.name in s.writes
     if not used and old.name not in s.allocates:

@@ -183,6 +183,27 @@ def test_hints_end_with_the_buffer_that_they_are_about(move: Callable[[Schedule]
     np.testing.assert_allclose(run_program(schedule.program, arrays)["y"], run_program(program, arrays)["y"], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s.pad("p.init.i", 2),
+        lambda s: s.set_scope("p", "local"),
+        lambda s: s.transform_layout("p", "BA"),
+    ],
+    ids=["enlarged", "elsewhere", "transposed"],
+)
+def test_hints_go_with_the_buffer_that_they_are_about(change: Callable[[Schedule], None]) -> None:
+    program = transform()
+    schedule = Schedule(program)
+    schedule.prefetch("p", "y.i", "y.i", 1)
+    change(schedule)
+    verify(schedule.program)
+    assert "prefetch(p" in str(schedule.program)
+    arrays = inputs(program)
+    found, expected = (run_program(p, arrays)["y"] for p in (schedule.program, program))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_hints_of_loops_counted_as_one_go_on_where_the_inner_one_ends() -> None:
     x = t.placeholder((3, 4, 16), name="x")
     program = t.create_program("double", [x], [t.compute((3, 4, 16), lambda i, j, k: x[i, j, k] * 2.0, "y")])
