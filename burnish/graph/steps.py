@@ -24,20 +24,19 @@ def pair_steps(graph: Graph) -> Graph:
         w = slice(gates, starts=(4, 0), extents=(2, 2600))
         a = slice(w, starts=(0, 0), extents=(1, 2600))
     """
-    computed, readers = graph.producers().keys(), graph.consumers()
-    types, windows, nodes = dict(graph.types), dict[tuple[str, int], str](), list[Node]()
+    computed = graph.producers().keys()
+    steps = {name for node in graph.nodes if node.op in CELLS for name in node.inputs}
+    types, nodes = dict(graph.types), list[Node]()
     for node in graph.nodes:
-        if node.op == "slice" and node.inputs[0] in computed and any(r.op in CELLS for r in readers[node.outputs[0]]):
+        is_step = node.op == "slice" and node.inputs[0] in computed and node.outputs[0] in steps
+        first = _window(graph, node) if is_step else None
+        if first is not None:
             (source,), own = node.inputs, graph.types[node.outputs[0]].shape
-            first = _window(graph, node)
-            if first is not None:
-                window = windows.get((source, first))
-                if window is None:
-                    window = windows[source, first] = f"{source}.steps.{first}"
-                    types[window] = TensorType((2 * own[0], *own[1:]), graph.types[source].dtype)
-                    nodes.append(_slice(node, source, window, first, types[window].shape))
-                begin = cast(tuple[int, ...], node.attrs["starts"])[0]
-                node = _slice(node, window, node.outputs[0], begin - first, own)
+            window = f"{source}.{first}:{first + 2 * own[0]}"
+            if window not in types:
+                types[window] = TensorType((2 * own[0], *own[1:]), graph.types[source].dtype)
+                nodes.append(_slice(node, source, window, first, types[window].shape))
+            node = _slice(node, window, node.outputs[0], _first_row(node) - first, own)
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes), types=types)
 
@@ -45,11 +44,14 @@ def pair_steps(graph: Graph) -> Graph:
 def _window(graph: Graph, node: Node) -> int | None:
     """The row of its operand at which a step's window begins; None where the slice is no step among several."""
     shape, own = graph.types[node.inputs[0]].shape, graph.types[node.outputs[0]].shape
-    rows, starts = own[0], cast(tuple[int, ...], node.attrs["starts"])
-    if run_of(graph, node, 1) is None or own[1:] != shape[1:] or shape[0] < 2 * rows or starts[0] % rows:
+    rows, row = own[0], _first_row(node)
+    if run_of(graph, node, 1) is None or own[1:] != shape[1:] or shape[0] < 2 * rows or row % rows:
         return None
-    step = starts[0] // rows
-    return rows * (step if step % 2 == 0 and rows * (step + 2) <= shape[0] else step - 1)
+    return row if row // rows % 2 == 0 and row + 2 * rows <= shape[0] else row - rows
+
+
+def _first_row(node: Node) -> int:
+    return cast(tuple[int, ...], node.attrs["starts"])[0]
 
 
 def _slice(like: Node, source: str, name: str, first: int, extents: tuple[int, ...]) -> Node:

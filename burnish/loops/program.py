@@ -37,10 +37,11 @@ class Stmt(Rebuilt):
 
     Every statement knows from its creation on its direct sub-statements, and the names of the loops in it, of the
     variables in its expressions, and of the buffers that it reads (a reduction's own accumulator not counted), writes
-    and allocates. An intrinsic that is no hint writes its first operand.
+    and allocates. An intrinsic that is no hint writes its first operand. Hints are no accesses: of them a statement
+    knows whether it has any.
     """
 
-    __slots__ = ("allocates", "loops", "parts", "reads", "variables", "writes")
+    __slots__ = ("allocates", "hinted", "loops", "parts", "reads", "variables", "writes")
 
     parts: tuple[Stmt, ...]
     loops: frozenset[str]
@@ -48,6 +49,7 @@ class Stmt(Rebuilt):
     reads: frozenset[str]
     writes: frozenset[str]
     allocates: frozenset[str]
+    hinted: bool
 
     def __str__(self) -> str:
         return "\n".join(_lines(self, 0))
@@ -66,6 +68,7 @@ class Seq(Stmt):
         self.reads = union([part.reads for part in parts])
         self.writes = union([part.writes for part in parts])
         self.allocates = union([part.allocates for part in parts])
+        self.hinted = True in [part.hinted for part in parts]
 
 
 @immutable()
@@ -81,7 +84,7 @@ class For(Stmt):
         body = self.body
         self.parts = (body,)
         self.loops, self.variables = body.loops | {self.var}, body.variables
-        self.reads, self.writes, self.allocates = body.reads, body.writes, body.allocates
+        self.reads, self.writes, self.allocates, self.hinted = body.reads, body.writes, body.allocates, body.hinted
 
 
 @immutable()
@@ -95,7 +98,7 @@ class Store(Stmt):
 
     def __post_init__(self) -> None:
         expressions = (*self.indices, self.value)
-        self.parts, self.loops, self.allocates = (), _NONE, _NONE
+        self.parts, self.loops, self.allocates, self.hinted = (), _NONE, _NONE, False
         self.variables = union([e.variables for e in expressions])
         self.reads = union([e.buffers for e in expressions])
         self.writes = frozenset((self.buffer.name,))
@@ -113,7 +116,7 @@ class If(Stmt):
         self.parts = (body,)
         self.variables = union((self.cond.variables, body.variables))
         self.reads = union((self.cond.buffers, body.reads))
-        self.loops, self.writes, self.allocates = body.loops, body.writes, body.allocates
+        self.loops, self.writes, self.allocates, self.hinted = body.loops, body.writes, body.allocates, body.hinted
 
 
 @immutable()
@@ -127,7 +130,7 @@ class Alloc(Stmt):
         body = self.body
         self.parts = (body,)
         self.loops, self.variables, self.reads, self.writes = body.loops, body.variables, body.reads, body.writes
-        self.allocates = body.allocates | {self.buffer.name}
+        self.allocates, self.hinted = body.allocates | {self.buffer.name}, body.hinted
 
 
 @immutable()
@@ -139,7 +142,8 @@ class Intrinsic(Stmt):
     __str__ = Stmt.__str__
 
     def __post_init__(self) -> None:
-        used = [o.buffer.name for o in self.operands] if self.name not in HINTS else []
+        self.hinted = self.name in HINTS
+        used = [] if self.hinted else [o.buffer.name for o in self.operands]
         self.parts, self.loops, self.allocates = (), _NONE, _NONE
         self.variables = union([o.variables for o in self.operands])
         self.reads, self.writes = frozenset(used), frozenset(used[:1])

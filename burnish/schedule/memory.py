@@ -9,7 +9,6 @@ from burnish.loops.expr import SCOPES, Buffer, Expr, Load, Var, loads
 from burnish.loops.layout import Layout
 from burnish.loops.layout import layout as parse_layout
 from burnish.loops.program import (
-    HINTS,
     Alloc,
     For,
     If,
@@ -217,8 +216,11 @@ def _exchange(program: Program, old: Buffer, new: Buffer, index: _Index) -> Prog
 
 def _map_hints(s: Stmt, old: Buffer, new: Buffer, index: _Index) -> Stmt:
     """``s`` with hints about ``old`` changed, which are no accesses."""
-    if isinstance(s, Intrinsic) and s.name in HINTS and any(operand.buffer == old for operand in s.operands):
-        return map_access(s, old.name, lambda _, indices: (new, index(indices)))
+    if not s.hinted:
+        return s
+    if isinstance(s, Intrinsic):
+        stale = any(operand.buffer == old for operand in s.operands)
+        return map_access(s, old.name, lambda _, indices: (new, index(indices))) if stale else s
     return rebuild_stmt(s, lambda inner: _map_hints(inner, old, new, index))
 
 

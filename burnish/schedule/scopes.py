@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from burnish.errors import ScheduleError
-from burnish.loops.program import HINTS, NOTHING, Alloc, For, If, Intrinsic, Program, Stmt, allocations, rebuild_stmt
+from burnish.loops.program import NOTHING, Alloc, For, If, Intrinsic, Program, Stmt, allocations, rebuild_stmt
 from burnish.schedule.nest import Site, alloc_sites, replace_at, replace_stmt, sites
 
 
@@ -27,7 +27,9 @@ def rescope(program: Program, primitive: str) -> Program:
 
 def _hinted(s: Stmt, known: Set[str]) -> Stmt:
     """``s`` without hints about buffers that do not exist there; those around it are ``known``."""
-    if isinstance(s, Intrinsic) and s.name in HINTS:
+    if not s.hinted:
+        return s
+    if isinstance(s, Intrinsic):
         return s if all(operand.buffer.name in known for operand in s.operands) else NOTHING
     inside = known | {s.buffer.name} if isinstance(s, Alloc) else known
     return rebuild_stmt(s, lambda x: _hinted(x, inside))

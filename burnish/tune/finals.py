@@ -43,7 +43,6 @@ class Verdict(NamedTuple):
 Judge = Callable[[Sequence["Progress"], float], list[Verdict | None]]
 """Verdicts on kernels, within so many seconds where that can be; None where nothing stands against the default."""
 
-
 Compiled = Callable[[Choices], tuple[Module, list[str]]]
 """A model compiled by some choices, and of each of its kernel calls the key of what is computed."""
 
@@ -125,7 +124,7 @@ class InModel:
 
 
 def contenders(kernel: Progress, most: int) -> list[Candidate]:
-    """The default, then the fastest by their own measurements."""
+    """At most so many: the default, then the fastest by their own measurements."""
     default, tuner = kernel.task.space.default, kernel.tuner
     found = [default]
     for row in np.argsort(tuner.costs, kind="stable").tolist():

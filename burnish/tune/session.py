@@ -1,4 +1,4 @@
-"""Tuning a whole model: every distinct kernel once, time where the model gains most, winners confirmed in pairs."""
+"""Tuning a whole model: every distinct kernel once, time where the model gains most, winners judged beside defaults."""
 
 from __future__ import annotations
 
@@ -113,8 +113,7 @@ class Session:
     ``prior`` is a model that other kernels have taught; what the records hold of any kernel, those of this session
     among them, teaches more, where the strategy transfers. ``strategy`` takes the place of that of the options.
     ``judge`` says which candidates beat the default, by default each kernel alone. ``progress`` is called after every
-    batch. An interrupt
-    (Ctrl-C) ends tuning, not the session: winners are confirmed.
+    batch. An interrupt (Ctrl-C) ends tuning, not the session: winners are confirmed.
     """
 
     def __init__(
