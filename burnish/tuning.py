@@ -54,13 +54,20 @@ def tune_model(
 ) -> Tuned:
     """Tunes the kernels of a model, and compiles it with the winners if it is then faster as a whole.
 
-    ``watch`` is called after every batch of trials. Raises TargetError where ``target`` is not this machine.
+    ``watch`` is called before the first trial and after every batch, and ``progress`` with the stage "tune". Raises
+    TargetError where ``target`` is not this machine.
     """
     if target.triple != host().triple or target.cpu != host().cpu:
         raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
     store, threads = Records(records), threads or available_cores()
     tasks = tuning_tasks(optimize(graph, exact), target, exact)
     cold = runs_cold(graph, target) if options.cold is None else options.cold
+
+    def follow(session: Session) -> None:
+        if watch is not None:
+            watch(session)
+        if progress is not None:
+            progress("tune", *_done(session))
 
     def compiled(choices: Choices) -> tuple[Module, list[str]]:
         made = lower_model(graph, target, exact, cache_dir, progress, choices)
@@ -69,10 +76,16 @@ def tune_model(
     with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
         prior = shipped(target) if strategy_named(options.strategy).transfer else None
         judge = InModel(compiled, sum(a.nbytes for a in graph.constants.values()), cache_dir, evaluator)
-        outcome = Session(tasks, store, evaluator, options, progress=watch, prior=prior, judge=judge).run()
+        outcome = Session(tasks, store, evaluator, options, progress=follow, prior=prior, judge=judge).run()
     plain, tuned = (compiled(choices)[0] for choices in (DEFAULTS, recorded_choices(store, target, threads, cold)))
     gain = compare_modules(plain, tuned)
     return Tuned(tuned if gain.second_wins else plain, outcome, gain)
+
+
+def _done(session: Session) -> tuple[int, int]:
+    """Seconds spent of those given, or else trials; of how many is 0 where nothing limits them."""
+    seconds, trials = session.options.seconds, session.options.trials
+    return (session.trials, trials or 0) if seconds is None else (round(session.elapsed), round(seconds))
 
 
 def described(tuned: Tuned) -> dict[str, Any]:
@@ -82,6 +95,7 @@ def described(tuned: Tuned) -> dict[str, Any]:
             "nodes": k.task.name,
             "calls": k.task.calls,
             "trials": len(k.tuner.costs),
+            "candidates": k.task.space.size,
             "default_us": _microseconds(k.default),
             "best_us": _microseconds(k.seconds),
             "gflops": round(k.task.flops / k.seconds / 1e9, 1) if k.seconds < float("inf") else None,

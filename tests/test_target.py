@@ -1,5 +1,7 @@
 """Machines by name, and features switched off."""
 
+from dataclasses import replace
+
 import pytest
 
 from burnish.errors import TargetError
@@ -14,6 +16,13 @@ def test_features_are_left_out_by_prefix() -> None:
     assert narrow.features == {"avx2", "fma"}
     assert (narrow.vector_bytes, narrow.vector_registers) == (32, 16)
     assert target("x86-64-v4,-avx512,-avx2").vector_bytes == 16
+
+
+def test_zen_4_takes_wide_vectors_in_two_halves() -> None:
+    wide = target("x86-64-v4")
+    zen = replace(wide, cpu="znver4")
+    assert (zen.lanes, zen.multiply_bytes, zen.flops) == (16, 32, wide.flops / 2)
+    assert replace(target("x86-64-v3"), cpu="znver4").multiply_bytes == 32
 
 
 def test_a_feature_the_machine_does_not_have_may_be_left_out() -> None:

@@ -44,7 +44,13 @@ X = np.random.default_rng(1).standard_normal((1, 32, 12, 12)).astype("float32")
 def test_a_tuned_model_gives_the_same_answer(model: Path, tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
     plain = bn.compile(str(model))(X)
-    tuned = bn.compile(str(model), tune=bn.Tune(seconds=None, trials=24, least_gain=0.0), records=records)
+    heard: list[tuple[str, int, int]] = []
+    tuned = bn.compile(
+        str(model), tune=bn.Tune(seconds=None, trials=24, least_gain=0.0), records=records,
+        progress=lambda *stage: heard.append(stage),
+    )  # fmt: skip
+    done = [stage for stage in heard if stage[0] == "tune"]
+    assert (done[0], done[-1]) == (("tune", 0, 24), ("tune", 24, 24))
     np.testing.assert_allclose(tuned(X), plain, rtol=0, atol=1e-4 * abs(plain).max())
     assert len(Records(records).all()) >= 24
     again = bn.compile(str(model), records=records)
@@ -59,7 +65,7 @@ def test_the_command_line_tunes_and_goes_on(model: Path, tmp_path: Path) -> None
     assert first.exit_code == 0, first.output
     report = json.loads(first.stdout)
     assert report["stop_reason"] == "trials"
-    assert {"nodes", "calls", "trials", "default_us", "best_us", "kept"} <= set(report["kernels"][0])
+    assert {"nodes", "calls", "trials", "candidates", "default_us", "best_us", "kept"} <= set(report["kernels"][0])
     assert bn.load(output)(X).shape == (1, 32, 1, 1)
     second = CliRunner().invoke(app, arguments[:-1])
     assert second.exit_code == 0, second.output

@@ -20,6 +20,7 @@ from burnish.tuning import Tuned, described, tune_model
 
 __all__ = ["Settings", "tune"]
 
+FIRST = "building the untuned kernels; the first session ever also compiles the cost model, some ten seconds"
 SHOWN = 24  # kernels of a model that the live table has room for: those that take the most time
 
 
@@ -68,7 +69,7 @@ def watched(quiet: bool) -> Iterator[Callable[[Session], None]]:
                 drawn = table(session.kernels, session.target)
                 left = f", {session.seconds_left:.0f} s left" if isfinite(session.seconds_left) else ""
                 drawn.title = f"{session.trials} trials in {session.elapsed:.0f} s{left}"
-                drawn.caption = f"the rest of the time should save {session.expected:.1%}"
+                drawn.caption = f"the rest of the time should save {session.expected:.1%}" if session.trials else FIRST
                 live.update(drawn, refresh=True)
 
         yield watch
@@ -76,14 +77,17 @@ def watched(quiet: bool) -> Iterator[Callable[[Session], None]]:
 
 def table(kernels: Sequence[Progress], machine: Target) -> Table:
     """A row for each of the kernels that take the most time."""
-    drawn = Table("kernel", "calls", "trials", "default µs", "best µs", "GFLOP/s", "of peak", "may save", "won by")
-    for column in drawn.columns[1:8]:
+    drawn = Table(
+        "kernel", "calls", "trials", "space", "default µs", "best µs", "GFLOP/s", "of peak", "may save", "won by"
+    )
+    for column in drawn.columns[1:9]:
         column.justify = "right"
     for kernel in sorted(kernels, key=lambda k: -k.total if isfinite(k.total) else 0.0)[:SHOWN]:
         best, rate = kernel.tuner.best, kernel.task.flops / kernel.seconds
-        leader = kernel.winner if kernel.confirmed else best
+        leader, size = kernel.winner if kernel.confirmed else best, kernel.task.space.size
         drawn.add_row(
             _shortened(kernel.task.name), str(kernel.task.calls), str(len(kernel.tuner.costs)),
+            f"{size:,}" if size < 1e6 else f"{size:.1e}",
             _microseconds(kernel.default), _microseconds(kernel.seconds), f"{rate / 1e9:.0f}",
             f"{rate / machine.flops:.0%}", f"{kernel.saving(64) / kernel.total:.1%}" if best else "",
             str(leader) if leader and leader != kernel.task.space.default else "default" if kernel.confirmed else "",

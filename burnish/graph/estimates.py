@@ -45,9 +45,10 @@ class Costs:
     hidden: float
 
 
-# Measured with vectors of 64 bytes and a second cache of 2 MB, and with vectors of 32 bytes and one of 512 KB.
-MANY_REGISTERS = Costs(((0.5, 0.85), (0.875, 0.75), (inf, 0.5)), 1.0, 4.4, 0.0)
-FEW_REGISTERS = Costs(((inf, 0.85),), 1.4, 1.6, 0.5)
+# By how much is multiplied in a cycle, with which caches must keep up. Measured with vectors of 64 bytes and a second
+# cache of 2 MB; and with 32 bytes, on a machine with 512 KB (AVX2) and on one with 1 MB (AVX-512).
+WIDE = Costs(((0.5, 0.85), (0.875, 0.75), (inf, 0.5)), 1.0, 4.4, 0.0)
+NARROW = Costs(((inf, 0.85),), 1.4, 1.6, 0.5)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
         return None
     tiles = w.batch * -(-w.out[0] // m) * -(-w.out[1] // m)
     weight_bytes = 4 * products * w.depth * w.outputs
-    costs = MANY_REGISTERS if target.vector_registers >= 32 else FEW_REGISTERS
+    costs = WIDE if target.multiply_bytes >= 64 else NARROW
     efficiency = next(rate for share, rate in costs.efficiency if weight_bytes <= share * target.l2_bytes)
     multiplying = 2 * products * w.depth * w.outputs * tiles / (target.flops * efficiency)
     if prod(w.strides) > 1:

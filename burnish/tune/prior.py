@@ -2,8 +2,8 @@
 
 Source: thesis-chen section 5.3. Records hold the features of what was measured, so that a model can be trained on them
 without the operators, and on those of other machines too. The file of a trained model says how that was done.
-What is fast depends most on how many sums the registers hold: on a machine with 16 of them, searches that began with a
-model of machines with 32 found no more than those that began with none. So each kind has its own.
+What is fast depends most on how many sums the registers hold, and on how fast they are multiplied: searches that began
+with a model of machines of another kind found little more than those that began with none. So each kind has its own.
 
 It guides searches only. It does not choose for kernels that nobody tunes: there the templates' own choices are better
 (``benchmarks.ablation default`` measures both in turns).
@@ -32,7 +32,7 @@ from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import Record
 
 FORMAT, VERSION = "burnish.tune.prior", 1
-SHIPPED = {registers: Path(__file__).parent / f"prior_{registers}.json" for registers in (16, 32)}  # vector registers
+SHIPPED = {kind: Path(__file__).parent / f"prior_{kind}.json" for kind in ("16", "32", "32_narrow")}  # see kind_of
 LEAST = 4  # candidates of a kernel that are worth comparing
 ENOUGH = 64  # candidates, of all kernels together
 FOLDS = 5
@@ -180,9 +180,16 @@ def save(document: Mapping[str, Any], path: str | Path) -> None:
     write_atomic(Path(path), [json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"])
 
 
+def kind_of(target: Target) -> str:
+    """Machines of a kind share a model: of so many vector registers; "narrow" multiply less than 64 bytes at once."""
+    if target.vector_registers < 32:
+        return "16"
+    return "32" if target.multiply_bytes >= 64 else "32_narrow"
+
+
 def shipped(target: Target) -> CostModel:
     """The model that comes with Burnish for machines such as this. Raises as :func:`load` does."""
-    return load(SHIPPED[32 if target.vector_registers >= 32 else 16])
+    return load(SHIPPED[kind_of(target)])
 
 
 def load(path: str | Path) -> CostModel:
