@@ -1,8 +1,8 @@
 """Measurements for the model that ships: candidates of many operators, tried on this machine, added to records.
 
 Of every operator of `benchmarks.operators` but those of the tables, by which tuners are judged, some candidates are
-tried, near the default and at random, then some that a search proposes. Weights come from memory, as in a model. Run it
-as often as you like: each run goes on where the last one ended, and ends by itself after so many seconds.
+tried, near the default and at random, then some that a search proposes, and so again. Weights come from memory, as in a
+model. Run it as often as you like: each run goes on where the last one ended, and ends by itself after so many seconds.
 
 `python -m benchmarks.gather RECORDS [--target T] [--seconds S] [--seed N]`, then `burnish records train RECORDS`
 """
@@ -32,7 +32,8 @@ from burnish.tuning import BUILD_LIMIT
 OTHERS = tuple(name for name in operators() if name not in (*LAYERS, SQUARE.name))
 NEAR = BURNISH.with_(name="near", initial=1 << 30, transfer=False)  # steps from the best so far, and random ones
 ALONE = BURNISH.with_(transfer=False)
-STAGES = ((NEAR, 16), (RANDOM, 24), (ALONE, 40))  # in turn: by which strategy, until each has so many trials
+# In turn: by which strategy, until each has so many trials.
+STAGES = ((NEAR, 16), (RANDOM, 24), (ALONE, 40), (RANDOM, 64), (ALONE, 96))
 
 
 def main_kernel(make: Make, on: Target | None = None) -> TuningTask:
