@@ -80,7 +80,7 @@ def table(kernels: Sequence[Progress], machine: Target) -> Table:
     drawn = Table(
         "kernel", "calls", "trials", "space", "default µs", "best µs", "GFLOP/s", "of peak", "may save", "won by"
     )
-    for column in drawn.columns[1:9]:
+    for column in drawn.columns[1:-1]:
         column.justify = "right"
     for kernel in sorted(kernels, key=lambda k: -k.total if isfinite(k.total) else 0.0)[:SHOWN]:
         best, rate = kernel.tuner.best, kernel.task.flops / kernel.seconds

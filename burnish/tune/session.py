@@ -112,8 +112,8 @@ class Session:
 
     ``prior`` is a model that other kernels have taught; what the records hold of any kernel, those of this session
     among them, teaches more, where the strategy transfers. ``strategy`` takes the place of that of the options.
-    ``judge`` says which candidates beat the default, by default each kernel alone. ``progress`` is called first
-    and after every batch. An interrupt (Ctrl-C) ends tuning, not the session: winners are confirmed.
+    ``judge`` says which candidates beat the default, by default each kernel alone. ``progress`` is called first and
+    after every batch. An interrupt (Ctrl-C) ends tuning, not the session: winners are confirmed.
     """
 
     def __init__(
