@@ -15,6 +15,7 @@ _HOME = {
     "acquire": "acquisition",
     "ei": "acquisition",
     "load_model": "registry",
+    "log_ei": "acquisition",
     "ucb": "acquisition",
 }
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from burnish.errors import DataError, ParameterError
-from burnish.tune.models.acquisition import acquire, ei, ucb
+from burnish.tune.models.acquisition import acquire, ei, log_ei, ucb
 from burnish.tune.models.base import Floats
 
 
@@ -36,6 +36,26 @@ def test_expected_improvement_grows_with_mean_and_deviation() -> None:
     assert (np.diff(ei(np.full(20, 0.7), np.linspace(0.05, 1, 20))) > 0).all()
     far = ei([0.0, 0.0], [0.05, 0.04])  # 20 and 25 deviations away: still in order
     assert far[0] > far[1] > 0
+
+
+def test_log_expected_improvement_is_the_logarithm() -> None:
+    random = np.random.default_rng(1)
+    mean, std = random.uniform(0, 1.3, 60), random.uniform(0.05, 0.5, 60)
+    assert_allclose(log_ei(mean, std), np.log(ei(mean, std)), rtol=1e-6)
+
+
+def test_log_expected_improvement_where_that_itself_is_zero() -> None:
+    z = np.array([-60.0, -40.0, -20.0, -10.01, -9.99, -9.0])
+    found = log_ei(1.0 + 0.01 * z, np.full(6, 0.01))
+    assert ei(1.0 + 0.01 * z[:2], np.full(2, 0.01)).tolist() == [0.0, 0.0]
+    assert (np.diff(found) > 0).all()
+    # φ(Z) + Z Φ(Z) is the integral of Φ up to Z, here of exp(t Z) over t > 0 in the scale of its largest value.
+    t = np.linspace(0, 6, 2_000_001)
+    for at, value in zip(z, found, strict=True):
+        inner = np.trapezoid(t * np.exp(at * t - 0.5 * t * t), t)
+        wanted = math.log(0.01) - 0.5 * at * at - 0.5 * math.log(2 * math.pi) + math.log(inner)
+        assert_allclose(value, wanted, rtol=1e-6)
+    assert np.isfinite(log_ei([0.0, 1.0, 1.5], [0.0, 0.0, 0.0])).all()  # a model that is quite sure
 
 
 def test_upper_confidence_bound() -> None:
