@@ -12,7 +12,7 @@ from burnish.tune.models.base import UncertainModel
 
 ACQUISITIONS = ("mean", "ei", "ucb")
 FAR = -10.0  # deviations below the best, from which on the expansion is as exact as the formula
-LEAST_STD = 1e-6  # of a relative throughput: no model is surer than this
+LEAST_STD = 0.01  # of a relative throughput: measurements themselves are no surer
 
 
 def ei(mean: Any, std: Any, best: float = 1.0) -> NDArray[np.float64]:
@@ -33,9 +33,10 @@ def ei(mean: Any, std: Any, best: float = 1.0) -> NDArray[np.float64]:
 def log_ei(mean: Any, std: Any, best: float = 1.0) -> NDArray[np.float64]:
     """The logarithm of expected improvement, (n,), exact to where `ei` itself is 0 (Ament et al. 2023, §4.1).
 
-    It orders candidates as `ei` does, and is what a search walks over and a batch is chosen by: expected improvement is
-    next to nothing almost everywhere, so that temperatures and weights in deviations of it are those of a few outliers.
-    mean, std: (n,); a std below 1e-6 counts as that. Raises DataError.
+    It orders candidates as `ei` does, but for a std below 0.01, which counts as that: else those that all parts of a
+    model agree on would be outliers. It is what a search walks over and a batch is chosen by: expected improvement is
+    next to nothing almost everywhere, so temperatures and weights in deviations of it would be those of a few points.
+    mean, std: (n,). Raises DataError.
     """
     mean, std = _moments(mean, std)
     out = np.empty(len(mean))
