@@ -93,7 +93,7 @@ def sources(evaluator: Evaluator, trials: int) -> list[Known]:
     """What a search of so many trials tries on each source."""
     found = []
     for name in track(SOURCES, "sources", transient=True):
-        oracle = Oracle(kernel(name), evaluator, SEARCH.rule)
+        oracle = Oracle(kernel(name), evaluator)
         search(SEARCH, 0, trials, oracle)
         space = oracle.task.space
         points = space.space.at(np.array(list(oracle.known)))
@@ -120,7 +120,7 @@ def prior(known: Sequence[Known], representation: Representation, target: Tuning
 
 def transfer(target: str, known: Sequence[Known], evaluator: Evaluator, trials: int, seeds: int) -> list[Result]:
     """Searches with and without the sources' candidates, by every representation, on one target."""
-    oracle = Oracle(kernel(target), evaluator, SEARCH.rule)
+    oracle = Oracle(kernel(target), evaluator)
     curves: dict[Representation, tuple[list[NDArray], list[NDArray]]] = {r: ([], []) for r in REPRESENTATIONS}
     for seed in range(seeds):
         for representation, (alone, transferred) in curves.items():

@@ -33,12 +33,12 @@ from rich.table import Table
 
 from benchmarks.harness import check_names
 from benchmarks.operators import operators
-from benchmarks.oracle import Oracle
+from benchmarks.oracle import Apart, Oracle
 from benchmarks.study import MACHINE, SEARCH, Search, first_below, kernel, middle, search
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.evaluate.rules import Adaptive, Fixed, Rule
 from burnish.tune.records import machine
-from burnish.tune.strategy import ADATUNE, AUTOTVM, Strategy
+from burnish.tune.strategy import ADATUNE, Strategy
 from burnish.tuning import BUILD_LIMIT
 
 REPEATS, MICRO_BATCH = 500, 50  # runs of a candidate, or as many batches of quick ones
@@ -74,8 +74,8 @@ class Row:
 def ablation(layer: str, evaluator: Evaluator, trials: int, seeds: int) -> list[Row]:
     """All variants on one layer."""
     task = kernel(layer)
-    oracles: dict[Rule, Oracle] = {rule: Oracle(task, evaluator, rule) for rule in (FIXED, STOPPING, AUTOTVM.rule)}
-    judge = oracles[AUTOTVM.rule]
+    oracles: dict[Rule, Oracle] = {rule: Apart(task, evaluator, rule) for rule in (FIXED, STOPPING)}
+    judge = Oracle(task, evaluator)
     found: dict[str, list[Search]] = {name: [] for name in VARIANTS}
     for seed in track(range(seeds), layer, console=Console(stderr=True), transient=True):
         first = search(VARIANTS[FIRST], seed, trials, oracles[FIXED], judge=judge)

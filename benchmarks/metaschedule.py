@@ -126,8 +126,9 @@ def tune_burnish(name: str, seconds: float, evaluator: Evaluator) -> tuple[Calla
         settings = Tune(seconds=seconds)
         outcome = Session([task], Records(Path(folder) / "records.jsonl"), evaluator, settings).run()
     (kernel,) = outcome.kernels
-    trial, build = kernel.incumbent or (evaluator.default(task.space.default.alternative.task), None)
-    build = build or evaluator.build([trial])[0]
+    best = kernel.race.best if kernel.race else None
+    trial = best[0] if best else evaluator.default(task.space.default.alternative.task)
+    build = best[1] if best else evaluator.build([trial])[0]
     rule = Fixed(10, 2e-3)
 
     def run() -> float:

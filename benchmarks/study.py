@@ -174,7 +174,7 @@ def study(sections: Sequence[str], layer: str, evaluator: Evaluator, trials: int
 
     A search that several sections have is done once.
     """
-    oracle = Oracle(kernel(layer), evaluator, AUTOTVM.rule)
+    oracle = Oracle(kernel(layer), evaluator)
     done: dict[tuple[Strategy, int], Search] = {}
     for seed, section in product(range(seeds), sections):
         variants = list(SECTIONS[section].values())

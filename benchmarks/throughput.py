@@ -29,12 +29,12 @@ from burnish.runtime.comparison import Comparison
 from burnish.runtime.link import link
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
-from burnish.tune.evaluate import Adaptive, Build, Evaluator, Measurement, Trial
-from burnish.tune.evaluate.bench import Bench
+from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
+from burnish.tune.evaluate.bench import Bench, Contender, alone
 from burnish.tune.evaluate.building import collect_rarely
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune
-from burnish.tune.strategy import AUTOTVM
+from burnish.tune.strategy import AUTOTVM, BURNISH
 from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner
 from burnish.tuning import BUILD_LIMIT
@@ -82,8 +82,10 @@ class Timed(Evaluator):
         self.built += trials
         return self._timed("building", super().build, trials)
 
-    def measure(self, trial: Trial, build: Build, incumbent: float | None = None) -> Measurement:
-        return self._timed("checking and measuring", super().measure, trial, build, incumbent)
+    def measure(
+        self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+    ) -> Measurement:
+        return self._timed("checking and measuring", super().measure, trial, build, rival, to_beat)
 
     def compare_built(
         self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int = 31, batch_seconds: float = 500e-6
@@ -174,7 +176,7 @@ def _stages(bench: Bench, trial: Trial, target: Target) -> list[float]:
     walls.append(time.perf_counter())
     first = bench.check(loaded)
     walls.append(time.perf_counter())
-    bench.measure(loaded, Adaptive(), None, first)
+    alone(Contender(bench, loaded, first, BURNISH.rule.batch_seconds), BURNISH.rule)
     walls.append(time.perf_counter())
     return [*np.diff(marks), *np.diff(walls)]
 

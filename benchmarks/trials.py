@@ -115,7 +115,7 @@ class Tried:
 
 def try_kernel(layer: str, task: TuningTask, evaluator: Evaluator, prior: CostModel, sizes: Sizes) -> Tried:
     """Measures one kernel's random candidates, and what the searches propose."""
-    space, oracle = task.space.space, Oracle(task, evaluator, BURNISH.rule)
+    space, oracle = task.space.space, Oracle(task, evaluator)
     ways = [alternative.space.size for alternative in task.space.alternatives]
     drawn, apart = sample(0, space.size, sizes.random), []
     for first, size in zip(np.cumsum([0, *ways]).tolist(), ways, strict=False):
@@ -128,7 +128,7 @@ def try_kernel(layer: str, task: TuningTask, evaluator: Evaluator, prior: CostMo
         tuner = Tuner(task.space, strategy, seed, prior)
         go_on(tuner, oracle, sizes.longest if (name, seed) == ("burnish", 0) else SHORT)
         searches[name].append(space.keys(tuner.points).tolist())
-    oracle.settle(within=1.1, least=12, most=30, rounds=7)
+    oracle.settle(within=1.1, least=12, most=60, rounds=5)
     tried = Tried(layer, ways, {k: v.seconds for k, v in oracle.known.items()}, searches, drawn, apart, {})
     best = tried.best(tried.seconds)
     contenders = {tried.best(own[:SHORT]) for found in searches.values() for own in found} - {best}

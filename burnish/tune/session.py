@@ -17,7 +17,7 @@ from burnish.build import task_key
 from burnish.runtime.comparison import Comparison
 from burnish.search.space import Points
 from burnish.target import Target
-from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
+from burnish.tune.evaluate import Evaluator, Measurement, Race, Trial
 from burnish.tune.features import extract
 from burnish.tune.finals import Judge, Verdict, alone, trial_of
 from burnish.tune.models.base import CostModel
@@ -31,7 +31,6 @@ from burnish.tune.tuner import Tuner, defaults
 UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say anything
 NEWS = 1.25  # times the records that a model was taught by: then it is taught anew
 _AT_ONCE = 8  # kernels whose defaults are built together
-CONTEST_ROUNDS, CONTEST_SECONDS = 11, 300e-6  # of two candidates in turns
 CONFIRMATION = 0.4  # seconds a kernel, kept back from the budget for the finals
 
 StopReason = Literal["seconds", "trials", "gain", "exhausted", "interrupted"]
@@ -58,15 +57,15 @@ class Tune:
 class Progress:
     """Where the tuning of one kernel stands. ``default``: seconds of what is compiled untuned.
 
-    ``incumbent``: the best candidate that this session built. ``tried``: trials of this session, and ``spent`` the
-    seconds they took. ``confirmed``: how the best of the finals compares with the default; ``winner``: that best one if
-    it is surely faster.
+    ``race``: that of its candidates, once there are any; the best of earlier sessions leads it at first. ``tried``:
+    trials of this session, and ``spent`` the seconds they took. ``confirmed``: how the best of the finals compares with
+    the default; ``winner``: that best one if it is surely faster.
     """
 
     task: TuningTask
     tuner: Tuner
     default: float = inf
-    incumbent: tuple[Trial, Build] | None = None
+    race: Race | None = None
     tried: int = 0
     spent: float = 0.0
     confirmed: Comparison | None = None
@@ -253,45 +252,25 @@ class Session:
         for (kernel, points), own, rows in zip(batch, trials, features, strict=True):
             began = self._clock()
             costs: list[float] = []
-            drift = self._drift(kernel)
+            race = kernel.race = kernel.race or self._race(kernel)
             for trial, build, row in zip(own, builds, rows, strict=False):
-                best = min([kernel.seconds, *costs])
-                made = self.evaluator.measure(trial, build, best * drift if isfinite(best) else None)
-                costs.append(self._settle(kernel, (trial, build), made.seconds / drift, best))
-                self._remember(kernel, trial, made, row, costs[-1])
+                made, cost = race.enter(trial, build)
+                costs.append(cost)
+                self._remember(kernel, trial, made, row, cost)
             self._learn(kernel, points, costs)
             self.trials += len(own)
             kernel.tried += len(own)
             kernel.spent += self._clock() - began + shared * len(own)
             self._progress(self)
 
-    def _drift(self, kernel: Progress) -> float:
-        """How much slower the machine is than when the kernel's best candidate was measured: that is measured again.
-
-        A machine that is shared changes its speed for seconds at a time by more than candidates differ.
-        """
+    def _race(self, kernel: Progress) -> Race:
+        """The race of a kernel's candidates, led by the best of earlier sessions."""
         best = kernel.tuner.best
         if best is None:
-            return 1.0
-        if kernel.incumbent is None:  # an earlier session found it
-            trial = trial_of(best)
-            kernel.incumbent = trial, self.evaluator.build([trial])[0]
-        again = self.evaluator.measure(*kernel.incumbent, None).seconds
-        return again / kernel.seconds if isfinite(again) else 1.0
-
-    def _settle(self, kernel: Progress, contender: tuple[Trial, Build], cost: float, best: float) -> float:
-        """What a candidate costs. One that seems to be the best is measured in turns with the best so far.
-
-        The lowest of many noisy times is lower than it should be; without this, luck would be what a search finds.
-        """
-        if cost >= best or not isfinite(cost):
-            return cost
-        if kernel.incumbent is not None and isfinite(best):
-            found = self.evaluator.compare_built(kernel.incumbent, contender, CONTEST_ROUNDS, CONTEST_SECONDS)
-            cost = best * found.ratio if found.outcome == "ok" else cost
-        if cost < best:
-            kernel.incumbent = contender
-        return cost
+            return Race(self.evaluator)
+        trial = trial_of(best)
+        (build,) = self.evaluator.build([trial])
+        return Race(self.evaluator, (trial, build), kernel.seconds)
 
     def _learn(self, kernel: Progress, points: Points, costs: Sequence[float]) -> None:
         kernel.tuner.observe(points, costs)

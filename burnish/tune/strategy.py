@@ -90,7 +90,8 @@ def _roaming(space: Space, seed: int) -> Walker:
 
 BURNISH = Strategy(
     "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", first=8, initial=8,
-    near=0.25, selective=True, thorough=True, adaptive=True, transfer=True,
+    rule=Adaptive(0.01, most=6, enough_seconds=5e-3), near=0.25, selective=True, thorough=True, adaptive=True,
+    transfer=True,
 )  # fmt: skip
 # The published systems. AutoTVM: appendix A.3, which does not say out of how many candidates a batch is chosen. Of two
 # for each place all stand on one hill of a model of few trials, where the search stays (`benchmarks.study diversity`).

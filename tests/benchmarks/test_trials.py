@@ -1,13 +1,14 @@
 """The arithmetic of the study of trials, on made-up costs; and what an oracle makes of measurements."""
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, nan
 
 import numpy as np
 import pytest
 
 from benchmarks import study, trials
-from benchmarks.oracle import Oracle
+from benchmarks.oracle import Apart, Oracle
+from burnish.runtime.comparison import Comparison
 from burnish.tune.evaluate import Build, Measurement, Trial
 from burnish.tune.evaluate.rules import Fixed
 
@@ -23,23 +24,43 @@ class Machine:
         self.speed *= 1.5
         return [Build(None) for _ in found]
 
-    def measure(self, trial: Trial, build: Build) -> Measurement:
-        seconds = 1e-3 * (1 + sum(map(len, map(str, trial.choice.values()))))
-        return Measurement((seconds * self.speed,)) if trial.choice["vectors"] else Measurement((), "crashed")
+    def quiet(self, trial: Trial) -> float:
+        return 1e-3 * (1 + sum(map(len, map(str, trial.choice.values())))) if trial.choice["vectors"] else inf
+
+    def measure(
+        self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+    ) -> Measurement:
+        seconds = self.quiet(trial)
+        if seconds == inf:
+            return Measurement((), "crashed")
+        return Measurement((seconds * self.speed,), ratio=seconds / self.quiet(rival[0]) if rival else nan)
+
+    def compare_built(
+        self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int, batch_seconds: float
+    ) -> Comparison:
+        one, other = self.quiet(first[0]), self.quiet(second[0])
+        return Comparison(other / one, times=((one * self.speed,), (other * self.speed,)))
 
 
-def test_an_oracle_measures_once_and_free_of_drift() -> None:
+@pytest.mark.parametrize("kind", [Oracle, Apart])
+def test_an_oracle_measures_once_and_free_of_drift(kind: type[Oracle]) -> None:
     task = study.kernel("C9")
     machine = Machine(task)
-    oracle = Oracle(task, machine, Fixed())  # type: ignore[arg-type]
+    oracle = kind(task, machine, Fixed())  # type: ignore[arg-type]
     points = task.space.space.sample(np.random.default_rng(0), 8)
     first = oracle.ask(points[:4])
     both = oracle.ask(points)
-    assert both[:4] == first and machine.built == 8 + 2  # the default is in every batch
-    quiet = [machine.measure(oracle.trial(point), Build(None)).seconds for point in points]
+    assert both[:4] == first and machine.built == 8 + (2 if kind is Apart else 0)  # the default is in every batch
+    quiet = [machine.quiet(oracle.trial(point)) for point in points]
     assert np.ptp([known.seconds / seconds for known, seconds in zip(both, quiet, strict=True)]) < 1e-9
+
+
+def test_what_an_oracle_has_right_stays_when_it_settles() -> None:
+    task = study.kernel("C9")
+    oracle = Oracle(task, Machine(task))  # type: ignore[arg-type]
+    oracle.ask(task.space.space.sample(np.random.default_rng(0), 8))
     before = {key: known.seconds for key, known in oracle.known.items()}
-    oracle.settle(within=1.5, least=2, most=8, rounds=3)  # what was right stays
+    oracle.settle(within=1.5, least=2, most=8, rounds=3)
     assert {key: known.seconds for key, known in oracle.known.items()} == pytest.approx(before)
 
 

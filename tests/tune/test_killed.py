@@ -14,8 +14,8 @@ import pytest
 
 from burnish.tune.records import Records
 
-# A real session on a small network. Of candidates with an incumbent to beat, it says that they are measured, before the
-# record is written. (What has none to beat may be the best candidate, measured again to see the machine's drift.)
+# A real session on a small network. Of candidates with a rival it says that they are measured, before the record is
+# written. (The first of a kernel has none, and is measured more than once.)
 TUNER = """
 import os, sys
 import numpy as np
@@ -28,9 +28,9 @@ from burnish.tune.session import Session, Tune
 from burnish.tune.tasks import tuning_tasks
 
 class Telling(Evaluator):
-    def measure(self, trial, build, incumbent=None):
-        made = super().measure(trial, build, incumbent)
-        if incumbent is not None:
+    def measure(self, trial, build, rival=None, to_beat=1.0):
+        made = super().measure(trial, build, rival, to_beat)
+        if rival is not None:
             os.write(1, b"measured\\n")
         return made
 

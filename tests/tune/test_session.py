@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 
 import numpy as np
@@ -61,17 +62,21 @@ class Machine:
     def build(self, trials: Sequence[Trial]) -> list[Build]:
         return [Build(None) for _ in trials]
 
-    def measure(self, trial: Trial, build: Build, incumbent: float | None = None) -> Measurement:
+    def measure(
+        self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+    ) -> Measurement:
         if self.measured == self.interrupt:
             raise KeyboardInterrupt
         self.measured += 1
         self.now += 0.01
-        return Measurement((seconds_of(trial),))
+        seconds = seconds_of(trial)
+        return Measurement((seconds,), ratio=seconds / seconds_of(rival[0]) if rival else nan)
 
     def compare_built(
         self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int, batch_seconds: float
     ) -> Comparison:
-        return Comparison(seconds_of(second[0]) / seconds_of(first[0]))
+        one, other = seconds_of(first[0]), seconds_of(second[0])
+        return Comparison(other / one, times=((one,), (other,)))
 
     def compare(self, first: Trial, second: Trial) -> Comparison:
         ratio = 0.5 if self.wins else 1.01
@@ -240,9 +245,11 @@ def test_a_slow_phase_of_the_machine_is_taken_out(tmp_path: Path) -> None:
             self.batches += 1
             return super().build(trials)
 
-        def measure(self, trial: Trial, build: Build, incumbent: float | None = None) -> Measurement:
-            made = super().measure(trial, build, incumbent)
-            return made if self.batches < 3 else Measurement((3 * made.times[0],))
+        def measure(
+            self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+        ) -> Measurement:
+            made = super().measure(trial, build, rival, to_beat)
+            return made if self.batches < 3 else replace(made, times=(3 * made.times[0],))
 
     made = Slowing()
     outcome = session(made, tmp_path / "r.jsonl").run()

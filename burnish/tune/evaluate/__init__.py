@@ -3,6 +3,7 @@
 from burnish.tune.evaluate.building import Build, Trial
 from burnish.tune.evaluate.evaluator import Evaluator
 from burnish.tune.evaluate.measurement import OUTCOMES, Measurement
+from burnish.tune.evaluate.race import Race
 from burnish.tune.evaluate.rules import Adaptive, Fixed, Rule
 
-__all__ = ["OUTCOMES", "Adaptive", "Build", "Evaluator", "Fixed", "Measurement", "Rule", "Trial"]
+__all__ = ["OUTCOMES", "Adaptive", "Build", "Evaluator", "Fixed", "Measurement", "Race", "Rule", "Trial"]

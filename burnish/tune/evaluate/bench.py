@@ -6,7 +6,8 @@ import ctypes
 import gc
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -27,7 +28,7 @@ from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.memory import Fenced
 from burnish.tune.evaluate.reference import Examples, packed, tolerance
 from burnish.tune.evaluate.reference import examples as make_examples
-from burnish.tune.evaluate.rules import LEAST_BATCH, Rule
+from burnish.tune.evaluate.rules import LEAST_BATCH, Fixed, Rule
 from burnish.tune.evaluate.stopwatch import Stopwatch
 
 _LONG = 2e-3  # seconds: a run this long needs no other before it to warm caches up, and is a batch
@@ -65,6 +66,7 @@ class Loaded:
         self._runtime = _Runtime(
             workers.parallel, workers.address, self.scratch.address, stride, workers.threads, None
         )
+        self._kept = arguments  # whose memory would go with them
         self._arguments = (ctypes.c_void_p * len(arguments))(*(each.address for each in arguments))
         self.pointers = ctypes.addressof(self._arguments)
         self.runtime = ctypes.addressof(self._runtime)
@@ -176,29 +178,6 @@ class Bench:
         flushed = loaded.constants if cold else None
         return self._watch.seconds(loaded.address, loaded.pointers, loaded.runtime, runs, flushed)
 
-    def measure(
-        self, loaded: Loaded, rule: Rule, incumbent: float | None, first: float
-    ) -> tuple[tuple[float, ...], str]:
-        """The times of the batches (seconds a run), and why measuring ended.
-
-        ``first``: the seconds of a run before, with cold caches. It counts only if even so the kernel is hopeless.
-        """
-        if (stop := rule.stop([first], incumbent)) == "lost":
-            return (first,), stop
-        runs = 1 if first >= _LONG else self.runs_for(loaded, rule.batch_seconds)
-        times: list[float] = []
-        while not (stop := rule.stop(times, incumbent) if times else ""):
-            took = self.seconds(loaded, runs, self.cold)
-            if took < LEAST_BATCH:  # what the number of runs was taken from was slowed by something
-                runs, times = math.ceil(1.2 * runs * rule.batch_seconds / max(took, 1e-9)), []
-            else:
-                times.append(took / runs)
-        return tuple(times), stop
-
-    def runs_for(self, loaded: Loaded, batch_seconds: float) -> int:
-        """Runs of a batch, from the time of one, which also warms the caches up."""
-        return max(1, math.ceil(batch_seconds / max(self.seconds(loaded, 1, self.cold), 1e-9)))
-
     def untouched(self, loaded: Loaded) -> bool:
         """Whether no byte next to an output or to scratch memory has changed."""
         return loaded.scratch.untouched_around() and all(o.memory.untouched_around() for o in self._outputs)
@@ -212,46 +191,133 @@ def _holding(array: np.ndarray) -> Fenced:
     return memory
 
 
-def run(bench: Bench, kernel: Kernel, image: Image, rule: Rule, incumbent: float | None) -> Measurement:
-    """Loads, checks and times one kernel."""
+class Contender:
+    """A kernel that is loaded and right, with as many runs in a batch as last ``batch_seconds``.
+
+    ``usual``: seconds a run, of the faster of two. ``first``: those of a run before.
+    """
+
+    def __init__(self, bench: Bench, loaded: Loaded, first: float, batch_seconds: float) -> None:
+        self._bench, self._loaded, self._batch_seconds = bench, loaded, batch_seconds
+        self.usual = first
+        if first < _LONG:
+            self.usual = max(1e-9, min(bench.seconds(loaded, 1, bench.cold) for _ in range(2)))
+        self._runs = max(1, math.ceil(batch_seconds / self.usual))
+
+    def warm(self) -> None:
+        """Brings back into the caches what another kernel has taken there."""
+        if self.usual < _LONG:
+            self._bench.seconds(self._loaded, 1, self._bench.cold)
+
+    def batch(self) -> float:
+        """Seconds a run, of a batch."""
+        while (took := self._bench.seconds(self._loaded, self._runs, self._bench.cold)) < LEAST_BATCH:
+            # what the number of runs was taken from was slowed by something
+            self._runs = math.ceil(1.2 * self._runs * self._batch_seconds / max(took, 1e-9))
+        return took / self._runs
+
+
+def alone(own: Contender, rule: Rule) -> tuple[list[float], str]:
+    """The times of a kernel's batches (seconds a run), and why measuring ended."""
+    times = [own.batch()]
+    while not (stop := rule.stop(times)):
+        times.append(own.batch())
+    return times, stop
+
+
+def in_turns(own: Contender, rival: Contender, rule: Rule, to_beat: float) -> tuple[list[float], list[float], str]:
+    """The times of two kernels' batches, turn by turn, and why that ended. The last of a turn begins the next.
+
+    A kernel has lost that takes more than ``to_beat`` times as long as the rival.
+    """
+    times: dict[Contender, list[float]] = {own: [], rival: []}
+    order, last = [rival, own], None
+    while not (stop := rule.stop(times[own], [to_beat * each for each in times[rival]]) if times[own] else ""):
+        for contender in order:
+            if contender is not last:
+                contender.warm()
+            times[contender].append(contender.batch())
+            last = contender
+        order.reverse()
+    return times[own], times[rival], stop
+
+
+def enter(bench: Bench, kernel: Kernel, image: Image, batch_seconds: float) -> Contender:
+    """Loads and checks a kernel. Raises what ``load`` and ``check`` raise."""
+    loaded = bench.load(kernel, image)
+    return Contender(bench, loaded, bench.check(loaded), batch_seconds)
+
+
+def run(
+    bench: Bench, kernel: Kernel, image: Image, rule: Rule, rival: Contender | None, to_beat: float
+) -> Measurement:
+    """Loads, checks and times one kernel, in turns with a rival if there is one."""
     started = time.perf_counter()
-    times: tuple[float, ...] = ()
+    times: Sequence[float] = ()
+    others: Sequence[float] = ()
     outcome, error, stop = "ok", "", ""
     try:
         loaded = bench.load(kernel, image)
         first = bench.check(loaded)
-        times, stop = bench.measure(loaded, rule, incumbent, first)
+        # With cold caches the first run counts only if even so the kernel is hopeless.
+        if rival is not None and (stop := rule.stop([first], [to_beat * rival.usual])) == "lost":
+            times, others = [first], [rival.usual]
+        elif rival is not None:
+            own = Contender(bench, loaded, first, rule.batch_seconds)
+            times, others, stop = in_turns(own, rival, rule, to_beat)
+        else:
+            times, stop = alone(Contender(bench, loaded, first, rule.batch_seconds), rule)
         if not bench.untouched(loaded):
             raise WrongAnswer("bytes outside of its memory were written")
     except WrongAnswer as wrong:
         outcome, error, times = "wrong", str(wrong), ()
     except (BurnishError, OSError, MemoryError) as problem:
-        outcome, error = "build failed", f"loading: {type(problem).__name__}: {problem}"
-    return Measurement(times, outcome, error, 0.0, time.perf_counter() - started, stop)
+        outcome, error, times = "build failed", f"loading: {type(problem).__name__}: {problem}", ()
+    ratio = min(times) / min(others) if times and others else math.nan
+    return Measurement(tuple(times), outcome, error, 0.0, time.perf_counter() - started, stop, ratio)
 
 
-def take_turns(
+def compare(
     first: tuple[Bench, Kernel, Image], second: tuple[Bench, Kernel, Image], rounds: int, batch_seconds: float
 ) -> tuple[list[float], list[float]] | str:
-    """Both kernels' seconds a run by round, in alternating order; or why there are none."""
-    pairs, times = [], ([0.0] * rounds, [0.0] * rounds)
+    """Both kernels' seconds a run by round, in turns; or why there are none."""
     try:
-        for bench, kernel, image in (first, second):
-            loaded = bench.load(kernel, image)
-            bench.check(loaded)
-            pairs.append((bench, loaded, bench.runs_for(loaded, batch_seconds)))
+        one, other = (enter(*each, batch_seconds) for each in (first, second))
     except (WrongAnswer, BurnishError, OSError, MemoryError) as problem:
         return f"{type(problem).__name__}: {problem}"
-    for number in range(-1, rounds):  # the first round warms up, and its times are written over
-        for side in (0, 1) if number % 2 == 0 else (1, 0):
-            bench, loaded, runs = pairs[side]
-            times[side][number] = bench.seconds(loaded, runs, bench.cold) / runs
-    return times
+    return in_turns(one, other, Fixed(rounds, batch_seconds), 1.0)[:2]
+
+
+class _Corner:
+    """The rival of now, which stays loaded from one candidate to the next."""
+
+    def __init__(self, benches: Mapping[bytes, Bench]) -> None:
+        self._benches = benches
+        self._key: tuple[bytes, Kernel] | None = None
+        self._rival: Contender | None = None
+
+    def rival(self, given: tuple[bytes, Kernel, Image] | None, batch_seconds: float) -> Contender | None:
+        """The kernel ready for its turns; None without one, or if it cannot be had any more."""
+        if given is None:
+            return None
+        packet, kernel, image = given
+        if self._key != (packet, kernel):
+            self.leave()
+            with suppress(WrongAnswer, BurnishError, OSError, MemoryError):
+                self._rival = enter(self._benches[packet], kernel, image, batch_seconds)
+            self._key = packet, kernel
+        return self._rival
+
+    def leave(self, packet: bytes | None = None) -> None:
+        """Gives the rival up, if it is one of this task (None: of whichever)."""
+        if self._key is not None and packet in (None, self._key[0]):
+            self._key = self._rival = None
 
 
 def work(line: Connection) -> None:
     """The life of a measuring worker: benches by the packets of their tasks, and what is done on them."""
     benches: dict[bytes, Bench] = {}
+    corner = _Corner(benches)
     gc.disable()
     while True:
         order, *given = line.recv()
@@ -263,11 +329,12 @@ def work(line: Connection) -> None:
             except Exception as problem:
                 line.send(problem)
         elif order == "close":
+            corner.leave(given[0])
             del benches[given[0]]
             gc.collect()
         elif order == "run":
-            packet, *rest = given
-            line.send(run(benches[packet], *rest))
+            packet, kernel, code, rule, rival, to_beat = given
+            line.send(run(benches[packet], kernel, code, rule, corner.rival(rival, rule.batch_seconds), to_beat))
         else:
             (one, *first), (other, *second), rounds, batch_seconds = given
-            line.send(take_turns((benches[one], *first), (benches[other], *second), rounds, batch_seconds))
+            line.send(compare((benches[one], *first), (benches[other], *second), rounds, batch_seconds))

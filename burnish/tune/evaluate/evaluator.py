@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
@@ -17,7 +16,7 @@ from burnish.tune.evaluate.forkserver import ForkServer
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.rules import Adaptive, Rule
-from burnish.tune.evaluate.running import Runner
+from burnish.tune.evaluate.running import Loadable, Runner
 
 
 class Evaluator:
@@ -79,24 +78,24 @@ class Evaluator:
         """Kernels, or why there are none, in the order of the trials."""
         return self._builder.build(trials)
 
-    def measure(self, trial: Trial, build: Build, incumbent: float | None = None) -> Measurement:
-        """What became of one trial that is built. ``incumbent``: the seconds to beat; a clear loser is soon let go."""
-        if build.kernel is None or build.image is None:
+    def measure(
+        self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+    ) -> Measurement:
+        """What became of one trial that is built.
+
+        ``rival``: a right kernel of the same operator to take turns with, so that the machine's changes of speed, which
+        come and go within milliseconds, hit both: their ratio is known several times better than either time. One that
+        clearly takes more than ``to_beat`` times as long is soon let go.
+        """
+        candidate = self._loadable(trial, build)
+        if candidate is None:
             return Measurement((), "build failed", build.error, build.seconds)
-        packet = self._builder.packet(trial.task)
-        made = self._runner.measure(packet, build.kernel, build.image, self.rule, incumbent)
+        made = self._runner.measure(candidate, self.rule, self._loadable(*rival) if rival else None, to_beat)
         return replace(made, build_seconds=build.seconds, trace=build.trace)
 
-    def evaluate(self, trials: Sequence[Trial], incumbent: float | None = None) -> list[Measurement]:
-        """What became of every trial. They all race against the incumbent, and against the best of themselves."""
-        builds = self.build(trials)
-        order = sorted(range(len(trials)), key=lambda i: id(trials[i].task))  # a task's arrays are made once
-        results: dict[int, Measurement] = {}
-        best = math.inf if incumbent is None else incumbent
-        for i in order:
-            results[i] = self.measure(trials[i], builds[i], best if best < math.inf else None)
-            best = min(best, results[i].seconds)
-        return [results[i] for i in range(len(trials))]
+    def evaluate(self, trials: Sequence[Trial]) -> list[Measurement]:
+        """What became of every trial, each on its own."""
+        return [self.measure(trial, build) for trial, build in zip(trials, self.build(trials), strict=True)]
 
     def compare(self, first: Trial, second: Trial, rounds: int = 31, batch_seconds: float = 500e-6) -> Comparison:
         """Both measured alternately in one process; the tasks may differ, such as two algorithms for one operator.
@@ -110,9 +109,13 @@ class Evaluator:
         self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int = 31, batch_seconds: float = 500e-6
     ) -> Comparison:
         """See :meth:`compare`; of trials that are built."""
-        kernels = []
-        for trial, build in (first, second):
-            if build.kernel is None or build.image is None:
-                return Comparison(outcome="build failed", error=build.error)
-            kernels.append((self._builder.packet(trial.task), build.kernel, build.image))
-        return self._runner.compare(kernels[0], kernels[1], rounds, batch_seconds)
+        one, other = self._loadable(*first), self._loadable(*second)
+        if one is None or other is None:
+            return Comparison(outcome="build failed", error=first[1].error or second[1].error)
+        return self._runner.compare(one, other, rounds, batch_seconds)
+
+    def _loadable(self, trial: Trial, build: Build) -> Loadable | None:
+        """What the measuring worker needs of a trial; None if it could not be built."""
+        if build.kernel is None or build.image is None:
+            return None
+        return self._builder.packet(trial.task), build.kernel, build.image

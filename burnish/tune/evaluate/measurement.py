@@ -18,7 +18,8 @@ class Measurement:
 
     ``error`` says what happened otherwise. ``build_seconds`` and ``run_seconds`` are what building, and loading,
     checking and measuring took. ``stop`` is why measuring ended: ``steady``, ``enough`` or ``lost`` (then the times are
-    few, but enough to know that the incumbent is faster). ``trace`` is that of the schedule.
+    few, but enough to know that the rival is faster). ``ratio``: the least time over that of the rival that took turns;
+    NaN without one, or without times. ``trace`` is that of the schedule.
     """
 
     times: tuple[float, ...] = ()
@@ -27,6 +28,7 @@ class Measurement:
     build_seconds: float = 0.0
     run_seconds: float = 0.0
     stop: str = ""
+    ratio: float = math.nan
     trace: Sequence[Call] = ()
 
     @property

@@ -11,20 +11,20 @@ LEAST_BATCH = 60e-6  # seconds: a shorter batch understates how fast a kernel is
 
 _CONFIDENCE = statistics.NormalDist().inv_cdf(0.95)
 _USUAL_NOISE = 0.05  # standard deviation of a batch over its mean, expected before anything is measured
-_HOPELESS = 3.0  # times the incumbent's time
+_HOPELESS = 3.0  # times the rival's time
 _WEIGHT = 4  # batches that this expectation counts for
 
 
 @dataclass(frozen=True)
 class Adaptive:
-    """AdaTune's adaptive evaluator (section 4.1), with a race against the best candidate so far.
+    """AdaTune's adaptive evaluator (section 4.1), with a race against a rival.
 
     A batch is as many runs as last ``batch_seconds``. After each, the rates of all batches so far, i/Time(i), are
     looked at; when their coefficient of variation is below ``variation``, after ``most`` batches, or when runs of
-    ``enough_seconds`` have been seen, measuring ends. It also ends when the candidate has lost: no batch was as fast as
-    the incumbent, and the lower confidence bound of the mean (95 %, one-sided) is above the incumbent's time. One batch
-    alone, which something else may have slowed down, must have taken three times as long. (The paper has variation 0.1
-    and does not race.)
+    ``enough_seconds`` have been seen, measuring ends. Beside a rival, whose batches are taken in turns, the ratios of
+    both take the place of times, and measuring also ends when the candidate has lost: in no turn was it as fast, and
+    the lower confidence bound of the mean ratio (95 %, one-sided) is above 1. In one turn alone, which something else
+    may have slowed down, it must have taken three times as long. (The paper has variation 0.1 and does not race.)
     """
 
     variation: float = 0.02
@@ -36,14 +36,18 @@ class Adaptive:
     def __post_init__(self) -> None:
         _check(self.least, self.most, self.batch_seconds)
 
-    def stop(self, times: Sequence[float], incumbent: float | None = None) -> str:
-        """Why to stop after these batch times (seconds a run): ``lost``, ``steady``, ``enough``, or "" to go on."""
-        if incumbent is not None and _lost(times, incumbent):
+    def stop(self, times: Sequence[float], rivals: Sequence[float] = ()) -> str:
+        """Why to stop after these batch times (seconds a run): ``lost``, ``steady``, ``enough``, or "" to go on.
+
+        ``rivals``: those of the rival, if there is one, turn by turn.
+        """
+        seen = [own / other for own, other in zip(times, rivals, strict=True)] if rivals else times
+        if rivals and _lost(seen):
             return "lost"
-        if len(times) >= self.least and rate_variation(times) < self.variation:
+        if len(seen) >= self.least and rate_variation(seen) < self.variation:
             return "steady"
-        long = len(times) >= self.least and sum(times) >= self.enough_seconds  # a long batch is one run
-        return "enough" if long or len(times) >= self.most else ""
+        long = len(seen) >= self.least and sum(times) + sum(rivals) >= self.enough_seconds  # a long batch is one run
+        return "enough" if long or len(seen) >= self.most else ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Fixed:
     def __post_init__(self) -> None:
         _check(self.repeats, self.repeats, self.batch_seconds)
 
-    def stop(self, times: Sequence[float], incumbent: float | None = None) -> str:
+    def stop(self, times: Sequence[float], rivals: Sequence[float] = ()) -> str:
         """``enough`` after the last batch, else ""."""
         return "enough" if len(times) >= self.repeats else ""
 
@@ -87,10 +91,10 @@ def lower_bound(times: Sequence[float]) -> float:
     return mean - _student(freedom) * math.sqrt(variance / n)
 
 
-def _lost(times: Sequence[float], incumbent: float) -> bool:
-    if len(times) == 1:
-        return times[0] > _HOPELESS * incumbent
-    return min(times) > incumbent and lower_bound(times) > incumbent
+def _lost(ratios: Sequence[float]) -> bool:
+    if len(ratios) == 1:
+        return ratios[0] > _HOPELESS
+    return min(ratios) > 1.0 and lower_bound(ratios) > 1.0
 
 
 def _student(freedom: int) -> float:

@@ -42,13 +42,15 @@ class Runner:
         self._examples: OrderedDict[bytes, Examples] = OrderedDict()
 
     def measure(
-        self, packet: bytes, kernel: Kernel, image: Image, rule: Rule, incumbent: float | None = None
+        self, candidate: Loadable, rule: Rule, rival: Loadable | None = None, to_beat: float = 1.0
     ) -> Measurement:
-        """What became of a kernel of the packet's task. Raises what the task's reference raises."""
-        self._open(packet)
+        """What became of a kernel, in turns with a rival if there is one. Raises what its task's reference raises."""
+        for packet, *_ in (candidate,) if rival is None else (rival, candidate):
+            self._open(packet)
         started = time.perf_counter()
         try:
-            made: Measurement = self._ask(("run", packet, kernel, image, rule, incumbent), self.limit)
+            limit = self.limit if rival is None else 2 * self.limit
+            made: Measurement = self._ask(("run", *candidate, rule, rival, to_beat), limit)
         except Failure as failure:
             outcome, error = failure.args
             return Measurement((), outcome, error, 0.0, time.perf_counter() - started)

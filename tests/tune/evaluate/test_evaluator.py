@@ -27,7 +27,7 @@ def test_right_kernels_are_measured(evaluator: Evaluator, doubling: Task, produc
         assert len(made.times) >= 1
         assert all(0 < seconds < 1 for seconds in made.times)
         assert min(made.times) <= made.seconds <= max(made.times)
-        assert made.stop in ("steady", "enough", "lost")
+        assert made.stop in ("steady", "enough")
         assert made.build_seconds > 0
         assert made.run_seconds > 0
         assert made.trace
@@ -136,16 +136,43 @@ def test_given_examples_are_used(doubling: Task) -> None:
         assert tried(own, doubling, handmade(copies(2.0))).outcome == "wrong"
 
 
-def test_a_fixed_number_of_batches_and_a_lost_race(doubling: Task, product: Task) -> None:
+def test_a_fixed_number_of_batches(doubling: Task, product: Task) -> None:
     with Evaluator(workers=1, threads=2, rule=Fixed(7)) as own:
-        (made,) = own.evaluate([own.default(doubling)], incumbent=1e-12)
+        (made,) = own.evaluate([own.default(doubling)])
         assert (len(made.times), made.stop) == (7, "enough")
+        assert np.isnan(made.ratio)
     with Evaluator(workers=1, threads=2, rule=Adaptive(variation=1e-9, most=9), cold=True) as own:
+        (made,) = own.evaluate([own.default(product)])
+        assert (len(made.times), made.stop) == (9, "enough")
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_taking_turns_with_a_rival(product: Task, doubling: Task, cold: bool) -> None:
+    with Evaluator(workers=1, threads=2, rule=Adaptive(variation=1e-9, most=9), cold=cold) as own:
         trial = own.default(product)
-        (lost,) = own.evaluate([trial], incumbent=1e-12)
-        assert (len(lost.times), lost.stop) == (1, "lost")
-        (kept,) = own.evaluate([trial])
-        assert (len(kept.times), kept.stop) == (9, "enough")
+        (build,) = own.build([trial])
+        for _ in range(2):  # the rival stays loaded
+            made = own.measure(trial, build, (trial, build), to_beat=4.0)
+            assert (made.outcome, made.stop, len(made.times)) == ("ok", "enough", 9)
+            assert 0.4 < made.ratio < 2.5  # of a kernel to itself
+        lost = own.measure(trial, build, (trial, build), to_beat=1e-6)
+        assert (lost.outcome, lost.stop, len(lost.times)) == ("ok", "lost", 1)
+        other = own.default(doubling)
+        (small,) = own.build([other])
+        assert own.measure(other, small, (trial, build)).ratio < 1.0, "a kernel of another task may be the rival"
+        assert own.measure(trial, build, (other, Build(None))).outcome == "ok"
+        assert np.isnan(own.measure(trial, build, (other, Build(None))).ratio)
+
+
+def test_a_rival_is_loaded_again_by_the_next_worker(evaluator: Evaluator, doubling: Task) -> None:
+    trial, rival = Trial(doubling, "generic", {}), handmade(copies(2.0))
+    for body, outcome in ((CRASH, "crashed"), (copies(2.0), "ok"), (copies(3.0), "wrong"), (copies(2.0), "ok")):
+        made = evaluator.measure(trial, handmade(body), (trial, rival))
+        assert made.outcome == outcome
+        assert np.isnan(made.ratio) == (outcome != "ok")
+    made = evaluator.measure(trial, handmade(copies(2.0)), (trial, handmade(copies(3.0))))
+    assert made.outcome == "ok", "a candidate is not to blame for its rival"
+    assert np.isnan(made.ratio)
 
 
 def test_more_tasks_than_are_kept_open(evaluator: Evaluator) -> None:

@@ -39,17 +39,25 @@ def test_a_steady_candidate_is_measured_least() -> None:
 
 def test_a_race_is_lost_by_evidence_only() -> None:
     rule = Adaptive(variation=0.0, least=3, most=10, enough_seconds=100.0)
-    assert rule.stop([1.3, 1.3], incumbent=1.0) == "lost"
-    assert rule.stop([1.3, 1.3], incumbent=None) == ""
-    assert rule.stop([2.9], incumbent=1.0) == ""
-    assert rule.stop([3.1], incumbent=1.0) == "lost"
-    assert rule.stop([1.02, 1.02], incumbent=1.0) == ""
-    assert rule.stop([0.99, 9.0, 9.0, 9.0], incumbent=1.0) == ""
-    assert rule.stop([0.5, 0.5], incumbent=1.0) == ""
+    assert rule.stop([1.3, 1.3], [1.0, 1.0]) == "lost"
+    assert rule.stop([1.3, 1.3]) == ""
+    assert rule.stop([2.9], [1.0]) == ""
+    assert rule.stop([3.1], [1.0]) == "lost"
+    assert rule.stop([1.02, 1.02], [1.0, 1.0]) == ""
+    assert rule.stop([0.99, 9.0, 9.0, 9.0], [1.0] * 4) == ""
+    assert rule.stop([0.5, 0.5], [1.0, 1.0]) == ""
+
+
+def test_a_slow_moment_of_the_machine_decides_nothing() -> None:
+    rule = Adaptive(variation=0.02, least=3, most=10, enough_seconds=100.0)
+    assert rule.stop([1.01, 4.04], [1.0, 4.0]) == ""
+    assert rule.stop([1.3, 5.2], [1.0, 4.0]) == "lost"
+    assert rule.stop([1.01, 4.04, 2.02], [1.0, 4.0, 2.0]) == "steady"
+    assert rule.stop([20.0, 25.0, 10.0], [20.0, 20.0, 20.0]) == "enough"  # both sides' runs are seen
 
 
 def test_fixed_ignores_what_it_measures() -> None:
-    assert [Fixed(3).stop([9.0] * n, incumbent=1.0) for n in (1, 2, 3)] == ["", "", "enough"]
+    assert [Fixed(3).stop([9.0] * n, [1.0] * n) for n in (1, 2, 3)] == ["", "", "enough"]
 
 
 @pytest.mark.parametrize(
