@@ -128,7 +128,7 @@ def try_kernel(layer: str, task: TuningTask, evaluator: Evaluator, prior: CostMo
         tuner = Tuner(task.space, strategy, seed, prior)
         go_on(tuner, oracle, sizes.longest if (name, seed) == ("burnish", 0) else SHORT)
         searches[name].append(space.keys(tuner.points).tolist())
-    oracle.settle(within=1.1, least=12, most=60, rounds=5)
+    oracle.settle(within=1.1, least=12, most=200, rounds=9)
     tried = Tried(layer, ways, {k: v.seconds for k, v in oracle.known.items()}, searches, drawn, apart, {})
     best = tried.best(tried.seconds)
     contenders = {tried.best(own[:SHORT]) for found in searches.values() for own in found} - {best}

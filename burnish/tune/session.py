@@ -55,7 +55,7 @@ class Tune:
 
 @dataclass
 class Progress:
-    """Where the tuning of one kernel stands. ``default``: seconds of what is compiled untuned.
+    """Where the tuning of one kernel stands.
 
     ``race``: that of its candidates, once there are any; the best of earlier sessions leads it at first. ``tried``:
     trials of this session, and ``spent`` the seconds they took. ``confirmed``: how the best of the finals compares with
@@ -64,7 +64,6 @@ class Progress:
 
     task: TuningTask
     tuner: Tuner
-    default: float = inf
     race: Race | None = None
     tried: int = 0
     spent: float = 0.0
@@ -74,7 +73,18 @@ class Progress:
     @property
     def seconds(self) -> float:
         """The least time of a call so far."""
-        return self.tuner.seconds
+        return self.tuner.seconds * self._scale
+
+    @property
+    def default(self) -> float:
+        """The time of a call of what is compiled untuned; infinite until it was measured."""
+        point = self.task.space.point(self.task.space.default)
+        at = np.flatnonzero((self.tuner.points == point).all(axis=1))
+        return self.tuner.costs[int(at[0])] * self._scale if len(at) else inf
+
+    @property
+    def _scale(self) -> float:
+        return self.race.scale if self.race else 1.0
 
     @property
     def total(self) -> float:
@@ -257,7 +267,7 @@ class Session:
                 made, cost = race.enter(trial, build)
                 costs.append(cost)
                 self._remember(kernel, trial, made, row, cost)
-            self._learn(kernel, points, costs)
+            kernel.tuner.observe(points, costs)
             self.trials += len(own)
             kernel.tried += len(own)
             kernel.spent += self._clock() - began + shared * len(own)
@@ -270,14 +280,7 @@ class Session:
             return Race(self.evaluator)
         trial = trial_of(best)
         (build,) = self.evaluator.build([trial])
-        return Race(self.evaluator, (trial, build), kernel.seconds)
-
-    def _learn(self, kernel: Progress, points: Points, costs: Sequence[float]) -> None:
-        kernel.tuner.observe(points, costs)
-        default = kernel.task.space.point(kernel.task.space.default)
-        at = np.flatnonzero((kernel.tuner.points == default).all(axis=1))
-        if len(at):
-            kernel.default = kernel.tuner.costs[int(at[0])]
+        return Race(self.evaluator, (trial, build), kernel.tuner.seconds)
 
     def _recall(self, kernel: Progress) -> None:
         """Learns what earlier sessions measured of the same kernel on this machine."""
@@ -292,7 +295,7 @@ class Session:
                         point = space.point(Candidate(alternative, each.choice))
                         known.setdefault(tuple(point.tolist()), each.ranked)
         if known:
-            self._learn(kernel, np.array(list(known), np.int32), list(known.values()))
+            kernel.tuner.observe(np.array(list(known), np.int32), list(known.values()))
 
     def _conclude(self, kernel: Progress, verdict: Verdict | None) -> None:
         """Keeps the best candidate only if it beats the default.

@@ -33,7 +33,7 @@ class Machine:
         seconds = self.quiet(trial)
         if seconds == inf:
             return Measurement((), "crashed")
-        return Measurement((seconds * self.speed,), ratio=seconds / self.quiet(rival[0]) if rival else nan)
+        return Measurement((seconds * self.speed,), beside=self.quiet(rival[0]) * self.speed if rival else nan)
 
     def compare_built(
         self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int, batch_seconds: float

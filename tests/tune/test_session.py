@@ -70,7 +70,7 @@ class Machine:
         self.measured += 1
         self.now += 0.01
         seconds = seconds_of(trial)
-        return Measurement((seconds,), ratio=seconds / seconds_of(rival[0]) if rival else nan)
+        return Measurement((seconds,), beside=seconds_of(rival[0]) if rival else nan)
 
     def compare_built(
         self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int, batch_seconds: float
@@ -249,7 +249,7 @@ def test_a_slow_phase_of_the_machine_is_taken_out(tmp_path: Path) -> None:
             self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
         ) -> Measurement:
             made = super().measure(trial, build, rival, to_beat)
-            return made if self.batches < 3 else replace(made, times=(3 * made.times[0],))
+            return made if self.batches < 3 else replace(made, times=(3 * made.times[0],), beside=3 * made.beside)
 
     made = Slowing()
     outcome = session(made, tmp_path / "r.jsonl").run()

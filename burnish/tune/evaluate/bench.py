@@ -254,27 +254,36 @@ def run(
     """Loads, checks and times one kernel, in turns with a rival if there is one."""
     started = time.perf_counter()
     times: Sequence[float] = ()
-    others: Sequence[float] = ()
-    outcome, error, stop = "ok", "", ""
+    outcome, error, stop, beside = "ok", "", "", math.nan
     try:
         loaded = bench.load(kernel, image)
         first = bench.check(loaded)
-        # With cold caches the first run counts only if even so the kernel is hopeless.
-        if rival is not None and (stop := rule.stop([first], [to_beat * rival.usual])) == "lost":
-            times, others = [first], [rival.usual]
-        elif rival is not None:
+        if rival is None:
+            times, stop = alone(Contender(bench, loaded, first, rule.batch_seconds), rule)
+        elif least := hopeless(bench, loaded, rule, first, to_beat * rival.usual):
+            times, stop, beside = (least,), "lost", rival.usual
+        else:
             own = Contender(bench, loaded, first, rule.batch_seconds)
             times, others, stop = in_turns(own, rival, rule, to_beat)
-        else:
-            times, stop = alone(Contender(bench, loaded, first, rule.batch_seconds), rule)
+            beside = min(others)
         if not bench.untouched(loaded):
             raise WrongAnswer("bytes outside of its memory were written")
     except WrongAnswer as wrong:
         outcome, error, times = "wrong", str(wrong), ()
     except (BurnishError, OSError, MemoryError) as problem:
         outcome, error, times = "build failed", f"loading: {type(problem).__name__}: {problem}", ()
-    ratio = min(times) / min(others) if times and others else math.nan
-    return Measurement(tuple(times), outcome, error, 0.0, time.perf_counter() - started, stop, ratio)
+    return Measurement(tuple(times), outcome, error, 0.0, time.perf_counter() - started, stop, beside)
+
+
+def hopeless(bench: Bench, loaded: Loaded, rule: Rule, first: float, rival: float) -> float:
+    """The seconds of a run by which a kernel is far behind the rival's; 0 if it is not.
+
+    The ``first`` run decides nothing alone: it has cold caches, and may have had to wake threads up, or wait for them.
+    """
+    if not rule.hopeless(first, rival):
+        return 0.0
+    least = min(first, bench.seconds(loaded, 1, bench.cold))
+    return least if rule.hopeless(least, rival) else 0.0
 
 
 def compare(

@@ -18,8 +18,8 @@ class Measurement:
 
     ``error`` says what happened otherwise. ``build_seconds`` and ``run_seconds`` are what building, and loading,
     checking and measuring took. ``stop`` is why measuring ended: ``steady``, ``enough`` or ``lost`` (then the times are
-    few, but enough to know that the rival is faster). ``ratio``: the least time over that of the rival that took turns;
-    NaN without one, or without times. ``trace`` is that of the schedule.
+    few, but enough to know that the rival is faster). ``beside``: the least time of the rival that took turns; NaN
+    without one. ``trace`` is that of the schedule.
     """
 
     times: tuple[float, ...] = ()
@@ -28,10 +28,18 @@ class Measurement:
     build_seconds: float = 0.0
     run_seconds: float = 0.0
     stop: str = ""
-    ratio: float = math.nan
+    beside: float = math.nan
     trace: Sequence[Call] = ()
 
     @property
     def seconds(self) -> float:
         """The median of the times; infinite without times."""
         return statistics.median(self.times) if self.times else math.inf
+
+    @property
+    def ratio(self) -> float:
+        """The least of the times over the rival's; NaN without a rival, infinite without times.
+
+        What else a machine does makes times longer only: the least ones tell most of the kernels.
+        """
+        return min(self.times, default=math.inf) / self.beside

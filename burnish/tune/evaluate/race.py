@@ -9,7 +9,6 @@ from burnish.tune.evaluate.evaluator import Evaluator
 from burnish.tune.evaluate.measurement import Measurement
 
 ROUNDS, BATCH_SECONDS = 9, 200e-6  # of the comparison of what seems to be the best
-FIRST = 3  # measurements of what has no rival yet: of all costs, its alone is absolute
 FAR = 1.25  # times the cost of the best: a rival that slow wastes time, and makes way for the best
 
 
@@ -18,32 +17,36 @@ class Race:
 
     So the machine's changes of speed are in no cost. The rival is the first that works, until one is far faster; were
     it always the best so far, each that is taken for better by chance would make all later ones look better, too.
-    ``seconds`` is the cost of the best, ``best`` that candidate.
+    ``seconds`` is the cost of the best, ``best`` that candidate. Times ``scale`` a cost is what the candidate takes
+    while the machine is as fast as it ever was beside the rival.
     """
 
     def __init__(self, evaluator: Evaluator, best: tuple[Trial, Build] | None = None, seconds: float = inf) -> None:
         self._evaluator = evaluator
         self.best = self._rival = best
-        self.seconds = self._usual = seconds
+        self.seconds = self._cost = seconds
+        self.scale = 1.0
 
     def enter(self, trial: Trial, build: Build) -> tuple[Measurement, float]:
         """What became of a candidate, and its cost in seconds, infinite if it failed.
 
-        One that seems to be the best is measured once more, which then counts: the lowest of many noisy ratios is lower
-        than it should be, and luck would be what a search finds.
+        One that seems to be the best is measured once more, and the slower of both counts: the lowest of many noisy
+        ratios is lower than it should be, and luck would be what a search finds.
         """
         if self._rival is None:
-            made, *again = (self._evaluator.measure(trial, build) for _ in range(FIRST))
-            cost = min(each.seconds for each in (made, *again))
+            made = self._evaluator.measure(trial, build)
+            cost = made.seconds
         else:
-            made = self._evaluator.measure(trial, build, self._rival, self.seconds / self._usual)
-            cost = made.seconds if isnan(made.ratio) else self._usual * made.ratio
+            made = self._evaluator.measure(trial, build, self._rival, self.seconds / self._cost)
+            cost = made.seconds if isnan(made.ratio) else self._cost * made.ratio
+            if made.beside < self._cost * self.scale:
+                self.scale = made.beside / self._cost
             if cost < self.seconds:
-                cost = self.compare(trial, build)
+                cost = max(cost, self.compare(trial, build))
         if cost < self.seconds:
             self.best, self.seconds = (trial, build), cost
-            if self._usual > FAR * cost:
-                self._rival, self._usual = self.best, cost
+            if self._cost > FAR * cost:
+                self._rival, self._cost = self.best, cost
         return made, cost
 
     def compare(self, trial: Trial, build: Build) -> float:
@@ -51,6 +54,4 @@ class Race:
         if self._rival is None:
             return inf
         found = self._evaluator.compare_built(self._rival, (trial, build), ROUNDS, BATCH_SECONDS)
-        if found.outcome != "ok":
-            return inf
-        return self._usual * min(found.times[1]) / min(found.times[0])
+        return self._cost * min(found.times[1]) / min(found.times[0]) if found.outcome == "ok" else inf

@@ -23,8 +23,8 @@ class Adaptive:
     looked at; when their coefficient of variation is below ``variation``, after ``most`` batches, or when runs of
     ``enough_seconds`` have been seen, measuring ends. Beside a rival, whose batches are taken in turns, the ratios of
     both take the place of times, and measuring also ends when the candidate has lost: in no turn was it as fast, and
-    the lower confidence bound of the mean ratio (95 %, one-sided) is above 1. In one turn alone, which something else
-    may have slowed down, it must have taken three times as long. (The paper has variation 0.1 and does not race.)
+    the lower confidence bound of the mean ratio (95 %, one-sided) is above 1. No turns are taken by a candidate that
+    takes three times as long. (The paper has variation 0.1 and does not race.)
     """
 
     variation: float = 0.02
@@ -42,12 +42,16 @@ class Adaptive:
         ``rivals``: those of the rival, if there is one, turn by turn.
         """
         seen = [own / other for own, other in zip(times, rivals, strict=True)] if rivals else times
-        if rivals and _lost(seen):
+        if rivals and len(seen) > 1 and min(seen) > 1.0 and lower_bound(seen) > 1.0:
             return "lost"
         if len(seen) >= self.least and rate_variation(seen) < self.variation:
             return "steady"
         long = len(seen) >= self.least and sum(times) + sum(rivals) >= self.enough_seconds  # a long batch is one run
         return "enough" if long or len(seen) >= self.most else ""
+
+    def hopeless(self, seconds: float, rival: float) -> bool:
+        """Whether a candidate that took so many seconds need not be timed in turns with a rival that takes so many."""
+        return seconds > _HOPELESS * rival
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ class Fixed:
     def stop(self, times: Sequence[float], rivals: Sequence[float] = ()) -> str:
         """``enough`` after the last batch, else ""."""
         return "enough" if len(times) >= self.repeats else ""
+
+    def hopeless(self, seconds: float, rival: float) -> bool:
+        """Never: all are measured alike."""
+        return False
 
 
 Rule = Adaptive | Fixed
@@ -89,12 +97,6 @@ def lower_bound(times: Sequence[float]) -> float:
     freedom = _WEIGHT + n - 1
     variance = (_WEIGHT * (_USUAL_NOISE * mean) ** 2 + spread) / freedom
     return mean - _student(freedom) * math.sqrt(variance / n)
-
-
-def _lost(ratios: Sequence[float]) -> bool:
-    if len(ratios) == 1:
-        return ratios[0] > _HOPELESS
-    return min(ratios) > 1.0 and lower_bound(ratios) > 1.0
 
 
 def _student(freedom: int) -> float:

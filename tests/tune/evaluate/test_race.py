@@ -30,12 +30,10 @@ class Noisy:
     ) -> Measurement:
         if not trial.choice["us"]:
             return Measurement((), "crashed")
-        speed = self.rng.uniform(1.0, 3.0) if rival else 1.0
-        ratio = nan
+        speed = self.rng.uniform(1.0, 3.0)
         if rival:
             self.rivals.append(rival[0].choice["us"])
-            ratio = self.seconds(trial) / self.seconds(rival[0])
-        return Measurement((speed * self.seconds(trial),), ratio=ratio)
+        return Measurement((speed * self.seconds(trial),), beside=speed * self.seconds(rival[0]) if rival else nan)
 
     def compare_built(
         self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int, batch_seconds: float
@@ -50,11 +48,13 @@ def trial(task: Task, microseconds: float) -> Trial:
 
 def test_costs_are_free_of_the_machines_speed(doubling: Task) -> None:
     race = Race(Noisy(0.0))  # type: ignore[arg-type]
-    found = [race.enter(trial(doubling, us), Build(None))[1] for us in (0, 50, 0, 70, 49, 51)]
-    assert found == pytest.approx([inf, 50e-6, inf, 70e-6, 49e-6, 51e-6])
-    assert race.seconds == pytest.approx(49e-6)
+    given = [0.0, 50.0, 0.0, 70.0, 49.0, *range(51, 400)]
+    found = [race.enter(trial(doubling, us), Build(None))[1] for us in given]
+    assert [us == 0 for us in given] == [cost == inf for cost in found]
+    assert np.ptp([cost / us for us, cost in zip(given, found, strict=True) if us]) < 1e-12
     assert race.best is not None
     assert race.best[0].choice["us"] == 49
+    assert race.scale * race.seconds == pytest.approx(49e-6, rel=0.05), "the fastest that the machine was"
 
 
 def test_the_rival_changes_only_for_one_that_is_far_faster(doubling: Task) -> None:
