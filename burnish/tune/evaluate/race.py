@@ -17,15 +17,20 @@ class Race:
 
     So the machine's changes of speed are in no cost. The rival is the first that works, until one is far faster; were
     it always the best so far, each that is taken for better by chance would make all later ones look better, too.
-    ``seconds`` is the cost of the best, ``best`` that candidate. Times ``scale`` a cost is what the candidate takes
-    while the machine is as fast as it ever was beside the rival.
+    ``seconds`` is the cost of the best, ``best`` that candidate. Times ``scale`` a cost is what a candidate takes: the
+    rival's cost is then the least time that it was seen to take.
     """
 
     def __init__(self, evaluator: Evaluator, best: tuple[Trial, Build] | None = None, seconds: float = inf) -> None:
         self._evaluator = evaluator
         self.best = self._rival = best
         self.seconds = self._cost = seconds
-        self.scale = 1.0
+        self._least = inf
+
+    @property
+    def scale(self) -> float:
+        """Seconds that a candidate of cost 1 takes."""
+        return self._least / self._cost if self._least < inf else 1.0
 
     def enter(self, trial: Trial, build: Build) -> tuple[Measurement, float]:
         """What became of a candidate, and its cost in seconds, infinite if it failed.
@@ -39,14 +44,13 @@ class Race:
         else:
             made = self._evaluator.measure(trial, build, self._rival, self.seconds / self._cost)
             cost = made.seconds if isnan(made.ratio) else self._cost * made.ratio
-            if made.beside < self._cost * self.scale:
-                self.scale = made.beside / self._cost
+            self._least = min(self._least, made.beside)  # which is NaN where nothing was timed: then the first stays
             if cost < self.seconds:
                 cost = max(cost, self.compare(trial, build))
         if cost < self.seconds:
             self.best, self.seconds = (trial, build), cost
             if self._cost > FAR * cost:
-                self._rival, self._cost = self.best, cost
+                self._rival, self._cost, self._least = self.best, cost, min(made.times)
         return made, cost
 
     def compare(self, trial: Trial, build: Build) -> float:
