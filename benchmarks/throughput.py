@@ -30,8 +30,9 @@ from burnish.runtime.link import link
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
-from burnish.tune.evaluate.bench import Bench, Contender, alone
+from burnish.tune.evaluate.bench import Bench
 from burnish.tune.evaluate.building import collect_rarely
+from burnish.tune.evaluate.turns import Contender, alone
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import AUTOTVM, BURNISH

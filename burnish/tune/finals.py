@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CONTENDERS, WITHIN = 5, 1.25  # candidates of a kernel, the default among them; times the least cost of any
 ROUNDS, RUNS = (12, 36), 4  # in which all modules are profiled in turns, at least and at most; most runs in each
 SECONDS = 8.0  # that profiling may take
+REPLAYS = 3  # of the winners together, each without those that lose there
 PARAMETERS = 1 << 30  # bytes of packed constants that the modules may hold together
 
 
@@ -75,7 +76,7 @@ class InModel:
     candidates of a kernel, times alone and in a model are correlated by 0.2 to 0.7 only.
 
     Module number k has the k-th contender of every kernel. All are profiled in turns, and of each kernel the one wins
-    that takes the least of the default's time, if that is surely less.
+    that takes the least of the default's time, if that is surely less. Then the winners play together.
     """
 
     compiled: Compiled
@@ -96,11 +97,37 @@ class InModel:
         runs = max(1, min(RUNS, calls // ROUNDS[0] - 1))  # the first of a round does not count
         count = max(ROUNDS[0], min(ROUNDS[1], calls // (runs + 1)))
         rounds = [[_by_call(rows) for rows in each] for each in profiles(modules, count, runs)]
-        places_of = _calls(plain, keys)
-        found = []
-        for candidates in own:
-            places = places_of[task_key(candidates[0].alternative.task, self.evaluator.target)]
-            found.append(_verdict(candidates, [[_spent(m, places) for m in each] for each in rounds]))
+        calls_of = _calls(plain, keys)
+        places = [calls_of[task_key(c[0].alternative.task, self.evaluator.target)] for c in own]
+        found = [
+            _verdict(candidates, [[_spent(m, at) for m in each] for each in rounds])
+            for candidates, at in zip(own, places, strict=True)
+        ]
+        return self._together(plain, [k.task for k in kernels], places, found, (count, runs))
+
+    def _together(
+        self, plain: Module, tasks: Sequence[TuningTask], places: Sequence[Sequence[_Place]],
+        verdicts: Sequence[Verdict | None], size: tuple[int, int],
+    ) -> list[Verdict | None]:  # fmt: skip
+        """The verdicts after winners that are surely slower than their defaults beside each other have lost.
+
+        Kernels can hinder each other: those that read one constant in packings that differ keep it in the caches twice.
+        """
+        found = list(verdicts)
+        for _ in range(REPLAYS):
+            winners = {n: v.candidate for n, v in enumerate(found) if v is not None and v.found.second_wins}
+            if not winners:
+                break
+            module, _ = self.compiled(_choices([(tasks[n], c) for n, c in winners.items()], self.evaluator.target))
+            rounds = [[_by_call(rows) for rows in each] for each in profiles([plain, module], *size)]
+            slower = False
+            for n, candidate in winners.items():
+                default, own = ([_spent(each[m], places[n]) for each in rounds] for m in (0, 1))
+                beside = compare_times(default, own)
+                if beside.low > 1.0:
+                    found[n], slower = Verdict(candidate, beside), True
+            if not slower:
+                break
         return found
 
     def _built(self, contenders: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:

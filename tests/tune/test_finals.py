@@ -74,14 +74,19 @@ def evaluator():
         yield made
 
 
-def played(monkeypatch, tmp_path, evaluator, times, kernels):  # type: ignore[no-untyped-def]
-    """The verdicts if a kernel call takes ``times(module, kernel)`` seconds; and the modules that were profiled."""
+def played(monkeypatch, tmp_path, evaluator, times, kernels, together=lambda choices: [0.8e-6] * len(choices)):  # type: ignore[no-untyped-def]
+    """The verdicts if a kernel call takes ``times(module, kernel)`` seconds, and in a module of all winners
+    ``together(choices)``; and the modules that were profiled first, then those of winners.
+    """
     seen = []
 
     def profiles(modules, rounds, runs):  # type: ignore[no-untyped-def]
-        seen.extend(modules)
         noise = np.random.default_rng(0)
         rows = [[times(k, call.kernel) for call in m.executable.calls] for k, m in enumerate(modules)]
+        if seen:
+            choices = [each["choice"] for each in modules[1].executable.info["kernels"]]
+            rows[1] = together(choices)
+        seen.extend(modules[1:] if seen else modules)
         nodes = [call.node for call in modules[0].executable.calls]
         return [
             [[(node, t * noise.normal(1, 0.01)) for node, t in zip(nodes, own, strict=True)] for own in rows]
@@ -104,8 +109,26 @@ def test_the_winner_is_the_one_that_is_fastest_in_the_model(monkeypatch, tmp_pat
     assert verdicts[1] is None, "nothing but the default was measured"
     x = np.random.default_rng(1).standard_normal((24, 64)).astype("float32")
     answers = [module(x) for module in modules]
-    assert len(modules) == 4 and len({tuple(m.executable.info["kernels"][0]["choice"].items()) for m in modules}) == 4
+    assert len(modules) == 5 and len({tuple(m.executable.info["kernels"][0]["choice"].items()) for m in modules}) == 4
     assert all(np.allclose(answer, answers[0], rtol=1e-4, atol=1e-4) for answer in answers)
+
+
+def test_a_winner_that_loses_beside_the_others_is_none(monkeypatch, tmp_path, evaluator) -> None:
+    kernels = [searched(0, [1.2, 1.0]), searched(1, [1.2, 1.0])]
+    (first, default), (second, _) = ([contenders(k, 2)[n] for n in (1, 0)] for k in kernels)
+    met = []
+
+    def together(choices):  # type: ignore[no-untyped-def]
+        met.append([choices[0], choices[-1]])
+        return [*(1.3e-6 if c == first.choice else 0.9e-6 for c in choices[:-1]), 0.9e-6]  # the last is the other's
+
+    verdicts, modules = played(
+        monkeypatch, tmp_path, evaluator, lambda k, _: 1e-6 * (0.9 if k else 1.0), kernels, together
+    )
+    assert [v.found.second_wins for v in verdicts] == [False, True]
+    assert verdicts[0].found.ratio == pytest.approx(1.3, rel=0.02), "what it took beside the others"
+    assert met == [[first.choice, second.choice], [default.choice, second.choice]], "the others play once more"
+    assert len(modules) == 2 + 2
 
 
 def test_the_default_stays_where_nothing_is_surely_faster(monkeypatch, tmp_path, evaluator) -> None:
@@ -122,7 +145,7 @@ def test_a_contender_that_cannot_be_built_does_not_stand(monkeypatch, tmp_path, 
         return [SimpleNamespace(kernel=None), *built(trials[1:])]
 
     monkeypatch.setattr(evaluator, "build", build)
-    (verdict,), modules = played(monkeypatch, tmp_path, evaluator, lambda k, _: 1e-6, [kernel])
+    (verdict,), modules = played(monkeypatch, tmp_path, evaluator, lambda k, _: 1e-6 * (1.0 + 0.05 * k), [kernel])
     assert len(modules) == 2 and verdict.candidate == contenders(kernel, CONTENDERS)[2]
 
 

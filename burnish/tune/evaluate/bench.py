@@ -1,21 +1,16 @@
-"""The measuring worker: loads kernels that may crash, hang or lie, checks what they compute, and times them."""
+"""Where kernels are tried that may crash, hang or lie: fenced memory, what they must make of it, and a stopwatch."""
 
 from __future__ import annotations
 
 import ctypes
-import gc
 import math
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 
 import numpy as np
 
 from burnish.accuracy import scaled_error
 from burnish.build import Kernel
-from burnish.errors import BurnishError
 from burnish.kernels.task import Task
 from burnish.loops.layout import layout
 from burnish.runtime.buffers import numpy_dtype, round_up
@@ -23,15 +18,11 @@ from burnish.runtime.driver import driver_image
 from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.pool import Pool, pool
 from burnish.target import Target
-from burnish.tune.evaluate.building import unpack
-from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.memory import Fenced
 from burnish.tune.evaluate.reference import Examples, packed, tolerance
 from burnish.tune.evaluate.reference import examples as make_examples
-from burnish.tune.evaluate.rules import LEAST_BATCH, Fixed, Rule
 from burnish.tune.evaluate.stopwatch import Stopwatch
 
-_LONG = 2e-3  # seconds: a run this long needs no other before it to warm caches up, and is a batch
 _STRIDE = 4096  # bytes: a multiple of it is each thread's scratch, as in compiled models
 _PACKED_BYTES = 1 << 29  # of constants kept in several layouts at once
 
@@ -189,161 +180,3 @@ def _holding(array: np.ndarray) -> Fenced:
     memory.bytes[:] = array.reshape(-1).view(np.uint8)
     memory.lock()
     return memory
-
-
-class Contender:
-    """A kernel that is loaded and right, with as many runs in a batch as last ``batch_seconds``.
-
-    ``usual``: seconds a run, of the faster of two. ``first``: those of a run before.
-    """
-
-    def __init__(self, bench: Bench, loaded: Loaded, first: float, batch_seconds: float) -> None:
-        self._bench, self._loaded, self._batch_seconds = bench, loaded, batch_seconds
-        self.usual = first
-        if first < _LONG:
-            self.usual = max(1e-9, min(bench.seconds(loaded, 1, bench.cold) for _ in range(2)))
-        self._runs = max(1, math.ceil(batch_seconds / self.usual))
-
-    def warm(self) -> None:
-        """Brings back into the caches what another kernel has taken there."""
-        if self.usual < _LONG:
-            self._bench.seconds(self._loaded, 1, self._bench.cold)
-
-    def batch(self) -> float:
-        """Seconds a run, of a batch."""
-        while (took := self._bench.seconds(self._loaded, self._runs, self._bench.cold)) < LEAST_BATCH:
-            # what the number of runs was taken from was slowed by something
-            self._runs = math.ceil(1.2 * self._runs * self._batch_seconds / max(took, 1e-9))
-        return took / self._runs
-
-
-def alone(own: Contender, rule: Rule) -> tuple[list[float], str]:
-    """The times of a kernel's batches (seconds a run), and why measuring ended."""
-    times = [own.batch()]
-    while not (stop := rule.stop(times)):
-        times.append(own.batch())
-    return times, stop
-
-
-def in_turns(own: Contender, rival: Contender, rule: Rule, to_beat: float) -> tuple[list[float], list[float], str]:
-    """The times of two kernels' batches, turn by turn, and why that ended. The last of a turn begins the next.
-
-    A kernel has lost that takes more than ``to_beat`` times as long as the rival.
-    """
-    times: dict[Contender, list[float]] = {own: [], rival: []}
-    order, last = [rival, own], None
-    while not (stop := rule.stop(times[own], [to_beat * each for each in times[rival]]) if times[own] else ""):
-        for contender in order:
-            if contender is not last:
-                contender.warm()
-            times[contender].append(contender.batch())
-            last = contender
-        order.reverse()
-    return times[own], times[rival], stop
-
-
-def enter(bench: Bench, kernel: Kernel, image: Image, batch_seconds: float) -> Contender:
-    """Loads and checks a kernel. Raises what ``load`` and ``check`` raise."""
-    loaded = bench.load(kernel, image)
-    return Contender(bench, loaded, bench.check(loaded), batch_seconds)
-
-
-def run(
-    bench: Bench, kernel: Kernel, image: Image, rule: Rule, rival: Contender | None, to_beat: float
-) -> Measurement:
-    """Loads, checks and times one kernel, in turns with a rival if there is one."""
-    started = time.perf_counter()
-    times: Sequence[float] = ()
-    outcome, error, stop, beside = "ok", "", "", math.nan
-    try:
-        loaded = bench.load(kernel, image)
-        first = bench.check(loaded)
-        if rival is None:
-            times, stop = alone(Contender(bench, loaded, first, rule.batch_seconds), rule)
-        elif least := hopeless(bench, loaded, rule, first, to_beat * rival.usual):
-            times, stop, beside = (least,), "lost", rival.usual
-        else:
-            own = Contender(bench, loaded, first, rule.batch_seconds)
-            times, others, stop = in_turns(own, rival, rule, to_beat)
-            beside = min(others)
-        if not bench.untouched(loaded):
-            raise WrongAnswer("bytes outside of its memory were written")
-    except WrongAnswer as wrong:
-        outcome, error, times = "wrong", str(wrong), ()
-    except (BurnishError, OSError, MemoryError) as problem:
-        outcome, error, times = "build failed", f"loading: {type(problem).__name__}: {problem}", ()
-    return Measurement(tuple(times), outcome, error, 0.0, time.perf_counter() - started, stop, beside)
-
-
-def hopeless(bench: Bench, loaded: Loaded, rule: Rule, first: float, rival: float) -> float:
-    """The seconds of a run by which a kernel is far behind the rival's; 0 if it is not.
-
-    The ``first`` run decides nothing alone: it has cold caches, and may have had to wake threads up, or wait for them.
-    """
-    if not rule.hopeless(first, rival):
-        return 0.0
-    least = min(first, bench.seconds(loaded, 1, bench.cold))
-    return least if rule.hopeless(least, rival) else 0.0
-
-
-def compare(
-    first: tuple[Bench, Kernel, Image], second: tuple[Bench, Kernel, Image], rounds: int, batch_seconds: float
-) -> tuple[list[float], list[float]] | str:
-    """Both kernels' seconds a run by round, in turns; or why there are none."""
-    try:
-        one, other = (enter(*each, batch_seconds) for each in (first, second))
-    except (WrongAnswer, BurnishError, OSError, MemoryError) as problem:
-        return f"{type(problem).__name__}: {problem}"
-    return in_turns(one, other, Fixed(rounds, batch_seconds), 1.0)[:2]
-
-
-class _Corner:
-    """The rival of now, which stays loaded from one candidate to the next."""
-
-    def __init__(self, benches: Mapping[bytes, Bench]) -> None:
-        self._benches = benches
-        self._key: tuple[bytes, Kernel] | None = None
-        self._rival: Contender | None = None
-
-    def rival(self, given: tuple[bytes, Kernel, Image] | None, batch_seconds: float) -> Contender | None:
-        """The kernel ready for its turns; None without one, or if it cannot be had any more."""
-        if given is None:
-            return None
-        packet, kernel, image = given
-        if self._key != (packet, kernel):
-            self.leave()
-            with suppress(WrongAnswer, BurnishError, OSError, MemoryError):
-                self._rival = enter(self._benches[packet], kernel, image, batch_seconds)
-            self._key = packet, kernel
-        return self._rival
-
-    def leave(self, packet: bytes | None = None) -> None:
-        """Gives the rival up, if it is one of this task (None: of whichever)."""
-        if self._key is not None and packet in (None, self._key[0]):
-            self._key = self._rival = None
-
-
-def work(line: Connection) -> None:
-    """The life of a measuring worker: benches by the packets of their tasks, and what is done on them."""
-    benches: dict[bytes, Bench] = {}
-    corner = _Corner(benches)
-    gc.disable()
-    while True:
-        order, *given = line.recv()
-        if order == "open":
-            packet, *rest = given
-            try:
-                bench = benches[packet] = Bench(unpack(packet), *rest)
-                line.send((bench.feeds, bench.expected))
-            except Exception as problem:
-                line.send(problem)
-        elif order == "close":
-            corner.leave(given[0])
-            del benches[given[0]]
-            gc.collect()
-        elif order == "run":
-            packet, kernel, code, rule, rival, to_beat = given
-            line.send(run(benches[packet], kernel, code, rule, corner.rival(rival, rule.batch_seconds), to_beat))
-        else:
-            (one, *first), (other, *second), rounds, batch_seconds = given
-            line.send(compare((benches[one], *first), (benches[other], *second), rounds, batch_seconds))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnish.codegen.objects import target_machine
 from burnish.runtime.driver import driver_image
 from burnish.target import host
-from burnish.tune.evaluate import bench, building, forkserver, stopwatch
+from burnish.tune.evaluate import building, forkserver, stopwatch, worker
 
 
 def main(number: int) -> None:
@@ -14,4 +14,4 @@ def main(number: int) -> None:
     target_machine(machine)
     driver_image(machine.triple)
     stopwatch.image(machine)
-    forkserver.serve(number, {"build": building.work, "measure": bench.work})
+    forkserver.serve(number, {"build": building.work, "measure": worker.work})
