@@ -127,13 +127,14 @@ def tune_burnish(name: str, seconds: float, evaluator: Evaluator) -> tuple[Calla
         outcome = Session([task], Records(Path(folder) / "records.jsonl"), evaluator, settings).run()
     (kernel,) = outcome.kernels
     best = kernel.race.best if kernel.race else None
-    trial = best[0] if best else evaluator.default(task.space.default.alternative.task)
-    build = best[1] if best else evaluator.build([trial])[0]
+    if best is None:
+        default = evaluator.default(task.space.default.alternative.task)
+        best = default, evaluator.build([default])[0]
     rule = Fixed(10, 2e-3)
 
     def run() -> float:
         evaluator.rule = rule
-        return evaluator.measure(trial, build).seconds
+        return evaluator.measure(*best).seconds
 
     return run, outcome
 

@@ -48,8 +48,7 @@ class Oracle:
     def settle(self, within: float, least: int, most: int, rounds: int) -> None:
         """Compares the fastest anew, once a round: those up to `within` times the least cost, `least` to `most`.
 
-        The lowest of many times, each measured once, is lower than it should be. Then costs are those of a machine as
-        fast as it ever was.
+        The lowest of many times, each measured once, is lower than it should be.
         """
         keys = sorted((key for key, each in self.known.items() if each.seconds < inf), key=self._seconds)[:most]
         bar = within * self._race.seconds
@@ -59,8 +58,11 @@ class Oracle:
         costs = np.median([[self._race.compare(*pair) for pair in pairs] for _ in range(rounds)], axis=0)
         for key, cost in zip(keys, costs.tolist(), strict=True):
             self.known[key] = replace(self.known[key], seconds=cost)
-        scale = self._race.scale
-        self.known = {key: replace(each, seconds=scale * each.seconds) for key, each in self.known.items()}
+
+    @property
+    def scale(self) -> float:
+        """Seconds that a candidate of cost 1 takes; see `Race`."""
+        return self._race.scale
 
     def trial(self, point: NDArray[np.int32]) -> Trial:
         """The candidate at a point (width)."""

@@ -52,7 +52,7 @@ from burnish.tuning import BUILD_LIMIT
 
 # A model learns as often in 160 trials as the published ones in 640, by batches of a quarter of their size.
 SEARCH = AUTOTVM.with_(batch=16, initial=16, informed=False)
-CHANCE = RANDOM.with_(batch=16, informed=False, rule=AUTOTVM.rule)
+CHANCE = RANDOM.with_(batch=16, informed=False)
 MACHINE = target("cpu,-amx")  # where all convolutions and products are sums of float32 products
 
 
@@ -62,9 +62,9 @@ def _ensemble(seed: int) -> BootstrapEnsemble:
 
 SECTIONS: Mapping[str, Mapping[str, Strategy]] = {
     "models": {
-        "burnish": BURNISH.with_(transfer=False, informed=False, rule=AUTOTVM.rule), "trees": SEARCH,
+        "burnish": BURNISH.with_(transfer=False, informed=False), "trees": SEARCH,
         "TreeGRU": TREEGRU.with_(batch=16, initial=16, informed=False),
-        "genetic": GENETIC.with_(batch=16, informed=False, rule=AUTOTVM.rule), "random": CHANCE,
+        "genetic": GENETIC.with_(batch=16, informed=False), "random": CHANCE,
     },
     "objective": {
         "rank": SEARCH, "regression": SEARCH.with_(model=lambda seed: TreeModel("regression", seed=seed)),

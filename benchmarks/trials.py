@@ -129,7 +129,8 @@ def try_kernel(layer: str, task: TuningTask, evaluator: Evaluator, prior: CostMo
         go_on(tuner, oracle, sizes.longest if (name, seed) == ("burnish", 0) else SHORT)
         searches[name].append(space.keys(tuner.points).tolist())
     oracle.settle(within=1.1, least=12, most=200, rounds=9)
-    tried = Tried(layer, ways, {k: v.seconds for k, v in oracle.known.items()}, searches, drawn, apart, {})
+    seconds = {key: oracle.scale * known.seconds for key, known in oracle.known.items()}
+    tried = Tried(layer, ways, seconds, searches, drawn, apart, {})
     best = tried.best(tried.seconds)
     contenders = {tried.best(own[:SHORT]) for found in searches.values() for own in found} - {best}
     compared = {key: evaluator.compare(_trial(oracle, best), _trial(oracle, key)) for key in contenders}

@@ -88,6 +88,7 @@ def _roaming(space: Space, seed: int) -> Walker:
     return Annealing(space, chains=128, seed=seed, steps=240)  # so that a batch takes less than half a second
 
 
+# Of two kernels in turns, few batches tell enough.
 BURNISH = Strategy(
     "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", first=8, initial=8,
     rule=Adaptive(0.01, most=6, enough_seconds=5e-3), near=0.25, selective=True, thorough=True, adaptive=True,

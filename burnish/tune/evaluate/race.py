@@ -44,7 +44,8 @@ class Race:
         else:
             made = self._evaluator.measure(trial, build, self._rival, self.seconds / self._cost)
             cost = made.seconds if isnan(made.ratio) else self._cost * made.ratio
-            self._least = min(self._least, made.beside)  # which is NaN where nothing was timed: then the first stays
+            if made.beside < self._least:
+                self._least = made.beside
             if cost < self.seconds:
                 cost = max(cost, self.compare(trial, build))
         if cost < self.seconds:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from burnish.build import Kernel
-from burnish.runtime.image import Image
 from burnish.tune.evaluate.bench import Bench, Loaded
 from burnish.tune.evaluate.rules import LEAST_BATCH, Rule
 
@@ -61,12 +59,6 @@ def in_turns(own: Contender, rival: Contender, rule: Rule, to_beat: float) -> tu
             last = contender
         order.reverse()
     return times[own], times[rival], stop
-
-
-def enter(bench: Bench, kernel: Kernel, image: Image, batch_seconds: float) -> Contender:
-    """Loads and checks a kernel. Raises what ``load`` and ``check`` raise."""
-    loaded = bench.load(kernel, image)
-    return Contender(bench, loaded, bench.check(loaded), batch_seconds)
 
 
 def hopeless(bench: Bench, loaded: Loaded, rule: Rule, first: float, rival: float) -> float:

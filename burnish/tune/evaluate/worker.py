@@ -16,7 +16,7 @@ from burnish.tune.evaluate.bench import Bench, WrongAnswer
 from burnish.tune.evaluate.building import unpack
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.rules import Fixed, Rule
-from burnish.tune.evaluate.turns import Contender, alone, enter, hopeless, in_turns
+from burnish.tune.evaluate.turns import Contender, alone, hopeless, in_turns
 
 
 def run(
@@ -44,6 +44,12 @@ def run(
     except (BurnishError, OSError, MemoryError) as problem:
         outcome, error, times = "build failed", f"loading: {type(problem).__name__}: {problem}", ()
     return Measurement(tuple(times), outcome, error, 0.0, time.perf_counter() - started, stop, beside)
+
+
+def enter(bench: Bench, kernel: Kernel, image: Image, batch_seconds: float) -> Contender:
+    """Loads and checks a kernel. Raises what ``load`` and ``check`` raise."""
+    loaded = bench.load(kernel, image)
+    return Contender(bench, loaded, bench.check(loaded), batch_seconds)
 
 
 def compare(
