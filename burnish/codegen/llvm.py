@@ -261,18 +261,18 @@ class FunctionEmitter(Values):
         target = Load(s.buffer, s.indices)
         address = self.resolver.address(target)
         if s.reduce is None:
-            self.write(target, address, self.value(s.value))
+            self.write(target, address, self.whole_value(s.value))
             return
         lanes = self.lanes
         if lanes > 1 and address.lane_step == 0:
-            total = self.horizontal(s.reduce, self.splat(self.value(s.value), lanes))
+            total = self.horizontal(s.reduce, self.splat(self.whole_value(s.value), lanes))
             self.write(target, address, self._combine(s.reduce, self.read_at(target, address), total))
             return
         result: Value | None = None
         if s.reduce == "sum" and isinstance(s.value, Binary) and s.value.op == "*" and s.value.dtype in FLOATS:
             result = self._multiply_add(s.value, target, address)
         else:
-            value = self.value(s.value)
+            value = self.whole_value(s.value)
             if s.reduce != "sum" or value.const != 0:
                 result = self._combine(s.reduce, self.read_at(target, address), value)
         if result is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.padding import Padding
+from burnish.codegen.resolve import Resolver
 from burnish.codegen.vecmath import MATH
 from burnish.errors import ScheduleError
 from burnish.loops.expr import (
@@ -23,14 +24,40 @@ from burnish.loops.expr import (
     identity,
     index_only,
     loads,
+    repeated,
 )
 
 
 class Values(Padding):
     """Adds the evaluation of expressions."""
 
+    def __init__(self, resolver: Resolver, declarations: dict[str, str]) -> None:
+        super().__init__(resolver, declarations)
+        self.made: dict[Expr, list[tuple[frozenset[str], Value]]] | None = None
+
+    def whole_value(self, e: Expr) -> Value:
+        """The value of an expression that is part of no other, in which what occurs repeatedly is computed once."""
+        self.made = {} if repeated(e) else None
+        v = self.value(e)
+        self.made = None
+        return v
+
     def value(self, e: Expr) -> Value:
-        """The value of ``e`` under the guards of the moment."""
+        """The value of ``e`` under the guards of the moment.
+
+        One that was made under fewer guards holds under more.
+        """
+        if self.made is None or not e.children:
+            return self._value(e)
+        guards = frozenset(guard.text for guard in self.guards)
+        made = self.made.setdefault(e, [])
+        for under, v in made:
+            if under <= guards:
+                return v
+        made.append((guards, self._value(e)))
+        return made[-1][1]
+
+    def _value(self, e: Expr) -> Value:
         match e:
             case Const(number, dtype):
                 return self.const(number, dtype)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
 from burnish import ops
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
-from burnish.loops.expr import Binary, Expr, Load, Var, free_vars, wrap
+from burnish.loops.expr import Binary, Expr, Load, Var, depth, free_vars, wrap
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor, placeholder, stages
@@ -27,6 +27,8 @@ class Facts:
     ``reduced``: of a reduction, operands that it reads along its reduction axes, each element once in a pass.
     ``pixels``: of a complex node, its last axis runs over the first operand, as a convolution's does; a matrix
     product's runs over the second. What it selects in the other operand, channels, it can compute in blocks.
+    ``own``: operands that are read at the output's own index alone, without broadcasting. ``reads``: at how many places
+    each operand is read for one element of the output, or of what is reduced. ``depth``: of the deepest expression.
     """
 
     kind: str
@@ -37,6 +39,9 @@ class Facts:
     once: frozenset[int] = frozenset()
     reduced: frozenset[int] = frozenset()
     pixels: bool = False
+    own: frozenset[int] = frozenset()
+    reads: tuple[int, ...] = ()
+    depth: int = 0
 
 
 def facts_of(graph: Graph, node: Node) -> Facts:
@@ -50,13 +55,21 @@ def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[st
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
     outputs = ops.OPERATORS[op].define("y", inputs, dict(attrs))
     kind = fusion_class(outputs)
+    facts = Facts(kind)
     if kind == "injective" and len(outputs) == 1:
-        return _injective_facts(inputs, outputs[0])
-    if kind == "reduction":
-        return Facts(kind, reduced=_reduced(inputs, outputs[0]))
-    if kind == "complex" and outputs[0].axes:
-        return Facts(kind, pixels=inputs[0].name in axis_inputs(outputs[0])[-1])
-    return Facts(kind)
+        facts = _injective_facts(inputs, outputs[0])
+    elif kind == "reduction":
+        facts = Facts(kind, reduced=_reduced(inputs, outputs[0]))
+    elif kind == "complex" and outputs[0].axes:
+        facts = Facts(kind, pixels=inputs[0].name in axis_inputs(outputs[0])[-1])
+    read = [[a for y in outputs for a in accesses(y) if a.source is x] for x in inputs]
+    bodies = [t.body for t in stages(outputs) if t.body is not None]
+    return replace(
+        facts,
+        own=frozenset(i for i, found in enumerate(read) if all(a.indices == outputs[0].axes for a in found)),
+        reads=tuple(map(len, read)),
+        depth=sum(map(depth, bodies)) if kind == "injective" else max(map(depth, bodies), default=0),
+    )
 
 
 def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> Facts:

@@ -13,6 +13,9 @@ from burnish.graph.graph import Graph, Node
 from burnish.graph.steps import CELLS
 
 LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a single result
+FEW = 8  # members that are never too many
+MOST_PLACES = 8  # at which one member may be computed for one element of a group's result
+MOST_DEPTH = 96  # of a group's expression: everything that works on expressions calls itself at every level
 COPIED = 1 << 14  # bytes of a join that one kernel copies in less time than it takes to start one for every part
 
 
@@ -112,7 +115,7 @@ class _Fusion:
             chain = self._continues_chain if facts.kind == "injective" else self._is_epilogue
             members, tail = self._epilogue(members, node.outputs[0], chain)
             if facts.kind == "complex" and not facts.pixels:
-                members |= self._views_behind(tail)
+                members |= self._views_behind(tail, members)
             elif facts.kind == "reduction":
                 members |= self._prologue(position, members)
             elif facts.kind == "injective":
@@ -139,6 +142,8 @@ class _Fusion:
                 break
             taken = candidates[0]
             current.add(taken)
+            if not self._is_small(current):
+                break
             live = {name for name in inside.union(self.graph.nodes[taken].outputs) if self._needed(name, current)}
             if len(live) == 1 and not self.facts[taken].alias:
                 best, (end,) = set(current), live
@@ -162,13 +167,13 @@ class _Fusion:
             return False
         return all(i in facts.once for i, name in enumerate(node.inputs) if name in inside)
 
-    def _views_behind(self, tail: str) -> set[int]:
+    def _views_behind(self, tail: str, members: set[int]) -> set[int]:
         """The chain of views behind ``tail`` up to the last one that moves elements, if a store can follow its map."""
         taken: list[int] = []
         moving = 0
         while len(self.readers[tail]) == 1 and tail not in self.graph.outputs:
             (p,) = self.readers[tail]
-            if p in self.owner or not self.facts[p].bijection:
+            if p in self.owner or not self.facts[p].bijection or not self._is_small({*members, *taken, p}):
                 break
             taken.append(p)
             moving = moving if self.facts[p].alias else len(taken)
@@ -188,6 +193,8 @@ class _Fusion:
             chain: list[int] = []
             moving = 0
             while (p := self._sole_producer(name, {*members, *taken, *chain})) is not None and self._is_moved(p):
+                if not self._is_small({*members, *taken, *chain, p}):
+                    break
                 chain.append(p)
                 moving = moving if self.facts[p].alias else len(chain)
                 name = self.graph.nodes[p].inputs[0]
@@ -210,7 +217,8 @@ class _Fusion:
         pending = [name for i, name in enumerate(self.graph.nodes[anchor].inputs) if i in self.facts[anchor].reduced]
         while pending:
             p = self._sole_producer(pending.pop(), members | taken)
-            if p is not None and self.facts[p].kind == "injective" and p not in self.alone:
+            free = p is not None and self.facts[p].kind == "injective" and p not in self.alone
+            if p is not None and free and self._is_small({*members, *taken, p}):
                 taken.add(p)
                 pending.extend(name for i, name in enumerate(self.graph.nodes[p].inputs) if i in self.facts[p].once)
         while leading := {p for p in taken if self.facts[p].alias and not self._reads_from(p, taken)}:
@@ -223,7 +231,7 @@ class _Fusion:
         pending = [name for p in members for name in self.graph.nodes[p].inputs]
         while pending:
             p = self._sole_producer(pending.pop(), members | taken)
-            if p is not None and self.facts[p].elementwise:
+            if p is not None and self.facts[p].elementwise and self._is_small({*members, *taken, p}):
                 taken.add(p)
                 pending.extend(self.graph.nodes[p].inputs)
         return taken
@@ -234,6 +242,27 @@ class _Fusion:
         if p is None or p in self.owner or p in members or len(self.graph.nodes[p].outputs) != 1:
             return None
         return None if self._needed(name, members) else p
+
+    def _is_small(self, members: set[int]) -> bool:
+        """Whether the members make expressions of bounded depth, and none of them is computed at many places.
+
+        A value that is read at two places is computed twice, what it is made of four times if that is read so as well.
+        """
+        if len(members) <= FEW:
+            return True
+        places: dict[str, set[object]] = {}
+        depth: dict[str, int] = {}
+        for p in sorted(members, reverse=True):
+            node, facts = self.graph.nodes[p], self.facts[p]
+            own = set[object]().union(*(places.get(name, ()) for name in node.outputs)) or {None}
+            below = facts.depth + max((depth.get(name, 0) for name in node.outputs), default=0)
+            if len(own) > MOST_PLACES or below > MOST_DEPTH:
+                return False
+            for i, name in enumerate(node.inputs):
+                at = own if i in facts.own else {(p, i, k, place) for k in range(facts.reads[i]) for place in own}
+                places.setdefault(name, set()).update(at)
+                depth[name] = max(depth.get(name, 0), below)
+        return True
 
     def _reads_from(self, position: int, members: set[int]) -> bool:
         return any(self.position.get(name) in members for name in self.graph.nodes[position].inputs)

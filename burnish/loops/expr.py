@@ -401,12 +401,49 @@ def rebuild(e: Expr, fn: Callable[[Expr], Expr]) -> Expr:
 
 
 def walk(e: Expr) -> Iterable[Expr]:
-    """``e`` and all its sub-expressions, outermost first."""
-    stack = [e]
+    """``e`` and all its sub-expressions, outermost first, each once: an expression is a graph, not a tree."""
+    stack, seen = [e], {e}
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(top.children)
+        fresh = [child for child in top.children if child not in seen]
+        seen.update(fresh)
+        stack.extend(fresh)
+
+
+def transform(e: Expr, fn: Callable[[Expr], Expr], where: Callable[[Expr], bool] = lambda _: True) -> Expr:
+    """``e`` rebuilt from the leaves up: ``fn`` of every sub-expression, its own ones transformed, each met once.
+
+    ``where`` says what can change: an expression for which it does not hold is left as it is.
+    """
+    done: dict[Expr, Expr] = {}
+
+    def visit(old: Expr) -> Expr:
+        if not where(old):
+            return old
+        new = done.get(old)
+        if new is None:
+            new = done[old] = fn(rebuild(old, visit))
+        return new
+
+    return visit(e)
+
+
+@lru_cache(maxsize=1 << 12)
+def repeated(e: Expr) -> frozenset[Expr]:
+    """The sub-expressions that occur in ``e`` more than once, leaves aside."""
+    met: set[Expr] = set()
+    twice: set[Expr] = set()
+    for parent in walk(e):
+        for child in parent.children:
+            (twice if child in met else met).add(child)
+    return frozenset(x for x in twice if x.children)
+
+
+@lru_cache(maxsize=1 << 12)
+def depth(e: Expr) -> int:
+    """Expressions on the longest way from ``e`` down to a leaf, the leaf not counted."""
+    return 1 + max(map(depth, e.children)) if e.children else 0
 
 
 def substitute(e: Expr, values: Mapping[str, Expr]) -> Expr:

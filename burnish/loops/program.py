@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import is_
 from typing import cast
 
-from burnish.loops.expr import Buffer, Expr, Load, Value, rebuild, substitute, wrap
+from burnish.loops.expr import Buffer, Expr, Load, Value, substitute, transform, wrap
 from burnish.loops.intern import Rebuilt, immutable, union
 
 BINDINGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -252,11 +252,11 @@ def map_access(s: Stmt, of: str, fn: Moved) -> Stmt:
     What does not change stays the same object.
     """
 
-    def on_expr(e: Expr) -> Expr:
-        if of not in e.buffers:
-            return e
-        e = rebuild(e, on_expr)
+    def moved(e: Expr) -> Expr:
         return Load(*fn(e.buffer, e.indices)) if isinstance(e, Load) and e.buffer.name == of else e
+
+    def on_expr(e: Expr) -> Expr:
+        return transform(e, moved, lambda part: of in part.buffers)
 
     def on_stmt(inner: Stmt) -> Stmt:
         match inner:

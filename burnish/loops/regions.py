@@ -59,17 +59,18 @@ def _find(s: Stmt, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list
         case For(var, extent, _, body):
             _find(body, {**ranges, var: extent}, given, of, found)
         case Store(buffer, indices, value, reduce):
+            met: Met = {}
             for e in (*indices, value):
-                _find_loads(e, ranges, given, of, found)
+                _find_loads(e, ranges, given, of, found, met)
             if not of or of == buffer.name:
                 found.append(Access("reduce" if reduce else "store", buffer, indices, ranges, given, reduce))
         case If(cond, body):
-            _find_loads(cond, ranges, given, of, found)
+            _find_loads(cond, ranges, given, of, found, {})
             _find(body, ranges, (*given, cond), of, found)
         case Intrinsic(name, operands, _):
             for position, operand in enumerate(operands if name not in HINTS else ()):
                 for index in operand.indices:
-                    _find_loads(index, ranges, given, of, found)
+                    _find_loads(index, ranges, given, of, found, {})
                 if not of or of == operand.buffer.name:
                     kind = "operand" if position else "output"
                     found.append(Access(kind, operand.buffer, operand.indices, ranges, given))
@@ -78,27 +79,30 @@ def _find(s: Stmt, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list
                 _find(inner, ranges, given, of, found)
 
 
-def _find_loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list[Access]) -> None:
+Met = dict[Expr, list[tuple[Expr, ...]]]
+"""The conditions under which expressions were searched for loads."""
+
+
+def _find_loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list[Access], met: Met) -> None:
+    """Adds the loads in ``e``; an expression that was met under a part of the conditions reads nothing more now."""
     if not e.buffers or (of and of not in e.buffers):
         return
+    earlier = met.setdefault(e, [])
+    if any(given[: len(other)] == other or set(other) <= set(given) for other in earlier):
+        return
+    earlier.append(given)
+    parts = [(child, given) for child in e.children]
     match e:
         case Select(cond, a, b):
-            _find_loads(cond, ranges, given, of, found)
-            _find_loads(a, ranges, (*given, cond), of, found)
-            _find_loads(b, ranges, (*given, Not(cond)), of, found)
-            return
+            parts = [(cond, given), (a, (*given, cond)), (b, (*given, Not(cond)))]
         case Binary("and", a, b):
-            _find_loads(a, ranges, given, of, found)
-            _find_loads(b, ranges, (*given, a), of, found)
-            return
+            parts = [(a, given), (b, (*given, a))]
         case Binary("or", a, b):
-            _find_loads(a, ranges, given, of, found)
-            _find_loads(b, ranges, (*given, Not(a)), of, found)
-            return
+            parts = [(a, given), (b, (*given, Not(a)))]
         case Load(buffer, indices) if not of or of == buffer.name:
             found.append(Access("load", buffer, indices, ranges, given))
-    for child in e.children:
-        _find_loads(child, ranges, given, of, found)
+    for part, conditions in parts:
+        _find_loads(part, ranges, conditions, of, found, met)
 
 
 def within(index: Expr, size: int, ranges: Ranges, given: tuple[Expr, ...]) -> bool:

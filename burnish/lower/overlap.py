@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from burnish.loops.bounds import Ranges, linear_bounds
-from burnish.loops.expr import Binary, Buffer, Const, Expr, Var, all_of, conjuncts, minimum, rebuild
+from burnish.loops.expr import Binary, Buffer, Const, Expr, Var, all_of, conjuncts, minimum, transform
 from burnish.loops.linear import from_linear
 from burnish.loops.program import (
     HINTS,
@@ -124,12 +124,13 @@ def _stores(s: Stmt) -> Iterator[Store]:
 
 def _begin_at(e: Expr, var: str, place: Var, step: int) -> Expr:
     """``e`` with whole multiples of ``step * var`` as multiples of ``place``; others are left."""
-    if var not in e.variables:
-        return e
-    match e:
-        case Binary("*", Var(name), Const(factor, _)) if name == var and factor % step == 0:
-            return place * (int(factor) // step) if factor != step else place
-    return rebuild(e, lambda x: _begin_at(x, var, place, step))
+    def begun(x: Expr) -> Expr:
+        match x:
+            case Binary("*", Var(name), Const(factor, _)) if name == var and factor % step == 0:
+                return place * (int(factor) // step) if factor != step else place
+        return x
+
+    return transform(e, begun, lambda x: var in x.variables)
 
 
 def _without(s: Stmt, tail: _Tail, own: frozenset[str], once: Expr | None) -> Stmt:

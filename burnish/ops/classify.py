@@ -5,7 +5,7 @@ Source of the classes: thesis-chen section 4.2, operator fusion (injective, redu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -22,8 +22,8 @@ from burnish.loops.expr import (
     Var,
     free_vars,
     loads,
-    rebuild,
     substitute,
+    transform,
 )
 from burnish.loops.tensor import Tensor, stages
 
@@ -85,8 +85,19 @@ def accesses(output: Tensor) -> list[Access]:
     """
     producers = {t.name: t for t in stages([output])}
     found: dict[tuple[str, tuple[Expr, ...]], Access] = {}
-    for e in _reads(_renamed(output), producers):
-        found.setdefault((e.buffer.name, e.indices), Access(producers[e.buffer.name], e.indices))
+    met = set[Load]()
+    waiting = list(reversed(loads(_renamed(output))))
+    while waiting:
+        load = waiting.pop()
+        if load in met:
+            continue
+        met.add(load)
+        t = producers[load.buffer.name]
+        if t.body is None:
+            found[t.name, load.indices] = Access(t, load.indices)
+        else:
+            index = dict(zip((v.name for v in t.axes), load.indices, strict=True))
+            waiting.extend(reversed(loads(substitute(_renamed(t), index))))
     return list(found.values())
 
 
@@ -99,29 +110,23 @@ def _renamed(t: Tensor) -> Expr:
     return substitute(t.body.body, fresh)
 
 
-def _reads(e: Expr, producers: dict[str, Tensor]) -> Iterator[Load]:
-    for load in loads(e):
-        t = producers[load.buffer.name]
-        if t.body is None:
-            yield load
-        else:
-            index = dict(zip((v.name for v in t.axes), load.indices, strict=True))
-            yield from _reads(substitute(_renamed(t), index), producers)
-
-
 def inlined(output: Tensor) -> Expr:
     """The body of an injective ``output`` as one expression over placeholders."""
     producers = {t.name: t for t in stages([output])}
 
     def expand(e: Expr) -> Expr:
-        e = rebuild(e, expand)
         t = producers[e.buffer.name] if isinstance(e, Load) else None
         if not isinstance(e, Load) or t is None or t.body is None:
             return e
-        return expand(substitute(t.body, dict(zip((v.name for v in t.axes), e.indices, strict=True))))
+        inner = substitute(t.body, dict(zip((v.name for v in t.axes), e.indices, strict=True)))
+        return transform(inner, expand, _reads_anything)
 
     assert output.body is not None
-    return expand(output.body)
+    return transform(output.body, expand, _reads_anything)
+
+
+def _reads_anything(e: Expr) -> bool:
+    return bool(e.buffers)
 
 
 def is_view(outputs: Sequence[Tensor]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 
 from burnish.loops.expr import Expr, all_of, maximum, minimum, select, wrap
@@ -130,21 +131,20 @@ def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
         require_dtype(x, str(n), (first.dtype,))
         same = x.shape[:dim] + x.shape[dim + 1 :] == first.shape[:dim] + first.shape[dim + 1 :]
         require(same, f"input '{n}'", f"shape {list(x.shape)}", f"{list(first.shape)} but for dimension {dim}")
-    total = sum(x.shape[dim] for x in xs)
     parts = [x for x in xs if x.shape[dim]] or [first]
+    starts = [0, *accumulate(x.shape[dim] for x in parts)]
+
+    def one_of(low: int, high: int, i: tuple[Expr, ...]) -> Expr:
+        """The element, which is in parts ``low`` to ``high``: one comparison halves them."""
+        if high - low == 1:
+            return parts[low][(*i[:dim], i[dim] - starts[low], *i[dim + 1 :])]
+        middle = (low + high) // 2
+        return select(i[dim] < starts[middle], one_of(low, middle, i), one_of(middle, high, i))
 
     def element(*i: Expr) -> Expr:
-        end = total
-        value: Expr | None = None
-        for x in reversed(parts):  # the last input is the innermost alternative
-            start = end - x.shape[dim]
-            source = x[(*i[:dim], i[dim] - start, *i[dim + 1 :])]
-            value = source if value is None else select(i[dim] < end, source, value)
-            end = start
-        assert value is not None
-        return value
+        return one_of(0, len(parts), i)
 
-    return compute((*first.shape[:dim], total, *first.shape[dim + 1 :]), element, name)
+    return compute((*first.shape[:dim], starts[-1], *first.shape[dim + 1 :]), element, name)
 
 
 @operator

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from burnish.loops.bounds import linear_bounds
-from burnish.loops.expr import Binary, Const, Expr, Var, free_vars, rebuild, substitute, walk
+from burnish.loops.expr import Binary, Const, Expr, Var, free_vars, substitute, transform, walk
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import Intrinsic, Stmt, walk_stmt
 from burnish.loops.regions import Access, accesses, ranges_of
@@ -154,7 +154,10 @@ def _dimensions(indices: tuple[Expr, ...], known: tuple[tuple[str, int], ...]) -
 
 def _split_remainders(e: Expr, ranges: Ranges) -> Expr:
     """``(g x + r) % (g d)`` as ``(x % d) * g + r`` where ``0 <= r < g``."""
-    e = rebuild(e, lambda child: _split_remainders(child, ranges))
+    return transform(e, lambda part: _split_remainder(part, ranges))
+
+
+def _split_remainder(e: Expr, ranges: Ranges) -> Expr:
     if not (isinstance(e, Binary) and e.op == "%" and isinstance(e.b, Const)):
         return e
     (terms, const), modulus = to_linear(e.a), int(e.b.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Buffer, Const, Expr, Load, Var, all_of, free_vars, rebuild, substitute
+from burnish.loops.expr import Buffer, Const, Expr, Load, Var, all_of, free_vars, substitute, transform
 from burnish.loops.program import (
     NOTHING,
     Alloc,
@@ -249,11 +249,13 @@ def compute_inline(program: Program, stage: str) -> Program:
     if any(isinstance(s, If) for s in walk_stmt(nests[0].stmt)) or nests[0].stmt.allocates:
         raise ScheduleError(f"compute_inline: stage '{stage}' is computed under conditions or from stages of its own")
 
-    def value(e: Expr) -> Expr:
-        e = rebuild(e, value)
+    def inlined(e: Expr) -> Expr:
         if isinstance(e, Load) and e.buffer.name == stage:
             return substitute(definition.value, dict(zip(names, e.indices, strict=True)))
         return e
+
+    def value(e: Expr) -> Expr:
+        return transform(e, inlined, lambda part: stage in part.buffers)
 
     body = _drop_alloc(replace_stmt(program.body, nests[0].stmt, NOTHING), buffer)
     return rescope(Program(program.name, program.params, _clean_readers(body, stage, value)), "compute_inline")
