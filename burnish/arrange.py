@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from burnish.build import Recipe
 from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.compose import tensors
+from burnish.graph.divide import divide_joins
 from burnish.graph.fuse import Group, fuse
 from burnish.graph.graph import Graph
 from burnish.graph.isolate import isolate
@@ -56,15 +58,20 @@ class Arrangement:
     pieces: Mapping[str, Place]
     views: Mapping[str, Place]
 
+    @cached_property
+    def _containers(self) -> frozenset[str]:
+        return frozenset(place.buffer for place in self.pieces.values())
+
     def computes(self, group: Group) -> bool:
         """Whether a group needs code: its output is neither its input's memory nor a join of pieces in their place."""
-        joined = any(place.buffer == group.outputs[0] for place in self.pieces.values())
+        joined = group.outputs[0] in self._containers
         return not (joined or group.outputs[0] in self.views or is_alias(self.graph, group, self.layouts))
 
 
 def arrange(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> Arrangement:
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
     graph = pair_steps(separate_inputs(choose_algorithms(reference, target, exact, decide), target.lanes))
+    graph = divide_joins(graph, target.lanes)
     graph, groups = separate_outputs(graph, fuse(graph, target.lanes), target.lanes)
     layouts = choose_layouts(graph, groups, target.lanes)
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}

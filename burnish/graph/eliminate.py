@@ -45,7 +45,7 @@ def _returns_input(new: Rewrite, node: Node) -> bool:
     return returns_input(node.op, source.shape, source.dtype, _frozen(node))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def returns_input(op: str, shape: tuple[int, ...], dtype: str, attrs: tuple[tuple[str, Attribute], ...]) -> bool:
     """Whether an operator of one input returns just that: its definition simplifies to ``y[i, …] = x[i, …]``.
 

@@ -50,7 +50,7 @@ def facts_of(graph: Graph, node: Node) -> Facts:
     return operator_facts(node.op, types, tuple(sorted(node.attrs.items())))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> Facts:
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
     outputs = ops.OPERATORS[op].define("y", inputs, dict(attrs))
@@ -62,12 +62,14 @@ def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[st
         facts = Facts(kind, reduced=_reduced(inputs, outputs[0]))
     elif kind == "complex" and outputs[0].axes:
         facts = Facts(kind, pixels=inputs[0].name in axis_inputs(outputs[0])[-1])
-    read = [[a for y in outputs for a in accesses(y) if a.source is x] for x in inputs]
+    read: dict[str, list[Access]] = {x.name: [] for x in inputs}
+    for access in (a for y in outputs for a in accesses(y)):
+        read[access.source.name].append(access)
     bodies = [t.body for t in stages(outputs) if t.body is not None]
     return replace(
         facts,
-        own=frozenset(i for i, found in enumerate(read) if all(a.indices == outputs[0].axes for a in found)),
-        reads=tuple(map(len, read)),
+        own=frozenset(i for i, x in enumerate(inputs) if all(a.indices == outputs[0].axes for a in read[x.name])),
+        reads=tuple(len(read[x.name]) for x in inputs),
         depth=sum(map(depth, bodies)) if kind == "injective" else max(map(depth, bodies), default=0),
     )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from burnish.graph.facts import facts_of, follow_one_another, run_of, separable
+from burnish.graph.divide import joins_in_place
+from burnish.graph.facts import facts_of, run_of, separable
 from burnish.graph.graph import Graph, Node
 from burnish.graph.steps import CELLS
 
@@ -16,7 +17,6 @@ LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a singl
 FEW = 8  # members that are never too many
 MOST_PLACES = 8  # at which one member may be computed for one element of a group's result
 MOST_DEPTH = 96  # of a group's expression: everything that works on expressions calls itself at every level
-COPIED = 1 << 14  # bytes of a join that one kernel copies in less time than it takes to start one for every part
 
 
 @dataclass(frozen=True)
@@ -76,22 +76,8 @@ class _Fusion:
                 self.readers[name].append(p)
         self.owner: dict[int, int] = {}
         self.anchors: dict[int, Node | None] = {}
-        joins = self._joins_in_place(lanes)
+        joins = joins_in_place(graph, lanes)
         self.alone = joins | self._parts_in_place(joins, lanes)
-
-    def _joins_in_place(self, lanes: int) -> set[int]:
-        """The positions of joins of which each part is computed by a kernel, and for no other such join."""
-        computed = {name for name, p in self.position.items() if not self.facts[p].alias} - set(self.graph.outputs)
-        joins: set[int] = set()
-        for p, node in enumerate(self.graph.nodes):
-            if node.op != "concat" or self.graph.types[node.outputs[0]].nbytes < COPIED:
-                continue
-            parts = [self.graph.types[name] for name in node.inputs]
-            distinct = len(set(node.inputs)) == len(parts) and computed.issuperset(node.inputs)
-            if distinct and follow_one_another(parts, int(node.attrs["axis"]), lanes):  # type: ignore[arg-type]
-                joins.add(p)
-                computed.difference_update(node.inputs)
-        return joins
 
     def _parts_in_place(self, joins: set[int], lanes: int) -> set[int]:
         """The positions of slices of computed tensors that no join needs elsewhere.

@@ -131,7 +131,7 @@ def infer_types(op: str, inputs: Sequence[TensorType], attrs: Mapping[str, Attri
         return [TensorType(tuple(s), d) for s, d in ops.infer(op, [(t.shape, t.dtype) for t in inputs], attrs)]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def _inferred(
     op: str, inputs: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]
 ) -> tuple[TensorType, ...]:

@@ -157,6 +157,8 @@ def _parameter_names(fn: Callable[..., Value], rank: int) -> list[str]:
     code = fn.__code__ if isinstance(fn, FunctionType) else None
     if code is not None and code.co_argcount == rank and not code.co_kwonlyargcount and not code.co_flags & _VARIADIC:
         return list(code.co_varnames[:rank])  # a signature takes longer than all the rest of a definition
+    if code is not None and not code.co_argcount and code.co_flags & inspect.CO_VARARGS:
+        return [f"i{d}" for d in range(rank)]
     parameters = inspect.signature(fn).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return [f"i{d}" for d in range(rank)]

@@ -6,14 +6,17 @@ section 5), then repeated promotion of the buffers at the top; the best arena fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from burnish.errors import VerificationError
 from burnish.memory.lifetimes import Interval
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 PROMOTIONS = 64  # attempts to lower the best arena further
+MOST_WORK = 2_000_000  # buffers compared, about a second, before the best arena so far is taken
+SHORT = 16  # steps: a buffer that lives no longer is found by the step of its birth
 
 
 @dataclass(frozen=True)
@@ -73,23 +76,39 @@ def lower_bound(
     All buffers live at a step but one start at aligned offsets that lie below others, so they count rounded up; the
     topmost counts as it is, and is taken to be the one for which rounding matters most.
     """
-    if not buffers:
-        return 0
     by_name = {b.name: b for b in buffers}
-    bound = 0
+    shared: dict[int, list[tuple[str, str]]] = {}
+    for pair in in_place:
+        shared.setdefault(by_name[pair[1]].first, []).append(pair)
+    born = sorted((b for b in buffers if b.nbytes), key=lambda b: b.first)
+    dying: list[tuple[int, int]] = []  # (last step, rounded bytes) of what is live, the first to die on top
+    slacks: list[tuple[int, int]] = []  # (less what rounding adds, last step), the largest slack on top
+    bound = total = position = 0
     for step in sorted({b.first for b in buffers}):
-        live = [b for b in buffers if b.first <= step <= b.last and b.nbytes]
-        saved_by_input: dict[str, int] = {}
-        saved_by_output: dict[str, int] = {}
-        for a, b in in_place:
-            if by_name[b].first == step:
-                saving = _round_up(by_name[b].nbytes, alignment)
-                saved_by_input[a] = max(saved_by_input.get(a, 0), saving)
-                saved_by_output[b] = max(saved_by_output.get(b, 0), saving)
-        saved = min(sum(saved_by_input.values()), sum(saved_by_output.values()))
-        slack = max((_round_up(b.nbytes, alignment) - b.nbytes for b in live), default=0)
-        bound = max(bound, sum(_round_up(b.nbytes, alignment) for b in live) - slack - saved)
+        while position < len(born) and born[position].first == step:
+            b = born[position]
+            rounded = _round_up(b.nbytes, alignment)
+            total += rounded
+            heappush(dying, (b.last, rounded))
+            heappush(slacks, (b.nbytes - rounded, b.last))
+            position += 1
+        while dying and dying[0][0] < step:
+            total -= heappop(dying)[1]
+        while slacks and slacks[0][1] < step:
+            heappop(slacks)
+        saved = _saved([(a, b, _round_up(by_name[b].nbytes, alignment)) for a, b in shared.get(step, ())])
+        bound = max(bound, total + (slacks[0][0] if slacks else 0) - saved)
     return bound
+
+
+def _saved(pairs: Sequence[tuple[str, str, int]]) -> int:
+    """Bytes that pairs of (dying, born, bytes) at one step save at most: each buffer takes part in one pair."""
+    by_input: dict[str, int] = {}
+    by_output: dict[str, int] = {}
+    for a, b, nbytes in pairs:
+        by_input[a] = max(by_input.get(a, 0), nbytes)
+        by_output[b] = max(by_output.get(b, 0), nbytes)
+    return min(sum(by_input.values()), sum(by_output.values()))
 
 
 def _round_up(nbytes: int, alignment: int) -> int:
@@ -103,9 +122,11 @@ def _can_share(dying: Interval, born: Interval) -> bool:
 def _matching(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Pairs such that every buffer dies into, and is born from, at most one other."""
     heirs: dict[str, str] = {}
+    taken: set[str] = set()
     for a, b in pairs:
-        if a not in heirs and b not in heirs.values():
+        if a not in heirs and b not in taken:
             heirs[a] = b
+            taken.add(b)
     return list(heirs.items())
 
 
@@ -114,10 +135,11 @@ def _merge(
 ) -> tuple[list[Interval], dict[str, list[str]]]:
     """Each chain of in-place pairs as one buffer named after its first member, and the members of every buffer."""
     heir = dict(pairs)
+    heirs = set(heir.values())
     members: dict[str, list[str]] = {}
     merged = []
     for name in by_name:
-        if name in heir.values():
+        if name in heirs:
             continue
         chain = [name]
         while chain[-1] in heir:
@@ -137,12 +159,16 @@ _ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
 
 
 def _search(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[dict[str, int], int]:
-    """Offsets and arena size, the best over all orders, gap rules and promotions."""
+    """Offsets and arena size, the best over all orders, gap rules and promotions that ``MOST_WORK`` allows."""
     best: tuple[int, dict[str, int], list[Interval]] | None = None
+    work = 0
     for key in _ORDERS:
         order = sorted(buffers, key=key)
         for tightest in (True, False):
-            offsets, size = _place(order, tightest, alignment)
+            if best is not None and work > MOST_WORK:
+                break
+            offsets, size, compared = _place(order, tightest, alignment)
+            work += compared
             if best is None or size < best[0]:
                 best = size, offsets, order
             if size <= bound:
@@ -150,10 +176,14 @@ def _search(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[di
     assert best is not None
     size, offsets, order = best
     for _ in range(PROMOTIONS):
+        if work > MOST_WORK:
+            break
         # Whatever reaches the top of the arena was placed too late: place it first.
         top = [b for b in order if offsets[b.name] + b.nbytes == size]
-        order = top + [b for b in order if b not in top]
-        offsets, size = _place(order, True, alignment)
+        first = {b.name for b in top}
+        order = top + [b for b in order if b.name not in first]
+        offsets, size, compared = _place(order, True, alignment)
+        work += compared
         if size < best[0]:
             best = size, offsets, order
         if size <= bound:
@@ -161,13 +191,17 @@ def _search(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[di
     return best[1], best[0]
 
 
-def _place(order: Sequence[Interval], tightest: bool, alignment: int) -> tuple[dict[str, int], int]:
-    """Puts each buffer into the tightest (else the lowest) gap between those placed that are live at the same time."""
+def _place(order: Sequence[Interval], tightest: bool, alignment: int) -> tuple[dict[str, int], int, int]:
+    """Puts each buffer into the tightest (else the lowest) gap between those placed that are live at the same time.
+
+    Returns the offsets, the arena's size, and how many buffers were compared.
+    """
     offsets: dict[str, int] = {}
-    placed: list[Interval] = []
-    size = 0
+    placed = _Placed()
+    size = compared = 0
     for b in order:
-        taken = sorted((offsets[p.name], offsets[p.name] + p.nbytes) for p in placed if p.overlaps(b))
+        taken = sorted((offsets[p.name], offsets[p.name] + p.nbytes) for p in placed.alive_with(b))
+        compared += 1 + len(taken)
         position, smallest, chosen = 0, None, None
         for start, end in taken:
             gap = start - position
@@ -177,5 +211,28 @@ def _place(order: Sequence[Interval], tightest: bool, alignment: int) -> tuple[d
         offsets[b.name] = position if chosen is None else chosen
         size = max(size, offsets[b.name] + b.nbytes)
         if b.nbytes:
-            placed.append(b)
-    return offsets, size
+            placed.add(b)
+    return offsets, size, compared
+
+
+class _Placed:
+    """Buffers by the steps at which they live; those that live long are looked at one by one."""
+
+    def __init__(self) -> None:
+        self._long: list[Interval] = []
+        self._short: dict[int, list[Interval]] = {}  # by the first step
+
+    def add(self, b: Interval) -> None:
+        if b.last - b.first >= SHORT:
+            self._long.append(b)
+        else:
+            self._short.setdefault(b.first, []).append(b)
+
+    def alive_with(self, b: Interval) -> Iterator[Interval]:
+        """Those that are live at some step at which ``b`` is."""
+        yield from (p for p in self._long if p.overlaps(b))
+        steps: Iterable[int] = range(b.first - SHORT + 1, b.last + 1)
+        if len(steps) > len(self._short):  # type: ignore[arg-type]
+            steps = self._short.keys()
+        for step in steps:
+            yield from (p for p in self._short.get(step, ()) if p.overlaps(b))

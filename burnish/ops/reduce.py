@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from burnish.loops.expr import FLOATS, Expr, Reduce, cast, math, select
+from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, math, select
 from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import NUMBERS, absolute
 from burnish.ops.operator import (
@@ -24,6 +24,7 @@ from burnish.ops.operator import (
 )
 
 Element = Callable[[Expr], Expr]
+BLOCK = 32  # elements that a running sum adds up one by one
 
 
 def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
@@ -153,15 +154,53 @@ def cumsum(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse:
     """Running sum along ``axis``; ``exclusive`` leaves the element itself out, ``reverse`` runs from the end."""
     require_number(x, "x")
     dim = normal_axis(axis, len(x.shape))
+    n = x.shape[dim]
 
     def element(*i: Expr) -> Expr:
-        k = reduce_axis(x.shape[dim], "k")
-        first, second = (i[dim], k.var) if reverse else (k.var, i[dim])
-        taken = first < second if exclusive else first <= second
-        value = x[(*i[:dim], k.var, *i[dim + 1 :])]
-        return Reduce("sum", select(taken, value, 0), (k,))
+        return x[(*i[:dim], n - 1 - i[dim], *i[dim + 1 :])] if reverse else x[i]
 
-    return compute(x.shape, element, name)
+    total = _running_sum(name if not (exclusive or reverse) else f"{name}.total", x.shape, dim, element)
+    if not (exclusive or reverse):
+        return total
+
+    def moved(*i: Expr) -> Expr:
+        place = n - 1 - i[dim] if reverse else i[dim]
+        before = total[(*i[:dim], place - 1 if exclusive else place, *i[dim + 1 :])]
+        return select(place > 0, before, 0) if exclusive else before
+
+    return compute(x.shape, moved, name)
+
+
+def _running_sum(name: str, shape: Shape, dim: int, element: Callable[..., Expr]) -> Tensor:
+    """The sums of the elements up to each, along ``dim``: within blocks, and of the blocks before.
+
+    So an element takes ``BLOCK`` additions, however many there are. Stages ``name.within``, ``name.blocks`` and its own.
+    """
+    n = shape[dim]
+
+    def up_to(block: Expr | int, j: Expr, i: Sequence[Expr], size: int) -> Expr:
+        k = reduce_axis(size, "k")
+        place = block * size + k.var
+        taken = k.var <= j if n % size == 0 else all_of(k.var <= j, place < n)
+        return Reduce("sum", select(taken, element(*i[:dim], place, *i[dim:]), 0), (k,))
+
+    if n <= 2 * BLOCK:
+        return compute(shape, lambda *i: up_to(0, i[dim], (*i[:dim], *i[dim + 1 :]), n), name)
+    blocks = -(-n // BLOCK)
+    divided = (*shape[:dim], blocks, BLOCK, *shape[dim + 1 :])
+    within = compute(
+        divided, lambda *i: up_to(i[dim], i[dim + 1], (*i[:dim], *i[dim + 2 :]), BLOCK), f"{name}.within"
+    )
+    whole = (*shape[:dim], blocks, *shape[dim + 1 :])
+    carried = _running_sum(
+        f"{name}.blocks", whole, dim, lambda *i: within[(*i[: dim + 1], BLOCK - 1, *i[dim + 1 :])]
+    )
+
+    def summed(*i: Expr) -> Expr:
+        block, own = i[dim] // BLOCK, within[(*i[:dim], i[dim] // BLOCK, i[dim] % BLOCK, *i[dim + 1 :])]
+        return select(block > 0, own + carried[(*i[:dim], block - 1, *i[dim + 1 :])], own)
+
+    return compute(shape, summed, name)
 
 
 OPERATORS = (*REDUCTIONS, reduce_logsumexp, *ARG_REDUCTIONS, cumsum)
