@@ -109,11 +109,13 @@ def link(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
     memory, home = plan_memory(made)
+    callers = {name: ("input", i) for i, name in enumerate(graph.inputs)}
+    callers |= {name: ("output", i) for i, name in enumerate(graph.outputs)}
     params, offsets = pack_parameters(stages, made.constants)
     return link_executable(
         inputs=[stored(graph, n, made.layouts) for n in graph.inputs],
         outputs=[stored(graph, n, made.layouts) for n in graph.outputs],
-        calls=[make_call(graph, s, memory, home, offsets) for s in stages],
+        calls=[make_call(s, memory, home, offsets, callers) for s in stages],
         objects={s.kernel.symbol: s.kernel.code for s in stages},
         params=params,
         arena_bytes=memory.arena_bytes,
@@ -191,9 +193,13 @@ def pack_parameters(
 
 
 def make_call(
-    graph: Graph, stage: Stage, memory: Plan, home: Mapping[str, Place], offsets: Mapping[tuple[str, str], int]
+    stage: Stage,
+    memory: Plan,
+    home: Mapping[str, Place],
+    offsets: Mapping[tuple[str, str], int],
+    callers: Mapping[str, tuple[str, int]],
 ) -> Call:
-    """The kernel call of a stage: where it finds every argument."""
+    """The kernel call of a stage: where it finds every argument. ``callers``: the buffers that the caller owns."""
     slots = []
     for t in (*stage.task.inputs, *stage.task.outputs):
         value = stage.values[t.name]
@@ -201,10 +207,8 @@ def make_call(
             slots.append(Slot("param", 0, offsets[value, stage.kernel.packing.get(t.name, "")]))
             continue
         buffer, offset = home.get(value, Place(value))
-        if buffer in graph.outputs:
-            slots.append(Slot("output", graph.outputs.index(buffer), offset))
-        elif buffer in graph.inputs:
-            slots.append(Slot("input", graph.inputs.index(buffer), offset))
+        if buffer in callers:
+            slots.append(Slot(*callers[buffer], offset))
         else:
             slots.append(Slot("arena", 0, memory.offsets[buffer] + offset))
     return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))

@@ -22,6 +22,7 @@ from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt,
 
 STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
 ALIGNMENT = 64
+MOST_STATEMENTS = 1 << 16  # of one kernel, unrolled loops counted: minutes of LLVM's time
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Module:
     functions: list[str] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
     scratch: int = 0
+    statements: int = 0
 
     def text(self) -> str:
         zeros = f"@zeros = private unnamed_addr constant [{ZEROS} x i8] zeroinitializer, align {ALIGNMENT}"
@@ -258,6 +260,9 @@ class FunctionEmitter(Values):
         return self.hoist(0, f"getelementptr i8, ptr {cache['scratch']}, i64 {offset}")
 
     def _store(self, s: Store) -> None:
+        self.module.statements += 1
+        if self.module.statements > MOST_STATEMENTS:
+            raise ScheduleError(f"kernel '{self.module.name}' unrolls more than {MOST_STATEMENTS} statements")
         target = Load(s.buffer, s.indices)
         address = self.resolver.address(target)
         if s.reduce is None:

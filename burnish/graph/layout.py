@@ -59,9 +59,9 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
     types = dict(graph.types)
     copies: list[Node] = []
     renamed: dict[str, str] = {}
+    readers = graph.consumers()
     for name in graph.inputs:
-        readers = [node for node in graph.nodes if name in node.inputs]
-        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 and not _takes_rows(graph, node, lanes) for node in readers)
+        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 and not _takes_rows(graph, node, lanes) for node in readers[name])
         if wanted and _blockable(graph, name, lanes) and graph.types[name].shape[1] % lanes == 0:
             renamed[name] = f"{name}.blocked"
             types[renamed[name]] = types[name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from burnish.loops.expr import FLOATS, INTS, Expr, Var, cast, identity, maximum, minimum
+from collections.abc import Sequence
+
+from burnish.loops.expr import FLOATS, INTS, Axis, Expr, Var, all_of, cast, identity, maximum, minimum, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
@@ -36,6 +38,32 @@ def _extents(
     return (size[0], size[1]), (high[0], high[1])
 
 
+class _Taps:
+    """The elements of a window. One that is larger than the image has no more than the image has, along a dimension."""
+
+    def __init__(self, x: Tensor, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints) -> None:
+        self._kernel, self._strides, self._pads, self._dilations = kernel, strides, pads, dilations
+        self._size = x.shape[2:]
+        self._larger = [dilations[d] == 1 and kernel[d] > x.shape[2 + d] for d in (0, 1)]
+
+    def around(self, pads: Sequence[int]) -> tuple[int, ...]:
+        """The padding that is read: none where elements of the image are counted instead of those of the window."""
+        return tuple(0 if larger else pad for larger, pad in zip(self._larger, pads, strict=True))
+
+    def of(self, oh: Expr, ow: Expr) -> tuple[tuple[Axis, ...], tuple[Expr, ...], Expr | None]:
+        """Reduction axes, the row and the column in the padded image, and where they count (None: everywhere)."""
+        axes, places, inside = [], [], []
+        for d, position in enumerate((oh, ow)):
+            begin = position * self._strides[d]
+            axis = reduce_axis(self._size[d] if self._larger[d] else self._kernel[d], ("kh", "kw")[d])
+            axes.append(axis)
+            if self._larger[d]:
+                tap = axis.var - begin + self._pads[d]
+                inside += [tap >= 0, tap < self._kernel[d]]
+            places.append(axis.var if self._larger[d] else begin + axis.var * self._dilations[d])
+        return tuple(axes), tuple(places), all_of(*inside) if inside else None
+
+
 @operator
 def max_pool2d(
     name: str,
@@ -51,12 +79,13 @@ def max_pool2d(
     require_dtype(x, "x", (*FLOATS, *INTS))
     size, high = _extents(x, kernel, strides, pads, dilations, ceil_mode)
     lowest = identity("max", x.dtype).value
-    image = padded(f"{name}.pad", x, (0, 0, *pads[:2]), (0, 0, *high), lowest)
+    taps = _Taps(x, kernel, strides, pads, dilations)
+    image = padded(f"{name}.pad", x, (0, 0, *taps.around(pads[:2])), (0, 0, *taps.around(high)), lowest)
 
     def element(n: Var, c: Var, oh: Var, ow: Var) -> Expr:
-        kh, kw = reduce_axis(kernel[0], "kh"), reduce_axis(kernel[1], "kw")
-        row, column = oh * strides[0] + kh.var * dilations[0], ow * strides[1] + kw.var * dilations[1]
-        return max_over(image[n, c, row, column], (kh, kw))
+        axes, (row, column), inside = taps.of(oh, ow)
+        value = image[n, c, row, column]
+        return max_over(select(inside, value, lowest) if inside is not None else value, axes)
 
     return compute((*x.shape[:2], *size), element, name)
 
@@ -79,12 +108,13 @@ def avg_pool2d(
     """
     require_float(x, "x")
     size, high = _extents(x, kernel, strides, pads, dilations, ceil_mode)
-    image = padded(f"{name}.pad", x, (0, 0, *pads[:2]), (0, 0, *high))
+    found = _Taps(x, kernel, strides, pads, dilations)
+    image = padded(f"{name}.pad", x, (0, 0, *found.around(pads[:2])), (0, 0, *found.around(high)))
 
     def window(n: Var, c: Var, oh: Var, ow: Var) -> Expr:
-        kh, kw = reduce_axis(kernel[0], "kh"), reduce_axis(kernel[1], "kw")
-        row, column = oh * strides[0] + kh.var * dilations[0], ow * strides[1] + kw.var * dilations[1]
-        return sum_over(wide(image[n, c, row, column]), (kh, kw))
+        axes, (row, column), inside = found.of(oh, ow)
+        value = wide(image[n, c, row, column])
+        return sum_over(select(inside, value, 0) if inside is not None else value, axes)
 
     total = compute((*x.shape[:2], *size), window, f"{name}.sum")
     counted = pads if count_include_pad else (0, 0, 0, 0)

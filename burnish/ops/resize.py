@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import ceil, floor
 from typing import NamedTuple
+
+import numpy as np
 
 from burnish.loops.expr import INDEX, Const, Expr, cast, math, maximum, minimum
 from burnish.loops.tensor import Tensor, compute
@@ -18,7 +19,7 @@ class _Line(NamedTuple):
     shift: float
     divisor: float
 
-    def at(self, i: int) -> float:
+    def at(self, i: np.ndarray) -> np.ndarray:
         return (i * self.factor + self.shift) / self.divisor - self.shift
 
     def expr(self, i: Expr) -> Expr:
@@ -88,14 +89,15 @@ def resize(
 def _nearest(i: Expr, extent: int, size: int, line: _Line, rounding: str) -> Expr:
     """The source position of output position ``i``: integer arithmetic where that is the same for every ``i``."""
     direction, shift = _ROUNDINGS[rounding]
-    step = ceil if direction == "ceil" else floor
-    table = [min(max(step(line.at(p) + shift), 0), extent - 1) for p in range(size)]
+    places = np.arange(size, dtype=np.int64)
+    rounded = (np.ceil if direction == "ceil" else np.floor)(line.at(places.astype(np.float64)) + shift)
+    table = np.clip(rounded, 0, extent - 1).astype(np.int64)
     up = max(round(line.divisor / line.factor), 1) if line.factor else size
-    if table == [p // up for p in range(size)]:
+    if np.array_equal(table, places // up):
         return i // up
-    down = table[1] - table[0] if size > 1 else 1
-    if table == [p * down + table[0] for p in range(size)]:
-        return i * down + table[0]
+    down = int(table[1] - table[0]) if size > 1 else 1
+    if np.array_equal(table, places * down + table[0]):
+        return i * down + int(table[0])
     position = math(direction, line.expr(i) + shift)
     return minimum(maximum(cast(INDEX, position), 0), extent - 1)
 

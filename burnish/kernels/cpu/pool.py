@@ -10,12 +10,18 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 
+MOST_UNROLLED = 256  # elements of a row of a window, and neighbours of a channel
+
+
 def _reduction(task: Task, target: Target) -> Tensor | None:
     """The one reduction of a task, which has the output's shape; None if there is none, or an image without blocks."""
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
     images = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t.name not in task.constants]
     blocked = all(is_blocked(task.layout(t.name), 1, target.lanes) for t in images)
     if len(found) != 1 or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4 or not blocked:
+        return None
+    body = found[0].body
+    if not isinstance(body, Reduce) or body.axes[-1].extent > MOST_UNROLLED:
         return None
     return found[0] if found[0].shape == task.outputs[0].shape and found[0].dtype == "float32" else None
 

@@ -18,6 +18,7 @@ from burnish.target import Target
 
 LINE = 64  # bytes of a cache line
 ROWS = 6  # in registers at once, of vectors that a row has a whole number of: the more, the fewer are read again
+MOST_ELEMENTS = 256  # of a window: all of them are unrolled
 SMALL = 25  # elements of a window; of a larger one the arithmetic takes longest, which half vectors have more of
 
 
@@ -27,7 +28,9 @@ def _window(task: Task, target: Target) -> Tensor | None:
     plain = all(layout.plain for layout in task.layouts.values())
     if len(found) != 1 or len(task.outputs) != 1 or not plain or found[0].dtype != "float32":
         return None
-    shape = found[0].shape
+    shape, body = found[0].shape, found[0].body
+    if isinstance(body, Reduce) and prod(axis.extent for axis in body.axes) > MOST_ELEMENTS:
+        return None
     return found[0] if len(shape) == 4 and shape == task.outputs[0].shape and shape[3] >= target.lanes // 4 else None
 
 
