@@ -103,23 +103,60 @@ def _stands_alone(graph: Graph, node: Node) -> bool:
 
 
 def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple[Graph, list[Group]]:
-    """Gives a graph output that a convolution writes a copy of its own, so that the convolution may write blocks."""
-    types = dict(graph.types)
-    changed: list[Group] = []
-    copies: list[Group] = []
+    """Gives graph outputs that are better written, or read again, in blocks a copy of their own; the rest stay as are.
+
+    Who reads such an output reads the blocks::
+
+        y = conv2d(x, w)             y.blocked = conv2d(x, w)
+        z = conv2d(y, v)             y = identity(y.blocked)
+                                     z = conv2d(y.blocked, v)
+    """
+    read = {name for group in groups for name in group.inputs}
+    wanted = []
     for group in groups:
-        result = group.outputs[0]
-        anchor = group.anchor
-        gains = anchor is not None and _GAIN.get(anchor.op, 0.0) >= 4.0 and not _takes_rows(graph, anchor, lanes)
-        if not (gains and result in graph.outputs and _blockable(graph, result, lanes)):
-            changed.append(group)
+        result, anchor = group.outputs[0], group.anchor
+        if len(group.outputs) != 1 or result not in graph.outputs or not _blockable(graph, result, lanes):
             continue
-        inner = f"{result}.blocked"
-        types[inner] = types[result]
-        last = replace(group.nodes[-1], outputs=(inner,))
-        changed.append(replace(group, nodes=(*group.nodes[:-1], last), outputs=(inner,)))
-        if group.anchor is group.nodes[-1]:
-            changed[-1] = replace(changed[-1], anchor=last)
-        copies.append(Group((Node("identity", (inner,), (result,)),), (inner,), (result,)))
-    nodes = [node for group in (*changed, *copies) for node in group.nodes]
-    return replace(graph, nodes=tuple(nodes), types=types), [*changed, *copies]
+        gains = anchor is not None and _GAIN.get(anchor.op, 0.0) >= 4.0 and not _takes_rows(graph, anchor, lanes)
+        if gains or result in read:
+            wanted.append(result)
+    if not wanted:
+        return graph, list(groups)
+    tried, divided = _with_copies(graph, groups, wanted)
+    blocks = choose_layouts(tried, divided, lanes)
+    better = [name for name in wanted if _copy_of(name) in blocks]
+    return (tried, divided) if better == wanted else _with_copies(graph, groups, better)
+
+
+def _copy_of(output: str) -> str:
+    return f"{output}.blocked"
+
+
+def _with_copies(graph: Graph, groups: Sequence[Group], outputs: Sequence[str]) -> tuple[Graph, list[Group]]:
+    """The graph and its groups with ``outputs`` computed under another name, which all read, and copied from there."""
+    inner = {name: _copy_of(name) for name in outputs}
+    types = dict(graph.types)
+    types.update({own: graph.types[name] for name, own in inner.items()})
+    result: list[Group] = []
+    for group in groups:
+        changed = {node: _renamed(node, inner) for node in group.nodes}
+        result.append(
+            replace(
+                group,
+                nodes=tuple(changed[node] for node in group.nodes),
+                inputs=tuple(inner.get(name, name) for name in group.inputs),
+                outputs=tuple(inner.get(name, name) for name in group.outputs),
+                anchor=None if group.anchor is None else changed[group.anchor],
+            )
+        )
+        for name in group.outputs:
+            if name in inner:
+                result.append(Group((Node("identity", (inner[name],), (name,)),), (inner[name],), (name,)))
+    nodes = [node for group in result for node in group.nodes]
+    return replace(graph, nodes=tuple(nodes), types=types), result
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    inputs = tuple(names.get(name, name) for name in node.inputs)
+    outputs = tuple(names.get(name, name) for name in node.outputs)
+    return node if (inputs, outputs) == (node.inputs, node.outputs) else replace(node, inputs=inputs, outputs=outputs)
