@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
+from burnish.target import target
 
 ALLOWED = 2.2  # times as long for twice the model
 Nodes = list[onnx.NodeProto]
@@ -139,36 +141,49 @@ def seconds(made: onnx.ModelProto) -> float:
         return time.perf_counter() - start
 
 
-def growth(kind: str, rounds: int) -> dict[str, object]:
-    """Median times at three sizes, and how they grow from one to the next."""
+@dataclass(frozen=True)
+class Growth:
+    """Median seconds at three sizes, and how often the time of one size is that of the next."""
+
+    sizes: list[int]
+    seconds: list[float]
+    ratios: list[float]
+
+    @property
+    def holds(self) -> bool:
+        return max(self.ratios) <= ALLOWED
+
+
+def growth(kind: str, rounds: int) -> Growth:
+    """Compiles models of one kind in turns."""
     make, least = KINDS[kind]
     sizes = [least, 2 * least, 4 * least]
     models = [make(size) for size in sizes]
     seconds(models[0])  # what is imported and warmed up once is no model's time
     times = [[seconds(made) for made in models] for _ in range(rounds)]
     medians = [statistics.median(column) for column in zip(*times, strict=True)]
-    ratios = [b / a for a, b in zip(medians, medians[1:], strict=False)]
-    return {"sizes": sizes, "seconds": medians, "ratios": ratios, "holds": max(ratios) <= ALLOWED}
+    return Growth(sizes, medians, [b / a for a, b in pairwise(medians)])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="a file to write what was measured to")
     args = parser.parse_args()
     unknown = [kind for kind in args.kinds if kind not in KINDS]
     if unknown:
         parser.error(f"unknown kinds {', '.join(unknown)}; known: {', '.join(KINDS)}")
-    found = {}
+    found: dict[str, Growth] = {}
     for kind in args.kinds or KINDS:
         row = found[kind] = growth(kind, args.rounds)
-        sizes = "  ".join(f"{n}: {s:.3f} s" for n, s in zip(row["sizes"], row["seconds"], strict=True))  # type: ignore[call-overload]
-        ratios = ", ".join(f"{r:.2f}" for r in row["ratios"])  # type: ignore[attr-defined]
-        print(f"{kind:9s} {sizes}   growth {ratios}{'' if row['holds'] else '   MORE THAN ' + str(ALLOWED)}", flush=True)
+        times = "  ".join(f"{n}: {s:.3f} s" for n, s in zip(row.sizes, row.seconds, strict=True))
+        ratios = ", ".join(f"{r:.2f}" for r in row.ratios)
+        print(f"{kind:9s} {times}   growth {ratios}{'' if row.holds else f'   MORE THAN {ALLOWED}'}", flush=True)
     if args.json:
-        args.json.write_text(json.dumps({"machine": platform.processor() or platform.machine(), "growth": found}, indent=1))
-    if not all(row["holds"] for row in found.values()):
+        measured = {kind: asdict(row) for kind, row in found.items()}
+        args.json.write_text(json.dumps({"machine": target("cpu").cpu, "growth": measured}, indent=1))
+    if not all(row.holds for row in found.values()):
         sys.exit(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from burnish import build as kernels
-from burnish.arrange import DEFAULTS, Choices, arrange, make_task
+from burnish.arrange import DEFAULTS, Arrangement, Choices, arrange, make_task
+from burnish.errors import ScheduleError, UnsupportedOperator
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.compose import overwritable
-from burnish.graph.fuse import Group
+from burnish.graph.fuse import Group, fall_apart
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.kernels.task import Task
@@ -28,6 +30,8 @@ from burnish.runtime.cache import ObjectCache
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.target import Target
+
+_log = logging.getLogger("burnish")
 
 Progress = Callable[[str, int, int], None]
 ALIGNMENT = 64  # bytes between parameters: a cache line, and the widest vector
@@ -93,16 +97,38 @@ def lower_model(
     steps: list[Stage | Group] = []
     for done, group in enumerate(made.groups):
         report("kernels", done, len(made.groups))
-        if not made.computes(group):
-            steps.append(group)
-            continue
-        task, values = make_task(made, group, constants)
-        kernel = kernels.build(task, target, store, choices.recipe(task, target))
-        steps.append(Stage(group, task, kernel, values))
+        steps += build_group(made, group, constants, target, store, choices)
     report("link", 0, 1)
     return Compilation(
         made.reference, made.graph, tuple(steps), made.layouts, constants, made.pieces, made.views, target
     )
+
+
+def build_group(
+    made: Arrangement,
+    group: Group,
+    constants: dict[str, np.ndarray],
+    target: Target,
+    store: ObjectCache,
+    choices: Choices,
+) -> list[Stage | Group]:
+    """The steps of a group: its kernel, or those of its nodes where no schedule can make one of them all.
+
+    Adds constants that are derived from others. Raises UnsupportedOperator for a node that has no schedule by itself.
+    """
+    if not made.computes(group):
+        return [group]
+    task, values = make_task(made, group, constants)
+    try:
+        return [Stage(group, task, kernels.build(task, target, store, choices.recipe(task, target)), values)]
+    except ScheduleError as error:
+        names = ", ".join(f"{node.name or node.outputs[0]} ({node.op})" for node in group.nodes)
+        if len(group.nodes) == 1:
+            types = ", ".join(str(made.graph.types[name]) for name in group.nodes[0].inputs)
+            raise UnsupportedOperator(f"node {names}: no schedule for operands {types}: {error}") from error
+        _log.warning("nodes %s become kernels of their own, not one, which is slower: %s", names, error)
+    parts = fall_apart(made.graph, group)
+    return [step for part in parts for step in build_group(made, part, constants, target, store, choices)]
 
 
 def link(made: Compilation) -> Executable:

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish import build
 from burnish.accuracy import scaled_error
 from burnish.compiler import Compilation, link, lower_model
-from burnish.errors import TargetError
+from burnish.errors import ScheduleError, TargetError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.kernels.task import Task
 from burnish.loops.numeric import numpy_dtype
-from burnish.target import host
+from burnish.target import Target, host
 
 TOLERANCE, EXACT_TOLERANCE = 1e-4, 1e-5  # of the largest value of the output: what Burnish promises
 
@@ -185,12 +187,35 @@ def half_precision(b: Builder) -> str:
     return b.add("relu", b.add("add", x, b.input("y", (4, 50), "float16")))
 
 
+def several_outputs(b: Builder) -> tuple[str, ...]:
+    """Every activation of dense, grouped and depthwise convolutions, each of which is read again."""
+    x = b.input("x", (1, 32, 9, 9))
+    found = []
+    for groups in (1, 4, 32):
+        c = b.convolution(x, 32, 3, groups, pads=SAME)
+        x = b.add("relu", c)
+        found += [c, x]
+    pooled = b.add("max_pool2d", x, kernel=(2, 2), strides=(2, 2), pads=(0, 0, 1, 1))
+    up = b.add("resize", pooled, sizes=(1, 32, 10, 10))
+    joined = b.add("concat", b.add("slice", up, starts=(0, 0, 0, 0), extents=(1, 32, 9, 9)), x, axis=1)
+    return (*found, pooled, up, joined, b.convolution(joined, 24, 1))
+
+
+def long_chains(b: Builder) -> tuple[str, ...]:
+    """Values used twice, at one place and at two, so often that an expression of them all would have no end."""
+    x = y = b.input("x", (5, 5))
+    for _ in range(40):
+        x = b.add("mul", x, b.add("sigmoid", x))
+        y = b.add("tanh", b.add("add", y, b.add("transpose", y)))
+    return x, y
+
+
 GRAPHS: dict[str, Callable[[Builder], str | tuple[str, ...]]] = {
     define.__name__: define
     for define in (
         residual_block, convolution_chain, inverted_residual, odd_channels, part_of_a_block, strided_and_grouped,
         deconvolution, concatenation, attention, recurrent, dense_layers, double_precision, integers, booleans,
-        half_precision,
+        half_precision, several_outputs, long_chains,
     )
 }  # fmt: skip
 
@@ -336,3 +361,35 @@ def test_a_slice_of_channels_in_front_of_a_winograd_convolution_compiles() -> No
     expected = evaluate(graph, {"x": data})[y]
     found = bn.compile(graph, rewrite=False)(data)[0]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * abs(expected).max())
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, refused: Callable[[set[str]], bool]) -> None:
+    """Lets no schedule be found for kernels of which the results of nodes are ``refused``."""
+    scheduled = build.compile_task
+
+    def compile_task(task: Task, target: Target) -> build.Kernel:
+        if refused({t.name.split(".")[0] for t in task.stages()}):
+            raise ScheduleError("planted")
+        return scheduled(task, target)
+
+    monkeypatch.setattr(build, "compile_task", compile_task)
+
+
+@pytest.mark.parametrize("name", ["residual_block", "several_outputs", "attention", "recurrent"])
+def test_a_group_that_has_no_schedule_becomes_several_kernels(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    graph, feeds, expected = example(name)
+    refusing(monkeypatch, lambda results: len(results) > 1)
+    module = bn.compile(graph, rewrite=False, cache_dir=tmp_path)
+    assert scaled_error(run(module, feeds), expected) <= TOLERANCE
+    assert "become kernels of their own" in caplog.text
+    caplog.clear()
+
+
+def test_a_node_that_has_no_schedule_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    b = Builder()
+    graph = b.build(b.add("softmax", b.input("x", (2, 3))))
+    refusing(monkeypatch, lambda results: True)
+    with pytest.raises(UnsupportedOperator, match=r"node softmax \(softmax\).*float32\[2, 3\].*planted"):
+        bn.compile(graph, rewrite=False, cache_dir=tmp_path)

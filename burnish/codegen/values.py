@@ -124,6 +124,11 @@ class Values(Padding):
         if isinstance(resolved, Var):
             steps = ", ".join(f"i64 {lane}" for lane in range(vector[1]))
             return Value(f"<{steps}>", INDEX, vector[1])
+        match resolved:
+            case Cast(_, inner):
+                return self.cast(self.value(inner), INDEX)
+            case Select(cond, yes, no):
+                return self.select(self.value(cond), self._index_value(yes), self._index_value(no))
         if not isinstance(resolved, Binary):
             raise ScheduleError(f"index expression {resolved} depends on vectorized loop '{vector[0]}'")
         a, b = self._index_value(resolved.a), self._index_value(resolved.b)

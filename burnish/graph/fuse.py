@@ -63,6 +63,14 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
     return fusion.groups()
 
 
+def fall_apart(graph: Graph, group: Group) -> list[Group]:
+    """The nodes of a group as groups of their own, in topological order."""
+    fusion = _Fusion(graph, lanes=1)
+    positions = sorted(fusion.position[node.outputs[0]] for node in group.nodes)
+    fusion.anchors = {p: None if fusion.facts[p].kind == "injective" else graph.nodes[p] for p in positions}
+    return [fusion.group([p], fusion.anchors[p]) for p in positions]
+
+
 class _Fusion:
     """The state of the algorithm: which group, named by its first node's position, owns each node."""
 
@@ -261,9 +269,10 @@ class _Fusion:
         for p in range(len(self.graph.nodes)):
             members.setdefault(self.owner[p], []).append(p)
         order = sorted(members, key=lambda first: members[first][-1])
-        return [self._group(members[first], self.anchors[first]) for first in order]
+        return [self.group(members[first], self.anchors[first]) for first in order]
 
-    def _group(self, members: Sequence[int], anchor: Node | None) -> Group:
+    def group(self, members: Sequence[int], anchor: Node | None) -> Group:
+        """The members as a group: what it reads and what it writes."""
         nodes = tuple(self.graph.nodes[p] for p in members)
         inside = {name for node in nodes for name in node.outputs}
         read = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)

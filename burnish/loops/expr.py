@@ -39,6 +39,7 @@ ITEM_BYTES = {
     "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
 }  # fmt: skip
 REDUCTIONS = ("sum", "prod", "max", "min")
+MOST_TEXT = 1 << 16  # characters of a sub-expression that is printed: one that is used twice doubles them
 
 
 @immutable(eq=False, weakref_slot=True)
@@ -85,6 +86,26 @@ class Expr(Rebuilt, metaclass=Interned):
     children: tuple[Expr, ...]
     variables: frozenset[str]
     buffers: frozenset[str]
+
+    def __str__(self) -> str:
+        """The expression as text, each sub-expression formatted once; those of more than ``MOST_TEXT`` are left out."""
+        text: dict[Expr, str] = {}
+        stack: list[Expr] = [self]
+        while stack:
+            top = stack[-1]
+            missing = [child for child in top.children if child not in text]
+            stack.extend(missing)
+            if not missing:
+                stack.pop()
+                whole = top._format(*[text[child] for child in top.children])
+                text[top] = whole if len(whole) <= MOST_TEXT else "..."
+        return text[self]
+
+    __repr__ = __str__
+
+    def _format(self, *parts: str) -> str:
+        """The text of this expression from that of its sub-expressions."""
+        raise NotImplementedError
 
     def _is(self, dtype: str, *children: Expr) -> None:
         """States the element type and the sub-expressions."""
@@ -151,7 +172,7 @@ class Expr(Rebuilt, metaclass=Interned):
 Value = Expr | int | float | bool
 
 
-@immutable(eq=False)
+@immutable(eq=False, repr=False)
 class Const(Expr):
     value: int | float | bool
     type: str = INDEX
@@ -159,11 +180,11 @@ class Const(Expr):
     def __post_init__(self) -> None:
         self._is(self.type)
 
-    def __str__(self) -> str:
+    def _format(self, *parts: str) -> str:
         return str(self.value)
 
 
-@immutable(eq=False)
+@immutable(eq=False, repr=False)
 class Var(Expr):
     name: str
 
@@ -171,11 +192,11 @@ class Var(Expr):
         self._is(INDEX)
         self.variables = frozenset((self.name,))
 
-    def __str__(self) -> str:
+    def _format(self, *parts: str) -> str:
         return self.name
 
 
-@immutable(eq=False)
+@immutable(eq=False, repr=False)
 class Binary(Expr):
     op: str
     a: Expr
@@ -184,24 +205,23 @@ class Binary(Expr):
     def __post_init__(self) -> None:
         self._is("bool" if self.op in _TESTS else self.a.dtype, self.a, self.b)
 
-    def __str__(self) -> str:
-        if self.op in ("min", "max"):
-            return f"{self.op}({self.a}, {self.b})"
-        return f"({self.a} {self.op} {self.b})"
+    def _format(self, *parts: str) -> str:
+        a, b = parts
+        return f"{self.op}({a}, {b})" if self.op in ("min", "max") else f"({a} {self.op} {b})"
 
 
-@immutable(eq=False)
+@immutable(eq=False, repr=False)
 class Not(Expr):
     a: Expr
 
     def __post_init__(self) -> None:
         self._is("bool", self.a)
 
-    def __str__(self) -> str:
-        return f"not {self.a}"
+    def _format(self, *parts: str) -> str:
+        return f"not {parts[0]}"
 
 
-@immutable(eq=False)
+@immutable(eq=False, repr=False)
 class Select(Expr):
     cond: Expr
     a: Expr
@@ -210,11 +230,12 @@ class Select(Expr):
     def __post_init__(self) -> None:
         self._is(self.a.dtype, self.cond, self.a, self.b)
 
-    def __str__(self) -> str:
-        return f"({self.a} if {self.cond} else {self.b})"
+    def _format(self, *parts: str) -> str:
+        cond, a, b = parts
+        return f"({a} if {cond} else {b})"
 
 
-@immutable(eq=False)
+@immutable(eq=False, repr=False)
 class Cast(Expr):
     type: str
     value: Expr
@@ -222,11 +243,11 @@ class Cast(Expr):
     def __post_init__(self) -> None:
         self._is(self.type, self.value)
 
-    def __str__(self) -> str:
-        return f"{self.type}({self.value})"
+    def _format(self, *parts: str) -> str:
+        return f"{self.type}({parts[0]})"
 
 
-@immutable(eq=False)
+@immutable(eq=False, repr=False)
 class Call(Expr):
     fn: str
     args: tuple[Expr, ...]
@@ -234,11 +255,11 @@ class Call(Expr):
     def __post_init__(self) -> None:
         self._is("bool" if self.fn == "isnan" else self.args[0].dtype, *self.args)
 
-    def __str__(self) -> str:
-        return f"{self.fn}({', '.join(map(str, self.args))})"
+    def _format(self, *parts: str) -> str:
+        return f"{self.fn}({', '.join(parts)})"
 
 
-@immutable(eq=False)
+@immutable(eq=False, repr=False)
 class Load(Expr):
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -247,8 +268,8 @@ class Load(Expr):
         self._is(self.buffer.dtype, *self.indices)
         self.buffers = self.buffers | {self.buffer.name}
 
-    def __str__(self) -> str:
-        return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
+    def _format(self, *parts: str) -> str:
+        return f"{self.buffer.name}[{', '.join(parts)}]"
 
 
 @immutable()
@@ -259,7 +280,7 @@ class Axis:
     extent: int
 
 
-@immutable(eq=False)
+@immutable(eq=False, repr=False)
 class Reduce(Expr):
     kind: str
     body: Expr
@@ -268,8 +289,8 @@ class Reduce(Expr):
     def __post_init__(self) -> None:
         self._is(self.body.dtype, self.body)
 
-    def __str__(self) -> str:
-        return f"{self.kind}({self.body}, over=({', '.join(f'{a.var}<{a.extent}' for a in self.axes)}))"
+    def _format(self, *parts: str) -> str:
+        return f"{self.kind}({parts[0]}, over=({', '.join(f'{a.var}<{a.extent}' for a in self.axes)}))"
 
 
 # --- construction -----------------------------------------------------------------------------------------------------
@@ -406,7 +427,7 @@ def walk(e: Expr) -> Iterable[Expr]:
     while stack:
         top = stack.pop()
         yield top
-        fresh = [child for child in top.children if child not in seen]
+        fresh = [child for child in dict.fromkeys(top.children) if child not in seen]
         seen.update(fresh)
         stack.extend(fresh)
 

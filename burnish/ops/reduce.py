@@ -174,7 +174,7 @@ def cumsum(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse:
 def _running_sum(name: str, shape: Shape, dim: int, element: Callable[..., Expr]) -> Tensor:
     """The sums of the elements up to each, along ``dim``: within blocks, and of the blocks before.
 
-    So an element takes ``BLOCK`` additions, however many there are. Stages ``name.within``, ``name.blocks`` and its own.
+    So an element takes ``BLOCK`` additions, however many there are. Stages ``name.within``, ``name.blocks``, ``name``.
     """
     n = shape[dim]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from burnish.graph.divide import COPIED
 from burnish.graph.estimates import DIRECT_EFFICIENCY, Estimate, Window, estimates, label_of
 from burnish.graph.facts import follow_one_another
-from burnish.graph.divide import COPIED
 from burnish.graph.graph import Attribute, TensorType
 from burnish.ops.split import COLUMNS, DEPTH, ROWS, TERMS
 from burnish.rewrite.table import Operation

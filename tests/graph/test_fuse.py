@@ -6,11 +6,12 @@ import pytest
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.compose import overwritable, tensors
 from burnish.graph.evaluate import evaluate
-from burnish.graph.fuse import Group, fuse
+from burnish.graph.fuse import MOST_DEPTH, MOST_PLACES, Group, fall_apart, fuse
 from burnish.graph.passes import optimize
 from burnish.loops.evaluate import evaluate as evaluate_tensors
 from burnish.loops.expr import Load, walk
 from burnish.loops.tensor import create_program
+from burnish.ops.classify import accesses
 
 RANDOM = np.random.default_rng(2)
 
@@ -278,3 +279,37 @@ def test_elementwise_nodes_that_only_feed_a_map_join_it() -> None:
     a, b = g.input("a", (4, 6)), g.input("b", (4, 6))
     g.add("mul", g.add("tanh", g.add("neg", a)), g.add("sigmoid", g.add("exp", b)), name="y")
     assert text(fused(g.build("y"))) == ["neg tanh exp sigmoid mul"]
+
+
+def alternating(count: int, moved: bool) -> Graph:
+    """``x * sigmoid(x)``, or ``sigmoid(x + transpose(x))``, so many times in a row."""
+    g = GraphBuilder()
+    x = g.input("x", (4, 4))
+    for _ in range(count):
+        x = g.add("sigmoid", g.add("add", x, g.add("transpose", x))) if moved else g.add("mul", x, g.add("sigmoid", x))
+    return g.build(x)
+
+
+def test_a_long_chain_is_several_groups_of_bounded_depth() -> None:
+    groups = fused(alternating(100, moved=False))
+    assert 1 < len(groups) <= 10
+    assert max(len(group.nodes) for group in groups) <= MOST_DEPTH
+
+
+def test_a_group_computes_no_member_at_many_places() -> None:
+    graph = alternating(12, moved=True)
+    groups = fused(graph)
+    assert len(groups) > 1
+    for group in groups:
+        _, (out,) = tensors(graph, group)
+        assert len(accesses(out)) <= 4 * MOST_PLACES
+
+
+def test_a_group_falls_apart_into_its_nodes() -> None:
+    g = GraphBuilder()
+    x = g.add("conv2d", g.input("x", (1, 8, 6, 6)), g.constant(array(8, 8, 3, 3)))
+    graph = g.build(g.add("mul", g.add("relu", x), g.constant(np.array([2.0], np.float32))))
+    (group,) = fused(graph)
+    assert [str(part) for part in fall_apart(graph, group)] == [
+        "conv2d = [conv2d] (x, const)", "relu = relu (conv2d)", "mul = mul (relu)"
+    ]  # fmt: skip

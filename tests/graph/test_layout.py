@@ -104,3 +104,24 @@ def test_the_network_is_a_network() -> None:
     graph, _ = network()
     verify(graph)
     assert evaluate(graph, {"x": array(1, 16, 8, 8)})[graph.outputs[0]].shape == (1, 10)
+
+
+def test_an_output_that_is_read_again_is_read_in_blocks() -> None:
+    machine = replace(target("x86-64-v4"), features=target("x86-64-v4").features - {"amx-bf16", "amx-tile"})
+    g = GraphBuilder()
+    first = convolution(g, g.input("x", (1, 32, 8, 8)), 32)
+    graph = g.build(first, convolution(g, first, 32))
+    made = arrange(graph, machine, True)
+    verify(made.graph)
+    copies = [group for group in made.groups if group.outputs == (first,)]
+    assert [node.op for group in copies for node in group.nodes] == ["identity"]
+    assert f"{first}.blocked" in made.layouts
+    assert any(f"{first}.blocked" in group.inputs and group.anchor for group in made.groups)
+
+
+def test_an_output_that_nothing_reads_in_blocks_has_no_copy() -> None:
+    g = GraphBuilder()
+    x = g.add("relu", g.input("x", (1, 32, 8, 8)))
+    graph = g.build(x, g.add("reshape", x, shape=(32, 64)))
+    made = arrange(graph, target("x86-64-v4"), False)
+    assert not any("blocked" in name for name in made.graph.types)

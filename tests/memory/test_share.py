@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import VerificationError
 from burnish.memory import Interval, Plan, plan
+from burnish.memory.share import lower_bound
 
 
 @st.composite
@@ -94,3 +95,43 @@ def test_malformed_requests_are_refused(buffers: list[Interval], pairs: list[tup
 
 def test_plan_prints_its_figures() -> None:
     assert str(plan([Interval("a", 128, 0, 0)])) == ("arena 128 bytes, lower bound 128 (+0.0 %), 1 buffers, 0 in place")
+
+
+def simple_bound(buffers: list[Interval], pairs: list[tuple[str, str]]) -> int:
+    """`lower_bound` step by step."""
+    sizes = {b.name: -(-b.nbytes // 64) * 64 for b in buffers}
+    born = {b.name: b.first for b in buffers}
+    bound = 0
+    for step in born.values():
+        live = [b for b in buffers if b.first <= step <= b.last]
+        here = [(a, b) for a, b in pairs if born[b] == step]
+        saved = [{pair[side]: 0 for pair in here} for side in (0, 1)]
+        for pair in here:
+            for side in (0, 1):
+                saved[side][pair[side]] = max(saved[side][pair[side]], sizes[pair[1]])
+        slack = max(sizes[b.name] - b.nbytes for b in live)
+        bound = max(bound, sum(sizes[b.name] for b in live) - slack - min(sum(s.values()) for s in saved))
+    return bound
+
+
+@settings(max_examples=200, deadline=None)
+@given(interval_lists(), st.booleans())
+def test_the_lower_bound_is_that_of_each_step(buffers: list[Interval], in_place: bool) -> None:
+    pairs = chains(buffers) if in_place else []
+    assert lower_bound(buffers, pairs) == simple_bound(buffers, pairs)
+
+
+def test_thousands_of_buffers_are_planned_with_few_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer of many steps: each buffer lives for two of them."""
+    compared = 0
+    overlaps = Interval.overlaps
+
+    def counted(a: Interval, b: Interval) -> bool:
+        nonlocal compared
+        compared += 1
+        return overlaps(a, b)
+
+    monkeypatch.setattr(Interval, "overlaps", counted)
+    result = plan([Interval(f"b{i}", 640, i, i + 1) for i in range(4000)])
+    assert result.arena_bytes == result.lower_bound == 1280
+    assert compared < 100 * 4000

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from burnish.errors import ModelError
-from burnish.ops import infer
+from burnish.loops.tensor import placeholder
+from burnish.ops import OPERATORS, infer
+from burnish.ops.classify import flops
 
 WINDOWS = [
     {"kernel": (2, 2), "strides": (2, 2)},
@@ -70,3 +72,39 @@ def test_integers_pool_with_their_own_lowest_value(apply):
 def test_refusals(shape, attrs, words):
     with pytest.raises(ModelError, match=".*".join(["max_pool2d 'y'", *words])):
         infer("max_pool2d", [(shape, "float32")], attrs)
+
+
+LARGE = [
+    {"kernel": (9, 3), "pads": (8, 0, 8, 0)},
+    {"kernel": (20, 30), "strides": (3, 7), "pads": (19, 20, 10, 29)},
+    {"kernel": (7, 11), "strides": (2, 1), "pads": (3, 5, 3, 5)},
+]
+
+
+def pooled(x, kernel, pads, strides=(1, 1)):
+    """The maxima of the windows, their means, and their means with padding counted."""
+    top, left, bottom, right = pads
+    around = ((0, 0), (0, 0), (top, bottom), (left, right))
+    views = [
+        np.lib.stride_tricks.sliding_window_view(np.pad(x, around, constant_values=value), kernel, (2, 3))
+        for value in (-np.inf, 0)
+    ]
+    low, zero = (view[:, :, :: strides[0], :: strides[1]] for view in views)
+    counts = np.isfinite(low).sum((-2, -1))
+    return low.max((-2, -1)), zero.sum((-2, -1)) / counts, zero.mean((-2, -1))
+
+
+@pytest.mark.parametrize("attrs", LARGE)
+def test_windows_larger_than_the_image(attrs, apply, normal):
+    x = normal(1, 2, 6, 8)
+    greatest, mean, padded_mean = pooled(x, **attrs)
+    np.testing.assert_array_equal(apply("max_pool2d", x, **attrs)[0], greatest)
+    np.testing.assert_allclose(apply("avg_pool2d", x, **attrs)[0], mean, rtol=1e-5, atol=1e-6)
+    found = apply("avg_pool2d", x, **attrs, count_include_pad=True)[0]
+    np.testing.assert_allclose(found, padded_mean, rtol=1e-5, atol=1e-6)
+
+
+def test_a_window_larger_than_the_image_takes_no_more_than_the_image_has():
+    attrs = {"kernel": (1 << 20, 1 << 20), "strides": (1 << 20, 1 << 20), "pads": (1 << 19,) * 4}
+    (y,) = OPERATORS["max_pool2d"].define("y", [placeholder((1, 1, 8, 8))], attrs)
+    assert flops([y]) <= 100

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from burnish.errors import ModelError
-from burnish.ops import infer
+from burnish.loops.tensor import placeholder
+from burnish.ops import OPERATORS, infer
+from burnish.ops.classify import flops
+from burnish.ops.reduce import BLOCK
 
 PAIRS = [
     ("reduce_sum", "ReduceSum"), ("reduce_mean", "ReduceMean"), ("reduce_max", "ReduceMax"),
@@ -74,3 +77,19 @@ def test_cumsum_matches_onnx(exclusive, reverse, apply, reference, normal):
 def test_refusals(name, dtype, attrs, words):
     with pytest.raises(ModelError, match=".*".join(words)):
         infer(name, [((2, 3), dtype)], attrs)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), [((65,), 0), ((2, 64), 1), ((70, 2), 0), ((2101,), 0)])
+def test_long_running_sums_go_by_blocks(shape, axis, exclusive, reverse, apply, rng):
+    x = rng.integers(-9, 9, shape).astype("int32")
+    flipped = np.flip(x, axis) if reverse else x
+    expected = np.cumsum(flipped, axis, dtype="int32") - (flipped if exclusive else 0)
+    y = apply("cumsum", x, axis=axis, exclusive=exclusive, reverse=reverse)[0]
+    np.testing.assert_array_equal(y, np.flip(expected, axis) if reverse else expected)
+
+
+def test_a_running_sum_takes_few_additions_for_each_element():
+    (y,) = OPERATORS["cumsum"].define("y", [placeholder((1 << 20,))], {"axis": 0})
+    assert flops([y]) <= (3 * BLOCK) << 20

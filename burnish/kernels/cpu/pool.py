@@ -9,7 +9,6 @@ from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
-
 MOST_UNROLLED = 256  # elements of a row of a window, and neighbours of a channel
 
 
