@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +135,8 @@ def link(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
     memory, home = plan_memory(made)
-    callers = {name: ("input", i) for i, name in enumerate(graph.inputs)}
-    callers |= {name: ("output", i) for i, name in enumerate(graph.outputs)}
+    callers = {name: Slot("input", i, 0) for i, name in enumerate(graph.inputs)}
+    callers |= {name: Slot("output", i, 0) for i, name in enumerate(graph.outputs)}
     params, offsets = pack_parameters(stages, made.constants)
     return link_executable(
         inputs=[stored(graph, n, made.layouts) for n in graph.inputs],
@@ -223,7 +223,7 @@ def make_call(
     memory: Plan,
     home: Mapping[str, Place],
     offsets: Mapping[tuple[str, str], int],
-    callers: Mapping[str, tuple[str, int]],
+    callers: Mapping[str, Slot],
 ) -> Call:
     """The kernel call of a stage: where it finds every argument. ``callers``: the buffers that the caller owns."""
     slots = []
@@ -234,7 +234,7 @@ def make_call(
             continue
         buffer, offset = home.get(value, Place(value))
         if buffer in callers:
-            slots.append(Slot(*callers[buffer], offset))
+            slots.append(replace(callers[buffer], offset=offset))
         else:
             slots.append(Slot("arena", 0, memory.offsets[buffer] + offset))
     return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
