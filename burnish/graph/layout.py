@@ -94,7 +94,7 @@ def _stands_alone(graph: Graph, node: Node) -> bool:
     if graph.types[node.inputs[0]].shape[1] != graph.types[node.inputs[1]].shape[0]:
         return False
     consumers, value = graph.consumers(), node.outputs[0]
-    while value not in graph.outputs:
+    while value not in graph.outputs or consumers[value]:
         readers = consumers[value]
         if len(readers) != 1 or readers[0].op in _GAIN or readers[0].op in _LOSS:
             return False
