@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from burnish.loops.program import Program
 from burnish.loops.simplify import simplify_stmt
+from burnish.lower.dead import drop_dead_stores
 from burnish.lower.guards import hoist_guards
 from burnish.lower.partition import partition_loops
 from burnish.lower.registers import vectors_innermost
@@ -19,6 +20,7 @@ def simplify_program(program: Program) -> Program:
 
 PASSES: tuple[Callable[[Program], Program], ...] = (
     simplify_program,
+    drop_dead_stores,
     hoist_guards,
     partition_loops,
     simplify_program,

@@ -90,7 +90,8 @@ def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], 
     s.reorder(*outer, *inner)
     if outer:
         for stage in reversed(stages):
-            s.compute_at(stage, outer[-1])
+            if stage in s.program.body.reads:  # else it is dead: a condition on loops of one iteration was never true
+                s.compute_at(stage, outer[-1])
     for stage in stages:
         _vectorize_stage(s, stage, lanes)
     if vector is not None and strides(s, out, vector).store == 1:
