@@ -177,16 +177,16 @@ def _running_sum(name: str, shape: Shape, dim: int, element: Callable[..., Expr]
     So an element takes ``BLOCK`` additions, however many there are. Stages ``name.within``, ``name.blocks``, ``name``.
     """
     n = shape[dim]
+    blocks = 1 if n <= 2 * BLOCK else -(-n // BLOCK)
 
     def up_to(block: Expr | int, j: Expr, i: Sequence[Expr], size: int) -> Expr:
         k = reduce_axis(size, "k")
         place = block * size + k.var
-        taken = k.var <= j if n % size == 0 else all_of(k.var <= j, place < n)
+        taken = k.var <= j if blocks * size == n else all_of(k.var <= j, place < n)
         return Reduce("sum", select(taken, element(*i[:dim], place, *i[dim:]), 0), (k,))
 
-    if n <= 2 * BLOCK:
+    if blocks == 1:
         return compute(shape, lambda *i: up_to(0, i[dim], (*i[:dim], *i[dim + 1 :]), n), name)
-    blocks = -(-n // BLOCK)
     divided = (*shape[:dim], blocks, BLOCK, *shape[dim + 1 :])
     within = compute(
         divided, lambda *i: up_to(i[dim], i[dim + 1], (*i[:dim], *i[dim + 2 :]), BLOCK), f"{name}.within"

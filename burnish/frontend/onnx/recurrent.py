@@ -8,6 +8,7 @@ import numpy as np
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 
+MOST_STEPS = 1 << 14  # each takes about a millisecond to compile
 Step = Callable[[str, tuple[str, ...]], tuple[str, ...]]  # gates of one step, states -> new states, hidden first
 Cell = Callable[[str, tuple[str, str]], tuple[str, Step]]  # recurrent weight, biases -> bias of the gates, step
 
@@ -34,6 +35,8 @@ def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int]
     x, batch_first = n.inputs[0], bool(n.attr("layout", 0))
     x = c.transpose(x, (1, 0, 2)) if batch_first else x
     steps, batch, _ = c.shape(x)
+    if not 1 <= steps <= MOST_STEPS or not batch:
+        c.refuse("input 0 (X)", f"{steps} steps of {batch} rows", f"1 to {MOST_STEPS} steps, unrolled, of some rows")
     hidden = c.shape(n.inputs[2])[2]
     rows = c.flatten(x, 2)
     sequences, finals = [], []
