@@ -81,7 +81,9 @@ def test_refusals(name, dtype, attrs, words):
 
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(("shape", "axis"), [((65,), 0), ((2, 64), 1), ((70, 2), 0), ((2101,), 0), ((0, 3), 0), ((1, 2), 0)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((65,), 0), ((2, 64), 1), ((70, 2), 0), ((2101,), 0), ((0, 3), 0), ((1, 2), 0)]
+)
 def test_long_running_sums_go_by_blocks(shape, axis, exclusive, reverse, apply, rng):
     x = rng.integers(-9, 9, shape).astype("int32")
     flipped = np.flip(x, axis) if reverse else x
