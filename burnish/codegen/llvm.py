@@ -17,7 +17,7 @@ from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.tiles import config_global, holds_tiles
 from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
-from burnish.loops.expr import FLOATS, INDEX, Binary, Buffer, Expr, Load
+from burnish.loops.expr import FLOATS, INDEX, Binary, Buffer, Expr, Literal, Load
 from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
 
 STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
@@ -286,20 +286,22 @@ class FunctionEmitter(Values):
     def _combine(self, kind: str, old: Value, new: Value) -> Value:
         return self.binary({"sum": "+", "prod": "*"}.get(kind, kind), old, new)
 
+    def _is_no_term(self, factor: Expr) -> bool:
+        """Whether a factor is the zero of a matrix that the definition is made of."""
+        chosen = self.resolver.chosen(factor)
+        return isinstance(chosen, Literal) and chosen.value == 0
+
     def _multiply_add(self, product: Binary, target: Load, address: Address) -> Value | None:
-        """``target + a * b``; None when a factor is the constant zero, a plain sum when one is one."""
+        """``target + a * b``; None when a factor makes it no term, a plain sum when one is one."""
         for factor, other in ((product.a, product.b), (product.b, product.a)):
             padded = self.padded(factor)
             if padded is not None:
                 number, mask = padded
                 old = self.splat(self.read_at(target, address), self.lanes)
                 return self.select(mask, self.fma(number, self.value(other), old), old)
-        a = self.value(product.a)
-        if a.const == 0:
+        if any(self._is_no_term(factor) for factor in (product.a, product.b)):
             return None
-        b = self.value(product.b)
-        if b.const == 0:
-            return None
+        a, b = self.value(product.a), self.value(product.b)
         for x, y in ((a, b), (b, a)):
             if x.const == 1:
                 return self.binary("+", self.read_at(target, address), y)

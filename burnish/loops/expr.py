@@ -2,14 +2,15 @@
 
 Grammar (every form is an immutable dataclass, interned: equal expressions are one object; ``str`` prints it)::
 
-    expr   ::= Const(value, dtype) | Var(name) | Binary(op, a, b) | Not(a) | Select(cond, a, b)
+    expr   ::= Const(value, dtype) | Literal(value, dtype) | Var(name) | Binary(op, a, b) | Not(a) | Select(cond, a, b)
              | Cast(dtype, value) | Call(fn, args) | Load(buffer, indices) | Reduce(kind, body, axes)
     op     ::= + - * / // % min max == != < <= > >= and or       (// and % round towards minus infinity)
     fn     ::= a name in MATH                                       (element-wise functions)
     kind   ::= sum | prod | max | min                               (Reduce occurs in definitions only)
     buffer ::= Buffer(name, shape, dtype, scope)
 
-Loop variables and indices are int64. A ``Load`` under a false ``Select`` condition is never executed.
+Loop variables and indices are int64, and never overflow; integers that are computed from loaded ones wrap. A ``Load``
+under a false ``Select`` condition is never executed.
 """
 
 from __future__ import annotations
@@ -185,6 +186,17 @@ class Const(Expr):
 
 
 @immutable(eq=False, repr=False)
+class Literal(Const):
+    """An entry of a matrix that a definition is made of: a product with its zeros is no term, whatever the factor is.
+
+    Any other constant is data: zero times infinity is NaN.
+    """
+
+    def __post_init__(self) -> None:
+        self._is(self.type)
+
+
+@immutable(eq=False, repr=False)
 class Var(Expr):
     name: str
 
@@ -318,6 +330,13 @@ def binary(op: str, a: Value, b: Value) -> Expr:
     return Binary(op, a, b)
 
 
+def wrapped(value: int, dtype: str) -> int:
+    """An integer modulo the width of an integer dtype, as the hardware has it."""
+    bits = 8 * ITEM_BYTES[dtype]
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if dtype.startswith("int") and value >> (bits - 1) else value
+
+
 _FOLD: Mapping[str, Callable[[int, int], int]] = {
     "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "//": lambda x, y: x // y,
     "%": lambda x, y: x % y,
@@ -326,7 +345,7 @@ _FOLD: Mapping[str, Callable[[int, int], int]] = {
 
 def _index_arithmetic(op: str, a: Expr, b: Expr) -> Expr:
     if isinstance(a, Const) and isinstance(b, Const) and not (op in ("//", "%") and b.value == 0):
-        return Const(_FOLD[op](int(a.value), int(b.value)), INDEX)
+        return Const(wrapped(_FOLD[op](int(a.value), int(b.value)), INDEX), INDEX)
     if isinstance(b, Const):
         if (op in ("+", "-") and b.value == 0) or (op in ("*", "//") and b.value == 1):
             return a

@@ -167,7 +167,7 @@ class _Machine:
         if e.op == "or":
             return lambda env: a(env) or b(env)
         apply, dtype = _OPERATORS[e.op], e.dtype
-        if dtype in INTS and dtype != INDEX:
+        if dtype in INTS and (dtype != INDEX or e.buffers):
             return lambda env: _wrapped(apply(a(env), b(env)), dtype)
         return lambda env: apply(a(env), b(env))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import add, mul, sub
 
 from burnish.loops.bounds import Ranges, bounds, linear_bounds, prove
 from burnish.loops.expr import (
@@ -16,6 +17,7 @@ from burnish.loops.expr import (
     Cast,
     Const,
     Expr,
+    Literal,
     Not,
     Select,
     Var,
@@ -27,6 +29,7 @@ from burnish.loops.program import NOTHING, For, If, Stmt, map_exprs, rebuild_stm
 __all__ = ["Ranges", "bounds", "from_linear", "linear", "prove", "simplify", "simplify_stmt"]
 
 _NO_RANGES: Ranges = {}
+_FOLDED: Mapping[str, Callable[[float, float], float]] = {"+": add, "-": sub, "*": mul}
 
 
 def linear(e: Expr, ranges: Ranges = _NO_RANGES) -> Linear:
@@ -50,9 +53,9 @@ def _simplified(e: Expr, extents: tuple[int | None, ...]) -> Expr:
     match e:
         case Binary(op, a, b) if op in ("and", "or"):
             return _logical(op, simplify(a, ranges), simplify(b, ranges), ranges)
-        case Binary(op, a, b) if op in COMPARISONS and a.dtype == INDEX:
+        case Binary(op, a, b) if op in COMPARISONS and a.dtype == INDEX and not e.buffers:
             return _compare(op, simplify(a, ranges), simplify(b, ranges), ranges)
-        case Binary(op, _, _) if e.dtype == INDEX and op not in LOGICAL:
+        case Binary(op, _, _) if e.dtype == INDEX and op not in LOGICAL and not e.buffers:
             return _index(e, ranges)
         case Not(a):
             inner = simplify(a, ranges)
@@ -60,32 +63,42 @@ def _simplified(e: Expr, extents: tuple[int | None, ...]) -> Expr:
         case Select(cond, a, b):
             return _select(simplify(cond, ranges), a, b, ranges)
     e = rebuild(e, lambda child: simplify(child, ranges))
-    if isinstance(e, Binary):
-        return _float_identities(e)
+    if isinstance(e, Binary) and e.op not in COMPARISONS:
+        return _float_identities(e) if e.dtype in FLOATS else _integer_identities(e)
     if isinstance(e, Cast) and isinstance(e.value, Const) and e.type in FLOATS and e.value.type != "bool":
         return Const(float(e.value.value), e.type)
     return e
 
 
 def _float_identities(e: Binary) -> Expr:
-    """``x * 1``, ``x + 0``-style identities that are exact in floating point, and products with a literal zero.
+    """``x * 1``, ``x / 1``, ``x - 0``, which are exact in floating point, and products with the zero of a matrix.
 
-    A literal ``0 * x`` is zero here although IEEE gives NaN for infinite ``x``: such factors are structural (a Winograd
-    matrix, a padded border), never data.
+    ``0 * x`` is NaN where ``x`` is infinite, and ``-0 + 0`` is ``0``: only a :class:`Literal` is no term.
     """
     a, b = e.a, e.b
-    if isinstance(a, Const) and isinstance(b, Const) and e.dtype in FLOATS:
+    if isinstance(a, Const) and isinstance(b, Const) and e.op in ("+", "-", "*"):
         x, y = float(a.value), float(b.value)
-        if e.op in ("+", "-", "*"):
-            return Const({"+": x + y, "-": x - y, "*": x * y}[e.op], e.dtype)
+        kind = Literal if isinstance(a, Literal) and isinstance(b, Literal) else Const
+        return kind(_FOLDED[e.op](x, y), e.dtype) if math.isfinite(x) and math.isfinite(y) else e
     if isinstance(b, Const) and not isinstance(a, Const) and e.op in ("*", "+"):
         a, b = b, a
-    if isinstance(a, Const) and e.op == "*" and a.value in (0, 1):
-        return b if a.value == 1 else a
-    if isinstance(a, Const) and e.op == "+" and a.value == 0:
+    if isinstance(a, Const) and e.op == "*" and a.value == 1:
         return b
-    if isinstance(b, Const) and ((e.op == "-" and b.value == 0) or (e.op == "/" and b.value == 1)):
-        return a
+    if isinstance(a, Literal) and a.value == 0 and e.op in ("*", "+"):
+        return a if e.op == "*" else b
+    if isinstance(b, Const) and b.value == (0 if e.op == "-" else 1 if e.op == "/" else None):
+        return a if e.op == "/" or math.copysign(1.0, b.value) > 0 else e
+    return e
+
+
+def _integer_identities(e: Binary) -> Expr:
+    """What holds for integers of any width, which wrap: sums with 0, products with 0 and 1."""
+    a, b = (e.b, e.a) if isinstance(e.a, Const) and e.op in ("+", "*") else (e.a, e.b)
+    if isinstance(b, Const) and e.dtype != "bool":
+        if (e.op in ("+", "-") and b.value == 0) or (e.op in ("*", "//") and b.value == 1):
+            return a
+        if e.op == "*" and b.value == 0:
+            return b
     return e
 
 

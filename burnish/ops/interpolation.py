@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from burnish.loops.expr import Const, Expr, equal, select
+from burnish.loops.expr import Expr, Literal, equal, select
 
 
 def _around_zero(*points: Fraction | int) -> tuple[Fraction, ...]:
@@ -83,4 +83,4 @@ def entry(matrix: np.ndarray, row: Expr, column: Expr, dtype: str) -> Expr:
             chosen = select(equal(index, position), values[position], chosen)
         return chosen
 
-    return pick([pick([Const(float(v), dtype) for v in r], column) for r in matrix], row)
+    return pick([pick([Literal(float(v), dtype) for v in r], column) for r in matrix], row)

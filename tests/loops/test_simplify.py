@@ -12,12 +12,14 @@ from burnish.loops.expr import (
     Buffer,
     Const,
     Expr,
+    Literal,
     Load,
     Not,
     Select,
     Var,
     all_of,
     any_of,
+    binary,
     cast,
     equal,
     maximum,
@@ -32,6 +34,7 @@ from burnish.loops.simplify import linear, simplify, simplify_stmt
 
 NAMES = ("i", "j", "k")
 I, J, K = (Var(n) for n in NAMES)  # noqa: E741
+D = Load(Buffer("d", (4,), "int64"), (I,))
 RANGES = {"i": 4, "j": 8, "k": 3}
 
 atoms = st.one_of(st.sampled_from([I, J, K]), st.integers(-9, 20).map(Const))
@@ -152,8 +155,8 @@ X = Load(Buffer("x", (8,)), (I,))
 @pytest.mark.parametrize(
     ("e", "text"),
     [
-        (X * 1.0, "x[i]"), (X + 0.0, "x[i]"), (0.0 + X, "x[i]"), (X - 0.0, "x[i]"), (X / 1.0, "x[i]"),
-        (X * 0.0, "0.0"), (X * 2.0, "(x[i] * 2.0)"), (0.0 - X, "(0.0 - x[i])"),
+        (X * 1.0, "x[i]"), (X + 0.0, "(x[i] + 0.0)"), (0.0 + X, "(0.0 + x[i])"), (X - 0.0, "x[i]"), (X / 1.0, "x[i]"),
+        (X - -0.0, "(x[i] - -0.0)"), (X * 0.0, "(x[i] * 0.0)"), (X * 2.0, "(x[i] * 2.0)"), (0.0 - X, "(0.0 - x[i])"),
         (Const(2.0, "float32") * Const(3.0, "float32") + X, "(6.0 + x[i])"),
         (cast("float32", Const(3)), "3.0"),
     ],
@@ -224,3 +227,71 @@ def test_every_digit_of_a_mixed_radix_rejoins() -> None:
         assert simplify(order[0] + order[1] + order[2]) == x
     assert isinstance(simplify(x % 4 + x // 12 * 12), Binary)
     assert isinstance(simplify(select(I < 2, I, J)), Select)
+
+
+NOTHING_TIMES = Literal(0.0, "float32")
+
+
+@pytest.mark.parametrize(
+    ("e", "text"),
+    [
+        (X * NOTHING_TIMES, "0.0"), (NOTHING_TIMES * X + X, "x[i]"), (X + NOTHING_TIMES, "x[i]"),
+        (Literal(1.0, "float32") * X, "x[i]"), (Literal(2.0, "float32") * NOTHING_TIMES * X, "0.0"),
+        (Const(2.0, "float32") * NOTHING_TIMES * X, "(0.0 * x[i])"),
+    ],
+)  # fmt: skip
+def test_a_product_with_the_zero_of_a_matrix_is_no_term(e: Expr, text: str) -> None:
+    assert str(simplify(e)) == text
+
+
+EDGES = {"int64": (-(2**63), -(2**62), -7, -1, 0, 1, 2, 3, 2**62, 2**63 - 1), "uint8": (0, 1, 3, 128, 254, 255)}
+FLOATS_THAT_HURT = (0.0, -0.0, 1.0, -1.5, 3e38, -3e38, float("inf"), float("-inf"), float("nan"), 1e-45)
+
+
+def data_expressions(dtype: str) -> st.SearchStrategy[Expr]:
+    """Arithmetic on two numbers ``a[i]`` and ``b[i]`` and constants."""
+    numbers = EDGES.get(dtype, FLOATS_THAT_HURT)
+    leaves = st.one_of(
+        st.sampled_from([Load(Buffer(name, (1,), dtype), (I,)) for name in "ab"]),
+        st.sampled_from(numbers).map(lambda n: Const(n, dtype)),
+    )
+    operators = ["+", "-", "*", "min", "max"] + (["/"] if dtype == "float32" else [])
+    comparisons = ["<", "<=", "==", ">"]
+
+    def deeper(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+        tests = st.builds(Binary, st.sampled_from(comparisons), inner, inner)
+        return st.one_of(
+            st.builds(binary, st.sampled_from(operators), inner, inner), st.builds(select, tests, inner, inner)
+        )
+
+    return st.recursive(leaves, deeper, max_leaves=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.sampled_from(["int64", "uint8", "float32"]))
+def test_data_keeps_its_value_to_the_bit(data: st.DataObject, dtype: str) -> None:
+    """Integers wrap, zeros have signs, and infinities and NaN do what they do."""
+    e = data.draw(data_expressions(dtype))
+    numbers = EDGES.get(dtype, FLOATS_THAT_HURT)
+    inputs = {name: np.array([data.draw(st.sampled_from(numbers))], dtype) for name in "ab"}
+    params = tuple(Buffer(name, (1,), dtype) for name in (*"ab", "y"))
+
+    def run(value: Expr) -> np.ndarray:
+        body = For("i", 1, "serial", store(params[2], (I,), value))
+        return run_program(Program("p", params, body), inputs)["y"]
+
+    np.testing.assert_array_equal(run(simplify(e)), run(e))
+    assert np.signbit(run(simplify(e))) == np.signbit(run(e)) or np.isnan(run(e))
+
+
+@pytest.mark.parametrize(
+    ("e", "text"),
+    [
+        ((D * 2) // 2, "((d[i] * 2) // 2)"),
+        (D + 1 > D, "((d[i] + 1) > d[i])"),
+        (minimum(D + 1, D), "min((d[i] + 1), d[i])"),
+        ((D + I * 2) + (I - I), "(d[i] + (i * 2))"),
+    ],
+)
+def test_numbers_that_are_loaded_may_overflow(e: Expr, text: str) -> None:
+    assert str(simplify(e, {"i": 4})) == text
