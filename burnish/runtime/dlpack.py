@@ -40,11 +40,15 @@ _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_cha
 def from_dlpack(value: Any) -> np.ndarray:
     """A view of a tensor that has ``__dlpack__``; the tensor stays alive as long as the view.
 
+    A view of PyTorch's that is negated only when it is read (``torch._neg_view``) is copied: the export would give the
+    numbers as they lie in memory, with the wrong sign.
     Raises InputError if it is not in CPU memory, has a dtype that NumPy cannot hold, or refuses the export itself.
     """
     device = value.__dlpack_device__()
     if device[0] not in _CPU_DEVICES:
         raise InputError(f"tensor on DLPack device {tuple(map(int, device))}, allowed: CPU memory; move it there first")
+    if getattr(value, "is_neg", bool)():
+        value = value.resolve_neg()
     try:
         capsule = value.__dlpack__()
     except (RuntimeError, BufferError, TypeError, ValueError) as error:

@@ -68,3 +68,11 @@ def test_torch_tensors() -> None:
     assert half.dtype == ml_dtypes.bfloat16 and half.tolist() == [1.5, -2.0]
     with pytest.raises(InputError, match=r"Tensor\.__dlpack__ failed"):
         from_dlpack(torch.ones(2, requires_grad=True))
+
+
+def test_a_lazily_negated_view_of_torch_has_its_sign() -> None:
+    torch = pytest.importorskip("torch")
+    negated = torch._neg_view(torch.arange(4.0))
+    np.testing.assert_array_equal(from_dlpack(negated), [0, -1, -2, -3])
+    imaginary = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    np.testing.assert_array_equal(from_dlpack(imaginary), [-2, 4])
