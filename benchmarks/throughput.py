@@ -25,7 +25,7 @@ from burnish.codegen.objects import optimize, parse, target_machine
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import template_called
 from burnish.lower.pipeline import lower
-from burnish.runtime.comparison import Comparison
+from burnish.measure.comparison import Comparison
 from burnish.runtime.link import link
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from burnish.errors import InputError
@@ -11,6 +12,20 @@ from burnish.errors import InputError
 TOLERANCE = 1e-4  # of the scale of a kernel's result
 EXACT_TOLERANCE = 1e-5  # the same where no transformation may change rounding
 ROUNDINGS = 4  # a kernel that stores half precision may err by this many of its units of rounding
+
+
+def rounding(dtypes: Iterable[str]) -> float:
+    """The coarsest unit of rounding of the floating-point types among these names; 0 if there is none."""
+    found = [np.dtype(getattr(ml_dtypes, name, name)) for name in dtypes if "float" in name]
+    return max((float(ml_dtypes.finfo(dtype).eps) for dtype in found), default=0.0)
+
+
+def tolerance(dtypes: Iterable[str], exact: bool = False) -> float:
+    """The largest allowed error of a result computed from and to values of these types.
+
+    ``exact``: no transformation was allowed to change rounding.
+    """
+    return max(EXACT_TOLERANCE if exact else TOLERANCE, ROUNDINGS * rounding(dtypes))
 
 
 def scaled_error(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:

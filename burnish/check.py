@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from burnish.accuracy import EXACT_TOLERANCE, ROUNDINGS, TOLERANCE, scaled_error
+from burnish.accuracy import scaled_error, tolerance
 from burnish.compiler import Compilation, Progress, Stage, import_graph, link, lower_model
 from burnish.graph.evaluate import evaluate, evaluate_node
-from burnish.loops.expr import FLOATS
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.module import Module
 from burnish.target import target as find_target
@@ -62,7 +60,7 @@ def check(
         found = run_alone(made, stage, values, threads)
         error = scaled_error(found, [values[name] for name in stage.group.outputs])
         nodes = " + ".join(node.name or node.op for node in stage.group.nodes)
-        allowed = max(EXACT_TOLERANCE if exact else TOLERANCE, ROUNDINGS * rounding(made, stage))
+        allowed = tolerance(own_dtypes(made, stage), exact)
         rows.append(KernelCheck(stage.kernel.symbol, nodes, stage.kernel.template, error, allowed))
     return rows
 
@@ -113,9 +111,8 @@ def unpack(made: Compilation, name: str, array: np.ndarray) -> np.ndarray:
     return made.layouts[name].unpack(array, made.graph.types[name].shape) if name in made.layouts else array
 
 
-def rounding(made: Compilation, stage: Stage) -> float:
-    """The coarsest unit of rounding among the model's own floating-point values that a stage computes with."""
+def own_dtypes(made: Compilation, stage: Stage) -> set[str]:
+    """The types of the model's own values that a stage computes with."""
     names = {name for node in stage.group.nodes for name in (*node.inputs, *node.outputs)}
     names &= made.reference.types.keys() - made.graph.constants.keys()
-    dtypes = {made.graph.types[name].dtype for name in names} & set(FLOATS)
-    return max((float(ml_dtypes.finfo(numpy_dtype(dtype)).eps) for dtype in dtypes), default=0.0)
+    return {made.graph.types[name].dtype for name in names}

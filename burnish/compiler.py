@@ -16,11 +16,13 @@ from burnish.arrange import DEFAULTS, Arrangement, Choices, arrange, make_task
 from burnish.errors import ScheduleError, UnsupportedOperator
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.compose import overwritable
+from burnish.graph.domain import input_domains
 from burnish.graph.fuse import Group, fall_apart
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.kernels.task import Task
 from burnish.loops.layout import Layout, layout
+from burnish.measure.samples import plain_domains
 from burnish.memory.lifetimes import Step, lifetimes
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
@@ -138,6 +140,7 @@ def link(made: Compilation) -> Executable:
     callers = {name: Slot("input", i, 0) for i, name in enumerate(graph.inputs)}
     callers |= {name: Slot("output", i, 0) for i, name in enumerate(graph.outputs)}
     params, offsets = pack_parameters(stages, made.constants)
+    domains = input_domains(made.reference) if graph.inputs == made.reference.inputs else {}
     return link_executable(
         inputs=[stored(graph, n, made.layouts) for n in graph.inputs],
         outputs=[stored(graph, n, made.layouts) for n in graph.outputs],
@@ -148,7 +151,7 @@ def link(made: Compilation) -> Executable:
         scratch_bytes=max((s.kernel.scratch_bytes for s in stages), default=0),
         target=fingerprint(made.target.triple, made.target.cpu, made.target.features),
         graph=str(graph),
-        info={"arena": str(memory), "kernels": describe(stages, made.layouts)},
+        info={"arena": str(memory), "kernels": describe(stages, made.layouts), "domains": plain_domains(domains)},
     )
 
 

@@ -9,12 +9,13 @@ from burnish.compiler import link, lower_model
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.measure.comparison import Comparison
+from burnish.measure.sandbox import Sandbox
 from burnish.rewrite.cost import TargetCost
 from burnish.rewrite.match import forwards
 from burnish.rewrite.search import rewrite_graph
 from burnish.rewrite.terms import Rule
 from burnish.rewriting import Chosen
-from burnish.runtime.comparison import Comparison, compare_modules
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
 from burnish.target import Target
@@ -42,9 +43,10 @@ def contributions(
         return {}
     names = dict.fromkeys(forwards(each["rule"]) for each in told["applied"])
     ready, price, found = optimize(graph, exact), chosen.price or TargetCost(target), {}
-    for name in names:
-        rest = [rule for rule in rules if forwards(rule.name) != name]
-        without = align_parts(rewrite_graph(ready, rest, price, Budget(seconds=seconds)).graph, target.lanes)
-        other = Module(link(lower_model(without, target, exact, cache_dir)), threads)
-        found[name] = compare_modules(chosen.module, other)
+    with Sandbox() as sandbox:
+        for name in names:
+            rest = [rule for rule in rules if forwards(rule.name) != name]
+            without = align_parts(rewrite_graph(ready, rest, price, Budget(seconds=seconds)).graph, target.lanes)
+            other = Module(link(lower_model(without, target, exact, cache_dir)), threads)
+            found[name] = sandbox.compare(chosen.module, other, exact=exact)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from burnish.compiler import Progress, link, lower_model
 from burnish.errors import TargetError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
-from burnish.runtime.comparison import Comparison, compare_modules
+from burnish.measure.comparison import Comparison
+from burnish.measure.sandbox import Sandbox
 from burnish.runtime.module import Module
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
@@ -31,8 +33,8 @@ BUILD_LIMIT = 3.0  # seconds of a core; a schedule that takes as long has unroll
 
 @dataclass(frozen=True)
 class Tuned:
-    """A tuned model. ``gain``: its time over the untuned one's; where that is not surely below 1, ``module`` is the
-    untuned one.
+    """A tuned model. ``gain``: its time over the untuned one's; where that is not surely below 1, their answers differ,
+    or one of them crashes, ``module`` is the untuned one.
     """
 
     module: Module
@@ -78,7 +80,14 @@ def tune_model(
         judge = InModel(compiled, sum(a.nbytes for a in graph.constants.values()), cache_dir, evaluator)
         outcome = Session(tasks, store, evaluator, options, progress=follow, prior=prior, judge=judge).run()
     plain, tuned = (compiled(choices)[0] for choices in (DEFAULTS, recorded_choices(store, target, threads, cold)))
-    gain = compare_modules(plain, tuned)
+    dtypes = {t.dtype for name, t in graph.types.items() if name not in graph.constants}
+    with Sandbox() as sandbox:
+        gain = sandbox.compare(plain, tuned, dtypes, exact=exact)
+    if gain.outcome != "ok":
+        warnings.warn(
+            f"tune: the tuned model beside the untuned one: {gain.outcome}: {gain.error}; the untuned one is taken",
+            RuntimeWarning, stacklevel=2,
+        )  # fmt: skip
     return Tuned(tuned if gain.second_wins else plain, outcome, gain)
 
 
@@ -107,7 +116,8 @@ def described(tuned: Tuned) -> dict[str, Any]:
     return {
         "seconds": round(tuned.outcome.seconds, 1), "trials": tuned.outcome.trials,
         "stop_reason": tuned.outcome.stop_reason, "expected_gain": round(tuned.outcome.expected, 4),
-        "ratio": tuned.gain.ratio, "low": tuned.gain.low, "high": tuned.gain.high,
+        "outcome": tuned.gain.outcome,
+        **{end: getattr(tuned.gain, end) if tuned.gain.outcome == "ok" else None for end in ("ratio", "low", "high")},
         "kept": tuned.gain.second_wins, "kernels": kernels,
     }  # fmt: skip
 

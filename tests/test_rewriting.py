@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from burnish import rewriting
 from burnish.arrange import DEFAULTS
 from burnish.contributions import contributions
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.measure.comparison import Comparison
+from burnish.measure.sandbox import Sandbox
 from burnish.rewrite.match import both_ways
 from burnish.rewrite.objective import Objective
 from burnish.rewriting import described, rewrite_model, shipped_rules
-from burnish.runtime.comparison import Comparison
 from burnish.runtime.module import Module
 from burnish.target import target
 from tests.rewrite.rules import rule
@@ -38,10 +38,10 @@ def chain() -> Graph:
 def judged(monkeypatch: pytest.MonkeyPatch, ratio: float, width: float = 0.02) -> None:
     """Lets the comparison of modules end with this ratio, in an interval of this width."""
 
-    def compare(first: Module, second: Module) -> Comparison:
+    def compare(self: Sandbox, first: Module, second: Module, *rest: object, **options: object) -> Comparison:
         return Comparison(ratio, ratio - width / 2, ratio + width / 2, ((1e-3,), (1e-3 * ratio,)))
 
-    monkeypatch.setattr(rewriting, "compare_modules", compare)
+    monkeypatch.setattr(Sandbox, "compare", compare)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.5])
@@ -65,7 +65,7 @@ def test_the_winner_of_the_measurement_is_chosen(
 def test_nothing_is_measured_where_nothing_should_be_faster(
     monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(rewriting, "compare_modules", None)
+    monkeypatch.setattr(Sandbox, "compare", None)
     chosen = rewrite_model(chain, [], target=CPU, cache_dir=tmp_path)
     assert chosen.gain is None and chosen.found is not None
     assert chosen.graph is chain
@@ -127,11 +127,11 @@ def test_a_graph_that_loses_is_not_proposed_again(
     judged(monkeypatch, 1.5)
     measured = []
 
-    def slow(modules: list[Module]) -> list[list[float]]:
+    def slow(self: Sandbox, modules: list[Module]) -> list[list[float]]:
         measured.append(modules)
         return [[1e-3] * len(module.executable.calls) for module in modules[:1]] + [[9e-3]]
 
-    monkeypatch.setattr(rewriting, "kernel_seconds", slow)
+    monkeypatch.setattr(Sandbox, "kernel_seconds", slow)
     chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path)
     assert len(measured) == 1
     assert chosen.gain is not None and chosen.graph is chain
@@ -150,14 +150,12 @@ def test_recorded_kernels_are_known_to_the_first_search(
     assert rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path).found is not None, "other records"
 
 
-def test_fewer_operations_win_without_a_measurement(
-    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(rewriting, "compare_modules", None)
+def test_fewer_operations_win_without_a_measurement(chain: Graph, tmp_path: Path) -> None:
     asked = Objective(time=0.0, flops=1.0)
     chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path, objective=asked)
-    assert len(chosen.graph.nodes) == 1 and chosen.gain is None
-    assert chosen.module.rewrites is not None and chosen.module.rewrites["kept"]
+    assert len(chosen.graph.nodes) == 1 and chosen.gain is not None and not chosen.gain.times[0]
+    report = chosen.module.rewrites
+    assert report is not None and report["kept"] and report["measured"] is None and report["outcome"] == "ok"
 
 
 @pytest.mark.parametrize(("ratio", "kept"), [(0.9, True), (1.05, True), (2.0, False)])
@@ -219,11 +217,11 @@ def test_what_a_substitution_is_worth_is_measured_without_it(
     chosen = rewrite_model(chain, rules, target=CPU, cache_dir=tmp_path)
     calls: list[int] = []
 
-    def compare(first: Module, second: Module) -> Comparison:
+    def compare(self: Sandbox, first: Module, second: Module, **options: object) -> Comparison:
         calls.extend(len(module.executable.calls) for module in (first, second))
         return Comparison(2.0, 1.9, 2.1)
 
-    monkeypatch.setattr("burnish.contributions.compare_modules", compare)
+    monkeypatch.setattr(Sandbox, "compare", compare)
     found = contributions(chain, chosen, rules, target=CPU, cache_dir=tmp_path)
     assert list(found) == ["product is associative"] and found["product is associative"].ratio == 2.0
     assert calls == [1, 2], "the model without the rule is the model as it was"

@@ -24,8 +24,9 @@ from burnish.cli.compiling import Options, compiled, progress_bar
 from burnish.cli.output import print_json
 from burnish.compiler import import_graph, stored
 from burnish.errors import InputError
+from burnish.graph.domain import input_domains
+from burnish.measure.samples import module_inputs, random_inputs
 from burnish.runtime.executable import TensorSpec
-from burnish.runtime.samples import random_inputs
 
 WORST = 5  # rows that `check` prints
 
@@ -35,7 +36,7 @@ def bench(model: str, names: Sequence[str], seconds: float, inputs: Path | None,
     with onnx_file(model) as (path, network):
         module = compiled(path, options)
         threads = module.threads
-        arrays = read_inputs(inputs, module.inputs) if inputs else random_inputs(module.inputs, seed)
+        arrays = read_inputs(inputs, module.inputs) if inputs else module_inputs(module, seed)
         runs = {"burnish": peers.compiled(module)}
         for name in names:
             runs[name] = (
@@ -86,7 +87,7 @@ def check(model: Path, against: str, inputs: Path | None, seed: int, options: Op
         raise InputError(f"--against {against}: allowed are reference and onnxruntime")
     graph = import_graph(model)
     specs = [stored(graph, name, {}) for name in graph.inputs]
-    arrays = read_inputs(inputs, specs) if inputs else random_inputs(specs, seed)
+    arrays = read_inputs(inputs, specs) if inputs else random_inputs(specs, seed, input_domains(graph))
     if against == "onnxruntime":
         module = compiled(model, options)
         expected = peers.prepare("onnxruntime", model, module.threads)(arrays)

@@ -16,6 +16,11 @@ from burnish.runtime.image import Image
 
 def save(executable: Executable, path: str | Path) -> None:
     """Writes ``executable`` to ``path``, atomically. Raises OSError, and TypeError if JSON cannot hold its ``info``."""
+    write_container(Path(path), *parts(executable))
+
+
+def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]]:
+    """The executable as a header that JSON can hold and named bytes; :func:`assembled` puts it together again."""
     header = {
         "target": executable.target,
         "inputs": [_spec_to_json(spec) for spec in executable.inputs],
@@ -35,7 +40,7 @@ def save(executable: Executable, path: str | Path) -> None:
         "code": memoryview(executable.code.data),
         "params": np.ascontiguousarray(executable.params).data,
     }
-    write_container(Path(path), header, sections)
+    return header, sections
 
 
 def read(path: str | Path) -> Executable:
@@ -45,23 +50,30 @@ def read(path: str | Path) -> Executable:
     OSError if it cannot be read. Whether this machine can run it is the module's question (``host.check_host``).
     """
     container = read_container(Path(path))
-    header, sections = container.header, container.sections
     try:
-        return Executable(
-            inputs=tuple(_spec_from_json(spec) for spec in header["inputs"]),
-            outputs=tuple(_spec_from_json(spec) for spec in header["outputs"]),
-            calls=tuple(_call_from_json(call) for call in header["calls"]),
-            driver=_image_from_json(header["images"]["driver"], sections["driver"]),
-            code=_image_from_json(header["images"]["code"], sections["code"]),
-            params=np.frombuffer(sections["params"], np.uint8),
-            arena_bytes=int(header["arena_bytes"]),
-            scratch_bytes=int(header["scratch_bytes"]),
-            target=header["target"],
-            graph=header["graph"],
-            info=header["info"],
-        )
+        return assembled(container.header, container.sections)
     except (KeyError, TypeError, ValueError, VerificationError) as error:
         raise ArtifactError(f"{path} is inconsistent: {type(error).__name__}: {error}") from error
+
+
+def assembled(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> Executable:
+    """The executable of these :func:`parts`; its parameters are a view of the bytes.
+
+    Raises KeyError, TypeError, ValueError or VerificationError for what is inconsistent.
+    """
+    return Executable(
+        inputs=tuple(_spec_from_json(spec) for spec in header["inputs"]),
+        outputs=tuple(_spec_from_json(spec) for spec in header["outputs"]),
+        calls=tuple(_call_from_json(call) for call in header["calls"]),
+        driver=_image_from_json(header["images"]["driver"], sections["driver"]),
+        code=_image_from_json(header["images"]["code"], sections["code"]),
+        params=np.frombuffer(sections["params"], np.uint8),
+        arena_bytes=int(header["arena_bytes"]),
+        scratch_bytes=int(header["scratch_bytes"]),
+        target=header["target"],
+        graph=header["graph"],
+        info=header["info"],
+    )
 
 
 def _spec_to_json(spec: TensorSpec) -> list[Any]:

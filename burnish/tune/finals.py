@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,11 @@ import numpy as np
 
 from burnish.arrange import DEFAULTS, Choices
 from burnish.build import Recipe, keep, task_key
+from burnish.measure.comparison import Comparison, compare_times
+from burnish.measure.forkserver import Failure
+from burnish.measure.sandbox import Sandbox
 from burnish.runtime.cache import ObjectCache
-from burnish.runtime.comparison import Comparison, compare_times, profiles
 from burnish.runtime.module import Module
-from burnish.runtime.samples import random_inputs
 from burnish.target import Target
 from burnish.tune.choices import choices_of
 from burnish.tune.evaluate import Evaluator, Trial
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 CONTENDERS, WITHIN = 5, 1.25  # candidates of a kernel, the default among them; times the least cost of any
 ROUNDS, RUNS = (12, 36), 4  # in which all modules are profiled in turns, at least and at most; most runs in each
 SECONDS = 8.0  # that profiling may take
+LEAST = 1e-6  # seconds of a call, whatever its kernels take
 REPLAYS = 3  # of the winners together, each without those that lose there
 PARAMETERS = 1 << 30  # bytes of packed constants that the modules may hold together
 
@@ -76,7 +78,8 @@ class InModel:
     candidates of a kernel, times alone and in a model are correlated by 0.2 to 0.7 only.
 
     Module number k has the k-th contender of every kernel. All are profiled in turns, and of each kernel the one wins
-    that takes the least of the default's time, if that is surely less. Then the winners play together.
+    that takes the least of the default's time, if that is surely less. Then the winners play together. All that happens
+    in a process of their own; where that cannot be, or one crashes there, kernels are judged alone.
     """
 
     compiled: Compiled
@@ -85,9 +88,23 @@ class InModel:
     evaluator: Evaluator
 
     def __call__(self, kernels: Sequence[Progress], seconds: float) -> list[Verdict | None]:
+        try:
+            with Sandbox() as sandbox:
+                return self._judged(sandbox, kernels, seconds)
+        except Failure as failure:
+            outcome, error, _ = failure.args
+            warnings.warn(
+                f"tune: the model with its fastest kernels: {outcome}: {error}; kernels are compared alone",
+                RuntimeWarning, stacklevel=2,
+            )  # fmt: skip
+            return alone(self.evaluator)(kernels, seconds)
+
+    def _judged(self, sandbox: Sandbox, kernels: Sequence[Progress], seconds: float) -> list[Verdict | None]:
+        """Raises Failure."""
+        sandbox.launch()
         plain, keys = self.compiled(DEFAULTS)
         modules = [plain]
-        usual, limit = _seconds(plain), min(SECONDS, seconds / 2)
+        usual, limit = _seconds(sandbox, plain), min(SECONDS, seconds / 2)
         most = int(min(CONTENDERS, limit / (2 * ROUNDS[0] * usual), PARAMETERS / max(1, self.parameter_bytes)))
         own = self._built([contenders(kernel, max(2, most)) for kernel in kernels])
         for number in range(1, max(map(len, own), default=1)):
@@ -96,17 +113,17 @@ class InModel:
         calls = int(limit / (len(modules) * usual))
         runs = max(1, min(RUNS, calls // ROUNDS[0] - 1))  # the first of a round does not count
         count = max(ROUNDS[0], min(ROUNDS[1], calls // (runs + 1)))
-        rounds = [[_by_call(rows) for rows in each] for each in profiles(modules, count, runs)]
+        rounds = [[_by_call(rows) for rows in each] for each in sandbox.profiles(modules, count, runs)]
         calls_of = _calls(plain, keys)
         places = [calls_of[task_key(c[0].alternative.task, self.evaluator.target)] for c in own]
         found = [
             _verdict(candidates, [[_spent(m, at) for m in each] for each in rounds])
             for candidates, at in zip(own, places, strict=True)
         ]
-        return self._together(plain, [k.task for k in kernels], places, found, (count, runs))
+        return self._together(sandbox, plain, [k.task for k in kernels], places, found, (count, runs))
 
     def _together(
-        self, plain: Module, tasks: Sequence[TuningTask], places: Sequence[Sequence[_Place]],
+        self, sandbox: Sandbox, plain: Module, tasks: Sequence[TuningTask], places: Sequence[Sequence[_Place]],
         verdicts: Sequence[Verdict | None], size: tuple[int, int],
     ) -> list[Verdict | None]:  # fmt: skip
         """The verdicts after winners that are surely slower than their defaults beside each other have lost.
@@ -119,7 +136,7 @@ class InModel:
             if not winners:
                 break
             module, _ = self.compiled(_choices([(tasks[n], c) for n, c in winners.items()], self.evaluator.target))
-            rounds = [[_by_call(rows) for rows in each] for each in profiles([plain, module], *size)]
+            rounds = [[_by_call(rows) for rows in each] for each in sandbox.profiles([plain, module], *size)]
             slower = False
             for n, candidate in winners.items():
                 default, own = ([_spent(each[m], places[n]) for each in rounds] for m in (0, 1))
@@ -174,13 +191,10 @@ def _choices(lineup: Sequence[tuple[TuningTask, Candidate]], target: Target) -> 
     return choices_of(recipes, {task.signature: c.algorithm for task, c in rivals if task.signature})
 
 
-def _seconds(module: Module) -> float:
-    """What a call takes, the second one."""
-    feeds = random_inputs(module.inputs, seed=0)
-    module(**feeds)
-    began = time.perf_counter()
-    module(**feeds)
-    return time.perf_counter() - began
+def _seconds(sandbox: Sandbox, module: Module) -> float:
+    """What a call takes. Raises Failure."""
+    (took,) = sandbox.kernel_seconds([module])
+    return max(sum(took), LEAST)
 
 
 _Place = tuple[str, int]  # a kernel call: the nodes that it computes, and which of the calls that compute such it is

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.build import task_key
-from burnish.runtime.comparison import Comparison
+from burnish.measure.comparison import Comparison
 from burnish.search.space import Points
 from burnish.target import Target
 from burnish.tune.evaluate import Evaluator, Measurement, Race, Trial

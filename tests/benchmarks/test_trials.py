@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import study, trials
 from benchmarks.oracle import Apart, Oracle
-from burnish.runtime.comparison import Comparison
+from burnish.measure.comparison import Comparison
 from burnish.tune.evaluate import Build, Measurement, Trial
 from burnish.tune.evaluate.rules import Fixed
 

@@ -14,6 +14,7 @@ from burnish.build import task_key
 from burnish.compiler import link, lower_model
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
+from burnish.measure.sandbox import Sandbox
 from burnish.runtime.module import Module
 from burnish.target import host
 from burnish.tune import finals
@@ -80,7 +81,7 @@ def played(monkeypatch, tmp_path, evaluator, times, kernels, together=lambda cho
     """
     seen = []
 
-    def profiles(modules, rounds, runs):  # type: ignore[no-untyped-def]
+    def profiles(self, modules, rounds, runs):  # type: ignore[no-untyped-def]
         noise = np.random.default_rng(0)
         rows = [[times(k, call.kernel) for call in m.executable.calls] for k, m in enumerate(modules)]
         if seen:
@@ -93,7 +94,8 @@ def played(monkeypatch, tmp_path, evaluator, times, kernels, together=lambda cho
             for _ in range(rounds)
         ]
 
-    monkeypatch.setattr(finals, "profiles", profiles)
+    monkeypatch.setattr(Sandbox, "profiles", profiles)
+    monkeypatch.setattr(finals, "_seconds", lambda sandbox, module: 1e-4)
     return InModel(compiler(tmp_path), 1 << 15, tmp_path, evaluator)(kernels, 10.0), seen
 
 

@@ -14,8 +14,8 @@ from burnish.arrange import arrange
 from burnish.build import Recipe, task_key
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
+from burnish.measure.comparison import Comparison
 from burnish.runtime.cache import cache_key
-from burnish.runtime.comparison import Comparison
 from burnish.target import Target, target
 from burnish.tune.choices import recorded_choices
 from burnish.tune.evaluate import Build, Measurement, Trial

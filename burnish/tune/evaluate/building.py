@@ -16,12 +16,12 @@ from multiprocessing.connection import Connection, wait
 from burnish.build import Kernel, compile_program, named, packing, task_key
 from burnish.kernels.cpu import template_called
 from burnish.kernels.task import Choice, Task
+from burnish.measure.forkserver import ForkServer, Worker
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
 from burnish.schedule.schedule import Call, Schedule
 from burnish.schedule.steps import Steps
 from burnish.target import Target
-from burnish.tune.evaluate.forkserver import ForkServer, Worker
 
 PATIENCE = 4  # times the limit: seconds that may pass while a build computes less than that
 STEPS = 1024  # programs between primitives that a worker remembers: those of some thirty candidates

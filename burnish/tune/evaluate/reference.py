@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import ml_dtypes
 import numpy as np
 
-from burnish.accuracy import ROUNDINGS, TOLERANCE
+from burnish.accuracy import tolerance as allowed
 from burnish.kernels.task import Task
+from burnish.loops.domain import Domains, domains
 from burnish.loops.evaluate import evaluate
-from burnish.loops.expr import FLOATS, ITEM_BYTES, Cast, loads, walk
+from burnish.loops.expr import FLOATS, ITEM_BYTES, Cast, walk
 from burnish.loops.layout import Layout
-from burnish.runtime.buffers import numpy_dtype
+from burnish.measure.samples import ANY, draw
 
 Examples = tuple[dict[str, np.ndarray], list[np.ndarray]]  # inputs by name, and the outputs that belong to them
 
@@ -20,35 +20,21 @@ Examples = tuple[dict[str, np.ndarray], list[np.ndarray]]  # inputs by name, and
 def examples(task: Task, seed: int = 0) -> Examples:
     """Random inputs by name and the outputs that belong to them.
 
-    Floats are normal, integers up to ±100, but 0 and 1 where they are used as indices. Where the normal distribution
-    has no finite answer (a root, a logarithm), all floats are between 0.5 and 1.5.
+    They are within the inputs' domains (:mod:`burnish.loops.domain`). If an answer is not finite nevertheless, all
+    floats whose domain is not known are between 0.5 and 1.5 instead.
     """
-    feeds = _draw(task, np.random.default_rng(seed), positive=False)
+    known = domains(task.outputs)
+    feeds = _draw(task, known, np.random.default_rng(seed))
     outputs = reference(task, feeds)
     if not all(np.isfinite(value).all() for value in outputs):
-        feeds = _draw(task, np.random.default_rng(seed), positive=True)
+        known = {**{t.name: (0.5, 1.5) for t in task.inputs if t.dtype in FLOATS}, **known}
+        feeds = _draw(task, known, np.random.default_rng(seed))
         outputs = reference(task, feeds)
     return feeds, outputs
 
 
-def _draw(task: Task, random: np.random.Generator, positive: bool) -> dict[str, np.ndarray]:
-    indices = {
-        inner.buffer.name
-        for t in task.stages() if t.body is not None
-        for outer in loads(t.body)
-        for index in outer.indices
-        for inner in loads(index)
-    }  # fmt: skip
-    feeds = {}
-    for t in task.inputs:
-        if t.dtype in FLOATS:
-            array: np.ndarray = random.uniform(0.5, 1.5, t.shape) if positive else random.standard_normal(t.shape)
-        elif t.dtype == "bool" or t.name in indices:
-            array = random.integers(0, 2, t.shape)
-        else:
-            array = random.integers(0 if t.dtype.startswith("u") else -100, 101, t.shape)
-        feeds[t.name] = np.asarray(array).astype(numpy_dtype(t.dtype))
-    return feeds
+def _draw(task: Task, known: Domains, random: np.random.Generator) -> dict[str, np.ndarray]:
+    return {t.name: draw(t.shape, t.dtype, known.get(t.name, ANY), random) for t in task.inputs}
 
 
 def reference(task: Task, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -71,8 +57,7 @@ def _narrows(before: str, after: str) -> bool:
 
 def tolerance(task: Task) -> float:
     """The largest allowed |found − reference| / max |reference|."""
-    dtypes = {t.dtype for t in (*task.inputs, *task.outputs) if t.name not in task.constants} & set(FLOATS)
-    return max([TOLERANCE, *(ROUNDINGS * float(ml_dtypes.finfo(numpy_dtype(dtype)).eps) for dtype in dtypes)])
+    return allowed({t.dtype for t in (*task.inputs, *task.outputs) if t.name not in task.constants})
 
 
 def packed(array: np.ndarray, layout: Layout | None) -> np.ndarray:

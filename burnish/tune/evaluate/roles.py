@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from burnish.codegen.objects import target_machine
+from burnish.measure import forkserver
 from burnish.runtime.driver import driver_image
 from burnish.target import host
-from burnish.tune.evaluate import building, forkserver, stopwatch, worker
+from burnish.tune.evaluate import building, stopwatch, worker
 
 
 def main(number: int) -> None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from burnish.build import Kernel
-from burnish.runtime.comparison import Comparison, compare_times
+from burnish.measure.comparison import Comparison, compare_times
+from burnish.measure.forkserver import Failure, ForkServer, Worker
 from burnish.runtime.image import Image
 from burnish.target import Target
-from burnish.tune.evaluate.forkserver import ForkServer, Worker
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.rules import Rule
@@ -19,10 +19,6 @@ from burnish.tune.evaluate.rules import Rule
 _OPEN = 6  # tasks whose arrays are kept at once
 Loadable = tuple[bytes, Kernel, Image]  # a task's packet, and the kernel to run
 _PREPARING = 300.0  # seconds that the reference of a task may take
-
-
-class Failure(Exception):  # noqa: N818 - an outcome
-    """A worker crashed or took too long; ``args`` are the outcome and what happened."""
 
 
 class Runner:

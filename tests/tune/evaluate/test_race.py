@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from burnish.kernels.task import Task
-from burnish.runtime.comparison import Comparison
+from burnish.measure.comparison import Comparison
 from burnish.tune.evaluate import Build, Measurement, Race, Trial
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from burnish.runtime.comparison import Comparison, compare_times
+from burnish.measure.comparison import Comparison, compare_times
 from burnish.tune.evaluate import Adaptive, Fixed
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.rules import _student, lower_bound, rate_variation

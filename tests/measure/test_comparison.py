@@ -5,8 +5,8 @@ from itertools import cycle
 
 import pytest
 
-from burnish.runtime import comparison
-from burnish.runtime.comparison import ROUNDS, TURNS, Comparison, compare_modules
+from burnish.measure import comparison
+from burnish.measure.comparison import ROUNDS, TURNS, Comparison, time_in_turns
 
 
 class Clock:
@@ -36,7 +36,7 @@ def compared(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> Comparison:
     clock = Clock()
     monkeypatch.setattr(comparison, "time", clock)
     made = [Made(clock, cycle(own)) for own in ([0.05], seconds)]
-    return compare_modules(*made)  # type: ignore[arg-type]
+    return time_in_turns(*made, {})  # type: ignore[arg-type]
 
 
 def test_a_clear_comparison_ends(monkeypatch: pytest.MonkeyPatch) -> None:

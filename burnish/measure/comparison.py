@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from burnish.runtime.module import Module
-from burnish.runtime.samples import random_inputs
 
 ROUNDS, ROUND_SECONDS = 25, 0.02  # of the comparison of two modules,
-TURNS = 3  # which ends after as many rounds again, or once more, where so many do not decide
+TURNS = 3  # which ends after as many rounds again, or once more, where so many do not decide,
+MOST_SECONDS, FEW = 60.0, 5  # or when it has taken so long, with these rounds at least
 PROFILES, PROFILE_RUNS = 6, 4  # of each module whose kernels are timed
 NARROW = 0.02  # the width of an interval that another comparison would not make say otherwise
 _SAMPLES = 2000  # bootstrap samples: the ends of a 95 % interval then vary by less than the noise of times
@@ -24,7 +24,8 @@ class Comparison:
     """Two kernels that took turns. ``ratio``: median over the rounds of the second's time over the first's.
 
     With 95 % confidence it lies between ``low`` and ``high``. ``times`` holds the two kernels' seconds a run, by round.
-    If one of them could not be run, ``outcome`` and ``error`` tell so, and the ratio is NaN.
+    If one of them could not be run, or answers differ, ``outcome`` and ``error`` tell so, and the ratio is NaN.
+    ``culprit``: which of the two failed, 0 or 1, if that is known.
     """
 
     ratio: float = math.nan
@@ -33,6 +34,7 @@ class Comparison:
     times: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     outcome: str = "ok"
     error: str = ""
+    culprit: int | None = None
 
     @property
     def second_wins(self) -> bool:
@@ -56,47 +58,51 @@ def compare_times(first: Sequence[float], second: Sequence[float], seed: int = 0
     return Comparison(float(np.median(ratios)), float(low), float(high), (tuple(first), tuple(second)))
 
 
-def compare_modules(first: Module, second: Module) -> Comparison:
-    """Two modules with the same inputs, timed in turns on random ones, each the first in every other round."""
-    feeds = random_inputs(first.inputs, seed=0)
+def time_in_turns(
+    first: Module, second: Module, feeds: Mapping[str, np.ndarray], alive: Callable[[], None] = lambda: None
+) -> Comparison:
+    """Two modules with the same inputs, timed in turns, each the first in every other round.
+
+    ``alive`` is called between their turns.
+    """
 
     def seconds(module: Module, calls: int) -> float:
         began = time.perf_counter()
         for _ in range(calls):
             module(**feeds)
-        return (time.perf_counter() - began) / calls
+        took = time.perf_counter() - began
+        alive()
+        return took / calls
 
+    started = time.perf_counter()
     usual = min(seconds(module, 2) for module in (first, second, first, second))
-    calls = max(1, round(ROUND_SECONDS / usual))
+    calls = max(1, round(ROUND_SECONDS / max(usual, 1e-9)))
     times: tuple[list[float], list[float]] = ([], [])
     pairs = list(zip((first, second), times, strict=True))
-    for number in range(TURNS * ROUNDS):
-        for module, mine in pairs if number % 2 else reversed(pairs):
+    for number in range(1, TURNS * ROUNDS + 1):
+        for module, mine in reversed(pairs) if number % 2 else pairs:
             mine.append(seconds(module, calls))
-        if (number + 1) % ROUNDS == 0 and (found := compare_times(*times)).decides:
+        late = number >= FEW and time.perf_counter() - started > MOST_SECONDS
+        if (number % ROUNDS == 0 or late) and ((found := compare_times(*times)).decides or late):
             break
     return found
 
 
-def kernel_seconds(modules: Sequence[Module]) -> list[list[float]]:
-    """What every kernel call takes, by module. Modules with the same inputs, profiled in turns on random ones: the
-    least median counts, so that a slow moment of the machine is no kernel's fault.
-    """
-    return [
-        [min(seconds for _, seconds in calls) for calls in zip(*profiled, strict=True)]
-        for profiled in zip(*profiles(modules, PROFILES, PROFILE_RUNS), strict=True)
-    ]
-
-
-def profiles(modules: Sequence[Module], rounds: int, runs: int) -> list[list[list[tuple[str, float]]]]:
+def profiled(
+    modules: Sequence[Module], rounds: int, runs: int, feeds: Mapping[str, np.ndarray],
+    alive: Callable[[], None] = lambda: None,
+) -> list[list[list[tuple[str, float]]]]:  # fmt: skip
     """By round and module every kernel call: its nodes, and the median of its seconds in so many runs.
 
-    Modules with the same inputs, in turns on random ones, and in the opposite order in every other round.
+    Modules with the same inputs, in turns, and in the opposite order in every other round. ``alive`` is called between
+    them.
     """
-    feeds = random_inputs(modules[0].inputs, seed=0)
     found = []
     for number in range(rounds):
         order = list(modules) if number % 2 else list(reversed(modules))
-        made = [[(r.node, 1e-6 * r.microseconds) for r in m.profile(repeat=runs, **feeds)] for m in order]
+        made = []
+        for module in order:
+            made.append([(row.node, 1e-6 * row.microseconds) for row in module.profile(repeat=runs, **feeds)])
+            alive()
         found.append(made if number % 2 else made[::-1])
     return found

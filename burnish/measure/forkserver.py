@@ -26,9 +26,14 @@ from burnish.errors import WorkerError
 
 Role = Callable[[Connection], None]  # what a worker does with its end of the line, until that closes
 
-_MAIN = "import sys; from burnish.tune.evaluate.roles import main; main(int(sys.argv[1]))"
+_MAIN = "import sys; from {} import main; main(int(sys.argv[1]))"
 _MESSAGE = 4096  # bytes, more than any message between the server and its owner
 _ROOM = 8 << 30  # bytes of address space that a worker may take beyond what it begins with
+_PATIENCE = 60.0  # seconds for the server to begin, or to answer
+
+
+class Failure(Exception):  # noqa: N818 - an outcome
+    """A worker crashed or took too long; ``args`` are the outcome and what happened."""
 
 
 class Worker:
@@ -47,9 +52,13 @@ class Worker:
 
 
 class ForkServer:
-    """Starts workers by role. Use it as a context, or call ``close``: both end every worker. For one thread."""
+    """Starts workers by role. Use it as a context, or call ``close``: both end every worker. For one thread.
 
-    def __init__(self) -> None:
+    ``module`` names the module whose ``main`` is the server: it imports what the roles need, and calls :func:`serve`.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
 
@@ -59,15 +68,23 @@ class ForkServer:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def launch(self) -> None:
+        """Lets the server begin, and does not wait until it has. Raises WorkerError if it cannot be started."""
+        if self._line is None:
+            self._line = self._launch()
+
     def start(self, role: str) -> Worker:
         """A new worker. Raises WorkerError if the server cannot be started."""
         ours, theirs = Pipe()
-        with theirs:
-            try:
-                answer = self._ask({"fork": role}, theirs.fileno())
-            except WorkerError:  # somebody killed it; its workers have ended or will, when their lines close
-                self.close()
-                answer = self._ask({"fork": role}, theirs.fileno())
+        try:
+            with theirs:
+                try:
+                    answer = self._ask({"fork": role}, theirs.fileno())
+                except WorkerError:  # somebody killed it; its workers have ended or will, when their lines close
+                    answer = self._ask({"fork": role}, theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
         return Worker(self, answer["pid"], ours)
 
     def end(self, pid: int) -> str:
@@ -92,18 +109,22 @@ class ForkServer:
             self._process = None
 
     def _ask(self, request: dict[str, Any], *files: int) -> dict[str, Any]:
-        if self._line is None:
-            self._line = self._launch()
+        self.launch()
+        assert self._line is not None
         try:
             socket.send_fds(self._line, [json.dumps(request).encode()], files)
             answer = self._line.recv(_MESSAGE)
         except OSError as error:
-            raise WorkerError(0, f"tuning: the server of worker processes is gone ({error})") from error
+            self.close()
+            raise WorkerError(0, f"workers: the server of worker processes is gone ({error})") from error
         if not answer:
-            raise WorkerError(0, "tuning: the server of worker processes ended; its error stands above")
+            self.close()
+            raise WorkerError(0, "workers: the server of worker processes ended; its error stands above")
         return json.loads(answer)
 
     def _launch(self) -> socket.socket:
+        if not sys.executable or getattr(sys, "frozen", False):
+            raise WorkerError(0, "workers: this process is no Python interpreter that could be started again")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = {
             **os.environ,
@@ -111,12 +132,19 @@ class ForkServer:
             # Libraries that start threads when imported must not: this process forks.
             **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
         }
+        ours.settimeout(_PATIENCE)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _MAIN, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment,
-                start_new_session=True,  # Ctrl-C is for the owner, who then ends its workers
-            )  # fmt: skip
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", _MAIN.format(self._module), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment,
+                    start_new_session=True,  # Ctrl-C is for the owner, who then ends its workers
+                )  # fmt: skip
+            except BaseException as error:
+                ours.close()
+                if isinstance(error, OSError):
+                    raise WorkerError(0, f"workers: the system starts no process ({error})") from error
+                raise
         return ours
 
 
@@ -174,10 +202,22 @@ def _restrain() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with open("/proc/self/statm", encoding="ascii") as file:
         pages = int(file.read().split()[0])
-    limit = pages * resource.getpagesize() + _ROOM
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard == resource.RLIM_INFINITY or hard > limit:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    _limit_memory(pages * resource.getpagesize() + _ROOM)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")  # if memory ends, this process shall end, and not its owner
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 2)
     os.close(silent)
+
+
+def allow_more(nbytes: int) -> None:
+    """Lets this worker take so much more memory."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        _limit_memory(soft + nbytes)
+
+
+def _limit_memory(nbytes: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard == resource.RLIM_INFINITY or hard > nbytes:
+        resource.setrlimit(resource.RLIMIT_AS, (nbytes, hard))

@@ -7,13 +7,14 @@ import sys
 import time
 from pathlib import Path
 
+from burnish.measure.forkserver import ForkServer
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.evaluate.forkserver import ForkServer
 
+ROLES = "burnish.tune.evaluate.roles"
 OWNER = """
 import time
-from burnish.tune.evaluate.forkserver import ForkServer
-server = ForkServer()
+from burnish.measure.forkserver import ForkServer
+server = ForkServer("burnish.tune.evaluate.roles")
 workers = [server.start(role) for role in ("build", "measure")]
 print(*(worker.pid for worker in workers), flush=True)
 time.sleep(600)
@@ -29,7 +30,7 @@ def gone(pid: int) -> bool:
 
 
 def test_a_worker_says_how_it_ended() -> None:
-    with ForkServer() as server:
+    with ForkServer(ROLES) as server:
         worker = server.start("build")
         assert worker.end() == "was killed by SIGKILL"
         worker = server.start("build")
@@ -43,7 +44,7 @@ def test_a_worker_says_how_it_ended() -> None:
 
 
 def test_a_server_that_was_killed_is_replaced() -> None:
-    with ForkServer() as server:
+    with ForkServer(ROLES) as server:
         server.start("build")
         assert server._process is not None
         killed = server._process
@@ -55,7 +56,7 @@ def test_a_server_that_was_killed_is_replaced() -> None:
 
 
 def test_the_server_has_one_thread() -> None:
-    with ForkServer() as server:
+    with ForkServer(ROLES) as server:
         server.start("build")
         assert server._process is not None
         assert len(os.listdir(f"/proc/{server._process.pid}/task")) == 1

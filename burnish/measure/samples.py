@@ -1,0 +1,79 @@
+"""Inputs for a model that nobody has given inputs for: valid where they are used, and otherwise of many kinds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.executable import TensorSpec
+from burnish.runtime.module import Module
+
+Interval = tuple[float, float]  # inclusive
+ANY: Interval = (-math.inf, math.inf)
+SPREAD = 9  # integers that may be any are within this of 0, or if they may not be negative, of the least one
+
+
+def random_inputs(
+    specs: Sequence[TensorSpec], seed: int, domains: Mapping[str, Interval] | None = None
+) -> dict[str, np.ndarray]:
+    """An array for every input by name, always the same for the same ``seed``.
+
+    ``domains``: bounds of what inputs may be (``graph.domain.input_domains``). Floats are standard normal; within two
+    bounds uniform, beyond a single one its distance is half normal. Integers are uniform within their bounds, or
+    without any within ±9; half of all bools are true.
+    """
+    random = np.random.default_rng(seed)
+    known = domains or {}
+    return {spec.name: draw(spec.shape, spec.dtype, known.get(spec.name, ANY), random) for spec in specs}
+
+
+def module_inputs(module: Module, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random inputs for a compiled module, which knows its inputs' domains."""
+    return random_inputs(module.inputs, seed, known_domains(module.executable.info))
+
+
+def draw(shape: Sequence[int], dtype: str, domain: Interval, random: np.random.Generator) -> np.ndarray:
+    """Random values of a type of Burnish's, within the domain as far as the type reaches."""
+    low, high = domain
+    found = numpy_dtype(dtype)
+    if dtype == "bool":
+        return np.asarray(random.integers(0, 2, shape)).astype(found)
+    if "float" in dtype:
+        if math.isfinite(low) and math.isfinite(high):
+            values = random.uniform(low, high, shape)
+        else:
+            values = random.standard_normal(shape)
+            if math.isfinite(low):
+                values = low + abs(values)
+            elif math.isfinite(high):
+                values = high - abs(values)
+        return np.asarray(values).astype(found)
+    least, most = np.iinfo(found).min, np.iinfo(found).max
+    if not math.isfinite(low):
+        low = high - 2 * SPREAD if math.isfinite(high) else max(-SPREAD, least)
+    if not math.isfinite(high):
+        high = low + 2 * SPREAD
+    first = min(max(math.ceil(low), least), most)
+    last = max(first, min(math.floor(high), most))
+    return np.asarray(random.integers(first, last, shape, dtype=found, endpoint=True))
+
+
+def plain_domains(domains: Mapping[str, Interval]) -> dict[str, list[float | None]]:
+    """Domains as JSON holds them: None is no bound."""
+    return {name: [b if math.isfinite(b) else None for b in bounds] for name, bounds in domains.items()}
+
+
+def known_domains(info: Mapping[str, Any]) -> dict[str, Interval]:
+    """The domains that a compiled model's ``info`` holds; what an altered file may hold instead is left out."""
+    found = {}
+    held = info.get("domains")
+    for name, pair in held.items() if isinstance(held, Mapping) else ():
+        if isinstance(pair, list) and len(pair) == 2 and all(b is None or isinstance(b, int | float) for b in pair):
+            low, high = (end if b is None else float(b) for b, end in zip(pair, ANY, strict=True))
+            if low <= high:
+                found[name] = low, high
+    return found

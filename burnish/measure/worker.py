@@ -1,0 +1,121 @@
+"""The worker that runs compiled models, and may die of one: loads them, checks their answers, times them."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from burnish.accuracy import ROUNDINGS, scaled_error
+from burnish.measure import forkserver
+from burnish.measure.comparison import profiled, time_in_turns
+from burnish.measure.samples import module_inputs
+from burnish.runtime.artifact import assembled
+from burnish.runtime.buffers import allocate
+from burnish.runtime.module import Module
+
+CHUNK = 4 << 20  # bytes of a model in one message
+BEAT = 0.5  # seconds between signs of life
+Tell = Callable[[int | None], None]  # which model is going to run; None: several, in turns
+
+
+def main(number: int) -> None:
+    """The fork server's main function; ``number`` is the file descriptor of its line."""
+    forkserver.serve(number, {"models": work})
+
+
+def work(line: Connection) -> None:
+    """The worker's life: orders as JSON, of which each gets an answer, and signs of life before it."""
+    modules: list[Module] = []
+    last = 0.0
+
+    def tell(running: int | None) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        if running is not None or now - last > BEAT:
+            last = now
+            _say(line, {"running": running})
+
+    gc.disable()
+    while True:
+        order = json.loads(line.recv_bytes())
+        try:
+            if "load" in order:
+                modules.append(_load(line, order["load"], order["bytes"], order["threads"]))
+                answer: Any = len(modules)
+            elif "compare" in order:
+                first, second = (modules[number] for number in order["compare"])
+                answer = compare(first, second, order["allowed"], order["rounding"], order["timed"], tell)
+            else:
+                chosen = [modules[number] for number in order["profile"]]
+                feeds = module_inputs(chosen[0])
+                for number, module in enumerate(chosen):
+                    tell(number)
+                    module(**feeds)
+                tell(None)
+                answer = profiled(chosen, order["rounds"], order["runs"], feeds, lambda: tell(None))
+            _say(line, {"answer": answer})
+        except Exception as error:
+            _say(line, {"failed": f"{type(error).__name__}: {error}"})
+
+
+def compare(
+    first: Module, second: Module, allowed: float, rounding: float, timed: bool, tell: Tell
+) -> Mapping[str, Any]:
+    """Whether the second module answers as the first, with errors up to ``allowed``, and both modules' seconds by round
+    if so and ``timed``.
+
+    Where a model is so sensitive that inputs changed by their rounding (a unit of ``rounding``) change its answers by
+    more than that, a few times as much is allowed.
+    """
+    feeds = module_inputs(first)
+    tell(0)
+    expected = _run(first, feeds)
+    tell(1)
+    found = _run(second, feeds)
+    errors = [scaled_error([a], [b]) for a, b in zip(found, expected, strict=True)]
+    worst = max(range(len(errors)), key=lambda n: np.inf if np.isnan(errors[n]) else errors[n])
+    if not errors[worst] <= allowed:
+        tell(0)
+        moved = _run(first, {name: _moved(array, rounding) for name, array in feeds.items()})
+        allowed = max(allowed, ROUNDINGS * scaled_error([moved[worst]], [expected[worst]]))
+    if not errors[worst] <= allowed:
+        name, far = first.outputs[worst].name, errors[worst]
+        how = "is NaN on one side alone" if np.isnan(far) else f"differs by {far:.3g} of its scale"
+        return {"wrong": f"output '{name}' {how}, allowed: {allowed:.3g}"}
+    tell(None)
+    return {"times": time_in_turns(first, second, feeds, lambda: tell(None)).times if timed else None}
+
+
+def _run(module: Module, feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+    found = module(**feeds)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _moved(array: np.ndarray, rounding: float) -> np.ndarray:
+    """Floats changed by about a unit of rounding, up or down."""
+    if array.dtype.kind in "biu":
+        return array
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), array.shape)
+    return (array.astype(np.float64) * (1.0 + rounding * signs)).astype(array.dtype)
+
+
+def _load(line: Connection, header: Mapping[str, Any], sizes: Mapping[str, int], threads: int) -> Module:
+    """The module that the line sends: sections after each other, in chunks."""
+    forkserver.allow_more(2 * sum(sizes.values()) + 2 * header["arena_bytes"] + threads * header["scratch_bytes"])
+    sections = {}
+    for name, size in sizes.items():
+        memory = allocate(size)
+        for start in range(0, size, CHUNK):
+            line.recv_bytes_into(memory.data, start)
+        sections[name] = memory.data
+    return Module(assembled(header, sections), threads)
+
+
+def _say(line: Connection, words: Mapping[str, Any]) -> None:
+    line.send_bytes(json.dumps(words).encode())
