@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from burnish import rewriting
 from burnish.arrange import DEFAULTS
+from burnish.codegen.objects import compile_ir
+from burnish.compiler import Compilation, lower_model
 from burnish.contributions import contributions
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
@@ -17,6 +21,8 @@ from burnish.measure.sandbox import Sandbox
 from burnish.rewrite.match import both_ways
 from burnish.rewrite.objective import Objective
 from burnish.rewriting import described, rewrite_model, shipped_rules
+from burnish.runtime.executable import Executable
+from burnish.runtime.link import link as link_objects
 from burnish.runtime.module import Module
 from burnish.target import target
 from tests.rewrite.rules import rule
@@ -207,6 +213,123 @@ def test_the_report_holds_the_proof_of_every_substitution(tmp_path: Path) -> Non
         for each in described(replace(turned, applied=(*turned.applied, backwards)), None, False)["applied"]
     ]
     assert proofs[0] == proofs[1] != []
+
+
+FAULTY = """
+define void @KERNEL(ptr %args, ptr %rt) {
+entry:
+  br label %loop
+loop:
+  BODY
+}
+declare void @llvm.trap()
+"""
+TRAP, HANG = "call void @llvm.trap()\n  unreachable", "br label %loop"
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, kernels: int, fault: str) -> None:
+    """Lets a model of so many kernels come out of the compiler with a fault: of its code, or in its weights."""
+    link = rewriting.link
+
+    def broken(made: Compilation) -> Executable:
+        executable = link(made)
+        if len(executable.calls) != kernels:
+            return executable
+        if fault == "weights":
+            weights = 1.5 * executable.params.view(np.float32)
+            return replace(executable, params=weights.view(np.uint8))
+        names = {call.kernel for call in executable.calls}
+        code = {name: compile_ir(FAULTY.replace("KERNEL", name).replace("BODY", fault), CPU) for name in names}
+        return replace(executable, code=link_objects(code))
+
+    monkeypatch.setattr(rewriting, "link", broken)
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "told"),
+    [
+        (TRAP, "crashed", "the rewritten model crashed on made-up inputs: the process was killed by SIGILL"),
+        (HANG, "timeout", "the rewritten model took too long on made-up inputs: a run took longer than 2 s"),
+        ("weights", "wrong", "the rewritten model gives other answers on made-up inputs: output 'matmul"),
+    ],
+)
+def test_a_rewriting_that_fails_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, fault: str, outcome: str, told: str
+) -> None:
+    planted(monkeypatch, 1, fault)
+    monkeypatch.setattr(rewriting, "Sandbox", lambda: Sandbox(limit=2.0))
+    associative = rule("product is associative")
+    with pytest.warns(RuntimeWarning, match="without 1 × product is associative") as caught:
+        chosen = rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path)
+    assert len(caught) == 1 and told in str(caught[0].message)
+    assert chosen.graph is chain and len(chosen.module.executable.calls) == 2
+    report = chosen.module.rewrites
+    assert report is not None and not report["kept"] and report["measured"] is None
+    assert report["outcome"] == outcome and report["error"].startswith(told)
+    assert len(report["applied"]) == 1
+    x = np.random.default_rng(1).standard_normal((64, 256)).astype("float32")
+    a, b = chain.constants.values()
+    np.testing.assert_allclose(chosen.module(x), x @ a @ b, rtol=0, atol=1e-4)
+    with pytest.warns(RuntimeWarning, match="without 1 × product is associative"):
+        again = rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path)
+    assert (again.found is None) == (outcome != "timeout"), "what took too long is tried again"
+    assert len(again.module.executable.calls) == 2
+
+
+@pytest.mark.parametrize("objective", [None, Objective(time=0.0, flops=1.0)])
+def test_a_model_that_crashes_is_compiled_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, objective: Objective | None
+) -> None:
+    planted(monkeypatch, 2, TRAP)
+    with pytest.warns(RuntimeWarning, match="rewriting: the model as it is crashed on made-up inputs: the process was"):
+        chosen = rewrite_model(
+            chain, rule("product is associative"), target=CPU, cache_dir=tmp_path, objective=objective
+        )
+    assert chosen.graph is chain and chosen.gain is not None and chosen.gain.culprit == 0
+    assert len(chosen.module.executable.calls) == 2
+
+
+def test_without_a_process_to_try_it_in_a_model_is_not_rewritten(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    associative = rule("product is associative")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "")
+        chosen = rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path)
+    report = chosen.module.rewrites
+    assert chosen.graph is chain and report is not None and not report["kept"]
+    assert report["outcome"] == "unavailable" and "could not be tried" in report["error"]
+    assert not recwarn.list
+    judged(monkeypatch, 0.5)
+    assert rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path).graph is not chain, "not remembered"
+
+
+def test_models_of_views_are_not_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Their kernels should take no time, and no other graph takes less."""
+    monkeypatch.setattr(Sandbox, "compare", None)
+    b = GraphBuilder()
+    x = b.input("x", (3, 4, 5))
+    turned = b.add("transpose", b.add("reshape", x, shape=(12, 5)), perm=(1, 0))
+    for graph in (b.build(x), b.build(b.add("reshape", x, shape=(60,))), b.build(turned)):
+        chosen = rewrite_model(graph, shipped_rules(), target=CPU, cache_dir=tmp_path)
+        report = chosen.module.rewrites
+        assert report is not None and report["outcome"] is None and not report["kept"]
+
+
+def test_the_same_program_is_not_compared_with_itself(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path
+) -> None:
+    """Whatever was found: what comes of it is what there was."""
+    made = []
+
+    def as_before(*arguments: object) -> Compilation:
+        made.append(arguments)
+        return lower_model(chain, CPU, False, tmp_path)
+
+    monkeypatch.setattr(rewriting, "lower_model", as_before)
+    monkeypatch.setattr(Sandbox, "compare", None)
+    chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path)
+    assert len(made) == 2 and chosen.graph is chain and chosen.gain is None
 
 
 def test_what_a_substitution_is_worth_is_measured_without_it(

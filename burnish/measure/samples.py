@@ -14,6 +14,7 @@ from burnish.runtime.module import Module
 
 Interval = tuple[float, float]  # inclusive
 ANY: Interval = (-math.inf, math.inf)
+LARGEST = 2.0**64  # of a finite bound
 SPREAD = 9  # integers that may be any are within this of 0, or if they may not be negative, of the least one
 
 
@@ -72,8 +73,12 @@ def known_domains(info: Mapping[str, Any]) -> dict[str, Interval]:
     found = {}
     held = info.get("domains")
     for name, pair in held.items() if isinstance(held, Mapping) else ():
-        if isinstance(pair, list) and len(pair) == 2 and all(b is None or isinstance(b, int | float) for b in pair):
+        if isinstance(pair, list) and len(pair) == 2 and all(map(_is_bound, pair)):
             low, high = (end if b is None else float(b) for b, end in zip(pair, ANY, strict=True))
             if low <= high:
                 found[name] = low, high
     return found
+
+
+def _is_bound(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and abs(value) < LARGEST)

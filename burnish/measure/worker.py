@@ -32,13 +32,14 @@ def main(number: int) -> None:
 def work(line: Connection) -> None:
     """The worker's life: orders as JSON, of which each gets an answer, and signs of life before it."""
     modules: list[Module] = []
+    told: int | None = None
     last = 0.0
 
     def tell(running: int | None) -> None:
-        nonlocal last
+        nonlocal told, last
         now = time.perf_counter()
-        if running is not None or now - last > BEAT:
-            last = now
+        if running != told or now - last > BEAT:
+            told, last = running, now
             _say(line, {"running": running})
 
     gc.disable()
@@ -60,6 +61,7 @@ def work(line: Connection) -> None:
                 tell(None)
                 answer = profiled(chosen, order["rounds"], order["runs"], feeds, lambda: tell(None))
             _say(line, {"answer": answer})
+            told = None
         except Exception as error:
             _say(line, {"failed": f"{type(error).__name__}: {error}"})
 
