@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from math import isnan
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -315,7 +316,7 @@ def described(found: Rewritten, gain: Comparison | None, kept: bool) -> dict[str
 
     ``proof``: the steps of the rule's, each an instance of an axiom. ``outcome``: of comparing both models, one of
     ``ok``, ``wrong`` (their answers differ), ``crashed``, ``timeout`` and ``unavailable`` (they could not be run), or
-    None where they were not compared; ``error`` says what happened.
+    None where they were not compared; ``error`` says what happened. ``difference``: of their answers, of their scale.
     """
     timed = gain is not None and gain.outcome == "ok" and gain.times[0]
     return {
@@ -325,6 +326,7 @@ def described(found: Rewritten, gain: Comparison | None, kept: bool) -> dict[str
         ],
         "predicted_us": [round(1e6 * found.before, 2), round(1e6 * found.after, 2)],
         "measured": {"ratio": gain.ratio, "low": gain.low, "high": gain.high} if gain is not None and timed else None,
+        "difference": None if gain is None or isnan(gain.difference) else gain.difference,
         "outcome": None if gain is None else gain.outcome,
         "error": "" if gain is None or gain.outcome == "ok" else _failure(gain),
         "kept": kept,

@@ -161,7 +161,8 @@ def test_fewer_operations_win_without_a_measurement(chain: Graph, tmp_path: Path
     chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path, objective=asked)
     assert len(chosen.graph.nodes) == 1 and chosen.gain is not None and not chosen.gain.times[0]
     report = chosen.module.rewrites
-    assert report is not None and report["kept"] and report["measured"] is None and report["outcome"] == "ok"
+    assert report is not None and report["kept"] and report["measured"] is None
+    assert report["outcome"] == "ok" and report["difference"] < 1e-5
 
 
 @pytest.mark.parametrize(("ratio", "kept"), [(0.9, True), (1.05, True), (2.0, False)])

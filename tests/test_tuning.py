@@ -13,11 +13,14 @@ from typer.testing import CliRunner
 
 import burnish as bn
 from burnish.cli import app
+from burnish.cli.tuning import summary
 from burnish.compiler import import_graph
 from burnish.errors import TargetError
+from burnish.measure.comparison import Comparison
+from burnish.measure.sandbox import Sandbox
 from burnish.target import host, target
 from burnish.tune.records import Records
-from burnish.tuning import tune_model
+from burnish.tuning import described, tune_model
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +104,19 @@ def test_a_corrupt_line_costs_that_line(model: Path, tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="line 1: not JSON"):
         module = bn.compile(str(model), records=records)
     assert module(X).shape == (1, 32, 1, 1)
+
+
+def test_a_tuned_model_that_fails_is_not_taken(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = Comparison(outcome="wrong", error="output 'y' differs")
+    monkeypatch.setattr(Sandbox, "compare", lambda *given, **options: failed)
+    options = bn.Tune(seconds=None, trials=4, least_gain=0.0)
+    with pytest.warns(RuntimeWarning, match="tune: .*: wrong: output 'y' differs; the untuned one is taken"):
+        tuned = tune_model(import_graph(str(model)), options, tmp_path / "r.jsonl", target=host())
+    report = described(tuned)
+    assert (report["outcome"], report["ratio"], report["kept"]) == ("wrong", None, False)
+    assert "wrong: output 'y' differs; the untuned model is kept" in summary(tuned)
 
 
 def test_another_machine_cannot_be_tuned_for(model: Path, tmp_path: Path) -> None:

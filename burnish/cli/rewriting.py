@@ -173,7 +173,7 @@ def rewriting_text(told: "Mapping[str, Any]") -> str:
     ]
     before, after = told["predicted_us"]
     measured = told["measured"]
-    found = "not measured"
+    found = told.get("error") or "not measured"
     if measured:
         found = "measured {:.2f} ({:.2f} to {:.2f})".format(*(1 / measured[key] for key in ("ratio", "high", "low")))
     lines += [

@@ -53,6 +53,8 @@ def summary(tuned: Tuned) -> str:
     rest = f"as long again should save {tuned.outcome.expected:.1%}"
     found = f"{tuned.outcome.trials} trials in {tuned.outcome.seconds:.0f} s; {why}, and {rest}."
     gain = tuned.gain
+    if gain.outcome != "ok":
+        return f"{found} Beside the untuned model: {gain.outcome}: {gain.error}; the untuned model is kept."
     speed = f"{1 / gain.ratio:.2f}x as fast as untuned ({1 / gain.high:.2f} to {1 / gain.low:.2f})"
     kept = "kept" if gain.second_wins else "not surely faster: the untuned model is kept"
     return f"{found} The model is {speed}: {kept}."

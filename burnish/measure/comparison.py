@@ -25,7 +25,8 @@ class Comparison:
 
     With 95 % confidence it lies between ``low`` and ``high``. ``times`` holds the two kernels' seconds a run, by round.
     If one of them could not be run, or answers differ, ``outcome`` and ``error`` tell so, and the ratio is NaN.
-    ``culprit``: which of the two failed, 0 or 1, if that is known.
+    ``culprit``: which of the two failed, 0 or 1, if that is known. ``difference``: the largest error of the second's
+    answers by the first's, of their scale; NaN where they were not compared.
     """
 
     ratio: float = math.nan
@@ -35,6 +36,7 @@ class Comparison:
     outcome: str = "ok"
     error: str = ""
     culprit: int | None = None
+    difference: float = math.nan
 
     @property
     def second_wins(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import sqrt
 from typing import Any, Self
 
@@ -70,7 +71,8 @@ class Sandbox:
             return Comparison(outcome=outcome, error=error, culprit=culprit)
         if "wrong" in answer:
             return Comparison(outcome="wrong", error=answer["wrong"])
-        return compare_times(*answer["times"]) if timed else Comparison()
+        found = compare_times(*answer["times"]) if timed else Comparison()
+        return replace(found, difference=answer["difference"])
 
     def profiles(self, modules: Sequence[Module], rounds: int, runs: int) -> list[list[list[tuple[str, float]]]]:
         """By round and module every kernel call: see :func:`burnish.measure.comparison.profiled`. Raises Failure."""

@@ -91,7 +91,8 @@ def compare(
         how = "is NaN on one side alone" if np.isnan(far) else f"differs by {far:.3g} of its scale"
         return {"wrong": f"output '{name}' {how}, allowed: {allowed:.3g}"}
     tell(None)
-    return {"times": time_in_turns(first, second, feeds, lambda: tell(None)).times if timed else None}
+    times = time_in_turns(first, second, feeds, lambda: tell(None)).times if timed else None
+    return {"difference": errors[worst], "times": times}
 
 
 def _run(module: Module, feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:

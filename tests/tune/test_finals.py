@@ -14,6 +14,7 @@ from burnish.build import task_key
 from burnish.compiler import link, lower_model
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
+from burnish.measure.forkserver import Failure
 from burnish.measure.sandbox import Sandbox
 from burnish.runtime.module import Module
 from burnish.target import host
@@ -149,6 +150,18 @@ def test_a_contender_that_cannot_be_built_does_not_stand(monkeypatch, tmp_path, 
     monkeypatch.setattr(evaluator, "build", build)
     (verdict,), modules = played(monkeypatch, tmp_path, evaluator, lambda k, _: 1e-6 * (1.0 + 0.05 * k), [kernel])
     assert len(modules) == 2 and verdict.candidate == contenders(kernel, CONTENDERS)[2]
+
+
+def test_kernels_that_crash_in_the_model_are_judged_alone(monkeypatch, tmp_path, evaluator) -> None:
+    def profiles(*_: object) -> None:
+        raise Failure("crashed", "the process was killed by SIGSEGV", 1)
+
+    kernels, asked = [searched(0, [1.2, 1.0])], []
+    monkeypatch.setattr(Sandbox, "profiles", profiles)
+    monkeypatch.setattr(finals, "alone", lambda evaluator: lambda *given: asked.append(given) or ["alone"])
+    with pytest.warns(RuntimeWarning, match="crashed: the process was killed by SIGSEGV; kernels are compared alone"):
+        assert InModel(compiler(tmp_path), 1 << 15, tmp_path, evaluator)(kernels, 10.0) == ["alone"]  # type: ignore
+    assert asked == [(kernels, 10.0)]
 
 
 def test_a_model_that_groups_nodes_otherwise_decides_nothing() -> None:
