@@ -135,7 +135,8 @@ class _Walk:
         elif e.op == "*":
             wants = self._product(a, b, want)
         elif e.op in ("min", "max"):
-            wants = want, want
+            rest = (want[0], math.inf) if e.op == "min" else (-math.inf, want[1])
+            wants = (want, rest) if self._varies(a) else (UNKNOWN, want)
         elif e.op in ("/", "//", "%") and e.dtype in INTS:
             wants = self._division(e, want)
         elif e.op == "/" and want[0] > 0:
@@ -177,12 +178,18 @@ class _Walk:
         return (rest, UNKNOWN) if self._varies(a) else (UNKNOWN, rest)
 
     def _division(self, e: Binary, want: Interval) -> tuple[Interval, Interval]:
-        """Of integers: the dividend by what is wanted of the quotient, the divisor by what is wanted of the rest."""
+        """Of integers: the divisor is positive; the dividend such that the quotient or the rest is what is wanted."""
+        low, high = self._fixed(e.b) if not self._varies(e.b) else (1, math.inf)
         if e.op == "%":
-            return UNKNOWN, (1, want[1] + 1) if want[1] >= 0 else DIVISOR
-        if want != UNKNOWN and want[0] <= 0 <= want[1]:
-            low, high = self._fixed(e.b) if not self._varies(e.b) else (1, 1)
-            return (0, want[1] * low) if 0 < low <= high else (0, want[1]), DIVISOR
+            rests = (0, low - 1)
+            divisor = (max(1, want[0] + 1), want[1] + 1) if want[1] >= 0 else DIVISOR
+            return (UNKNOWN if rests[1] < 0 or meet(want, rests) == rests else meet(want, rests)), divisor
+        if want == UNKNOWN or not 0 < low:
+            return UNKNOWN, DIVISOR
+        if low == high:
+            return (want[0] * low, want[1] * low + low - 1), DIVISOR
+        if want[0] <= 0 <= want[1]:
+            return (0, want[1]), DIVISOR
         return UNKNOWN, DIVISOR
 
     def _fixed(self, e: Expr) -> Interval:
@@ -224,7 +231,7 @@ def _whole(exponents: Sequence[Expr]) -> bool:
 
 
 def _negated(interval: Interval) -> Interval:
-    return -interval[1], -interval[0]
+    return 0 - interval[1], 0 - interval[0]  # which is never -0.0
 
 
 def _without(want: Interval, other: Interval) -> Interval:

@@ -38,7 +38,9 @@ def module_inputs(module: Module, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def draw(shape: Sequence[int], dtype: str, domain: Interval, random: np.random.Generator) -> np.ndarray:
-    """Random values of a type of Burnish's, within the domain as far as the type reaches."""
+    """Random values of a type of Burnish's, within the domain as far as the type reaches: what shall be negative is as
+    far from 0 on the other side where the type has no sign.
+    """
     low, high = domain
     found = numpy_dtype(dtype)
     if dtype == "bool":
@@ -54,6 +56,8 @@ def draw(shape: Sequence[int], dtype: str, domain: Interval, random: np.random.G
                 values = high - abs(values)
         return np.asarray(values).astype(found)
     least, most = np.iinfo(found).min, np.iinfo(found).max
+    if high < least:  # of what is negated before it is used
+        low, high = -high, -low
     if not math.isfinite(low):
         low = high - 2 * SPREAD if math.isfinite(high) else max(-SPREAD, least)
     if not math.isfinite(high):

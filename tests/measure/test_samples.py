@@ -45,6 +45,12 @@ def test_values_are_in_their_domain(dtype: str, low: float, high: float) -> None
         assert set(x.ravel()) == {0, 1, 2, 3, 4, 5}
 
 
+def test_what_has_no_sign_is_on_the_other_side() -> None:
+    x = drawn("uint8", (-5, -2))
+    assert set(x.ravel()) == {2, 3, 4, 5}
+    assert drawn("uint16", (-inf, -1)).min() == 1
+
+
 def test_domains_survive_an_artifact(planted) -> None:
     domains = {"a": (0.0, 9.0), "b": (1.0, inf), "c": (-inf, inf)}
     assert known_domains({"domains": plain_domains(domains)}) == domains
