@@ -184,7 +184,7 @@ class _Walk:
             rests = (0, low - 1)
             divisor = (max(1, want[0] + 1), want[1] + 1) if want[1] >= 0 else DIVISOR
             return (UNKNOWN if rests[1] < 0 or meet(want, rests) == rests else meet(want, rests)), divisor
-        if want == UNKNOWN or not 0 < low:
+        if want == UNKNOWN or low <= 0:
             return UNKNOWN, DIVISOR
         if low == high:
             return (want[0] * low, want[1] * low + low - 1), DIVISOR

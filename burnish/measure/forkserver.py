@@ -169,6 +169,7 @@ def serve(number: int, roles: Mapping[str, Role]) -> None:
                 children.discard(pid)
                 line.send(json.dumps({"status": _kill(pid)}).encode())
     finally:
+        line.close()
         for pid in children:
             _kill(pid)
 

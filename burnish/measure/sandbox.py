@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +14,6 @@ from burnish.accuracy import rounding, tolerance
 from burnish.errors import WorkerError
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.forkserver import Failure, ForkServer, Worker
-from burnish.measure.worker import CHUNK
 from burnish.runtime.artifact import parts
 from burnish.runtime.module import Module
 
@@ -104,21 +104,24 @@ class Sandbox:
         header, sections = parts(module.executable)
         sizes = {name: len(data) for name, data in sections.items()}
         order = {"load": header, "bytes": sizes, "threads": module.threads}
-        chunks = [data[start : start + CHUNK] for data in sections.values() for start in range(0, len(data), CHUNK)]
         try:
-            self._ask(order, chunks)
+            self._ask(order, list(sections.values()))
         except Failure as failure:
             raise Failure("unavailable", f"a model cannot be loaded: {failure.args[1]}", None) from failure
         self._loaded.append(module)
 
-    def _ask(self, order: dict[str, Any], chunks: Sequence[memoryview] = ()) -> Any:
-        """The worker's answer. Raises Failure, whose third argument is the position of the model that ran, if known."""
+    def _ask(self, order: dict[str, Any], sections: Sequence[memoryview] = ()) -> Any:
+        """The worker's answer to an order, which ``sections`` follow.
+
+        Raises Failure, whose third argument is the position among the order's models of that which ran, if known.
+        """
         assert self._worker is not None
         line, running = self._worker.line, None
         try:
             line.send_bytes(json.dumps(order).encode())
-            for chunk in chunks:
-                line.send_bytes(chunk)
+            for rest in sections:
+                while rest:
+                    rest = rest[os.write(line.fileno(), rest) :]
             while line.poll(self.limit):
                 words = json.loads(line.recv_bytes())
                 if "answer" in words:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -19,7 +20,6 @@ from burnish.runtime.artifact import assembled
 from burnish.runtime.buffers import allocate
 from burnish.runtime.module import Module
 
-CHUNK = 4 << 20  # bytes of a model in one message
 BEAT = 0.5  # seconds between signs of life
 Tell = Callable[[int | None], None]  # which model is going to run; None: several, in turns
 
@@ -62,6 +62,8 @@ def work(line: Connection) -> None:
                 answer = profiled(chosen, order["rounds"], order["runs"], feeds, lambda: tell(None))
             _say(line, {"answer": answer})
             told = None
+        except EOFError:  # the owner has gone
+            return
         except Exception as error:
             _say(line, {"failed": f"{type(error).__name__}: {error}"})
 
@@ -109,14 +111,15 @@ def _moved(array: np.ndarray, rounding: float) -> np.ndarray:
 
 
 def _load(line: Connection, header: Mapping[str, Any], sizes: Mapping[str, int], threads: int) -> Module:
-    """The module that the line sends: sections after each other, in chunks."""
+    """The module whose sections follow on the line, one after the other, as bare bytes."""
     forkserver.allow_more(2 * sum(sizes.values()) + 2 * header["arena_bytes"] + threads * header["scratch_bytes"])
     sections = {}
     for name, size in sizes.items():
-        memory = allocate(size)
-        for start in range(0, size, CHUNK):
-            line.recv_bytes_into(memory.data, start)
-        sections[name] = memory.data
+        rest = sections[name] = allocate(size).data
+        while rest:
+            if not (count := os.readv(line.fileno(), [rest])):
+                raise EOFError
+            rest = rest[count:]
     return Module(assembled(header, sections), threads)
 
 
