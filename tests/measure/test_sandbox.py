@@ -118,3 +118,14 @@ def test_a_frozen_program_is_not_started_again(planted, monkeypatch) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     with Sandbox() as sandbox:
         assert compared(sandbox, planted, "twice", "twice").outcome == "unavailable"
+
+
+def test_the_process_is_limited_and_the_first_to_go(planted) -> None:
+    with Sandbox() as sandbox:
+        compared(sandbox, planted, "twice", "twice")
+        assert sandbox._worker is not None
+        about = Path(f"/proc/{sandbox._worker.pid}")
+        (memory,) = [row for row in (about / "limits").read_text().splitlines() if row.startswith("Max address space")]
+        (core,) = [row for row in (about / "limits").read_text().splitlines() if row.startswith("Max core file")]
+        assert memory.split()[3].isdigit() and core.split()[4] == "0"
+        assert (about / "oom_score_adj").read_text().strip() == "1000"
