@@ -221,7 +221,8 @@ def _choose(
         found = rewrite_graph(plain.graph, rules, price, Budget(seconds=seconds))
         other = None
         if found.after < found.before * (1 - LEAST_GAIN) and str(found.graph) not in tried:
-            court.sandbox.launch()
+            if here:
+                court.sandbox.launch()
             other = compiled(found.graph, False)
         if other is None or _is_same(plain, other):
             last = last or _Attempt(found, cost, pressure)
@@ -352,7 +353,7 @@ def _warn(report: Mapping[str, Any]) -> None:
         rules = ", ".join(f"{each['times']} × {each['rule']}" for each in report["applied"])
         warnings.warn(
             f"rewriting: {report['error']}; the model is compiled as it is, without {rules}", RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )  # fmt: skip
 
 

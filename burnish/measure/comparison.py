@@ -77,7 +77,7 @@ def time_in_turns(
         return took / calls
 
     started = time.perf_counter()
-    usual = min(seconds(module, 2) for module in (first, second, first, second))
+    usual = min(seconds(module, 1) for module in (first, second, first, second))
     calls = max(1, round(ROUND_SECONDS / max(usual, 1e-9)))
     times: tuple[list[float], list[float]] = ([], [])
     pairs = list(zip((first, second), times, strict=True))

@@ -77,7 +77,7 @@ class Sandbox:
     def profiles(self, modules: Sequence[Module], rounds: int, runs: int) -> list[list[list[tuple[str, float]]]]:
         """By round and module every kernel call: see :func:`burnish.measure.comparison.profiled`. Raises Failure."""
         order = {"profile": self._numbers(modules), "rounds": rounds, "runs": runs}
-        return [[[(node, took) for node, took in calls] for calls in each] for each in self._ask(order)]
+        return [[[(node, took) for node, took in calls] for calls in each] for each in self._ask(order, calls=runs + 1)]
 
     def kernel_seconds(self, modules: Sequence[Module]) -> list[list[float]]:
         """What every kernel call takes, by module: the least median of several rounds counts, so that a slow moment of
@@ -110,8 +110,8 @@ class Sandbox:
             raise Failure("unavailable", f"a model cannot be loaded: {failure.args[1]}", None) from failure
         self._loaded.append(module)
 
-    def _ask(self, order: dict[str, Any], sections: Sequence[memoryview] = ()) -> Any:
-        """The worker's answer to an order, which ``sections`` follow.
+    def _ask(self, order: dict[str, Any], sections: Sequence[memoryview] = (), calls: int = 1) -> Any:
+        """The worker's answer to an order, which ``sections`` follow. ``calls``: of a model between signs of life.
 
         Raises Failure, whose third argument is the position among the order's models of that which ran, if known.
         """
@@ -122,7 +122,7 @@ class Sandbox:
             for rest in sections:
                 while rest:
                     rest = rest[os.write(line.fileno(), rest) :]
-            while line.poll(self.limit):
+            while line.poll(calls * self.limit):
                 words = json.loads(line.recv_bytes())
                 if "answer" in words:
                     return words["answer"]

@@ -193,8 +193,8 @@ def _choices(lineup: Sequence[tuple[TuningTask, Candidate]], target: Target) -> 
 
 def _seconds(sandbox: Sandbox, module: Module) -> float:
     """What a call takes. Raises Failure."""
-    (took,) = sandbox.kernel_seconds([module])
-    return max(sum(took), LEAST)
+    ((calls,),) = sandbox.profiles([module], 1, 1)
+    return max(sum(seconds for _, seconds in calls), LEAST)
 
 
 _Place = tuple[str, int]  # a kernel call: the nodes that it computes, and which of the calls that compute such it is
