@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import sqrt
 from typing import Any, Self
 
-from burnish.accuracy import rounding, tolerance
+from burnish.accuracy import ROUNDINGS, tolerance
 from burnish.errors import WorkerError
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.forkserver import Failure, ForkServer, Worker
@@ -63,7 +63,8 @@ class Sandbox:
         """
         types = {*dtypes, *(spec.dtype for spec in (*first.inputs, *first.outputs))}
         kernels = max(1, *(len(module.executable.calls) for module in (first, second)))
-        order = {"allowed": tolerance(types, exact) * sqrt(kernels), "rounding": rounding(types), "timed": timed}
+        allowed = tolerance(types, exact)
+        order = {"allowed": allowed * sqrt(kernels), "rounding": allowed / ROUNDINGS, "timed": timed}
         try:
             answer = self._ask({"compare": self._numbers([first, second]), **order})
         except Failure as failure:

@@ -31,7 +31,17 @@ body:
 }}
 declare void @llvm.trap()
 """
+FRACTION = """
+  %big = fmul <4 x float> %v, splat (float {factor})
+  %whole = fptosi <4 x float> %big to <4 x i32>
+  %floor = sitofp <4 x i32> %whole to <4 x float>
+  %r = fsub <4 x float> %big, %floor
+  store <4 x float> %r, ptr %y, align 4
+  ret void
+"""
 BODIES = {
+    "chaos": FRACTION.format(factor="1.0e6"),
+    "other chaos": FRACTION.format(factor="1000003.0"),
     "twice": "%r = fmul <4 x float> %v, splat (float 2.0)\n  store <4 x float> %r, ptr %y, align 4\n  ret void",
     "nearly twice": "%r = fmul <4 x float> %v, splat (float 0x40000000A0000000)\n"
     "  store <4 x float> %r, ptr %y, align 4\n  ret void",

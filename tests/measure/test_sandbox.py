@@ -46,6 +46,12 @@ def test_other_answers_are_wrong(sandbox, planted, other, told) -> None:
     assert compared(sandbox, planted, other, other).outcome == "ok", "NaN agrees with itself"
 
 
+def test_what_a_rounding_changes_may_change(sandbox, planted) -> None:
+    """Digits behind the sixth: another model gives others, and so does the same one for inputs that hardly differ."""
+    assert compared(sandbox, planted, "chaos", "other chaos").outcome == "ok"
+    assert compared(sandbox, planted, "twice", "chaos").outcome == "wrong"
+
+
 @pytest.mark.parametrize(("kind", "signal_"), [("trap", "SIGILL"), ("stray", "SIGSEGV")])
 def test_a_crash_is_an_outcome(sandbox, planted, kind, signal_) -> None:
     found = compared(sandbox, planted, "twice", kind)
