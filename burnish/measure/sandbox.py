@@ -17,7 +17,7 @@ from burnish.measure.forkserver import Failure, ForkServer, Worker
 from burnish.runtime.artifact import parts
 from burnish.runtime.module import Module
 
-LIMIT = 30.0  # seconds that one model may run, or load, without a sign of life
+LIMIT = 60.0  # seconds that one model may run, or load, without a sign of life
 PROFILES, PROFILE_RUNS = 6, 4  # of each module whose kernels are timed
 
 
