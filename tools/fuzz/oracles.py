@@ -1,0 +1,167 @@
+"""Right answers and how far each element may be from them, by random rounding in float64.
+
+A value is expected where the interpreter and the standard's own implementation agree. The tolerance of an element is
+what noise of a few units of rounding, put on everything that a node rounds, does to it (Monte Carlo arithmetic: Parker,
+"Monte Carlo Arithmetic", 1997): large where differences cancel, and beyond bounds beside a discontinuity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from burnish.frontend.onnx import from_onnx
+from burnish.graph.evaluate import evaluate, evaluate_node
+from burnish.graph.graph import Graph
+from burnish.loops.expr import FLOATS
+from tools.fuzz.standard import NotComputable, walk
+
+SAMPLES = 3  # of random rounding
+NOISE = {"float64": 2.0**-50, "float32": 2.0**-22, "float16": 2.0**-10, "bfloat16": 2.0**-7}  # of a rounding, relative
+SLACK = 8.0  # times the largest deviation seen
+# Operators whose results are exact: they move values, select among them, or change signs.
+EXACT = frozenset(
+    "identity relu abs neg sign floor ceil round isnan isinf logical_not clip minimum maximum equal not_equal less "
+    "less_equal greater greater_equal logical_and logical_or logical_xor where reshape transpose concat slice gather "
+    "gather_elements gather_nd pad expand tile one_hot depth_to_space space_to_depth trilu argmax argmin reduce_max "
+    "reduce_min max_pool2d cast".split()
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """An output: the interpreter's value in its own dtype and in float64, the standard's, and a tolerance.
+
+    ``stable`` is False where noise changes an integer or what is finite: nothing is expected there.
+    """
+
+    native: np.ndarray
+    wide: np.ndarray
+    standard: np.ndarray
+    tolerance: np.ndarray
+    stable: np.ndarray
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Elements of an output that differ: how many, and the first one."""
+
+    output: int
+    count: int
+    size: int
+    place: tuple[int, ...]
+    found: str
+    wanted: str
+
+    def __str__(self) -> str:
+        where = f"{self.count} of {self.size} elements, first at {list(self.place)}"
+        return f"output {self.output}: {where}: {self.found}, want {self.wanted}"
+
+
+def expect(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], seed: int = 0) -> list[Expected]:
+    """What every output must be. Raises NotComputable, and what the frontend raises."""
+    graph = from_onnx(model)
+    native = evaluate(graph, feeds)
+    wide = evaluate(graph, feeds, "float64")
+    random = np.random.default_rng(seed)
+    noisy = [evaluate_noisily(graph, feeds, random) for _ in range(SAMPLES)]
+    names = [value.name for value in model.graph.output]
+    standard = walk(model, feeds, keep=names)
+    return [
+        _expected(native[own], wide[own], [sample[own] for sample in noisy], standard[name])
+        for own, name in zip(graph.outputs, names, strict=True)
+    ]
+
+
+def evaluate_noisily(graph: Graph, feeds: Mapping[str, np.ndarray], random: np.random.Generator) -> dict[str, np.ndarray]:
+    """Values of the outputs in float64, where every node that rounds reads and writes noisy values."""
+    values = {**feeds, **graph.constants}
+    for node in graph.nodes:
+        types = [graph.types[name] for name in node.inputs]
+        arrays = [values[name] for name in node.inputs]
+        rounds = node.op not in EXACT
+        if rounds:
+            arrays = [_noisy(a, t.dtype, random) for a, t in zip(arrays, types, strict=True)]
+        for name, array in zip(node.outputs, evaluate_node(node, arrays, types, "float64"), strict=True):
+            dtype = graph.types[name].dtype
+            narrowed = node.op == "cast" and dtype in FLOATS
+            values[name] = _noisy(array, dtype, random) if rounds or narrowed else array
+    return {name: values[name] for name in graph.outputs}
+
+
+def _noisy(array: np.ndarray, dtype: str, random: np.random.Generator) -> np.ndarray:
+    if dtype not in FLOATS:
+        return array
+    signs = random.integers(0, 2, array.shape) * 2 - 1
+    return np.asarray(array.astype(np.float64) * (1 + signs * NOISE[dtype]))
+
+
+def _expected(
+    native: np.ndarray, wide: np.ndarray, noisy: Sequence[np.ndarray], standard: np.ndarray
+) -> Expected:
+    with np.errstate(all="ignore"):
+        if native.dtype.kind in "iub":
+            stable = np.logical_and.reduce([wide == sample for sample in noisy])
+            return Expected(native, wide, standard, np.zeros(wide.shape), stable & (native == wide))
+        finite = np.isfinite(wide)
+        stable = np.logical_and.reduce([
+            np.isfinite(sample) & finite | (np.isnan(sample) & np.isnan(wide)) | (sample == wide) for sample in noisy
+        ])
+        spread = np.max([np.where(stable & finite, np.abs(sample - wide), 0.0) for sample in noisy], axis=0)
+        eps = NOISE[str(native.dtype)]
+        scale = np.abs(wide[finite]).max(initial=0.0)
+        typical = np.median(spread) if spread.size else 0.0
+        tolerance = SLACK * (spread + typical) + 4 * eps * np.abs(np.where(finite, wide, 0.0)) + eps * scale
+        limit = float(np.finfo(native.dtype).max) if native.dtype.kind == "f" else 3e38
+        tolerance = tolerance + float(np.finfo(native.dtype).smallest_normal)
+        return Expected(native, wide, standard, tolerance, stable & (~finite | (np.abs(wide) < 0.98 * limit)))
+
+
+def difference(found: np.ndarray, wanted: np.ndarray, e: Expected, output: int) -> Difference | None:
+    """Where ``found`` is not ``wanted`` within the tolerance, on elements where something is expected."""
+    with np.errstate(all="ignore"):
+        if e.native.dtype.kind in "iub":
+            wrong = found != wanted
+        else:
+            a, b = found.astype(np.float64), wanted.astype(np.float64)
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            wrong = ~(same | (np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= e.tolerance)))
+    wrong = wrong & e.stable
+    if not wrong.any():
+        return None
+    place = tuple(int(v) for v in np.argwhere(wrong)[0])
+    return Difference(output, int(wrong.sum()), wrong.size, place, str(found[place]), str(wanted[place]))
+
+
+def judge(
+    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], found: Sequence[np.ndarray], expected: Sequence[Expected]
+) -> tuple[str, str]:
+    """``right``, ``wrong`` (not as the interpreter), ``definition`` (the interpreter is not as the standard) or
+    ``unclear`` (the standard's implementations differ), and in what.
+    """
+    if len(found) != len(expected):
+        return "wrong", f"{len(found)} outputs, want {len(expected)}"
+    unclear = ""
+    for i, (array, e) in enumerate(zip(found, expected, strict=True)):
+        for wanted, outcome in ((e.native, "wrong"), (e.standard, "definition")):
+            if (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
+                return outcome, f"output {i}: {array.dtype}{list(array.shape)}, want {wanted.dtype}{list(wanted.shape)}"
+        wrong = difference(array, e.native, e, i)
+        if wrong and difference(array, e.wide, e, i):
+            return "wrong", str(wrong)
+        strange = difference(e.native, e.standard, e, i)
+        if strange and difference(e.wide, e.standard, e, i):
+            try:
+                other = walk(model, feeds, "reference")[model.graph.output[i].name]
+            except NotComputable as error:
+                unclear = unclear or f"{strange} (one oracle: {str(error)[:80]})"
+                continue
+            if difference(e.native, other, e, i):
+                kind = "definition" if not difference(other, e.standard, e, i) else "unclear"
+                if kind == "definition":
+                    return kind, str(strange)
+                unclear = unclear or str(strange)
+    return ("unclear", unclear) if unclear else ("right", "")

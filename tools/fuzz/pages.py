@@ -1,0 +1,62 @@
+"""A module run between forbidden pages: inputs, outputs, parameters, arena and scratch each have pages of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from burnish.runtime.buffers import ALIGNMENT, numpy_dtype, round_up
+from burnish.runtime.module import Module
+from burnish.runtime.workspace import Workspace
+from tools.fenced import Fenced
+
+
+class FencedModule(Module):
+    """A module whose parameters, arena and scratch are fenced, on one side of their pages (``edge``)."""
+
+    def __init__(self, module: Module, edge: str) -> None:
+        made = module.executable
+        params = Fenced(round_up(made.params.nbytes, ALIGNMENT), edge)
+        params.bytes[: made.params.nbytes] = made.params
+        self._arena = Fenced(round_up(made.arena_bytes, ALIGNMENT), edge)
+        self._fenced_params = params
+        super().__init__(replace(made, params=params.bytes[: made.params.nbytes]), module.threads)
+        self._scratch = Fenced(self._runtime.scratch_stride * self.threads, edge)
+
+    def _work_in(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._io[0] = self._arena.address
+        if hasattr(self, "_scratch"):
+            self._runtime.scratch = self._scratch.address
+
+    def run(self, inputs: Sequence[np.ndarray], edge: str) -> list[np.ndarray]:
+        """Outputs for these inputs. What touches a byte beside a buffer kills the process, or raises AssertionError."""
+        if self._workspace is not None:
+            self._work_in(self._workspace)
+        given = [fenced_copy(array, edge) for array in inputs]
+        specs = [(spec.shape, numpy_dtype(spec.dtype)) for spec in self.outputs]
+        taken = [Fenced(spec.nbytes, edge) for spec in self.outputs]
+        arrays = [fence.array(*spec) for fence, spec in zip(taken, specs, strict=True)]
+        self.run_into([array for _, array in given], arrays)
+        fences = [fence for fence, _ in given] + taken + [self._arena, self._scratch, self._fenced_params]
+        assert all(fence.untouched_around() for fence in fences), "bytes next to a buffer were written"
+        assert all(np.array_equal(copy, own, equal_nan=copy.dtype.kind == "f") for (_, copy), own in
+                   zip(given, inputs, strict=True)), "an input was changed"  # fmt: skip
+        return [array.copy() for array in arrays]
+
+
+def fenced_copy(array: np.ndarray, edge: str) -> tuple[Fenced, np.ndarray]:
+    """A copy of the array in fenced memory."""
+    fence = Fenced(array.nbytes, edge)
+    copy = fence.array(array.shape, array.dtype)
+    copy[...] = array
+    return fence, copy
+
+
+def run_fenced(module: Module, inputs: Sequence[np.ndarray], edge: str) -> list[np.ndarray]:
+    """Outputs of the module, all of whose memory lies between forbidden pages."""
+    return FencedModule(module, edge).run(inputs, edge)
+
+

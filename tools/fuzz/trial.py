@@ -1,0 +1,111 @@
+"""One trial: a model compiled in one way and called, beside what the oracles expect of it."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import burnish as bn
+from burnish.errors import UnsupportedOperator
+from tools.fuzz.oracles import Expected, expect, judge
+from tools.fuzz.pages import run_fenced
+from tools.fuzz.standard import NotComputable
+
+SLOW = 20.0  # seconds that compiling a small model may take
+OUTCOMES = ("right", "refused", "no oracle", "unclear", "slow", "definition", "wrong", "error", "crash", "hang")
+FAILURES = ("slow", "definition", "wrong", "error", "crash", "hang")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a model is compiled and run. ``edge``: on which side of forbidden pages its memory lies, if at all."""
+
+    exact: bool = False
+    rewrite: bool = False
+    threads: int = 1
+    edge: str = ""
+
+    def __str__(self) -> str:
+        words = ["exact"] * self.exact + ["rewrite"] * self.rewrite + [f"threads={self.threads}"]
+        return " ".join(words + ([f"edge={self.edge}"] if self.edge else []))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a trial; ``kind`` is the same for failures that look alike."""
+
+    outcome: str
+    detail: str = ""
+    kind: str = ""
+    seconds: float = 0.0  # of compiling
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def ways(seed: int, pages: bool) -> list[Way]:
+    """The ways in which the model of a seed is tried: exactly, and freely; one in eight with rewriting."""
+    threads = 1 + seed % 2
+    if pages:
+        edge = ("end", "start")[seed // 2 % 2]
+        return [Way(exact=seed % 3 == 0, threads=threads, edge=edge)]
+    return [Way(exact=True, threads=3 - threads), Way(rewrite=seed % 8 == 0, threads=threads)]
+
+
+def attempt(
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    way: Way,
+    cache_dir: Path,
+    mark: Callable[[str], None] = lambda stage: None,
+    expected: Sequence[Expected] | None = None,
+) -> Result:
+    """The outcome of one trial; ``mark`` is told each stage before it begins, so that a crash has a place."""
+    began = time.perf_counter()
+    seconds = 0.0
+    try:
+        if expected is None:
+            mark("oracles")
+            expected = expect(model, feeds)
+        mark("compile")
+        began = time.perf_counter()
+        module = bn.compile(
+            model, threads=way.threads, exact=way.exact, rewrite=way.rewrite, cache_dir=cache_dir
+        )
+        seconds = time.perf_counter() - began
+        mark("run")
+        ordered = [feeds[spec.name] for spec in module.inputs]
+        if way.edge:
+            found = run_fenced(module, ordered, way.edge)
+        else:
+            results = module(*ordered)
+            found = list(results) if isinstance(results, tuple) else [results]
+        mark("judge")
+        outcome, detail = judge(model, feeds, found, expected)
+    except NotComputable as error:
+        return Result("no oracle", str(error))
+    except UnsupportedOperator as error:
+        return Result("refused", str(error))
+    except Exception as error:  # noqa: BLE001 - any exception is an outcome
+        return Result("error", *describe(error), seconds)
+    if outcome == "right" and seconds > SLOW:
+        return Result("slow", f"compiled in {seconds:.1f} s", "slow", seconds)
+    return Result(outcome, detail, outcome, seconds)
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """An exception in words, and where it arose."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = frames[-1]
+    own = next((f for f in reversed(frames) if "burnish" in f.filename), place)
+    where = f"{Path(own.filename).name}:{own.name}"
+    return f"{type(error).__name__}: {str(error)[:600]} [{where}:{own.lineno}]", f"{type(error).__name__} {where}"
+
+
