@@ -9,11 +9,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
+from tools.fuzz.failures import kind_of, shrink_all
 from tools.fuzz.families import FAMILIES
 from tools.fuzz.run import LIMIT, Job, Row, run
-from tools.fuzz.trial import FAILURES, Way, ways
+from tools.fuzz.trial import FAILURES, ways
 
 
 def jobs(args: argparse.Namespace, ends: float) -> Iterator[Job]:
@@ -23,12 +25,6 @@ def jobs(args: argparse.Namespace, ends: float) -> Iterator[Job]:
         if time.monotonic() > ends:
             return
         yield Job(seed, tuple(ways(seed, args.pages)), args.only, args.pages)
-
-
-def group(row: Row) -> str:
-    """Failures that look alike, by their kind and, if they have no place, by their operators."""
-    operators = " ".join(sorted({op for op, _ in row.operators})) if row.result.kind == row.result.outcome else ""
-    return f"{row.result.outcome} {row.result.kind} {operators}"
 
 
 def report(rows: list[Row]) -> str:
@@ -80,12 +76,13 @@ def main(arguments: list[str] | None = None) -> int:
                 print(report(rows).partition("\n")[0], flush=True)
         print(report(rows))
         if args.shrink:
-            from tools.fuzz.shrink import shrink_all
-
-            shrink_all([row for row in rows if row.result.outcome in FAILURES], args.shrink, Path(folder), args.limit)
+            failing = [row for row in rows if row.result.outcome in FAILURES]
+            for line in shrink_all(failing, args.shrink, Path(folder), args.limit):
+                print(line, flush=True)
     if args.json:
         table = [
-            {"seed": r.job.seed, "way": str(r.way), "theme": r.theme, "group": group(r), **r.result.row()} for r in rows
+            {"seed": r.job.seed, "way": str(r.way), "theme": r.theme, **asdict(r.result), "kind": kind_of(r)}
+            for r in rows
         ]
         args.json.write_text(json.dumps({"rows": table, "coverage": coverage(rows)}, indent=1))
     return int(any(row.result.outcome in FAILURES for row in rows))

@@ -6,8 +6,10 @@ import logging
 import multiprocessing
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,6 @@ class Row:
     result: Result
     theme: str = ""
     operators: tuple[tuple[str, str], ...] = ()  # (operator, dtype) of every node
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def work(connection: Connection, cache: str) -> None:
@@ -71,7 +72,7 @@ def work(connection: Connection, cache: str) -> None:
             else:
                 model, feeds = onnx.load_from_string(job.model), job.feeds or {}
             operators = used(model)
-        except Exception as error:  # noqa: BLE001 - the generator's own faults are outcomes as well
+        except Exception as error:
             connection.send(("row", Row(job, job.ways[0], Result("generator", *describe(error)))))
             connection.send(("done",))
             continue
@@ -79,12 +80,14 @@ def work(connection: Connection, cache: str) -> None:
         connection.send(("stage", "oracles", None))
         try:
             expected = expect(model, feeds, job.seed)
-        except (NotComputable, Exception):  # noqa: BLE001 - told by the trial itself
+        except (NotComputable, Exception):
             expected = None
         for way in job.ways:
-            result = attempt(
-                model, feeds, way, folder, lambda stage, way=way: connection.send(("stage", stage, way)), expected
-            )
+
+            def mark(stage: str, way: Way = way) -> None:
+                connection.send(("stage", stage, way))
+
+            result = attempt(model, feeds, way, folder, mark, expected)
             connection.send(("row", Row(job, way, result, theme, operators)))
         connection.send(("done",))
 
@@ -126,7 +129,7 @@ class Worker:
         self.connection.close()
 
 
-def run(jobs: Iterator[Job], workers: int, cache: Path, limit: float = LIMIT) -> Iterator[Row]:
+def run(jobs: Iterator[Job], workers: int, cache: Path, limit: float = LIMIT) -> Generator[Row]:
     """Rows of all trials, as they end. A job whose worker dies goes on after the trial that killed it."""
     free: list[Worker] = []
     busy: list[Worker] = []
@@ -188,8 +191,6 @@ def _receive(
 
 def _lost(worker: Worker, busy: list[Worker], waiting: list[Job], result: Result) -> Iterator[Row]:
     """The row of the trial that a worker died at; the ways left wait for another one."""
-    from dataclasses import replace
-
     job = worker.job
     assert job is not None
     way = worker.stage[1] or next((w for w in job.ways if w not in worker.done), job.ways[0])
@@ -201,6 +202,17 @@ def _lost(worker: Worker, busy: list[Worker], waiting: list[Job], result: Result
     worker.stop()
 
 
-def run_one(job: Job, cache: Path, limit: float = LIMIT, worker: Sequence[Worker] = ()) -> Row:
-    """The first row of one job."""
-    return next(run(iter([job]), 1, cache, limit))
+@contextmanager
+def running(cache: Path, limit: float = LIMIT) -> Iterator[Callable[[Job], Row]]:
+    """A function that gives the first row of a job, by one worker that lives on while nothing kills it."""
+    jobs: deque[Job] = deque()
+    rows = run(iter(jobs.popleft, None), 1, cache, limit)
+
+    def ask(job: Job) -> Row:
+        jobs.append(job)
+        return next(rows)
+
+    try:
+        yield ask
+    finally:
+        rows.close()

@@ -1,4 +1,4 @@
-"""Random models under construction: every value is computed as its node is added, so that later draws can look at it."""
+"""Random models under construction: every value is computed as its node is added, and later draws look at it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMBERS = (*FLOATS, *INTS)
 DTYPES = (*NUMBERS, "bool")
 
 
-class Rejected(Exception):
+class Rejected(Exception):  # noqa: N818 - reads as the refusal it is
     """A draw that does not work out: the sketch stays as it was."""
 
 
@@ -126,12 +126,13 @@ class Sketch:
         self.values[name] = array
         return name
 
-    def constant(self, array: np.ndarray | Sequence[int] | int) -> str:
-        """A constant; Python integers are int64."""
-        return self.new(np.asarray(array), constant=True)
+    def constant(self, array: np.ndarray) -> str:
+        """A constant."""
+        return self.new(array, True)
 
-    def index(self, array: np.ndarray, constant: bool = True) -> str:
-        return self.new(np.asarray(array, np.int64), constant)
+    def index(self, values: Sequence[int] | int) -> str:
+        """A constant of int64: axes, extents, pads."""
+        return self.new(np.asarray(values, np.int64), True)
 
     def find(self, fits: Callable[[np.ndarray], bool]) -> str | None:
         """An existing value that fits, recent ones first; None if there is none."""
@@ -244,7 +245,7 @@ class Sketch:
             outputs = [name for i, name in enumerate(outputs) if i in kept]
         nodes = needed_nodes(self.nodes, outputs)
         read = {name for node in nodes for name in node.input} | set(outputs)
-        spare = [name for name in (*self.feeds, *self.constants)]
+        spare = [*self.feeds, *self.constants]
         if spare and self.chance(0.04):
             outputs.append(self.choose(spare))
             read.add(outputs[-1])

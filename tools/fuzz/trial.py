@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -45,9 +44,6 @@ class Result:
     detail: str = ""
     kind: str = ""
     seconds: float = 0.0  # of compiling
-
-    def row(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def ways(seed: int, pages: bool) -> list[Way]:
@@ -93,7 +89,7 @@ def attempt(
         return Result("no oracle", str(error))
     except UnsupportedOperator as error:
         return Result("refused", str(error))
-    except Exception as error:  # noqa: BLE001 - any exception is an outcome
+    except Exception as error:
         return Result("error", *describe(error), seconds)
     if outcome == "right" and seconds > SLOW:
         return Result("slow", f"compiled in {seconds:.1f} s", "slow", seconds)

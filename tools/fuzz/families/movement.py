@@ -14,7 +14,7 @@ from tools.fuzz.sketch import DTYPES, FLOATS, NUMBERS, Rejected, Sketch
 
 def factors(s: Sketch, size: int) -> list[int]:
     """A shape of so many elements."""
-    shape = []
+    shape: list[int] = []
     while size > 1 and len(shape) < 4:
         divisors = [d for d in range(1, min(size, 200) + 1) if size % d == 0]
         shape.append(s.choose(divisors))
@@ -192,11 +192,17 @@ def dropout(s: Sketch) -> None:
 # --- by indices -------------------------------------------------------------------------------------------------------
 
 
+def is_index(value: np.ndarray, extent: int) -> bool:
+    """Whether all of it are positions along an axis."""
+    whole = value.dtype in (np.int64, np.int32) and value.size > 0
+    return whole and bool(-extent <= value.min() <= value.max() < extent)
+
+
 def indices(s: Sketch, shape: tuple[int, ...], extent: int) -> str:
     """Valid positions, counted from the front or the back: a constant, an input, or what the model computes."""
     if extent == 0:
         raise Rejected("nothing to index")
-    found = s.find(lambda v: v.dtype in (np.int64, np.int32) and v.size and -extent <= v.min() and v.max() < extent)
+    found = s.find(lambda v: is_index(v, extent))
     if found is not None and s.value(found).shape == shape and s.chance(0.6):
         return found
     dtype = s.choose(("int64", "int64", "int32"))
@@ -210,7 +216,7 @@ def gather(s: Sketch) -> None:
     axis = s.axis(len(shape))
     wanted = s.choose(((), (1,), (3,), (17,), (2, 3), (8,), (1, 5)))
     extent = shape[axis]
-    found = s.find(lambda v: v.dtype in (np.int64, np.int32) and 0 < v.size <= 64 and -extent <= v.min() <= v.max() < extent)
+    found = s.find(lambda v: v.size <= 64 and is_index(v, extent))
     if found is not None and s.chance(0.5):
         s.add("Gather", x, found, axis=axis)
     else:

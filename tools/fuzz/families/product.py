@@ -73,6 +73,11 @@ def attention(s: Sketch) -> None:
     s.add("Reshape", s.add("Transpose", y, perm=[0, 2, 1, 3]), s.index([0, 0, -1]))
 
 
+def operand(s: Sketch, rank: int, dtype: str) -> str | None:
+    """An existing small value of so many dimensions."""
+    return s.find(lambda v: v.ndim == rank and str(v.dtype) == dtype and 0 < v.size < 3000)
+
+
 def einsum(s: Sketch) -> None:
     equation = s.choose(
         ("ij,jk->ik", "bij,bjk->bik", "bij,bkj->bik", "ij,ij->i", "ij->ji", "ij->j", "i,j->ij", "bhqd,bhkd->bhqk",
@@ -84,7 +89,7 @@ def einsum(s: Sketch) -> None:
     dtype = s.dtype_of(s.types("Einsum", 0, FLOATS))
     inputs = []
     for term in terms:
-        found = s.find(lambda v, t=term: v.ndim == len(t) and str(v.dtype) == dtype and 0 < v.size < 3000)
+        found = operand(s, len(term), dtype)
         if found is not None and s.chance(0.7):
             shape = s.value(found).shape
             if all(extents.get(label, e) == e for label, e in zip(term, shape, strict=True)):
