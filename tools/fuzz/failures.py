@@ -18,7 +18,7 @@ MOST_KINDS = 60  # of failures that one run makes small
 
 def kind_of(row: Row) -> str:
     """Failures that look alike: by exception and place, or by outcome and operators where there is no place."""
-    placeless = row.result.kind == row.result.outcome or row.result.outcome in ("crash", "hang")
+    placeless = row.result.outcome != "error"
     operators = " ".join(sorted({op for op, _ in row.operators})) if placeless else ""
     return f"{row.result.outcome} {row.result.kind} {operators}".strip()
 

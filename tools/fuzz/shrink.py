@@ -175,7 +175,7 @@ def shrink(
 
 def as_text(model: onnx.ModelProto) -> str:
     """The model in onnx's textual form, with the values of long constants left out."""
-    return re.sub(r"\{[^{}]{120,}\}", lambda match: match.group()[:60] + " …}", printer.to_text(model))
+    return re.sub(r"= *\{[^{}\n]{120,}\}", lambda match: match.group()[:60] + " …}", printer.to_text(model))
 
 
 def save(folder: Path, name: str, model: onnx.ModelProto, feeds: dict[str, np.ndarray], notes: Sequence[str]) -> None:

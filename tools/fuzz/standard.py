@@ -92,13 +92,25 @@ def walk(
     model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], oracle: str = "any", keep: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
     """All values of a model by name, node by node. Raises NotComputable."""
+    values, _ = walk_both(model, feeds, oracle)
+    return values if keep is None else {name: values[name] for name in keep}
+
+
+def walk_both(
+    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], oracle: str = "any"
+) -> tuple[dict[str, np.ndarray], set[str]]:
+    """All values of a model by name, and the names of those that onnxruntime alone does not give."""
     values: dict[str, np.ndarray] = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
     values.update(feeds)
+    single: set[str] = set()
     opset = next(o.version for o in model.opset_import if o.domain == "")
     for node in model.graph.node:
-        found, _ = compute_node(node, values, opset, oracle)
-        values.update(zip((name for name in node.output if name), found, strict=True))
-    return values if keep is None else {name: values[name] for name in keep}
+        found, by = compute_node(node, values, opset, oracle)
+        made = [name for name in node.output if name]
+        values.update(zip(made, found, strict=True))
+        if by != "ort" or single.intersection(node.input):
+            single.update(made)
+    return values, single
 
 
 def make_model(

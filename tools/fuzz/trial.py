@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 import burnish as bn
+from burnish.accuracy import EXACT_TOLERANCE, TOLERANCE
 from burnish.errors import UnsupportedOperator
 from tools.fuzz.oracles import Expected, expect, judge
 from tools.fuzz.pages import run_fenced
@@ -84,7 +85,7 @@ def attempt(
             results = module(*ordered)
             found = list(results) if isinstance(results, tuple) else [results]
         mark("judge")
-        outcome, detail = judge(model, feeds, found, expected)
+        outcome, detail = judge(model, feeds, found, expected, EXACT_TOLERANCE if way.exact else TOLERANCE)
     except NotComputable as error:
         return Result("no oracle", str(error))
     except UnsupportedOperator as error:
@@ -93,7 +94,8 @@ def attempt(
         return Result("error", *describe(error), seconds)
     if outcome == "right" and seconds > SLOW:
         return Result("slow", f"compiled in {seconds:.1f} s", "slow", seconds)
-    return Result(outcome, detail, outcome, seconds)
+    kind = f"{outcome} shape" if outcome in FAILURES and "elements" not in detail else outcome
+    return Result(outcome, detail, kind, seconds)
 
 
 def describe(error: BaseException) -> tuple[str, str]:

@@ -108,6 +108,8 @@ def convert(s: Sketch) -> None:
     value = s.value(x)
     to = s.choose((*DTYPES, "float32", "float32"))
     if value.dtype.kind == "f" and to in INTS:
+        if not np.isfinite(value).all():
+            raise Rejected("NaN has no integer")
         info = np.iinfo(to)
         x = within(s, x, max(info.min, -1000), min(info.max, 1000))
     number = helper.np_dtype_to_tensor_dtype(np.dtype(to))

@@ -107,7 +107,7 @@ def lp_norm(s: Sketch) -> None:
 
 def lrn(s: Sketch) -> None:
     x = s.pick(s.types("LRN", 0, FLOATS), (3, 4), fits=lambda v: v.size > 0)
-    s.add("LRN", x, size=s.choose((1, 3, 5, 4)), alpha=s.choose((None, 0.01)), beta=s.choose((None, 0.5)))
+    s.add("LRN", x, size=s.choose((1, 3, 5)), alpha=s.choose((None, 0.01)), beta=s.choose((None, 0.5)))
 
 
 DRAWS: Mapping[str, Draw] = {"reduce": reduce, "reduce2": reduce, "arg": arg, "softmax": softmax, "centred": centred}
