@@ -115,10 +115,11 @@ def follow_one_another(parts: Sequence[TensorType], axis: int, lanes: int) -> bo
     return prod(shape[:axis]) == 1 and not (blocks and any(part.shape[1] % lanes for part in parts[:-1]))
 
 
-def run_of(graph: Graph, node: Node, lanes: int) -> int | None:
+def run_of(graph: Graph, node: Node, lanes: int, blocked: bool | None = None) -> int | None:
     """Where a slice that is one run of its operand's memory begins, in elements; None for another node.
 
-    Channels of images come in blocks of ``lanes``, of which the slice begins one.
+    Channels of images come in blocks of ``lanes``, of which the slice begins one. ``blocked``: whether they do; as long
+    as no layout is chosen, it is expected of images with as many channels.
     """
     if node.op != "slice" or any(step != 1 for step in node.attrs.get("steps") or ()):  # type: ignore[union-attr]
         return None
@@ -127,7 +128,7 @@ def run_of(graph: Graph, node: Node, lanes: int) -> int | None:
     first = next((d for d, extent in enumerate(own) if extent > 1), len(own))
     if 0 in own or own[first + 1 :] != shape[first + 1 :]:
         return None
-    blocks = len(shape) == 4 and shape[1] >= lanes > 1
+    blocks = len(shape) == 4 and shape[1] >= lanes > 1 if blocked is None else blocked
     if blocks and (starts[1] % lanes or own[1] < lanes or (shape[0], *shape[2:]) != (1, *own[2:])):
         return None
     return sum(start * prod(shape[d + 1 :]) for d, start in enumerate(starts))

@@ -46,7 +46,7 @@ def find_views(
         if len(group.nodes) > 1 or name in graph.outputs or name in pieces or source in graph.constants:
             continue
         layout, t = layouts.get(name), graph.types[group.outputs[0]]
-        begin = run_of(graph, group.nodes[0], layout.block(1) if layout else 1)
+        begin = run_of(graph, group.nodes[0], layout.block(1) if layout else 1, blocked=layout is not None)
         if begin is not None and layouts.get(source) == layout:
             views[name] = (source, begin * ITEM_BYTES[t.dtype])
     return views

@@ -106,6 +106,17 @@ def test_a_slice_of_one_run_of_memory_is_read_where_it_lies() -> None:
     assert found == {"channels": (y, 2 * 24), "inner": (y, 2 * 24 + 12)}
 
 
+def test_images_of_fewer_channels_than_a_block_are_padded_and_not_read_in_their_middle() -> None:
+    g = GraphBuilder()
+    y = g.add("softmax", g.input("x", (8, 9, 2, 3)), name="y")
+    graph = g.build(*[
+        g.add("softmax", g.add("slice", y, starts=(s, c, 0, 0), extents=(e, w, 2, 3), name=n))
+        for n, s, e, c, w in [("first", 0, 5, 0, 9), ("last", 7, 1, 0, 9), ("channels", 7, 1, 3, 2)]
+    ])  # fmt: skip
+    assert views(graph) == {"first": (y, 0), "last": (y, 7 * 9 * 24), "channels": (y, (7 * 9 + 3) * 24)}
+    assert views(graph, y, "first", "last", "channels") == {}
+
+
 def test_channels_in_blocks_are_read_where_they_lie_if_they_begin_one() -> None:
     g = GraphBuilder()
     (y,) = images(g, 80)
