@@ -29,6 +29,8 @@ CASES = [
     ("reduce_max", [(4, 192)], {"axes": (1,), "keepdims": True}),
     ("reduce_min", [(4, 70)], {"axes": (1,), "keepdims": False}),
     ("reduce_mean", [(2, 12, 5, 7)], {"axes": (2, 3), "keepdims": True}),
+    ("cumsum", [(1, 2, 1)], {"axis": 2, "exclusive": True}),  # nothing reads the sums
+    ("cumsum", [(3, 5)], {"axis": 1, "exclusive": True, "reverse": True}),
     ("relu", [(3, 5, 7)], {}),
     ("add", [(3, 5, 64), (64,)], {}),
 ]
@@ -37,6 +39,14 @@ CASES = [
 @pytest.mark.parametrize(("op", "shapes", "attrs"), CASES)
 def test_matches_the_definition(op, shapes, attrs, check):
     check(GENERIC, op, define(op, *shapes, **attrs))
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 1, 1), (2, 4, 3, 3)])
+def test_a_norm_of_which_nothing_is_read(shape, check):
+    """All elements above the diagonal: what is left is zeros."""
+    x, scale = placeholder(shape, name="x0"), placeholder(shape[1:2], name="x1")
+    (y,) = OPERATORS["group_norm"].define("t", [x, scale, scale], {"groups": 2})
+    check(GENERIC, "group_norm", OPERATORS["trilu"].define("y", [y], {"diagonal": 7, "upper": True}))
 
 
 def test_values_of_a_row_are_computed_once():
