@@ -38,11 +38,14 @@ def _exp_normal(m: Arithmetic, x: Value) -> Value:
 
 
 def _exp(m: Arithmetic, x: Value, low: Value | None = None) -> Value:
-    """2^n is applied in two factors, so that one rounding makes the denormals and one overflow the infinity."""
+    """2^n is applied in two factors, so that one rounding makes the denormals and one overflow the infinity.
+
+    The last product is not contracted into a sum behind it, which would take infinity for the finite p 2^n.
+    """
     p, n = _exp_parts(m, m.clamp(x, *m.format.exp_range), 2 * m.format.bias, low=low)
     first = m.to_exponent(m.integer("lshr", n, 1))
     second = m.integer("-", m.to_exponent(n), first)
-    return m.mul(m.mul(p, m.from_bits(first)), m.from_bits(second))
+    return m.exactly("fmul", m.mul(p, m.from_bits(first)), m.from_bits(second))
 
 
 def _sigmoid(m: Arithmetic, x: Value) -> Value:

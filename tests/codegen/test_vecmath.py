@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from burnish.codegen.builder import Builder, Value
 from burnish.codegen.vecmath import MATH, TRIG_LIMIT, ULP
 from burnish.loops import expr
 
@@ -175,6 +176,15 @@ def test_special_values(fn: str, dtype: str, element_wise: Callable) -> None:
     np.testing.assert_array_equal(got, want.astype(np.float64))
     sure = ~np.isnan(got)
     np.testing.assert_array_equal(np.signbit(got[sure]), np.signbit(want[sure]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_infinite_exponential_is_infinite_in_a_sum_too(dtype: str, element_wise: Callable) -> None:
+    def build(b: Builder, x: Value) -> Value:
+        return b.binary("-", x, MATH["exp"](b, x))
+
+    got = element_wise(build, (dtype,), dtype, 4)(np.array([INF, -INF, 1e6, 0.0], dtype))
+    np.testing.assert_array_equal(got, np.array([NAN, -INF, -INF, -1.0], dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

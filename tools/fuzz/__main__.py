@@ -32,7 +32,7 @@ def report(rows: list[Row]) -> str:
     counts = Counter(row.result.outcome for row in rows)
     lines = [f"{len(rows)} trials of {len({row.job.seed for row in rows})} models: " + ", ".join(
         f"{count} {outcome}" for outcome, count in counts.most_common())]  # fmt: skip
-    for outcome in ("refused", "no oracle", "unclear", "generator"):
+    for outcome in ("refused", "apart", "no oracle", "unclear", "generator"):
         reasons = Counter(row.result.detail.partition(": ")[2][:110] for row in rows if row.result.outcome == outcome)
         lines += [f"  {outcome} {count}x: {reason}" for reason, count in reasons.most_common(6)]
     return "\n".join(lines)
@@ -43,7 +43,7 @@ def coverage(rows: list[Row]) -> dict[str, dict[str, int]]:
     table: dict[str, Counter[str]] = {}
     seen = set()
     for row in rows:
-        if row.result.outcome == "right" and row.job.seed not in seen:
+        if row.result.outcome in ("right", "apart") and row.job.seed not in seen:
             seen.add(row.job.seed)
             for op, dtype in row.operators:
                 table.setdefault(op, Counter())[dtype] += 1

@@ -55,7 +55,7 @@ def work(connection: Connection, cache: str) -> None:
     from tools.fuzz.standard import NotComputable
     from tools.fuzz.trial import attempt, describe
 
-    logging.disable(logging.WARNING)
+    logging.getLogger("burnish").propagate = False  # trials collect what it warns of
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     folder = Path(cache)

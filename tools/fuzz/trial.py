@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +21,6 @@ from tools.fuzz.pages import run_fenced
 from tools.fuzz.standard import NotComputable
 
 SLOW = 20.0  # seconds that compiling a small model may take
-OUTCOMES = ("right", "refused", "no oracle", "unclear", "slow", "definition", "wrong", "error", "crash", "hang")
 FAILURES = ("slow", "definition", "wrong", "error", "crash", "hang")
 
 
@@ -39,7 +40,9 @@ class Way:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a trial; ``kind`` is the same for failures that look alike."""
+    """What became of a trial; ``kind`` is the same for failures that look alike. ``apart``: right, but with a warning
+    that a group of operators has no schedule, and became several kernels.
+    """
 
     outcome: str
     detail: str = ""
@@ -73,9 +76,8 @@ def attempt(
             expected = expect(model, feeds)
         mark("compile")
         began = time.perf_counter()
-        module = bn.compile(
-            model, threads=way.threads, exact=way.exact, rewrite=way.rewrite, cache_dir=cache_dir
-        )
+        with warned() as warnings:
+            module = bn.compile(model, threads=way.threads, exact=way.exact, rewrite=way.rewrite, cache_dir=cache_dir)
         seconds = time.perf_counter() - began
         mark("run")
         ordered = [feeds[spec.name] for spec in module.inputs]
@@ -94,8 +96,28 @@ def attempt(
         return Result("error", *describe(error), seconds)
     if outcome == "right" and seconds > SLOW:
         return Result("slow", f"compiled in {seconds:.1f} s", "slow", seconds)
+    if outcome == "right" and warnings:
+        return Result("apart", warnings[0], "apart", seconds)
     kind = f"{outcome} shape" if outcome in FAILURES and "elements" not in detail else outcome
     return Result(outcome, detail, kind, seconds)
+
+
+@contextmanager
+def warned() -> Iterator[list[str]]:
+    """The warnings that the package logs inside, as text."""
+    texts: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            texts.append(record.getMessage())
+
+    handler = Collector(logging.WARNING)
+    logger = logging.getLogger("burnish")
+    logger.addHandler(handler)
+    try:
+        yield texts
+    finally:
+        logger.removeHandler(handler)
 
 
 def describe(error: BaseException) -> tuple[str, str]:
