@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for row in run(jobs(args, ends), args.jobs, Path(folder), args.limit):
             rows.append(row)
-            if row.result.outcome in (*FAILURES, "generator") or args.replay is not None:
+            if row.result.outcome in (*FAILURES, "generator", "unclear") or args.replay is not None:
                 print(f"seed {row.job.seed} ({row.way}) {row.result.outcome}: {row.result.detail}", flush=True)
                 print(f"    python -m tools.fuzz --replay {row.job.seed}{flags}", flush=True)
             if len(rows) % 500 == 0:
