@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from burnish.loops.dead import drop_dead_stores
 from burnish.loops.program import Program
 from burnish.loops.simplify import simplify_stmt
-from burnish.lower.dead import drop_dead_stores
 from burnish.lower.guards import hoist_guards
 from burnish.lower.partition import partition_loops
 from burnish.lower.registers import vectors_innermost

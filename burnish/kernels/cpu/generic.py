@@ -14,8 +14,9 @@ from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.dead import drop_dead_stores
 from burnish.loops.expr import Call, Load, Reduce, Var, loads, walk
-from burnish.loops.program import Alloc, For, If, Seq, Stmt, Store, walk_stmt
+from burnish.loops.program import Alloc, For, If, Seq, Stmt
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
@@ -64,22 +65,6 @@ def _inline_cheap(s: Schedule, task: Task, target: Target) -> list[Tensor]:
     return kept
 
 
-def _needed(s: Schedule, out: str) -> set[str]:
-    """The stages that an output depends on: one of padding alone, say, has come to read nothing by simplification."""
-    reads: dict[str, set[str]] = {}
-    for stmt in walk_stmt(s.program.body):
-        if isinstance(stmt, Store):
-            reads.setdefault(stmt.buffer.name, set()).update(stmt.reads)
-    needed: set[str] = set()
-    waiting = [out]
-    while waiting:
-        name = waiting.pop()
-        if name not in needed:
-            needed.add(name)
-            waiting += reads.get(name, ())
-    return needed
-
-
 def _is_row_value(t: Tensor) -> bool:
     """Whether a stage computes something from the result of a reduction: a mean, a reciprocal."""
     return any(isinstance(i.body, Reduce) for i in t.inputs) and not isinstance(t.body, (Reduce, Load))
@@ -104,12 +89,11 @@ def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], 
         outer = [over if v == unit else v for v in outer]
         inner = [over if v == unit else v for v in inner] + [vector]
     s.reorder(*outer, *inner)
-    needed = _needed(s, out)
-    stages = [stage for stage in stages if stage in needed]
+    alive = drop_dead_stores(s.program).body.reads
+    stages = [stage for stage in stages if stage in alive]  # a condition on loops of one iteration was never true
     if outer:
         for stage in reversed(stages):
-            if stage in s.program.body.reads:  # else it is dead: a condition on loops of one iteration was never true
-                s.compute_at(stage, outer[-1])
+            s.compute_at(stage, outer[-1])
     for stage in stages:
         _vectorize_stage(s, stage, lanes)
     if vector is not None and strides(s, out, vector).store == 1:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from burnish.loops.dead import drop_dead_stores
 from burnish.loops.expr import Buffer, Load, Var
 from burnish.loops.program import Alloc, For, Program, Store, seq, store
-from burnish.lower.dead import drop_dead_stores
 
 X, Y, S, T = (Buffer(name, (4,)) for name in "xyst")
 I, J = Var("i"), Var("j")  # noqa: E741
