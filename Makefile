@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all bench lint size clean
+.PHONY: demo test test-all bench fuzz lint size clean
 
 demo: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.demo
@@ -19,6 +19,10 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.e2e
 	$(BIN)/python -m benchmarks.overheads
 	$(BIN)/python -m benchmarks.boost
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tools.fuzz --count 1000 --jobs 2 --shrink fuzz-failures
+	$(BIN)/python -m tools.fuzz --count 200 --jobs 2 --pages --shrink fuzz-failures
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -42,5 +46,5 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	touch $(VENV)/.bench $@
 
 clean:
-	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/.cache
+	rm -rf fuzz-failures build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/.cache
 	find burnish benchmarks tests tools examples -name __pycache__ -type d -prune -exec rm -rf {} +

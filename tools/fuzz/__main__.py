@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from burnish.frontend.onnx.model import TRANSLATORS
 from tools.fuzz.failures import kind_of, shrink_all
 from tools.fuzz.families import FAMILIES
 from tools.fuzz.run import LIMIT, Job, Row, run
@@ -35,6 +36,10 @@ def report(rows: list[Row]) -> str:
     for outcome in ("refused", "apart", "no oracle", "unclear", "generator"):
         reasons = Counter(row.result.detail.partition(": ")[2][:110] for row in rows if row.result.outcome == outcome)
         lines += [f"  {outcome} {count}x: {reason}" for reason, count in reasons.most_common(6)]
+    drawn = {op for row in rows for op, _ in row.operators}
+    never = sorted(TRANSLATORS.keys() - drawn)
+    words = f"{', '.join(never[:20])}{', …' * (len(never) > 20)}" if never else "none"
+    lines.append(f"operators: {len(drawn)} of the {len(TRANSLATORS)} supported; not drawn: {words}")
     return "\n".join(lines)
 
 

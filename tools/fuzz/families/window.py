@@ -111,6 +111,8 @@ def conv_transpose(s: Sketch) -> None:
 def pool(s: Sketch) -> None:
     op = s.choose(("MaxPool", "AveragePool"))
     x = image(s, op)
+    if op == "MaxPool" and np.isnan(s.value(x)).any():
+        raise Rejected("whether NaN is the largest is not said")
     extents = s.value(x).shape[2:]
     kernel = [s.choose((1, 2, 2, 3, 3, 5)) for _ in extents]
     attrs = window(s, extents, kernel, pools=True)
