@@ -46,7 +46,7 @@ def generate(seed: int, only: str | None = None, pages: bool = False) -> Sample:
     while True:
         s = Sketch(
             random, opset=int(random.choice(OPSETS)),
-            dtype=str(random.choice(FLOATS, p=[0.78, 0.12, 0.10])), integer=str(random.choice(INTS)),
+            dtype=str(random.choice(FLOATS, p=[0.76, 0.12, 0.09, 0.03])), integer=str(random.choice(INTS)),
             special=bool(random.random() < 0.06),
         )  # fmt: skip
         if random.random() < 0.5:

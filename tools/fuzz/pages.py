@@ -11,6 +11,7 @@ from burnish.runtime.buffers import ALIGNMENT, numpy_dtype, round_up
 from burnish.runtime.module import Module
 from burnish.runtime.workspace import Workspace
 from tools.fenced import Fenced
+from tools.fuzz.standard import is_float
 
 
 class FencedModule(Module):
@@ -42,7 +43,7 @@ class FencedModule(Module):
         self.run_into([array for _, array in given], arrays)
         fences = [fence for fence, _ in given] + taken + [self._arena, self._scratch, self._fenced_params]
         assert all(fence.untouched_around() for fence in fences), "bytes next to a buffer were written"
-        assert all(np.array_equal(copy, own, equal_nan=copy.dtype.kind == "f") for (_, copy), own in
+        assert all(np.array_equal(copy, own, equal_nan=is_float(copy)) for (_, copy), own in
                    zip(given, inputs, strict=True)), "an input was changed"  # fmt: skip
         return [array.copy() for array in arrays]
 

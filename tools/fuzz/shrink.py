@@ -13,7 +13,7 @@ from onnx import numpy_helper, printer
 
 from tools.fuzz.generate import is_valid
 from tools.fuzz.sketch import needed_nodes
-from tools.fuzz.standard import NotComputable, make_model, walk
+from tools.fuzz.standard import BFLOAT16, NotComputable, is_float, make_model, walk
 
 MOST_TRIES = 250  # trials that shrinking one model may take
 
@@ -139,7 +139,7 @@ def _constants(case: Case) -> Iterator[Case]:
     for part in ("feeds", "constants"):
         arrays: dict[str, np.ndarray] = getattr(case, part)
         for name, array in arrays.items():
-            if array.dtype.kind == "f" and array.size and len(np.unique(array)) > 1:
+            if is_float(array) and array.size and len(np.unique(array)) > 1:
                 plain = (np.arange(array.size) % 7 + 1).reshape(array.shape).astype(array.dtype)
                 if not np.array_equal(plain, array):
                     yield replace(case, **{part: {**arrays, name: plain}})  # type: ignore[arg-type]
@@ -179,8 +179,9 @@ def as_text(model: onnx.ModelProto) -> str:
 
 
 def save(folder: Path, name: str, model: onnx.ModelProto, feeds: dict[str, np.ndarray], notes: Sequence[str]) -> None:
-    """Writes NAME.onnx, NAME.npz with its inputs, and NAME.txt."""
+    """Writes NAME.onnx, NAME.npz with its inputs (bfloat16 as float32), and NAME.txt."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
-    np.savez(folder / f"{name}.npz", **feeds)  # type: ignore[arg-type]
+    arrays = {key: a.astype(np.float32) if a.dtype == BFLOAT16 else a for key, a in feeds.items()}
+    np.savez(folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]
     (folder / f"{name}.txt").write_text("\n".join([*notes, as_text(model)]) + "\n")

@@ -11,14 +11,16 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tools.fuzz.standard import NotComputable, compute_node, known_operator, make_model, schema_types
+from burnish.runtime.buffers import numpy_dtype
+from tools.fuzz.standard import NotComputable, compute_node, is_float, known_operator, make_model, schema_types
 
 T = TypeVar("T")
 EXTENTS = (1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 8, 9, 13, 15, 16, 16, 17, 31, 32, 33, 63, 64, 65, 100)
 CHANNELS = (1, 2, 3, 4, 6, 7, 8, 8, 12, 13, 16, 16, 17, 24, 32, 33, 48, 64, 96)
 MOST_ELEMENTS = 12_000  # of one value: the interpreters take milliseconds
-LARGEST = {"float16": 300.0, "float32": 1e4, "float64": 1e6}  # values beyond which a node is not taken
-FLOATS = ("float32", "float64", "float16")
+# Values beyond which a node is not taken.
+LARGEST = {"float16": 300.0, "bfloat16": 300.0, "float32": 1e4, "float64": 1e6}
+FLOATS = ("float32", "float64", "float16", "bfloat16")
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTS = (*SIGNED, *UNSIGNED)
@@ -96,7 +98,7 @@ class Sketch:
             array = np.clip(middle + half / 2 * self.random.standard_normal(shape), low, high)
         else:  # quarters, among them zeros and ties
             array = np.clip(np.round(self.random.uniform(low, high, shape) * 4) / 4, low, high)
-        return np.asarray(array).astype(dtype)
+        return np.asarray(array).astype(numpy_dtype(dtype))
 
     def integers(self, shape: Sequence[int], dtype: str, low: int | None = None, high: int | None = None) -> np.ndarray:
         """Integers from ``low`` to ``high``, both included: small ones, if not bounded."""
@@ -117,7 +119,7 @@ class Sketch:
         constant = self.chance(0.4) if constant is None else constant
         name = f"{'c' if constant else 'x'}{len(self.feeds) + len(self.constants)}"
         array = np.asarray(array)
-        if not constant and self.special and array.dtype.kind == "f" and array.size and self.chance(0.7):
+        if not constant and self.special and is_float(array) and array.size and self.chance(0.7):
             array = array.copy()
             count = min(array.size, 1 + array.size // 50)
             places = self.random.integers(0, array.size, count)
@@ -212,7 +214,7 @@ class Sketch:
             raise Rejected(f"a value of dtype {array.dtype}")
         if array.size > 3 * self.fuel:
             raise Rejected(f"{array.size} elements")
-        if array.dtype.kind == "f" and array.size:
+        if is_float(array) and array.size:
             finite = np.isfinite(array)
             if not self.special and not finite.all():
                 raise Rejected("not finite")

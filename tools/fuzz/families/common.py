@@ -55,7 +55,7 @@ def nonzero(s: Sketch, x: str) -> str:
     else:
         array = s.integers(wanted, dtype, 1, s.choose((2, 7, 100)))
     if dtype in (*FLOATS, *SIGNED) and s.chance(0.6):
-        array = (array * s.random.choice([-1, 1], wanted)).astype(dtype)
+        array = (array * s.random.choice([-1, 1], wanted)).astype(array.dtype)
     return s.new(array)
 
 

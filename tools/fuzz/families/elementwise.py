@@ -8,8 +8,10 @@ from functools import partial
 import numpy as np
 from onnx import helper
 
+from burnish.runtime.buffers import numpy_dtype
 from tools.fuzz.families.common import Draw, nonzero, partner, within
 from tools.fuzz.sketch import DTYPES, FLOATS, INTS, SIGNED, Rejected, Sketch
+from tools.fuzz.standard import is_float
 
 # Operator -> the interval on which its values are tame.
 UNARY = {
@@ -53,7 +55,7 @@ def clip(s: Sketch, dtypes: tuple[str, ...] = FLOATS) -> None:
     if s.opset < 11:
         s.add("Clip", x, min=s.choose((None, float(low))), max=s.choose((None, float(high))))
         return
-    bounds = [s.new(np.asarray(v, s.kind(x)), s.chance(0.7)) if s.chance(0.8) else "" for v in (low, high)]
+    bounds = [s.new(np.asarray(v, s.value(x).dtype), s.chance(0.7)) if s.chance(0.8) else "" for v in (low, high)]
     s.add("Clip", x, *bounds)
 
 
@@ -83,7 +85,7 @@ def variadic(s: Sketch, dtypes: tuple[str, ...] = FLOATS) -> None:
 def power(s: Sketch) -> None:
     x = s.pick(s.types("Pow", 0, FLOATS))
     if s.chance(0.6):
-        exponents = np.asarray(s.choose((2.0, 3.0, 1.0, 0.0, -1.0, 4.0)), s.kind(x))
+        exponents = np.asarray(s.choose((2.0, 3.0, 1.0, 0.0, -1.0, 4.0)), s.value(x).dtype)
         x = within(s, x, 0.2, 4) if exponents < 0 else within(s, x, -5, 5)
         s.add("Pow", x, s.new(exponents))
     else:
@@ -107,12 +109,12 @@ def convert(s: Sketch) -> None:
     x = s.pick(DTYPES)
     value = s.value(x)
     to = s.choose((*DTYPES, "float32", "float32"))
-    if value.dtype.kind == "f" and to in INTS:
+    if is_float(value) and to in INTS:
         if not np.isfinite(value).all():
             raise Rejected("NaN has no integer")
         info = np.iinfo(to)
         x = within(s, x, max(info.min, -1000), min(info.max, 1000))
-    number = helper.np_dtype_to_tensor_dtype(np.dtype(to))
+    number = helper.np_dtype_to_tensor_dtype(numpy_dtype(to))
     if s.opset >= 15 and s.chance(0.2):
         s.add("CastLike", x, s.new(s.array((2,), to)))
     else:

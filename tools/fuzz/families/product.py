@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.runtime.buffers import numpy_dtype
 from tools.fuzz.families.common import Draw
 from tools.fuzz.sketch import EXTENTS, FLOATS, Rejected, Sketch
 
@@ -65,7 +66,7 @@ def attention(s: Sketch) -> None:
     k = s.new(s.floats((batch, heads, keys, width), dtype), s.chance(0.2))
     v = s.new(s.floats((batch, heads, keys, width), dtype), s.chance(0.2))
     scores = s.add("MatMul", q, s.add("Transpose", k, perm=[0, 1, 3, 2]))
-    scores = s.add("Mul", scores, s.constant(np.asarray(1 / math.sqrt(width), dtype)))
+    scores = s.add("Mul", scores, s.constant(np.asarray(1 / math.sqrt(width), numpy_dtype(dtype))))
     if s.chance(0.5):
         scores = s.add("Add", scores, s.new(s.floats((batch, 1, length, keys), dtype)))
     weights = s.add("Softmax", scores, axis=-1)

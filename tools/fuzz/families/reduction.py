@@ -101,7 +101,7 @@ def lp_norm(s: Sketch) -> None:
     x = s.pick(s.types("LpNormalization", 0, FLOATS), (1, 2, 3, 4), fits=lambda v: v.size > 0)
     axis = s.axis(s.value(x).ndim)
     if bool((np.abs(s.value(x)).sum(axis) < 1e-2).any()):
-        x = s.add("Add", s.add("Abs", x), s.constant(np.asarray(0.5, s.kind(x))))
+        x = s.add("Add", s.add("Abs", x), s.constant(np.asarray(0.5, s.value(x).dtype)))
     s.add("LpNormalization", x, axis=axis, p=s.choose((None, 1, 2)))
 
 

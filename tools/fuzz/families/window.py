@@ -85,6 +85,8 @@ def conv(s: Sketch) -> None:
 
 def conv_transpose(s: Sketch) -> None:
     x = image(s, "ConvTranspose")
+    if not np.isfinite(s.value(x)).all():
+        raise Rejected("infinity times zeros between the phases")
     batch, channels, *extents = s.value(x).shape
     kernel = [s.choose((1, 2, 3, 4)) for _ in extents]
     groups = 1 if s.chance(0.7) else s.choose([g for g in range(1, channels + 1) if channels % g == 0])
@@ -136,7 +138,7 @@ def resize(s: Sketch) -> None:
         return
     x = image(s, "Resize", s.choose((3, 4, 4)))
     shape = s.value(x).shape
-    mode = s.choose(("nearest", "linear"))
+    mode = s.choose(("nearest", "linear")) if np.isfinite(s.value(x)).all() else "nearest"
     if s.opset == 10:
         scales = [1.0, 1.0, *(s.choose((1.0, 2.0, 0.5, 3.0)) for _ in shape[2:])]
         s.add("Resize", x, s.constant(np.asarray(scales, np.float32)), mode=mode)
