@@ -12,6 +12,9 @@ from burnish.loops.expr import INDEX, ITEM_BYTES, Load
 # Of one masked store where the target has no masks. LLVM would split a wider one, and if half of it is off for certain,
 # it then takes the mask of that half, wherever else it is used, for one that is on: a load reads outside its buffer.
 MASKED_BYTES = 32
+# Numbers that may be the low part of wider ones. Of these, AVX-512 code of LLVM 22 stores the whole one where it knows
+# that a single lane is on: a masked store of <16 x i8>, truncated from <16 x i32>, writes four bytes.
+TRUNCATED = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bfloat16")
 ZEROS = 4096  # bytes of constant zeros: what a load outside its buffer reads instead
 
 
@@ -154,9 +157,24 @@ class Access(Shuffles):
                 pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {most * align}", INDEX).text
 
     def _masked_store(self, v: Value, pointer: str, mask: Value, align: int) -> None:
+        if self.masks and v.dtype in TRUNCATED:
+            mask = self._unknown(mask)
         name = f"llvm.masked.store.{mangle(v.dtype, v.lanes)}.p0"
         self.declare(name, "void", [v.type, "ptr", "i32", mask.type])
         self.emit(f"call void @{name}({v.type} {v.text}, ptr {pointer}, i32 {align}, {mask.type} {mask.text})")
+
+    def _unknown(self, mask: Value) -> Value:
+        """The same mask, of which LLVM cannot know which lanes are on."""
+        bits = f"i{-(-mask.lanes // 8) * 8}"
+        slot = self.hoist(0, f"alloca {bits}, align 8")
+        packed = self.result(f"bitcast {mask.type} {mask.text} to i{mask.lanes}", INDEX).text
+        if bits != f"i{mask.lanes}":
+            packed = self.result(f"zext i{mask.lanes} {packed} to {bits}", INDEX).text
+        self.emit(f"store volatile {bits} {packed}, ptr {slot}")
+        packed = self.result(f"load volatile {bits}, ptr {slot}", INDEX).text
+        if bits != f"i{mask.lanes}":
+            packed = self.result(f"trunc {bits} {packed} to i{mask.lanes}", INDEX).text
+        return self.result(f"bitcast i{mask.lanes} {packed} to {mask.type}", mask.dtype, mask.lanes)
 
     def _part(self, v: Value, first: int, most: int) -> Value:
         """At most so many lanes of a vector, from the first on."""

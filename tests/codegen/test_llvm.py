@@ -213,6 +213,23 @@ ACCESSES: dict[str, Callable[[Tensor, Var, Var], Load]] = {
 }
 
 
+CUTS = [("int32", "int8"), ("int64", "uint16"), ("int64", "int32"), ("int64", "bool")]
+
+
+@pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize("count", [1, 2, 9])
+@pytest.mark.parametrize(("wide", "narrow"), CUTS)
+def test_numbers_that_are_cut_off_write_themselves_alone(
+    native: Native, wide: str, narrow: str, count: int, edge: str
+) -> None:
+    x, y = Buffer("x", (16,), wide), Buffer("y", (count,), narrow)
+    lane = Var("i")
+    body = For("i", 16, "vectorize", If(lane < count, store(y, (lane,), cast(narrow, Load(x, (lane,))))))
+    numbers = np.arange(3, 19).astype(wide)
+    found = native(Program("cut", (x, y), body), {"x": numbers}, edge=edge, lowered=True)["y"]
+    np.testing.assert_array_equal(found, numbers[:count].astype(narrow))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "float64"])
 @pytest.mark.parametrize("access", ACCESSES)
 def test_vectors_whose_lanes_lie_apart(native: Native, access: str, dtype: str) -> None:
