@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import onnx
 
-from tools.fuzz.trial import Result, Way
+from tools.fuzz.generate import generate
+from tools.fuzz.oracles import expect
+from tools.fuzz.trial import Result, Way, attempt, describe
 
 LIMIT = 90.0  # seconds that a stage of a trial may take
 LIFE = 250  # trials of a worker, whose memory grows with loaded code
@@ -48,59 +50,51 @@ class Row:
 
 def work(connection: Connection, cache: str) -> None:
     """A worker: takes jobs, tells each stage, sends rows."""
-    import onnx
-
-    from tools.fuzz.generate import generate
-    from tools.fuzz.oracles import expect
-    from tools.fuzz.standard import NotComputable
-    from tools.fuzz.trial import attempt, describe
-
     logging.getLogger("burnish").propagate = False  # trials collect what it warns of
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    folder = Path(cache)
     while True:
         job: Job | None = connection.recv()
         if job is None:
             return
-        connection.send(("stage", "generate", None))
-        theme = ""
-        try:
-            if job.model is None:
-                sample = generate(job.seed, job.only, job.pages)
-                model, feeds, theme = sample.model, sample.feeds, sample.theme
-            else:
-                model, feeds = onnx.load_from_string(job.model), job.feeds or {}
-            operators = used(model)
-        except Exception as error:
-            connection.send(("row", Row(job, job.ways[0], Result("generator", *describe(error)))))
-            connection.send(("done",))
-            continue
-        expected = None
-        connection.send(("stage", "oracles", None))
-        try:
-            expected = expect(model, feeds, job.seed)
-        except (NotComputable, Exception):
-            expected = None
-        for way in job.ways:
-
-            def mark(stage: str, way: Way = way) -> None:
-                connection.send(("stage", stage, way))
-
-            result = attempt(model, feeds, way, folder, mark, expected)
-            connection.send(("row", Row(job, way, result, theme, operators)))
+        _do(job, connection, Path(cache))
         connection.send(("done",))
 
 
-def used(model: Any) -> tuple[tuple[str, str], ...]:
-    """(operator, dtype of its first input or else output) of every node."""
-    from onnx import TensorProto, shape_inference
+def _do(job: Job, connection: Connection, cache: Path) -> None:
+    """Sends a row for every way of one job."""
+    connection.send(("stage", "generate", None))
+    try:
+        if job.model is None:
+            sample = generate(job.seed, job.only, job.pages)
+            model, feeds, theme = sample.model, sample.feeds, sample.theme
+        else:
+            model, feeds, theme = onnx.load_from_string(job.model), job.feeds or {}, ""
+        operators = used(model)
+    except Exception as error:
+        connection.send(("row", Row(job, job.ways[0], Result("generator", *describe(error)))))
+        return
+    connection.send(("stage", "oracles", None))
+    try:
+        expected = expect(model, feeds, job.seed)
+    except Exception:
+        expected = None  # the trial meets the same error, and tells it
+    for way in job.ways:
 
-    graph = shape_inference.infer_shapes(model).graph
+        def mark(stage: str, way: Way = way) -> None:
+            connection.send(("stage", stage, way))
+
+        result = attempt(model, feeds, way, cache, mark, expected)
+        connection.send(("row", Row(job, way, result, theme, operators)))
+
+
+def used(model: onnx.ModelProto) -> tuple[tuple[str, str], ...]:
+    """(operator, dtype of its first input or else output) of every node."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
     types = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.output, *graph.value_info)}
     types.update({t.name: t.data_type for t in graph.initializer})
     names = [(node.op_type, next((n for n in (*node.input, *node.output) if n), "")) for node in graph.node]
-    return tuple((op, TensorProto.DataType.Name(types.get(name, 0)).lower()) for op, name in names)
+    return tuple((op, onnx.TensorProto.DataType.Name(types.get(name, 0)).lower()) for op, name in names)
 
 
 class Worker:
