@@ -14,8 +14,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 IR_VERSION = 10
-# Operators that onnx's own evaluator computes wrongly in places: the size in LRN, old Hardmax, and sizes in Resize.
-UNSOUND = ("LRN", "Hardmax", "Resize", "Upsample", "ConvTranspose")
+# Operators that onnx's own evaluator computes wrongly in places: windows that pads fill, old forms, odd sizes.
+UNSOUND = ("LRN", "Hardmax", "Resize", "Upsample", "ConvTranspose", "MaxPool", "AveragePool")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
