@@ -131,6 +131,16 @@ def test_nothing_is_expected_beside_a_step_but_exact_values_have_none() -> None:
     assert e.tolerance.max() < 1e-4
 
 
+def test_each_element_may_be_as_either_of_the_interpreters_values() -> None:
+    model, feeds = single("Abs", x=np.zeros(6, np.float32))
+    (e,) = expect(model, feeds)
+    e = replace(e, native=np.array([0, 0, 1, 1, 0, 1], np.float32), wide=np.array([0, 1, 0, 1, 0, 1.0]))
+    e = replace(e, standard=e.native)
+    assert judge(model, feeds, [np.array([0, 1, 1, 1, 0, 1], np.float32)], [e])[0] == "right"
+    told = judge(model, feeds, [np.array([0, 1, 1, 0, 1, 1], np.float32)], [e])
+    assert told == ("wrong", "output 0: 2 of 6 elements, first at [3]: 0.0, want 1.0")
+
+
 def test_a_wrong_definition_is_told_from_wrong_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model, feeds = single("Mul", a=np.ones(5, np.float32), b=np.full(5, 3, np.float32))
     assert attempt(model, feeds, Way(exact=True), tmp_path).outcome == "right"

@@ -131,26 +131,29 @@ def _expected(
 
 
 def difference(
-    found: np.ndarray, wanted: np.ndarray, e: Expected, output: int, relative: float = 0.0
+    found: np.ndarray, wanted: Sequence[np.ndarray], e: Expected, output: int, relative: float = 0.0
 ) -> Difference | None:
-    """Where ``found`` is not ``wanted`` within the tolerance, on elements where something is expected.
+    """Where ``found`` is none of ``wanted`` within the tolerance, on elements where something is expected.
 
     ``relative`` adds to the tolerance so much of the element, and of the largest one.
     """
-    with np.errstate(all="ignore"):
-        if e.native.dtype.kind in "iub":
-            wrong = found != wanted
-        else:
-            a, b = found.astype(np.float64), wanted.astype(np.float64)
-            same = (a == b) | (np.isnan(a) & np.isnan(b))
-            scale = np.abs(b) + np.abs(b[np.isfinite(b)]).max(initial=0.0)
-            near = np.abs(a - b) <= e.tolerance + relative * scale
-            wrong = ~(same | (np.isfinite(a) & np.isfinite(b) & near))
-    wrong = wrong & e.stable
+    wrong = np.logical_and.reduce([e.stable, *(_apart(found, array, e, relative) for array in wanted)])
     if not wrong.any():
         return None
     place = tuple(int(v) for v in np.argwhere(wrong)[0])
-    return Difference(output, int(wrong.sum()), wrong.size, place, str(found[place]), str(wanted[place]))
+    return Difference(output, int(wrong.sum()), wrong.size, place, str(found[place]), str(wanted[0][place]))
+
+
+def _apart(found: np.ndarray, wanted: np.ndarray, e: Expected, relative: float) -> np.ndarray:
+    """Which elements differ by more than the tolerance."""
+    if e.native.dtype.kind in "iub":
+        return np.asarray(found != wanted)
+    with np.errstate(all="ignore"):
+        a, b = found.astype(np.float64), wanted.astype(np.float64)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        scale = np.abs(b) + np.abs(b[np.isfinite(b)]).max(initial=0.0)
+        near = np.abs(a - b) <= e.tolerance + relative * scale
+        return np.asarray(~(same | (np.isfinite(a) & np.isfinite(b) & near)))
 
 
 def judge(
@@ -172,8 +175,8 @@ def judge(
         if (array.shape, array.dtype) != (e.native.shape, e.native.dtype):
             kind = f"{e.native.dtype}{list(e.native.shape)}"
             return "wrong", f"output {i}: {array.dtype}{list(array.shape)}, want {kind}"
-        wrong = difference(array, e.native, e, i, relative)
-        if wrong and difference(array, e.wide, e, i, relative):
+        wrong = difference(array, [e.native, e.wide], e, i, relative)
+        if wrong:
             return "wrong", str(wrong)
         strange = _against_standard(model, feeds, e, i)
         if strange[0] == "definition":
@@ -186,8 +189,8 @@ def _against_standard(
     model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], e: Expected, output: int
 ) -> tuple[str, str]:
     """The interpreter beside the standard: who is right where they differ is asked of onnx's own evaluator."""
-    strange = _differs(e.native, e.standard, e, output)
-    if not strange or (e.wide.shape == e.standard.shape and not _differs(e.wide, e.standard, e, output)):
+    strange = _differs(e.standard, [e.native, e.wide], e, output)
+    if not strange:
         return "right", ""
     if e.single:
         return "unclear", f"{strange} (by onnx's evaluator alone)"
@@ -195,14 +198,14 @@ def _against_standard(
         other = walk(model, feeds, "reference")[model.graph.output[output].name]
     except NotComputable:
         return "definition", f"{strange} (by onnxruntime alone)"
-    if not _differs(e.native, other, e, output):
+    if not _differs(other, [e.native, e.wide], e, output):
         return "right", ""
-    return ("unclear" if _differs(other, e.standard, e, output) else "definition"), strange
+    return ("unclear" if _differs(other, [e.standard], e, output) else "definition"), strange
 
 
-def _differs(a: np.ndarray, b: np.ndarray, e: Expected, output: int) -> str:
-    """In what two values of an output differ beyond tolerance; "" if they do not."""
-    if a.shape != b.shape:
-        return f"output {output}: {a.dtype}{list(a.shape)}, want {b.dtype}{list(b.shape)}"
-    found = difference(a, b, e, output, ATTRIBUTE)
-    return str(found) if found else ""
+def _differs(standard: np.ndarray, own: Sequence[np.ndarray], e: Expected, output: int) -> str:
+    """In what the standard's value of an output is none of the interpreter's; "" if it is."""
+    if standard.shape != own[0].shape:
+        return f"output {output}: {e.native.dtype}{list(own[0].shape)}, want {standard.dtype}{list(standard.shape)}"
+    found = difference(standard, own, e, output, ATTRIBUTE)
+    return str(replace(found, found=found.wanted, wanted=found.found)) if found else ""
