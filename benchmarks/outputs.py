@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -38,7 +39,7 @@ class Network:
         self.constants: dict[str, np.ndarray] = {}
         self.channels = {"x": shape[1]}
 
-    def add(self, op: str, *inputs: str, channels: int = 0, **attrs: object) -> str:
+    def add(self, op: str, *inputs: str, channels: int = 0, **attrs: Any) -> str:
         name = f"t{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, list(inputs), [name], **attrs))
         self.channels[name] = channels or self.channels[inputs[0]]
@@ -139,12 +140,13 @@ def with_activations(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def copies(shapes: list[tuple[int, ...]]) -> onnx.ModelProto:
     """A model that does nothing but copy tensors of these shapes."""
-    values = [
+    sources, targets = (
         [helper.make_tensor_value_info(f"{side}{i}", TensorProto.FLOAT, shape) for i, shape in enumerate(shapes)]
         for side in "xy"
-    ]
+    )
     nodes = [helper.make_node("Identity", [f"x{i}"], [f"y{i}"]) for i in range(len(shapes))]
-    made = helper.make_model(helper.make_graph(nodes, "g", *values), opset_imports=[helper.make_opsetid("", 17)])
+    graph = helper.make_graph(nodes, "g", sources, targets)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     made.ir_version = 10
     return made
 
