@@ -1,11 +1,16 @@
 """Every operator of the ONNX front end, compiled and run alone, against its definition in float64."""
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import pytest
 
 import burnish as bn
 from burnish.accuracy import scaled_error
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
+from burnish.graph.graph import GraphBuilder
 from tests.frontend.test_onnx_operators import CASES, Case, build
 
 
@@ -18,3 +23,66 @@ def test_a_compiled_operator_matches_its_definition(case: Case) -> None:
     expected = evaluate(graph, feeds, "float64")
     assert [str(array.dtype) for array in found] == [graph.types[name].dtype for name in graph.outputs]
     assert scaled_error(found, [expected[name] for name in graph.outputs]) < 1e-5
+
+
+# --- digits -----------------------------------------------------------------------------------------------------------
+
+Mpmath = Any
+EXACT: dict[str, Callable[[Mpmath, Any], Any]] = {
+    "softplus": lambda mp, x: mp.log1p(mp.exp(x)),
+    "mish": lambda mp, x: x * mp.tanh(mp.log1p(mp.exp(x))),
+    "elu": lambda mp, x: x if x > 0 else mp.expm1(x),
+    "celu": lambda mp, x: x if x > 0 else mp.expm1(x),
+    "selu": lambda mp, x: 1.0507009873554805 * (x if x > 0 else 1.6732632423543772 * mp.expm1(x)),
+    "sinh": lambda mp, x: mp.sinh(x),
+    "cosh": lambda mp, x: mp.cosh(x),
+    "tanh": lambda mp, x: mp.tanh(x),
+    "erf": lambda mp, x: mp.erf(x),
+    "softsign": lambda mp, x: x / (1 + abs(x)),
+    "sigmoid": lambda mp, x: 1 / (1 + mp.exp(-x)),
+    "silu": lambda mp, x: x / (1 + mp.exp(-x)),
+}
+
+
+def map_of(op: str, x: np.ndarray, **attrs: Any) -> np.ndarray:
+    """One element-wise operator, compiled and applied."""
+    builder = GraphBuilder()
+    builder.input("x", x.shape, str(x.dtype))
+    return bn.compile(builder.build(builder.add(op, "x", **attrs)), threads=1, rewrite=False)(x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("op", EXACT)
+def test_no_digits_are_lost_at_any_exponent(op: str, dtype: str) -> None:
+    mp = pytest.importorskip("mpmath")
+    rng, info = np.random.default_rng(2), np.finfo(dtype)
+    least = -44.0 if dtype == "float32" else -320.0
+    x = 10 ** np.concatenate([rng.uniform(least, 1.5, 90), rng.uniform(-9, 2, 90), rng.uniform(2, 30, 20)])
+    x = np.concatenate([x, -x]).astype(dtype)
+    got = map_of(op, x)
+    with mp.workdps(40):
+        for value, result in zip(x, got, strict=True):
+            want = EXACT[op](mp, mp.mpf(float(value)))
+            if abs(want) > float(info.max):
+                assert np.isinf(result), (value, result)
+            elif abs(want) > 1000 * float(info.tiny):
+                ulp = mp.mpf(2) ** (int(mp.frexp(want)[1]) - 1 - info.nmant)
+                assert abs(mp.mpf(float(result)) - want) <= 4 * ulp, (value, result, float(want))
+            else:  # subnormal, in the end 0
+                assert abs(mp.mpf(float(result)) - want) <= float(info.tiny) / 100, (value, result, float(want))
+
+
+@pytest.mark.parametrize(
+    ("op", "at_infinity", "at_minus_infinity"),
+    [
+        ("softplus", np.inf, 0.0), ("elu", np.inf, -1.0), ("celu", np.inf, -1.0), ("sinh", np.inf, -np.inf),
+        ("cosh", np.inf, np.inf), ("sigmoid", 1.0, 0.0), ("tanh", 1.0, -1.0), ("erf", 1.0, -1.0),
+        ("selu", np.inf, -1.7580993408473766),
+    ],
+)  # fmt: skip
+def test_zeros_infinities_and_nan(op: str, at_infinity: float, at_minus_infinity: float) -> None:
+    y = map_of(op, np.array([np.inf, -np.inf, np.nan, 0.0, -0.0], np.float32))
+    np.testing.assert_allclose(y[:3], [at_infinity, at_minus_infinity, np.nan], rtol=1e-6)
+    if op not in ("softplus", "cosh", "sigmoid"):
+        assert not y[3:].any()
+        assert (np.signbit(y[3:]) == [False, True]).all() or op == "celu"

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from burnish.codegen import coefficients as data
 from burnish.codegen.arithmetic import Arithmetic, Pair
 from burnish.codegen.builder import Builder, Value
+from burnish.codegen.remainder import fmod, integer_power, normalize
 from burnish.loops.expr import FLOATS
 
 INFINITY, NAN = float("inf"), float("nan")
 TRIG_LIMIT = 2.0**22  # up to this |x| sin and cos keep their bound
 
-# --- exp, sigmoid -----------------------------------------------------------------------------------------------------
+# --- exp, expm1, sigmoid ----------------------------------------------------------------------------------------------
 
 
 def _exp_parts(m: Arithmetic, x: Value, offset: int, sign: int = 1, low: Value | None = None) -> Pair:
@@ -48,6 +49,21 @@ def _exp(m: Arithmetic, x: Value, low: Value | None = None) -> Value:
     return m.exactly("fmul", m.mul(p, m.from_bits(first)), m.from_bits(second))
 
 
+def _expm1(m: Arithmetic, x: Value) -> Value:
+    """e^x - 1 = 2^n (e^r - 1) + (2^n - 1), which loses no digits near 0; halved until the end, as 2^n may overflow."""
+    f = m.format
+    low = {"float32": -80.0, "float64": -700.0}[f.dtype]  # the result is -1 long before
+    bounded = m.clamp(x, low, f.exp_range[1])
+    shifted = m.fma(bounded, data.LOG2E, f.magic + f.bias - 1)
+    n = m.sub(shifted, f.magic + f.bias - 1)
+    r = m.fma(n, -f.ln2[1], m.fma(n, -f.ln2[0], bounded))
+    p = m.fma(m.mul(r, r), m.polynomial(r, f.exp[2:]), r)
+    half = m.from_bits(m.to_exponent(m.bits(shifted)))  # 2^(n - 1)
+    scaled = m.fma(half, p, m.sub(half, 0.5))
+    value = m.where(m.test("==", n, 0.0), p, m.add(scaled, scaled))
+    return m.with_sign(value, x)
+
+
 def _sigmoid(m: Arithmetic, x: Value) -> Value:
     """1 / (1 + e^-x) with both terms scaled by a power of two that keeps e^-x finite wherever the result is not 0."""
     scale = (m.format.bias + 1) // 2
@@ -56,7 +72,7 @@ def _sigmoid(m: Arithmetic, x: Value) -> Value:
     return m.div(2.0**-scale, m.add(w, 2.0**-scale))
 
 
-# --- log --------------------------------------------------------------------------------------------------------------
+# --- log, log1p -------------------------------------------------------------------------------------------------------
 
 
 def _split(m: Arithmetic, x: Value) -> Pair:
@@ -71,16 +87,8 @@ def _split(m: Arithmetic, x: Value) -> Pair:
     return m.builder.cast(e, f.dtype), q
 
 
-def _normalize(m: Arithmetic, x: Value) -> Pair:
-    """A positive x = 2^-shift y with y normal, as y and ``shift`` (a float)."""
-    shift = m.format.mantissa + 1
-    small = m.test("<", x, m.format.tiny)
-    return m.where(small, m.mul(x, 2.0**shift), x), m.where(small, float(shift), 0.0)
-
-
-def _log_normal(m: Arithmetic, e: Value, q: Value) -> Value:
+def _log_sum(m: Arithmetic, e: Value, f: Value) -> Value:
     """e log(2) + log(1 + f), as fdlibm has it: log(1 + f) = f - (f^2/2 - s (f^2/2 + R(s^2))), s = f / (2 + f)."""
-    f = m.sub(q, 1.0)
     s = m.div(f, m.add(f, 2.0))
     z = m.mul(s, s)
     r = m.mul(z, m.polynomial(z, m.format.log))
@@ -89,13 +97,27 @@ def _log_normal(m: Arithmetic, e: Value, q: Value) -> Value:
     return m.fma(e, m.format.ln2[0], m.sub(f, m.sub(half, rest)))
 
 
-def _log(m: Arithmetic, x: Value) -> Value:
-    normal, shift = _normalize(m, x)
-    e, q = _split(m, normal)
-    value = _log_normal(m, m.sub(e, shift), q)
-    edge = m.where(m.test("==", x, 0.0), -INFINITY, m.where(m.test("<", x, 0.0), NAN, x))
-    inside = m.builder.binary("and", m.test(">", x, 0.0), m.test("<", x, INFINITY))
+def _log_edges(m: Arithmetic, value: Value, x: Value, pole: float) -> Value:
+    """``value`` where x lies between the pole of a logarithm and infinity; elsewhere -inf, NaN, or x itself."""
+    edge = m.where(m.test("==", x, pole), -INFINITY, m.where(m.test("<", x, pole), NAN, x))
+    inside = m.builder.binary("and", m.test(">", x, pole), m.test("<", x, INFINITY))
     return m.where(inside, value, edge)
+
+
+def _log(m: Arithmetic, x: Value) -> Value:
+    normal, shift = normalize(m, x)
+    e, q = _split(m, normal)
+    return _log_edges(m, _log_sum(m, m.sub(e, shift), m.sub(q, 1.0)), x, 0.0)
+
+
+def _log1p(m: Arithmetic, x: Value) -> Value:
+    """log(1 + x): the sum's rounding error goes into f = (1 + x) / 2^e - 1, which is x itself where e is 0."""
+    one, rest = m.two_sum(m.real(1.0), x)
+    e, q = _split(m, one)
+    few = m.builder.binary("min", e, m.real(m.format.bias - 1.0))  # from there on the error does not count
+    bits = m.bits(m.sub(m.format.magic + m.format.bias, few))
+    f = m.fma(rest, m.from_bits(m.to_exponent(bits)), m.sub(q, 1.0))
+    return m.with_sign(_log_edges(m, _log_sum(m, e, f), x, -1.0), x)
 
 
 # --- tanh, erf --------------------------------------------------------------------------------------------------------
@@ -169,7 +191,7 @@ def _sine(m: Arithmetic, x: Value, quarters: int) -> Value:
 
 def _log_pair(m: Arithmetic, x: Value) -> Pair:
     """log of a positive finite x to about 68 bits."""
-    normal, shift = _normalize(m, x)
+    normal, shift = normalize(m, x)
     e, q = _split(m, normal)
     e = m.sub(e, shift)
     f = m.exactly("fsub", q, 1.0)
@@ -201,13 +223,16 @@ def _pow_magnitude(m: Arithmetic, a: Value, y: Value) -> Value:
         low = m.clamp(m.fma(y, log_low, rest), -(2.0**-40), 2.0**-40)  # holds where the product overflows exp
         return _exp(m, product, low=low)
     d = Arithmetic(m.builder, "float64")
-    log = _log_normal(d, *_split(d, m.builder.cast(a, "float64")))
+    e, q = _split(d, m.builder.cast(a, "float64"))
+    log = _log_sum(d, e, d.sub(q, 1.0))
     value = _exp_normal(d, d.clamp(d.mul(m.builder.cast(y, "float64"), log), -110.0, 90.0))
     return m.builder.cast(value, "float32")
 
 
 def _pow(b: Builder, x: Value, y: Value) -> Value:
-    """IEEE 754 pow with its special cases."""
+    """IEEE 754 pow with its special cases; of integers exactly, modulo their width."""
+    if x.dtype not in FLOATS:
+        return integer_power(b, x, y)
     m = Arithmetic(b, x.dtype)
     a = b.unary("fabs", x)
     either, both = (lambda p, q: b.binary("or", p, q)), (lambda p, q: b.binary("and", p, q))
@@ -254,7 +279,9 @@ def _rounding(name: str) -> Callable[..., Value]:
 
 MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.MATH: name -> f(builder, value, ...)
     "exp": _of(_exp),
+    "expm1": _of(_expm1),
     "log": _of(_log),
+    "log1p": _of(_log1p),
     "sqrt": _rounding("sqrt"),
     "rsqrt": _of(lambda m, x: m.div(1.0, m.builder.unary("sqrt", x))),
     "tanh": _of(_tanh),
@@ -269,12 +296,13 @@ MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.MATH: name ->
     "trunc": _rounding("trunc"),
     "isnan": lambda b, x: b.compare("!=", x, x),
     "pow": _wide(_pow),
+    "fmod": _wide(fmod),
 }
 
-_APPROXIMATED = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "sin", "cos", "pow")
+_APPROXIMATED = ("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "sin", "cos", "pow")
 _BOUNDS: Mapping[str, tuple[float, ...]] = {  # of these functions, without fused multiply-add; of all others: 0
-    "float32": (1.25, 1.0, 0.5, 1.5, 6.25, 6.75, 2.5, 1.6, 1.6, 0.51),
-    "float64": (1.25, 1.0, 0.5, 1.5, 1.5, 1.5, 2.5, 2.5, 2.5, 1.5),
+    "float32": (1.25, 2.5, 1.0, 1.5, 0.5, 1.5, 6.25, 6.75, 2.5, 1.6, 1.6, 0.51),
+    "float64": (1.25, 2.5, 1.0, 1.5, 0.5, 1.5, 1.5, 1.5, 2.5, 2.5, 2.5, 1.5),
     "float16": (0.51,) * len(_APPROXIMATED),
     "bfloat16": (0.51,) * len(_APPROXIMATED),
 }

@@ -32,8 +32,8 @@ LOGICAL = ("and", "or")
 _TESTS = frozenset((*COMPARISONS, *LOGICAL))
 ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
 MATH: Mapping[str, int] = {  # function -> number of arguments
-    "exp": 1, "log": 1, "sqrt": 1, "rsqrt": 1, "tanh": 1, "erf": 1, "sigmoid": 1, "sin": 1, "cos": 1, "abs": 1,
-    "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "isnan": 1, "pow": 2,
+    "exp": 1, "expm1": 1, "log": 1, "log1p": 1, "sqrt": 1, "rsqrt": 1, "tanh": 1, "erf": 1, "sigmoid": 1, "sin": 1,
+    "cos": 1, "abs": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "isnan": 1, "pow": 2, "fmod": 2,
 }  # fmt: skip
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,

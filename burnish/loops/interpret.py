@@ -151,8 +151,9 @@ class _Machine:
                 inner = self.value(a)
                 return lambda env: _wrapped(inner(env), dtype)
             case Call(fn, args):
-                function, (first, *rest) = FUNCTIONS[fn], [self.value(a) for a in args]
-                return lambda env: function(np.float64(first(env)), *(r(env) for r in rest)).item()
+                function, values = FUNCTIONS[fn], [self.value(a) for a in args]
+                number = np.float64 if args[0].dtype in FLOATS else np.dtype(args[0].dtype).type
+                return lambda env: function(*[number(v(env)) for v in values]).item()
             case Binary():
                 return self._binary(e)
             case Load(buffer, indices):

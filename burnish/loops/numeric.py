@@ -34,14 +34,39 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     ">": np.greater, ">=": np.greater_equal, "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
 REDUCERS: Mapping[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _sigmoid(x: Any) -> Any:
+    """1 / (1 + e^-x) by powers that do not overflow."""
+    power = np.exp(-np.abs(x))
+    return np.where(np.less(x, 0), power, np.ones_like(power)) / (1 + power)
+
+
+def _power(x: Any, y: Any) -> Any:
+    """x^y; of integers modulo their width, where a negative y gives what 1 / x^-y truncates to, and 0 for x = 0."""
+    if np.asarray(x).dtype.kind not in "iu":
+        return np.power(x, y)
+    square, exponent = np.broadcast_arrays(x, y)
+    result = np.ones_like(square)
+    remaining = np.maximum(exponent, 0)
+    while remaining.any():
+        result = np.where(remaining & 1, result * square, result)
+        square, remaining = square * square, remaining >> 1
+    odd, unit = np.bitwise_and(y, 1), np.equal(x, 1) | np.equal(np.negative(x), 1)
+    inverse = np.where(unit, np.where(odd, x, np.multiply(x, x)), np.zeros_like(result))
+    return np.where(np.less(y, 0), inverse, result)
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "exp": np.exp,
+    "expm1": np.expm1,
     "log": np.log,
+    "log1p": np.log1p,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "tanh": np.tanh,
     "erf": lambda x: np.asarray(_erf(np.asarray(x, "float64"))).astype(np.asarray(x).dtype),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "sigmoid": _sigmoid,
     "sin": np.sin,
     "cos": np.cos,
     "abs": np.abs,
@@ -50,5 +75,6 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "round": np.rint,
     "trunc": np.trunc,
     "isnan": np.isnan,
-    "pow": np.power,
+    "pow": _power,
+    "fmod": np.fmod,
 }

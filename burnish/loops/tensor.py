@@ -15,6 +15,7 @@ from types import FunctionType
 from burnish.errors import ScheduleError
 from burnish.loops.expr import (
     DTYPES,
+    FLOATS,
     REDUCTIONS,
     Axis,
     Buffer,
@@ -23,8 +24,10 @@ from burnish.loops.expr import (
     Reduce,
     Value,
     Var,
+    any_of,
     equal,
     identity,
+    math,
     select,
     substitute,
     walk,
@@ -124,13 +127,14 @@ def _reduction(kind: str) -> Callable[[Expr, Axis | Sequence[Axis]], Reduce]:
 sum, prod, max, min = (_reduction(kind) for kind in REDUCTIONS)
 
 
-def argreduce(x: Tensor, dim: int, kind: str, name: str) -> Tensor:
-    """The first position along ``dim`` where ``x`` is extreme (``kind``: max or min); int64, ``dim`` kept as 1.
+def argreduce(x: Tensor, dim: int, kind: str, name: str, last: bool = False) -> Tensor:
+    """The first (or ``last``) position along ``dim`` where ``x`` is extreme (``kind``: max or min), or NaN if any is.
 
-    First the extreme value, then the least index that attains it: two ordinary reductions instead of one over pairs.
+    int64, ``dim`` kept as 1. First the extreme value, then the least index that attains it: two ordinary reductions
+    instead of one over pairs.
     """
     kept = tuple(1 if i == dim else d for i, d in enumerate(x.shape))
-    last = wrap(x.shape[dim] - 1)
+    otherwise = wrap(0 if last else x.shape[dim] - 1)
 
     def best_of(*index: Expr) -> Expr:
         k = reduce_axis(x.shape[dim], "k")
@@ -140,8 +144,11 @@ def argreduce(x: Tensor, dim: int, kind: str, name: str) -> Tensor:
 
     def first_of(*index: Expr) -> Expr:
         k = reduce_axis(x.shape[dim], "k")
-        found = equal(x[(*index[:dim], k.var, *index[dim + 1 :])], best[index])
-        return Reduce("min", select(found, k.var, last), (k,))
+        value = x[(*index[:dim], k.var, *index[dim + 1 :])]
+        found = equal(value, best[index])
+        if value.dtype in FLOATS:  # a NaN makes the extreme value one, which equals nothing
+            found = any_of(found, math("isnan", value))
+        return Reduce("max" if last else "min", select(found, k.var, otherwise), (k,))
 
     return compute(kept, first_of, name)
 

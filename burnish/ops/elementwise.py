@@ -23,6 +23,7 @@ from burnish.loops.expr import (
 from burnish.loops.expr import cast as cast_expr
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
+    Number,
     Operator,
     broadcast_load,
     broadcast_shapes,
@@ -53,14 +54,18 @@ def sigmoid_expr(x: Expr) -> Expr:
 
 def absolute(x: Expr) -> Expr:
     """The absolute value of a float or an integer."""
+    if x.dtype.startswith("uint"):
+        return x
     return math("abs", x) if x.dtype in FLOATS else maximum(x, -x)
 
 
 def _softplus(x: Expr) -> Expr:
-    return maximum(x, 0) + math("log", 1.0 + math("exp", -math("abs", x)))  # log(1 + e^x) without overflow
+    return maximum(x, 0) + math("log1p", math("exp", -math("abs", x)))  # log(1 + e^x) without overflow
 
 
 def _sign(x: Expr) -> Expr:
+    if x.dtype.startswith("uint"):
+        return minimum(x, 1)
     return select(x > 0, wrap(1, x.dtype), select(x < 0, wrap(-1, x.dtype), x))  # 0 and NaN stay what they are
 
 
@@ -69,7 +74,32 @@ def _hard_swish(x: Expr) -> Expr:
 
 
 def _selu(x: Expr) -> Expr:
-    return SELU_SCALE * select(x > 0, x, SELU_ALPHA * (math("exp", x) - 1.0))
+    return SELU_SCALE * select(x > 0, x, SELU_ALPHA * math("expm1", x))
+
+
+def _mish(x: Expr) -> Expr:
+    """x tanh(log(1 + e^x)) = x w / (w + 2) with w = e^x (e^x + 2); the quotient has reached 1 at x = 20."""
+    power = math("exp", minimum(x, 20.0))
+    w = power * (power + 2.0)
+    return x * (w / (w + 2.0))
+
+
+def _halved_power(x: Expr) -> Expr:
+    """e^|x| / 2 by the square of e^(|x| / 2): the power itself may overflow where the half does not."""
+    root = math("exp", 0.5 * math("abs", x))
+    return (0.5 * root) * root
+
+
+def _sinh(x: Expr) -> Expr:
+    """(t + t / (t + 1)) / 2 with t = e^|x| - 1, which loses no digits near 0; e^|x| / 2 where that is all."""
+    near = math("expm1", minimum(math("abs", x), 20.0))
+    value = select(math("abs", x) < 20.0, 0.5 * (near + near / (near + 1.0)), _halved_power(x))
+    return select(x > 0, value, select(x < 0, -value, x))  # 0 and NaN stay what they are
+
+
+def _cosh(x: Expr) -> Expr:
+    half = _halved_power(x)
+    return half + 0.25 / half
 
 
 _UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name -> dtypes, element
@@ -96,7 +126,9 @@ _UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name
     "softsign": (FLOATS, lambda x: x / (1.0 + math("abs", x))),
     "silu": (FLOATS, lambda x: x * sigmoid_expr(x)),
     "hard_swish": (FLOATS, _hard_swish),
-    "mish": (FLOATS, lambda x: x * math("tanh", _softplus(x))),
+    "mish": (FLOATS, _mish),
+    "sinh": (FLOATS, _sinh),
+    "cosh": (FLOATS, _cosh),
     "selu": (FLOATS, _selu),
     "logical_not": (("bool",), Not),
 }
@@ -127,7 +159,7 @@ def leaky_relu(name: str, x: Tensor, *, alpha: float = 0.01) -> Tensor:
 def elu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
     require_float(x, "x")
-    return _map(name, x, lambda e: select(e < 0, alpha * (math("exp", e) - 1.0), e))
+    return _map(name, x, lambda e: select(e < 0, alpha * math("expm1", e), e))
 
 
 @operator
@@ -135,7 +167,7 @@ def celu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``."""
     require_float(x, "x")
     require(alpha != 0, "attribute 'alpha'", alpha, "a number other than 0")
-    return _map(name, x, lambda e: maximum(e, 0) + minimum(alpha * (math("exp", e / alpha) - 1.0), 0))
+    return _map(name, x, lambda e: maximum(e, 0) + minimum(alpha * math("expm1", e / alpha), 0))
 
 
 @operator
@@ -167,7 +199,7 @@ def gelu(name: str, x: Tensor, *, approximate: str = "none") -> Tensor:
 
 
 @operator
-def clip(name: str, x: Tensor, *, min: float | None = None, max: float | None = None) -> Tensor:
+def clip(name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None) -> Tensor:
     """``x`` limited to [min, max]; a missing bound does not limit."""
     require_number(x, "x")
 
@@ -188,7 +220,8 @@ def cast(name: str, x: Tensor, *, to: str) -> Tensor:
 # --- two inputs -------------------------------------------------------------------------------------------------------
 
 
-def _truncated_quotient(a: Expr, b: Expr) -> Expr:
+def truncated_quotient(a: Expr, b: Expr) -> Expr:
+    """The quotient of integers rounded towards zero."""
     floor = a // b
     if a.dtype.startswith("uint"):
         return floor
@@ -204,13 +237,7 @@ def _differ(a: Expr, b: Expr) -> Expr:
 
 
 def _divide(a: Expr, b: Expr) -> Expr:
-    return a / b if a.dtype in FLOATS else _truncated_quotient(a, b)
-
-
-def _power(a: Expr, b: Expr) -> Expr:
-    if a.dtype in FLOATS:
-        return math("pow", a, b)
-    return cast_expr(a.dtype, math("pow", cast_expr("float64", a), cast_expr("float64", b)))
+    return a / b if a.dtype in FLOATS else truncated_quotient(a, b)
 
 
 def _floor_divide(a: Expr, b: Expr) -> Expr:
@@ -223,7 +250,7 @@ _BINARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr, Expr], Expr]]] = { 
     "mul": (NUMBERS, lambda a, b: a * b),
     "div": (NUMBERS, _divide),
     "floor_div": (NUMBERS, _floor_divide),
-    "pow": (NUMBERS, _power),
+    "pow": (NUMBERS, lambda a, b: math("pow", a, b)),
     "minimum": (NUMBERS, minimum),
     "maximum": (NUMBERS, maximum),
     "equal": (DTYPES, equal),
@@ -258,12 +285,17 @@ BINARY = tuple(_binary(name, dtypes, fn) for name, (dtypes, fn) in _BINARY.items
 
 @operator
 def mod(name: str, a: Tensor, b: Tensor, *, truncate: bool = False) -> Tensor:
-    """Remainder with the sign of ``b`` (floor division), or of ``a`` with ``truncate`` (C's fmod)."""
+    """Remainder with the sign of ``b`` (floor division), or of ``a`` with ``truncate`` (C's fmod); exact."""
+
+    def floored(x: Expr, y: Expr) -> Expr:
+        rest = math("fmod", x, y)
+        zero = select(y < 0, wrap(-0.0, x.dtype), wrap(0.0, x.dtype))
+        return select(equal(rest, 0.0), zero, select(_differ(rest < 0, y < 0), rest + y, rest))
 
     def element(x: Expr, y: Expr) -> Expr:
         if x.dtype in FLOATS:
-            return x - math("trunc" if truncate else "floor", x / y) * y
-        return x - _truncated_quotient(x, y) * y if truncate else x % y
+            return math("fmod", x, y) if truncate else floored(x, y)
+        return x - truncated_quotient(x, y) * y if truncate else x % y
 
     return _broadcast(name, a, b, NUMBERS, element)
 

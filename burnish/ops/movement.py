@@ -10,6 +10,7 @@ from burnish.loops.expr import Expr, all_of, maximum, minimum, select, wrap
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
     Ints,
+    Number,
     Shape,
     broadcast_load,
     normal_axis,
@@ -148,7 +149,7 @@ def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
 
 
 @operator
-def pad(name: str, x: Tensor, *, pads: Ints, mode: str = "constant", value: float = 0.0) -> Tensor:
+def pad(name: str, x: Tensor, *, pads: Ints, mode: str = "constant", value: Number = 0.0) -> Tensor:
     """``x`` with ``pads`` (all lows, then all highs) elements around it: ``value``, or mirrored, or the edge repeated.
 
     Negative constant pads crop. ``mode`` is constant, reflect or edge.
@@ -219,16 +220,18 @@ def depth_to_space(name: str, x: Tensor, *, block: int, mode: str = "DCR") -> Te
 
 
 @operator
-def space_to_depth(name: str, x: Tensor, *, block: int) -> Tensor:
-    """[N, C, H·block, W·block] to [N, C·block², H, W], the block index before the channel."""
+def space_to_depth(name: str, x: Tensor, *, block: int, mode: str = "DCR") -> Tensor:
+    """[N, C, H·block, W·block] to [N, C·block², H, W]; ``mode`` DCR: block index before the channel, CRD: after it."""
     require_rank(x, "x", 4, "[N, C, H, W]")
+    require(mode in ("DCR", "CRD"), "attribute 'mode'", mode, "DCR, CRD")
     ok = block > 0 and x.shape[2] % block == 0 and x.shape[3] % block == 0
     require(ok, "attribute 'block'", block, f"a divisor of {x.shape[2]} and {x.shape[3]}")
     channels = x.shape[1]
 
     def element(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
-        phase = c // channels
-        return x[n, c % channels, h * block + phase // block, w * block + phase % block]
+        area = block * block
+        phase, channel = (c // channels, c % channels) if mode == "DCR" else (c % area, c // area)
+        return x[n, channel, h * block + phase // block, w * block + phase % block]
 
     return compute((x.shape[0], channels * block * block, x.shape[2] // block, x.shape[3] // block), element, name)
 

@@ -108,6 +108,7 @@ def named_operator(name: str, function: Callable[..., Tensor | tuple[Tensor, ...
 
 Ints = tuple[int, ...]
 Floats = tuple[float, ...]
+Number = int | float  # for a tensor's elements: an integer stays one, as not every int64 is a float
 
 
 def _is_int(value: object) -> bool:
@@ -121,6 +122,7 @@ def _is_float(value: object) -> bool:
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {  # annotation -> the value in its one Python form; raises TypeError
     "int": lambda v: int(v) if _is_int(v) else _mistyped(),
     "float": lambda v: float(v) if _is_float(v) else _mistyped(),
+    "Number": lambda v: int(v) if _is_int(v) else float(v) if _is_float(v) else _mistyped(),
     "bool": lambda v: bool(v) if isinstance(v, bool) or v in (0, 1) else _mistyped(),
     "str": lambda v: v if isinstance(v, str) else _mistyped(),
     "Ints": lambda v: tuple(int(i) if _is_int(i) else _mistyped() for i in v),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, math, select
+from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, identity, math, select, wrap
 from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
-from burnish.ops.elementwise import NUMBERS, absolute
+from burnish.ops.elementwise import NUMBERS, absolute, truncated_quotient
 from burnish.ops.operator import (
     Ints,
     Operator,
@@ -92,12 +92,17 @@ def _square(x: Expr) -> Expr:
     return x * x
 
 
+def _mean(total: Expr, count: int) -> Expr:
+    """The sum divided by the count; of integers truncated, as onnxruntime does."""
+    return total / float(count) if total.dtype in FLOATS else truncated_quotient(total, wrap(count, total.dtype))
+
+
 REDUCTIONS = (
     _reduction("reduce_sum", "sum", NUMBERS, _same, None),
     _reduction("reduce_prod", "prod", NUMBERS, _same, None),
     _reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None),
     _reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None),
-    _reduction("reduce_mean", "sum", FLOATS, _same, lambda total, n: total / float(n)),
+    _reduction("reduce_mean", "sum", NUMBERS, _same, _mean),
     _reduction("reduce_l1", "sum", NUMBERS, absolute, None),
     _reduction("reduce_l2", "sum", FLOATS, _square, lambda total, _: math("sqrt", total)),
     _reduction("reduce_sumsq", "sum", NUMBERS, _square, None),
@@ -111,15 +116,20 @@ def reduce_logsumexp(name: str, x: Tensor, *, axes: Ints | None = None, keepdims
     normal = normal_axes(axes, len(x.shape))
     top = reduce_stage(f"{name}.max", "max", x.shape, normal, lambda *i: wide(x[i]))
 
+    def shift(i: tuple[Expr | int, ...]) -> Expr:
+        """The maximum where it is finite: an infinite one would give inf - inf."""
+        largest = top[i]
+        return select(math("abs", largest) < identity("min", top.dtype), largest, 0.0)
+
     def exponential(*i: Expr) -> Expr:
-        return math("exp", wide(x[i]) - top[row_index(i, normal)])
+        return math("exp", wide(x[i]) - shift(row_index(i, normal)))
 
     total = reduce_stage(f"{name}.sum", "sum", x.shape, normal, exponential)
 
     def element(*i: Expr) -> Expr:
         spatial = iter(i)
         full = tuple(0 if d in normal and not keepdims else next(spatial) for d in range(len(x.shape)))
-        return cast(x.dtype, math("log", total[full]) + top[full])
+        return cast(x.dtype, math("log", total[full]) + shift(full))
 
     return compute(reduced_shape(x.shape, normal, keepdims), element, name)
 
@@ -133,17 +143,17 @@ def row_index(index: Sequence[Expr], axes: Sequence[int]) -> tuple[Expr | int, .
 
 
 def _arg(name: str, kind: str) -> Operator:
-    def define(stage: str, x: Tensor, *, axis: int = 0, keepdims: bool = True) -> Tensor:
+    def define(stage: str, x: Tensor, *, axis: int = 0, keepdims: bool = True, last: bool = False) -> Tensor:
         require_number(x, "x")
         dim = normal_axis(axis, len(x.shape))
         require(x.shape[dim] > 0, "input 'x'", f"shape {list(x.shape)}", f"at least one element along axis {dim}")
         if keepdims:
-            return argreduce(x, dim, kind, stage)
-        index = argreduce(x, dim, kind, f"{stage}.index")
+            return argreduce(x, dim, kind, stage, last)
+        index = argreduce(x, dim, kind, f"{stage}.index", last)
         shape = reduced_shape(x.shape, (dim,), False)
         return compute(shape, lambda *i: index[(*i[:dim], 0, *i[dim:])], stage)
 
-    return named_operator(name, define, f"First position of the {kind} along ``axis``; int64.")
+    return named_operator(name, define, f"First (or ``last``) position of the {kind} along ``axis``, or of NaN; int64.")
 
 
 ARG_REDUCTIONS = (_arg("argmax", "max"), _arg("argmin", "min"))

@@ -13,6 +13,7 @@ import pytest
 from burnish.codegen.builder import Builder, Value
 from burnish.codegen.vecmath import MATH, TRIG_LIMIT, ULP
 from burnish.loops import expr
+from burnish.loops.numeric import FUNCTIONS
 
 NAN, INF = float("nan"), float("inf")
 UNARY = [fn for fn, arguments in expr.MATH.items() if arguments == 1 and fn != "isnan"]
@@ -24,7 +25,8 @@ FUSED = [
 
 # Where a function does something: uniform samples are taken here, besides all exponents.
 RANGES = {
-    "exp": [(-104, 89), (-1, 1)], "log": [(0, 3), (0.5, 2)], "sqrt": [(0, 4)], "rsqrt": [(0, 4)],
+    "exp": [(-104, 89), (-1, 1)], "expm1": [(-20, 89), (-1, 1), (-1e-3, 1e-3)], "log": [(0, 3), (0.5, 2)],
+    "log1p": [(-1, 3), (-1e-3, 1e-3), (0, 1e5)], "sqrt": [(0, 4)], "rsqrt": [(0, 4)],
     "tanh": [(-10, 10), (-1, 1)], "erf": [(-5, 5), (-1, 1), (0.9, 2)], "sigmoid": [(-105, 20), (-10, 10)],
     "sin": [(-10, 10), (-1e5, 1e5), (-TRIG_LIMIT, TRIG_LIMIT)],
     "cos": [(-10, 10), (-1e5, 1e5), (-TRIG_LIMIT, TRIG_LIMIT)],
@@ -106,6 +108,7 @@ def exact_values(fn: str) -> tuple[np.ndarray, list]:
     """Arguments and results to 60 digits."""
     mpmath = pytest.importorskip("mpmath")
     functions = {
+        "log1p": lambda v: mpmath.log1p(v) if v > -1 else mpmath.mpf("-inf") if v == -1 else mpmath.nan,
         "log": lambda v: mpmath.log(v) if v > 0 else mpmath.mpf("-inf") if v == 0 else mpmath.nan,
         "sqrt": lambda v: mpmath.sqrt(v) if v >= 0 else mpmath.nan,
         "rsqrt": lambda v: 1 / mpmath.sqrt(v) if v > 0 else mpmath.nan,
@@ -115,7 +118,7 @@ def exact_values(fn: str) -> tuple[np.ndarray, list]:
     x = x[np.isfinite(x) & (x != 0)]
     if fn in ("sin", "cos"):  # near the zeros the reduction cancels most
         x = np.concatenate([x, np.arange(1, 400) * (math.pi / 2), [6381956970095103 * 2.0**-31]])
-    elif fn in ("exp", "sigmoid", "tanh", "erf"):
+    elif fn in ("exp", "expm1", "sigmoid", "tanh", "erf"):
         x = np.concatenate([np.clip(x, -800, 800), np.random.default_rng(8).uniform(-746, 710, 600)])
     with mpmath.workdps(60):
         return x, [functions.get(fn, getattr(mpmath, fn, None))(mpmath.mpf(float(v))) for v in x]
@@ -151,6 +154,8 @@ def test_two_byte_floats_on_every_value(fn: str, dtype: str, element_wise: Calla
 
 SPECIAL = {
     "exp": [(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (NAN, NAN)],
+    "expm1": [(0.0, 0.0), (-0.0, -0.0), (-1000.0, -1.0), (INF, INF), (-INF, -1.0), (NAN, NAN)],
+    "log1p": [(0.0, 0.0), (-0.0, -0.0), (-1.0, -INF), (-2.0, NAN), (-INF, NAN), (INF, INF), (NAN, NAN)],
     "log": [(1.0, 0.0), (0.0, -INF), (-0.0, -INF), (-1.0, NAN), (-INF, NAN), (INF, INF), (NAN, NAN)],
     "sqrt": [(0.0, 0.0), (-0.0, -0.0), (4.0, 2.0), (-1.0, NAN), (INF, INF), (NAN, NAN)],
     "rsqrt": [(0.0, INF), (-0.0, -INF), (4.0, 0.5), (-1.0, NAN), (INF, 0.0), (NAN, NAN)],
@@ -276,6 +281,50 @@ def test_float64_pow_accuracy(lanes: int, fused: bool, element_wise: Callable) -
         ]
     worst = int(np.argmax(error))
     assert error[worst] <= ULP["pow", "float64"], f"pow({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}"
+
+
+# --- fmod, powers of integers -----------------------------------------------------------------------------------------
+
+FMOD_EDGES = [0.0, -0.0, 1.0, -1.0, 5.3, -7.5, INF, -INF, NAN, 1e-40, -1e-40, 1e30, 16777217.0, 1e300, 5e-324, -2e-308]
+
+
+@pytest.mark.parametrize("fused", FUSED)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_fmod_is_exact(dtype: str, fused: bool, element_wise: Callable) -> None:
+    """Of numbers of all exponents, and of such of like size; C's function is exact."""
+    rng = np.random.default_rng(9)
+    edges = [v.ravel() for v in np.meshgrid(*[np.array(FMOD_EDGES)] * 2)]
+    near = rng.uniform(-1e4, 1e4, 4000), rng.uniform(-10, 10, 4000)
+    with np.errstate(all="ignore"):
+        x, y = (
+            np.concatenate([edges[i].astype(dtype), near[i].astype(dtype), any_bits(rng, 20_000, dtype)]) for i in (0, 1)
+        )
+        want = np.fmod(x, y)
+    got = element_wise(MATH["fmod"], (dtype, dtype), dtype, 8, fused)(x, y)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+def test_powers_of_integers_wrap(dtype: str, element_wise: Callable) -> None:
+    info = np.iinfo(dtype)
+    numbers = [0, 1, 2, 3, 7, 39, 62, 63, 100, info.max, info.min, *([-1, -2, -3] if info.min else [])]
+    x, y = (v.ravel() for v in np.meshgrid(np.array(numbers, dtype), np.array(numbers, dtype)))
+
+    def power(a: int, n: int) -> int:
+        if n < 0:
+            return 0 if abs(a) != 1 else a if n % 2 else 1
+        value = pow(a, n, 1 << info.bits)
+        return value - (1 << info.bits) if info.min and value > info.max else value
+
+    want = np.array([power(int(a), int(n)) for a, n in zip(x, y, strict=True)], dtype)
+    np.testing.assert_array_equal(element_wise(MATH["pow"], (dtype, dtype), dtype, 8)(x, y), want)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(FUNCTIONS["pow"](x, y), want)
+    for n in (0, 1, 2, 5, *((-1, -2) if info.min else ())):
+        got = element_wise(lambda b, a, n=n: MATH["pow"](b, a, b.const(n, dtype)), (dtype,), dtype, 8)(x)
+        np.testing.assert_array_equal(got, [power(int(a), n) % (1 << info.bits) for a in x] if not info.min else
+                                      np.array([power(int(a), n) for a in x], dtype))
 
 
 # --- the code ---------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ IMAGE = floats(1, 4, 7, 8)
 POSITIVE = floats(2, 5, low=0.5, high=3.0)
 FLOAT_UNARY = [
     "identity", "relu", "abs", "neg", "sign", "exp", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "isnan",
-    "isinf", "sigmoid", "softplus", "softsign", "silu", "hard_swish", "mish", "selu",
+    "isinf", "sigmoid", "softplus", "softsign", "silu", "hard_swish", "mish", "selu", "sinh", "cosh",
 ]  # fmt: skip
 BINARY = ["add", "sub", "mul", "div", "minimum", "maximum", "less", "less_equal", "greater", "greater_equal", "equal"]
 REDUCTIONS = [name for name in OPERATORS if name.startswith("reduce_")]
@@ -111,7 +111,8 @@ CASES: list[tuple[str, Inputs, dict[str, Any]]] = [
     ("pad", (X,), {"pads": (0, 1, 2, 0, 0, 1), "mode": "edge"}), ("tile", (floats(2, 3),), {"repeats": (3, 2)}),
     ("depth_to_space", (floats(1, 8, 2, 3),), {"block": 2}),
     ("depth_to_space", (floats(1, 8, 2, 3),), {"block": 2, "mode": "CRD"}),
-    ("space_to_depth", (floats(1, 2, 4, 6),), {"block": 2}), ("trilu", (X,), {"diagonal": 1}),
+    ("space_to_depth", (floats(1, 2, 4, 6),), {"block": 2}),
+    ("space_to_depth", (floats(1, 2, 4, 6),), {"block": 2, "mode": "CRD"}), ("trilu", (X,), {"diagonal": 1}),
     ("trilu", (X,), {"upper": False, "diagonal": -1}),
     ("gather", (floats(5, 3), ints(2, 2, low=-5, high=5)), {}), ("gather", (X, ints(2, dtype="int32")), {"axis": -2}),
     ("gather_elements", (floats(3, 3), ints(2, 3, low=-3)), {"axis": 0}),
@@ -147,7 +148,8 @@ CASES: list[tuple[str, Inputs, dict[str, Any]]] = [
         {}, {"axes": (-2, 0), "keepdims": False}, {"axes": ()},
     )),
     ("reduce_sum", (floats(),), {}), ("reduce_max", (bools(2, 3),), {"axes": (1,)}),
-    ("argmax", (X,), {"axis": -2}), ("argmin", (X,), {"keepdims": False}), ("cumsum", (X,), {"axis": -2}),
+    ("argmax", (X,), {"axis": -2}), ("argmin", (X,), {"keepdims": False}), ("argmax", (ints(2, 9),), {"axis": 1, "last": True}),
+    ("cumsum", (X,), {"axis": -2}),
     ("cumsum", (X,), {"axis": 1, "exclusive": True, "reverse": True}),
     ("softmax", (X,), {}), ("softmax", (X,), {"axis": 1}), ("log_softmax", (X,), {"axis": -3}),
     ("layer_norm", (X,), {}), ("layer_norm", (X,), {"axis": -2}), ("layer_norm", (X, floats(3, 4)), {"axis": 1}),

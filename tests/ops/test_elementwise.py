@@ -22,7 +22,8 @@ INTEGERS = [[-7, 2], [-7, -2], [7, 2], [7, -2], [6, 3], [0, 5], [-6, 3]]
         ("identity", "Identity"), ("relu", "Relu"), ("abs", "Abs"), ("neg", "Neg"), ("sign", "Sign"), ("exp", "Exp"),
         ("reciprocal", "Reciprocal"), ("tanh", "Tanh"), ("erf", "Erf"), ("sin", "Sin"), ("cos", "Cos"),
         ("floor", "Floor"), ("ceil", "Ceil"), ("round", "Round"), ("sigmoid", "Sigmoid"), ("softplus", "Softplus"),
-        ("softsign", "Softsign"), ("hard_swish", "HardSwish"), ("mish", "Mish"), ("selu", "Selu"),
+        ("softsign", "Softsign"), ("hard_swish", "HardSwish"), ("mish", "Mish"), ("selu", "Selu"), ("sinh", "Sinh"),
+        ("cosh", "Cosh"),
     ],
 )  # fmt: skip
 def test_unary_matches_onnx(name, onnx_name, apply, reference, normal):
@@ -110,7 +111,34 @@ def test_binary_broadcasts_like_numpy(name, function, left, right, apply, rng):
 def test_pow(apply, normal):
     a = np.abs(normal(3, 4)) + 0.1
     np.testing.assert_allclose(apply("pow", a, np.float32(1.5))[0], a**1.5, rtol=1e-5)
-    np.testing.assert_array_equal(apply("pow", np.array([3, -2]), np.array([4, 3]))[0], [81, -8])
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_powers_of_integers_are_exact(dtype, apply):
+    """Beyond 2^53 too; a negative exponent gives what the quotient truncates to, and 0 of 0."""
+    x = np.array([3, -2, 0, 0, 1, -1, -1, 2, 0, 7, -3], dtype)
+    y = np.array([4, 3, 0, 5, -9, -9, -8, -1, -1, 11, 19], dtype)
+    expected = [81, -8, 1, 0, 1, -1, 1, 0, 0, 7**11, -(3**19)]
+    np.testing.assert_array_equal(apply("pow", x, y)[0], np.array(expected).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64"])
+def test_unsigned_integers_have_no_sign(dtype, apply):
+    x = np.array([0, 1, 127, 128, 255, np.iinfo(dtype).max], dtype)
+    np.testing.assert_array_equal(apply("abs", x)[0], x)
+    np.testing.assert_array_equal(apply("sign", x)[0], np.sign(x))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_float_remainders_are_exact(dtype, apply):
+    values = [0.0, -0.0, 3.0, -3.0, 5.3, -7.5, 1e-5, 60000.0, np.inf, -np.inf, np.nan]
+    x, y = (v.ravel().astype(dtype) for v in np.meshgrid(values, values))
+    x[0], y[0] = np.finfo(dtype).max, 0.7
+    with np.errstate(all="ignore"):
+        truncated, floored = np.fmod(x, y), np.mod(x, y)
+    floored = np.where(np.isinf(y) & np.isfinite(x), np.where((x < 0) == (y < 0), x, np.where(x == 0, 0, y)), floored)
+    np.testing.assert_array_equal(apply("mod", x, y, truncate=True)[0], truncated)
+    np.testing.assert_array_equal(apply("mod", x, y)[0], floored.astype(dtype))
 
 
 def test_integer_division_truncates_and_modulo_has_two_forms(apply):
@@ -170,7 +198,7 @@ def test_broadcast_shape_is_that_of_numpy(left, right):
         ("where", [((2,), "float32")] * 3, {}, ["where", "'condition'", "float32", "bool"]),
         ("cast", [((2,), "float32")], {"to": "complex64"}, ["cast", "'to'", "complex64", "float32"]),
         ("cast", [((2,), "float32")], {}, ["cast", "'to'", "no default"]),
-        ("clip", [((2,), "float32")], {"min": "low"}, ["clip", "'min'", "'low'", "float"]),
+        ("clip", [((2,), "float32")], {"min": "low"}, ["clip", "'min'", "'low'", "Number"]),
         ("gelu", [((2,), "float32")], {"approximate": "erf"}, ["gelu", "'approximate'", "erf", "tanh"]),
         ("relu", [((2,), "float32")], {"alpha": 1.0}, ["relu", "'alpha'", "no attributes"]),
         ("relu", [((2,), "float32")] * 2, {}, ["relu", "2 tensors", "1"]),

@@ -118,8 +118,14 @@ def test_depth_to_space_matches_onnx_and_inverts(mode, apply, reference, normal)
     x = normal(2, 8, 3, 2)
     y = apply("depth_to_space", x, block=2, mode=mode)[0]
     np.testing.assert_array_equal(y, reference("DepthToSpace", x, blocksize=2, mode=mode)[0])
-    if mode == "DCR":
-        np.testing.assert_array_equal(apply("space_to_depth", y, block=2)[0], x)
+    np.testing.assert_array_equal(apply("space_to_depth", y, block=2, mode=mode)[0], x)
+
+
+def test_pad_values_of_integers_are_exact(apply):
+    """Beyond 2^53, where not every integer is a float64."""
+    x = np.array([5], np.int64)
+    for value in (2**53 + 1, -(2**63), 2**63 - 1):
+        np.testing.assert_array_equal(apply("pad", x, pads=(1, 0), value=value)[0], [value, 5])
 
 
 @pytest.mark.parametrize("diagonal", [-2, 0, 1])

@@ -123,6 +123,10 @@ class Context:
         """Raises UnsupportedOperator for one argument of the node."""
         raise UnsupportedOperator(f"{self.node}: {argument}: found {found}; allowed: {allowed}")
 
+    def invalid(self, argument: str, found: object, allowed: str) -> NoReturn:
+        """Raises ModelError for one argument that the standard does not allow."""
+        raise ModelError(f"{self.node}: {argument}: found {found}; allowed: {allowed}")
+
     def require_inputs(self, least: int) -> None:
         """Refuses a node that leaves out one of its first ``least`` inputs."""
         for position in range(least):

@@ -7,9 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name
-from burnish.loops.expr import FLOATS
+from burnish.loops.expr import FLOATS, ITEM_BYTES
 
 SAME_NAME = {  # one to one, no attributes
     "Relu": "relu", "Abs": "abs", "Neg": "neg", "Sign": "sign", "Exp": "exp", "Log": "log", "Sqrt": "sqrt",
@@ -18,7 +18,7 @@ SAME_NAME = {  # one to one, no attributes
     "Softsign": "softsign", "HardSwish": "hard_swish", "Mish": "mish", "Not": "logical_not", "Identity": "identity",
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Equal": "equal", "Less": "less",
     "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "And": "logical_and",
-    "Or": "logical_or", "Xor": "logical_xor", "PRelu": "prelu", "Where": "where",
+    "Or": "logical_or", "Xor": "logical_xor", "PRelu": "prelu", "Where": "where", "Sinh": "sinh", "Cosh": "cosh",
 }  # fmt: skip
 
 
@@ -31,11 +31,13 @@ def _with_alpha(op: str, default: float, c: Context, n: OnnxNode) -> str:
 
 
 def _variadic(op: str, c: Context, n: OnnxNode) -> str:
-    c.require_inputs(1)
-    total = n.inputs[0]
-    for name in n.inputs[1:]:
-        total = c.add(op, total, name)
-    return total
+    """The operands joined in pairs, the pairs in pairs, and so on: no expression grows with their number."""
+    c.require_inputs(len(n.inputs))
+    parts = list(n.inputs)
+    while len(parts) > 1:
+        pairs = [c.add(op, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[2 * len(pairs) :]
+    return parts[0]
 
 
 def _mean(c: Context, n: OnnxNode) -> str:
@@ -44,24 +46,21 @@ def _mean(c: Context, n: OnnxNode) -> str:
 
 
 def _clip(c: Context, n: OnnxNode) -> str:
+    """Bounds are attributes before opset 11, then inputs; the lower one first, so that the upper one prevails."""
     x = n.inputs[0]
-    bounds: dict[str, float] = {}
-    for position, key in enumerate(("min", "max"), start=1):
-        if key in n.attrs:
-            bounds[key] = n.attrs[key]
-        elif n.input(position):
-            value = c.builder.constants.get(n.input(position))
-            if value is None:  # a bound computed at run time
-                x = c.add("maximum" if key == "min" else "minimum", x, n.input(position))
-            else:
-                bounds[key] = value.reshape(-1)[0].item()
-    if c.dtype(x) in FLOATS:
-        limit = float(np.finfo("float32").max)  # opset 6 writes "no bound" as the extreme float32
-        bounds = {key: v for key, v in bounds.items() if abs(v) < limit}
-        return c.add("clip", x, **bounds) if bounds else c.add("identity", x)
-    for key, v in bounds.items():
-        x = c.add("maximum" if key == "min" else "minimum", x, c.scalar(v, x))
-    return x
+    for position, key, limit, op in ((1, "min", -np.inf, "maximum"), (2, "max", np.inf, "minimum")):
+        value = n.attrs.get(key)
+        if n.input(position):
+            array = c.builder.constants.get(n.input(position))
+            if array is None or c.dtype(x) not in FLOATS:  # computed at run time, or of integers
+                x = c.add(op, x, n.input(position))
+                continue
+            if array.size != 1 or c.dtype(n.input(position)) != c.dtype(x):
+                c.invalid(f"input '{key}'", c.builder.types[n.input(position)], f"one element of dtype {c.dtype(x)}")
+            value = array.reshape(-1)[0].item()
+        if value is not None and value != limit:
+            x = c.add("clip", x, **{key: value})
+    return c.add("identity", x) if x == n.inputs[0] else x
 
 
 def _cast(c: Context, n: OnnxNode) -> str:
@@ -73,12 +72,35 @@ def _cast_like(c: Context, n: OnnxNode) -> str:
 
 
 def _pow(c: Context, n: OnnxNode) -> str:
+    """The result has the base's dtype; powers are taken in a dtype that holds base and exponent."""
     x, exponent = n.inputs
-    return c.add("pow", x, c.cast(exponent, c.dtype(x)))
+    dtype = c.dtype(x)
+    value = c.builder.constants.get(exponent)
+    if value is not None and np.array_equal(value.astype(np_dtype(dtype)).astype(value.dtype), value):
+        return c.add("pow", x, c.cast(exponent, dtype))
+    wide = _power_dtype(dtype, c.dtype(exponent))
+    return c.cast(c.add("pow", c.cast(x, wide), c.cast(exponent, wide)), dtype)
+
+
+def _power_dtype(base: str, exponent: str) -> str:
+    """Of integers the wider one; where a float is among them one whose digits hold all values of both, or float64."""
+    if base == exponent:
+        return base
+    digits = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
+    if base not in FLOATS and exponent not in FLOATS:
+        return "uint64" if exponent == "uint64" and base.startswith("u") else "int64"
+    enough = max(digits.get(d, 8 * ITEM_BYTES[d]) for d in (base, exponent))
+    floats = [d for d in (base, exponent) if d in FLOATS]
+    return next((d for d in (*floats, "float32") if digits[d] >= enough), "float64")
 
 
 def _mod(c: Context, n: OnnxNode) -> str:
-    return c.add("mod", *n.inputs, truncate=bool(n.attr("fmod", 0)))
+    fmod = n.attr("fmod", 0)
+    if fmod not in (0, 1):
+        c.invalid("attribute 'fmod'", fmod, "0, 1")
+    if not fmod and c.dtype(n.inputs[0]) in FLOATS and n.opset < 28:
+        c.invalid("attribute 'fmod'", f"0 for dtype {c.dtype(n.inputs[0])}", "1 for floating-point numbers")
+    return c.add("mod", *n.inputs, truncate=bool(fmod))
 
 
 def _gelu(c: Context, n: OnnxNode) -> str:
@@ -120,13 +142,6 @@ def _tan(c: Context, n: OnnxNode) -> str:
     return c.add("div", c.add("sin", x), c.add("cos", x))
 
 
-def _hyperbolic(sign: float, c: Context, n: OnnxNode) -> str:
-    """sinh or cosh: (e^x ± e^-x) / 2."""
-    x = n.inputs[0]
-    mirrored = c.add("mul", c.add("exp", c.add("neg", x)), c.scalar(sign, x))
-    return c.add("mul", c.add("add", c.add("exp", x), mirrored), c.scalar(0.5, x))
-
-
 TRANSLATORS: Mapping[str, Translator] = {
     **{name: partial(_plain, op) for name, op in SAME_NAME.items()},
     "LeakyRelu": partial(_with_alpha, "leaky_relu", 0.01),
@@ -148,6 +163,4 @@ TRANSLATORS: Mapping[str, Translator] = {
     "HardSigmoid": _hard_sigmoid,
     "IsInf": _is_inf,
     "Tan": _tan,
-    "Sinh": partial(_hyperbolic, -1.0),
-    "Cosh": partial(_hyperbolic, 1.0),
 }

@@ -11,8 +11,6 @@ import onnx
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 
-_INT_MAX = 1 << 62
-
 
 def _reshape(c: Context, n: OnnxNode) -> str:
     x, source = n.inputs[0], c.shape(n.inputs[0])
@@ -75,19 +73,32 @@ def _split(c: Context, n: OnnxNode) -> list[str]:
 def _slice(c: Context, n: OnnxNode) -> str:
     x, shape = n.inputs[0], c.shape(n.inputs[0])
     starts, ends = c.ints_of("starts", 1) or (), c.ints_of("ends", 2) or ()
-    axes = c.ints_of("axes", 3) or tuple(range(len(starts)))
-    steps = c.ints_of("steps", 4) or (1,) * len(starts)
+    axes = c.ints_of("axes", 3)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = c.ints_of("steps", 4)
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        lengths = [len(starts), len(ends), len(axes), len(steps)]
+        c.invalid("starts, ends, axes and steps", f"{lengths} numbers", "as many of each")
+    normal = [c.axis(x, axis) for axis in axes]
+    if len(set(normal)) < len(normal) or 0 in steps:
+        c.invalid("axes and steps", f"{list(axes)} and {list(steps)}", "each axis once, and steps other than 0")
     first, extents, step_of = [0] * len(shape), list(shape), [1] * len(shape)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        d = c.axis(x, axis)
-        taken = range(shape[d])[slice(max(start, -_INT_MAX), end if abs(end) < _INT_MAX else _far(end), step)]
-        first[d], extents[d], step_of[d] = (taken[0] if taken else 0), len(taken), step
+    for start, end, d, step in zip(starts, ends, normal, steps, strict=True):
+        taken = _taken(shape[d], start, end, step)
+        first[d], extents[d], step_of[d] = (taken[0] if taken else 0), len(taken), step if len(taken) > 1 else 1
     return c.add("slice", x, starts=tuple(first), extents=tuple(extents), steps=tuple(step_of))
 
 
-def _far(end: int) -> int | None:
-    """The Python bound for ONNX's "to the very end": beyond everything on either side."""
-    return _INT_MAX if end > 0 else None
+def _taken(extent: int, start: int, end: int, step: int) -> range:
+    """The positions from ``start`` to before ``end``: negative ones count from the end, then both are clamped.
+
+    Backwards to 0 to ``extent - 1`` and -1 to ``extent - 1``, forwards to 0 to ``extent`` (ONNX, Slice-13).
+    """
+    start, end = (v + extent if v < 0 else v for v in (start, end))
+    if step > 0:
+        return range(min(max(start, 0), extent), min(max(end, 0), extent), step)
+    return range(min(max(start, 0), extent - 1), min(max(end, -1), extent - 1), step)
 
 
 def _gather(c: Context, n: OnnxNode) -> str:
@@ -188,7 +199,7 @@ def _depth_to_space(c: Context, n: OnnxNode) -> str:
 
 
 def _space_to_depth(c: Context, n: OnnxNode) -> str:
-    return c.add("space_to_depth", n.inputs[0], block=n.attrs["blocksize"])
+    return c.add("space_to_depth", n.inputs[0], block=n.attrs["blocksize"], mode=n.attr("mode", "DCR"))
 
 
 def _trilu(c: Context, n: OnnxNode) -> str:
@@ -196,9 +207,15 @@ def _trilu(c: Context, n: OnnxNode) -> str:
     return c.add("trilu", n.inputs[0], upper=bool(n.attr("upper", 1)), diagonal=diagonal)
 
 
-def _first(c: Context, n: OnnxNode) -> str:
-    """The first input: inference form of an operator that only training gives another effect."""
-    return c.add("identity", n.inputs[0])
+def _dropout(c: Context, n: OnnxNode) -> list[str]:
+    """The form of inference, which keeps everything; the random one of training is refused."""
+    if n.input(2):
+        training = bool(c.static(n.input(2), "training_mode").reshape(-1)[0])
+        ratio = float(c.static(n.input(1), "ratio").reshape(-1)[0]) if n.input(1) else 0.5
+        if training and ratio != 0.0:
+            c.refuse("input 'training_mode'", f"true, with ratio {ratio}", "false")
+    y = c.add("identity", n.inputs[0])
+    return [y, c.constant(np.broadcast_to(np.True_, c.shape(y)))] if len(n.outputs) > 1 else [y]
 
 
 TRANSLATORS: Mapping[str, Translator] = {
@@ -207,5 +224,5 @@ TRANSLATORS: Mapping[str, Translator] = {
     "GatherND": _gather_nd, "Pad": _pad, "Expand": _expand, "Tile": _tile, "Shape": _shape, "Size": _size,
     "Constant": _constant, "ConstantOfShape": _constant_of_shape, "Range": _range, "NonZero": _non_zero,
     "EyeLike": _eye_like, "OneHot": _one_hot, "DepthToSpace": _depth_to_space, "SpaceToDepth": _space_to_depth,
-    "Trilu": _trilu, "Dropout": _first,
+    "Trilu": _trilu, "Dropout": _dropout,
 }  # fmt: skip

@@ -10,13 +10,20 @@ from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 
 
 def _reduce(op: str, c: Context, n: OnnxNode) -> str:
+    """Without axes over all of them; with ``noop_with_empty_axes`` over none."""
     axes = c.ints_of("axes", 1)
     keepdims = bool(n.attr("keepdims", 1))
     if axes is None or axes == ():
         if n.attr("noop_with_empty_axes", 0):
-            return c.add("identity", n.inputs[0])
+            return c.add(_OF_ONE.get(op, op), n.inputs[0], **({} if op in _OF_ONE else {"axes": ()}))
         return c.add(op, n.inputs[0], keepdims=keepdims)
     return c.add(op, n.inputs[0], axes=axes, keepdims=keepdims)
+
+
+_OF_ONE = {  # what a reduction of a single element is
+    "reduce_sum": "identity", "reduce_mean": "identity", "reduce_max": "identity", "reduce_min": "identity",
+    "reduce_prod": "identity", "reduce_logsumexp": "identity", "reduce_l1": "abs", "reduce_l2": "abs",
+}  # fmt: skip
 
 
 def _reduce_log_sum(c: Context, n: OnnxNode) -> str:
@@ -24,9 +31,8 @@ def _reduce_log_sum(c: Context, n: OnnxNode) -> str:
 
 
 def _arg(op: str, c: Context, n: OnnxNode) -> str:
-    if n.attr("select_last_index", 0):
-        c.refuse("attribute 'select_last_index'", 1, "0")
-    return c.add(op, n.inputs[0], axis=n.attr("axis", 0), keepdims=bool(n.attr("keepdims", 1)))
+    last = bool(n.attr("select_last_index", 0))
+    return c.add(op, n.inputs[0], axis=n.attr("axis", 0), keepdims=bool(n.attr("keepdims", 1)), last=last)
 
 
 def _cumsum(c: Context, n: OnnxNode) -> str:
@@ -89,7 +95,9 @@ def _lp_norm(c: Context, n: OnnxNode) -> str:
     x, order = n.inputs[0], n.attr("p", 2)
     if order not in (1, 2):
         c.refuse("attribute 'p'", order, "1, 2")
-    return c.add("div", x, c.add(f"reduce_l{order}", x, axes=(n.attr("axis", -1),), keepdims=True))
+    norm = c.add(f"reduce_l{order}", x, axes=(n.attr("axis", -1),), keepdims=True)
+    zero = c.scalar(0, x)  # by the standard's text: where the norm is zero, so is the result
+    return c.add("where", c.add("equal", norm, zero), zero, c.add("div", x, norm))
 
 
 def _lrn(c: Context, n: OnnxNode) -> str:

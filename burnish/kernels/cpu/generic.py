@@ -21,7 +21,7 @@ from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
-DEAR = {"exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "pow"}
+DEAR = {"exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "fmod"}
 GRAIN = 1 << 12  # elements of work below which waking the threads costs more than it saves
 REGISTERS = 24  # vectors an accumulator may take
 

@@ -38,9 +38,12 @@ def _floor_div(w: Writer, n: Operation) -> str:
 
 def _mod(w: Writer, n: Operation) -> str:
     a, b = n.inputs
-    if w.dtypes[a] in FLOATS and not n.attrs["truncate"]:  # ONNX's has the sign of b for integers only
-        return w.emit("Sub", a, w.emit("Mul", w.emit("Floor", w.emit("Div", a, b)), b))
-    return w.emit("Mod", a, b, fmod=int(n.attrs["truncate"]))
+    if w.dtypes[a] not in FLOATS or n.attrs["truncate"]:
+        return w.emit("Mod", a, b, fmod=int(n.attrs["truncate"]))
+    rest, zero = w.emit("Mod", a, b, fmod=1), w.scalar(0, a)  # before opset 28 floats have the sign of a only
+    differ = w.emit("Xor", w.emit("Less", rest, zero), w.emit("Less", b, zero))
+    turned = w.emit("And", differ, w.emit("Not", w.emit("Equal", rest, zero)))
+    return w.emit("Where", turned, w.emit("Add", rest, b), rest)
 
 
 def _celu(w: Writer, n: Operation) -> str:

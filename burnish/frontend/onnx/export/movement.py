@@ -49,7 +49,12 @@ def _depth_to_space(w: Writer, n: Operation) -> str:
 
 
 def _space_to_depth(w: Writer, n: Operation) -> str:
-    return w.emit("SpaceToDepth", n.inputs[0], blocksize=n.attrs["block"])
+    x, block = n.inputs[0], n.attrs["block"]
+    if n.attrs["mode"] == "DCR":
+        return w.emit("SpaceToDepth", x, blocksize=block)
+    batch, channels, height, width = w.shape(x)  # the mode is younger than OPSET
+    x = w.reshape(x, (batch, channels, height // block, block, width // block, block))
+    return w.reshape(w.emit("Transpose", x, perm=(0, 1, 3, 5, 2, 4)), w.result_shape)
 
 
 def _trilu(w: Writer, n: Operation) -> str:

@@ -20,7 +20,8 @@ def _reduce(op_type: str, w: Writer, n: Operation) -> str:
 
 
 def _arg(op_type: str, w: Writer, n: Operation) -> str:
-    return w.emit(op_type, n.inputs[0], axis=n.attrs["axis"], keepdims=int(n.attrs["keepdims"]))
+    flags = {"keepdims": int(n.attrs["keepdims"]), "select_last_index": int(n.attrs["last"])}
+    return w.emit(op_type, n.inputs[0], axis=n.attrs["axis"], **flags)
 
 
 def _cumsum(w: Writer, n: Operation) -> str:
