@@ -147,6 +147,7 @@ class GraphBuilder:
         self.constants: dict[str, np.ndarray] = {}
         self._inputs: list[str] = []
         self._nodes: list[Node] = []
+        self._born: dict[str, int] = {}  # how many nodes there were when a tensor was defined
         self._serial = 0
 
     def fresh(self, stem: str) -> str:
@@ -199,18 +200,17 @@ class GraphBuilder:
         return tuple(outputs)
 
     def rename(self, old: str, new: str) -> str:
-        """Gives a tensor another, unused name; returns it. Looks at nodes from the last one back."""
+        """Gives a tensor another, unused name; returns it. Looks at the nodes since it was defined."""
+        born = self._born.pop(old)
         self._define(new, self.types.pop(old))
+        self._born[new] = born
         if old in self.constants:
             self.constants[new] = self.constants.pop(old)
-        for position in reversed(range(len(self._nodes))):
+        for position in range(born, len(self._nodes)):
             node = self._nodes[position]
-            if old not in node.inputs and old not in node.outputs:
-                continue
-            inputs, outputs = (tuple(new if n == old else n for n in names) for names in (node.inputs, node.outputs))
-            self._nodes[position] = replace(node, inputs=inputs, outputs=outputs)
-            if new in outputs:
-                break
+            if old in node.inputs or old in node.outputs:
+                inputs, outputs = (tuple(new if n == old else n for n in ns) for ns in (node.inputs, node.outputs))
+                self._nodes[position] = replace(node, inputs=inputs, outputs=outputs)
         return new
 
     def build(self, *outputs: str) -> Graph:
@@ -228,3 +228,4 @@ class GraphBuilder:
         if name in self.types:
             raise ModelError(f"tensor '{name}' is defined twice")
         self.types[name] = type
+        self._born[name] = len(self._nodes)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from burnish.errors import ModelError, ScheduleError
+from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
 from burnish.loops.expr import FLOATS, INTS, Expr, Value, cast
 from burnish.loops.tensor import Tensor, placeholder
 
@@ -18,6 +18,10 @@ REQUIRED = inspect.Parameter.empty  # the default of an attribute that must be g
 
 class Refusal(ModelError):  # noqa: N818 - reads as what it is
     """An argument an operator does not accept; :meth:`Operator.define` puts the operator's name in front."""
+
+
+class UnsupportedDtype(Refusal):
+    """A dtype that an operator is not implemented for, though it might be."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class Operator:
             self._check_count(len(inputs))
             result = self.function(name, *inputs, **self.complete(attrs or {}))
         except Refusal as refusal:
-            raise ModelError(f"{self.name} '{name}': {refusal}") from None
+            kind = UnsupportedOperator if isinstance(refusal, UnsupportedDtype) else ModelError
+            raise kind(f"{self.name} '{name}': {refusal}") from None
         except ScheduleError as error:
             raise ModelError(f"{self.name} '{name}': {error}") from error
         return (result,) if isinstance(result, Tensor) else result
@@ -170,8 +175,10 @@ def require_shape(t: Tensor, argument: str, shape: Shape) -> None:
 
 
 def require_dtype(t: Tensor, argument: str, allowed: Sequence[str]) -> None:
-    """Refuses a tensor whose dtype is not among ``allowed``."""
-    require(t.dtype in allowed, f"input '{argument}'", f"dtype {t.dtype}", f"dtype {', '.join(allowed)}")
+    """Refuses a tensor whose dtype is not among ``allowed``; where that is only one, it is another operand's."""
+    if t.dtype not in allowed:
+        kind = Refusal if len(allowed) == 1 else UnsupportedDtype
+        raise kind(f"input '{argument}': found dtype {t.dtype}; allowed: dtype {', '.join(allowed)}")
 
 
 def require_float(t: Tensor, argument: str) -> None:

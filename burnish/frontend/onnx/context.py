@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -11,9 +12,18 @@ import numpy as np
 
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate_node
-from burnish.graph.graph import Attribute, GraphBuilder, Node, infer_types
+from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
 
 STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
+MOST_BYTES = min(1 << 47, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # of a tensor: what there is
+
+
+def require_room(t: TensorType, where: str) -> None:
+    """Raises ModelError, naming ``where``, for a tensor that no memory of this machine can hold."""
+    if t.nbytes > MOST_BYTES or max(t.shape, default=0) >= 1 << 62:
+        raise ModelError(
+            f"{where}: found a tensor {t} of {t.nbytes} bytes; allowed: {MOST_BYTES}, this machine's memory"
+        )
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,12 @@ class Context:
 
     builder: GraphBuilder
     node: OnnxNode = field(default_factory=lambda: OnnxNode("", "", (), (), {}, 0))
+    made: set[str] = field(default_factory=set)  # tensors that the node being translated has added
+
+    def begin(self, node: OnnxNode) -> None:
+        """Turns to the next node."""
+        self.node = node
+        self.made = set()
 
     # --- building ---
 
@@ -65,18 +81,24 @@ class Context:
         """All outputs of ``op``, likewise."""
         constants = [self.builder.constants.get(name) for name in inputs]
         known = [array for array in constants if array is not None]
-        if len(known) == len(inputs) > 0:
-            types = infer_types(op, [self.builder.types[name] for name in inputs], attrs)
-            if all(t.size <= STATIC_ELEMENTS for t in types) and all(a.size <= STATIC_ELEMENTS for a in known):
-                node = Node(op, inputs, tuple(f"{i}" for i in range(len(types))), attrs, self.node.name)
-                return tuple(self.constant(array) for array in evaluate_node(node, known))
+        types = infer_types(op, [self.builder.types[name] for name in inputs], attrs)
+        for t in types:
+            require_room(t, str(self.node))
+        small = all(t.size <= STATIC_ELEMENTS for t in types) and all(a.size <= STATIC_ELEMENTS for a in known)
+        if len(known) == len(inputs) > 0 and small:
+            node = Node(op, inputs, tuple(f"{i}" for i in range(len(types))), attrs, self.node.name)
+            return tuple(self.constant(array) for array in evaluate_node(node, known))
         names = [self.builder.fresh(f"{self.node.stem}.{op}")]
-        return self.builder.add_many(op, *inputs, names=names, node=self.node.name, **attrs)
+        added = self.builder.add_many(op, *inputs, names=names, node=self.node.name, **attrs)
+        self.made.update(added)
+        return added
 
     def constant(self, value: np.ndarray | float | int | Sequence[int], dtype: str | None = None) -> str:
         """A constant tensor; Python numbers need ``dtype``."""
         array = np.asarray(value) if dtype is None else np.asarray(value).astype(np_dtype(dtype))
-        return self.builder.constant(array, self.builder.fresh(f"{self.node.stem}.const"))
+        name = self.builder.constant(array, self.builder.fresh(f"{self.node.stem}.const"))
+        self.made.add(name)
+        return name
 
     def scalar(self, value: float | int, like: str) -> str:
         """A constant of no dimensions with the dtype of tensor ``like``."""
@@ -97,7 +119,7 @@ class Context:
         """``axis`` of tensor ``name`` counted from the front."""
         rank = self.rank(name)
         if not -rank <= axis < max(rank, 1):
-            self.refuse("attribute 'axis'", axis, f"-{rank} to {rank - 1} for an input of {rank} dimensions")
+            self.invalid("attribute 'axis'", axis, f"-{rank} to {rank - 1} for an input of {rank} dimensions")
         return axis % rank if rank else 0
 
     def static(self, name: str, what: str) -> np.ndarray:
@@ -118,6 +140,10 @@ class Context:
             return tuple(value) if isinstance(value, (list, tuple)) else (int(value),)
         name = self.node.input(position)
         return self.ints(name, attribute) if name else None
+
+    def require_room(self, shape: Sequence[int], dtype: str) -> None:
+        """Refuses a constant that is too large, before it is made."""
+        require_room(TensorType(tuple(shape), dtype), str(self.node))
 
     def refuse(self, argument: str, found: object, allowed: str) -> NoReturn:
         """Raises UnsupportedOperator for one argument of the node."""

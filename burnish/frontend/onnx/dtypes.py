@@ -20,6 +20,8 @@ def dtype_name(element_type: int, where: str) -> str:
     """The dtype of an ONNX element type; UnsupportedOperator, naming ``where``, if there is none."""
     names = {number: name for name, number in onnx.TensorProto.DataType.items()}
     name = names.get(element_type, str(element_type))
+    if name == "UNDEFINED":
+        raise ModelError(f"{where}: element type: found none; allowed: {', '.join(DTYPES)}")
     if name not in _NAMES:
         raise UnsupportedOperator(f"{where}: element type: found {name}; allowed: {', '.join(DTYPES)}")
     return _NAMES[name]
@@ -34,8 +36,10 @@ def element_type(dtype: str) -> int:
 def to_array(tensor: onnx.TensorProto, where: str, base_dir: str = "") -> np.ndarray:
     """The tensor's value; external data is looked up under ``base_dir``. Raises ModelError, naming ``where``."""
     dtype_name(tensor.data_type, where)
+    dims = list(tensor.dims)
+    if min(dims, default=0) < 0:
+        raise ModelError(f"{where}: dimensions: found {dims}; allowed: none below 0")
     try:
         return onnx.numpy_helper.to_array(tensor, base_dir)
-    except (ValueError, TypeError, OSError, onnx.checker.ValidationError) as error:
-        dims = list(tensor.dims)
+    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError, onnx.checker.ValidationError) as error:
         raise ModelError(f"{where}: the data of a tensor with dimensions {dims} cannot be read: {error}") from error

@@ -11,13 +11,15 @@ from typing import Any
 
 import onnx
 import onnx.defs
+import onnx.inliner
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from burnish.errors import ModelError, UnsupportedOperator
+from burnish.errors import ModelError, UnsupportedOperator, VerificationError
 from burnish.frontend.onnx import elementwise, movement, product, recurrent, reduction, window
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator, require_room
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
-from burnish.graph.graph import Graph, GraphBuilder
+from burnish.frontend.onnx.validity import check_declared, check_dtypes, check_graph, label_of
+from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
 from burnish.graph.rewrite import drop_dead
 
 OLDEST_OPSET = 7  # before it, broadcasting was an attribute
@@ -45,9 +47,11 @@ def from_onnx(
     models that use what Burnish lacks.
     """
     proto, folder = _load(model)
-    opset = _opset(proto)
+    proto = _without_functions(proto)
     graph = proto.graph
     _refuse_unsupported(graph)
+    opset = _opset(proto)
+    check_graph(graph, opset)
     context = Context(GraphBuilder())
     names = _add_constants(context, graph, folder)
     _add_inputs(context, graph, names, dict(shapes or {}))
@@ -56,6 +60,7 @@ def from_onnx(
         _translate(context, names, node, position, opset)
         _refuse_missing_outputs(context.node, names, used)
     outputs = []
+    _check_declared(context, names, graph)
     for value in graph.output:
         if value.name not in names:
             raise ModelError(f"model output '{value.name}' is computed by no node")
@@ -90,14 +95,40 @@ def _load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx
     return proto, folder
 
 
+def _without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the calls of its own functions replaced by their nodes."""
+    if not proto.functions:
+        return proto
+    _refuse_recursion(proto)
+    try:
+        return onnx.inliner.inline_local_functions(proto, convert_version=True)
+    except Exception as error:  # of C++: its classes have no common base but this one
+        names = ", ".join(f"{f.domain}.{f.name}" for f in proto.functions)
+        raise ModelError(f"model: its functions ({names}) cannot be inlined: {error}") from error
+
+
+def _refuse_recursion(proto: onnx.ModelProto) -> None:
+    """Functions that call themselves, directly or through others, have no end."""
+    calls = {(f.domain, f.name): {(n.domain, n.op_type) for n in f.node} for f in proto.functions}
+    while calls:
+        leaves = [key for key, called in calls.items() if not called & calls.keys()]
+        if not leaves:
+            names = ", ".join(f"{domain}.{name}" for domain, name in calls)
+            raise ModelError(f"model: functions {names} call one another without end; allowed: no recursion")
+        for key in leaves:
+            del calls[key]
+
+
 def _opset(proto: onnx.ModelProto) -> int:
-    versions = {o.domain: o.version for o in proto.opset_import}
-    version = next((versions[d] for d in DOMAINS if d in versions), None)
+    """The version of the default domain; of a model that imports only others the newest, as onnxruntime takes it."""
     newest = onnx.defs.onnx_opset_version()
-    if version is None or not OLDEST_OPSET <= version <= newest:
-        found = "none" if version is None else version
+    if not proto.opset_import:
+        raise ModelError("model: opset imports: found none; allowed: one at least, that of the default domain")
+    versions = {o.domain: o.version for o in proto.opset_import}
+    version = next((versions[d] for d in DOMAINS if d in versions), newest)
+    if not OLDEST_OPSET <= version <= newest:
         allowed = f"{OLDEST_OPSET} to {newest}"
-        raise UnsupportedOperator(f"model: opset of the default domain: found {found}; allowed: {allowed}")
+        raise UnsupportedOperator(f"model: opset of the default domain: found {version}; allowed: {allowed}")
     return version
 
 
@@ -117,10 +148,15 @@ def _refuse_unsupported(graph: onnx.GraphProto) -> None:
 
 def _add_constants(context: Context, graph: onnx.GraphProto, folder: str) -> dict[str, str]:
     """Adds the initializers; returns ONNX name -> graph name."""
+    declared = {value.name: value for value in graph.input}
     for tensor in graph.initializer:
-        if tensor.name in context.builder.types:
-            raise ModelError(f"initializer '{tensor.name}' is defined twice")
-        array = to_array(tensor, f"initializer '{tensor.name}'", folder)
+        where = f"initializer '{tensor.name}'"
+        array = to_array(tensor, where, folder)
+        value = declared.get(tensor.name)
+        element = value.type.tensor_type.elem_type if value is not None else 0
+        dtype = dtype_name(element, where) if element else None
+        if value is not None and not check_declared(where, value, type_of(array), dtype):
+            raise ModelError(f"{where}: found shape {list(array.shape)}; allowed: that of the input of its name")
         context.builder.constant(array, tensor.name)
     return {tensor.name: tensor.name for tensor in graph.initializer}
 
@@ -140,9 +176,13 @@ def _add_inputs(
     for value in inputs:
         if not value.type.HasField("tensor_type"):
             kind = value.type.WhichOneof("value")
+            if kind is None:
+                raise ModelError(f"input '{value.name}': found no type; allowed: a tensor of some element type")
             raise UnsupportedOperator(f"input '{value.name}': found type {kind}; allowed: tensors")
         dtype = dtype_name(value.type.tensor_type.elem_type, f"input '{value.name}'")
-        context.builder.input(value.name, _input_shape(value, shapes.get(value.name)), dtype)
+        shape = _input_shape(value, shapes.get(value.name))
+        require_room(TensorType(shape, dtype), f"input '{value.name}'")
+        context.builder.input(value.name, shape, dtype)
         names[value.name] = value.name
 
 
@@ -184,30 +224,37 @@ def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str:
 
 def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, position: int, opset: int) -> None:
     """Adds one node's operators and binds its outputs in ``names``."""
-    label = node.name or next((o for o in node.output if o), f"#{position}")
-    undefined = [name for name in node.input if name and name not in names]
-    if undefined:
-        raise ModelError(f"node '{label}' ({node.op_type}): inputs {undefined} are defined by nothing before it")
-    repeated = [name for name in node.output if name and name in names]
-    if repeated:
-        raise ModelError(f"node '{label}' ({node.op_type}): outputs {repeated} are defined before")
     inputs = tuple(names[name] if name else "" for name in node.input)
-    outputs = tuple(node.output)
-    context.node = OnnxNode(node.op_type, label, inputs, outputs, dict(_attributes(node)), opset)
-    before = set(context.builder.types)
+    attributes = dict(_attributes(node))
+    n = OnnxNode(node.op_type, label_of(node, position), inputs, tuple(node.output), attributes, opset)
+    context.begin(n)
     try:
-        result = TRANSLATORS[node.op_type](context, context.node)
-    except UnsupportedOperator:
-        raise
-    except ModelError as error:
-        raise ModelError(f"{context.node}: {error}") from error
-    except (KeyError, IndexError, ValueError, TypeError) as error:
-        raise ModelError(f"{context.node}: malformed inputs or attributes: {error!r}") from error
+        check_dtypes(str(n), n.op, opset, inputs, [context.dtype(name) if name else "" for name in inputs])
+        result = TRANSLATORS[node.op_type](context, n)
+    except (ModelError, VerificationError) as error:
+        if str(error).startswith(str(n)):
+            raise
+        kind = UnsupportedOperator if isinstance(error, UnsupportedOperator) else ModelError
+        raise kind(f"{n}: {error}") from error
+    except (KeyError, IndexError, ValueError, TypeError, ArithmeticError) as error:
+        raise ModelError(f"{n}: malformed inputs or attributes: {error!r}") from error
     found = [result] if isinstance(result, str) else list(result)
     for index, name in enumerate(node.output):
         if name and index < len(found):
-            fresh = found[index] not in before and name not in context.builder.types
+            fresh = found[index] in context.made and name not in context.builder.types
             names[name] = context.builder.rename(found[index], name) if fresh else found[index]
+
+
+def _check_declared(context: Context, names: Mapping[str, str], graph: onnx.GraphProto) -> None:
+    """Holds what the model says of its values against what is computed: dtypes must agree, shapes are told."""
+    for kind, values in (("output", graph.output), ("value", graph.value_info)):
+        for value in values:
+            if value.name not in names or not value.type.HasField("tensor_type"):
+                continue
+            where, element = f"{kind} '{value.name}'", value.type.tensor_type.elem_type
+            found = context.builder.types[names[value.name]]
+            if not check_declared(where, value, found, dtype_name(element, where) if element else None):
+                _log.warning("%s: its shape is declared otherwise; computed: %s", where, list(found.shape))
 
 
 def _refuse_missing_outputs(node: OnnxNode, names: Mapping[str, str], used: Collection[str]) -> None:
@@ -220,7 +267,12 @@ def _refuse_missing_outputs(node: OnnxNode, names: Mapping[str, str], used: Coll
 def _attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Any]]:
     for attribute in node.attribute:
         value = onnx.helper.get_attribute_value(attribute)
-        yield attribute.name, value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        if isinstance(value, bytes):
+            yield attribute.name, value.decode("utf-8", "replace")
+        elif attribute.type == onnx.AttributeProto.STRINGS:
+            yield attribute.name, [text.decode("utf-8", "replace") for text in value]
+        else:
+            yield attribute.name, value
 
 
 def _named(builder: GraphBuilder, found: str, name: str) -> str:

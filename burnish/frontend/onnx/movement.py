@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 
 
@@ -23,8 +23,10 @@ def _reshape(c: Context, n: OnnxNode) -> str:
 
 
 def _flatten(c: Context, n: OnnxNode) -> str:
-    x, axis = n.inputs[0], n.attr("axis", 1)
-    return c.flatten(x, axis + c.rank(x) if axis < 0 else axis)
+    x, axis, rank = n.inputs[0], n.attr("axis", 1), c.rank(n.inputs[0])
+    if not -rank <= axis <= rank:
+        c.invalid("attribute 'axis'", axis, f"-{rank} to {rank} for an input of {rank} dimensions")
+    return c.flatten(x, axis + rank if axis < 0 else axis)
 
 
 def _squeeze(c: Context, n: OnnxNode) -> str:
@@ -33,7 +35,7 @@ def _squeeze(c: Context, n: OnnxNode) -> str:
     dropped = [d for d, extent in enumerate(shape) if extent == 1] if axes is None else [c.axis(x, a) for a in axes]
     wrong = [d for d in dropped if shape[d] != 1]
     if wrong:
-        c.refuse("axes", f"{wrong}, where the input's shape is {list(shape)}", "dimensions of extent 1")
+        c.invalid("axes", f"{wrong}, where the input's shape is {list(shape)}", "dimensions of extent 1")
     return c.add("reshape", x, shape=tuple(e for d, e in enumerate(shape) if d not in dropped))
 
 
@@ -41,7 +43,9 @@ def _unsqueeze(c: Context, n: OnnxNode) -> str:
     x = n.inputs[0]
     axes = c.ints_of("axes", 1) or ()
     rank = c.rank(x) + len(axes)
-    new = {a % rank for a in axes}
+    new = {a % rank for a in axes if -rank <= a < rank}
+    if len(new) < len(axes):
+        c.invalid("axes", list(axes), f"each once, -{rank} to {rank - 1} for a result of {rank} dimensions")
     rest = iter(c.shape(x))
     return c.add("reshape", x, shape=tuple(1 if d in new else next(rest) for d in range(rank)))
 
@@ -62,10 +66,12 @@ def _split(c: Context, n: OnnxNode) -> list[str]:
     sizes = c.ints_of("split", 1)
     if sizes is None:
         parts = n.attr("num_outputs", len(n.outputs))
+        if parts < 1 or ("num_outputs" not in n.attrs and extent % parts):
+            c.invalid("split", f"{parts} parts of extent {extent}", "equal parts, or sizes that are given")
         chunk = -(-extent // parts)
-        sizes = tuple(min(chunk, extent - i * chunk) for i in range(parts))
-    if sum(sizes) != extent or len(sizes) != len(n.outputs):
-        c.refuse("split", list(sizes), f"{len(n.outputs)} sizes that add up to {extent}")
+        sizes = tuple(max(min(chunk, extent - i * chunk), 0) for i in range(parts))
+    if sum(sizes) != extent or len(sizes) != len(n.outputs) or min(sizes) < 0:
+        c.invalid("split", list(sizes), f"{len(n.outputs)} sizes that add up to {extent}")
     ends = np.cumsum(sizes)
     return [c.slice(x, axis, int(end - size), int(end)) for size, end in zip(sizes, ends, strict=True)]
 
@@ -127,6 +133,10 @@ def _pad(c: Context, n: OnnxNode) -> str:
     if n.input(2):
         value = c.static(n.input(2), "constant_value").reshape(-1)[0].item()
     axes = c.ints(n.input(3), "axes") if n.input(3) else tuple(range(rank))
+    if len(given) != 2 * len(axes):
+        c.invalid("pads", f"{len(given)} integers", f"{2 * len(axes)}: a low one and a high one for each axis")
+    if mode not in ("constant", "reflect", "edge"):
+        c.refuse("attribute 'mode'", mode, "constant, reflect, edge")
     low, high = [0] * rank, [0] * rank
     for position, axis in enumerate(axes):
         d = c.axis(x, axis)
@@ -167,13 +177,26 @@ def _constant_of_shape(c: Context, n: OnnxNode) -> str:
     shape = c.ints(n.inputs[0], "input") if c.shape(n.inputs[0]) else ()
     tensor = n.attr("value")
     fill = np.zeros(1, np.float32) if tensor is None else to_array(tensor, str(n))
+    if fill.size != 1 or min(shape, default=0) < 0:
+        c.invalid("value and shape", f"{fill.size} elements and {list(shape)}", "one element, and no extent below 0")
+    c.require_room(shape, str(fill.dtype))
     return c.constant(np.broadcast_to(fill.reshape(()), shape))
 
 
 def _range(c: Context, n: OnnxNode) -> str:
     arguments = zip(n.inputs, ("start", "limit", "delta"), strict=True)
-    start, limit, delta = (c.static(name, what) for name, what in arguments)
-    return c.constant(np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype))
+    start, limit, delta = (c.static(name, what).reshape(-1)[0] for name, what in arguments)
+    if delta == 0 or not np.isfinite([float(v) for v in (start, limit, delta)]).all():
+        c.invalid("start, limit and delta", f"{start}, {limit}, {delta}", "finite numbers, delta other than 0")
+    first, last, step = start.item(), limit.item(), delta.item()
+    count = len(range(first, last, step)) if start.dtype.kind in "iu" else max(math.ceil((last - first) / step), 0)
+    c.require_room((count,), str(start.dtype))
+    return c.constant((first + np.arange(count, dtype=_counting(start.dtype)) * step).astype(start.dtype))
+
+
+def _counting(dtype: np.dtype) -> str:
+    """The dtype in which the numbers of a range of ``dtype`` are computed."""
+    return "int64" if dtype.kind in "iu" else "float64"
 
 
 def _non_zero(c: Context, n: OnnxNode) -> str:
@@ -181,9 +204,12 @@ def _non_zero(c: Context, n: OnnxNode) -> str:
 
 
 def _eye_like(c: Context, n: OnnxNode) -> str:
+    if c.rank(n.inputs[0]) != 2:
+        c.invalid("input 0", f"shape {list(c.shape(n.inputs[0]))}", "2 dimensions")
     rows, columns = c.shape(n.inputs[0])
     dtype = dtype_name(n.attrs["dtype"], str(n)) if "dtype" in n.attrs else c.dtype(n.inputs[0])
-    return c.constant(np.eye(rows, columns, n.attr("k", 0)), dtype)
+    c.require_room((rows, columns), dtype)
+    return c.constant(np.eye(rows, columns, n.attr("k", 0), dtype=np_dtype(dtype)))
 
 
 def _one_hot(c: Context, n: OnnxNode) -> str:
@@ -191,6 +217,8 @@ def _one_hot(c: Context, n: OnnxNode) -> str:
     if c.dtype(indices) not in ("int32", "int64"):
         indices = c.cast(indices, "int64")
     count = int(c.static(depth, "depth").reshape(-1)[0])
+    if count < 0 or c.shape(values) != (2,):
+        c.invalid("depth and values", f"{count} and shape {list(c.shape(values))}", "no depth below 0, and two values")
     return c.add("one_hot", indices, values, depth=count, axis=n.attr("axis", -1))
 
 

@@ -10,7 +10,10 @@ from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 
 MOST_STEPS = 1 << 14  # each takes about a millisecond to compile
 Step = Callable[[str, tuple[str, ...]], tuple[str, ...]]  # gates of one step, states -> new states, hidden first
-Cell = Callable[[str, tuple[str, str]], tuple[str, Step]]  # recurrent weight, biases -> bias of the gates, step
+Cell = Callable[[int, str, tuple[str, str]], tuple[str, Step]]
+"""The number of the direction, recurrent weight, biases -> bias of the gates, step."""
+
+PLAIN = ("tanh", "relu", "sigmoid", "softplus", "softsign")  # activations without parameters
 
 
 def _unroll(c: Context, gates: str, states: Sequence[str], reverse: bool, step: Step) -> tuple[str, list[str]]:
@@ -32,20 +35,23 @@ def _unroll(c: Context, gates: str, states: Sequence[str], reverse: bool, step: 
 def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int], cell: Cell) -> list[str]:
     """A recurrent layer of one or two directions: the outputs Y and the final states."""
     _check(c, n)
+    if c.rank(n.inputs[0]) != 3:
+        c.invalid("input 0", f"shape {list(c.shape(n.inputs[0]))}", "3 dimensions")
     x, batch_first = n.inputs[0], bool(n.attr("layout", 0))
     x = c.transpose(x, (1, 0, 2)) if batch_first else x
     steps, batch, _ = c.shape(x)
     if not 1 <= steps <= MOST_STEPS or not batch:
         c.refuse("input 0 (X)", f"{steps} steps of {batch} rows", f"1 to {MOST_STEPS} steps, unrolled, of some rows")
-    hidden = c.shape(n.inputs[2])[2]
+    hidden = c.shape(n.inputs[2])[-1]
+    directions = 2 if n.attr("direction", "forward") == "bidirectional" else 1
+    _check_shapes(c, n, gate_count, directions, hidden)
     rows = c.flatten(x, 2)
     sequences, finals = [], []
-    directions = 2 if n.attr("direction", "forward") == "bidirectional" else 1
     for d in range(directions):
         reverse = d == 1 or n.attr("direction", "forward") == "reverse"
         weight, recurrent, bias = _parameters(c, n, d, gate_count, hidden)
         initial = [_initial_state(c, n, p, d, batch, hidden, batch_first) for p in state_inputs]
-        gate_bias, step = cell(recurrent, bias)
+        gate_bias, step = cell(d, recurrent, bias)
         gates = c.add("add", c.add("matmul", rows, weight, transpose_b=True), gate_bias)
         sequence, final = _unroll(c, gates, initial, reverse, step)
         sequences.append(c.reshape(sequence, (steps, 1, batch, hidden)))
@@ -62,7 +68,7 @@ def _check(c: Context, n: OnnxNode) -> None:
     c.require_inputs(3)
     direction = n.attr("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
-        c.refuse("attribute 'direction'", direction, "forward, reverse, bidirectional")
+        c.invalid("attribute 'direction'", direction, "forward, reverse, bidirectional")
     for attribute in ("clip", "input_forget"):
         if n.attr(attribute):
             c.refuse(f"attribute '{attribute}'", n.attr(attribute), "not given")
@@ -75,13 +81,35 @@ def _check(c: Context, n: OnnxNode) -> None:
             c.refuse("input 4 (sequence_lens)", sorted(set(lengths)), f"full length, {steps}, for the whole batch")
 
 
-def _activations(c: Context, n: OnnxNode, *default: str) -> list[str]:
-    found = [a.lower() for a in n.attr("activations", [])] or list(default)
-    if len(found) % len(default) or any(
-        found[i : i + len(default)] != found[: len(default)] for i in range(0, len(found), len(default))
-    ):
-        c.refuse("attribute 'activations'", found, "the same for both directions")
-    return found[: len(default)]
+def _check_shapes(c: Context, n: OnnxNode, gate_count: int, directions: int, hidden: int) -> None:
+    """Refuses parameters of other shapes than the standard's."""
+    size, features = gate_count * hidden, c.shape(n.inputs[0])[2]
+    wanted = {1: (directions, size, features), 2: (directions, size, hidden), 3: (directions, 2 * size)}
+    for position, shape in wanted.items():
+        if n.input(position) and c.shape(n.inputs[position]) != shape:
+            c.invalid(f"input {position}", f"shape {list(c.shape(n.inputs[position]))}", f"shape {list(shape)}")
+    if n.attr("hidden_size", hidden) != hidden:
+        c.invalid("attribute 'hidden_size'", n.attr("hidden_size"), f"{hidden}, as the recurrent weight has it")
+
+
+def _activations(c: Context, n: OnnxNode, *default: str) -> list[list[str]]:
+    """The names of the activations, in small letters, of each direction.
+
+    Parameters of theirs, if any, are not looked at: none of those that are computed here has any.
+    """
+    count = len(default)
+    directions = 2 if n.attr("direction", "forward") == "bidirectional" else 1
+    found = [name.lower() for name in n.attr("activations", [])] or list(default) * directions
+    if len(found) != count * directions:
+        c.invalid("attribute 'activations'", found, f"{count * directions} names, {count} for each direction")
+    return [found[d * count : (d + 1) * count] for d in range(directions)]
+
+
+def _require_default(c: Context, n: OnnxNode, *default: str) -> None:
+    """Refuses other activations than those that the cell computes."""
+    for found in _activations(c, n, *default):
+        if found != list(default):
+            c.refuse("attribute 'activations'", found, ", ".join(default))
 
 
 def _parameters(c: Context, n: OnnxNode, d: int, gate_count: int, hidden: int) -> tuple[str, str, tuple[str, str]]:
@@ -115,11 +143,9 @@ def _by_gate(c: Context, recurrent: str) -> str:
 
 
 def _lstm(c: Context, n: OnnxNode) -> list[str]:
-    activations = _activations(c, n, "sigmoid", "tanh", "tanh")
-    if activations != ["sigmoid", "tanh", "tanh"]:
-        c.refuse("attribute 'activations'", activations, "Sigmoid, Tanh, Tanh")
+    _require_default(c, n, "sigmoid", "tanh", "tanh")
 
-    def cell(recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
+    def cell(_: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
         weight = _by_gate(c, recurrent)
 
         def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
@@ -131,12 +157,10 @@ def _lstm(c: Context, n: OnnxNode) -> list[str]:
 
 
 def _gru(c: Context, n: OnnxNode) -> list[str]:
-    activations = _activations(c, n, "sigmoid", "tanh")
-    if activations != ["sigmoid", "tanh"]:
-        c.refuse("attribute 'activations'", activations, "Sigmoid, Tanh")
+    _require_default(c, n, "sigmoid", "tanh")
     linear = bool(n.attr("linear_before_reset", 0))
 
-    def cell(recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
+    def cell(_: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
         weight = _by_gate(c, recurrent)
 
         def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
@@ -148,14 +172,15 @@ def _gru(c: Context, n: OnnxNode) -> list[str]:
 
 
 def _rnn(c: Context, n: OnnxNode) -> list[str]:
-    (activation,) = _activations(c, n, "tanh")
-    if activation not in ("tanh", "relu", "sigmoid"):
-        c.refuse("attribute 'activations'", activation, "Tanh, Relu, Sigmoid")
+    activations = [name for (name,) in _activations(c, n, "tanh")]
+    for name in activations:
+        if name not in PLAIN:
+            c.refuse("attribute 'activations'", name, ", ".join(PLAIN))
 
-    def cell(recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
+    def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
         def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
             product = c.add("matmul", states[0], recurrent, transpose_b=True)
-            return (c.add(activation, c.add("add", product, gates)),)
+            return (c.add(activations[d], c.add("add", product, gates)),)
 
         return c.add("add", *bias), step
 

@@ -1,24 +1,22 @@
-"""What an exporter sees: the ONNX nodes written so far, and the dtypes that ONNX's schemas allow."""
+"""What an exporter sees: the ONNX nodes written so far."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
 import onnx
-import onnx.defs
 import onnx.numpy_helper
 
 from burnish.errors import UnsupportedOperator
 from burnish.frontend.onnx.dtypes import element_type
+from burnish.frontend.onnx.schema import signature
 from burnish.graph.graph import Graph
 from burnish.loops.numeric import numpy_dtype
 
 OPSET = 20  # the first with Gelu; onnxruntime has it since 1.17
-
 
 
 @dataclass(frozen=True)
@@ -42,31 +40,6 @@ _WIDER: Mapping[str, tuple[str, ...]] = {
     "int16": ("int32", "float32"), "uint16": ("int32", "float32"),
     "int32": ("int64", "float64"), "uint32": ("int64", "float64"),
 }  # fmt: skip
-_ELEMENTS = {"float": "float32", "double": "float64"}  # the schemas' own names of element types
-
-
-@dataclass(frozen=True)
-class Signature:
-    """An ONNX operator's type parameters: of inputs (the last may repeat) and outputs, and the dtypes allowed."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    allowed: Mapping[str, frozenset[str]]
-
-
-@lru_cache(maxsize=256)
-def signature(op_type: str) -> Signature:
-    """The signature of an operator of the default domain in OPSET."""
-    schema = onnx.defs.get_schema(op_type, OPSET, "")
-    allowed = {c.type_param_str: _dtypes(c.allowed_type_strs) for c in schema.type_constraints}
-    formals = [*schema.inputs, *schema.outputs]
-    allowed.update({f.type_str: _dtypes([f.type_str]) for f in formals if f.type_str not in allowed})
-    return Signature(tuple(f.type_str for f in schema.inputs), tuple(f.type_str for f in schema.outputs), allowed)
-
-
-def _dtypes(type_strings: Collection[str]) -> frozenset[str]:
-    elements = (text.removeprefix("tensor(").removesuffix(")") for text in type_strings if text.startswith("tensor("))
-    return frozenset(_ELEMENTS.get(element, element) for element in elements)
 
 
 @dataclass
@@ -116,7 +89,8 @@ class Writer:
         Operands of a dtype that the operator does not take are cast to a wider one, and the results back. ``dtype`` is
         the outputs', where it does not follow from the inputs'.
         """
-        types = signature(op_type)
+        types = signature(op_type, OPSET)
+        assert types is not None
         parameters = [types.inputs[min(i, len(types.inputs) - 1)] for i in range(len(inputs))]
         own = {p: self.dtypes[name] for p, name in zip(parameters, inputs, strict=True) if name}
         computed = {p: self._accepted(op_type, types.allowed[p], found) for p, found in own.items()}

@@ -1,0 +1,61 @@
+"""ONNX's operator schemas: how many inputs and outputs, which dtypes and attributes, in each opset."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import onnx.defs
+
+_ELEMENTS = {"float": "float32", "double": "float64"}  # the schemas' own names of element types
+_SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
+
+
+@dataclass(frozen=True)
+class Signature:
+    """An ONNX operator: the type parameters of inputs and outputs (the last may repeat), and the dtypes they allow.
+
+    ``single_inputs`` and ``single_outputs`` are positions that must be there; ``attributes`` maps names to the number
+    of their type in ``AttributeProto`` and whether they must be given.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    allowed: Mapping[str, frozenset[str]]
+    input_count: tuple[int, int]
+    output_count: tuple[int, int]
+    single_inputs: frozenset[int]
+    single_outputs: frozenset[int]
+    attributes: Mapping[str, tuple[int, bool]]
+    same_dtypes: bool  # whether the inputs that repeat have one dtype
+
+
+@lru_cache(maxsize=1024)
+def signature(op_type: str, opset: int) -> Signature | None:
+    """The signature of an operator of the default domain in an opset; None if it is not defined there (any more)."""
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return None
+    if schema.deprecated:
+        return None
+    allowed = {c.type_param_str: _dtypes(c.allowed_type_strs) for c in schema.type_constraints}
+    formals = [*schema.inputs, *schema.outputs]
+    allowed.update({f.type_str: _dtypes([f.type_str]) for f in formals if f.type_str not in allowed})
+    return Signature(
+        inputs=tuple(f.type_str for f in schema.inputs),
+        outputs=tuple(f.type_str for f in schema.outputs),
+        allowed=allowed,
+        input_count=(schema.min_input, schema.max_input),
+        output_count=(schema.min_output, schema.max_output),
+        single_inputs=frozenset(i for i, f in enumerate(schema.inputs) if f.option == _SINGLE),
+        single_outputs=frozenset(i for i, f in enumerate(schema.outputs) if f.option == _SINGLE),
+        attributes={name: (a.type.value, a.required) for name, a in schema.attributes.items()},
+        same_dtypes=not schema.inputs or schema.inputs[-1].is_homogeneous,
+    )
+
+
+def _dtypes(type_strings: Collection[str]) -> frozenset[str]:
+    elements = (text.removeprefix("tensor(").removesuffix(")") for text in type_strings if text.startswith("tensor("))
+    return frozenset(_ELEMENTS.get(element, element) for element in elements)

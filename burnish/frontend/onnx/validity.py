@@ -1,0 +1,128 @@
+"""Validity of an ONNX model by the standard's rules: names, operator schemas, declared types. It says ModelError."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import onnx
+
+from burnish.errors import ModelError
+from burnish.frontend.onnx.schema import Signature, signature
+from burnish.graph.graph import TensorType
+
+_ATTRIBUTE_TYPES = onnx.AttributeProto.AttributeType
+
+
+def label_of(node: onnx.NodeProto, position: int) -> str:
+    """What messages call a node: its name, else its first output, else its place in the graph."""
+    return node.name or next((o for o in node.output if o), f"#{position}")
+
+
+def check_graph(graph: onnx.GraphProto, opset: int) -> None:
+    """Refuses names that are defined twice or too late, and nodes at odds with their operators' schemas.
+
+    All nodes must be of the default domain.
+    """
+    _check_once("input", [value.name for value in graph.input])
+    _check_once("initializer", [tensor.name for tensor in graph.initializer])
+    known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    later = Counter(name for node in graph.node for name in node.output if name)
+    for position, node in enumerate(graph.node):
+        where = f"node '{label_of(node, position)}' ({node.op_type}, opset {opset})"
+        undefined = [name for name in node.input if name and name not in known]
+        if undefined:
+            known_later = [name for name in undefined if name in later]
+            hint = "; the order of nodes must be that of computation, without cycles" if known_later else ""
+            raise ModelError(f"{where}: inputs {undefined} are defined by nothing before it{hint}")
+        outputs = [name for name in node.output if name]
+        repeated = [name for name, count in Counter(outputs).items() if name in known or count > 1]
+        if repeated:
+            raise ModelError(f"{where}: outputs {repeated} are defined before; a name has one definition")
+        known.update(outputs)
+        _check_node(node, where, opset)
+
+
+def _check_once(kind: str, names: Sequence[str]) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated or "" in names:
+        raise ModelError(f"model: {kind}s {repeated or ['']} are defined twice or without a name; allowed: once, named")
+
+
+def _check_node(node: onnx.NodeProto, where: str, opset: int) -> None:
+    operator = signature(node.op_type, opset)
+    if operator is None:
+        raise ModelError(f"{where}: found an operator that this opset does not define; import the opset that does")
+    _check_places(where, "input", node.input, operator.input_count, operator.single_inputs)
+    _check_places(where, "output", node.output, operator.output_count, operator.single_outputs)
+    _check_attributes(node, where, operator)
+
+
+def _check_places(where: str, kind: str, names: Sequence[str], count: tuple[int, int], single: Iterable[int]) -> None:
+    least, most = count
+    missing = sorted(i for i in single if i >= len(names) or not names[i])
+    if missing and missing[0] < max(least, len(names)):
+        raise ModelError(f"{where}: {kind} {missing[0]} is missing; {max(least, 1)} are required")
+    if not least <= len(names) <= most:
+        allowed = f"{least}" if most == least else f"at least {least}" if most > 1 << 20 else f"{least} to {most}"
+        raise ModelError(f"{where}: {kind}s: found {len(names)}; allowed: {allowed}")
+
+
+def _check_attributes(node: onnx.NodeProto, where: str, operator: Signature) -> None:
+    found = Counter(attribute.name for attribute in node.attribute)
+    for attribute in node.attribute:
+        name = attribute.name
+        if found[name] > 1:
+            raise ModelError(f"{where}: attribute '{name}': found {found[name]} times; allowed: once")
+        if name not in operator.attributes:
+            allowed = ", ".join(operator.attributes) or "no attributes"
+            raise ModelError(f"{where}: attribute '{name}': found an unknown name; allowed: {allowed}")
+        wanted, _ = operator.attributes[name]
+        if attribute.ref_attr_name or attribute.type != wanted:
+            type_name = _ATTRIBUTE_TYPES.Name(attribute.type) if not attribute.ref_attr_name else "a reference"
+            raise ModelError(f"{where}: attribute '{name}': found type {type_name}; "
+                             f"allowed: {_ATTRIBUTE_TYPES.Name(wanted)}")  # fmt: skip
+    for name, (_, required) in operator.attributes.items():
+        if required and name not in found:
+            raise ModelError(f"{where}: attribute '{name}': found nothing; it is required")
+
+
+def check_dtypes(where: str, op_type: str, opset: int, inputs: Sequence[str], dtypes: Sequence[str]) -> None:
+    """Refuses input dtypes that the schema does not allow, or that it wants to be equal."""
+    operator = signature(op_type, opset)
+    assert operator is not None
+    bound: dict[str, tuple[int, str]] = {}
+    for position, (name, dtype) in enumerate(zip(inputs, dtypes, strict=True)):
+        place = min(position, len(operator.inputs) - 1)
+        parameter = operator.inputs[place]
+        allowed = operator.allowed[parameter]
+        if not name or not allowed:
+            continue
+        if dtype not in allowed:
+            raise ModelError(f"{where}: input {position} ('{name}'): found dtype {dtype}; allowed: {_words(allowed)}")
+        first, other = bound.setdefault(parameter, (position, dtype))
+        if other != dtype and (operator.same_dtypes or place < len(operator.inputs) - 1):
+            raise ModelError(f"{where}: input {position} ('{name}'): found dtype {dtype}; "
+                             f"allowed: {other}, that of input {first}")  # fmt: skip
+
+
+def _words(dtypes: Iterable[str]) -> str:
+    return ", ".join(sorted(dtypes))
+
+
+def check_declared(where: str, declared: onnx.ValueInfoProto, found: TensorType, dtype: str | None) -> bool:
+    """Refuses a declared element type (``dtype``; None if none is) that the value does not have.
+
+    Returns whether the declared shape is the value's, where it says one: models with stale shapes are common, and what
+    is computed is right.
+    """
+    if dtype is not None and dtype != found.dtype:
+        raise ModelError(f"{where}: declared with dtype {dtype}; found: {found.dtype}, computed by the model")
+    tensor = declared.type.tensor_type
+    if not tensor.HasField("shape"):
+        return True
+    dims = tensor.shape.dim
+    extents = zip(dims, found.shape, strict=False)
+    return len(dims) == len(found.shape) and all(
+        d.dim_value == n or not d.HasField("dim_value") or d.dim_value < 0 for d, n in extents
+    )
