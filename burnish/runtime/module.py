@@ -161,7 +161,7 @@ class Module:
             "code": len(self.executable.code.data),
         }
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The output, or the tuple of several outputs: new arrays, aligned to 64 bytes.
 
         Inputs are given in order or by name: NumPy arrays, or objects with ``__dlpack__`` in CPU memory. They are not
@@ -193,7 +193,7 @@ class Module:
                 raise InputError(f"output '{spec.name}' shares memory with another array, allowed: its own memory")
         self._execute([address_of(a) for a in [*arrays, *outputs]] + rows)
 
-    def profile(self, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of every kernel call, in order: medians over ``repeat`` runs, after one that is not counted."""
         arrays = self._accept_all(self._bind(args, kwargs))
         outputs, rows = self._for_rows(arrays) if self._any_rows else (self._outputs, [])

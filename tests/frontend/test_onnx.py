@@ -245,12 +245,12 @@ def corrupt_weight() -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("proto", "error", "message"),
     [
-        (model([node("Relu", "q", "y")], {"x": (2,)}, ["y"]), ModelError, r"'the_Relu' .Relu, opset 17.: inputs .'q'. are def"),
+        (model([node("Relu", "q", "y")], {"x": (2,)}, ["y"]), ModelError, r"'the_Relu' .*: inputs .'q'. are def"),
         (model([node("Relu", "x", "y")], {"x": (2,)}, ["z"]), ModelError, "model output 'z' is computed by no node"),
         (model([node("Relu", "x", "x")], {"x": (2,)}, ["x"]), ModelError, r"outputs \['x'\] are defined before"),
         (model([node("MatMul", "x x", "y")], {"x": (2, 3)}, ["y"]), ModelError, r"'the_MatMul' \(MatMul.*inner extent"),
         (model([node("And", "x x", "y")], {"x": (2,)}, ["y"]), ModelError, "the_And.*found dtype float32; allowed"),
-        (model([node("Concat", "x x", "y")], {"x": (2,)}, ["y"]), ModelError, "the_Concat.*'axis': found nothing; it is req"),
+        (model([node("Concat", "x x", "y")], {"x": (2,)}, ["y"]), ModelError, "the_Concat.*'axis': found nothing"),
         (model([node("Conv", "x", "y")], {"x": (1, 2, 3, 3)}, ["y"]), ModelError, "the_Conv.*input 1 is missing"),
         (model([node("Softmax", "x", "y", axis=3)], {"x": (2,)}, ["y"]), ModelError, "the_Softmax.*'axis'.*found 3"),
         (model([node("Resize", "x _ _ s", "y", mode="cubic")], {"x": (2,)}, ["y"], {"s": np.array([4])}),

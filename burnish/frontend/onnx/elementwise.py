@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
@@ -31,13 +32,11 @@ def _with_alpha(op: str, default: float, c: Context, n: OnnxNode) -> str:
 
 
 def _variadic(op: str, c: Context, n: OnnxNode) -> str:
-    """The operands joined in pairs, the pairs in pairs, and so on: no expression grows with their number."""
     c.require_inputs(len(n.inputs))
-    parts = list(n.inputs)
-    while len(parts) > 1:
-        pairs = [c.add(op, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-        parts = pairs + parts[2 * len(pairs) :]
-    return parts[0]
+    total = n.inputs[0]
+    for name in n.inputs[1:]:
+        total = c.add(op, total, name)
+    return total
 
 
 def _mean(c: Context, n: OnnxNode) -> str:
@@ -46,20 +45,32 @@ def _mean(c: Context, n: OnnxNode) -> str:
 
 
 def _clip(c: Context, n: OnnxNode) -> str:
-    """Bounds are attributes before opset 11, then inputs; the lower one first, so that the upper one prevails."""
+    """Bounds are attributes before opset 11, then inputs; the lower one first, so that the upper one prevails.
+
+    One that is left out is the least or greatest finite number, of float32 where it is an attribute: infinities become
+    finite (ONNX, Clip-13: "They default to numeric_limits::lowest() and numeric_limits::max()").
+    """
     x = n.inputs[0]
-    for position, key, limit, op in ((1, "min", -np.inf, "maximum"), (2, "max", np.inf, "minimum")):
+    real = c.dtype(x) in FLOATS
+    limits = ml_dtypes.finfo(np_dtype("float32" if n.opset < 11 else c.dtype(x))) if real else None
+    bounds: dict[str, int | float] = {}
+    for position, key, op in ((1, "min", "maximum"), (2, "max", "minimum")):
         value = n.attrs.get(key)
         if n.input(position):
             array = c.builder.constants.get(n.input(position))
-            if array is None or c.dtype(x) not in FLOATS:  # computed at run time, or of integers
-                x = c.add(op, x, n.input(position))
+            if array is None or not real:  # computed at run time, or of integers
+                x = c.add(op, c.add("clip", x, **bounds) if bounds else x, n.input(position))
+                bounds = {}
                 continue
-            if array.size != 1 or c.dtype(n.input(position)) != c.dtype(x):
-                c.invalid(f"input '{key}'", c.builder.types[n.input(position)], f"one element of dtype {c.dtype(x)}")
+            if array.size != 1:
+                c.invalid(f"input '{key}'", f"shape {list(array.shape)}", "one element")
             value = array.reshape(-1)[0].item()
-        if value is not None and value != limit:
-            x = c.add("clip", x, **{key: value})
+        elif value is None and limits is not None:
+            value = float(getattr(limits, key))
+        if value is not None:
+            bounds[key] = value
+    if bounds:
+        return c.add("clip", x, **bounds)
     return c.add("identity", x) if x == n.inputs[0] else x
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 import onnx.defs
 import onnx.inliner
+import onnx.shape_inference
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from burnish.errors import ModelError, UnsupportedOperator, VerificationError
@@ -100,7 +101,10 @@ def _without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     if not proto.functions:
         return proto
     _refuse_recursion(proto)
+    versions = {(o.domain, o.version) for o in proto.opset_import}
     try:
+        if any((o.domain, o.version) not in versions for f in proto.functions for o in f.opset_import):
+            proto = onnx.shape_inference.infer_shapes(proto)  # conversion to the model's opset asks for types
         return onnx.inliner.inline_local_functions(proto, convert_version=True)
     except Exception as error:  # of C++: its classes have no common base but this one
         names = ", ".join(f"{f.domain}.{f.name}" for f in proto.functions)

@@ -128,10 +128,13 @@ def _resize(c: Context, n: OnnxNode) -> str:
     given = c.static(n.input(position), "scales").tolist() if n.input(position) else n.attr("scales", [])
     if len(given):
         for d, scale in zip(axes, given, strict=True):
-            scales[d], sizes[d] = scale, math.floor(shape[d] * scale)
+            scales[d], sizes[d] = scale, math.floor(shape[d] * scale) if abs(scale) < math.inf else -1
     else:
         for d, size in zip(axes, c.ints(n.input(3), "sizes"), strict=True):
-            scales[d], sizes[d] = size / shape[d], size
+            scales[d], sizes[d] = size / shape[d] if shape[d] and size else 1.0, size
+    if not all(0 < scale < math.inf for scale in scales) or min(sizes, default=0) < 0:
+        c.invalid("scales and sizes", f"{scales} and {sizes}", "finite numbers above 0, and no size below 0")
+    c.require_room(sizes, c.dtype(x))
     rounding = n.attr("nearest_mode", "round_prefer_floor" if modern else "floor")
     return c.add(
         "resize", x, sizes=tuple(sizes), scales=tuple(scales), mode=mode.removeprefix("bi"), coordinates=coordinates,

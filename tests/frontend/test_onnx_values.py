@@ -1,0 +1,201 @@
+"""Operators at their edges, by their definitions and compiled: NaN, infinities, least and greatest numbers, empty axes.
+
+Expected are the standard's text, and onnxruntime and NumPy where they agree with it.
+"""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import burnish as bn
+from burnish.frontend.onnx import from_onnx
+from burnish.graph.evaluate import evaluate
+
+INF, NAN = np.inf, np.nan
+LEAST, GREATEST = -(2**63), 2**63 - 1
+F32 = np.finfo(np.float32)
+
+
+def f(*values: float, dtype: str = "float32") -> np.ndarray:
+    return np.array(values, dtype)
+
+
+def i(*values: int, dtype: str = "int64") -> np.ndarray:
+    return np.array(values, dtype)
+
+
+def scalar(value: float, dtype: str = "float32") -> np.ndarray:
+    return np.array(value, dtype)
+
+
+def single(
+    op: str, *inputs: np.ndarray | None, opset: int = 18, known: tuple[int, ...] = (), **attrs: Any
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A model of one node, and its feeds; inputs at the positions ``known`` are initializers."""
+    names = ["" if a is None else f"x{n}" for n, a in enumerate(inputs)]
+    feeds = {name: a for n, (name, a) in enumerate(zip(names, inputs, strict=True)) if a is not None and n not in known}
+    constants = [numpy_helper.from_array(a, f"x{n}") for n, a in enumerate(inputs) if a is not None and n in known]
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for name, a in feeds.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info("y")]
+    graph = helper.make_graph([helper.make_node(op, names, ["y"], **attrs)], "g", infos, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]), feeds
+
+
+def check(want: np.ndarray, op: str, *inputs: np.ndarray | None, tolerance: float = 0.0, **options: Any) -> None:
+    """Definition and compiled code give ``want``, with its dtype and shape."""
+    proto, feeds = single(op, *inputs, **options)
+    graph = from_onnx(proto)
+    compiled = bn.compile(graph, threads=1, exact=True, rewrite=False)(**feeds)
+    for got in (evaluate(graph, feeds)["y"], compiled):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=0)
+
+
+# --- Clip -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_clip_makes_infinities_finite(dtype: str) -> None:
+    """Bounds that are left out are the least and the greatest finite number; NaN stays."""
+    x, info = f(INF, -INF, 1, NAN, dtype=dtype), np.finfo(dtype)
+    check(f(info.max, info.min, 1, NAN, dtype=dtype), "Clip", x)
+    check(f(info.max, -5, 1, NAN, dtype=dtype), "Clip", x, scalar(-5, dtype), known=(1,))
+    check(f(5, info.min, 1, NAN, dtype=dtype), "Clip", x, None, scalar(5, dtype), known=(2,))
+    check(f(info.max, info.min, 1, NAN, dtype=dtype), "Clip", x, scalar(info.min, dtype), scalar(info.max, dtype),
+          known=(1, 2))  # fmt: skip
+    check(x, "Clip", x, scalar(-INF, dtype), scalar(INF, dtype), known=(1, 2))
+
+
+def test_clip_to_the_least_number_keeps_masked_rows_from_nan() -> None:
+    x = np.full((2, 4), -INF, np.float32)
+    proto, _ = single("Clip", x, scalar(F32.min), known=(1,))
+    proto.graph.node[0].output[0] = "z"
+    proto.graph.node.append(helper.make_node("Softmax", ["z"], ["y"]))
+    np.testing.assert_array_equal(bn.compile(proto, threads=1, rewrite=False)(x), np.full((2, 4), 0.25, np.float32))
+
+
+def test_clip_bounds_beyond_float32_and_beyond_floats() -> None:
+    check(f(1e300, -1e200, dtype="float64"), "Clip", f(INF, -INF, dtype="float64"), scalar(-1e200, "float64"),
+          scalar(1e300, "float64"), known=(1, 2))  # fmt: skip
+    bound = 2**53 + 1
+    check(i(bound, bound, 2**62), "Clip", i(5, LEAST, 2**62), np.array(bound), known=(1,))
+
+
+@pytest.mark.parametrize("known", [(1, 2), (1,), (2,), ()])
+def test_the_upper_bound_prevails(known: tuple[int, ...]) -> None:
+    check(f(1.5, 1.5), "Clip", f(1, 3), scalar(2.5), scalar(1.5), known=known)
+
+
+# --- Pow, Mod, Abs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent", "want"),
+    [
+        (i(2, 3, 3037000499, 7), i(62, 39, 2, 22), i(2**62, 3**39, 3037000499**2, 7**22)),
+        (i(2, 3, 30000, 7, dtype="int32"), i(30, 19, 2, 11), i(2**30, 3**19, 9 * 10**8, 7**11, dtype="int32")),
+        (i(2, -2, 0, 1, -1, -1, 0), i(-1, -2, 0, -5, -5, -4, -1), i(0, 0, 1, 1, -1, 1, 0)),
+        (i(2, -2, 9, 0, dtype="int32"), f(0.5, 2, 0.5, 0), i(1, 4, 3, 1, dtype="int32")),
+        (f(2, -1, 9, 0, 0), i(3, 16777217, -2, 0, -1), f(8, -1, 1 / 81, 1, INF)),
+        (f(2, 1.5), f(1.0000000001, 3, dtype="float64"), f(2, 3.375)),
+        (f(2, 1.5, dtype="float64"), f(0.5, 3), f(2**0.5, 3.375, dtype="float64")),
+        (f(2, 3, dtype="float16"), i(3, 2), f(8, 9, dtype="float16")),
+    ],
+)  # fmt: skip
+def test_powers_of_mixed_types(base: np.ndarray, exponent: np.ndarray, want: np.ndarray) -> None:
+    for known in ((), (1,)):
+        check(want, "Pow", base, exponent, known=known, tolerance=3e-7 if want.dtype.kind == "f" else 0)
+
+
+def test_remainders_of_large_quotients() -> None:
+    x, y = f(1e20, -7.5, 5.5, -0.0, 5, -5, INF, 1), f(3, 2, -2, 3, INF, INF, 2, 0)
+    check(f(2, -1.5, 1.5, -0.0, 5, -5, NAN, NAN), "Mod", x, y, fmod=1)
+    check(f(2, 0.5, -0.5, 0, 5, INF, NAN, NAN), "Mod", x, y, opset=28)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+def test_unsigned_beyond_the_signed_range(dtype: str) -> None:
+    x = np.array([0, 1, np.iinfo(dtype).max // 2 + 1, np.iinfo(dtype).max], dtype)
+    check(x, "Abs", x)
+    check(np.sign(x), "Sign", x)
+    if dtype in ("uint32", "uint64"):
+        check(x[1:2] + x[2:3], "ReduceL1", x[1:3], i(0), known=(1,))
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axes", [None, np.zeros(0, np.int64)])
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("ReduceSum", lambda x: x), ("ReduceMean", lambda x: x), ("ReduceMax", lambda x: x), ("ReduceMin", lambda x: x),
+        ("ReduceProd", lambda x: x), ("ReduceL1", np.abs), ("ReduceL2", np.abs), ("ReduceSumSquare", np.square),
+        ("ReduceLogSum", np.log), ("ReduceLogSumExp", lambda x: x),
+    ],
+)  # fmt: skip
+def test_no_axes_may_mean_none(op: str, function: Any, axes: np.ndarray | None) -> None:
+    """Then a composite reduction still computes its function: squares, absolute values, logarithms."""
+    x = f(1e-30, 2.5, 1e30, INF) if op == "ReduceLogSum" else f(-1e30, 2.5, 1e-30, -INF)
+    with np.errstate(all="ignore"):
+        check(function(x), op, x, axes, known=(1,), noop_with_empty_axes=1, tolerance=3e-7)
+
+
+def test_logsumexp_and_means_and_norms_at_the_edges() -> None:
+    x = np.array([[INF, 1], [-INF, -INF], [-INF, 2], [INF, -INF], [NAN, 1]], np.float32)
+    check(f(INF, -INF, 2, INF, NAN), "ReduceLogSumExp", x, i(1), known=(1,), keepdims=0, tolerance=1e-6)
+    for dtype in ("int32", "int64"):
+        check(np.array([-2], dtype), "ReduceMean", np.array([-7, 2], dtype), i(0), known=(1,))
+    rows = np.array([[0, 0, 0], [3, 0, -4], [NAN, 0, 1]], np.float32)
+    for p, norm in ((1, 7), (2, 5)):
+        want = np.array([[0, 0, 0], [3 / norm, 0, -4 / norm], [NAN] * 3], np.float32)
+        check(want, "LpNormalization", rows, p=p, axis=1, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("width", [1, 2, 5, 37, 64])
+@pytest.mark.parametrize(("op", "function"), [("ArgMax", np.argmax), ("ArgMin", np.argmin)])
+def test_arg_reductions_of_nan_and_infinities(op: str, function: Any, width: int, last: int) -> None:
+    x = np.random.default_rng(width).integers(-3, 3, (6, width)).astype(np.float32)
+    x[0, width // 2], x[1], x[2], x[3], x[4, -1] = NAN, -INF, INF, NAN, NAN
+    want = function(x[:, ::-1] if last else x, 1)
+    check(width - 1 - want if last else want, op, x, axis=1, keepdims=0, select_last_index=last)
+
+
+# --- movement ---------------------------------------------------------------------------------------------------------
+
+SLICES = [  # start, end, step, positions of five
+    (LEAST, GREATEST, 1, [0, 1, 2, 3, 4]), (GREATEST, LEAST, -1, [4, 3, 2, 1, 0]), (0, LEAST, 1, []),
+    (LEAST, LEAST, -1, [0]), (-100, -200, -1, [0]), (-100, LEAST, -2, [0]), (3, LEAST, -2, [3, 1]),
+    (GREATEST, GREATEST, 1, []), (GREATEST, 0, -1, [4, 3, 2, 1]), (-2, GREATEST, 2, [3]), (4, -6, -1, [4, 3, 2, 1, 0]),
+    (-6, 4, 1, [0, 1, 2, 3]), (2, -5, -1, [2, 1]), (2, -6, -1, [2, 1, 0]), (0, GREATEST, GREATEST, [0]),
+    (4, LEAST, LEAST, [4]), (4, 0, -GREATEST, [4]), (1, 1, 1, []), (3, 1, 1, []), (1, 3, -1, []), (5, 9, 3, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "end", "step", "positions"), SLICES)
+def test_slices_clamp_as_the_standard_says(start: int, end: int, step: int, positions: list[int]) -> None:
+    check(f(*positions), "Slice", f(0, 1, 2, 3, 4), i(start), i(end), i(0), i(step), known=(1, 2, 3, 4))
+
+
+def test_slices_of_nothing() -> None:
+    for start, end, step in ((0, 1, 1), (-1, -9, -1), (LEAST, GREATEST, 2)):
+        arguments = (i(start), i(end), i(0), i(step))
+        check(np.zeros((0, 2), np.float32), "Slice", np.zeros((0, 2), np.float32), *arguments, known=(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, LEAST, GREATEST])
+def test_pad_values_beyond_floats(value: int) -> None:
+    check(i(value, 5), "Pad", i(5), i(1, 0), np.array(value), known=(1, 2))
+
+
+def test_an_input_called_self() -> None:
+    proto, _ = single("Relu", f(1, -1))
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = "self"
+    assert bn.compile(proto, threads=1, rewrite=False)(self=f(1, -1)).tolist() == [1, 0]
