@@ -26,12 +26,11 @@ def fmod(b: Builder, x: Value, y: Value) -> Value:
     With x = p 2^i and y = q 2^j, p and q integers, it is (p 2^(i - j) mod q) 2^j; the power of two by repeated squaring
     modulo q. float32 is computed in float64, where all products are exact; float64 with products in two parts.
     """
+    d = Arithmetic(b, "float64")
     if x.dtype == "float32":
-        d = Arithmetic(b, "float64")
-        value = _fmod_magnitude(d, *(b.cast(b.unary("fabs", v), "float64") for v in (x, y)), digits=24)
-        value = b.cast(value, "float32")
+        wide_x, wide_y = (b.cast(b.unary("fabs", v), "float64") for v in (x, y))
+        value = b.cast(_fmod_magnitude(d, wide_x, wide_y, digits=24), "float32")
     else:
-        d = Arithmetic(b, "float64")
         value = _fmod_magnitude(d, b.unary("fabs", x), b.unary("fabs", y), digits=EXACT)
     m = Arithmetic(b, x.dtype)
     p, q = b.unary("fabs", x), b.unary("fabs", y)

@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+import onnx
 import onnx.defs
 
 _ELEMENTS = {"float": "float32", "double": "float64"}  # the schemas' own names of element types
+_NUMBERS = {f"AttrType.{name}": number for name, number in onnx.AttributeProto.AttributeType.items()}
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 
 
@@ -51,7 +53,7 @@ def signature(op_type: str, opset: int) -> Signature | None:
         output_count=(schema.min_output, schema.max_output),
         single_inputs=frozenset(i for i, f in enumerate(schema.inputs) if f.option == _SINGLE),
         single_outputs=frozenset(i for i, f in enumerate(schema.outputs) if f.option == _SINGLE),
-        attributes={name: (a.type.value, a.required) for name, a in schema.attributes.items()},
+        attributes={name: (_NUMBERS[str(a.type)], a.required) for name, a in schema.attributes.items()},
         same_dtypes=not schema.inputs or schema.inputs[-1].is_homogeneous,
     )
 

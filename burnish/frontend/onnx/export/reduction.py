@@ -20,8 +20,8 @@ def _reduce(op_type: str, w: Writer, n: Operation) -> str:
 
 
 def _arg(op_type: str, w: Writer, n: Operation) -> str:
-    flags = {"keepdims": int(n.attrs["keepdims"]), "select_last_index": int(n.attrs["last"])}
-    return w.emit(op_type, n.inputs[0], axis=n.attrs["axis"], **flags)
+    keepdims, last = int(n.attrs["keepdims"]), int(n.attrs["last"])
+    return w.emit(op_type, n.inputs[0], axis=n.attrs["axis"], keepdims=keepdims, select_last_index=last)
 
 
 def _cumsum(w: Writer, n: Operation) -> str:
