@@ -153,12 +153,6 @@ class Context:
         """Raises ModelError for one argument that the standard does not allow."""
         raise ModelError(f"{self.node}: {argument}: found {found}; allowed: {allowed}")
 
-    def require_inputs(self, least: int) -> None:
-        """Refuses a node that leaves out one of its first ``least`` inputs."""
-        for position in range(least):
-            if not self.node.input(position):
-                raise ModelError(f"{self.node}: input {position} is missing; {least} are required")
-
     # --- small compositions ---
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:

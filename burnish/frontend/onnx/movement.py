@@ -66,7 +66,7 @@ def _split(c: Context, n: OnnxNode) -> list[str]:
     sizes = c.ints_of("split", 1)
     if sizes is None:
         parts = n.attr("num_outputs", len(n.outputs))
-        if parts < 1 or ("num_outputs" not in n.attrs and extent % parts):
+        if parts != len(n.outputs) or ("num_outputs" not in n.attrs and extent % parts):
             c.invalid("split", f"{parts} parts of extent {extent}", "equal parts, or sizes that are given")
         chunk = -(-extent // parts)
         sizes = tuple(max(min(chunk, extent - i * chunk), 0) for i in range(parts))
@@ -143,7 +143,7 @@ def _pad(c: Context, n: OnnxNode) -> str:
         low[d], high[d] = given[position], given[position + len(axes)]
     if mode != "constant":
         return c.add("pad", x, pads=(*low, *high), mode=mode)
-    return c.add("pad", x, pads=(*low, *high), value=value)
+    return c.add("pad", x, pads=(*low, *high), value=int(value) if c.dtype(x) == "bool" else value)
 
 
 def _expand(c: Context, n: OnnxNode) -> str:
@@ -164,9 +164,11 @@ def _size(c: Context, n: OnnxNode) -> str:
 
 
 def _constant(c: Context, n: OnnxNode) -> str:
-    (key, value), *others = [(k, v) for k, v in n.attrs.items() if k.startswith("value") or k == "sparse_value"]
-    if others or key in ("sparse_value", "value_string", "value_strings"):
-        c.refuse("attribute", ", ".join([key, *(k for k, _ in others)]), "one of value, value_int(s), value_float(s)")
+    if len(n.attrs) != 1:
+        c.invalid("attributes", ", ".join(n.attrs) or "none", "one of value, value_int(s), value_float(s)")
+    ((key, value),) = n.attrs.items()
+    if key in ("sparse_value", "value_string", "value_strings"):
+        c.refuse("attribute", key, "one of value, value_int(s), value_float(s)")
     if isinstance(value, onnx.TensorProto):
         return c.constant(to_array(value, str(n)))
     return c.constant(value, "float32" if "float" in key else "int64")

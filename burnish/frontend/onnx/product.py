@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.loops.expr import FLOATS
 
 
 def _matmul(c: Context, n: OnnxNode) -> str:
@@ -17,6 +18,9 @@ def _gemm(c: Context, n: OnnxNode) -> str:
     transpose_a, transpose_b = bool(n.attr("transA", 0)), bool(n.attr("transB", 0))
     y = c.add("matmul", *n.inputs[:2], transpose_a=transpose_a, transpose_b=transpose_b)
     alpha, beta, bias = n.attr("alpha", 1.0), n.attr("beta", 1.0), n.input(2)
+    if c.dtype(y) not in FLOATS and not (float(alpha).is_integer() and float(beta).is_integer()):
+        c.refuse("attributes 'alpha' and 'beta'", f"{alpha} and {beta} for dtype {c.dtype(y)}", "whole numbers")
+    y = c.cast(y, c.dtype(n.inputs[0]))
     if alpha != 1.0:
         y = c.add("mul", y, c.scalar(alpha, y))
     if not bias or beta == 0.0:
@@ -28,6 +32,8 @@ def _einsum(c: Context, n: OnnxNode) -> str:
     equation = n.attrs["equation"].replace(" ", "")
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
+    if len(terms) != len(n.inputs):
+        c.invalid("attribute 'equation'", f"{len(terms)} terms, {equation}", f"{len(n.inputs)}, one for each input")
     if not arrow:
         result = "".join(sorted(label for label in set(left) - {","} if left.count(label) == 1))
     simple = all(len(set(t)) == len(t) == c.rank(x) for t, x in zip(terms, n.inputs, strict=True))
@@ -63,7 +69,8 @@ def _contract(c: Context, a: tuple[str, str], b: tuple[str, str], needed: set[st
         moved = c.transpose(tensor, [labels.index(v) for v in order])
         return c.reshape(moved, [math.prod(extent[v] for v in part) for part in parts])
 
-    product = c.add("matmul", matrix(x, left, batch, rows, inner), matrix(y, right, batch, inner, columns))
+    left_matrix, right_matrix = matrix(x, left, batch, rows, inner), matrix(y, right, batch, inner, columns)
+    product = c.cast(c.add("matmul", left_matrix, right_matrix), c.dtype(x))  # sums of narrow integers are wider
     order = [*batch, *rows, *columns]
     return c.reshape(product, [extent[v] for v in order]), "".join(order)
 

@@ -65,7 +65,6 @@ def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int]
 
 def _check(c: Context, n: OnnxNode) -> None:
     """Refuses what the cells do not compute."""
-    c.require_inputs(3)
     direction = n.attr("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         c.invalid("attribute 'direction'", direction, "forward, reverse, bidirectional")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.graph.graph import Attribute
 
 
 def _reduce(op: str, c: Context, n: OnnxNode) -> str:
@@ -65,7 +66,14 @@ def _hardmax(c: Context, n: OnnxNode) -> str:
 def _batch_norm(c: Context, n: OnnxNode) -> str:
     if n.attr("training_mode", 0) or not n.attr("spatial", 1):
         c.refuse("attributes 'training_mode' and 'spatial'", "1 or 0", "the inference form: 0 and 1")
-    return c.add("batch_norm", *n.inputs, epsilon=n.attr("epsilon", 1e-5))
+    return _in_one_dtype("batch_norm", c, n.inputs, c.dtype(n.inputs[0]), epsilon=n.attr("epsilon", 1e-5))
+
+
+def _in_one_dtype(op: str, c: Context, inputs: Sequence[str], result: str, **attrs: Attribute) -> str:
+    """``op`` of inputs of several floating dtypes, computed in one that holds them all; ``result`` is that of y."""
+    found = {c.dtype(name) for name in inputs}
+    wide = found.pop() if len(found) == 1 else "float64" if "float64" in found else "float32"
+    return c.cast(c.add(op, *(c.cast(name, wide) for name in inputs), **attrs), result)
 
 
 def _instance_norm(c: Context, n: OnnxNode) -> str:
@@ -88,7 +96,8 @@ def _layer_norm(op: str, c: Context, n: OnnxNode) -> str:
     axis = c.axis(x, n.attr("axis", -1))
     shape = c.shape(x)[axis:]
     parameters = [p if c.shape(p) == shape else c.add("expand", p, shape=shape) for p in n.inputs[1:] if p]
-    return c.add(op, x, *parameters, axis=axis, epsilon=n.attr("epsilon", 1e-5))
+    result = c.dtype(n.inputs[1])  # of RMSNormalization-23, where it is the scale's; of others it is the only one
+    return _in_one_dtype(op, c, [x, *parameters], result, axis=axis, epsilon=n.attr("epsilon", 1e-5))
 
 
 def _lp_norm(c: Context, n: OnnxNode) -> str:

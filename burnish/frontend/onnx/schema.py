@@ -11,7 +11,7 @@ import onnx.defs
 
 _ELEMENTS = {"float": "float32", "double": "float64"}  # the schemas' own names of element types
 _NUMBERS = {f"AttrType.{name}": number for name, number in onnx.AttributeProto.AttributeType.items()}
-_SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
+_OPTION = onnx.defs.OpSchema.FormalParameterOption
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Signature:
     """An ONNX operator: the type parameters of inputs and outputs (the last may repeat), and the dtypes they allow.
 
     ``single_inputs`` and ``single_outputs`` are positions that must be there; ``attributes`` maps names to the number
-    of their type in ``AttributeProto`` and whether they must be given.
+    of their type in ``AttributeProto`` and whether they must be given. Inputs that repeat are ``variadic``; all of them
+    must be there, and have one dtype if they have the ``same_dtypes``.
     """
 
     inputs: tuple[str, ...]
@@ -30,7 +31,8 @@ class Signature:
     single_inputs: frozenset[int]
     single_outputs: frozenset[int]
     attributes: Mapping[str, tuple[int, bool]]
-    same_dtypes: bool  # whether the inputs that repeat have one dtype
+    variadic: bool
+    same_dtypes: bool
 
 
 @lru_cache(maxsize=1024)
@@ -51,9 +53,10 @@ def signature(op_type: str, opset: int) -> Signature | None:
         allowed=allowed,
         input_count=(schema.min_input, schema.max_input),
         output_count=(schema.min_output, schema.max_output),
-        single_inputs=frozenset(i for i, f in enumerate(schema.inputs) if f.option == _SINGLE),
-        single_outputs=frozenset(i for i, f in enumerate(schema.outputs) if f.option == _SINGLE),
+        single_inputs=frozenset(i for i, f in enumerate(schema.inputs) if f.option == _OPTION.Single),
+        single_outputs=frozenset(i for i, f in enumerate(schema.outputs) if f.option == _OPTION.Single),
         attributes={name: (_NUMBERS[str(a.type)], a.required) for name, a in schema.attributes.items()},
+        variadic=any(f.option == _OPTION.Variadic for f in schema.inputs),
         same_dtypes=not schema.inputs or schema.inputs[-1].is_homogeneous,
     )
 

@@ -53,7 +53,8 @@ def _check_node(node: onnx.NodeProto, where: str, opset: int) -> None:
     operator = signature(node.op_type, opset)
     if operator is None:
         raise ModelError(f"{where}: found an operator that this opset does not define; import the opset that does")
-    _check_places(where, "input", node.input, operator.input_count, operator.single_inputs)
+    repeated = range(len(operator.inputs) - 1, len(node.input)) if operator.variadic else ()
+    _check_places(where, "input", node.input, operator.input_count, operator.single_inputs.union(repeated))
     _check_places(where, "output", node.output, operator.output_count, operator.single_outputs)
     _check_attributes(node, where, operator)
 

@@ -15,7 +15,9 @@ def _explicit_pads(c: Context, kernel: Sequence[int], strides: Sequence[int], di
     rank = len(kernel)
     mode = n.attr("auto_pad", "NOTSET")
     if mode in ("NOTSET", ""):
-        return list(n.attr("pads", [0] * (2 * rank)))
+        pads = list(n.attr("pads", [0] * (2 * rank)))
+        _require_lengths(c, rank, pads=pads)
+        return pads
     if mode == "VALID":
         return [0] * (2 * rank)
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
@@ -27,6 +29,18 @@ def _explicit_pads(c: Context, kernel: Sequence[int], strides: Sequence[int], di
         low.append(less if mode == "SAME_UPPER" else total - less)
         high.append(total - low[-1])
     return low + high
+
+
+def _require_lengths(c: Context, rank: int, **lists: Sequence[int]) -> None:
+    """Refuses attributes with another number of integers than there are spatial dimensions (pads: twice as many)."""
+    if c.rank(c.node.inputs[0]) != rank + 2:
+        c.invalid(
+            "input 0", f"shape {list(c.shape(c.node.inputs[0]))}", f"{rank + 2} dimensions, as the kernel has them"
+        )
+    for name, values in lists.items():
+        wanted = rank * (2 if name == "pads" else 1)
+        if len(values) != wanted:
+            c.invalid(f"attribute '{name}'", list(values), f"{wanted} integers, for {rank} spatial dimensions")
 
 
 def _image(c: Context, x: str) -> str:
@@ -53,10 +67,10 @@ def _restore(c: Context, y: str, rank: int) -> str:
 
 
 def _conv(c: Context, n: OnnxNode) -> str:
-    c.require_inputs(2)
     x, weight = n.inputs[:2]
     kernel = c.shape(weight)[2:]
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
+    _require_lengths(c, len(kernel), strides=strides, dilations=dilations)
     pads = _explicit_pads(c, kernel, strides, dilations)
     bias = [n.input(2)] if n.input(2) else []
     y = c.add(
@@ -67,13 +81,13 @@ def _conv(c: Context, n: OnnxNode) -> str:
 
 
 def _conv_transpose(c: Context, n: OnnxNode) -> str:
-    c.require_inputs(2)
     x, weight = n.inputs[:2]
     kernel = c.shape(weight)[2:]
     rank = len(kernel)
     strides, dilations = n.attr("strides", [1] * rank), n.attr("dilations", [1] * rank)
     extra = list(n.attr("output_padding", [0] * rank))
     pads = list(n.attr("pads", [0] * (2 * rank)))
+    _require_lengths(c, rank, strides=strides, dilations=dilations, output_padding=extra, pads=pads)
     mode, wanted = n.attr("auto_pad", "NOTSET"), n.attr("output_shape")
     if wanted is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
         for d, extent in enumerate(c.shape(x)[2:]):
@@ -95,6 +109,7 @@ def _conv_transpose(c: Context, n: OnnxNode) -> str:
 def _pool(op: str, c: Context, n: OnnxNode) -> str:
     x, kernel = n.inputs[0], n.attrs["kernel_shape"]
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
+    _require_lengths(c, len(kernel), strides=strides, dilations=dilations)
     attrs = {"count_include_pad": bool(n.attr("count_include_pad", 0))} if op == "avg_pool2d" else {}
     y = c.add(
         op, _image(c, x), kernel=_two(kernel, 1), strides=_two(strides, 1), dilations=_two(dilations, 1),
@@ -126,11 +141,14 @@ def _resize(c: Context, n: OnnxNode) -> str:
     scales, sizes = [1.0] * len(shape), list(shape)
     position = 2 if modern else 1
     given = c.static(n.input(position), "scales").tolist() if n.input(position) else n.attr("scales", [])
+    sized = [] if len(given) else c.ints(n.input(3), "sizes") if n.input(3) else []
+    if len(axes) not in (len(given), len(sized)):
+        c.invalid("scales and sizes", f"{len(given)} and {len(sized)} numbers", f"{len(axes)} of one of them")
     if len(given):
         for d, scale in zip(axes, given, strict=True):
             scales[d], sizes[d] = scale, math.floor(shape[d] * scale) if abs(scale) < math.inf else -1
     else:
-        for d, size in zip(axes, c.ints(n.input(3), "sizes"), strict=True):
+        for d, size in zip(axes, sized, strict=True):
             scales[d], sizes[d] = size / shape[d] if shape[d] and size else 1.0, size
     if not all(0 < scale < math.inf for scale in scales) or min(sizes, default=0) < 0:
         c.invalid("scales and sizes", f"{scales} and {sizes}", "finite numbers above 0, and no size below 0")
