@@ -71,7 +71,7 @@ class Graph:
         head = ", ".join(f"{n}: {self.types[n]}" for n in self.inputs)
         lines = [f"graph({head}) -> ({', '.join(self.outputs)}):"]
         for name, array in self.constants.items():
-            value = f" = {array.tolist()}" if array.size <= 4 else ""
+            value = f" = {array.tolist()}" if 0 < array.size <= 4 else ""
             lines.append(f"  const {name}: {self.types[name]}{value}")
         for node in self.nodes:
             lines.append(f"  {node} : {', '.join(str(self.types[n]) for n in node.outputs)}")

@@ -213,10 +213,11 @@ def lrn(name: str, x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0
     require_float(x, "x")
     require(len(x.shape) >= 2, "input 'x'", f"shape {list(x.shape)}", "at least 2 dimensions, [N, C, ...]")
     require(size > 0, "attribute 'size'", size, "a positive integer")
-    channels, before = x.shape[1], (size - 1) // 2
+    channels = x.shape[1]
+    before, after = min((size - 1) // 2, channels), min(size // 2, channels)  # further ones do not exist
 
     def window(*i: Expr) -> Expr:
-        k = reduce_axis(size, "k")
+        k = reduce_axis(before + 1 + after, "k")
         channel = i[1] + k.var - before
         value = wide(x[(i[0], channel, *i[2:])])
         inside = all_of(channel >= 0, channel < channels)

@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import burnish as bn
+from burnish.errors import UnsupportedOperator
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
 
@@ -168,6 +169,37 @@ def test_arg_reductions_of_nan_and_infinities(op: str, function: Any, width: int
     check(width - 1 - want if last else want, op, x, axis=1, keepdims=0, select_last_index=last)
 
 
+def test_products_and_normalizations_of_other_dtypes() -> None:
+    """Narrow integers stay narrow and wrap around; parameters of another float dtype than the data's."""
+    a, b = (np.array(v, np.int8) for v in ([[100, 2], [3, 4]], [[5, 6], [7, 8]]))
+    check(np.matmul(a, b), "Einsum", a, b, equation="ij,jk->ik")
+    a, b = a.astype(np.int32), b.astype(np.int32)
+    check(2 * np.matmul(a, b), "Gemm", a, b, alpha=2.0)
+    x = np.linspace(-1, 1, 8).reshape(1, 2, 4)
+    scale, bias, mean, variance = f(1, 2), f(0.5, 1), f(0.25, 0, dtype="float64"), f(1, 4, dtype="float64")
+    want = (x - mean.reshape(2, 1)) / np.sqrt(variance + 1e-5).reshape(2, 1) * scale.reshape(2, 1) + bias.reshape(2, 1)
+    check(want.astype(np.float16), "BatchNormalization", x.astype(np.float16), scale, bias, mean, variance,
+          tolerance=2e-3)  # fmt: skip
+    root = np.sqrt((x * x).mean(2, keepdims=True) + 1e-5)
+    check((x / root).astype(np.float32), "RMSNormalization", x.astype(np.float16), np.ones(4, np.float32), opset=23,
+          tolerance=2e-3)  # fmt: skip
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 1.0), (1.0, 0.5)])
+def test_fractions_of_integers_are_refused(alpha: float, beta: float) -> None:
+    proto, _ = single("Gemm", np.ones((2, 2), np.int32), np.ones((2, 2), np.int32), alpha=alpha, beta=beta)
+    with pytest.raises(UnsupportedOperator, match=r"'alpha' and 'beta': found .* for dtype int32; allowed: whole"):
+        from_onnx(proto)
+
+
+def test_lrn_over_more_channels_than_there_are() -> None:
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(1, 3, 2)
+    for size in (7, 1 << 40):
+        total = (x.astype(np.float64) ** 2).sum(1, keepdims=True)
+        want = (x / (1 + 0.5 / size * total) ** 0.75).astype(np.float32)
+        check(want, "LRN", x, size=size, alpha=0.5, tolerance=1e-6)
+
+
 # --- movement ---------------------------------------------------------------------------------------------------------
 
 SLICES = [  # start, end, step, positions of five
@@ -188,6 +220,10 @@ def test_slices_of_nothing() -> None:
     for start, end, step in ((0, 1, 1), (-1, -9, -1), (LEAST, GREATEST, 2)):
         arguments = (i(start), i(end), i(0), i(step))
         check(np.zeros((0, 2), np.float32), "Slice", np.zeros((0, 2), np.float32), *arguments, known=(1, 2, 3, 4))
+
+
+def test_flags_are_padded_with_flags() -> None:
+    check(np.array([True, True, False]), "Pad", np.array([True, False]), i(1, 0), np.array(True), known=(1, 2))
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, LEAST, GREATEST])

@@ -13,14 +13,18 @@ import numpy as np
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
+from burnish.loops.expr import ITEM_BYTES
 
 STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
 MOST_BYTES = min(1 << 47, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # of a tensor: what there is
 
 
 def require_room(t: TensorType, where: str) -> None:
-    """Raises ModelError, naming ``where``, for a tensor that no memory of this machine can hold."""
-    if t.nbytes > MOST_BYTES or max(t.shape, default=0) >= 1 << 62:
+    """Raises ModelError, naming ``where``, for a tensor that no memory of this machine can hold.
+
+    Nor may the other extents of an empty one exceed what can be counted.
+    """
+    if t.nbytes > MOST_BYTES or math.prod(max(d, 1) for d in t.shape) * ITEM_BYTES[t.dtype] > 1 << 62:
         raise ModelError(
             f"{where}: found a tensor {t} of {t.nbytes} bytes; allowed: {MOST_BYTES}, this machine's memory"
         )

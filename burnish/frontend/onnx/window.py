@@ -8,6 +8,8 @@ from functools import partial
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 
+FARTHEST = 1 << 31  # of strides, dilations and pads: positions are int64
+
 
 def _explicit_pads(c: Context, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
     """All lows, then all highs, from ``pads`` or from ``auto_pad`` for the spatial dimensions of the first input."""
@@ -41,6 +43,9 @@ def _require_lengths(c: Context, rank: int, **lists: Sequence[int]) -> None:
         wanted = rank * (2 if name == "pads" else 1)
         if len(values) != wanted:
             c.invalid(f"attribute '{name}'", list(values), f"{wanted} integers, for {rank} spatial dimensions")
+        least = 1 if name in ("kernel_shape", "strides", "dilations") else -FARTHEST
+        if not all(least <= v <= FARTHEST for v in values):
+            c.invalid(f"attribute '{name}'", list(values), f"{least} to {FARTHEST}")
 
 
 def _image(c: Context, x: str) -> str:
@@ -109,7 +114,7 @@ def _conv_transpose(c: Context, n: OnnxNode) -> str:
 def _pool(op: str, c: Context, n: OnnxNode) -> str:
     x, kernel = n.inputs[0], n.attrs["kernel_shape"]
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
-    _require_lengths(c, len(kernel), strides=strides, dilations=dilations)
+    _require_lengths(c, len(kernel), kernel_shape=kernel, strides=strides, dilations=dilations)
     attrs = {"count_include_pad": bool(n.attr("count_include_pad", 0))} if op == "avg_pool2d" else {}
     y = c.add(
         op, _image(c, x), kernel=_two(kernel, 1), strides=_two(strides, 1), dilations=_two(dilations, 1),
