@@ -297,7 +297,8 @@ def test_fmod_is_exact(dtype: str, fused: bool, element_wise: Callable) -> None:
     near = rng.uniform(-1e4, 1e4, 4000), rng.uniform(-10, 10, 4000)
     with np.errstate(all="ignore"):
         x, y = (
-            np.concatenate([edges[i].astype(dtype), near[i].astype(dtype), any_bits(rng, 20_000, dtype)]) for i in (0, 1)
+            np.concatenate([a.astype(dtype), b.astype(dtype), any_bits(rng, 20_000, dtype)])
+            for a, b in zip(edges, near, strict=True)
         )
         want = np.fmod(x, y)
     got = element_wise(MATH["fmod"], (dtype, dtype), dtype, 8, fused)(x, y)
@@ -323,8 +324,12 @@ def test_powers_of_integers_wrap(dtype: str, element_wise: Callable) -> None:
         np.testing.assert_array_equal(FUNCTIONS["pow"](x, y), want)
     for n in (0, 1, 2, 5, *((-1, -2) if info.min else ())):
         got = element_wise(lambda b, a, n=n: MATH["pow"](b, a, b.const(n, dtype)), (dtype,), dtype, 8)(x)
-        np.testing.assert_array_equal(got, [power(int(a), n) % (1 << info.bits) for a in x] if not info.min else
-                                      np.array([power(int(a), n) for a in x], dtype))
+        np.testing.assert_array_equal(
+            got,
+            [power(int(a), n) % (1 << info.bits) for a in x]
+            if not info.min
+            else np.array([power(int(a), n) for a in x], dtype),
+        )
 
 
 # --- the code ---------------------------------------------------------------------------------------------------------
