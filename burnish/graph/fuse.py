@@ -15,6 +15,7 @@ from burnish.graph.steps import CELLS
 
 LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a single result
 FEW = 8  # members that are never too many
+MOST_MEMBERS = 96  # of a group: each is a stage of its own before it is inlined
 MOST_PLACES = 8  # at which one member may be computed for one element of a group's result
 MOST_DEPTH = 96  # of a group's expression: everything that works on expressions calls itself at every level
 
@@ -238,12 +239,12 @@ class _Fusion:
         return None if self._needed(name, members) else p
 
     def _is_small(self, members: set[int]) -> bool:
-        """Whether the members make expressions of bounded depth, and none of them is computed at many places.
+        """Whether the members are few, make expressions of bounded depth, and none is computed at many places.
 
         A value that is read at two places is computed twice, what it is made of four times if that is read so as well.
         """
-        if len(members) <= FEW:
-            return True
+        if len(members) <= FEW or len(members) > MOST_MEMBERS:
+            return len(members) <= FEW
         places: dict[str, set[object]] = {}
         depth: dict[str, int] = {}
         for p in sorted(members, reverse=True):
