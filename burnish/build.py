@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import burnish
+from burnish.cache import ObjectCache, cache_key
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
 from burnish.errors import ScheduleError
@@ -18,7 +19,6 @@ from burnish.kernels.cpu import template_for, templates_for, tunable_templates
 from burnish.kernels.task import Choice, Task, Template
 from burnish.loops.program import Program
 from burnish.lower.pipeline import lower
-from burnish.runtime.cache import ObjectCache, cache_key
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

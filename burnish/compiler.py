@@ -13,6 +13,7 @@ import numpy as np
 
 from burnish import build as kernels
 from burnish.arrange import DEFAULTS, Arrangement, Choices, arrange, make_task
+from burnish.cache import ObjectCache
 from burnish.errors import ScheduleError, UnsupportedOperator
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.compose import overwritable
@@ -28,7 +29,6 @@ from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
 from burnish.runtime.buffers import allocate, round_up
 from burnish.runtime.build import build as link_executable
-from burnish.runtime.cache import ObjectCache
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.target import Target

@@ -18,6 +18,7 @@ import numpy as np
 from burnish import rewrite
 from burnish.arrange import DEFAULTS, Choices
 from burnish.build import code_version
+from burnish.cache import ObjectCache, cache_key
 from burnish.compiler import Compilation, Progress, Stage, link, lower_model
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
@@ -34,7 +35,6 @@ from burnish.rewrite.search import Rewritten, rewrite_graph
 from burnish.rewrite.table import Cost
 from burnish.rewrite.terms import Rule
 from burnish.rewrite.verify import read_proofs, read_rules
-from burnish.runtime.cache import ObjectCache, cache_key
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
 from burnish.target import Target, host

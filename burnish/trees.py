@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import llvmlite
 import numpy as np
 
+from burnish.cache import ObjectCache, cache_key
 from burnish.codegen.objects import compile_ir
 from burnish.runtime.build import build
-from burnish.runtime.cache import ObjectCache, cache_key
 from burnish.runtime.executable import ANY, Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.target import Target

@@ -12,6 +12,7 @@ import pytest
 
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
+from burnish.files import cache_folder
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import Program
 from burnish.lower.pipeline import lower
@@ -85,8 +86,12 @@ def run_native(
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests neither use nor fill the user's cache: what they test is compiled anew."""
+    """Tests neither use nor fill the user's cache: what they test is compiled anew. numba's functions, which take
+    minutes to compile and are the means, not the end, come from there.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        if "NUMBA_CACHE_DIR" not in os.environ:
+            patch.setenv("NUMBA_CACHE_DIR", str(cache_folder() or tmp_path_factory.mktemp("numba")))
         patch.setenv("BURNISH_CACHE", str(tmp_path_factory.mktemp("kernels")))
         yield
 

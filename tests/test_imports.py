@@ -7,10 +7,10 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "optional", "permission", "accuracy", "target", "comm", "search", "boost", "loops", "schedule", "ops",
-    "graph", "kernels", "lower", "codegen", "runtime", "measure", "frontend", "rewrite", "memory", "build", "arrange",
-    "tune", "trees", "compiler", "rewriting", "contributions", "tuning", "api", "check", "array", "parallel", "gnn",
-    "report", "peers", "cli",
+    "errors", "optional", "files", "cache", "jit", "permission", "accuracy", "target", "comm", "search", "boost",
+    "loops", "schedule", "ops", "graph", "kernels", "lower", "codegen", "runtime", "measure", "frontend", "rewrite", "memory",
+    "build", "arrange", "tune", "trees", "compiler", "rewriting", "contributions", "tuning", "api", "check", "array",
+    "parallel", "gnn", "report", "peers", "cli",
 )  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
 

@@ -5,7 +5,6 @@ import time
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.boosting import scans
@@ -21,6 +20,7 @@ from burnish.boost.growth.records import Records
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
 from burnish.boost.threads import Workers
+from burnish.jit import njit
 from burnish.optional import require
 
 _THREADS = 2

@@ -1,11 +1,11 @@
 """What the sparsity-aware, fetching and blocked scans are measured against: Figs. 2.5, 2.7 and 2.9."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.growth import scan
 from burnish.boost.growth.records import Records
+from burnish.jit import njit
 
 _BUFFER = 64  # entries of the paper's mini-batch
 kernel = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # see burnish.boost.growth.scan

@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.params import Params
 from burnish.boost.threads import Workers
+from burnish.jit import njit
 
 # Streams keep the draws of different purposes apart.
 ROWS, TREE_COLUMNS, LEVEL_COLUMNS, NODE_COLUMNS, PAIRS = range(5)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset, Sparse
@@ -17,6 +16,7 @@ from burnish.boost.predictor import as_table, round_range
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
+from burnish.jit import njit
 
 if TYPE_CHECKING:
     from burnish.boost.model import Model

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from burnish.boost.blocks import sort_values
 from burnish.errors import DataError, ParameterError
+from burnish.jit import njit
 
 Points = NDArray[np.float32]
 Ranks = NDArray[np.float64]

@@ -25,8 +25,8 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from burnish.jit import njit
 from burnish.kernels.task import Task
 from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Reduce, Var, free_vars, loads, substitute
 from burnish.loops.layout import Layout, row_major

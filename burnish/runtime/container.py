@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from burnish.errors import ArtifactError
+from burnish.files import write_atomic
 from burnish.runtime.buffers import round_up
-from burnish.runtime.files import write_atomic
 
 MAGIC = b"BURNISH\n"
 VERSION = 2

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from burnish.jit import njit
 from burnish.search.space import Points, Space
 from burnish.search.walker import Score, evaluate
 

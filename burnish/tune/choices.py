@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from burnish.arrange import Choices
 from burnish.build import Recipe, task_key
+from burnish.cache import cache_key
 from burnish.graph.algorithms import fastest, signature
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.graph import Graph, Node
 from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
-from burnish.runtime.cache import cache_key
 from burnish.target import Target
 from burnish.tune.records import Records, machine
 

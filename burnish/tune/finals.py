@@ -14,10 +14,10 @@ import numpy as np
 
 from burnish.arrange import DEFAULTS, Choices
 from burnish.build import Recipe, keep, task_key
+from burnish.cache import ObjectCache
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.forkserver import Failure
 from burnish.measure.sandbox import Sandbox
-from burnish.runtime.cache import ObjectCache
 from burnish.runtime.module import Module
 from burnish.target import Target
 from burnish.tune.choices import choices_of

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import DataError
-from burnish.runtime.files import write_atomic
+from burnish.files import write_atomic
 from burnish.target import Target
 from burnish.tune.features import EDITION, INVARIANT
 from burnish.tune.models.base import CostModel

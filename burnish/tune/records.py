@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from burnish.build import Kernel, compile_program, named, packing, task_key
+from burnish.cache import cache_key
 from burnish.errors import RecordError
+from burnish.files import write_atomic
 from burnish.kernels.task import Choice, Task
-from burnish.runtime.cache import cache_key
-from burnish.runtime.files import write_atomic
 from burnish.runtime.host import fingerprint
 from burnish.schedule.schedule import Call, replay
 from burnish.target import Target

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.growth.bins import GROUP, Layout
 from burnish.boost.params import Params
 from burnish.boost.splitter import split_gain
+from burnish.jit import njit
 
 _FOUND = "gain", "position", "bin", "default_left", "left_gradient", "left_hessian"
 

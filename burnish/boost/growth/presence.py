@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.binning import LAST_CUT
@@ -19,6 +18,7 @@ from burnish.boost.growth import scan
 from burnish.boost.growth.scan import kernel
 from burnish.boost.intrinsics import aligned, prefetch
 from burnish.boost.threads import Workers
+from burnish.jit import njit
 
 _SHARE = 100_000  # entries, or sums to look at, for which a further thread is worth its start
 _CELLS = 4  # sums to look at that cost as much as one entry of a scan of the columns

@@ -3,12 +3,12 @@
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.intrinsics import aligned
 from burnish.boost.threads import Workers
 from burnish.errors import DataError
+from burnish.jit import njit
 
 SLOTS = 0xFFFF  # of nodes in one scan; a row in none of them has the slot after the last
 _BITS = 23  # magnitude of a statistic of the narrow form

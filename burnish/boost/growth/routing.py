@@ -1,12 +1,12 @@
 """Sends rows to the children of their nodes after a level of splits, by the table or by its sorted columns."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.blocks import ColumnBlock
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.threads import Workers
+from burnish.jit import njit
 
 _SHARE = 100_000  # entries for which further threads are worth their start
 

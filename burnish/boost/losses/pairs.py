@@ -6,10 +6,10 @@ Pairs of one document are worked on together, in vectors; sums run in one order,
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from burnish.boost.losses.elementary import sigmoid32
 from burnish.boost.sampling import mix
+from burnish.jit import njit
 
 PAIRWISE, NDCG, MAP = 0, 1, 2
 BATCH = 256  # sampled pairs at a time

@@ -3,13 +3,13 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.fixed import PACKED_ROWS
 from burnish.boost.growth.bins import GROUP
 from burnish.boost.intrinsics import prefetch
 from burnish.boost.outofcore.layout import QUAD
+from burnish.jit import njit
 
 AHEAD = 16  # rows between a prefetch and its use
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.binning import Cuts, category_cuts, column_cuts, integer_weights
@@ -17,6 +16,7 @@ from burnish.boost.outofcore.spool import ROW_ARRAYS, RawBlock, Spool
 from burnish.boost.outofcore.store import Packed, Store, StoreWriter
 from burnish.boost.threads import Workers
 from burnish.errors import DataError, ParameterError
+from burnish.jit import njit
 
 LEAST_BLOCK_ROWS = 1 << 10
 SPARSE_BELOW = 1 / 3  # a column of fewer entries takes less room as 3 bytes an entry than as a byte a row

@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.outofcore.store import SPOOL
 from burnish.errors import DataError
+from burnish.jit import njit
 
 ROW_ARRAYS = ("label", "weight", "base_margin")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.inputs.factors import Factor
@@ -16,6 +15,7 @@ from burnish.boost.readers.files import QUOTE, Block, ahead, blocks
 from burnish.boost.readers.parts import Part
 from burnish.boost.readers.roles import LABEL, QUERY, WEIGHT, Roles, in_order
 from burnish.errors import DataError
+from burnish.jit import njit
 
 MISSING = frozenset((b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"NAN", b"null", b"NULL", b"None", b"?"))
 SEPARATORS = (",", "\t", ";", "|")

@@ -4,8 +4,9 @@ import re
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from burnish.jit import njit
 
 POWERS = 10.0 ** np.arange(81)  # of ten, each correctly rounded; as a global it costs kernels no reference count
 EXACT_POWER = 22  # the largest that float64 holds exactly

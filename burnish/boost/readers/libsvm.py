@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.inputs.tables import Sparse
@@ -15,6 +14,7 @@ from burnish.boost.readers.digits import exact, marked, number, shown, single
 from burnish.boost.readers.files import Block, ahead, blocks
 from burnish.boost.readers.parts import Part
 from burnish.errors import DataError
+from burnish.jit import njit
 
 LARGEST = np.iinfo(np.int32).max - 1  # feature numbers are int32
 _MESSAGES = {

@@ -6,8 +6,8 @@ Source: AutoTVM (Chen et al. 2018), appendix A.2.1, table 2. All counts and rati
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from burnish.jit import njit
 from burnish.kernels.nest import ANNOTATIONS, PARALLEL, READS, UNROLL, VECTORIZE, Nest
 from burnish.loops.expr import ITEM_BYTES
 from burnish.target import Target

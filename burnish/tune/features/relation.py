@@ -10,8 +10,8 @@ threshold decides. One more pair takes all buffers together, with operations for
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from burnish.jit import njit
 from burnish.kernels.nest import Nest
 from burnish.loops.expr import ITEM_BYTES
 from burnish.target import Target

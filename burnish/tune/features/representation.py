@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Literal, get_args
 
 import numpy as np
-from numba import njit
 
+from burnish.jit import njit
 from burnish.kernels.nest import Nest
 from burnish.search.space import Points
 from burnish.tune.features.configuration import configuration, configuration_names

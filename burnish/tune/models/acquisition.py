@@ -4,10 +4,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.errors import DataError, ParameterError
+from burnish.jit import njit
 from burnish.tune.models.base import UncertainModel
 
 ACQUISITIONS = ("mean", "ei", "ucb")

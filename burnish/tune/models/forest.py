@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset
@@ -22,6 +21,7 @@ from burnish.boost.sampling import column_sampler
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
+from burnish.jit import njit
 from burnish.tune.models.base import Floats, Measured, document, not_fitted, opened, table
 from burnish.tune.models.trees import MAX_BIN
 

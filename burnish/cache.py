@@ -8,7 +8,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from burnish.runtime.files import write_atomic
+from burnish.files import PRIVATE_FILE, cache_folder, is_trusted, open_regular, private_folder, write_atomic
 
 MAX_BYTES = 1 << 30
 _SUFFIX = ".bnobj"  # no other program's: pruning removes files
@@ -26,39 +26,38 @@ def cache_key(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
-def default_directory() -> Path:
-    """``$BURNISH_CACHE``, else ``$XDG_CACHE_HOME/burnish``, else ``~/.cache/burnish``."""
-    if chosen := os.environ.get("BURNISH_CACHE"):
-        return Path(chosen)
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "burnish"
-    return Path(os.path.expanduser("~")) / ".cache" / "burnish"
-
-
 class ObjectCache:
     """Bytes by key, at most about ``max_bytes``: the least recently used go first.
 
-    An entry is its SHA-256 followed by its bytes; damaged ones count as absent. If the directory cannot be written,
-    one warning is given, and entries last as long as this object.
+    An entry is the SHA-256 of its key and bytes, followed by the bytes. What is damaged, was stored under another key,
+    is no regular file, or may have been written by somebody else counts as absent. Folder and entries are the user's
+    own. What cannot be written lasts as long as this object; one warning says so.
+    ``directory``: by default ``files.cache_folder``.
     """
 
     def __init__(self, directory: str | Path | None = None, max_bytes: int = MAX_BYTES) -> None:
-        self.directory = Path(directory) if directory is not None else default_directory()
+        self.directory = Path(directory) if directory is not None else cache_folder()
         self.max_bytes = max_bytes
-        self._memory: dict[str, bytes] | None = None  # used once the directory has proved unwritable
+        self._memory: dict[str, bytes] = {}  # what could not be written
         self._written = 0
 
     def get(self, key: str) -> bytes | None:
         """The bytes stored under ``key``, or None."""
-        if self._memory is not None and key in self._memory:
+        if key in self._memory:
             return self._memory[key]
-        path = self._path(key)
-        try:
-            data = path.read_bytes()
-        except OSError:
+        if self.directory is None:
             return None
+        path = self._path(self.directory, key)
+        try:
+            with open_regular(path) as file:
+                trusted = is_trusted(os.fstat(file.fileno()), self.directory)
+                data = file.read() if trusted else b""
+        except FileNotFoundError:
+            return None
+        except OSError:
+            data = b""
         payload = data[_DIGEST:]
-        if hashlib.sha256(payload).digest() != data[:_DIGEST]:
+        if data[:_DIGEST] != _seal(key, payload):
             with suppress(OSError):
                 path.unlink()
             return None
@@ -68,28 +67,30 @@ class ObjectCache:
 
     def put(self, key: str, data: bytes) -> None:
         """Stores ``data`` under ``key``, a name without separators such as ``cache_key`` gives."""
-        if self._memory is None:
-            try:
-                self.directory.mkdir(parents=True, exist_ok=True)
-                write_atomic(self._path(key), [hashlib.sha256(data).digest(), data])
-            except OSError as error:
-                self._memory = {}
+        try:
+            if self.directory is None:
+                raise FileNotFoundError("this user has no home directory")
+            private_folder(self.directory)
+            write_atomic(self._path(self.directory, key), [_seal(key, data), data], PRIVATE_FILE)
+        except OSError as error:
+            if not self._memory:
                 message = f"object cache: {error}; code is not kept beyond this process (set BURNISH_CACHE)"
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
-            else:
-                if self._written % _PRUNE_EVERY == 0:
-                    self.prune()
-                self._written += 1
-                return
-        self._memory[key] = data
+            self._memory[key] = data
+            return
+        if self._written % _PRUNE_EVERY == 0:
+            self.prune()
+        self._written += 1
 
     def prune(self) -> None:
         """Removes the least recently used entries until the rest fills three quarters of ``max_bytes``, if above it."""
         entries = []
+        if self.directory is None:
+            return
         with suppress(OSError):
             for path in self.directory.glob(f"*{_SUFFIX}*"):  # with what crashed writers left
                 with suppress(OSError):  # another process may be pruning, too
-                    status = path.stat()
+                    status = path.lstat()
                     entries.append((status.st_mtime_ns, status.st_size, path))
         total = sum(size for _, size, _ in entries)
         if total <= self.max_bytes:
@@ -101,5 +102,13 @@ class ObjectCache:
                 path.unlink()
             total -= size
 
-    def _path(self, key: str) -> Path:
-        return self.directory / f"{key}{_SUFFIX}"
+    @staticmethod
+    def _path(directory: Path, key: str) -> Path:
+        return directory / f"{key}{_SUFFIX}"
+
+
+def _seal(key: str, payload: bytes) -> bytes:
+    """What begins an entry: it holds for these bytes under this key alone."""
+    digest = hashlib.sha256(f"{len(key)} {key} ".encode())
+    digest.update(payload)
+    return digest.digest()

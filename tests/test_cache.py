@@ -1,11 +1,13 @@
 import os
+import stat
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
-from burnish.runtime.cache import ObjectCache, cache_key, default_directory
+from burnish.cache import ObjectCache, cache_key
 
 
 def test_what_is_put_is_got_also_by_another_process(tmp_path) -> None:
@@ -14,7 +16,7 @@ def test_what_is_put_is_got_also_by_another_process(tmp_path) -> None:
     cache.put("a", b"code")
     cache.put("empty", b"")
     assert cache.get("a") == b"code" and cache.get("empty") == b""
-    script = "import sys; from burnish.runtime.cache import ObjectCache; print(ObjectCache(sys.argv[1]).get('a'))"
+    script = "import sys; from burnish.cache import ObjectCache; print(ObjectCache(sys.argv[1]).get('a'))"
     done = subprocess.run(
         [sys.executable, "-c", script, str(cache.directory)], capture_output=True, text=True, check=True
     )
@@ -38,7 +40,7 @@ def test_the_least_recently_used_entries_go_first(tmp_path) -> None:
     cache = ObjectCache(tmp_path, max_bytes=1000)
     for i in range(8):
         cache.put(str(i), bytes(100))
-        os.utime(cache._path(str(i)), (i + 1, i + 1))
+        os.utime(tmp_path / f"{i}.bnobj", (i + 1, i + 1))
     assert cache.get("0") is not None  # used now
     cache.prune()
     assert [i for i in range(8) if cache.get(str(i)) is not None] == [0, 4, 5, 6, 7]
@@ -74,7 +76,7 @@ def test_an_unwritable_directory_warns_once_and_keeps_entries_in_memory(tmp_path
 
 def test_processes_may_write_the_same_entries_at_once(tmp_path) -> None:
     script = (
-        "import sys; from burnish.runtime.cache import ObjectCache; cache = ObjectCache(sys.argv[1])\n"
+        "import sys; from burnish.cache import ObjectCache; cache = ObjectCache(sys.argv[1])\n"
         "for i in range(300):\n"
         "    key = str(i % 7); found = cache.get(key); assert found in (None, key.encode() * 5000)\n"
         "    cache.put(key, key.encode() * 5000)\n"
@@ -84,18 +86,82 @@ def test_processes_may_write_the_same_entries_at_once(tmp_path) -> None:
     assert len(list(tmp_path.iterdir())) == 7
 
 
-def test_the_directory_follows_the_environment(monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("BURNISH_CACHE", "/chosen")
-    assert str(default_directory()) == "/chosen"
-    monkeypatch.delenv("BURNISH_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert str(default_directory()) == "/xdg/burnish"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_directory() == tmp_path / ".cache" / "burnish"
-
-
 def test_keys_tell_parts_apart() -> None:
     assert cache_key("ab", "c") != cache_key("a", "bc")
     assert cache_key("ab", b"c") == cache_key(b"ab", "c")
     assert len(cache_key()) == 64
+
+
+def test_an_entry_counts_under_its_own_key_alone(tmp_path) -> None:
+    cache = ObjectCache(tmp_path)
+    cache.put("a", b"code of a")
+    (tmp_path / "b.bnobj").write_bytes((tmp_path / "a.bnobj").read_bytes())
+    assert cache.get("b") is None and cache.get("a") == b"code of a"
+
+
+def _fifo(path) -> None:
+    os.mkfifo(path)
+
+
+def _loop(path) -> None:
+    path.symlink_to(path)
+
+
+def _folder(path) -> None:
+    (path / "in").mkdir(parents=True)
+
+
+def _device(path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [_fifo, _loop, _folder, _device])
+def test_what_is_no_regular_file_is_no_entry(tmp_path, make) -> None:
+    make(tmp_path / "a.bnobj")
+    cache = ObjectCache(tmp_path)
+    assert cache.get("a") is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cache.put("a", b"new")
+    assert cache.get("a") == b"new"
+    cache.put("b", b"other")
+    assert ObjectCache(tmp_path).get("b") == b"other"
+    assert Path("/dev/zero").is_char_device()
+
+
+def test_a_folder_that_cannot_be_written_for_one_entry_keeps_the_others(tmp_path) -> None:
+    _folder(tmp_path / "a.bnobj")
+    cache = ObjectCache(tmp_path)
+    with pytest.warns(RuntimeWarning, match="object cache"):
+        cache.put("a", b"1")
+    cache.put("b", b"2")
+    assert (cache.get("a"), cache.get("b")) == (b"1", b"2")
+    assert ObjectCache(tmp_path).get("b") == b"2"
+
+
+def test_entries_and_folders_are_private_under_any_umask(tmp_path) -> None:
+    before = os.umask(0)
+    try:
+        ObjectCache(tmp_path / "new" / "cache").put("a", b"code")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "new", *sorted((tmp_path / "new").rglob("*")))]
+    assert modes == [0o700, 0o700, 0o600]
+
+
+def test_entries_that_all_may_write_are_not_taken(tmp_path) -> None:
+    cache = ObjectCache(tmp_path)
+    cache.put("a", b"code")
+    (tmp_path / "a.bnobj").chmod(0o666)
+    assert cache.get("a") is None
+
+
+def test_without_a_home_directory_entries_stay_in_memory(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("burnish.cache.cache_folder", lambda: None)
+    cache = ObjectCache()
+    assert cache.get("a") is None
+    with pytest.warns(RuntimeWarning, match="no home directory.*set BURNISH_CACHE"):
+        cache.put("a", b"code")
+    cache.prune()
+    assert cache.get("a") == b"code" and not list(tmp_path.iterdir())
