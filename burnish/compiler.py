@@ -139,12 +139,12 @@ def link(made: Compilation) -> Executable:
     memory, home = plan_memory(made)
     callers = {name: Slot("input", i, 0) for i, name in enumerate(graph.inputs)}
     callers |= {name: Slot("output", i, 0) for i, name in enumerate(graph.outputs)}
-    params, offsets = pack_parameters(stages, made.constants)
+    params, places = pack_parameters(stages, made.constants)
     domains = input_domains(made.reference) if graph.inputs == made.reference.inputs else {}
     return link_executable(
         inputs=[stored(graph, n, made.layouts) for n in graph.inputs],
         outputs=[stored(graph, n, made.layouts) for n in graph.outputs],
-        calls=[make_call(s, memory, home, offsets, callers) for s in stages],
+        calls=[make_call(s, memory, home, places, callers) for s in stages],
         objects={s.kernel.symbol: s.kernel.code for s in stages},
         params=params,
         arena_bytes=memory.arena_bytes,
@@ -195,8 +195,8 @@ def in_place_pairs(
 
 def pack_parameters(
     stages: Sequence[Stage], constants: Mapping[str, np.ndarray]
-) -> tuple[np.ndarray, dict[tuple[str, str], int]]:
-    """All constants in the layouts their kernels want, and the byte offset of each (name, layout tag)."""
+) -> tuple[np.ndarray, dict[tuple[str, str], Slot]]:
+    """All constants in the layouts their kernels want, and the place of each (name, layout tag)."""
     keys = dict.fromkeys(
         (stage.values[name], stage.kernel.packing.get(name, ""))
         for stage in stages
@@ -210,22 +210,23 @@ def pack_parameters(
     with ThreadPoolExecutor() as threads:  # NumPy lets go of the interpreter while it copies
         blocks = list(threads.map(pack, keys))
         ends = np.cumsum([round_up(block.nbytes, ALIGNMENT) for block in blocks], dtype=np.int64)
-        offsets = dict(zip(keys, [0, *ends[:-1].tolist()], strict=False))
+        offsets = [0, *ends[:-1].tolist()][: len(blocks)]
         params = allocate(int(ends[-1]) if blocks else 1)
 
         def place(item: tuple[int, np.ndarray]) -> None:
             offset, block = item
             params[offset : offset + block.nbytes] = block.reshape(-1).view(np.uint8)
 
-        list(threads.map(place, zip(offsets.values(), blocks, strict=True)))
-    return params, offsets
+        list(threads.map(place, zip(offsets, blocks, strict=True)))
+    slots = [Slot("param", 0, offset, block.nbytes) for offset, block in zip(offsets, blocks, strict=True)]
+    return params, dict(zip(keys, slots, strict=True))
 
 
 def make_call(
     stage: Stage,
     memory: Plan,
     home: Mapping[str, Place],
-    offsets: Mapping[tuple[str, str], int],
+    constants: Mapping[tuple[str, str], Slot],
     callers: Mapping[str, Slot],
 ) -> Call:
     """The kernel call of a stage: where it finds every argument. ``callers``: the buffers that the caller owns."""
@@ -233,13 +234,15 @@ def make_call(
     for t in (*stage.task.inputs, *stage.task.outputs):
         value = stage.values[t.name]
         if t.name in stage.task.constants:
-            slots.append(Slot("param", 0, offsets[value, stage.kernel.packing.get(t.name, "")]))
+            slots.append(constants[value, stage.kernel.packing.get(t.name, "")])
             continue
         buffer, offset = home.get(value, Place(value))
+        own = stage.task.layouts.get(t.name)
+        nbytes = TensorSpec(t.name, own.physical_shape(t.shape) if own else t.shape, t.dtype).nbytes
         if buffer in callers:
-            slots.append(replace(callers[buffer], offset=offset))
+            slots.append(replace(callers[buffer], offset=offset, nbytes=nbytes))
         else:
-            slots.append(Slot("arena", 0, memory.offsets[buffer] + offset))
+            slots.append(Slot("arena", 0, memory.offsets[buffer] + offset, nbytes))
     return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
 
 

@@ -3,7 +3,7 @@
 executable ::= Executable(inputs, outputs, calls, driver, code, params, arena_bytes, scratch_bytes, target, graph, info)
 tensor     ::= TensorSpec(name, shape, dtype)
 call       ::= Call(kernel, args, node)
-slot       ::= Slot(space, index, offset)
+slot       ::= Slot(space, index, offset, nbytes)
 
 The first extent of a tensor may be ANY: it is the number of rows, known when the module is called. All such extents of
 a module are equal, and a slot of the space "rows" hands their number, by value, to the kernel.
@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from burnish.errors import VerificationError
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.image import Image
+from burnish.runtime.verify import verify
 
 Space = Literal["input", "output", "param", "arena", "rows"]
 ANY = -1
@@ -61,12 +61,14 @@ class TensorSpec:
 class Slot:
     """Where a kernel finds an argument: byte ``offset`` of input or output ``index``, of parameters or arena.
 
-    In the space ``rows`` it is no place: the argument itself is the number of rows.
+    ``nbytes``: those of the tensor there; 0 if that is not known, as with any number of rows. In the space ``rows`` it
+    is no place: the argument itself is the number of rows.
     """
 
     space: Space
     index: int = 0
     offset: int = 0
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Executable:
 
     ``driver`` holds the thread pool and the call loop, ``code`` the kernels. ``params`` are bytes (uint8), the arena is
     ``arena_bytes``, the scratch ``scratch_bytes`` for each thread. ``target`` is a ``host.fingerprint``. ``info`` is
-    anything that JSON can hold. Raises VerificationError if a call refers to what does not exist.
+    anything that JSON can hold. Raises VerificationError if parts do not fit together (``verify.py``).
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -100,33 +102,4 @@ class Executable:
     info: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for role, specs in (("input", self.inputs), ("output", self.outputs)):
-            names = [spec.name for spec in specs]
-            if len(set(names)) < len(names):
-                raise VerificationError(f"executable: two {role}s have the same name in {names}")
-        if self.params.dtype != np.uint8 or self.params.ndim != 1:
-            found = f"{self.params.dtype}{list(self.params.shape)}"
-            raise VerificationError(f"executable: params are {found}, allowed: uint8 in one dimension")
-        if any(spec.any_rows for spec in self.outputs) and not any(spec.any_rows for spec in self.inputs):
-            raise VerificationError("executable: an output has any number of rows, but no input has")
-        for call in self.calls:
-            if call.kernel not in self.code.symbols:
-                raise VerificationError(f"executable: node '{call.node}' calls '{call.kernel}', which is undefined")
-            for position, slot in enumerate(call.args):
-                size = self._bytes_of(slot)
-                if size is None or not 0 <= slot.offset <= size:
-                    raise VerificationError(
-                        f"executable: argument {position} of '{call.kernel}' is {slot}, "
-                        + ("which does not exist" if size is None else f"allowed: offsets from 0 to {size}")
-                    )
-
-    def _bytes_of(self, slot: Slot) -> int | None:
-        """Size of what the slot points into; None if there is no such thing."""
-        if slot.space == "param":
-            return self.params.nbytes
-        if slot.space == "arena":
-            return self.arena_bytes
-        if slot.space == "rows":
-            return 0 if any(spec.any_rows for spec in self.inputs) else None
-        specs = {"input": self.inputs, "output": self.outputs}.get(slot.space, ())
-        return specs[slot.index].nbytes if 0 <= slot.index < len(specs) else None
+        verify(self)

@@ -40,7 +40,7 @@ def fingerprint(triple: str, cpu: str, features: Iterable[str]) -> str:
 
     Of LLVM's ``features`` it keeps those that arithmetic code can depend on and that can be checked without LLVM.
     """
-    known = _FLAGS.get(_machine_of(triple), {})
+    known = _FLAGS.get(machine_of(triple), {})
     return f"{triple}/{cpu}/{','.join(sorted(f for f in features if f in known))}"
 
 
@@ -48,7 +48,7 @@ def check_host(target: str) -> None:
     """Raises ArtifactError unless code for ``target``, a ``fingerprint``, runs here; names what this machine lacks."""
     triple, _, rest = target.partition("/")
     cpu, _, features = rest.partition("/")
-    machine = _machine_of(triple)
+    machine = machine_of(triple)
     if machine != host_machine() or ("linux" in triple) != sys.platform.startswith("linux"):
         raise ArtifactError(
             f"the model was compiled for {triple}, but this machine is {host_machine()} under {sys.platform}; "
@@ -83,6 +83,7 @@ def cpu_flags() -> frozenset[str]:
     return frozenset(found.group(1).split()) if found else frozenset()
 
 
-def _machine_of(triple: str) -> str:
+def machine_of(triple: str) -> str:
+    """``x86_64`` or ``aarch64`` of a triple, whatever it calls them; the triple's own name of another machine."""
     name = triple.partition("-")[0]
     return _SAME_MACHINE.get(name, name)

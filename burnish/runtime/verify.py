@@ -1,0 +1,145 @@
+"""Verifier of executables: whatever of a compiled model can be checked without running it.
+
+It holds against mistakes and against files edited by hand; machine code itself cannot be checked, only trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from burnish.errors import VerificationError
+from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.host import machine_of
+
+if TYPE_CHECKING:
+    from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
+    from burnish.runtime.image import Image
+
+MOST_BYTES = 1 << 47  # of any memory: what a process can address
+DRIVER_SYMBOLS = ("burnish_run", "burnish_parallel", "burnish_worker")
+_ENTRY_ALIGNMENT = {"x86_64": 16, "aarch64": 4}  # of functions, in bytes
+_KINDS = "biufc"  # NumPy's letters of dtypes that are numbers; bfloat16, which has none, is one, too
+_ANY = -1  # executable.ANY
+
+
+def verify(executable: Executable) -> None:
+    """Raises VerificationError, naming the part, unless types, sizes and places of ``executable`` fit together."""
+    for role, specs in (("input", executable.inputs), ("output", executable.outputs)):
+        for spec in specs:
+            _verify_tensor(role, spec)
+        names = [spec.name for spec in specs]
+        _require(len(set(names)) == len(names), f"two {role}s have the same name in {names}")
+    params = executable.params
+    found = f"{params.dtype}{list(params.shape)}"
+    _require(params.dtype == np.uint8 and params.ndim == 1, f"params are {found}, allowed: uint8 in one dimension")
+    for what in ("arena_bytes", "scratch_bytes"):
+        _require(_is_size(getattr(executable, what)), f"{what} is {getattr(executable, what)!r}, allowed: 0 to 2^47")
+    for what in ("target", "graph"):
+        _require(isinstance(getattr(executable, what), str), f"{what} is no text")
+    _require(isinstance(executable.info, dict), f"info is a {type(executable.info).__name__}, allowed: a mapping")
+    _verify_images(executable)
+    rows = any(spec.any_rows for spec in executable.inputs)
+    _require(rows or not any(s.any_rows for s in executable.outputs), "an output has any number of rows, but no input")
+    signatures: dict[str, list[tuple[bool, int]]] = {}
+    for call in executable.calls:
+        _verify_call(executable, call)
+        mine = [(slot.space == "rows", slot.nbytes) for slot in call.args]
+        first = signatures.setdefault(call.kernel, mine)
+        _require(first == mine, f"calls of '{call.kernel}' differ in their arguments, that of node '{call.node}' from others")
+    for number, spec in enumerate(executable.outputs):
+        _verify_written(executable, number, spec)
+
+
+def _verify_tensor(role: str, spec: TensorSpec) -> None:
+    _require(isinstance(spec.name, str), f"{role} {spec.name!r}: the name is no text")
+    extents = spec.shape[1:] if spec.any_rows else spec.shape
+    _require(all(map(_is_size, extents)), f"{role} '{spec.name}' has shape {list(spec.shape)}, allowed: integers from 0")
+    try:
+        dtype = numpy_dtype(spec.dtype)
+        known = isinstance(spec.dtype, str) and dtype.name == spec.dtype
+    except TypeError:
+        known = False
+    _require(
+        known and (dtype.kind in _KINDS or spec.dtype == "bfloat16"),
+        f"{role} '{spec.name}' has dtype {spec.dtype!r}, allowed: numbers, such as float32",
+    )
+    _require(spec.nbytes <= MOST_BYTES, f"{role} '{spec.name}' has {spec.nbytes} bytes, allowed: up to 2^47")
+
+
+def _verify_images(executable: Executable) -> None:
+    machine = machine_of(executable.target.partition("-")[0])
+    for what, image in (("driver", executable.driver), ("code", executable.code)):
+        known = image.machine in _ENTRY_ALIGNMENT and image.machine == machine
+        _require(known, f"the {what} is for {image.machine!r}, the target is {executable.target!r}")
+        size = len(image.data)
+        for name, offset in image.symbols.items():
+            inside = isinstance(name, str) and _is_size(offset) and offset < max(size, 1)
+            _require(inside, f"symbol {name!r} of the {what} is at {offset!r}, allowed: 0 to {size}")
+        for offset, target in image.absolute:
+            inside = _is_size(offset) and _is_size(target) and offset + 8 <= size and target <= size
+            _require(inside, f"the {what} has an address of {target!r} at {offset!r}, allowed: inside its {size} bytes")
+    missing = [name for name in DRIVER_SYMBOLS if name not in executable.driver.symbols]
+    _require(not missing, f"the driver lacks {missing}")
+    for name in DRIVER_SYMBOLS:
+        _verify_entry(executable.driver, name)
+
+
+def _verify_entry(image: Image, name: str) -> None:
+    offset, multiple = image.symbols[name], _ENTRY_ALIGNMENT[image.machine]
+    _require(offset % multiple == 0, f"'{name}' begins at byte {offset}, allowed: multiples of {multiple}")
+
+
+def _verify_call(executable: Executable, call: Call) -> None:
+    known = isinstance(call.kernel, str) and isinstance(call.node, str) and call.kernel in executable.code.symbols
+    _require(known, f"node '{call.node}' calls '{call.kernel}', which is undefined")
+    _verify_entry(executable.code, call.kernel)
+    for position, slot in enumerate(call.args):
+        where = f"argument {position} of '{call.kernel}' is {slot}"
+        integers = all(type(value) is int for value in (slot.index, slot.offset, slot.nbytes))
+        _require(integers and slot.nbytes >= 0, f"{where}, allowed: integers")
+        size = _bytes_of(executable, slot)
+        if size is None:
+            raise VerificationError(f"executable: {where}, which does not exist")
+        last = size - slot.nbytes
+        _require(0 <= slot.offset <= last, f"{where}, allowed: offsets from 0 to {last}")
+
+
+def _bytes_of(executable: Executable, slot: Slot) -> int | None:
+    """Size of what the slot points into; None if there is no such thing."""
+    specs = {"input": executable.inputs, "output": executable.outputs}.get(slot.space)
+    if specs is not None:
+        return specs[slot.index].nbytes if 0 <= slot.index < len(specs) else None
+    if slot.index != 0:
+        return None
+    sizes = {"param": executable.params.nbytes, "arena": executable.arena_bytes}
+    if any(spec.any_rows for spec in executable.inputs):
+        sizes["rows"] = 0
+    return sizes.get(slot.space)
+
+
+def _verify_written(executable: Executable, number: int, spec: TensorSpec) -> None:
+    """Whether kernels have all bytes of an output among their arguments, as far as the slots say how many they have."""
+    slots = [s for call in executable.calls for s in call.args if (s.space, s.index) == ("output", number)]
+    if all(slot.nbytes for slot in slots):
+        end = 0
+        for begin, stop in _spans(slots):
+            if begin > end:
+                break
+            end = max(end, stop)
+        _require(end >= spec.nbytes, f"no kernel has byte {end} of output '{spec.name}', which has {spec.nbytes}")
+
+
+def _spans(slots: Sequence[Slot]) -> Iterator[tuple[int, int]]:
+    yield from sorted((slot.offset, slot.offset + slot.nbytes) for slot in slots)
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST_BYTES
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise VerificationError(f"executable: {otherwise}")
