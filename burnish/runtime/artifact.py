@@ -1,7 +1,14 @@
-"""The artifact ``.bn``: a compiled model in one file: graph, machine code and parameters. No pickle, no LLVM."""
+"""The artifact ``.bn``: a compiled model in one file: graph, machine code and parameters. No pickle, no LLVM.
+
+An artifact is a program: what is loaded runs with all rights of the process. Its checksums find damage on the way, not
+intent: whoever can write the file can make it do anything. Load only what you trust: from a place that others cannot
+write, by the SHA-256 of the file, or signed with a key that only you have.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,19 +21,23 @@ from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.image import Image
 
 
-def save(executable: Executable, path: str | Path) -> None:
-    """Writes ``executable`` to ``path``, atomically. Raises OSError, and TypeError if JSON cannot hold its ``info``."""
-    write_container(Path(path), *parts(executable))
+def save(executable: Executable, path: str | Path, key: bytes | None = None) -> None:
+    """Writes ``executable`` to ``path``, atomically: under another name first, never into a file that is in use.
+
+    ``key``: signs the file (HMAC-SHA-256), which then loads with this key alone. Raises OSError, and TypeError if JSON
+    cannot hold its ``info``.
+    """
+    write_container(Path(path), *parts(executable), _checked_key(key))
 
 
 def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]]:
     """The executable as a header that JSON can hold and named bytes; :func:`assembled` puts it together again."""
-    header = {
+    header: dict[str, Any] = {
         "target": executable.target,
         "inputs": [_spec_to_json(spec) for spec in executable.inputs],
         "outputs": [_spec_to_json(spec) for spec in executable.outputs],
         "calls": [
-            [call.kernel, call.node, [[slot.space, slot.index, slot.offset] for slot in call.args]]
+            [call.kernel, call.node, [[s.space, s.index, s.offset, s.nbytes] for s in call.args]]
             for call in executable.calls
         ],
         "arena_bytes": executable.arena_bytes,
@@ -35,6 +46,7 @@ def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]
         "info": executable.info,
         "images": {"driver": _image_to_json(executable.driver), "code": _image_to_json(executable.code)},
     }
+    header["digest"] = _digest(header)
     sections = {
         "driver": memoryview(executable.driver.data),
         "code": memoryview(executable.code.data),
@@ -43,24 +55,28 @@ def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]
     return header, sections
 
 
-def read(path: str | Path) -> Executable:
-    """The executable saved in ``path``; its parameters are a view of the mapped file.
+def read(path: str | Path, sha256: str | None = None, key: bytes | None = None) -> Executable:
+    """The executable saved in ``path``, copied into memory: what happens to the file later has no effect.
 
-    Raises ArtifactError for a file that is no artifact, of another format version, truncated, altered or inconsistent;
-    OSError if it cannot be read. Whether this machine can run it is the module's question (``host.check_host``).
+    ``sha256``: of the file, as ``sha256sum`` prints it; another file is refused. ``key``: what the file is signed with.
+    Raises ArtifactError for a file that is no artifact, of another format version, truncated, altered, inconsistent, or
+    not the one that is asked for; OSError if it cannot be read or is no regular file. Whether this machine can run it
+    is the module's question (``host.check_host``).
     """
-    container = read_container(Path(path))
+    container = read_container(Path(path), sha256, _checked_key(key))
     try:
         return assembled(container.header, container.sections)
-    except (KeyError, TypeError, ValueError, VerificationError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, VerificationError) as error:
         raise ArtifactError(f"{path} is inconsistent: {type(error).__name__}: {error}") from error
 
 
 def assembled(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> Executable:
     """The executable of these :func:`parts`; its parameters are a view of the bytes.
 
-    Raises KeyError, TypeError, ValueError or VerificationError for what is inconsistent.
+    Raises LookupError, TypeError, ValueError, AttributeError or VerificationError for what is inconsistent.
     """
+    if header["digest"] != _digest(header):
+        raise ValueError("the header does not match its own digest; it was edited")
     return Executable(
         inputs=tuple(_spec_from_json(spec) for spec in header["inputs"]),
         outputs=tuple(_spec_from_json(spec) for spec in header["outputs"]),
@@ -68,12 +84,27 @@ def assembled(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> 
         driver=_image_from_json(header["images"]["driver"], sections["driver"]),
         code=_image_from_json(header["images"]["code"], sections["code"]),
         params=np.frombuffer(sections["params"], np.uint8),
-        arena_bytes=int(header["arena_bytes"]),
-        scratch_bytes=int(header["scratch_bytes"]),
+        arena_bytes=header["arena_bytes"],
+        scratch_bytes=header["scratch_bytes"],
         target=header["target"],
         graph=header["graph"],
         info=header["info"],
     )
+
+
+def _digest(header: Mapping[str, Any]) -> str:
+    """SHA-256 of what the header says, however it is written: edits by hand are refused, not run."""
+    said = {name: value for name, value in header.items() if name not in ("digest", "sections")}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _checked_key(key: bytes | None) -> bytes | None:
+    """The key itself. Raises TypeError, or ValueError for one that can be guessed."""
+    if key is not None and not isinstance(key, bytes):
+        raise TypeError(f"key is a {type(key).__name__}, allowed: bytes, such as secrets.token_bytes(32)")
+    if key is not None and len(key) < 16:
+        raise ValueError(f"key has {len(key)} bytes, allowed: 16 or more, such as secrets.token_bytes(32)")
+    return key
 
 
 def _spec_to_json(spec: TensorSpec) -> list[Any]:
@@ -82,12 +113,12 @@ def _spec_to_json(spec: TensorSpec) -> list[Any]:
 
 def _spec_from_json(data: Sequence[Any]) -> TensorSpec:
     name, shape, dtype = data
-    return TensorSpec(name, tuple(int(extent) for extent in shape), dtype)
+    return TensorSpec(name, tuple(shape), dtype)
 
 
 def _call_from_json(data: Sequence[Any]) -> Call:
     kernel, node, slots = data
-    return Call(kernel, tuple(Slot(space, int(index), int(offset)) for space, index, offset in slots), node)
+    return Call(kernel, tuple(Slot(*slot) for slot in slots), node)
 
 
 def _image_to_json(image: Image) -> dict[str, Any]:
@@ -95,5 +126,5 @@ def _image_to_json(image: Image) -> dict[str, Any]:
 
 
 def _image_from_json(data: Mapping[str, Any], code: memoryview) -> Image:
-    absolute = tuple((int(offset), int(target)) for offset, target in data["absolute"])
+    absolute = tuple((offset, target) for offset, target in data["absolute"])
     return Image(data["machine"], bytes(code), dict(data["symbols"]), absolute)

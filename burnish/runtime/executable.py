@@ -61,8 +61,8 @@ class TensorSpec:
 class Slot:
     """Where a kernel finds an argument: byte ``offset`` of input or output ``index``, of parameters or arena.
 
-    ``nbytes``: those of the tensor there; 0 if that is not known, as with any number of rows. In the space ``rows`` it
-    is no place: the argument itself is the number of rows.
+    ``nbytes``: those of the tensor there; 0 with any number of rows. In the space ``rows`` it is no place: the argument
+    itself is the number of rows.
     """
 
     space: Space

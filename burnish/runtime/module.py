@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakSet
 
 import numpy as np
 
-from burnish.errors import InputError
+from burnish.errors import ArtifactError, InputError
 from burnish.runtime import artifact
 from burnish.runtime.buffers import address_of, aligned, aligned_array, numpy_dtype, round_up
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.host import check_host
 from burnish.runtime.image import LoadedImage
-from burnish.runtime.pool import pool
+from burnish.runtime.pool import Pool, pool
 from burnish.runtime.workspace import Workspace, borrow, give_back
 
 _SCRATCH_STRIDE = 4096  # bytes: a multiple of it per thread, so that no two threads touch one page
@@ -65,21 +65,29 @@ class _Plan(ctypes.Structure):
 
 
 class Module:
-    """A compiled model as a function from NumPy arrays to NumPy arrays. Calls from several threads take turns."""
+    """A compiled model as a function from NumPy arrays to NumPy arrays. Calls from several threads take turns.
+
+    A call that comes in the middle of another one in the same thread, from a signal handler or a finalizer, runs on a
+    copy. Copies, by ``copy.copy`` or ``copy.deepcopy``, share code and parameters, which never change, and nothing
+    else: they can run at the same time. A module cannot be pickled: other processes load what ``save`` wrote.
+    """
 
     def __init__(self, executable: Executable, threads: int | None = None) -> None:
         """Loads the machine code and reserves arena and scratch; ``threads`` defaults to all cores of this process.
 
-        Raises ArtifactError if this machine cannot run the executable, and ValueError for a wrong number of threads.
+        Raises ArtifactError if this machine cannot run the executable or has too little memory, and ValueError for a
+        wrong number of threads.
         """
         check_host(executable.target)
+        workers = pool(executable.driver, threads)
+        self._set_up(executable, workers, LoadedImage(executable.code), aligned(executable.params))
+
+    def _set_up(self, executable: Executable, workers: Pool, code: LoadedImage, params: np.ndarray) -> None:
         self.executable = executable
         self._inputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.inputs]
         self._outputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.outputs]
         self._any_rows = any(spec.any_rows for spec in executable.inputs)
-        self._pool = pool(executable.driver, threads)
-        self._code = LoadedImage(executable.code)
-        self._params = aligned(executable.params)
+        self._pool, self._code, self._params = workers, code, params
         stride = round_up(executable.scratch_bytes, _SCRATCH_STRIDE)
         self._runtime = _Runtime(self._pool.parallel, self._pool.address, None, stride, self._pool.threads, None)
         self._io = (ctypes.c_void_p * (1 + len(self._inputs) + len(self._outputs) + self._any_rows))()
@@ -91,12 +99,28 @@ class Module:
         self._workspace_bytes = self._scratch_offset + stride * self._pool.threads
         self._workspace: Workspace | None = None
         if self._workspace_bytes:
-            workspace = borrow(self._workspace_bytes)
+            try:
+                workspace = borrow(self._workspace_bytes)
+            except (MemoryError, OSError, OverflowError, ValueError) as error:
+                needed = f"{self._workspace_bytes} bytes of memory for a call"
+                raise ArtifactError(f"the model needs {needed}, which this machine does not give: {error}") from error
             self._work_in(workspace)
             give_back(workspace)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._caller = 0  # the thread whose call uses the state above
         _watch_forks()
         _modules.add(self)
+
+    def __copy__(self) -> Module:
+        twin = object.__new__(type(self))
+        twin._set_up(self.executable, self._pool, self._code, self._params)
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
+        return self.__copy__()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Module cannot be pickled: write it with m.save(path), and read it with burnish.load(path)")
 
     def _make_plan(self) -> _Plan:
         """The call table. Addresses of parameters are final; those of inputs, outputs and arena become patches."""
@@ -211,26 +235,37 @@ class Module:
             ProfileRow(call.node, call.kernel, time, time / total) for call, time in zip(calls, medians, strict=True)
         ]
 
-    def save(self, path: str | Path) -> None:
-        """Writes the artifact, which ``load`` reads. Raises OSError."""
-        artifact.save(self.executable, path)
+    def save(self, path: str | Path, *, key: bytes | None = None) -> None:
+        """Writes the artifact, which ``load`` reads; complete or not at all, and never into a file that is in use.
+
+        ``key``: 16 bytes or more that sign the file, which then loads with the same ``key`` alone. Raises OSError.
+        """
+        artifact.save(self.executable, path, key)
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
         return f"Module({inputs} -> {outputs}; {len(self.executable.calls)} kernels, {self.threads} threads)"
 
     def _execute(self, addresses: list[int], profile: int | None = None) -> None:
+        # Python runs handlers of signals and finalizers between any two steps, also here: they find the lock their own,
+        # and the state in use. None of them runs within the native code.
         with self._lock:
-            if not self._pool.running:
-                self._pool.start()
-            workspace = borrow(self._workspace_bytes) if self._workspace_bytes else None
+            if self._caller:
+                self.__copy__()._execute(addresses, profile)
+                return
+            workspace = None
             try:
+                self._caller = threading.get_ident()
+                if not self._pool.running:
+                    self._pool.start()
+                workspace = borrow(self._workspace_bytes) if self._workspace_bytes else None
                 if workspace and workspace is not self._workspace:
                     self._work_in(workspace)
                 self._io[1:] = addresses  # type: ignore[assignment]
                 self._runtime.profile = profile
                 self._run(*self._run_args)
             finally:
+                self._caller = 0
                 if workspace:
                     give_back(workspace)
 
@@ -297,12 +332,17 @@ class Module:
         return [(spec.with_rows(rows), dtype) for spec, (_, dtype) in outputs], [rows]
 
 
-def load(path: str | Path, threads: int | None = None) -> Module:
-    """The module saved in ``path``, ready to run, without LLVM.
+def load(
+    path: str | Path, threads: int | None = None, *, sha256: str | None = None, key: bytes | None = None
+) -> Module:
+    """The module saved in ``path``, ready to run, without LLVM. It is copied into memory: the file may change or go.
 
-    Raises ArtifactError for a damaged file or one that this machine cannot run, OSError if it cannot be read.
+    An artifact is a program that runs with all rights of this process. Its checksums find damage, not intent: load only
+    what you trust. ``sha256`` (of the file, as ``sha256sum`` prints it) refuses any other file; ``key`` (bytes) refuses
+    what was not saved with the same ``key``. Raises ArtifactError for a damaged, inconsistent or refused file and one
+    that this machine cannot run; OSError if it cannot be read or is no regular file.
     """
-    return Module(artifact.read(path), threads)
+    return Module(artifact.read(path, sha256, key), threads)
 
 
 def _describe(array: np.ndarray) -> str:
@@ -318,6 +358,7 @@ def _watch_forks() -> None:
 
 
 def _after_fork() -> None:
-    """In a child, no thread is left that could release a lock."""
+    """In a child, no other thread is left that could release a lock. The one that forked, in a handler, still can."""
     for module in _modules:
-        module._lock = threading.Lock()
+        if module._caller != threading.get_ident():
+            module._lock, module._caller = threading.RLock(), 0

@@ -75,7 +75,9 @@ class Pool:
 
     def reset(self) -> None:
         """The state in which no worker exists and no region runs, as at the beginning and in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._starting = False
+        self._created = 0  # workers: the exception of a signal handler may come between two
         self.running = self.threads == 1
         ctypes.memset(self.address, 0, ctypes.sizeof(self._pool) + ctypes.sizeof(self._parts))
         self._pool.threads = self.threads
@@ -85,38 +87,46 @@ class Pool:
             self._pool.syscall = ctypes.cast(_libc.syscall, ctypes.c_void_p).value
 
     def start(self) -> None:
-        """Creates the workers of this process if it has none yet."""
+        """Creates the workers of this process if it has none yet.
+
+        A call out of a signal handler that interrupts this one returns at once: regions need no worker.
+        """
         with self._lock:
-            if self.running:
+            if self.running or self._starting:
                 return
+            self._starting = True
             # Signals are for Python's own threads, whose system calls they interrupt.
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             try:
-                self._create_workers()
+                mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+                try:
+                    self._create_workers()
+                    self.running = True
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            self.running = True
+                self._starting = False
 
     def _create_workers(self) -> None:
         entry = ctypes.c_void_p(self.driver.address("burnish_worker"))
         handle = ctypes.c_ulong()
-        for index in range(1, self.threads):
+        for index in range(self._created + 1, self.threads):
             worker = self._parts[index]
             worker.thread, worker.pool = index, self.address
+            self._created = index  # before it is: two with one number would share scratch memory
             error = _libc.pthread_create(ctypes.byref(handle), None, entry, ctypes.byref(worker))
             if error:
+                self._pool.threads, self._created = index, self.threads
                 warnings.warn(
                     f"threads: the system allows only {index} of {self.threads} ({os.strerror(error)})",
                     RuntimeWarning, stacklevel=4,
                 )  # fmt: skip
-                self._pool.threads = index
                 return
             _libc.pthread_detach(handle)
 
 
 _pools: dict[tuple[str, int], Pool] = {}
 _drivers: dict[str, LoadedImage] = {}
-_registry_lock = threading.Lock()
+_registry_lock = threading.RLock()
 
 
 def pool(driver: Image, threads: int | None = None) -> Pool:
@@ -133,10 +143,10 @@ def pool(driver: Image, threads: int | None = None) -> Pool:
     with _registry_lock:
         key = (driver.digest, count)
         if driver.digest not in _drivers:
-            _drivers[driver.digest] = LoadedImage(driver)
-            _never_free(_drivers[driver.digest])
+            loaded = LoadedImage(driver)
+            _never_free(_drivers.setdefault(driver.digest, loaded))  # a handler that came between may have been faster
         if key not in _pools:
-            _pools[key] = Pool(_drivers[driver.digest], count)
+            return _pools.setdefault(key, Pool(_drivers[driver.digest], count))
         return _pools[key]
 
 
@@ -160,6 +170,6 @@ def _watch_forks() -> None:
 def _after_fork() -> None:
     """A child has the pools' memory but none of their workers, and no other thread that could hold a lock."""
     global _registry_lock
-    _registry_lock = threading.Lock()
+    _registry_lock = threading.RLock()
     for each in _pools.values():
         each.reset()

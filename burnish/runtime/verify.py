@@ -5,7 +5,6 @@ It holds against mistakes and against files edited by hand; machine code itself 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,7 +47,7 @@ def verify(executable: Executable) -> None:
         _verify_call(executable, call)
         mine = [(slot.space == "rows", slot.nbytes) for slot in call.args]
         first = signatures.setdefault(call.kernel, mine)
-        _require(first == mine, f"calls of '{call.kernel}' differ in their arguments, that of node '{call.node}' from others")
+        _require(first == mine, f"calls of '{call.kernel}' differ in arguments, the one of node '{call.node}' too")
     for number, spec in enumerate(executable.outputs):
         _verify_written(executable, number, spec)
 
@@ -56,7 +55,8 @@ def verify(executable: Executable) -> None:
 def _verify_tensor(role: str, spec: TensorSpec) -> None:
     _require(isinstance(spec.name, str), f"{role} {spec.name!r}: the name is no text")
     extents = spec.shape[1:] if spec.any_rows else spec.shape
-    _require(all(map(_is_size, extents)), f"{role} '{spec.name}' has shape {list(spec.shape)}, allowed: integers from 0")
+    found = list(spec.shape)
+    _require(all(map(_is_size, extents)), f"{role} '{spec.name}' has shape {found}, allowed: integers from 0")
     try:
         dtype = numpy_dtype(spec.dtype)
         known = isinstance(spec.dtype, str) and dtype.name == spec.dtype
@@ -121,19 +121,14 @@ def _bytes_of(executable: Executable, slot: Slot) -> int | None:
 
 
 def _verify_written(executable: Executable, number: int, spec: TensorSpec) -> None:
-    """Whether kernels have all bytes of an output among their arguments, as far as the slots say how many they have."""
-    slots = [s for call in executable.calls for s in call.args if (s.space, s.index) == ("output", number)]
-    if all(slot.nbytes for slot in slots):
-        end = 0
-        for begin, stop in _spans(slots):
-            if begin > end:
-                break
-            end = max(end, stop)
-        _require(end >= spec.nbytes, f"no kernel has byte {end} of output '{spec.name}', which has {spec.nbytes}")
-
-
-def _spans(slots: Sequence[Slot]) -> Iterator[tuple[int, int]]:
-    yield from sorted((slot.offset, slot.offset + slot.nbytes) for slot in slots)
+    """Whether kernels have all bytes of an output among their arguments."""
+    slots = (s for call in executable.calls for s in call.args if (s.space, s.index) == ("output", number))
+    end = 0
+    for begin, stop in sorted((slot.offset, slot.offset + slot.nbytes) for slot in slots):
+        if begin > end:
+            break
+        end = max(end, stop)
+    _require(end >= spec.nbytes, f"no kernel has byte {end} of output '{spec.name}', which has {spec.nbytes}")
 
 
 def _is_size(value: object) -> bool:

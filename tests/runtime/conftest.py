@@ -69,7 +69,8 @@ def add_executable(n: int = 1000, features: tuple[str, ...] = (), shape: tuple[i
     """y = (x + weights) + (x + weights) by two calls through the arena; weights are 0, 1, 2, …"""
     weights = np.arange(n, dtype=np.float32)
     kernel = compile_ir(ADD.format(name="add", n=n))
-    x, w, t, y = Slot("input"), Slot("param", offset=64), Slot("arena", offset=128), Slot("output")
+    places = {"input": 0, "param": 64, "arena": 128, "output": 0}
+    x, w, t, y = (Slot(space, 0, offset, 4 * n) for space, offset in places.items())  # type: ignore[arg-type]
     params = np.concatenate([np.zeros(64, np.uint8), weights.view(np.uint8)])
     spec = (n,) if shape is None else shape
     return build(

@@ -1,4 +1,8 @@
+import copy
 import os
+import pickle
+import subprocess
+import sys
 import threading
 
 import llvmlite.binding as llvm
@@ -11,6 +15,7 @@ from burnish.runtime.build import build
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
+from burnish.runtime.workspace import borrow
 
 # dst = src, {n} bytes at a time.
 COPY = """
@@ -28,14 +33,15 @@ declare void @llvm.memcpy.inline.p0.p0.i64(ptr, ptr, i64, i1)
 def swap_executable(compile_object, dtype: str = "float32", shape: tuple[int, ...] = (2, 3)) -> Executable:
     """(first, second) -> (second, first)."""
     specs = [TensorSpec(name, shape, dtype) for name in ("first", "second")]
+    size = specs[0].nbytes
     return build(
         inputs=specs,
         outputs=[TensorSpec("b", shape, dtype), TensorSpec("a", shape, dtype)],
         calls=[
-            Call("copy", (Slot("input", 0), Slot("output", 1)), "one"),
-            Call("copy", (Slot("input", 1), Slot("output", 0)), "two"),
+            Call("copy", (Slot("input", 0, 0, size), Slot("output", 1, 0, size)), "one"),
+            Call("copy", (Slot("input", 1, 0, size), Slot("output", 0, 0, size)), "two"),
         ],
-        objects={"copy": compile_object(COPY.format(name="copy", n=specs[0].nbytes))},
+        objects={"copy": compile_object(COPY.format(name="copy", n=size))},
         params=np.zeros(0, np.uint8),
         arena_bytes=0,
         scratch_bytes=0,
@@ -256,3 +262,111 @@ def test_calls_must_refer_to_what_exists(swap, slot, message) -> None:
         Executable(e.inputs, e.outputs, (Call("copy", (slot,), "n"),), e.driver, e.code, e.params, 0, 0, e.target)
     with pytest.raises(VerificationError, match="node 'n' calls 'absent', which is undefined"):
         Executable(e.inputs, e.outputs, (Call("absent", (), "n"),), e.driver, e.code, e.params, 0, 0, e.target)
+
+
+@pytest.mark.parametrize("step", ["borrow", "run"])
+def test_a_call_in_the_middle_of_a_call_is_right_and_so_is_the_other(make_executable, monkeypatch, step) -> None:
+    module, inner = Module(make_executable(), threads=2), []
+
+    def interrupted(function):
+        """``function`` after what a signal handler or a finalizer may do at this point."""
+
+        def call(*args):
+            if not inner:
+                inner.append(None)
+                inner.append(module(X + 1))
+                inner.append(module.profile(X, repeat=1))
+            return function(*args)
+
+        return call
+
+    if step == "borrow":
+        monkeypatch.setattr("burnish.runtime.module.borrow", interrupted(borrow))
+    else:
+        module._run = interrupted(module._run)
+    assert np.array_equal(module(X), Y)
+    assert np.array_equal(inner[1], 2 * (X + 1 + np.arange(1000, dtype=np.float32))) and len(inner[2]) == 2
+    assert np.array_equal(module(X), Y)
+
+
+def test_signal_handlers_may_call_the_module_that_they_interrupt(tmp_path, make_executable) -> None:
+    Module(make_executable()).save(tmp_path / "model.bn")
+    script = (
+        "import signal, sys, numpy as np; from burnish.runtime.module import load\n"
+        "module, x, seen = load(sys.argv[1], threads=2), np.zeros(1000, np.float32), []\n"
+        "expected = [module(x + i) for i in range(2)]\n"
+        "signal.signal(signal.SIGALRM, lambda *_: seen.append(np.array_equal(module(x + 1), expected[1])))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)\n"
+        "calls = 0\n"
+        "while len(seen) < 200:\n"
+        "    calls += 1; assert np.array_equal(module(x), expected[0])\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "assert all(seen)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "model.bn")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("step", ["borrow", "run", "start"])
+def test_a_module_is_usable_after_an_interrupt(make_executable, monkeypatch, step) -> None:
+    module = Module(make_executable(), threads=2)
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if step == "borrow":
+            patch.setattr("burnish.runtime.module.borrow", interrupt)
+        elif step == "run":
+            patch.setattr(module, "_run", interrupt)
+        else:
+            patch.setattr(module._pool, "running", False)
+            patch.setattr(module._pool, "_create_workers", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            module(X)
+    assert np.array_equal(module(X), Y)
+    caller = threading.Thread(target=lambda: module(X))
+    caller.start()
+    caller.join(30)
+    assert not caller.is_alive()
+
+
+def test_a_child_forked_by_a_handler_in_the_middle_of_a_call_goes_on(make_executable) -> None:
+    module, run, child = Module(make_executable(), threads=2), None, []
+    run = module._run
+
+    def forking(*args):
+        if not child:
+            child.append(os.fork())
+            if not child[0] and not np.array_equal(module(X + 1), 2 * (X + 1 + np.arange(1000, dtype=np.float32))):
+                os._exit(2)
+        return run(*args)
+
+    module._run = forking
+    found = module(X)
+    if not child[0]:
+        os._exit(0 if np.array_equal(found, Y) else 1)
+    assert np.array_equal(found, Y)
+    assert os.waitstatus_to_exitcode(os.waitpid(child[0], 0)[1]) == 0
+
+
+def test_copies_share_code_and_parameters_and_nothing_else(add) -> None:
+    for twin in (copy.copy(add), copy.deepcopy(add), copy.deepcopy({"m": add})["m"]):
+        assert twin is not add and twin.executable is add.executable and twin.threads == add.threads
+        assert twin._params is add._params and twin._args is not add._args and twin._lock is not add._lock
+        assert np.array_equal(twin(X), Y) and np.array_equal(add(X), Y)
+        assert np.array_equal(twin(X + 1), 2 * (X + 1 + np.arange(1000, dtype=np.float32)))
+
+
+def test_pickling_says_what_to_do(add) -> None:
+    for dump in (pickle.dumps, lambda m: pickle.dumps([m])):
+        with pytest.raises(TypeError, match=r"cannot be pickled: write it with m\.save\(path\)"):
+            dump(add)
+
+
+def test_memory_that_the_machine_does_not_have_is_a_refusal(make_executable) -> None:
+    executable = make_executable()
+    object.__setattr__(executable, "arena_bytes", 1 << 47)
+    with pytest.raises(ArtifactError, match=r"the model needs 1407\d+ bytes of memory for a call"):
+        Module(executable)
