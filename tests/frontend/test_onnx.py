@@ -85,7 +85,7 @@ def test_external_data_is_read_from_beside_the_file(tmp_path: Path) -> None:
     onnx.save(proto, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     np.testing.assert_array_equal(from_onnx(path).constants["w"], w)
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(ModelError, match="initializer 'w': the data of a tensor with dimensions"):
+    with pytest.raises(ModelError, match="external data cannot be read"):
         from_onnx(path)
 
 

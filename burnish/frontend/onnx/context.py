@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from burnish.errors import ModelError, UnsupportedOperator
+from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
 from burnish.loops.expr import ITEM_BYTES
@@ -67,6 +68,7 @@ class Context:
 
     builder: GraphBuilder
     node: OnnxNode = field(default_factory=lambda: OnnxNode("", "", (), (), {}, 0))
+    data: ExternalData = NO_FILES
     made: set[str] = field(default_factory=set)  # tensors that the node being translated has added
 
     def begin(self, node: OnnxNode) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 import onnx.numpy_helper
 
 from burnish.errors import ModelError, UnsupportedOperator
+from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.loops.expr import DTYPES
+from burnish.loops.numeric import numpy_dtype
 
 _NAMES = {
     "FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "BOOL": "bool",
@@ -33,13 +37,16 @@ def element_type(dtype: str) -> int:
     return onnx.TensorProto.DataType.Value(name)
 
 
-def to_array(tensor: onnx.TensorProto, where: str, base_dir: str = "") -> np.ndarray:
-    """The tensor's value; external data is looked up under ``base_dir``. Raises ModelError, naming ``where``."""
-    dtype_name(tensor.data_type, where)
+def to_array(tensor: onnx.TensorProto, where: str, data: ExternalData = NO_FILES) -> np.ndarray:
+    """The tensor's value; ``data`` leads to what lies in other files. Raises ModelError, naming ``where``."""
+    dtype = dtype_name(tensor.data_type, where)
     dims = list(tensor.dims)
     if min(dims, default=0) < 0:
         raise ModelError(f"{where}: dimensions: found {dims}; allowed: none below 0")
     try:
-        return onnx.numpy_helper.to_array(tensor, base_dir)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            found = data.read(tensor, math.prod(dims) * numpy_dtype(dtype).itemsize, where)
+            return found.view(numpy_dtype(dtype)).reshape(dims)
+        return onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OSError, ArithmeticError, MemoryError, onnx.checker.ValidationError) as error:
         raise ModelError(f"{where}: the data of a tensor with dimensions {dims} cannot be read: {error}") from error

@@ -16,13 +16,16 @@ import onnx.shape_inference
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from burnish.errors import ModelError, UnsupportedOperator, VerificationError
+from burnish.files import open_regular
 from burnish.frontend.onnx import elementwise, movement, product, recurrent, reduction, window
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, require_room
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
+from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.frontend.onnx.validity import check_declared, check_dtypes, check_graph, label_of
 from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
 from burnish.graph.rewrite import drop_dead
 
+MOST_BYTES = (1 << 31) - 1  # of a file: protobuf's own limit
 OLDEST_OPSET = 7  # before it, broadcasting was an attribute
 DOMAINS = ("", "ai.onnx")
 TRANSLATORS: Mapping[str, Translator] = {
@@ -47,14 +50,14 @@ def from_onnx(
     is otherwise taken as 1. Raises ModelError for what is no valid model, UnsupportedOperator (a ModelError) for valid
     models that use what Burnish lacks.
     """
-    proto, folder = _load(model)
+    proto, data = _load(model)
     proto = _without_functions(proto)
     graph = proto.graph
     _refuse_unsupported(graph)
     opset = _opset(proto)
     check_graph(graph, opset)
-    context = Context(GraphBuilder())
-    names = _add_constants(context, graph, folder)
+    context = Context(GraphBuilder(), data=data)
+    names = _add_constants(context, graph)
     _add_inputs(context, graph, names, dict(shapes or {}))
     used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
     for position, node in enumerate(graph.node):
@@ -72,9 +75,9 @@ def from_onnx(
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def _load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
-    """The parsed model, and the folder in which external data is looked up."""
-    folder = ""
+def _load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, ExternalData]:
+    """The parsed model, and where its external data may be."""
+    external = NO_FILES
     if isinstance(model, onnx.ModelProto):
         proto, where = model, "the ModelProto"
     else:
@@ -82,18 +85,31 @@ def _load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx
             data, where = model, f"the model of {len(model)} bytes"
         else:
             path = Path(model)
-            where, folder = f"model file '{path}'", str(path.parent)
-            try:
-                data = path.read_bytes()
-            except OSError as error:
-                raise ModelError(f"{where}: cannot be read: {error.strerror}") from error
+            where, external = f"model file '{path}'", ExternalData(path)
+            data = _read(path, where)
         try:
             proto = onnx.ModelProto.FromString(data)
         except DecodeError as error:
             raise ModelError(f"{where}: not an ONNX model, or truncated ({len(data)} bytes): {error}") from error
     if not proto.HasField("graph") or not proto.graph.output:
         raise ModelError(f"{where}: holds no graph with outputs; it is not an ONNX model, or truncated")
-    return proto, folder
+    return proto, external
+
+
+def _read(path: Path, where: str) -> bytes:
+    """The bytes of the model file. Raises ModelError."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_BYTES:
+                raise ModelError(
+                    f"{where}: {size} bytes, allowed: up to {MOST_BYTES}, the limit of protobuf; save the weights as "
+                    "external data"
+                )
+            return file.read()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"{where}: cannot be read: {reason}") from error
 
 
 def _without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -150,12 +166,12 @@ def _refuse_unsupported(graph: onnx.GraphProto) -> None:
         raise UnsupportedOperator(f"model: {len(graph.sparse_initializer)} sparse initializers; allowed: dense ones")
 
 
-def _add_constants(context: Context, graph: onnx.GraphProto, folder: str) -> dict[str, str]:
+def _add_constants(context: Context, graph: onnx.GraphProto) -> dict[str, str]:
     """Adds the initializers; returns ONNX name -> graph name."""
     declared = {value.name: value for value in graph.input}
     for tensor in graph.initializer:
         where = f"initializer '{tensor.name}'"
-        array = to_array(tensor, where, folder)
+        array = to_array(tensor, where, context.data)
         value = declared.get(tensor.name)
         element = value.type.tensor_type.elem_type if value is not None else 0
         dtype = dtype_name(element, where) if element else None

@@ -170,7 +170,7 @@ def _constant(c: Context, n: OnnxNode) -> str:
     if key in ("sparse_value", "value_string", "value_strings"):
         c.refuse("attribute", key, "one of value, value_int(s), value_float(s)")
     if isinstance(value, onnx.TensorProto):
-        return c.constant(to_array(value, str(n)))
+        return c.constant(to_array(value, str(n), c.data))
     return c.constant(value, "float32" if "float" in key else "int64")
 
 
@@ -178,7 +178,7 @@ def _constant_of_shape(c: Context, n: OnnxNode) -> str:
     """A constant that takes no memory however large: a view of its one element."""
     shape = c.ints(n.inputs[0], "input") if c.shape(n.inputs[0]) else ()
     tensor = n.attr("value")
-    fill = np.zeros(1, np.float32) if tensor is None else to_array(tensor, str(n))
+    fill = np.zeros(1, np.float32) if tensor is None else to_array(tensor, str(n), c.data)
     if fill.size != 1 or min(shape, default=0) < 0:
         c.invalid("value and shape", f"{fill.size} elements and {list(shape)}", "one element, and no extent below 0")
     c.require_room(shape, str(fill.dtype))
