@@ -19,6 +19,7 @@ from burnish.boost.inputs.factors import POLICIES
 from burnish.boost.predictor import predict_leaf, predict_margin
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
+from burnish.files import read_regular
 
 if TYPE_CHECKING:
     from burnish.boost.data import Dataset, Sparse
@@ -115,7 +116,7 @@ class Model:
     @staticmethod
     def load(path: str | Path) -> Model:
         """The model saved in `path`. Raises DataError for a file that is not whole or not valid, OSError."""
-        return loads(Path(path).read_bytes(), str(path))
+        return loads(read_regular(path), str(path))
 
 
 def dumps(model: Model) -> str:

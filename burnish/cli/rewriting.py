@@ -31,13 +31,12 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Test every substitution at random sizes, prove it from the axioms, check its proof; status 1 if one fails."""
-    from burnish.rewrite.terms import parse_rules
-    from burnish.rewrite.verify import read_proofs, read_rules, verify_rules
+    from burnish.rewrite.verify import read_proofs, read_rule_file, read_rules, verify_rules
 
     if file is None:
         rules, known = read_rules("substitutions.txt"), None if search else read_proofs()
     else:
-        rules, known = parse_rules(file.read_text(encoding="utf-8"), str(file)), None
+        rules, known = read_rule_file(file), None
     report = verify_rules(rules, known=known, bindings=bindings, seed=seed)
     if proofs is not None:
         proofs.write_text("\n".join(map(str, report.proofs.values())), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -11,6 +12,7 @@ from burnish.rewrite.sizes import Size
 from burnish.rewrite.terms import Apply, Rule, Term, Var, subterms
 from burnish.rewrite.vocabulary import Binding, Shape, infer_word
 
+MOST_ELEMENTS = 1 << 22  # of a tensor in a test: 128 MB at 4 points
 ATTEMPTS = 4000  # bindings drawn before a rule is said to have none
 _ATTRIBUTES: Mapping[str, tuple[int, ...]] = {  # values that a name is tried with, by the attribute it stands in
     "strides": (1, 1, 2, 2, 3),
@@ -65,12 +67,15 @@ class Bindings:
             sizes[name] = value
             if not self._solve(sizes):
                 return None
-        if not all(condition.holds(sizes) for condition in self.rule.conditions):
+        try:
+            if not all(condition.holds(sizes) for condition in self.rule.conditions):
+                return None
+            extents = [d.value(sizes) for t in self.rule.types.values() for d in t.dims]
+        except RuleError as error:  # a division by 0 at these sizes
+            self.refusal = str(error)
             return None
         leads = {n: tuple(int(d) for d in self.random.integers(1, 4, self.random.integers(3))) for n in self.leads}
-        binding = Binding(sizes, leads)
-        positive = all(d.value(sizes) > 0 for t in self.rule.types.values() for d in t.dims)
-        return binding if positive else None
+        return Binding(sizes, leads) if all(extent > 0 for extent in extents) else None
 
     def _solve(self, sizes: dict[str, int]) -> bool:
         """Adds the values that equations fix; False if one cannot be satisfied."""
@@ -98,7 +103,7 @@ class Bindings:
 
 def shapes_of(rule: Rule, binding: Binding) -> tuple[list[Shape], list[Shape]]:
     """Shapes of the tensors on both sides. Raises ModelError for operands that do not fit, RuleError for no word."""
-    known: dict[Term, Shape] = {Var(name): binding.shape(t) for name, t in rule.types.items()}
+    known: dict[Term, Shape] = {Var(name): _small(binding.shape(t)) for name, t in rule.types.items()}
     left, right = ([shape_of(t, binding, known) for t in terms] for terms in (rule.left, rule.right))
     return left, right
 
@@ -108,8 +113,15 @@ def shape_of(term: Term, binding: Binding, known: dict[Term, Shape]) -> Shape:
     if term not in known:
         assert isinstance(term, Apply)
         shapes = tuple(shape_of(a, binding, known) for a in term.args)
-        known[term] = infer_word(term.word, shapes, binding.attributes(term))
+        known[term] = _small(infer_word(term.word, shapes, binding.attributes(term)))
     return known[term]
+
+
+def _small(shape: Shape) -> Shape:
+    """The shape itself. Raises ModelError if no test can hold so many values."""
+    if math.prod(shape) > MOST_ELEMENTS:
+        raise ModelError(f"a tensor {list(shape)}, allowed in tests: up to {MOST_ELEMENTS} elements")
+    return shape
 
 
 def _domains(rule: Rule, largest: int) -> Mapping[str, tuple[int, ...]]:

@@ -64,7 +64,7 @@ def parse_proofs(text: str, axioms: Mapping[str, Rule], source: str = "proofs") 
     Raises RuleError naming ``source``, the line and the proof, for an axiom that is unknown, or a name that it lacks.
     """
     proofs: dict[str, Proof] = {}
-    for number, lines in blocks(text):
+    for number, lines in blocks(text, source):
         kind, _, name = lines[0].partition(" ")
         try:
             if kind != "proof" or not name or name in proofs:
@@ -72,6 +72,8 @@ def parse_proofs(text: str, axioms: Mapping[str, Rule], source: str = "proofs") 
             proofs[name] = Proof(name, tuple(_step(line, axioms) for line in lines[1:]))
         except RuleError as error:
             raise RuleError(f"{source}, line {number}, '{lines[0]}': {error}") from None
+        except RecursionError:
+            raise RuleError(f"{source}, line {number}, '{lines[0]}': nested too deep") from None
     return proofs
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from burnish.errors import RuleError
 
+MOST_TERMS = 1 << 12  # of a product that is written in a rule
 Monomial = tuple[str, ...]  # names in order, repeated for powers; () is the constant
 
 
@@ -59,13 +60,16 @@ class Size:
         return None if more or monomial else factor
 
     def value(self, sizes: Mapping[str, int]) -> int:
-        """The number it is when names have these values. Raises RuleError for a name without a value."""
+        """The number it is when names have these values. Raises RuleError for one without, and a division by 0."""
         total = 0
         for monomial, factor in self.terms:
             for name in monomial:
                 if name not in sizes:
                     if parts := quotient(name):
-                        factor *= parts[0].value(sizes) // parts[1].value(sizes)
+                        divisor = parts[1].value(sizes)
+                        if divisor == 0:
+                            raise RuleError(f"size '{self}': division by 0")
+                        factor *= parts[0].value(sizes) // divisor
                         continue
                     known = ", ".join(sorted(sizes)) or "none"
                     raise RuleError(f"size '{self}': '{name}' has no value; known: {known}")
@@ -205,12 +209,24 @@ def _size(terms: Mapping[Monomial, int]) -> Size:
     return Size(tuple(sorted((m, f) for m, f in terms.items() if f)))
 
 
+def parsed(text: str, what: str = "") -> ast.expr:
+    """The expression of a text. Raises RuleError naming the text, also if it is nested too deep."""
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise RuleError(f"{what}'{_short(text)}': {error.msg}") from None
+    except (RecursionError, MemoryError, ValueError) as error:
+        raise RuleError(f"{what}'{_short(text)}': nested too deep, or no text: {type(error).__name__}") from None
+
+
+def _short(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= 200 else f"{text[:200]} …"
+
+
 def parse_size(text: str) -> Size:
     """The size that a text of the grammar describes. Raises RuleError naming the text."""
-    try:
-        return size_of(ast.parse(text.strip(), mode="eval").body)
-    except SyntaxError as error:
-        raise RuleError(f"size '{text}': {error.msg}") from None
+    return size_of(parsed(text, "size "))
 
 
 def size_of(tree: ast.expr) -> Size:
@@ -227,7 +243,10 @@ def size_of(tree: ast.expr) -> Size:
         case ast.BinOp(a, ast.Sub(), b):
             return size_of(a) - size_of(b)
         case ast.BinOp(a, ast.Mult(), b):
-            return size_of(a) * size_of(b)
+            left, right = size_of(a), size_of(b)
+            if len(left.terms) * len(right.terms) > MOST_TERMS:
+                raise RuleError(f"a product of {len(left.terms)} by {len(right.terms)} terms, allowed: {MOST_TERMS}")
+            return left * right
         case ast.Call(ast.Name("floor"), [a, b], []):
             return floor(size_of(a), size_of(b))
     raise RuleError(f"'{ast.unparse(tree)}' is no size; allowed: integers, names, and their sums and products")

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from burnish.errors import RuleError
-from burnish.rewrite.sizes import Size, size_of
+from burnish.rewrite.sizes import Size, parsed, size_of
 
 Value = Size | bool | str | tuple[Size, ...]
 _PLACES = ("pads", "start", "at")  # attributes that may be 0
@@ -198,11 +198,13 @@ def parse_type(text: str) -> Type:
 def parse_rules(text: str, source: str = "rules") -> list[Rule]:
     """The rules of a text. Raises RuleError naming ``source``, the line and the rule."""
     rules: list[Rule] = []
-    for number, lines in blocks(text):
+    for number, lines in blocks(text, source):
         try:
             rules.append(_rule(lines))
         except RuleError as error:
             raise RuleError(f"{source}, line {number}, '{lines[0]}': {error}") from None
+        except RecursionError:
+            raise RuleError(f"{source}, line {number}, '{lines[0]}': nested too deep") from None
     names = [rule.name for rule in rules]
     repeated = sorted({n for n in names if names.count(n) > 1})
     if repeated:
@@ -210,7 +212,7 @@ def parse_rules(text: str, source: str = "rules") -> list[Rule]:
     return rules
 
 
-def blocks(text: str) -> Iterator[tuple[int, list[str]]]:
+def blocks(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
     """Runs of lines, each a rule: its first line is not indented. With the number of that line."""
     start, lines = 0, list[str]()
     for number, line in enumerate(text.splitlines(), 1):
@@ -221,7 +223,7 @@ def blocks(text: str) -> Iterator[tuple[int, list[str]]]:
             start, lines = number, [line]
         elif line:
             if not lines:
-                raise RuleError(f"line {number}: an indented line before the first rule")
+                raise RuleError(f"{source}, line {number}: an indented line before the first rule")
             lines.append(line.strip())
     if lines:
         yield start, lines
@@ -266,16 +268,9 @@ def _halves(text: str) -> tuple[str, str, str]:
     return text, "", ""
 
 
-def _parsed(text: str) -> ast.expr:
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise RuleError(f"'{text.strip()}': {error.msg}") from None
-
-
 def _declaration(text: str) -> tuple[str, Type]:
     name, colon, type_ = text.partition(":")
-    match _parsed(type_) if colon else None:
+    match parsed(type_) if colon else None:
         case ast.List([ast.Starred(ast.Name(lead)), *dims]):
             return name.strip(), Type(tuple(map(size_of, dims)), lead)
         case ast.List(dims):
@@ -284,14 +279,14 @@ def _declaration(text: str) -> tuple[str, Type]:
 
 
 def _condition(text: str) -> Condition:
-    match _parsed(text):
+    match parsed(text):
         case ast.Compare(left, [relation], [right]) if type(relation) in _RELATIONS:
             return Condition(size_of(left), _RELATIONS[type(relation)], size_of(right))
     raise RuleError(f"'{text.strip()}' is no condition; allowed: size {' or '.join(_RELATIONS.values())} size")
 
 
 def _terms(text: str) -> tuple[Term, ...]:
-    tree = _parsed(text)
+    tree = parsed(text)
     return tuple(map(_term, tree.elts)) if isinstance(tree, ast.Tuple) else (_term(tree),)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 from burnish.errors import RuleError
+from burnish.files import read_regular
 from burnish.rewrite.axioms import RESOURCES, load_axioms
 from burnish.rewrite.checker import check_proof
 from burnish.rewrite.proofs import Proof, count, parse_proofs
@@ -105,6 +107,15 @@ def inconsistencies(axioms: Mapping[str, Rule]) -> list[str]:
     """Axioms from whose sides follows that two different variables are equal: none, if axioms are consistent."""
     prover = Prover(axioms)
     return [name for name, axiom in axioms.items() if merged_variables(axiom, prover)]
+
+
+def read_rule_file(path: Path) -> list[Rule]:
+    """The rules of a file of text. Raises RuleError naming the file, OSError if it cannot be read."""
+    try:
+        text = read_regular(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RuleError(f"{path}: no text in UTF-8: {error}") from None
+    return parse_rules(text, str(path))
 
 
 # --- what is shipped --------------------------------------------------------------------------------------------------

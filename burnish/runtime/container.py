@@ -101,7 +101,7 @@ def read_container(path: Path, sha256: str | None = None, key: bytes | None = No
 def _read(path: Path, file: BinaryIO, length: int, section: str) -> memoryview:
     """The next ``length`` bytes of the file, in pages of their own."""
     try:
-        data = memoryview(allocate(length))
+        data = allocate(length).data
     except (MemoryError, OSError, OverflowError, ValueError) as error:
         raise ArtifactError(f"{path}: section '{section}' needs {length} bytes of memory: {error}") from error
     done = 0

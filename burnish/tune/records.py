@@ -23,7 +23,7 @@ from typing import Any
 from burnish.build import Kernel, compile_program, named, packing, task_key
 from burnish.cache import cache_key
 from burnish.errors import RecordError
-from burnish.files import write_atomic
+from burnish.files import open_regular, refuse_irregular, write_atomic
 from burnish.kernels.task import Choice, Task
 from burnish.runtime.host import fingerprint
 from burnish.schedule.schedule import Call, replay
@@ -34,6 +34,7 @@ from burnish.tune.features import EDITION
 
 VERSION = 1
 _DECIMALS = 3  # of features, which are logarithms to base 2, ratios and marks
+_MOST = 1e300  # of any number: JSON's integers have no end, floats do
 _SHOWN = 3  # unreadable lines that a warning names
 
 
@@ -154,7 +155,7 @@ def parse(text: str) -> Record:
     """The record of a line. Raises RecordError, saying what is wrong with it."""
     try:
         fields = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise RecordError(f"a {type(fields).__name__}, allowed: an object")
@@ -177,11 +178,11 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _MOST
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -_MOST < value < _MOST
 
 
 def _is_trace(value: Any) -> bool:
@@ -294,7 +295,7 @@ class Records:
 
     def _refresh(self) -> None:
         try:
-            file = open(self.path, "rb")  # noqa: SIM115 - closed below
+            file = open_regular(self.path)
         except FileNotFoundError:
             return
         with file:
@@ -331,8 +332,9 @@ def _locked(path: Path) -> Iterator[int]:
     """The file, open for appending and locked: the one that has this name now, not one that compaction replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
         try:
+            refuse_irregular(os.fstat(file).st_mode, path)
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 named_now = os.stat(path)

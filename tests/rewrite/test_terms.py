@@ -97,3 +97,18 @@ def test_what_is_no_rule_is_refused(text: str, reason: str) -> None:
 def test_a_refusal_names_file_and_line() -> None:
     with pytest.raises(RuleError, match=r"some\.txt, line 4, 'axiom b'"):
         parse_rules("axiom a\n  for x: [m]\n  x = x\naxiom b\n  for x: [m]\n", "some.txt")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "for x: [" + "+".join(["n"] * 20_000) + "]", "for x: [" + "-" * 20_000 + "n]", "for x: [" + "9" * 5_000 + "]",
+        "for x: [" + "*".join(["(a + b + c + d + e + f + g)"] * 60) + "]", "for x: [floor(n, m - m)]",
+        "for x: [n\0]", "relu(" * 5_000 + "x" + ")" * 5_000 + " = x", ".x" * 100_000 + " = x",
+        "relu(x, a=" + "-" * 900 + "1) = x",
+    ],
+)  # fmt: skip
+def test_texts_without_end_are_refused_by_file_and_line(line: str) -> None:
+    with pytest.raises(RuleError, match=r"some\.txt, line 2, 'axiom a'") as caught:
+        parse_rules(f"\naxiom a\n  for x: [k]\n  {line}\n  x = x\n", "some.txt")
+    assert len(str(caught.value)) < 1000

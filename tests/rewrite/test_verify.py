@@ -1,8 +1,10 @@
 """The verifier: right rules are proved, seeded wrong ones are rejected, and what is shipped is what was proved."""
 
 import itertools
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,14 @@ from burnish.rewrite.sizes import Size
 from burnish.rewrite.terms import Apply, Rule, Term, Value, parse_rules
 from burnish.rewrite.types import type_rule
 from burnish.rewrite.validate import validate
-from burnish.rewrite.verify import load_substitutions, read_proofs, read_rules, redundant_axioms, verify_rules
+from burnish.rewrite.verify import (
+    load_substitutions,
+    read_proofs,
+    read_rule_file,
+    read_rules,
+    redundant_axioms,
+    verify_rules,
+)
 from burnish.rewrite.vocabulary import sides
 
 WRONG = 50
@@ -151,3 +160,38 @@ def test_redundant_axioms_are_named() -> None:
     axioms = {n: a for n, a in load_axioms().items() if n in ("add is commutative", "add is associative")}
     (turned,) = parse_rules("axiom turned\n  for x: [*l]; y: [*l]; z: [*l]\n  add(add(x, y), z) = add(z, add(x, y))\n")
     assert redundant_axioms({**axioms, "turned": turned}) == ["turned"]
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [
+        ("4611686018427387904", "no sizes found"),
+        ("n * 1000000000000000000000", "no sizes found"),
+        ("100000, 100000", "allowed in tests: up to 4194304 elements"),
+        ("-3", "no sizes found"),
+        ("0", "no sizes found"),
+        ("floor(n, m - n * m)", "no sizes found"),
+    ],
+)
+def test_rules_of_impossible_sizes_are_refused(size: str, reason: str) -> None:
+    report = verify_rules(parse_rules(f"substitution a\n  for x: [{size}]\n  relu(relu(x)) = relu(x)\n"))
+    (verdict,) = report.verdicts
+    assert verdict.outcome == "refused" and reason in verdict.reason
+
+
+def test_sizes_at_which_a_quotient_is_none_are_not_tried() -> None:
+    rules = parse_rules("substitution a\n  for x: [floor(n, m - 2)]\n  relu(relu(x)) = relu(x)\n")
+    assert verify_rules(rules).verdicts[0].outcome == "proved"
+
+
+def test_rule_files(tmp_path: Path) -> None:
+    path = tmp_path / "rules.txt"
+    path.write_text("substitution a\n  for x: [n]\n  relu(relu(x)) = relu(x)\n", encoding="utf-8")
+    assert [rule.name for rule in read_rule_file(path)] == ["a"]
+    path.write_bytes(b"substitution \xff\n")
+    with pytest.raises(RuleError, match=r"rules\.txt: no text in UTF-8"):
+        read_rule_file(path)
+    os.mkfifo(tmp_path / "fifo")
+    for wrong in (tmp_path, tmp_path / "fifo", tmp_path / "absent"):
+        with pytest.raises(OSError):
+            read_rule_file(wrong)

@@ -280,3 +280,32 @@ def test_a_record_of_something_else_is_refused(product: Task, doubling: Task) ->
     for trace in ((("explode", []),), (("split", [None, "x"]),), (("split", ["no such loop", 4]),)):
         with pytest.raises(RecordError, match="its trace does not fit"):
             compile_record(replace(good, trace=trace), product, host())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000, '{"a":' * 100_000, EXAMPLE.line().replace("[0.002,", "[1" + "0" * 400 + ","),
+        EXAMPLE.line().replace('"cost":0.0', '"cost":1' + "0" * 400), EXAMPLE.line().replace("0.002", "1e999"),
+        EXAMPLE.line().replace("0.002", "9" * 5_000), "null", "[]", "3", '"text"',
+    ],
+)  # fmt: skip
+def test_lines_that_no_writer_wrote_cost_themselves_alone(tmp_path: Path, line: str) -> None:
+    assert line != EXAMPLE.line()
+    with pytest.raises(RecordError):
+        parse(line)
+    path = tmp_path / "r.jsonl"
+    path.write_text(EXAMPLE.line() + line.strip() + "\n" + EXAMPLE.line())
+    with pytest.warns(RuntimeWarning, match="1 of 3 lines cannot be read"):
+        assert len(Records(path).all()) == 2
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    for path in (tmp_path / "fifo", tmp_path / "loop", tmp_path, Path("/dev/zero")):
+        records = Records(path)
+        with pytest.raises(OSError):
+            records.all()
+        with pytest.raises(OSError):
+            records.append([EXAMPLE])

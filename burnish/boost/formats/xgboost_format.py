@@ -16,6 +16,7 @@ from burnish.boost.formats.xgboost_trees import tree_from_xgboost, tree_to_xgboo
 from burnish.boost.model import Model, float32_array, floats, int32_array, parse_json
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
+from burnish.files import read_regular
 
 VERSION = [3, 2, 0]
 # XGBoost's name -> ours, for objectives that predict alike; the first with a name of ours is what we write.
@@ -53,7 +54,7 @@ _PARAMETERS = {  # objective of ours -> XGBoost's section, and what must be ther
 
 def read_xgboost(path: str | Path) -> Model:
     """The model in a file that XGBoost saved as JSON. Raises DataError, naming what is wrong; OSError."""
-    return loads_xgboost(Path(path).read_bytes(), str(path))
+    return loads_xgboost(read_regular(path), str(path))
 
 
 def write_xgboost(model: Model, path: str | Path) -> None:

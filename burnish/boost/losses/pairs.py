@@ -16,7 +16,7 @@ BATCH = 256  # sampled pairs at a time
 LANES = 16  # of a vector: queries are worked on in whole vectors
 RUN = 16  # ranks sorted by insertion before runs are merged
 LEAST = np.float32(1e-16)  # curvature of a pair, as in XGBoost
-_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 _ONE, _TWO, _ZERO = np.float32(1.0), np.float32(2.0), np.float32(0.0)
 
 
