@@ -118,7 +118,7 @@ def _spec_from_json(data: Sequence[Any]) -> TensorSpec:
 
 def _call_from_json(data: Sequence[Any]) -> Call:
     kernel, node, slots = data
-    return Call(kernel, tuple(Slot(*slot) for slot in slots), node)
+    return Call(kernel, tuple(Slot(space, index, offset, nbytes) for space, index, offset, nbytes in slots), node)
 
 
 def _image_to_json(image: Image) -> dict[str, Any]:
