@@ -18,7 +18,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,40 +84,54 @@ def read_container(path: Path, sha256: str | None = None, key: bytes | None = No
         table = _table(path, header, start, size)
         sections: dict[str, memoryview] = {}
         for entry in table:
-            data = _read(path, file, _padded(entry["bytes"]), entry["name"])
+            name, kind = entry["name"], entry["checksum"].partition(":")[0]
+            if key is not None and kind != "sha256":
+                raise ArtifactError(f"{path} is signed, but section '{name}' has only a {kind}")
+            data, checksum = _read(path, file, entry["offset"], _padded(entry["bytes"]), name, kind)
             if whole is not None:
                 whole.update(data)
-            kind = entry["checksum"].partition(":")[0]
-            if key is not None and kind != "sha256":
-                raise ArtifactError(f"{path} is signed, but section '{entry['name']}' has only a {kind}")
-            if _checksum(kind, data) != entry["checksum"]:
-                raise _damaged(path, entry["name"])
-            sections[entry["name"]] = data[: entry["bytes"]].toreadonly()
+            if checksum != entry["checksum"]:
+                raise _damaged(path, name)
+            sections[name] = data[: entry["bytes"]].toreadonly()
     if whole is not None and whole.hexdigest() != str(sha256).lower():
         raise ArtifactError(f"{path} has SHA-256 {whole.hexdigest()}, allowed: {sha256}; it is another file")
     return Container(header, sections)
 
 
-def _read(path: Path, file: BinaryIO, length: int, section: str) -> memoryview:
-    """The next ``length`` bytes of the file, in pages of their own."""
+def _read(
+    path: Path, file: BinaryIO, start: int, length: int, section: str, kind: str = ""
+) -> tuple[memoryview, str]:
+    """``length`` bytes of the file in memory of their own, and their checksum of this kind.
+
+    Several threads read, and check what is in their caches.
+    """
     try:
         data = allocate(length).data
     except (MemoryError, OSError, OverflowError, ValueError) as error:
         raise ArtifactError(f"{path}: section '{section}' needs {length} bytes of memory: {error}") from error
-    done = 0
-    while done < length:
-        count = file.readinto(data[done:])  # type: ignore[attr-defined]
-        if not count:
-            raise ArtifactError(f"{path} is truncated in section '{section}', {done} of {length} bytes are there")
-        done += count
-    return data
+
+    def fill(begin: int) -> memoryview:
+        chunk = data[begin : begin + CHUNK]
+        done = 0
+        while done < len(chunk):
+            count = os.preadv(file.fileno(), [chunk[done:]], start + begin + done)
+            if not count:
+                raise ArtifactError(f"{path} is truncated in section '{section}', which has {length} bytes")
+            done += count
+        return chunk
+
+    if kind == "crc32":
+        return data, _crc32(lambda begin: zlib.crc32(fill(begin)), length)
+    for begin in range(0, length, CHUNK):
+        fill(begin)
+    return data, _checksum(kind, data) if kind else ""
 
 
 def _read_header(path: Path, file: BinaryIO, size: int, key: bytes | None, whole: Any) -> tuple[int, dict[str, Any]]:
     """Where the sections begin, and the header."""
     if size < _START:
         raise ArtifactError(f"{path} is no Burnish artifact, or truncated: {size} bytes")
-    prefix = bytes(_read(path, file, _START, "prefix"))
+    prefix = bytes(_read(path, file, 0, _START, "prefix")[0])
     magic, version, signed, length = _PREFIX.unpack_from(prefix)
     if magic != MAGIC:
         raise ArtifactError(f"{path} is no Burnish artifact: it starts with {magic!r}, allowed: {MAGIC!r}")
@@ -126,7 +140,7 @@ def _read_header(path: Path, file: BinaryIO, size: int, key: bytes | None, whole
         raise ArtifactError(f"{path} has format version {version}, allowed: {VERSION}; {advice}")
     if _START + length > size or length > MOST_HEADER_BYTES:
         raise ArtifactError(f"{path} is truncated or damaged in section 'header', which has {length} bytes")
-    text = bytes(_read(path, file, length, "header"))
+    text = bytes(_read(path, file, _START, length, "header")[0])
     if signed != (key is not None):
         advice = "pass the key" if signed else "a key was given"
         raise ArtifactError(f"{path} is {'signed' if signed else 'not signed'}; {advice}")
@@ -187,9 +201,13 @@ def _checksum(kind: str, data: memoryview, padding: bytes = b"") -> str:
         digest = hashlib.sha256(data)
         digest.update(padding)
         return f"sha256:{digest.hexdigest()}"
-    chunks = [data[i : i + CHUNK] for i in range(0, len(data), CHUNK)]
-    with ThreadPoolExecutor() as threads:  # zlib releases the interpreter lock
-        sums = list(threads.map(zlib.crc32, chunks))
+    return _crc32(lambda begin: zlib.crc32(data[begin : begin + CHUNK]), len(data), padding)
+
+
+def _crc32(of: Callable[[int], int], length: int, padding: bytes = b"") -> str:
+    """The checksum of chunks, given by ``of`` from where each begins; ``padding`` completes the last one."""
+    with ThreadPoolExecutor() as threads:  # zlib and the system release the interpreter lock
+        sums = list(threads.map(of, range(0, length, CHUNK)))
     if sums:
         sums[-1] = zlib.crc32(padding, sums[-1])
     return "crc32:" + "".join(f"{value:08x}" for value in sums)
