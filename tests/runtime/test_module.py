@@ -225,7 +225,18 @@ def test_threads_may_call_one_module_and_several(make_executable) -> None:
 
 def test_a_forked_child_can_call_even_if_another_thread_held_the_lock(add) -> None:
     add(X)
-    add._lock.acquire()
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with add._lock:
+            add._caller = threading.get_ident()
+            held.set()
+            release.wait(60)
+            add._caller = 0
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert held.wait(60)
     try:
         child = os.fork()
         if child == 0:
@@ -235,7 +246,8 @@ def test_a_forked_child_can_call_even_if_another_thread_held_the_lock(add) -> No
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
-        add._lock.release()
+        release.set()
+        other.join()
     assert np.array_equal(add(X), Y)
 
 
