@@ -121,7 +121,8 @@ def test_an_artifact_for_another_machine_is_refused(module: bn.Module, tmp_path:
     executable = module.executable
     machine = executable.target.partition("-")[0]
     other = "aarch64" if machine == "x86_64" else "x86_64"
-    foreign = replace(executable, target=executable.target.replace(machine, other, 1))
+    images = {part: replace(getattr(executable, part), machine=other) for part in ("driver", "code")}
+    foreign = replace(executable, target=executable.target.replace(machine, other, 1), **images)
     artifact.save(foreign, tmp_path / "model.bn")
     with pytest.raises(ArtifactError, match=other):
         bn.load(tmp_path / "model.bn")

@@ -40,8 +40,8 @@ def verify(executable: Executable) -> None:
         _require(isinstance(getattr(executable, what), str), f"{what} is no text")
     _require(isinstance(executable.info, dict), f"info is a {type(executable.info).__name__}, allowed: a mapping")
     _verify_images(executable)
-    rows = any(spec.any_rows for spec in executable.inputs)
-    _require(rows or not any(s.any_rows for s in executable.outputs), "an output has any number of rows, but no input")
+    given, wanted = (any(s.any_rows for s in specs) for specs in (executable.inputs, executable.outputs))
+    _require(given or not wanted, "an output has any number of rows, but no input has")
     signatures: dict[str, list[tuple[bool, int]]] = {}
     for call in executable.calls:
         _verify_call(executable, call)
