@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 from burnish.codegen.addressing import Memory
 from burnish.codegen.builder import Value, mangle, vector_type
-from burnish.codegen.registers import slot_value
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.shuffles import Shuffles, leading, whole
 from burnish.loops.expr import INDEX, ITEM_BYTES, Load
@@ -16,6 +18,16 @@ MASKED_BYTES = 32
 # that a single lane is on: a masked store of <16 x i8>, truncated from <16 x i32>, writes four bytes.
 TRUNCATED = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bfloat16")
 ZEROS = 4096  # bytes of constant zeros: what a load outside its buffer reads instead
+
+
+def _loaded(address: Address) -> bool:
+    """Whether lanes are at positions that are themselves loaded, each its own."""
+    return address.lane_step is None and bool(address.terms[0][0].buffers)
+
+
+def _mask(guards: Sequence[Value]) -> Value | None:
+    """The lane mask among guards."""
+    return next((g for g in guards if g.lanes > 1), None)
 
 
 class Access(Shuffles):
@@ -40,8 +52,8 @@ class Access(Shuffles):
         memory = self.memory[access.buffer.name]
         if memory.slots is not None:
             number, lanes = self._slot(memory, address)
-            return slot_value(memory.values, number, access.dtype, lanes)
-        guards = () if not self.guards or self.resolver.safe(access) else tuple(self.guards)
+            return memory.values.read(number, access.dtype, lanes)
+        guards = () if not self.guards or self.resolver.safe(access) else self.active()
         key = (access.buffer.name, address, tuple(g.text for g in guards))
         found = self.local.get(key)
         if found is None:
@@ -58,22 +70,33 @@ class Access(Shuffles):
         column = self.transposed(memory, access, address, self.lanes, guards)
         if column is not None:
             return column
-        places = [self._at_lane(address, lane) for lane in range(self.lanes)]
-        picked = self.picked(memory, places, guards)
-        if picked is not None:
-            return picked
+        if not _loaded(address):
+            picked = self.picked(memory, [self._at_lane(address, lane) for lane in range(self.lanes)], guards)
+            if picked is not None:
+                return picked
         vector = Value("poison", dtype, self.lanes)
-        for lane, place in enumerate(places):
+        for lane, pointer in enumerate(self._pointers(memory, address)):
             own = tuple(self.lane(g, lane) for g in guards)
-            scalar = self._read_scalar(memory, place, own)
+            scalar = self._read_at(pointer, dtype, own)
             text = f"insertelement {vector.type} {vector.text}, {scalar.type} {scalar.text}, i64 {lane}"
             vector = self.result(text, dtype, self.lanes)
         return vector
 
+    def _pointers(self, memory: Memory, address: Address) -> list[str]:
+        """Where each lane is. Positions that are loaded are so together: only in the lanes that are on."""
+        if not _loaded(address):
+            places = [self._at_lane(address, lane) for lane in range(self.lanes)]
+            return [self.pointer(memory, place.terms, place.const) for place in places]
+        base = self.pointer(memory, (), 0)
+        size = self.const(ITEM_BYTES[memory.buffer.dtype], INDEX)
+        offsets = self.splat(self.binary("*", self.value(address.terms[0][0]), size), self.lanes)
+        each = [self.lane(offsets, lane).text for lane in range(self.lanes)]
+        return [self.result(f"getelementptr i8, ptr {base}, i64 {offset}", INDEX).text for offset in each]
+
     def _read_vector(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
         dtype, lanes = memory.buffer.dtype, self.lanes
         stored = "uint8" if dtype == "bool" else dtype
-        mask = self._mask(guards)
+        mask = _mask(guards)
         pointer = self.guarded(self.pointer(memory, address.terms, address.const), guards)
         if mask is None:
             v = self.contiguous(memory, address.terms, address.const, pointer, lanes)
@@ -82,20 +105,28 @@ class Access(Shuffles):
         return self.cast(v, "bool") if dtype == "bool" else v
 
     def _read_scalar(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
-        dtype = memory.buffer.dtype
+        pointer = self.pointer(memory, address.terms, address.const)
+        return self._read_at(pointer, memory.buffer.dtype, [self._any(g) for g in guards])
+
+    def _read_at(self, pointer: str, dtype: str, guards: Sequence[Value]) -> Value:
+        """The scalar at ``pointer`` if every guard holds, else zero."""
         stored = "uint8" if dtype == "bool" else dtype
-        scalars = tuple(self._any(g) for g in guards)
-        pointer = self.guarded(self.pointer(memory, address.terms, address.const), scalars)
-        v = self.result(f"load {vector_type(stored, 1)}, ptr {pointer}", stored)
+        v = self.result(f"load {vector_type(stored, 1)}, ptr {self.guarded(pointer, guards)}", stored)
         return self.cast(v, "bool") if dtype == "bool" else v
 
-    def _mask(self, guards: tuple[Value, ...]) -> Value | None:
-        """The conjunction of the lane masks among ``guards``."""
-        mask: Value | None = None
-        for guard in guards:
-            if guard.lanes > 1:
-                mask = guard if mask is None else self.binary("and", mask, guard)
-        return mask
+    def active(self) -> tuple[Value, ...]:
+        """The guards of the moment, of which at most one is a mask: of the lanes that are on by all masks together."""
+        masks = [g for g in self.guards if g.lanes > 1]
+        if len(masks) < 2:
+            return tuple(self.guards)
+        key = ("guards", *(mask.text for mask in masks))
+        if key not in self.local:
+            self.local[key] = reduce(lambda a, b: self.binary("and", a, b), masks)
+        return (self.local[key], *(g for g in self.guards if g.lanes == 1))
+
+    def mask(self) -> Value | None:
+        """The lanes that are on; None: all."""
+        return _mask(self.active())
 
     def _any(self, guard: Value) -> Value:
         if guard.lanes == 1:
@@ -117,11 +148,15 @@ class Access(Shuffles):
 
     # --- stores -------------------------------------------------------------------------------------------------------
 
-    def write(self, access: Load, address: Address, v: Value) -> None:
-        """Stores a value where the guards hold; a vector store of a scalar value broadcasts it."""
+    def write(self, access: Load, address: Address, v: Value, kept: bool = False) -> None:
+        """Stores a value where the guards hold; a vector store of a scalar value broadcasts it.
+
+        ``kept``: where no lane is on, ``v`` is what is there already.
+        """
         memory = self.memory[access.buffer.name]
+        mask = self.mask()
         if memory.slots is not None:
-            self._write_slot(memory, address, v)
+            self._write_slot(memory, address, v, None if kept else mask)
             return
         if access.buffer.name in self.loaded:
             self.loaded.discard(access.buffer.name)
@@ -129,16 +164,24 @@ class Access(Shuffles):
                 del self.local[key]
         if access.dtype == "bool":
             v = self.cast(v, "uint8")
-        mask = self._mask(tuple(self.guards))
         if address.lane_step == 1:
             self._write_vector(memory, address, self.splat(v, self.lanes), mask)
         elif address.lane_step == 0:
             pointer = self.pointer(memory, address.terms, address.const)
-            last = self.lane(v, self.lanes - 1)
-            self.emit(f"store {last.type} {last.text}, ptr {pointer}")
+            on = None if mask is None or (kept and self.resolver.safe(access)) else self._any(mask)
+            self._write_scalar(pointer, self._last(v, mask), on)
         else:
-            for lane in range(self.lanes):
-                self._write_lane(memory, address, self.lane(v, lane), lane, mask)
+            for lane, pointer in enumerate(self._pointers(memory, address)):
+                self._write_scalar(pointer, self.lane(v, lane), None if mask is None else self.lane(mask, lane))
+
+    def _last(self, v: Value, mask: Value | None) -> Value:
+        """The value of the last lane that is on."""
+        if v.lanes == 1 or mask is None:
+            return self.lane(v, v.lanes - 1)
+        last = self.lane(v, 0)
+        for lane in range(1, v.lanes):
+            last = self.select(self.lane(mask, lane), self.lane(v, lane), last)
+        return last
 
     def _write_vector(self, memory: Memory, address: Address, v: Value, mask: Value | None) -> None:
         pointer = self.pointer(memory, address.terms, address.const)
@@ -183,12 +226,10 @@ class Access(Shuffles):
         lanes = range(first, min(first + most, v.lanes))
         return self.shuffle(v, Value("poison", v.dtype, v.lanes), lanes)
 
-    def _write_lane(self, memory: Memory, address: Address, v: Value, lane: int, mask: Value | None) -> None:
-        scalar = self._at_lane(address, lane)
-        pointer = self.pointer(memory, scalar.terms, scalar.const)
-        if mask is not None:  # a lane that is off writes to its own stack slot
+    def _write_scalar(self, pointer: str, v: Value, on: Value | None) -> None:
+        """Stores a scalar where ``on`` holds."""
+        if on is not None:  # where it does not, to a stack slot of its own
             spare = self.hoist(0, f"alloca {v.type}, align 8")
-            on = self.lane(mask, lane)
             pointer = self.result(f"select i1 {on.text}, ptr {pointer}, ptr {spare}", "int64").text
         self.emit(f"store {v.type} {v.text}, ptr {pointer}")
 
@@ -199,12 +240,10 @@ class Access(Shuffles):
         assert memory.slots is not None and not address.terms, address
         return address.const // memory.slots.lanes, memory.slots.lanes
 
-    def _write_slot(self, memory: Memory, address: Address, v: Value) -> None:
+    def _write_slot(self, memory: Memory, address: Address, v: Value, mask: Value | None) -> None:
         number, lanes = self._slot(memory, address)
-        if lanes == 1 and v.lanes > 1:
-            v = self.lane(v, v.lanes - 1)
-        v = self.splat(v, lanes)
-        mask = self._mask(tuple(self.guards))
-        if mask is not None and lanes > 1:
-            v = self.select(mask, v, slot_value(memory.values, number, v.dtype, lanes))
+        v = self._last(v, mask) if lanes == 1 else self.splat(v, lanes)
+        if mask is not None:
+            on = mask if lanes > 1 else self._any(mask)
+            v = self.select(on, v, memory.values.read(number, v.dtype, lanes))
         memory.values[number] = Value(v.text, v.dtype, lanes)

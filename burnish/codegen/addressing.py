@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from burnish.codegen.builder import Builder, Value
-from burnish.codegen.registers import Slots
+from burnish.codegen.registers import Slots, SlotValues
 from burnish.codegen.resolve import Resolver
 from burnish.errors import ScheduleError
 from burnish.loops.bounds import bounds
@@ -45,7 +45,7 @@ class Memory:
     buffer: Buffer
     base: str = ""
     slots: Slots | None = None
-    values: dict[int, Value] = field(default_factory=dict)
+    values: SlotValues = field(default_factory=SlotValues)
 
 
 class Addressing(Builder):
@@ -59,6 +59,8 @@ class Addressing(Builder):
         self.scopes = [Scope(set())]
         self.variables: dict[str, str] = {}
         self.local: dict[object, Value] = {}  # values available in the current basic block
+        # Of the expression in work, what was made so far and may be asked for again, with the guards it was made under
+        self.made: dict[Expr, list[tuple[frozenset[str], Value]]] | None = None
         self.loaded: set[str] = set()  # the buffers, and perhaps more, that there are such values of
         self.tiles: dict[tuple[int, ...], dict[int, object]] = {}  # what tile registers hold in the block, oldest first
         self.block = "entry"
@@ -135,14 +137,16 @@ class Addressing(Builder):
 
     def _hoisted(self, e: Expr, depth: int) -> str:
         """The value of an expression without loads, computed at the top of the body of loop ``depth``."""
-        lines, local = self.lines, self.local
-        self.lines, self.local = self.scopes[depth].head, {}
+        lines, local, made = self.lines, self.local, self.made
+        self.lines, self.local, self.made = self.scopes[depth].head, {}, None
         text = self.value(e).text
-        self.lines, self.local = lines, local
+        self.lines, self.local, self.made = lines, local, made
         return text
 
     def _floor(self, e: Binary, a: str, b: str, depth: int) -> str:
-        """Floor division or remainder by a positive divisor; unsigned when the dividend is known not to be negative."""
+        """Floor division or remainder; unsigned when both are known not to be negative."""
+        if bounds(e.b, self.resolver.ranges)[0] <= 0:
+            return self._hoisted(e, depth)
         if bounds(e.a, self.resolver.ranges)[0] >= 0:
             return self.hoist(depth, f"{'udiv' if e.op == '//' else 'urem'} i64 {a}, {b}")
         r = self.hoist(depth, f"srem i64 {a}, {b}")

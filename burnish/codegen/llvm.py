@@ -209,6 +209,8 @@ class FunctionEmitter(Values):
             self.statement(body)
             self.guards.pop()
             return
+        if cond.buffers:
+            test = self.frozen(test)  # no branch may depend on a register that nobody has written
         n, before = self.fresh(), self.block
         self.emit(f"br i1 {test.text}, label %then{n}, label %endif{n}")
         self.label(f"then{n}")
@@ -271,7 +273,7 @@ class FunctionEmitter(Values):
         lanes = self.lanes
         if lanes > 1 and address.lane_step == 0:
             total = self.horizontal(s.reduce, self.splat(self.whole_value(s.value), lanes))
-            self.write(target, address, self._combine(s.reduce, self.read_at(target, address), total))
+            self.write(target, address, self._combine(s.reduce, self.read_at(target, address), total), kept=True)
             return
         result: Value | None = None
         if s.reduce == "sum" and isinstance(s.value, Binary) and s.value.op == "*" and s.value.dtype in FLOATS:

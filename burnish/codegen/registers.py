@@ -23,21 +23,34 @@ class Slots:
     lanes: int
 
 
-class LoopValues(dict[int, Value]):
-    """What slots hold inside a loop that writes some of them, by number.
+class SlotValues(dict[int, Value]):
+    """What slots hold that were written, by number."""
 
-    What comes in from ``outer``, the values around the loop, gets a phi at the loop's head when first asked for.
+    def read(self, number: int, dtype: str, lanes: int) -> Value:
+        """What a slot holds; poison before the first write."""
+        return self[number] if number in self else self.before(number, dtype, lanes)
+
+    def before(self, number: int, dtype: str, lanes: int) -> Value:
+        """What a slot held that was not written here."""
+        return Value("poison", dtype, lanes)
+
+
+class LoopValues(SlotValues):
+    """What slots hold inside a loop that writes some of them.
+
+    What comes in from ``outer``, the values around the loop, gets a phi at the loop's head when first asked for: also
+    what is undefined there, since an earlier iteration may have written it under a condition of its own.
     """
 
-    def __init__(self, outer: dict[int, Value], fresh: Callable[[], str]) -> None:
+    def __init__(self, outer: SlotValues, fresh: Callable[[], str]) -> None:
         super().__init__()
         self.outer, self.fresh = outer, fresh
         self.incoming: dict[int, tuple[Value, Value]] = {}  # phi, value before the loop
 
-    def __missing__(self, number: int) -> Value:
-        before = self.outer[number]
-        phi = self[number] = Value("%" + self.fresh(), before.dtype, before.lanes)
-        self.incoming[number] = phi, before
+    def before(self, number: int, dtype: str, lanes: int) -> Value:
+        start = self.outer.read(number, dtype, lanes)
+        phi = self[number] = Value("%" + self.fresh(), dtype, lanes)
+        self.incoming[number] = phi, start
         return phi
 
     def phis(self, entry: str, latch: str) -> list[str]:
@@ -47,38 +60,30 @@ class LoopValues(dict[int, Value]):
             for number, (phi, before) in self.incoming.items()
         ]
 
-    def leave(self) -> dict[int, Value]:
+    def leave(self) -> SlotValues:
         """The values around the loop, after it: its body has run at least once."""
         self.outer.update(self)
         return self.outer
 
 
-class BranchValues(dict[int, Value]):
+class BranchValues(SlotValues):
     """What slots hold in code under a condition: its own writes, before them the values of ``outer``."""
 
-    def __init__(self, outer: dict[int, Value]) -> None:
+    def __init__(self, outer: SlotValues) -> None:
         super().__init__()
         self.outer = outer
 
-    def __missing__(self, number: int) -> Value:
-        return self.outer[number]
+    def before(self, number: int, dtype: str, lanes: int) -> Value:
+        return self.outer.read(number, dtype, lanes)
 
     def merge(self, before: str, taken: str, fresh: Callable[[], str]) -> list[str]:
         """The phis where the code, which ends in block ``taken``, joins what follows block ``before``."""
         phis = []
         for number, new in self.items():
-            old = slot_value(self.outer, number, new.dtype, new.lanes)
+            old = self.outer.read(number, new.dtype, new.lanes)
             self.outer[number] = merged = Value("%" + fresh(), new.dtype, new.lanes)
             phis.append(f"  {merged.text} = phi {new.type} [ {new.text}, %{taken} ], [ {old.text}, %{before} ]")
         return phis
-
-
-def slot_value(values: dict[int, Value], number: int, dtype: str, lanes: int) -> Value:
-    """What a slot holds; poison before the first write."""
-    try:
-        return values[number]
-    except KeyError:
-        return Value("poison", dtype, lanes)
 
 
 def plan_slots(alloc: Alloc) -> Slots | None:

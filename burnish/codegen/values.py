@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.padding import Padding
-from burnish.codegen.resolve import Resolver
 from burnish.codegen.vecmath import MATH
 from burnish.errors import ScheduleError
 from burnish.loops.expr import (
@@ -30,10 +29,6 @@ from burnish.loops.expr import (
 
 class Values(Padding):
     """Adds the evaluation of expressions."""
-
-    def __init__(self, resolver: Resolver, declarations: dict[str, str]) -> None:
-        super().__init__(resolver, declarations)
-        self.made: dict[Expr, list[tuple[frozenset[str], Value]]] | None = None
 
     def whole_value(self, e: Expr) -> Value:
         """The value of an expression that is part of no other, in which what occurs repeatedly is computed once."""
@@ -97,10 +92,15 @@ class Values(Padding):
         return self.binary(op, left, right)
 
     def _floor_value(self, op: str, a: Value, b: Value) -> Value:
-        """Division and remainder rounding towards minus infinity, as Python and NumPy define them."""
+        """Division and remainder rounding towards minus infinity, as Python and NumPy define them.
+
+        Of integers both are 0 where the divisor is 0; the least number by -1 is itself, with remainder 0. So no lane
+        traps, whatever it holds: those that are switched off are computed too.
+        """
         if a.dtype in FLOATS:
             q = self.unary("floor", self.binary("/", a, b))
             return q if op == "//" else self.binary("-", a, self.binary("*", q, b))
+        a, b = self._divisible(a, b)
         if a.dtype.startswith("u"):
             return self.binary("udiv" if op == "//" else "urem", a, b)
         zero = self.const(0, a.dtype)
@@ -110,6 +110,26 @@ class Values(Padding):
             return self.select(off, self.binary("+", r, b), r)
         q = self.binary("sdiv", a, b)
         return self.select(off, self.binary("-", q, self.const(1, a.dtype)), q)
+
+    def _divisible(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """Integers with the quotient and the remainder of ``a`` by ``b``, of which the second divides without a trap.
+
+        To LLVM division is undefined by zero, where it overflows, and by what is undefined itself, such as a register
+        that nobody has written yet in a lane that is switched off: ``freeze`` makes that some number.
+        """
+        if b.const is not None and b.const not in (0, -1):
+            return a, b
+        a, b = self.match(self.frozen(a), self.frozen(b))
+        by_zero = traps = self.compare("==", b, self.const(0, b.dtype))
+        if not b.dtype.startswith("u"):
+            least = self.compare("==", a, self.const(identity("max", a.dtype).value, a.dtype))
+            minus = self.compare("==", b, self.const(-1, b.dtype))
+            traps = self.binary("or", by_zero, self.binary("and", least, minus))
+        return self.select(by_zero, self.const(0, a.dtype), a), self.select(traps, self.const(1, b.dtype), b)
+
+    def frozen(self, v: Value) -> Value:
+        """``v`` where it is defined, elsewhere some number."""
+        return v if v.const is not None else self.result(f"freeze {v.type} {v.text}", v.dtype, v.lanes)
 
     # --- indices and conditions as values -----------------------------------------------------------------------------
 
@@ -145,6 +165,8 @@ class Values(Padding):
             if hoisted is not None:
                 return Value(hoisted, "bool")
             assert isinstance(resolved, Binary)
+            if resolved.buffers:  # what it loads depends on the guards of the moment, and on what was stored
+                return self._compared(resolved)
             key = ("condition", resolved, self.resolver.vector)
             if key not in self.local:
                 self.local[key] = self._compared(resolved)
@@ -152,20 +174,25 @@ class Values(Padding):
         return self._compared(e)
 
     def _compared(self, e: Binary) -> Value:
-        a, b = self.value(e.a), self.value(e.b)
+        a = self.value(e.a)
         if e.op not in LOGICAL:
-            return self.compare(e.op, a, b)
-        for known, other in ((a, b), (b, a)):
-            if known.const is not None:
-                return other if bool(known.const) == (e.op == "and") else known
-        return self.binary(e.op, a, b)
+            return self.compare(e.op, a, self.value(e.b))
+        both = e.op == "and"
+        if a.const is not None:
+            return self.value(e.b) if bool(a.const) == both else a
+        b = self._under(a if both else self.not_(a), e.b)  # the second one may be loaded only where the first allows
+        if b.const is not None:
+            return a if bool(b.const) == both else b
+        if not e.b.buffers:
+            return self.binary(e.op, a, b)
+        return self.select(a, b, self.const(0, "bool")) if both else self.select(a, self.const(1, "bool"), b)
 
     def _select_value(self, e: Select) -> Value:
         test, a, b = self.value(e.cond), e.a, e.b
         if test.const is not None:
             return self.value(a if test.const else b)
-        constant = isinstance(a, Load) and isinstance(b, Const) and b.value == 0
-        if constant and test.lanes == 1 and not self._safe(a):
+        padded = isinstance(a, Load) and self.memory[a.buffer.name].slots is None
+        if padded and isinstance(b, Const) and b.value == 0 and test.lanes == 1 and not self._safe(a):
             return self._under(test, a)  # the guarded load itself reads zero where the condition fails
         taken = self._under(test, a)
         other = self._under(self.not_(test), b) if not self._safe(b) else self.value(b)
@@ -190,7 +217,7 @@ class Values(Padding):
         if v.dtype == "bfloat16":  # held as integers: reduced in float32
             return self.cast(self.horizontal(kind, self.cast(v, "float32")), "bfloat16")
         neutral = self.const(identity(kind, v.dtype).value, v.dtype)
-        mask = self._mask(tuple(self.guards))
+        mask = self.mask()
         if mask is not None:
             v = self.select(mask, v, neutral)
         suffix = mangle(v.dtype, v.lanes)

@@ -16,7 +16,9 @@ def hoist_guards(program: Program) -> Program:
     ``for kh: for kw: y += (x[..] if h >= 1 and w >= 1 else 0) * k`` becomes
     ``for kh: if h >= 1: for kw: y += (x[..] if w >= 1 else 0) * k`` when ``h`` depends on ``kh`` but not on ``kw``:
     adding zero times a weight changes nothing. The same holds for other reductions of a value padded with their neutral
-    element, and for ``If`` around one store nest. Hints in front of it stay outside of a condition on their own loop.
+    element, and for ``If`` around one store nest. Conditions that load stay where they are: the loads may rely on
+    others, and where data chooses a zero, that times infinity is no zero. Hints in front of it stay outside of a
+    condition on their own loop.
     """
     return Program(program.name, program.params, _hoist(program.body, True))
 
@@ -64,6 +66,8 @@ def _take(body: Stmt, here: For | None) -> tuple[Stmt, list[Expr]]:
 
     def liftable(cond: Expr) -> bool:
         names = free_vars(cond)
+        if cond.buffers:
+            return False
         return (here is None or here.var in names) and not names & inner_vars and not isinstance(cond, Const)
 
     lifted: list[Expr] = []
