@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from burnish.codegen.builder import Builder, Value
@@ -120,7 +121,7 @@ class Addressing(Builder):
                 depth, f"select i1 {self._condition(e.cond, depth)}, i64 {self.index(e.a)}, i64 {self.index(e.b)}"
             )
         if isinstance(e, Cast):
-            return self._hoisted(e, depth)
+            return self._hoisted(lambda: self.value(e), depth)
         if not isinstance(e, Binary):
             raise ScheduleError(f"index expression {e}: only arithmetic, select and casts are allowed in an index")
         a, b = self.index(e.a), self.index(e.b)
@@ -135,18 +136,18 @@ class Addressing(Builder):
                 return self._floor(e, a, b, depth)
         raise ScheduleError(f"index expression {e}: operator '{e.op}' is not allowed in an index")
 
-    def _hoisted(self, e: Expr, depth: int) -> str:
-        """The value of an expression without loads, computed at the top of the body of loop ``depth``."""
+    def _hoisted(self, make: Callable[[], Value], depth: int) -> str:
+        """What ``make`` gives, which loads nothing, computed at the top of the body of loop ``depth``."""
         lines, local, made = self.lines, self.local, self.made
         self.lines, self.local, self.made = self.scopes[depth].head, {}, None
-        text = self.value(e).text
+        text = make().text
         self.lines, self.local, self.made = lines, local, made
         return text
 
     def _floor(self, e: Binary, a: str, b: str, depth: int) -> str:
         """Floor division or remainder; unsigned when both are known not to be negative."""
         if bounds(e.b, self.resolver.ranges)[0] <= 0:
-            return self._hoisted(e, depth)
+            return self._hoisted(lambda: self.floor_divide(e.op, Value(a, INDEX), Value(b, INDEX)), depth)
         if bounds(e.a, self.resolver.ranges)[0] >= 0:
             return self.hoist(depth, f"{'udiv' if e.op == '//' else 'urem'} i64 {a}, {b}")
         r = self.hoist(depth, f"srem i64 {a}, {b}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from burnish.loops.expr import FLOATS, ITEM_BYTES
+from burnish.loops.expr import FLOATS, ITEM_BYTES, identity
 
 LLVM_TYPE = {  # a bfloat16 is carried as its bits: few targets have arithmetic for it, and LLVM would call libraries
     "float64": "double", "float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i1",
@@ -151,6 +151,46 @@ class Builder:
             "*": {"f": "fmul contract"}.get(kind, "mul"), "/": {"f": "fdiv", "s": "sdiv", "u": "udiv"}[kind],
         }.get(op, op)  # fmt: skip
         return self.result(f"{word} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
+
+    def floor_divide(self, op: str, a: Value, b: Value) -> Value:
+        """Division and remainder rounding towards minus infinity, as Python and NumPy define them.
+
+        Of integers both are 0 where the divisor is 0; the least number by -1 is itself, with remainder 0. So no lane
+        traps, whatever it holds: those that are switched off are computed too.
+        """
+        if a.dtype in FLOATS:
+            q = self.unary("floor", self.binary("/", a, b))
+            return q if op == "//" else self.binary("-", a, self.binary("*", q, b))
+        a, b = self._divisible(a, b)
+        if a.dtype.startswith("u"):
+            return self.binary("udiv" if op == "//" else "urem", a, b)
+        zero = self.const(0, a.dtype)
+        r = self.binary("srem", a, b)
+        off = self.binary("and", self.compare("!=", r, zero), self.compare("<", self.binary("xor", r, b), zero))
+        if op == "%":
+            return self.select(off, self.binary("+", r, b), r)
+        q = self.binary("sdiv", a, b)
+        return self.select(off, self.binary("-", q, self.const(1, a.dtype)), q)
+
+    def _divisible(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """Integers with the quotient and the remainder of ``a`` by ``b``, of which the second divides without a trap.
+
+        To LLVM division is undefined by zero, where it overflows, and by what is undefined itself, such as a register
+        that nobody has written yet in a lane that is switched off: ``freeze`` makes that some number.
+        """
+        if b.const is not None and b.const not in (0, -1):
+            return a, b
+        a, b = self.match(self.frozen(a), self.frozen(b))
+        by_zero = traps = self.compare("==", b, self.const(0, b.dtype))
+        if not b.dtype.startswith("u"):
+            least = self.compare("==", a, self.const(identity("max", a.dtype).value, a.dtype))
+            minus = self.compare("==", b, self.const(-1, b.dtype))
+            traps = self.binary("or", by_zero, self.binary("and", least, minus))
+        return self.select(by_zero, self.const(0, a.dtype), a), self.select(traps, self.const(1, b.dtype), b)
+
+    def frozen(self, v: Value) -> Value:
+        """``v`` where it is defined, elsewhere some number."""
+        return v if v.const is not None else self.result(f"freeze {v.type} {v.text}", v.dtype, v.lanes)
 
     def _through_float32(self, operation: Callable[..., Value], *args: Value) -> Value:
         """A bfloat16 operation in float32."""

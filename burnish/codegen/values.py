@@ -88,48 +88,8 @@ class Values(Padding):
                     return self.fma(self.value(x.a), self.value(x.b), self.value(y))
         left, right = self.value(a), self.value(b)
         if op in ("//", "%"):
-            return self._floor_value(op, left, right)
+            return self.floor_divide(op, left, right)
         return self.binary(op, left, right)
-
-    def _floor_value(self, op: str, a: Value, b: Value) -> Value:
-        """Division and remainder rounding towards minus infinity, as Python and NumPy define them.
-
-        Of integers both are 0 where the divisor is 0; the least number by -1 is itself, with remainder 0. So no lane
-        traps, whatever it holds: those that are switched off are computed too.
-        """
-        if a.dtype in FLOATS:
-            q = self.unary("floor", self.binary("/", a, b))
-            return q if op == "//" else self.binary("-", a, self.binary("*", q, b))
-        a, b = self._divisible(a, b)
-        if a.dtype.startswith("u"):
-            return self.binary("udiv" if op == "//" else "urem", a, b)
-        zero = self.const(0, a.dtype)
-        r = self.binary("srem", a, b)
-        off = self.binary("and", self.compare("!=", r, zero), self.compare("<", self.binary("xor", r, b), zero))
-        if op == "%":
-            return self.select(off, self.binary("+", r, b), r)
-        q = self.binary("sdiv", a, b)
-        return self.select(off, self.binary("-", q, self.const(1, a.dtype)), q)
-
-    def _divisible(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Integers with the quotient and the remainder of ``a`` by ``b``, of which the second divides without a trap.
-
-        To LLVM division is undefined by zero, where it overflows, and by what is undefined itself, such as a register
-        that nobody has written yet in a lane that is switched off: ``freeze`` makes that some number.
-        """
-        if b.const is not None and b.const not in (0, -1):
-            return a, b
-        a, b = self.match(self.frozen(a), self.frozen(b))
-        by_zero = traps = self.compare("==", b, self.const(0, b.dtype))
-        if not b.dtype.startswith("u"):
-            least = self.compare("==", a, self.const(identity("max", a.dtype).value, a.dtype))
-            minus = self.compare("==", b, self.const(-1, b.dtype))
-            traps = self.binary("or", by_zero, self.binary("and", least, minus))
-        return self.select(by_zero, self.const(0, a.dtype), a), self.select(traps, self.const(1, b.dtype), b)
-
-    def frozen(self, v: Value) -> Value:
-        """``v`` where it is defined, elsewhere some number."""
-        return v if v.const is not None else self.result(f"freeze {v.type} {v.text}", v.dtype, v.lanes)
 
     # --- indices and conditions as values -----------------------------------------------------------------------------
 
@@ -153,7 +113,7 @@ class Values(Padding):
             raise ScheduleError(f"index expression {resolved} depends on vectorized loop '{vector[0]}'")
         a, b = self._index_value(resolved.a), self._index_value(resolved.b)
         if resolved.op in ("//", "%"):
-            return self._floor_value(resolved.op, a, b)
+            return self.floor_divide(resolved.op, a, b)
         return self.binary(resolved.op, a, b)
 
     def _condition_value(self, e: Binary) -> Value:

@@ -4,7 +4,8 @@ Grammar (every form is an immutable dataclass, interned: equal expressions are o
 
     expr   ::= Const(value, dtype) | Literal(value, dtype) | Var(name) | Binary(op, a, b) | Not(a) | Select(cond, a, b)
              | Cast(dtype, value) | Call(fn, args) | Load(buffer, indices) | Reduce(kind, body, axes)
-    op     ::= + - * / // % min max == != < <= > >= and or       (// and % round towards minus infinity)
+    op     ::= + - * / // % min max == != < <= > >= and or       (// and % round towards minus infinity; of integers
+                                                                    x // 0 = x % 0 = 0, and least // -1 = least)
     fn     ::= a name in MATH                                       (element-wise functions)
     kind   ::= sum | prod | max | min                               (Reduce occurs in definitions only)
     buffer ::= Buffer(name, shape, dtype, scope)
@@ -338,13 +339,13 @@ def wrapped(value: int, dtype: str) -> int:
 
 
 _FOLD: Mapping[str, Callable[[int, int], int]] = {
-    "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "//": lambda x, y: x // y,
-    "%": lambda x, y: x % y,
+    "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "//": lambda x, y: x // y if y else 0,
+    "%": lambda x, y: x % y if y else 0,
 }  # fmt: skip
 
 
 def _index_arithmetic(op: str, a: Expr, b: Expr) -> Expr:
-    if isinstance(a, Const) and isinstance(b, Const) and not (op in ("//", "%") and b.value == 0):
+    if isinstance(a, Const) and isinstance(b, Const):
         return Const(wrapped(_FOLD[op](int(a.value), int(b.value)), INDEX), INDEX)
     if isinstance(b, Const):
         if (op in ("+", "-") and b.value == 0) or (op in ("*", "//") and b.value == 1):

@@ -228,6 +228,13 @@ def truncated_quotient(a: Expr, b: Expr) -> Expr:
     return select(all_of(_unequal(a % b, wrap(0, a.dtype)), _differ(a < 0, b < 0)), floor + 1, floor)
 
 
+def _truncated_remainder(a: Expr, b: Expr) -> Expr:
+    rest = a % b
+    if a.dtype.startswith("uint"):
+        return rest
+    return select(all_of(_unequal(rest, wrap(0, a.dtype)), _differ(a < 0, b < 0)), rest - b, rest)
+
+
 def _unequal(a: Expr, b: Expr) -> Expr:
     return Not(equal(a, b))
 
@@ -285,7 +292,10 @@ BINARY = tuple(_binary(name, dtypes, fn) for name, (dtypes, fn) in _BINARY.items
 
 @operator
 def mod(name: str, a: Tensor, b: Tensor, *, truncate: bool = False) -> Tensor:
-    """Remainder with the sign of ``b`` (floor division), or of ``a`` with ``truncate`` (C's fmod); exact."""
+    """Remainder with the sign of ``b`` (floor division), or of ``a`` with ``truncate`` (C's fmod); exact.
+
+    Of integers it is 0 by 0, and where the least number is divided by -1.
+    """
 
     def floored(x: Expr, y: Expr) -> Expr:
         rest = math("fmod", x, y)
@@ -295,7 +305,7 @@ def mod(name: str, a: Tensor, b: Tensor, *, truncate: bool = False) -> Tensor:
     def element(x: Expr, y: Expr) -> Expr:
         if x.dtype in FLOATS:
             return math("fmod", x, y) if truncate else floored(x, y)
-        return x - truncated_quotient(x, y) * y if truncate else x % y
+        return _truncated_remainder(x, y) if truncate else x % y
 
     return _broadcast(name, a, b, NUMBERS, element)
 

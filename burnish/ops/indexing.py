@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from burnish.loops.expr import INDEX, Expr, cast, equal, select
+from collections.abc import Sequence
+
+from burnish.loops.expr import INDEX, Expr, cast, equal, maximum, minimum, select
 from burnish.loops.tensor import Tensor, compute
-from burnish.ops.operator import normal_axis, operator, require, require_dtype, require_rank, require_shape
+from burnish.ops.operator import Shape, normal_axis, operator, require, require_dtype, require_rank, require_shape
 
 INDEX_DTYPES = ("int64", "int32")
 
@@ -15,26 +17,42 @@ def _position(value: Expr, extent: int) -> Expr:
     return select(value < 0, value + extent, value)
 
 
+def _inside(value: Expr, extent: int) -> Expr:
+    """A stored index as a position that can be read: one out of range is the nearer end, for a kernel has no errors."""
+    return minimum(maximum(_position(value, extent), 0), extent - 1)
+
+
+def _require_elements(data: Tensor, dims: Sequence[int], shape: Shape) -> None:
+    """Refuses to read elements of ``shape`` along dimensions that have none."""
+    found = f"shape {list(data.shape)}, to be read at {list(shape)} positions"
+    require(0 in shape or all(data.shape[d] for d in dims), "input 'data'", found, "an extent of 1 or more to index")
+
+
 @operator
 def gather(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """Slices of ``data`` along ``axis`` at ``indices`` (negative: from the end), whose dimensions replace that axis.
 
-    An index out of range is undefined. An embedding is a gather along axis 0.
+    An index out of range reads the nearer end of the axis. An embedding is a gather along axis 0.
     """
     require_dtype(indices, "indices", INDEX_DTYPES)
     dim, rank = normal_axis(axis, len(data.shape)), len(indices.shape)
     extent = data.shape[dim]
 
     def element(*i: Expr) -> Expr:
-        at = _position(indices[i[dim : dim + rank]], extent)
+        at = _inside(indices[i[dim : dim + rank]], extent)
         return data[(*i[:dim], at, *i[dim + rank :])]
 
-    return compute((*data.shape[:dim], *indices.shape, *data.shape[dim + 1 :]), element, name)
+    shape = (*data.shape[:dim], *indices.shape, *data.shape[dim + 1 :])
+    _require_elements(data, (dim,), shape)
+    return compute(shape, element, name)
 
 
 @operator
 def gather_elements(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    """``data`` at each position of ``indices``, with the index along ``axis`` replaced by the one stored there."""
+    """``data`` at each position of ``indices``, with the index along ``axis`` replaced by the one stored there.
+
+    A negative one counts from the end; one out of range reads the nearer end of the axis.
+    """
     require_dtype(indices, "indices", INDEX_DTYPES)
     require_rank(indices, "indices", len(data.shape), "like 'data'")
     dim = normal_axis(axis, len(data.shape))
@@ -42,8 +60,10 @@ def gather_elements(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) 
     found = f"shape {list(indices.shape)}"
     require(ok, "input 'indices'", found, f"extents within {list(data.shape)} but for axis {dim}")
 
+    _require_elements(data, (dim,), indices.shape)
+
     def element(*i: Expr) -> Expr:
-        return data[(*i[:dim], _position(indices[i], data.shape[dim]), *i[dim + 1 :])]
+        return data[(*i[:dim], _inside(indices[i], data.shape[dim]), *i[dim + 1 :])]
 
     return compute(indices.shape, element, name)
 
@@ -51,7 +71,7 @@ def gather_elements(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) 
 @operator
 def gather_nd(name: str, data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Slices of ``data`` at the index tuples along the last dimension of ``indices``; ``batch_dims`` leading dimensions
-    are common to both.
+    are common to both. Negative indices count from the end; one out of range reads the nearer end of its axis.
     """
     require_dtype(indices, "indices", INDEX_DTYPES)
     require(len(indices.shape) > 0, "input 'indices'", "a scalar", "at least 1 dimension")
@@ -62,17 +82,19 @@ def gather_nd(name: str, data: Tensor, indices: Tensor, *, batch_dims: int = 0) 
     require(fits, "input 'indices'", f"index tuples of {depth}", f"at most {len(data.shape) - batch_dims}")
 
     def element(*i: Expr) -> Expr:
-        at = [_position(indices[(*i[:lead], k)], data.shape[batch_dims + k]) for k in range(depth)]
+        at = [_inside(indices[(*i[:lead], k)], data.shape[batch_dims + k]) for k in range(depth)]
         return data[(*i[:batch_dims], *at, *i[lead:])]
 
-    return compute((*indices.shape[:-1], *data.shape[batch_dims + depth :]), element, name)
+    shape = (*indices.shape[:-1], *data.shape[batch_dims + depth :])
+    _require_elements(data, range(batch_dims, batch_dims + depth), shape)
+    return compute(shape, element, name)
 
 
 @operator
 def one_hot(name: str, indices: Tensor, values: Tensor, *, depth: int, axis: int = -1) -> Tensor:
     """``values[1]`` where the position along the new dimension ``axis`` is the index, else ``values[0]``.
 
-    A negative index counts from the end.
+    A negative index counts from the end; one out of range is no position: all elements are ``values[0]``.
     """
     require_dtype(indices, "indices", INDEX_DTYPES)
     require_shape(values, "values", (2,))

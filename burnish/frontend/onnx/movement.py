@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 
+from burnish.errors import ModelError
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 
@@ -110,8 +111,10 @@ def _taken(extent: int, start: int, end: int, step: int) -> range:
 def _gather(c: Context, n: OnnxNode) -> str:
     x, index = n.inputs[:2]
     axis = c.axis(x, n.attr("axis", 0))
+    _require_positions(c, index, x, (axis,))
     value = c.builder.constants.get(index)
-    if value is not None and value.ndim == 0 and x not in c.builder.constants:  # one known position is a slice
+    known = value is not None and value.ndim == 0 and c.rank(x) > 0
+    if value is not None and known and x not in c.builder.constants:  # one known position is a slice
         position = int(value) % c.shape(x)[axis]
         part = c.slice(x, axis, position, position + 1)
         return c.add("reshape", part, shape=tuple(e for d, e in enumerate(c.shape(x)) if d != axis))
@@ -119,11 +122,31 @@ def _gather(c: Context, n: OnnxNode) -> str:
 
 
 def _gather_elements(c: Context, n: OnnxNode) -> str:
-    return c.add("gather_elements", *n.inputs, axis=c.axis(n.inputs[0], n.attr("axis", 0)))
+    x, index = n.inputs
+    axis = c.axis(x, n.attr("axis", 0))
+    _require_positions(c, index, x, (axis,))
+    return c.add("gather_elements", x, index, axis=axis)
 
 
 def _gather_nd(c: Context, n: OnnxNode) -> str:
-    return c.add("gather_nd", *n.inputs, batch_dims=n.attr("batch_dims", 0))
+    (x, index), batch = n.inputs, n.attr("batch_dims", 0)
+    depth = c.shape(index)[-1] if c.rank(index) else 0
+    _require_positions(c, index, x, range(batch, batch + depth))
+    return c.add("gather_nd", x, index, batch_dims=batch)
+
+
+def _require_positions(c: Context, index: str, x: str, dims: Sequence[int]) -> None:
+    """Refuses known indices out of range of dimensions of ``x``: one, or as many as there are in a tuple of them."""
+    value, shape = c.builder.constants.get(index), c.shape(x)
+    if value is None or value.dtype.kind != "i" or not all(0 <= d < len(shape) for d in dims):
+        return
+    for k, d in enumerate(dims):
+        found = value if len(dims) == 1 else value[..., k]
+        outside = found[(found < -shape[d]) | (found >= shape[d])]
+        if outside.size:
+            allowed = f"{-shape[d]} to {shape[d] - 1}" if shape[d] else "none"
+            where = f"positions along dimension {d} of '{x}' {list(shape)}"
+            raise ModelError(f"{c.node}: input 'indices': found {outside.flat[0]}; allowed: {allowed}, {where}")
 
 
 def _pad(c: Context, n: OnnxNode) -> str:
