@@ -54,7 +54,10 @@ class Access(Shuffles):
             number, lanes = self._slot(memory, address)
             return memory.values.read(number, access.dtype, lanes)
         guards = () if not self.guards or self.resolver.safe(access) else self.active()
-        key = (access.buffer.name, address, tuple(g.text for g in guards))
+        if any(atom.buffers for atom, _ in address.terms):  # these positions may be overwritten in the same basic block
+            return self._read(memory, access, address, guards)
+        lanes = 1 if address.lane_step == 0 else self.lanes  # loops of other lengths may be in the same basic block
+        key = (access.buffer.name, address, lanes, tuple(g.text for g in guards))
         found = self.local.get(key)
         if found is None:
             found = self.local[key] = self._read(memory, access, address, guards)

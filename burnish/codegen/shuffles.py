@@ -35,7 +35,7 @@ class Shuffles(Addressing):
         if address.lane_step % lanes == 0 and self._aligned(memory, address.terms, lanes):
             column = address.const % lanes
             return self._column(memory, address._replace(const=address.const - column), column, lanes, guards)
-        if guards:
+        if guards or any(atom.buffers for atom, _ in address.terms):
             return None
         fixed = self.resolver.fixed
         for name, column in list(fixed.items()):
@@ -67,7 +67,7 @@ class Shuffles(Addressing):
 
         ``columns``: how many of a row are read, if not ``lanes``.
         """
-        block = (memory.buffer.name, "block", first, columns, *(g.text for g in guards))
+        block = (memory.buffer.name, "block", first, lanes, columns, *(g.text for g in guards))
         if (*block, column) not in self.local:
             assert first.lane_step is not None
             starts = [first.const + lane * first.lane_step for lane in range(lanes)]

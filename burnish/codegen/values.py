@@ -153,7 +153,10 @@ class Values(Padding):
             return self.value(a if test.const else b)
         padded = isinstance(a, Load) and self.memory[a.buffer.name].slots is None
         if padded and isinstance(b, Const) and b.value == 0 and test.lanes == 1 and not self._safe(a):
-            return self._under(test, a)  # the guarded load itself reads zero where the condition fails
+            self.guards.append(test)
+            read = self.read(a)  # guarded, it reads zero where the condition fails; one made before may not be
+            self.guards.pop()
+            return read
         taken = self._under(test, a)
         other = self._under(self.not_(test), b) if not self._safe(b) else self.value(b)
         return self.select(test, taken, other)
