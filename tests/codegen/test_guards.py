@@ -27,6 +27,7 @@ from burnish.loops.expr import (
     maximum,
     minimum,
     select,
+    substitute,
     wrap,
 )
 from burnish.loops.interpret import run_program
@@ -121,19 +122,16 @@ def test_a_divisor_that_nobody_has_written_is_no_trap(native: Native) -> None:
 # --- what is cached ---------------------------------------------------------------------------------------------------
 
 
-def test_a_condition_that_loads_is_asked_again_under_other_guards(native: Native) -> None:
-    n = 21
-    x, at, y = Buffer("x", (n,), "int32"), Buffer("at", (n,), INDEX), Buffer("y", (2 * n,), "int32")
-    place = Load(at, (I % n,))
-    read = Load(x, (select(place < 0, place + n, place),))
-    other = Load(at, (I - n,))
-    again = Load(x, (select(other < 0, other + n, other),))
-    body = store(y, (I,), select(n > I, read, again + again))
-    arrays = {"x": np.arange(n, dtype="int32"), "at": np.arange(n) * 5 % n - n * (np.arange(n) % 2)}
-    check(native, Program("kernel", (x, at, y), For("i", 2 * n, "serial", body)), arrays)
-    second = select(n > I, Load(at, (minimum(I, n - 1),)), Load(at, (I - n,)))
-    tested = store(y, (I,), select(second < 0, wrap(1, "int32"), wrap(0, "int32")))
-    check(native, Program("kernel", (x, at, y), For("i", 2 * n, "vectorize", tested)), arrays)
+@pytest.mark.parametrize("inner", ["serial", "unroll", "vectorize"])
+def test_a_condition_that_loads_is_asked_again_under_other_guards(native: Native, inner: str) -> None:
+    """A gather of a join with itself: the condition on the stored index is one expression, in either branch."""
+    x, at, y = Buffer("x", (3, 5), "int32"), Buffer("at", (4,), INDEX), Buffer("y", (6, 8), "int32")
+    stored, inside = Load(at, (J - 2,)), all_of(J >= 2, J < 6)
+    place = select(stored < 0, stored + 5, stored)
+    first, second = (select(inside, Load(x, (row, place)), wrap(0, "int32")) for row in (I, I - 3))
+    body = store(y, (I, J), select(I < 3, first, second))
+    arrays = {"x": np.arange(15, dtype="int32").reshape(3, 5) + 1, "at": np.array([0, -2, 4, -5])}
+    check(native, Program("kernel", (x, at, y), For("i", 6, "serial", For("j", 8, inner, body))), arrays, lowered=True)
 
 
 def test_a_condition_that_loads_is_asked_again_after_a_store(native: Native) -> None:
@@ -171,8 +169,6 @@ def test_vectors_of_several_lengths_read_one_place(native: Native, lengths: tupl
 
 
 def _at(s: Stmt, place: Var) -> Expr:
-    from burnish.loops.expr import substitute
-
     assert isinstance(s, Store)
     return substitute(s.value, {"j": place})
 
@@ -218,7 +214,7 @@ def test_gathers_load_indices_only_in_lanes_that_are_on(native: Native, extent: 
     s.vectorize(s.split(s.loops("y")[1], lanes)[1])
     rng = np.random.default_rng(extent)
     arrays = {"x": rng.standard_normal((7, extent)).astype("float32"), "at": rng.integers(-20, 20, extent, "int32")}
-    check(native, s.program, arrays)
+    check(native, s.program, arrays, lowered=True)
 
 
 # --- random programs --------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Any sequence of primitives that is not refused leaves a valid program which computes the same."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
-from burnish.loops.expr import INDEX, Const, all_of, math, maximum, select, substitute
+from burnish.loops.expr import INDEX, INTS, Const, all_of, math, maximum, minimum, select, substitute, wrap
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import Layout, layout
 from burnish.loops.program import Intrinsic, Program, walk_stmt
@@ -70,7 +72,41 @@ def transform() -> Program:
     return t.create_program("transform", [x], [y])
 
 
-BUILDERS: list[Callable[[], Program]] = [matmul, padded_conv, softmax, pooling, transform]
+def divided() -> Program:
+    """Integer division and remainder by what was loaded, zeros included, some of it padded."""
+    x, d = t.placeholder((5, 7), "int32", "x"), t.placeholder((7,), "int32", "d")
+    q = t.compute((5, 7), lambda i, j: x[i, j] // d[j], "q")
+    p = t.compute((5, 9), lambda i, j: select(all_of(j >= 1, j < 8), q[i, j - 1], wrap(3, "int32")), "p")
+    k = t.reduce_axis(3, "k")
+    s = t.compute((5, 7), lambda i, j: t.sum(p[i, j + k.var] % x[i, j], k), "s")
+    return t.create_program("divided", [x, d], [t.compute((5, 7), lambda i, j: s[i, j] // q[i, j], "y")])
+
+
+def gathered() -> Program:
+    """Rows at stored indices, of a join of two tensors, in a frame of padding."""
+    x, at = t.placeholder((4, 5), name="x"), t.placeholder((6,), INDEX, "at")
+    place = t.compute((6,), lambda i: minimum(maximum(select(at[i] < 0, at[i] + 4, at[i]), 0), 3), "place")
+    both = t.compute((4, 10), lambda i, j: select(j < 5, x[i, j], x[i, j - 5] * 2.0), "both")
+    g = t.compute((6, 10), lambda i, j: both[place[i], j], "g")
+    framed = lambda i, j: select(all_of(i >= 1, i < 7, j >= 2), g[i - 1, j - 2], 0.5)  # noqa: E731
+    p = t.compute((7, 12), framed, "p")
+    k = t.reduce_axis(7, "k")
+    return t.create_program("gathered", [x, at], [t.compute((12,), lambda j: t.sum(p[k.var, j], k), "y")])
+
+
+def chosen() -> Program:
+    """Branches taken by conditions that load, and that others allow to load."""
+    x, m = t.placeholder((5, 7), name="x"), t.placeholder((7,), "int32", "m")
+    left = t.compute((5, 7), lambda i, j: select(j >= 1, x[i, j - 1], -1.0), "left")
+    c = t.compute((5, 7), lambda i, j: select(m[j] > 0, left[i, j], select(i < 4, x[i + 1 - i // 4, j], 0.25)), "c")
+    k = t.reduce_axis(7, "k")
+    kept = lambda i, j: select(all_of(j >= 2, j < 9), select(m[j - 2] < 1, c[i, j - 2], 0.0), 0.0)  # noqa: E731
+    p = t.compute((5, 9), kept, "p")
+    return t.create_program("chosen", [x, m], [t.compute((5, 3), lambda i, j: t.sum(p[i, k.var + j], k), "y")])
+
+
+TRAPS: list[Callable[[], Program]] = [divided, gathered, chosen]
+BUILDERS: list[Callable[[], Program]] = [matmul, padded_conv, softmax, pooling, transform, *TRAPS]
 BLOCKED = {2: ["AB4b", "BA", "AB2a4b"], 3: ["ABC2a", "BCA", "ABC4c"], 4: ["ABCD2b", "ACDB", "ABCD2b4a", "ABCD4d"]}
 
 
@@ -115,7 +151,39 @@ def swap(pair: tuple[str, str]) -> tuple[str, str]:
 
 def inputs(program: Program) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
-    return {p.name: rng.standard_normal(p.shape).astype(p.dtype) for p in program.params}
+    scaled = {p.name: rng.standard_normal(p.shape) * (3 if p.dtype in INTS else 1) for p in program.params}
+    return {p.name: scaled[p.name].astype(p.dtype) for p in program.params}
+
+
+def scheduled(program: Program, draw: Callable[[st.SearchStrategy], object]) -> tuple[Schedule, dict[str, Layout]]:
+    """A random sequence of primitives, and the layouts that it gave to parameters."""
+    schedule = Schedule(program)
+    layouts: dict[str, Layout] = {}
+    for buffer in program.params:
+        tags = BLOCKED.get(len(buffer.shape), [])
+        tag = draw(st.sampled_from(["", *tags]))
+        if tag:
+            layouts[buffer.name] = layout(tag)  # type: ignore[arg-type]
+            schedule.transform_layout(buffer.name, tag)
+    for _ in range(draw(st.integers(1, 7))):  # type: ignore[call-overload]
+        name, args = draw_call(draw, schedule.program)
+        try:
+            getattr(schedule, name)(*args)
+        except ScheduleError:
+            continue
+        verify(schedule.program)
+    return schedule, layouts
+
+
+def agree(run: Callable[..., dict[str, np.ndarray]], program: Program, s: Schedule, layouts: dict[str, Layout]) -> None:
+    """``run`` of the schedule gives what the interpreter gives of the program that it began with."""
+    arrays = inputs(program)
+    expected = run_program(program, arrays)
+    packed = {n: layouts[n].pack(a) if n in layouts else a for n, a in arrays.items()}
+    found = run(s.program, packed)
+    for name, array in expected.items():
+        actual = layouts[name].unpack(found[name], array.shape) if name in layouts else found[name]
+        np.testing.assert_allclose(actual, array, rtol=1e-5, atol=1e-6, err_msg=str(s))
 
 
 @pytest.mark.parametrize("build", BUILDERS)
@@ -123,29 +191,23 @@ def inputs(program: Program) -> dict[str, np.ndarray]:
 @given(data=st.data())
 def test_random_schedules_keep_the_meaning(build: Callable[[], Program], data: st.DataObject) -> None:
     program = build()
-    arrays = inputs(program)
-    expected = run_program(program, arrays)
-    schedule = Schedule(program)
-    layouts: dict[str, Layout] = {}
-    for buffer in program.params:
-        tags = BLOCKED.get(len(buffer.shape), [])
-        tag = data.draw(st.sampled_from(["", *tags]))
-        if tag:
-            layouts[buffer.name] = layout(tag)
-            schedule.transform_layout(buffer.name, tag)
-    for _ in range(data.draw(st.integers(1, 7))):
-        name, args = draw_call(data.draw, schedule.program)
-        try:
-            getattr(schedule, name)(*args)
-        except ScheduleError:
-            continue
-        verify(schedule.program)
-    packed = {n: layouts[n].pack(a) if n in layouts else a for n, a in arrays.items()}
-    found = run_program(schedule.program, packed)
-    for name, array in expected.items():
-        actual = layouts[name].unpack(found[name], array.shape) if name in layouts else found[name]
-        np.testing.assert_allclose(actual, array, rtol=1e-5, atol=1e-6, err_msg=str(schedule))
+    schedule, layouts = scheduled(program, data.draw)
+    agree(run_program, program, schedule, layouts)
     assert replay(program, schedule.trace) == schedule.program
+
+
+@pytest.mark.parametrize("build", TRAPS)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_random_schedules_of_traps_as_code(
+    native: Callable[..., dict[str, np.ndarray]], build: Callable[[], Program], data: st.DataObject
+) -> None:
+    """Between forbidden pages; what code generation refuses by name is no failure."""
+    program = build()
+    schedule, layouts = scheduled(program, data.draw)
+    edge = data.draw(st.sampled_from(["start", "end"]))
+    with suppress(ScheduleError):
+        agree(partial(native, edge=edge), program, schedule, layouts)
 
 
 def test_rows_of_literals_are_written_out() -> None:
