@@ -13,6 +13,7 @@ from burnish.loops.interpret import evaluate
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS, infer
 
+INTEGER_TYPES = ["int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"]
 INTEGERS = [[-7, 2], [-7, -2], [7, 2], [7, -2], [6, 3], [0, 5], [-6, 3]]
 
 
@@ -147,6 +148,27 @@ def test_integer_division_truncates_and_modulo_has_two_forms(apply):
     np.testing.assert_array_equal(apply("floor_div", a, b)[0], a // b)
     np.testing.assert_array_equal(apply("mod", a, b)[0], a % b)
     np.testing.assert_array_equal(apply("mod", a, b, truncate=True)[0], [int(math.fmod(x, y)) for x, y in INTEGERS])
+
+
+@pytest.mark.parametrize("dtype", INTEGER_TYPES)
+def test_integer_division_is_defined_by_zero_and_at_the_ends(dtype, apply):
+    """x / 0 and x mod 0 are 0; the least number by -1 is itself, with remainder 0. All else is exact."""
+    info = np.iinfo(dtype)
+    ends = [n for n in (info.min, info.min + 1, -3, -1, 0, 1, 2, 7, info.max - 1, info.max) if n >= info.min]
+    a, b = (grid.ravel().astype(dtype) for grid in np.meshgrid(np.array(ends, object), np.array(ends, object)))
+
+    def expected(of):
+        whole = [0 if y == 0 else of(x, y) for x, y in zip(a.astype(object), b.astype(object), strict=True)]
+        return np.array([(n - info.min) % (info.max - info.min + 1) + info.min for n in whole], dtype)
+
+    def truncated(x, y):
+        return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+    np.testing.assert_array_equal(apply("div", a, b)[0], expected(truncated))
+    np.testing.assert_array_equal(apply("floor_div", a, b)[0], expected(lambda x, y: x // y))
+    np.testing.assert_array_equal(apply("mod", a, b)[0], expected(lambda x, y: x % y))
+    found = apply("mod", a, b, truncate=True)[0]
+    np.testing.assert_array_equal(found, expected(lambda x, y: x - truncated(x, y) * y))
 
 
 def test_float_modulo_truncated(apply):
