@@ -154,7 +154,7 @@ class Access(Shuffles):
     def write(self, access: Load, address: Address, v: Value, kept: bool = False) -> None:
         """Stores a value where the guards hold; a vector store of a scalar value broadcasts it.
 
-        ``kept``: where no lane is on, ``v`` is what is there already.
+        ``kept``: where no lane is on, ``v`` is what is there already; a register may be written again.
         """
         memory = self.memory[access.buffer.name]
         mask = self.mask()
@@ -171,8 +171,7 @@ class Access(Shuffles):
             self._write_vector(memory, address, self.splat(v, self.lanes), mask)
         elif address.lane_step == 0:
             pointer = self.pointer(memory, address.terms, address.const)
-            on = None if mask is None or (kept and self.resolver.safe(access)) else self._any(mask)
-            self._write_scalar(pointer, self._last(v, mask), on)
+            self._write_scalar(pointer, self._last(v, mask), None if mask is None else self._any(mask))
         else:
             for lane, pointer in enumerate(self._pointers(memory, address)):
                 self._write_scalar(pointer, self.lane(v, lane), None if mask is None else self.lane(mask, lane))

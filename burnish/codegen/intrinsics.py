@@ -12,8 +12,13 @@ from burnish.loops.program import Intrinsic
 
 
 def _prefetch(f: Values, s: Intrinsic) -> None:
-    """Hints the cache line of the operand into L2 (attr ``locality`` 0..3, default 2)."""
+    """Hints the cache line of the operand into L2 (attr ``locality`` 0..3, default 2).
+
+    A hint loads nothing: of a position that is itself loaded, perhaps further on than there are any, there is none.
+    """
     access = s.operands[0]
+    if any(index.buffers for index in access.indices):
+        return
     address = f.resolver.address(access)
     pointer = f.pointer(f.memory[access.buffer.name], address.terms, address.const)
     f.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])

@@ -189,6 +189,10 @@ def _eval(e: Expr, block: _Block, live: np.ndarray | None) -> np.ndarray:
             return np.asarray(value, _dtype(dtype, block.override))
         case Var(name):
             return block.variable(name)
+        case Binary("and" | "or" as op, a, b) if b.buffers:  # as in a program: b counts where a leaves it open
+            first = np.asarray(_eval(a, block, live))
+            open_ = first if op == "and" else ~first
+            return np.asarray(OPERATORS[op](first, _eval(b, block, open_ if live is None else live & open_)))
         case Binary(op, a, b):
             return np.asarray(OPERATORS[op](_eval(a, block, live), _eval(b, block, live)))
         case Not(a):

@@ -11,7 +11,8 @@ Grammar (every form is an immutable dataclass, interned: equal expressions are o
     buffer ::= Buffer(name, shape, dtype, scope)
 
 Loop variables and indices are int64, and never overflow; integers that are computed from loaded ones wrap. A ``Load``
-under a false ``Select`` condition is never executed.
+under a false ``Select`` condition is never executed, nor one in the second operand of ``and`` or ``or`` which the first
+decides.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from burnish.loops.expr import (
 )
 from burnish.loops.interpret import run_program
 from burnish.loops.numeric import OPERATORS, numpy_dtype
-from burnish.loops.program import Alloc, For, If, Program, Stmt, Store, seq, store
+from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Stmt, Store, seq, store
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.lower.pipeline import lower
 from burnish.schedule.schedule import Schedule
@@ -179,6 +179,14 @@ def test_a_register_that_only_some_iterations_write_keeps_its_value(native: Nati
     body = seq(If(equal(I % 3, 0), store(r, (zero,), Load(x, (I,)))), store(y, (I,), Load(r, (zero,)) + Load(x, (I,))))
     program = Program("kernel", (x, y), Alloc(r, For("i", 6, "serial", body)))
     check(native, program, {"x": np.arange(6, dtype="float32") + 1}, lowered=True)
+
+
+def test_hints_load_nothing(native: Native) -> None:
+    x, at, y = Buffer("x", (9,), "int32"), Buffer("at", (4,), INDEX), Buffer("y", (4,), "int32")
+    hints = [Intrinsic("prefetch", (Load(x, (place,)),), ()) for place in (Load(at, (I + (1 << 20),)), I + 1)]
+    program = Program("kernel", (x, at, y), For("i", 4, "serial", seq(*hints, store(y, (I,), Load(x, (I,))))))
+    assert emit(program).text.count("call void @llvm.prefetch") == 1
+    check(native, program, {"x": np.arange(9, dtype="int32"), "at": np.zeros(4, "int64")}, lowered=True)
 
 
 # --- masks ------------------------------------------------------------------------------------------------------------

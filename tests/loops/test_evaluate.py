@@ -7,7 +7,7 @@ import pytest
 from burnish.errors import InputError, VerificationError
 from burnish.loops import evaluate as module
 from burnish.loops.evaluate import evaluate
-from burnish.loops.expr import all_of, cast, math, select
+from burnish.loops.expr import all_of, any_of, cast, math, select
 from burnish.loops.tensor import compute, max, placeholder, prod, reduce_axis, sum
 
 
@@ -36,6 +36,16 @@ def test_loads_under_a_false_condition_are_not_executed(rng):
     value = rng.standard_normal(4).astype("float32")
     y = compute((6,), lambda i: select(all_of(i >= 1, i < 5), x[i - 1], 0.0), "y")
     np.testing.assert_array_equal(evaluate([y], {"x": value})[0], np.pad(value, 1))
+
+
+def test_loads_that_the_first_operand_of_a_condition_forbids_are_not_executed(rng):
+    x = placeholder((4,))
+    value = rng.standard_normal(4).astype("float32")
+    y = compute((6,), lambda i: select(all_of(i >= 1, i < 5, x[i - 1] > 0.0), 1.0, 0.0), "y")
+    z = compute((6,), lambda i: select(any_of(i < 1, i >= 5, x[i - 1] > 0.0), 1.0, 0.0), "z")
+    inside, outside = evaluate([y, z], {"x": value})
+    np.testing.assert_array_equal(inside, np.pad(value > 0, 1))
+    np.testing.assert_array_equal(outside, np.pad(value > 0, 1, constant_values=True))
 
 
 def test_loads_out_of_bounds_are_refused(rng):
