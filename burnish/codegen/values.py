@@ -151,8 +151,8 @@ class Values(Padding):
         test, a, b = self.value(e.cond), e.a, e.b
         if test.const is not None:
             return self.value(a if test.const else b)
-        padded = isinstance(a, Load) and self.memory[a.buffer.name].slots is None
-        if padded and isinstance(b, Const) and b.value == 0 and test.lanes == 1 and not self._safe(a):
+        zero = isinstance(b, Const) and b.value == 0 and test.lanes == 1
+        if isinstance(a, Load) and zero and self.memory[a.buffer.name].slots is None and not self._safe(a):
             self.guards.append(test)
             read = self.read(a)  # guarded, it reads zero where the condition fails; one made before may not be
             self.guards.pop()
