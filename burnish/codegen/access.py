@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from burnish.codegen.addressing import Memory
@@ -161,10 +161,7 @@ class Access(Shuffles):
         if memory.slots is not None:
             self._write_slot(memory, address, v, None if kept else mask)
             return
-        if access.buffer.name in self.loaded:
-            self.loaded.discard(access.buffer.name)
-            for key in [k for k in self.local if isinstance(k, tuple) and k[0] == access.buffer.name]:
-                del self.local[key]
+        self._overwritten(access.buffer.name)
         if access.dtype == "bool":
             v = self.cast(v, "uint8")
         if address.lane_step == 1:
@@ -175,6 +172,23 @@ class Access(Shuffles):
         else:
             for lane, pointer in enumerate(self._pointers(memory, address)):
                 self._write_scalar(pointer, self.lane(v, lane), None if mask is None else self.lane(mask, lane))
+
+    def combine_lanes(self, access: Load, address: Address, v: Value, combine: Callable[[Value, Value], Value]) -> None:
+        """Combines each lane of ``v`` in turn with the element at its own place, which it may share with others."""
+        memory, mask = self.memory[access.buffer.name], self.mask()
+        for lane, pointer in enumerate(self._pointers(memory, address)):
+            on = None if mask is None else self.lane(mask, lane)
+            old = self._read_at(pointer, access.dtype, () if on is None else (on,))
+            new = combine(old, self.lane(v, lane))
+            self._write_scalar(pointer, self.cast(new, "uint8") if new.dtype == "bool" else new, on)
+        self._overwritten(access.buffer.name)
+
+    def _overwritten(self, name: str) -> None:
+        """Drops what was loaded from a buffer."""
+        if name in self.loaded:
+            self.loaded.discard(name)
+            for key in [k for k in self.local if isinstance(k, tuple) and k[0] == name]:
+                del self.local[key]
 
     def _last(self, v: Value, mask: Value | None) -> Value:
         """The value of the last lane that is on."""

@@ -7,6 +7,7 @@ SSA values, and a parallel loop becomes a function handed to the thread pool.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from burnish.codegen.access import ZEROS
 from burnish.codegen.addressing import Memory, Scope
@@ -274,6 +275,9 @@ class FunctionEmitter(Values):
         if lanes > 1 and address.lane_step == 0:
             total = self.horizontal(s.reduce, self.splat(self.whole_value(s.value), lanes))
             self.write(target, address, self._combine(s.reduce, self.read_at(target, address), total), kept=True)
+            return
+        if address.lane_step is None:  # lanes may share an element
+            self.combine_lanes(target, address, self.whole_value(s.value), partial(self._combine, s.reduce))
             return
         result: Value | None = None
         if s.reduce == "sum" and isinstance(s.value, Binary) and s.value.op == "*" and s.value.dtype in FLOATS:

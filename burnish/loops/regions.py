@@ -207,7 +207,7 @@ def _span(e: Expr, outer: tuple[str, ...], known: tuple[tuple[str, int], ...], i
     if interval is None:
         return None
     low, width = interval
-    fixed = {atom: c for atom, c in form[0].items() if free_vars(atom) <= set(outer)}
+    fixed = {atom: c for atom, c in form[0].items() if _is_fixed(atom, outer)}
     moving: Linear = ({atom: c for atom, c in form[0].items() if atom not in fixed}, form[1])
     at = _constant(low, from_linear(fixed, 0), ranges)
     if at is not None:  # the guards of inner loops narrow what moves
@@ -242,7 +242,7 @@ def _interval(form: Linear, outer: Collection[str], ranges: Ranges) -> tuple[Exp
 
 
 def _atom_interval(atom: Expr, outer: Collection[str], ranges: Ranges) -> tuple[Expr, int] | None:
-    if free_vars(atom) <= set(outer):
+    if _is_fixed(atom, outer):
         return atom, 0
     match atom:
         case Binary("//", a, Const(c, _)) if c > 0 and free_vars(a) & set(outer):
@@ -252,6 +252,11 @@ def _atom_interval(atom: Expr, outer: Collection[str], ranges: Ranges) -> tuple[
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
     return Const(int(low), INDEX), int(high - low)
+
+
+def _is_fixed(atom: Expr, outer: Collection[str]) -> bool:
+    """Whether an atom can be computed from ``outer`` alone: what is loaded may change, or need conditions."""
+    return not atom.buffers and free_vars(atom) <= set(outer)
 
 
 def _hull(p: Span | None, q: Span | None, ranges: Ranges) -> Span | None:

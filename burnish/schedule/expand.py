@@ -9,7 +9,9 @@ from math import prod
 from burnish.errors import ScheduleError
 from burnish.loops.expr import FLOATS, INDEX, Binary, Const, Expr, Select, loads, substitute
 from burnish.loops.program import NOTHING, For, Program, Stmt, Store, rebuild_stmt, walk_stmt
+from burnish.loops.regions import accesses
 from burnish.loops.simplify import simplify
+from burnish.schedule.dependence import undetermined
 from burnish.schedule.nest import all_loops, replace_site, stage_nests
 from burnish.schedule.reduce import update_of
 
@@ -43,6 +45,12 @@ def expand(program: Program, stage: str) -> Program:
     nests = stage_nests(program, stage, "expand")
     if len(nests) != 2 or any(not isinstance(s, (For, Store)) for each in nests for s in walk_stmt(each.stmt)):
         raise ScheduleError(f"expand: stage '{stage}' has conditions, parts, or other stages inside; expand it before")
+    stored = [a for a in accesses(nest.stmt, nest.ranges, of=stage) if a.writes]
+    both = undetermined(stored, {loop.var: loop.extent for loop in all_loops(nest.stmt) if loop.var in kept})
+    if both:
+        raise ScheduleError(
+            f"expand: stage '{stage}' is summed along loop '{both[0]}', which its index depends on, too"
+        )
     literal, number = (value.b, value.a) if loads(value.a) else (value.a, value.b)
     places: list[dict[str, Expr]] = [
         dict(zip(axes, (Const(i, INDEX) for i in place), strict=True)) for place in product(*map(range, axes.values()))

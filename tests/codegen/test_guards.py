@@ -210,6 +210,16 @@ def test_a_store_at_one_place_for_all_lanes_respects_their_masks(native: Native,
     check(native, program, arrays, lowered=True)
 
 
+@pytest.mark.parametrize("place", [J // 3, (J * 5 + I) % 4, 3 - J // 4], ids=str)
+@pytest.mark.parametrize("reduce", ["sum", "max"])
+def test_lanes_that_share_an_element_are_combined_in_turn(native: Native, reduce: str, place: Expr) -> None:
+    x, y = Buffer("x", (2, 11)), Buffer("y", (2, 5))
+    body = If(J + I < 11, Store(y, (I, place), Load(x, (I, J)), reduce))  # type: ignore[arg-type]
+    program = Program("kernel", (x, y), For("i", 2, "serial", For("j", 11, "vectorize", body)))
+    arrays = {"x": np.arange(22, dtype="float32").reshape(2, 11) % 7, "y": np.ones((2, 5), "float32")}
+    check(native, program, arrays, lowered=True)
+
+
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("extent", [1, 15, 17, 31])
 def test_gathers_load_indices_only_in_lanes_that_are_on(native: Native, extent: int, lanes: int) -> None:

@@ -93,6 +93,17 @@ def test_refusal_names_what_and_why(call: Callable[[], object], message: str) ->
     assert message in str(error.value)
 
 
+def test_a_sum_counted_together_with_its_rows_is_not_written_out() -> None:
+    x, k = t.placeholder((2,), "float32", "x"), t.reduce_axis(2, "k")
+    two, three, four = (Const(c, "float32") for c in (2.0, 3.0, 4.0))
+    factor = lambda i: select(equal(k.var, 0), two, select(equal(i, 0), three, four))  # noqa: E731
+    y = t.compute((2,), lambda i: t.sum(x[k.var] * factor(i), k), "y")
+    s = Schedule(t.create_program("whole", [x], [y]))
+    s.fuse("y.i", "y.k")
+    with pytest.raises(ScheduleError, match=r"expand: stage 'y' is summed along loop 'y\.i\.y\.k'"):
+        s.expand("y")
+
+
 def test_sums_of_whole_numbers_are_not_written_out() -> None:
     """Their parts are scaled by fractions."""
     x, k = t.placeholder((2,), "int32", "x"), t.reduce_axis(2, "k")
