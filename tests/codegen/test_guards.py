@@ -307,7 +307,7 @@ class Drawn:
         return Not(self.load(self.place) > wrap(1, self.dtype))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_programs_with_traps_and_guards(native: Native, data: st.DataObject) -> None:
     draw = data.draw
@@ -321,9 +321,17 @@ def test_random_programs_with_traps_and_guards(native: Native, data: st.DataObje
     y = Buffer("y", (n,), dtype)
     value = drawn.value(draw(st.integers(1, 3)))
     reduce = draw(st.sampled_from([None, "sum", "max"]))
-    stored = If(place < n, Store(y, (place,), value, reduce))
     outer, inner = kinds
-    nest = For("i", -(-n // lanes), outer, For("j", lanes, inner, stored))
+    scope = draw(st.sampled_from(["", "register", "local"]))
+    if scope:  # a part of the value is computed beforehand, for as many lanes, and perhaps read from another of them
+        part, to = Buffer("part", (lanes,), dtype, scope), draw(st.sampled_from([J, (J + 1) % lanes]))
+        before = For("j", lanes, inner, If(place < n, store(part, (J,), drawn.value(1))))
+        chosen = select(all_of(place + 1 < n, to <= J + 1, drawn.condition(0)), Load(part, (to,)), value)
+        stored = If(place < n, Store(y, (place,), chosen, reduce))
+        body: Stmt = Alloc(part, seq(before, For("j", lanes, inner, stored)))
+    else:
+        body = For("j", lanes, inner, If(place < n, Store(y, (place,), value, reduce)))
+    nest = For("i", -(-n // lanes), outer, body)
     program = Program("kernel", (*drawn.buffers.values(), drawn.at, y), nest)
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     arrays = {name: rng.choice(corners(dtype), n).astype(numpy_dtype(dtype)) for name in ("a", "b", "y")}
