@@ -9,7 +9,7 @@ from burnish.loops.program import Program
 from burnish.loops.simplify import simplify_stmt
 from burnish.lower.guards import hoist_guards
 from burnish.lower.partition import partition_loops
-from burnish.lower.registers import vectors_innermost
+from burnish.lower.registers import lanes_apart, vectors_innermost
 from burnish.lower.shared import share_guards
 
 
@@ -25,6 +25,7 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
     partition_loops,
     simplify_program,
     share_guards,
+    lanes_apart,
     vectors_innermost,
 )
 

@@ -1,13 +1,33 @@
-"""Register buffers laid out for vectors: the dimension the vectorized loop runs over becomes the last."""
+"""Buffers laid out for vectors: lanes have their own, and in registers the vectorized dimension is the last."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-from burnish.loops.expr import free_vars, loads
+from burnish.loops.expr import Var, free_vars, loads
 from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, rebuild_stmt
 
 T = TypeVar("T")
+
+
+def lanes_apart(program: Program) -> Program:
+    """Gives each buffer allocated in a vectorized loop a dimension for it: every iteration has a buffer of its own.
+
+    ``for vectorize j in 8: {alloc t: float32[3]; t[k] = ..}`` becomes
+    ``for vectorize j in 8: {alloc t: float32[3, 8]; t[k, j] = ..}``.
+    """
+    return Program(program.name, program.params, _apart(program.body, None))
+
+
+def _apart(s: Stmt, vector: For | None) -> Stmt:
+    if isinstance(s, For) and s.kind == "vectorize":
+        vector = s
+    s = rebuild_stmt(s, lambda x: _apart(x, vector))
+    if vector is None or not isinstance(s, Alloc):
+        return s
+    lane = Var(vector.var)
+    new = s.buffer.with_(shape=(*s.buffer.shape, vector.extent))
+    return Alloc(new, map_access(s.body, new.name, lambda _, indices: (new, (*indices, lane))))
 
 
 def vectors_innermost(program: Program) -> Program:

@@ -2,10 +2,15 @@
 
 from collections.abc import Callable
 
+import numpy as np
+import pytest
+
 from burnish.loops.expr import Buffer, Load, Var
+from burnish.loops.interpret import run_program
 from burnish.loops.program import Alloc, For, If, Program, Stmt, Store, seq
+from burnish.loops.verify import verify
 from burnish.lower.pipeline import simplify_program
-from burnish.lower.registers import vectors_innermost
+from burnish.lower.registers import lanes_apart, vectors_innermost
 from burnish.schedule.schedule import Schedule
 
 Same = Callable[[Program, Program], None]
@@ -32,6 +37,21 @@ def through(buffer: Buffer, vector: str, scope: str = "register") -> Program:
 
 
 T = Buffer("t", (8, 4))
+
+
+@pytest.mark.parametrize("scope", ["local", "register"])
+def test_each_lane_has_its_own_of_a_buffer_within(scope: str, native: Callable[..., dict]) -> None:
+    """One that all lanes share would hold what the last of them stored."""
+    t = Buffer("t", (2,), "float32", scope)
+    inside = For("k", 2, "unroll", Store(t, (K,), Load(X, (I, J)) * 2.0))
+    body = Alloc(t, seq(inside, Store(Y, (I, J), Load(t, (Var("l"),)) + Load(X, (I, J)))))
+    before = Program("p", (X, Y), For("i", 4, "serial", For("l", 2, "unroll", For("j", 8, "vectorize", body))))
+    after = lanes_apart(before)
+    assert "alloc t: float32[2, 8]" in str(after) and "t[l, j]" in str(after)
+    verify(after)
+    x = np.arange(32, dtype="float32").reshape(4, 8)
+    np.testing.assert_array_equal(run_program(after, {"x": x})["y"], 3 * x)
+    np.testing.assert_array_equal(native(before, {"x": x})["y"], 3 * x)
 
 
 def test_the_vectorized_dimension_moves_to_the_end(same: Same) -> None:
