@@ -169,6 +169,17 @@ def test_gathers_among_what_moves_elements(front: Callable, behind: Callable, n:
     net.check(*(behind(net, y) for y in moved))
 
 
+@pytest.mark.parametrize("n", [3, 17])
+def test_gathers_at_indices_whose_computation_wraps_around(n: int) -> None:
+    rng = np.random.default_rng(n)
+    u = rng.integers(0, 1 << 32, n, dtype=np.uint32)
+    net = Net(x=rng.integers(0, 9, 7).astype("float32"), u=u)
+    wide = net.add("Cast", ["u"], u.astype("int64"), to=onnx.TensorProto.INT64)
+    large = net.add("Mul", [wide, np.array(1 << 40)], u.astype("int64") * (1 << 40))
+    assert (net.values[large] < 0).any()
+    net.check(net.add("Gather", ["x", large], net.values["x"][near(net.values[large], 7)], axis=0))
+
+
 @pytest.mark.parametrize("n", [5, 16, 33])
 def test_a_mean_over_the_padded_gather_of_a_transpose_joined_with_itself(n: int) -> None:
     net = Net(**table(n, "int64"))

@@ -11,6 +11,7 @@ from burnish.loops.linear import Linear, to_linear
 Ranges = Mapping[str, int]  # variable -> extent: the variable is in range(extent)
 Interval = tuple[float, float]  # inclusive; -inf / inf where unknown
 UNKNOWN: Interval = (-math.inf, math.inf)
+_TOP = 1 << 63
 
 
 def bounds(e: Expr, ranges: Ranges) -> Interval:
@@ -23,7 +24,7 @@ def bounds(e: Expr, ranges: Ranges) -> Interval:
         case Binary("+" | "-", _, _):
             return linear_bounds(to_linear(e), ranges)
         case Binary("*", a, b):
-            return _product(bounds(a, ranges), bounds(b, ranges))
+            return _unless_wrapped(_product(bounds(a, ranges), bounds(b, ranges)), bool(e.buffers))
         case Binary("//", a, Const(c, _)) if c > 0:
             low, high = bounds(a, ranges)
             return (low // c if math.isfinite(low) else low, high // c if math.isfinite(high) else high)
@@ -41,7 +42,7 @@ def bounds(e: Expr, ranges: Ranges) -> Interval:
             return (min(p, r), max(q, s))
         case Cast(_, value) if value.dtype == "bool":
             return (0, 1)
-        case Cast(_, Load() as load) if load.dtype.startswith("uint"):
+        case Cast(_, Load() as load) if load.dtype.startswith("uint") and load.dtype != "uint64":
             return (0, (1 << 8 * ITEM_BYTES[load.dtype]) - 1)
     return UNKNOWN
 
@@ -55,7 +56,13 @@ def linear_bounds(form: Linear, ranges: Ranges) -> Interval:
         p, q = bounds(atom, ranges)
         low += c * (p if c > 0 else q)
         high += c * (q if c > 0 else p)
-    return (low, high)
+    return _unless_wrapped((low, high), any(atom.buffers for atom in terms))
+
+
+def _unless_wrapped(interval: Interval, loaded: bool) -> Interval:
+    """The interval, if it is not one of loaded numbers that may be too large: int64 wraps around then."""
+    low, high = interval
+    return UNKNOWN if loaded and not (low >= -_TOP and high < _TOP) else interval
 
 
 def _product(x: Interval, y: Interval) -> Interval:

@@ -130,3 +130,14 @@ def test_provable(cond: Expr, given_: tuple[Expr, ...]) -> None:
 )
 def test_not_provable(cond: Expr) -> None:
     assert not prove(cond, RANGES)
+
+
+def test_loaded_numbers_that_wrap_around_have_no_bounds() -> None:
+    wide, widest = (Load(Buffer(n, (4,), n), (I,)) for n in ("uint32", "uint64"))
+    u = cast("int64", wide)
+    assert bounds(u * 3 + 1, {"i": 4}) == (1, 3 * (2**32 - 1) + 1)
+    assert bounds(u * 2**31 - 2**40, {"i": 4}) == (-(2**40), (2**32 - 1) * 2**31 - 2**40)
+    for e in (u * 2**31 + 2**31, u * 2**40, u * u, maximum(Load(Buffer("x", (4,), "int64"), (I,)), 0) + 5):
+        assert bounds(e, {"i": 4}) == UNKNOWN, e
+    assert bounds(cast("int64", widest), {"i": 4}) == UNKNOWN
+    assert bounds(minimum(maximum(u * 2**40, 0), 6), {"i": 4}) == (0, 6)
