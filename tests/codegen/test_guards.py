@@ -315,7 +315,7 @@ def test_random_programs_with_traps_and_guards(native: Native, data: st.DataObje
     kinds = draw(
         st.sampled_from([("serial", "vectorize"), ("unroll", "vectorize"), ("serial", "unroll"), ("serial",) * 2])
     )
-    dtype = draw(st.sampled_from(["int32", "int8", "uint8", "uint16"]))
+    dtype = draw(st.sampled_from(["int64", "int32", "int8", "uint8", "uint16"]))
     place = I * lanes + J
     drawn = Drawn(draw, n, dtype, place)
     y = Buffer("y", (n,), dtype)
