@@ -82,16 +82,21 @@ class ObjectCache:
             self.prune()
         self._written += 1
 
-    def prune(self) -> None:
-        """Removes the least recently used entries until the rest fills three quarters of ``max_bytes``, if above it."""
-        entries = []
+    def entries(self) -> list[tuple[float, int, Path]]:
+        """(time of last use, bytes, file) of every entry, with what crashed writers left."""
+        found: list[tuple[float, int, Path]] = []
         if self.directory is None:
-            return
+            return found
         with suppress(OSError):
-            for path in self.directory.glob(f"*{_SUFFIX}*"):  # with what crashed writers left
+            for path in self.directory.glob(f"*{_SUFFIX}*"):
                 with suppress(OSError):  # another process may be pruning, too
                     status = path.lstat()
-                    entries.append((status.st_mtime_ns, status.st_size, path))
+                    found.append((status.st_mtime, status.st_size, path))
+        return found
+
+    def prune(self) -> None:
+        """Removes the least recently used entries until the rest fills three quarters of ``max_bytes``, if above it."""
+        entries = self.entries()
         total = sum(size for _, size, _ in entries)
         if total <= self.max_bytes:
             return

@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 
 from burnish.accuracy import scaled_error, tolerance
+from burnish.api import read_choices
+from burnish.arguments import check_common
+from burnish.arrange import DEFAULTS
 from burnish.compiler import Compilation, Progress, Stage, import_graph, link, lower_model
+from burnish.graph.align import align_parts
 from burnish.graph.evaluate import evaluate, evaluate_node
+from burnish.graph.graph import Graph
+from burnish.rewriting import rewrite_model, shipped_rules
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.module import Module
 from burnish.target import target as find_target
@@ -40,18 +46,34 @@ def check(
     target: str = "cpu",
     threads: int | None = None,
     exact: bool = False,
+    rewrite: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
+    records: str | Path | None = None,
 ) -> list[KernelCheck]:
     """One row for every kernel call of the compiled model, in execution order; the arguments are those of ``compile``.
+    A model that ``rewrite`` changes gets one more row: the whole of it beside the model as it is.
 
     The reference is the optimized graph before algorithms are chosen, evaluated by the operators' definitions in
     float64. Each kernel gets the reference's values as inputs, so that an error is found where it arises. Raises what
     ``compile`` raises, and InputError for ``feeds`` that do not fit.
     """
+    check_common(
+        threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress
+    )
     report = progress or (lambda stage, done, total: None)
-    made = lower_model(import_graph(model, shapes), find_target(target), exact, cache_dir, progress)
+    machine, graph = find_target(target), import_graph(model, shapes)
+    choices = DEFAULTS if records is None else read_choices(graph, records, machine, threads)
+    computed, whole = graph, None
+    if rewrite:
+        chosen = rewrite_model(
+            graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
+            progress=progress, choices=choices,
+        )  # fmt: skip
+        if chosen.graph is not graph:
+            computed, whole = align_parts(chosen.graph, machine.lanes), chosen.module
+    made = lower_model(computed, machine, exact, cache_dir, progress, choices)
     report("reference", 0, 1)
     values = reference_values(made, feeds)
     rows = []
@@ -62,7 +84,19 @@ def check(
         nodes = " + ".join(node.name or node.op for node in stage.group.nodes)
         allowed = tolerance(own_dtypes(made, stage), exact)
         rows.append(KernelCheck(stage.kernel.symbol, nodes, stage.kernel.template, error, allowed))
+    if whole is not None:
+        rows.append(check_module(whole, graph, feeds, exact))
     return rows
+
+
+def check_module(module: Module, graph: Graph, feeds: Mapping[str, np.ndarray], exact: bool = False) -> KernelCheck:
+    """A whole compiled model beside ``graph``, the model as it was imported, evaluated in float64. Raises InputError."""
+    expected = evaluate(graph, feeds, "float64")
+    found = module(*(feeds[name] for name in graph.inputs))
+    found = [found] if len(graph.outputs) == 1 else list(found)
+    error = scaled_error(found, [expected[name] for name in graph.outputs])
+    allowed = tolerance({graph.types[name].dtype for name in (*graph.inputs, *graph.outputs)}, exact)
+    return KernelCheck("all", "the whole model", "", error, allowed)
 
 
 def reference_values(made: Compilation, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

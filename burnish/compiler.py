@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,8 +15,8 @@ import numpy as np
 from burnish import build as kernels
 from burnish.arrange import DEFAULTS, Arrangement, Choices, arrange, make_task
 from burnish.cache import ObjectCache
-from burnish.errors import ScheduleError, UnsupportedOperator
-from burnish.frontend.onnx import from_onnx
+from burnish.errors import ParameterError, ScheduleError, UnsupportedOperator
+from burnish.frontend.onnx import Imported, import_onnx
 from burnish.graph.compose import overwritable
 from burnish.graph.domain import input_domains
 from burnish.graph.fuse import Group, fall_apart
@@ -36,17 +37,21 @@ from burnish.target import Target
 _log = logging.getLogger("burnish")
 
 Progress = Callable[[str, int, int], None]
+WANTED = 8  # an extent that the warning about an assumed one shows how to ask for
 ALIGNMENT = 64  # bytes between parameters: a cache line, and the widest vector
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A group on its way to being a kernel call. ``values``: the graph tensor or derived constant of each parameter."""
+    """A group on its way to being a kernel call. ``values``: the graph tensor or derived constant of each parameter.
+    ``recorded``: its recipe is one that choices gave, not the default.
+    """
 
     group: Group
     task: Task
     kernel: kernels.Kernel
     values: Mapping[str, str]
+    recorded: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +80,35 @@ class Compilation:
 
 
 def import_graph(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-    """A graph from whatever the user has."""
-    return model if isinstance(model, Graph) else from_onnx(model, shapes)
+    """A graph from whatever the user has: that of :func:`import_model`."""
+    return import_model(model, shapes).graph
+
+
+def import_model(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
+    """A graph from whatever the user has, and the extents that were assumed, of which it warns with the remedy.
+
+    Raises what ``import_onnx`` raises, and ParameterError for ``shapes`` of a graph, whose shapes are known.
+    """
+    if isinstance(model, Graph):
+        if shapes:
+            raise ParameterError(f"shapes: found {dict(shapes)}; allowed: None for a Graph, whose shapes are known")
+        return Imported(model)
+    found = import_onnx(model, shapes)
+    if found.assumed:
+        warnings.warn(open_extents(found), stacklevel=3)
+    return found
+
+
+def open_extents(found: Imported) -> str:
+    """What was assumed of a model's inputs, and how to say otherwise."""
+    types = found.graph.types
+    words = [f"'{n}' [{', '.join(map(str, (open_, *types[n].shape[1:])))}]" for n, open_ in found.assumed.items()]
+    wanted = {name: (WANTED, *types[name].shape[1:]) for name in found.assumed}
+    options = " ".join(f"--shape {name}={','.join(map(str, shape))}" for name, shape in wanted.items())
+    return (
+        f"model: the first extent of input {', '.join(words)} is open and taken as 1; for another one, such as "
+        f"{WANTED}, pass shapes={wanted} (on the command line {options})"
+    )
 
 
 def lower_model(
@@ -122,7 +154,8 @@ def build_group(
         return [group]
     task, values = make_task(made, group, constants)
     try:
-        return [Stage(group, task, kernels.build(task, target, store, choices.recipe(task, target)), values)]
+        recipe = choices.recipe(task, target)
+        return [Stage(group, task, kernels.build(task, target, store, recipe), values, recipe is not None)]
     except ScheduleError as error:
         names = ", ".join(f"{node.name or node.outputs[0]} ({node.op})" for node in group.nodes)
         if len(group.nodes) == 1:
@@ -254,6 +287,7 @@ def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout]) -> list[dic
             "group": str(s.group),
             "template": s.kernel.template,
             "choice": dict(s.kernel.choice),
+            "recorded": s.recorded,
             "layouts": {n: str(layouts[n]) for n in (*s.group.inputs, *s.group.outputs) if n in layouts},
         }
         for s in stages

@@ -308,7 +308,7 @@ def _code_version() -> str:
 
 def _told(module: Module, report: Mapping[str, Any]) -> Module:
     """The module with a report of its rewriting, which its artifact keeps."""
-    module.executable = replace(module.executable, info={**module.executable.info, "rewrites": dict(report)})
+    module.note(rewrites=dict(report))
     return module
 
 

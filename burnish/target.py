@@ -87,6 +87,8 @@ def target(name: str = "cpu") -> Target:
     Behind the name may follow features not to use, each as ``,-feature``; a prefix stands for all features that begin
     with it. Raises TargetError naming the known machines or features.
     """
+    if not isinstance(name, str):
+        raise TargetError(f"target: found {name!r}; allowed: a name: cpu, {', '.join(_KNOWN)}")
     base, *changes = name.split(",")
     if base != "cpu" and base not in _KNOWN:
         raise TargetError(f"target {base!r} is unknown; known: cpu, {', '.join(_KNOWN)}")
@@ -102,9 +104,15 @@ def _known(name: str) -> Target:
 def _without(machine: Target, changes: Sequence[str]) -> Target:
     """The machine with features switched off, and vectors of the width that the others allow."""
     kept = machine.features
+    # A script may leave out on any machine what only other kinds of machine have.
+    known = {"amx-tile", *(f for row in _KNOWN.values() for f in row[2].split()), *machine.features, *host_features()}
     for change in changes:
         if not re.fullmatch(r"-[\w.-]+", change):
             raise TargetError(f"target: {change!r} is not a feature to leave out; allowed: -FEATURE, such as -amx")
+        if not any(f.startswith(change[1:]) for f in known):
+            raise TargetError(
+                f"target: no feature begins with {change[1:]!r}; {machine.name} has {', '.join(sorted(machine.features))}"
+            )
         kept = frozenset(f for f in kept if not f.startswith(change[1:]))
     width, registers = _vectors(machine.triple, kept)
     return replace(machine, features=kept, vector_bytes=width, vector_registers=registers)
@@ -118,9 +126,15 @@ def _vectors(triple: str, features: frozenset[str]) -> tuple[int, int]:
 
 
 @cache
+def host_features() -> Mapping[str, bool]:
+    """LLVM's names of all instruction sets of this machine's kind, and whether this machine has them."""
+    return dict(llvm.get_host_cpu_features())
+
+
+@cache
 def host() -> Target:
     """This machine, from LLVM's feature detection and the kernel's cache description."""
-    features = frozenset(f for f, on in llvm.get_host_cpu_features().items() if on)
+    features = frozenset(f for f, on in host_features().items() if on)
     if not allow_matrix_tiles():
         features = frozenset(f for f in features if not f.startswith("amx-"))
     triple = llvm.get_process_triple()

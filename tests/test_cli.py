@@ -1,6 +1,7 @@
 """The command line: what each command prints and writes, its exit status, and one-line errors."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -118,20 +119,33 @@ def test_pickled_inputs_are_refused(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "message", "status"),
     [
-        (["compile", "no-such-file.onnx"], "no-such-file.onnx"),
-        (["compile", __file__], "test_cli.py"),
-        (["bench", "no_such_module:build"], "no_such_module"),
+        (["compile", "no-such-file.onnx"], "no-such-file.onnx", 2),
+        (["compile", __file__, "--force", "-o", os.devnull], "not a regular file", 2),
+        (["inspect", __file__], "test_cli.py", 1),
+        (["bench", "no_such_module:build"], "no_such_module", 2),
+        (["--foo"], "No such option: --foo (see burnish --help)", 2),
+        (["compile", "--foo"], "No such option: --foo (see burnish compile --help)", 2),
+        (["compile"], "Missing argument 'MODEL' (see burnish compile --help)", 2),
+        (["compile", __file__, "--threads", "0"], "'--threads': 0 is not in the range x>=1", 2),
+        (["frobnicate"], "No such command 'frobnicate'", 2),
+        (["check", __file__, "--against", "torch"], "--against torch: allowed are reference and onnxruntime", 2),
+        (["bench", __file__, "--vs", "torchy"], "--vs torchy: unknown; allowed: onnxruntime, openvino, torch", 2),
+        (["bench", __file__, "--onnx", __file__], "allowed with a .bn file", 2),
     ],
 )
-def test_errors_are_one_line_and_exit_status_2(
-    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_errors_are_one_line_with_an_exit_status(
+    arguments: list[str],
+    message: str,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["burnish", *arguments])
     with pytest.raises(SystemExit) as exit_:
         cli.main()
-    assert exit_.value.code == 2
+    assert exit_.value.code == status
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("burnish: ")
     assert message in line

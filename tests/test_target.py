@@ -40,6 +40,9 @@ def test_a_feature_the_machine_does_not_have_may_be_left_out() -> None:
         ("abacus,-amx", "target 'abacus' is unknown"),
         ("cpu,amx", "'amx' is not a feature to leave out; allowed: -FEATURE"),
         ("cpu,-", "'-' is not a feature"),
+        ("cpu,-foo", "no feature begins with 'foo'; cpu has .*"),
+        ("x86-64-v3,-foo", "no feature begins with 'foo'; x86-64-v3 has avx2, f16c, fma"),
+        (None, "target: found None; allowed: a name: cpu, "),
     ],
 )
 def test_what_is_refused(name: str, message: str) -> None:

@@ -1,51 +1,134 @@
 """`burnish compile` and `burnish inspect`: a model compiled with a progress bar, and what it was compiled to."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import burnish as bn
-from burnish.cli.output import print_json
+from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, print_json
 from burnish.cli.rewriting import rewriting_text
+from burnish.errors import ParameterError
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile, and whether to print JSON instead of text and bars."""
+    """How to compile, and whether to print JSON instead of text and bars. ``shapes``: NAME=EXTENTS, as given."""
 
-    target: str
-    threads: int | None
-    exact: bool
-    cache_dir: Path | None
-    as_json: bool
+    target: str = "cpu"
+    threads: int | None = None
+    exact: bool = False
+    cache_dir: Path | None = None
+    as_json: bool = False
     records: Path | None = None
+    shapes: Sequence[str] = ()
+    rewrite: bool = True
+    arguments: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Makes ``arguments``, those of ``burnish.compile`` but for records. Raises ParameterError."""
+        known = {
+            "target": self.target, "threads": self.threads, "exact": self.exact, "cache_dir": self.cache_dir,
+            "shapes": parse_shapes(self.shapes), "rewrite": self.rewrite,
+        }  # fmt: skip
+        object.__setattr__(self, "arguments", known)
+
+    def without_compiling(self, artifact: Path) -> None:
+        """Raises ParameterError where an option says how to compile what is compiled already."""
+        given = {
+            "--target": self.target != "cpu", "--exact": self.exact, "--records": self.records is not None,
+            "--shape": bool(self.shapes), "--no-rewrite": not self.rewrite,
+        }  # fmt: skip
+        for option, is_given in given.items():
+            if is_given:
+                raise ParameterError(f"{option}: '{artifact}' is compiled already; allowed: with an ONNX file")
 
 
-def compile_model(model: Path, output: Path, options: Options) -> None:
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
+    """Shapes of inputs from NAME=EXTENT,EXTENT,…; without extents a scalar. Names may hold '='."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        match = re.fullmatch(r"(.+)=\s*((?:\d+\s*[,x]\s*)*\d+)?\s*", text)
+        if match is None:
+            raise ParameterError(f"--shape {text}: allowed is NAME=EXTENTS, such as x=8,3,224,224")
+        if match[1] in found:
+            raise ParameterError(f"--shape {match[1]}: found twice; allowed is once")
+        found[match[1]] = tuple(map(int, re.findall(r"\d+", match[2] or "")))
+    return found or None
+
+
+def compile_model(model: Path, output: Path, options: Options, force: bool) -> None:
     """Compiles an ONNX file to the file `output`."""
+    check_input(model, "model")
+    check_output(output, inputs=[model], is_ours=is_artifact, force=force)
     module = compiled(model, options)
     module.save(output)
     if options.as_json:
         size, rewrites = output.stat().st_size, module.rewrites
-        print_json({"output": str(output), "bytes": size, "memory": module.memory, "rewrites": rewrites})
-    else:
-        print(f"{output}: {output.stat().st_size / 1e6:.1f} MB; {memory_text(module)}")
-        print(rewriting_text(module.rewrites or {"applied": []}))
+        print_json({"output": str(output), "bytes": size, **facts(module), "rewrites": rewrites})
+        return
+    print(signature_text(module))
+    print(f"{output}: {output.stat().st_size / 1e6:.1f} MB; {memory_text(module)}; {module.threads} threads")
+    print(rewriting_text(module.rewrites) if module.rewrites else "substitutions: not looked for")
+    if options.records is not None:
+        print(records_text(module, options.records))
+
+
+def facts(module: bn.Module) -> dict[str, Any]:
+    """What JSON tells of every compiled model. ``assumed``: names of open extents, taken as 1, by input."""
+    inputs, outputs = (
+        [{"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)} for spec in specs]
+        for specs in (module.inputs, module.outputs)
+    )
+    recorded, kernels = recorded_kernels(module)
+    return {
+        "memory": module.memory, "threads": module.threads, "inputs": inputs, "outputs": outputs,
+        "assumed": module.assumed, "kernel_calls": kernels, "kernel_calls_from_records": recorded,
+    }  # fmt: skip
+
+
+def signature_text(module: bn.Module) -> str:
+    """Inputs and outputs with their names, types and shapes; what was assumed of them."""
+    lines = []
+    for role, specs in (("input", module.inputs), ("output", module.outputs)):
+        for spec in specs:
+            open_ = module.assumed.get(spec.name) if role == "input" else None
+            note = f"  (the first extent, '{open_}', is open in the model and taken as {spec.shape[0]})"
+            lines.append(f"{role:6}  {spec}{note if open_ is not None else ''}")
+    return "\n".join(lines)
+
+
+def records_text(module: bn.Module, records: Path) -> str:
+    """How many kernels are what records have found best."""
+    return "{} of {} kernels from {}".format(*recorded_kernels(module), records)
+
+
+def recorded_kernels(module: bn.Module) -> tuple[int, int]:
+    """Kernel calls whose recipe came from records, and all."""
+    calls = module.executable.info.get("kernels", ())
+    return sum(bool(call.get("recorded")) for call in calls), len(calls)
 
 
 def inspect(model: Path, options: Options) -> None:
     """Prints the graph, memory plan and kernels of a compiled file, or of an ONNX file that is compiled first."""
-    module = bn.load(model) if model.suffix == ".bn" else compiled(model, options)
+    check_input(model, "model")
+    if model.suffix == ".bn":
+        options.without_compiling(model)
+        module = bn.load(model, options.threads)
+    else:
+        module = compiled(model, options)
     calls = module.executable.calls
     info = dict(module.executable.info)
     if options.as_json:
         kernels = [{"kernel": call.kernel, "node": call.node} for call in calls]
-        print_json({"graph": module.graph, "memory": module.memory, "kernels": kernels, "info": info})
+        print_json({**facts(module), "graph": module.graph, "kernels": kernels, "info": info})
         return
+    print(signature_text(module))
     print(module.graph)
     print(memory_text(module))
     for key, value in info.items():
@@ -63,17 +146,15 @@ def memory_text(module: bn.Module) -> str:
 def compiled(model: Path, options: Options) -> bn.Module:
     """Compiles the model with a progress bar on the terminal's error stream."""
     with progress_bar(options.as_json) as report:
-        return bn.compile(
-            model, target=options.target, threads=options.threads, exact=options.exact, cache_dir=options.cache_dir,
-            progress=report, records=options.records,
-        )  # fmt: skip
+        return bn.compile(model, progress=report, records=options.records, **options.arguments)
 
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
     """A callback (stage, steps done, steps in all) that draws one bar, which disappears at the end."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=quiet or not on_terminal()) as progress:
         task = progress.add_task("compiling", total=None)
 
         def report(stage: str, done: int, total: int) -> None:

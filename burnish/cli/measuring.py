@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
+import burnish as bn
 from burnish import peers
 from burnish.accuracy import EXACT_TOLERANCE, TOLERANCE, scaled_error
-from burnish.check import KernelCheck
+from burnish.check import KernelCheck, check_module
 from burnish.check import check as check_kernels
-from burnish.cli.compiling import Options, compiled, progress_bar
-from burnish.cli.output import print_json
+from burnish.cli.compiling import Options, compiled, facts, progress_bar, records_text
+from burnish.cli.output import check_input, print_json, print_table
 from burnish.compiler import import_graph, stored
-from burnish.errors import InputError
+from burnish.errors import InputError, ParameterError
 from burnish.graph.domain import input_domains
 from burnish.measure.samples import module_inputs, random_inputs
 from burnish.runtime.executable import TensorSpec
@@ -31,10 +31,24 @@ from burnish.runtime.executable import TensorSpec
 WORST = 5  # rows that `check` prints
 
 
-def bench(model: str, names: Sequence[str], seconds: float, inputs: Path | None, seed: int, options: Options) -> None:
-    """Times a model and the peers `names` on the same inputs, in turn, and prints a table."""
-    with onnx_file(model) as (path, network):
-        module = compiled(path, options)
+def bench(
+    model: str, vs: str | None, onnx: Path | None, seconds: float, inputs: Path | None, seed: int, options: Options
+) -> None:
+    """Times a model and the peers of `vs` on the same inputs, in turn, and prints a table."""
+    artifact = Path(model) if Path(model).suffix == ".bn" else None
+    check_source(artifact, onnx, options)
+    names = [name for name in ("onnxruntime" if vs is None else vs).split(",") if name]
+    if artifact and onnx is None and vs is None:
+        names = []
+    for name in names:
+        if name not in peers.NAMES:
+            raise ParameterError(f"--vs {name}: unknown; allowed: {', '.join(peers.NAMES)}")
+        if artifact and onnx is None:
+            raise ParameterError(f"--vs {name}: '{model}' is compiled; pass --onnx with the file it was made from")
+    if inputs is not None:
+        check_input(inputs, "--inputs")
+    with onnx_file(str(onnx) if onnx else model) as (path, network):
+        module = bn.load(artifact, options.threads) if artifact else compiled(path, options)
         threads = module.threads
         arrays = read_inputs(inputs, module.inputs) if inputs else module_inputs(module, seed)
         runs = {"burnish": peers.compiled(module)}
@@ -60,9 +74,11 @@ def bench(model: str, names: Sequence[str], seconds: float, inputs: Path | None,
         for name, timing in timings.items()
     ]
     if options.as_json:
-        print_json({"model": model, "threads": threads, "contenders": rows})
+        print_json({"model": model, **facts(module), "contenders": rows})
     else:
-        Console().print(bench_table(f"{model}, {threads} threads", rows))
+        print_table(bench_table(f"{model}, {threads} threads", rows))
+        if options.records is not None:
+            print(records_text(module, options.records))
 
 
 def bench_table(title: str, rows: list[dict[str, Any]]) -> Table:
@@ -81,30 +97,42 @@ def bench_table(title: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def check(model: Path, against: str, inputs: Path | None, seed: int, options: Options) -> None:
+def check(
+    model: Path, against: str, onnx: Path | None, inputs: Path | None, seed: int, options: Options
+) -> None:
     """Compares a model's answers with a reference, prints the worst, and ends with status 1 if they differ."""
     if against not in ("reference", "onnxruntime"):
-        raise InputError(f"--against {against}: allowed are reference and onnxruntime")
-    graph = import_graph(model)
+        raise ParameterError(f"--against {against}: allowed are reference and onnxruntime")
+    artifact = model if model.suffix == ".bn" else None
+    check_source(artifact, onnx, options)
+    if artifact and onnx is None:
+        raise ParameterError(f"check: '{model}' is compiled; pass --onnx with the file that it was made from")
+    source = onnx or model
+    for path, what in ((source, "model"), (inputs, "--inputs")):
+        if path is not None:
+            check_input(path, what)
+    module = bn.load(artifact, options.threads) if artifact else None
+    shapes = {spec.name: spec.shape for spec in module.inputs} if module else options.arguments["shapes"]
+    graph = import_graph(source, shapes)
     specs = [stored(graph, name, {}) for name in graph.inputs]
     arrays = read_inputs(inputs, specs) if inputs else random_inputs(specs, seed, input_domains(graph))
     if against == "onnxruntime":
-        module = compiled(model, options)
-        expected = peers.prepare("onnxruntime", model, module.threads)(arrays)
+        module = module or compiled(source, options)
+        expected = peers.prepare("onnxruntime", source, module.threads)(arrays)
         error = scaled_error(peers.compiled(module)(arrays), expected)
         rows = [KernelCheck("all", "the whole model", "", error, EXACT_TOLERANCE if options.exact else TOLERANCE)]
+    elif module is not None:
+        rows = [check_module(module, graph, arrays)]
     else:
         with progress_bar(options.as_json) as report:
-            rows = check_kernels(
-                graph, arrays, target=options.target, threads=options.threads, exact=options.exact,
-                cache_dir=options.cache_dir, progress=report,
-            )  # fmt: skip
+            own = {**options.arguments, "shapes": None}
+            rows = check_kernels(graph, arrays, records=options.records, progress=report, **own)
     wrong = [row for row in rows if not row.ok]
     if options.as_json:
         found = [asdict(row) for row in rows]
         print_json({"model": str(model), "against": against, "kernels": found, "ok": not wrong})
     else:
-        Console().print(check_table(rows))
+        print_table(check_table(rows))
         print(f"{len(rows) - len(wrong)} of {len(rows)} agree")
     if wrong:
         raise typer.Exit(1)
@@ -122,10 +150,22 @@ def check_table(rows: list[KernelCheck]) -> Table:
     return table
 
 
+def check_source(artifact: Path | None, onnx: Path | None, options: Options) -> None:
+    """Raises ParameterError for an artifact that is no file or comes with options of compiling, or a stray --onnx."""
+    if artifact is None and onnx is not None:
+        raise ParameterError(f"--onnx {onnx}: allowed with a .bn file, which it was made from")
+    if artifact is not None:
+        check_input(artifact, "model")
+        options.without_compiling(artifact)
+    if onnx is not None:
+        check_input(onnx, "--onnx")
+
+
 @contextmanager
 def onnx_file(model: str) -> Iterator[tuple[Path, Any]]:
     """The path of the ONNX file to run, and the torch network it was exported from if MODULE:FUNCTION was given."""
     if Path(model).exists() or not re.fullmatch(r"[\w.]+:\w+", model):
+        check_input(Path(model), "model")
         yield Path(model), None
         return
     module_name, function = model.split(":")

@@ -11,62 +11,84 @@ PEERS = ("onnxruntime", "openvino", "torch")  # burnish.peers.NAMES, which take 
 
 app = typer.Typer()  # its commands join those of `burnish` itself
 
-Model = Annotated[str, typer.Argument(help="An ONNX file, or a compiled .bn file.", show_default=False)]
+OnnxModel = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+Model = Annotated[Path, typer.Argument(help="An ONNX file, or a compiled .bn file.", show_default=False)]
 Target = Annotated[str, typer.Option(help="The machine to compile for.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads to run on. Default: one for each core.")]
 Exact = Annotated[bool, typer.Option("--exact", help="No transformation that changes rounding, such as Winograd.")]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=EXTENTS", help="An input's shape, such as x=8,3,224,224. Repeatable."),
+]
+Rewrite = Annotated[bool, typer.Option("--rewrite/--no-rewrite", help="Whether to look for an equal, faster graph.")]
+Records = Annotated[Path | None, typer.Option(help="Tuning records; kernels that won in them are used.")]
 CacheDir = Annotated[Path | None, typer.Option(help="Where compiled kernels are kept between runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Seed = Annotated[int, typer.Option(help="Seed of the random inputs.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an output file that is no compiled model.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")]
 Inputs = Annotated[Path | None, typer.Option(help="An .npz file with inputs by name, instead of random ones.")]
+Onnx = Annotated[
+    Path | None, typer.Option(help="With a .bn file: the ONNX file it was made from.", show_default=False)
+]
 
 
 @app.command("compile")
 def compile_command(
-    model: Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)],
+    model: OnnxModel,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .bn.")] = None,
     target: Target = "cpu",
     threads: Threads = None,
     exact: Exact = False,
-    records: Annotated[Path | None, typer.Option(help="Tuning records; kernels that won in them are used.")] = None,
+    shape: Shape = None,
+    rewrite: Rewrite = True,
+    records: Records = None,
     cache_dir: CacheDir = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Compile a model into one file of machine code and parameters."""
+    """Compile a model into one file of machine code and parameters. --threads is kept in it."""
     from burnish.cli import compiling  # the compiler takes a second to import, which `--help` need not wait for
 
-    output = output or model.with_suffix(".bn")
-    compiling.compile_model(model, output, compiling.Options(target, threads, exact, cache_dir, as_json, records))
+    options = compiling.Options(target, threads, exact, cache_dir, as_json, records, shape or (), rewrite)
+    compiling.compile_model(model, output or model.with_suffix(".bn"), options, force)
 
 
 @app.command()
 def tune(
-    model: Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)],
+    model: OnnxModel,
     seconds: Annotated[float | None, typer.Option(min=1, help="Time to tune. Default: 120 without --trials.")] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Most candidates to try.")] = None,
     least_gain: Annotated[
         float, typer.Option(min=0, max=1, help="Stop when all the rest should save less than this share of the time.")
     ] = 0.005,
     records: Annotated[Path, typer.Option(help="Where measurements are kept, to go on from.")] = RECORDS,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .bn.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .tuned.bn.")
+    ] = None,
     strategy: Annotated[str, typer.Option(help=f"One of {', '.join(STRATEGIES)}.")] = "burnish",
     cold: Annotated[
         bool | None, typer.Option("--cold/--hot", help="Weights from memory or from caches. Default: by their size.")
     ] = None,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     target: Target = "cpu",
     threads: Threads = None,
     exact: Exact = False,
+    shape: Shape = None,
+    rewrite: Rewrite = True,
     cache_dir: CacheDir = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Search for faster kernels on this machine and compile the model with them. Ctrl-C keeps what is found."""
+    """Search for faster kernels on this machine and compile the model with them.
+
+    Ctrl-C ends the search and keeps what is found; a second one ends at once, and the records hold all measurements.
+    """
     from burnish.cli import compiling, tuning
 
     limit = 120.0 if seconds is None and trials is None else seconds
-    options = compiling.Options(target, threads, exact, cache_dir, as_json)
+    options = compiling.Options(target, threads, exact, cache_dir, as_json, None, shape or (), rewrite)
     settings = tuning.Settings(limit, trials, least_gain, strategy, seed, cold)
-    tuning.tune(model, output or model.with_suffix(".bn"), records, settings, options)
+    tuning.tune(model, output or model.with_suffix(".tuned.bn"), records, settings, options, force)
 
 
 @app.command()
@@ -74,45 +96,62 @@ def bench(
     model: Annotated[
         str,
         typer.Argument(
-            help="An ONNX file, or MODULE:FUNCTION where the function returns a torch.nn.Module and its inputs, "
-            "NumPy arrays by name in the order of its arguments.",
+            help="An ONNX file, a compiled .bn file, or MODULE:FUNCTION where the function returns a torch.nn.Module "
+            "and its inputs, NumPy arrays by name in the order of its arguments.",
             show_default=False,
         ),
     ],
-    vs: Annotated[str, typer.Option(help=f"Peers to compare with, out of {','.join(PEERS)}.")] = "onnxruntime",
+    vs: Annotated[
+        str | None,
+        typer.Option(help=f"Peers to compare with, out of {','.join(PEERS)}. Default: onnxruntime.", show_default=False),
+    ] = None,
+    onnx: Onnx = None,
     target: Target = "cpu",
     threads: Threads = None,
     exact: Exact = False,
+    shape: Shape = None,
+    rewrite: Rewrite = True,
+    records: Records = None,
     cache_dir: CacheDir = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time to measure for.")] = 5.0,
     inputs: Inputs = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Time a model side by side with other libraries, taking turns in one process."""
+    """Time a model side by side with other libraries, taking turns in one process.
+
+    A .bn file is timed as it is, beside the peers if --onnx names the file that it was made from.
+    """
     from burnish.cli import compiling, measuring
 
-    options = compiling.Options(target, threads, exact, cache_dir, as_json)
-    measuring.bench(model, [name for name in vs.split(",") if name], seconds, inputs, seed, options)
+    options = compiling.Options(target, threads, exact, cache_dir, as_json, records, shape or (), rewrite)
+    measuring.bench(model, vs, onnx, seconds, inputs, seed, options)
 
 
 @app.command()
 def check(
-    model: Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)],
+    model: Model,
     against: Annotated[str, typer.Option(help="reference (every kernel by itself) or onnxruntime.")] = "reference",
+    onnx: Onnx = None,
     target: Target = "cpu",
     threads: Threads = None,
     exact: Exact = False,
+    shape: Shape = None,
+    rewrite: Rewrite = True,
+    records: Records = None,
     cache_dir: CacheDir = None,
     inputs: Inputs = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Compare a compiled model's answers with a reference; exit status 1 if they differ."""
+    """Compare a compiled model's answers with a reference; exit status 1 if they differ.
+
+    A .bn file is compared as a whole, with the model of the ONNX file that --onnx names.
+    """
     from burnish.cli import compiling, measuring
 
-    options = compiling.Options(target, threads, exact, cache_dir, as_json)
-    measuring.check(model, against, inputs, seed, options)
+    options = compiling.Options(target, threads, exact, cache_dir, as_json, records, shape or (), rewrite)
+    measuring.check(model, against, onnx, inputs, seed, options)
 
 
 @app.command()
@@ -121,10 +160,14 @@ def inspect(
     target: Target = "cpu",
     threads: Threads = None,
     exact: Exact = False,
+    shape: Shape = None,
+    rewrite: Rewrite = True,
+    records: Records = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> None:
     """Show what a model was compiled to: its graph, its memory plan and its kernels."""
     from burnish.cli import compiling
 
-    compiling.inspect(Path(model), compiling.Options(target, threads, exact, cache_dir, as_json))
+    options = compiling.Options(target, threads, exact, cache_dir, as_json, records, shape or (), rewrite)
+    compiling.inspect(model, options)

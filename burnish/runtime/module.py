@@ -7,7 +7,7 @@ import os
 import statistics
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,7 +22,7 @@ from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.host import check_host
 from burnish.runtime.image import LoadedImage
-from burnish.runtime.pool import Pool, pool
+from burnish.runtime.pool import Pool, available_cores, pool
 from burnish.runtime.workspace import Workspace, borrow, give_back
 
 _SCRATCH_STRIDE = 4096  # bytes: a multiple of it per thread, so that no two threads touch one page
@@ -73,13 +73,14 @@ class Module:
     """
 
     def __init__(self, executable: Executable, threads: int | None = None) -> None:
-        """Loads the machine code and reserves arena and scratch; ``threads`` defaults to all cores of this process.
+        """Loads the machine code and reserves arena and scratch; ``threads`` defaults to what the model was compiled
+        for, as far as there are cores, else to all cores of this process.
 
-        Raises ArtifactError if this machine cannot run the executable or has too little memory, and ValueError for a
-        wrong number of threads.
+        Raises ArtifactError if this machine cannot run the executable or has too little memory, and ParameterError for a
+        wrong number of ``threads``.
         """
         check_host(executable.target)
-        workers = pool(executable.driver, threads)
+        workers = pool(executable.driver, _asked_threads(executable) if threads is None else threads)
         self._set_up(executable, workers, LoadedImage(executable.code), aligned(executable.params))
 
     def _set_up(self, executable: Executable, workers: Pool, code: LoadedImage, params: np.ndarray) -> None:
@@ -171,6 +172,15 @@ class Module:
         they were kept. None where none were looked for.
         """
         return self.executable.info.get("rewrites")
+
+    def note(self, **facts: Any) -> None:
+        """Adds facts to what the artifact keeps as ``info``: anything that JSON can hold."""
+        self.executable = replace(self.executable, info={**self.executable.info, **facts})
+
+    @property
+    def assumed(self) -> dict[str, str]:
+        """Inputs whose first extent the model leaves open and was taken as 1, by the extent's name in the model."""
+        return dict(self.executable.info.get("assumed", {}))
 
     @property
     def memory(self) -> dict[str, int]:
@@ -318,8 +328,18 @@ class Module:
             )
         if array.dtype != numpy_dtype(spec.dtype) or not spec.accepts(array.shape):
             allowed = str(spec).removeprefix(f"{spec.name}: ")
-            raise InputError(f"input '{spec.name}' is {_describe(array)}, allowed: {allowed}")
+            raise InputError(f"input '{spec.name}' is {_describe(array)}, allowed: {allowed}{self._remedy(spec, array)}")
         return array
+
+    def _remedy(self, spec: TensorSpec, array: np.ndarray) -> str:
+        """What to do about an array that differs from ``spec`` only in an extent that was assumed."""
+        assumed = self.assumed.get(spec.name)
+        if assumed is None or array.ndim != len(spec.shape) or array.shape[1:] != spec.shape[1:]:
+            return ""
+        return (
+            f"; the first extent ('{assumed}') is open in the model and was taken as {spec.shape[0]}: compile with "
+            f"shapes={{'{spec.name}': {array.shape}}}"
+        )
 
     def _for_rows(self, arrays: Sequence[np.ndarray]) -> tuple[list[tuple[tuple[int, ...], np.dtype]], list[int]]:
         """The outputs' shapes and dtypes for these inputs, and the number of rows. Raises InputError if it differs."""
@@ -343,6 +363,12 @@ def load(
     that this machine cannot run; OSError if it cannot be read or is no regular file.
     """
     return Module(artifact.read(path, sha256, key), threads)
+
+
+def _asked_threads(executable: Executable) -> int | None:
+    """The threads that the model was compiled for, or as many cores as there are."""
+    asked = executable.info.get("threads")
+    return min(asked, available_cores()) if isinstance(asked, int) and asked > 0 else None
 
 
 def _describe(array: np.ndarray) -> str:

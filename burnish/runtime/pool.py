@@ -9,11 +9,14 @@ import sys
 import threading
 import warnings
 from functools import cache
+from typing import Any
 
+from burnish.errors import ParameterError
 from burnish.runtime.buffers import address_of, allocate, round_up
 from burnish.runtime.image import Image, LoadedImage
 
 SPIN = 20_000  # pauses, about 0.5 to 1 ms: longer than the gaps inside a model, too short to be felt as load
+MOST_THREADS = 64  # of a pool on a machine with fewer cores: more would only wait for each other
 _libc = ctypes.CDLL(None)
 
 
@@ -132,11 +135,10 @@ _registry_lock = threading.RLock()
 def pool(driver: Image, threads: int | None = None) -> Pool:
     """The process's pool of ``threads`` threads (default: the cores this process may use).
 
-    On other systems than Linux a pool has one thread: kernels then run serially. Raises ValueError.
+    On other systems than Linux a pool has one thread: kernels then run serially. Raises ParameterError.
     """
-    count = available_cores() if threads is None else threads
-    if count < 1:
-        raise ValueError(f"threads={count}, allowed: 1 or more, or None for all {available_cores()} cores")
+    check_threads(threads)
+    count = available_cores() if threads is None else int(threads)
     if not sys.platform.startswith("linux"):
         count = 1
     _watch_forks()
@@ -148,6 +150,17 @@ def pool(driver: Image, threads: int | None = None) -> Pool:
         if key not in _pools:
             return _pools.setdefault(key, Pool(_drivers[driver.digest], count))
         return _pools[key]
+
+
+def check_threads(threads: Any) -> None:
+    """Raises ParameterError for what is no number of threads that a pool may have. None: one for each core."""
+    cores = available_cores()
+    most = max(MOST_THREADS, cores)
+    integer = hasattr(threads, "__index__") and not isinstance(threads, bool)
+    if threads is not None and not (integer and 1 <= threads <= most):
+        raise ParameterError(
+            f"threads: found {threads!r}; allowed: an integer from 1 to {most}, or None for one on each of {cores} cores"
+        )
 
 
 def _never_free(value: object) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from burnish.arrange import Choices
 from burnish.build import Recipe, task_key
 from burnish.cache import cache_key
+from burnish.errors import RecordError
 from burnish.graph.algorithms import fastest, signature
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.graph import Graph, Node
@@ -20,6 +23,43 @@ from burnish.tune.records import Records, machine
 def runs_cold(graph: Graph, target: Target) -> bool:
     """Whether a model's weights come from memory, or a far cache, whenever it runs: they exceed the second cache."""
     return sum(array.nbytes for array in graph.constants.values()) > target.l2_bytes
+
+
+def usable_records(path: str | Path, target: Target, threads: int, cold: bool) -> Records:
+    """The records of a file that somebody wants used, where a missing file is a mistake.
+
+    Raises RecordError where there is no such file, or no line of it is a record; warns where none is a winner on this
+    machine, with so many threads, and says what the file holds instead.
+    """
+    if not Path(path).is_file():
+        raise RecordError(f"records: no file '{path}'; `burnish tune` writes one")
+    records = Records(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        known = records.all()
+    if records.unreadable and not known:
+        raise RecordError(f"records: '{path}' is no file of tuning records: {records.unreadable[0]}")
+    if records.unreadable:
+        count = f"{len(records.unreadable)} of {len(records.unreadable) + len(known)}"
+        warnings.warn(
+            f"records: '{path}': {count} lines cannot be read and are skipped: {records.unreadable[0]}", stacklevel=4
+        )
+    won = [r for r in known if r.won]
+    here = (machine(target), threads, cold)
+    if not any((r.target, r.threads, r.cold) == here for r in won):
+        held = {(r.target, r.threads, r.cold) for r in won} - {here}
+        others = "; ".join(sorted(_setting(*each) for each in held)) or "no winner at all"
+        warnings.warn(
+            f"records: '{path}' holds no winner for {_setting(*here)}, so that the defaults are used; it holds {others}",
+            stacklevel=4,
+        )
+    return records
+
+
+def _setting(machine: str, threads: int, cold: bool) -> str:
+    """Where and how records were measured, in words."""
+    triple, _, rest = machine.partition("/")
+    return f"{rest.partition('/')[0]} ({triple}), {threads} threads, weights {'cold' if cold else 'hot'}"
 
 
 def recorded_choices(records: Records, target: Target, threads: int, cold: bool = False) -> Choices:

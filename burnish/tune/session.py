@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.arguments import check_count, check_flag, check_number
 from burnish.build import task_key
 from burnish.measure.comparison import Comparison
 from burnish.search.space import Points
@@ -51,6 +52,18 @@ class Tune:
     strategy: str = "burnish"
     seed: int = 0
     cold: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ParameterError, naming the field, what was found and what is allowed."""
+        if self.seconds is not None:
+            check_number("Tune: seconds", self.seconds, 0, open_below=True)
+        if self.trials is not None:
+            check_count("Tune: trials", self.trials, 1)
+        check_number("Tune: least_gain", self.least_gain, 0, 1)
+        strategy_named(self.strategy)
+        check_count("Tune: seed", self.seed, 0)
+        if self.cold is not None:
+            check_flag("Tune: cold", self.cold)
 
 
 @dataclass

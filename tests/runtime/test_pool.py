@@ -254,7 +254,8 @@ def test_workers_leave_signals_to_python(code) -> None:
 
 
 def test_a_thread_count_below_one_is_refused(code) -> None:
-    with pytest.raises(ValueError, match=r"threads=0, allowed: 1 or more, or None for all \d+ cores"):
+    allowed = r"allowed: an integer from 1 to \d+, or None for one on each of \d+ cores"
+    with pytest.raises(ValueError, match=rf"threads: found 0; {allowed}"):
         Regions(code, 0)
 
 

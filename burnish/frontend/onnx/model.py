@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,28 @@ TRANSLATORS: Mapping[str, Translator] = {
     **window.TRANSLATORS,
 }
 _BATCH = re.compile(r"batch|^[nb]$|^none$|^unk|^\?$|^-1$|^$", re.IGNORECASE)
-_log = logging.getLogger("burnish")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as a graph. ``assumed``: inputs whose first extent the model leaves open, by that extent's name in the
+    model, and nobody has given: it was taken as 1.
+    """
+
+    graph: Graph
+    assumed: Mapping[str, str] = field(default_factory=dict)
 
 
 def from_onnx(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Graph:
+    """The model as a graph with static shapes: what :func:`import_onnx` says, without what it assumed."""
+    return import_onnx(model, shapes).graph
+
+
+def import_onnx(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> Imported:
     """The model as a graph with static shapes; names of inputs and outputs are the model's.
 
     ``model`` is a path, the bytes of a file, or a ModelProto. ``shapes`` gives the full shape of inputs by name, which
@@ -58,7 +74,7 @@ def from_onnx(
     check_graph(graph, opset)
     context = Context(GraphBuilder(), data=data)
     names = _add_constants(context, graph)
-    _add_inputs(context, graph, names, dict(shapes or {}))
+    assumed = _add_inputs(context, graph, names, dict(shapes or {}))
     used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
     for position, node in enumerate(graph.node):
         _translate(context, names, node, position, opset)
@@ -69,7 +85,7 @@ def from_onnx(
         if value.name not in names:
             raise ModelError(f"model output '{value.name}' is computed by no node")
         outputs.append(_named(context.builder, names[value.name], value.name))
-    return drop_dead(context.builder.build(*outputs))
+    return Imported(drop_dead(context.builder.build(*outputs)), assumed)
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
@@ -186,13 +202,14 @@ def _add_constants(context: Context, graph: onnx.GraphProto) -> dict[str, str]:
 
 def _add_inputs(
     context: Context, graph: onnx.GraphProto, names: dict[str, str], shapes: Mapping[str, Sequence[int]]
-) -> None:
-    """Adds the graph's inputs; one that an initializer gives a value is a constant."""
+) -> dict[str, str]:
+    """Adds the graph's inputs; one that an initializer gives a value is a constant. Returns ``Imported.assumed``."""
     inputs = [value for value in graph.input if value.name not in names]
     unknown = sorted(set(shapes) - {value.name for value in inputs})
     if unknown:
         allowed = ", ".join(value.name for value in inputs)
-        raise ModelError(f"shapes: found names {unknown} of no model input; allowed: {allowed}")
+        raise ModelError(f"shapes: found names {unknown} of no model input; allowed: {allowed or 'none'}")
+    assumed = {}
     for value in inputs:
         if not value.type.HasField("tensor_type"):
             kind = value.type.WhichOneof("value")
@@ -204,6 +221,10 @@ def _add_inputs(
         require_room(TensorType(shape, dtype), f"input '{value.name}'")
         context.builder.input(value.name, shape, dtype)
         names[value.name] = value.name
+        first = next((_dimension(d) for d in value.type.tensor_type.shape.dim), 1)
+        if value.name not in shapes and isinstance(first, str):
+            assumed[value.name] = first
+    return assumed
 
 
 def _input_shape(value: onnx.ValueInfoProto, given: Sequence[int] | None) -> tuple[int, ...]:
@@ -227,8 +248,6 @@ def _input_shape(value: onnx.ValueInfoProto, given: Sequence[int] | None) -> tup
             f"input '{value.name}' has open dimensions {open_} in shape [{words}]; "
             f"pass the whole shape: shapes={{'{value.name}': ({words})}} with numbers in their place"
         )
-    if any(isinstance(d, str) for d in declared):
-        _log.info("input '%s': open batch dimension '%s' is taken as 1", value.name, declared[0])
     return tuple(1 if isinstance(d, str) else d for d in declared)
 
 
