@@ -90,7 +90,7 @@ def check(
 
 
 def check_module(module: Module, graph: Graph, feeds: Mapping[str, np.ndarray], exact: bool = False) -> KernelCheck:
-    """A whole compiled model beside ``graph``, the model as it was imported, evaluated in float64. Raises InputError."""
+    """A whole compiled model beside ``graph``, the model as it was imported, evaluated in float64."""
     expected = evaluate(graph, feeds, "float64")
     found = module(*(feeds[name] for name in graph.inputs))
     found = [found] if len(graph.outputs) == 1 else list(found)

@@ -110,9 +110,8 @@ def _without(machine: Target, changes: Sequence[str]) -> Target:
         if not re.fullmatch(r"-[\w.-]+", change):
             raise TargetError(f"target: {change!r} is not a feature to leave out; allowed: -FEATURE, such as -amx")
         if not any(f.startswith(change[1:]) for f in known):
-            raise TargetError(
-                f"target: no feature begins with {change[1:]!r}; {machine.name} has {', '.join(sorted(machine.features))}"
-            )
+            has = ", ".join(sorted(machine.features))
+            raise TargetError(f"target: no feature begins with {change[1:]!r}; {machine.name} has {has}")
         kept = frozenset(f for f in kept if not f.startswith(change[1:]))
     width, registers = _vectors(machine.triple, kept)
     return replace(machine, features=kept, vector_bytes=width, vector_registers=registers)

@@ -101,7 +101,7 @@ def described(tuned: Tuned) -> dict[str, Any]:
     """The report as JSON holds it."""
     kernels = [
         {
-            "nodes": k.task.name,
+            "kernel": k.task.name,
             "calls": k.task.calls,
             "trials": len(k.tuner.costs),
             "candidates": k.task.space.size,

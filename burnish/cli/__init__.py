@@ -55,7 +55,7 @@ def main() -> None:
 
     show_warnings()
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="burnish", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         status = _fail("interrupted", INTERRUPTED)

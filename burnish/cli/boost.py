@@ -115,6 +115,7 @@ def train(
     separator: Separator = None,
     first_index: FirstIndex = None,
     threads: Threads = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an output file that is no model.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model. Ctrl-C keeps the rounds that are finished."""
@@ -134,6 +135,7 @@ def train(
         folders=folder or [],
         options=options,
         quiet=as_json,
+        force=force,
     )
     training.run(task)
 

@@ -1,6 +1,5 @@
 """`burnish compile` and `burnish inspect`: a model compiled with a progress bar, and what it was compiled to."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import burnish as bn
-from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, print_json
+from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, parse_shapes, print_json
 from burnish.cli.rewriting import rewriting_text
 from burnish.errors import ParameterError
 
@@ -47,19 +46,6 @@ class Options:
         for option, is_given in given.items():
             if is_given:
                 raise ParameterError(f"{option}: '{artifact}' is compiled already; allowed: with an ONNX file")
-
-
-def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
-    """Shapes of inputs from NAME=EXTENT,EXTENT,…; without extents a scalar. Names may hold '='."""
-    found: dict[str, tuple[int, ...]] = {}
-    for text in texts:
-        match = re.fullmatch(r"(.+)=\s*((?:\d+\s*[,x]\s*)*\d+)?\s*", text)
-        if match is None:
-            raise ParameterError(f"--shape {text}: allowed is NAME=EXTENTS, such as x=8,3,224,224")
-        if match[1] in found:
-            raise ParameterError(f"--shape {match[1]}: found twice; allowed is once")
-        found[match[1]] = tuple(map(int, re.findall(r"\d+", match[2] or "")))
-    return found or None
 
 
 def compile_model(model: Path, output: Path, options: Options, force: bool) -> None:

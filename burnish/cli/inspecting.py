@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from burnish.boost import Model, importance, render
 from burnish.cli.model_files import load
-from burnish.cli.output import print_json
+from burnish.cli.output import check_input, print_json, print_table
 
 KINDS = ("gain", "cover", "weight")
 
 
 def run(path: Path, trees: Sequence[int], most: int, as_json: bool) -> None:
     """Prints the model's parameters, the importance of features, and the trees asked for."""
+    check_input(path, "model")
     model = load(path)
     texts = {number: render.text(model, number) for number in trees}
     summary = summary_of(model)
@@ -26,7 +26,7 @@ def run(path: Path, trees: Sequence[int], most: int, as_json: bool) -> None:
     for key, value in summary.items():
         print(f"{key}: {value}")
     if most and scores["gain"]:
-        Console().print(importance_table(scores, most))
+        print_table(importance_table(scores, most))
     for number, text in texts.items():
         print(f"\ntree {number}:\n{text}")
 

@@ -23,7 +23,7 @@ from burnish.check import check as check_kernels
 from burnish.cli.compiling import Options, compiled, facts, progress_bar, records_text
 from burnish.cli.output import check_input, print_json, print_table
 from burnish.compiler import import_graph, stored
-from burnish.errors import InputError, ParameterError
+from burnish.errors import BurnishError, InputError, ModelError, ParameterError
 from burnish.graph.domain import input_domains
 from burnish.measure.samples import module_inputs, random_inputs
 from burnish.runtime.executable import TensorSpec
@@ -56,7 +56,7 @@ def bench(
             runs[name] = (
                 peers.torch_eager(network, threads)
                 if name == "torch" and network is not None
-                else peers.prepare(name, path, threads)
+                else prepare(name, path, threads)
             )
         outputs = runs["burnish"](arrays)
         errors = {name: scaled_error(outputs, runs[name](arrays)) for name in names}
@@ -118,7 +118,7 @@ def check(
     arrays = read_inputs(inputs, specs) if inputs else random_inputs(specs, seed, input_domains(graph))
     if against == "onnxruntime":
         module = module or compiled(source, options)
-        expected = peers.prepare("onnxruntime", source, module.threads)(arrays)
+        expected = prepare("onnxruntime", source, module.threads)(arrays)
         error = scaled_error(peers.compiled(module)(arrays), expected)
         rows = [KernelCheck("all", "the whole model", "", error, EXACT_TOLERANCE if options.exact else TOLERANCE)]
     elif module is not None:
@@ -159,6 +159,16 @@ def check_source(artifact: Path | None, onnx: Path | None, options: Options) -> 
         options.without_compiling(artifact)
     if onnx is not None:
         check_input(onnx, "--onnx")
+
+
+def prepare(name: str, model: Path, threads: int) -> peers.Run:
+    """A peer's session. Raises ModelError where the peer does not take the model, whatever it raises then."""
+    try:
+        return peers.prepare(name, model, threads)
+    except BurnishError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{name} does not take '{model}': {error}") from error
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def bench(
     ],
     vs: Annotated[
         str | None,
-        typer.Option(help=f"Peers to compare with, out of {','.join(PEERS)}. Default: onnxruntime.", show_default=False),
+        typer.Option(help=f"Peers to compare with, of {','.join(PEERS)}. Default: onnxruntime.", show_default=False),
     ] = None,
     onnx: Onnx = None,
     target: Target = "cpu",

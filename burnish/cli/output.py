@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import tempfile
 import warnings
@@ -87,10 +88,14 @@ def check_output(
 
 def check_records(path: Path) -> None:
     """Raises ParameterError unless tuning records can be added to the file, which need not exist yet."""
-    if path.exists() and not path.is_dir() and not os.access(path, os.W_OK):
+    from burnish.tune.records import is_records  # takes a while to import, which `--help` need not wait for
+
+    if path.is_file() and not os.access(path, os.W_OK):
         raise ParameterError(f"--records: '{path}' may not be written")
-    if not path.exists() or path.is_dir():
+    if not path.is_file():
         check_output(path, "--records")
+    elif not is_records(path):
+        raise ParameterError(f"--records: '{path}' is no file of tuning records; nothing is added to it")
 
 
 def is_artifact(path: Path) -> bool:
@@ -107,3 +112,16 @@ def is_json(path: Path) -> bool:
         return not text or isinstance(json.loads(text), dict)
     except ValueError:
         return False
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
+    """Shapes of inputs from NAME=EXTENT,EXTENT,…; without extents a scalar. Names may hold '='."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        match = re.fullmatch(r"(.+)=\s*((?:\d+\s*[,x]\s*)*\d+)?\s*", text)
+        if match is None:
+            raise ParameterError(f"--shape {text}: allowed is NAME=EXTENTS, such as x=8,3,224,224")
+        if match[1] in found:
+            raise ParameterError(f"--shape {match[1]}: found twice; allowed is once")
+        found[match[1]] = tuple(map(int, re.findall(r"\d+", match[2] or "")))
+    return found or None

@@ -15,7 +15,7 @@ from rich.console import Console
 from burnish.boost import Dataset, Model, readers
 from burnish.boost import predict as boosted
 from burnish.cli.model_files import READING, load
-from burnish.cli.output import print_json
+from burnish.cli.output import check_input, check_output, print_json
 from burnish.errors import DataError, ParameterError
 
 ROWS = 1 << 16  # predicted at a time
@@ -32,6 +32,9 @@ def run(
         raise ParameterError(f"--output {output}: allowed are names that end in .csv or .npy")
     if output is None and as_json:
         raise ParameterError("--json: needs --output, as predictions go to standard output without it")
+    check_input(model_file, "model")
+    if output is not None:
+        check_output(output, inputs=[model_file, data])
     kind = chosen[0] if chosen else "prediction"
     model = load(model_file)
     console = Console(stderr=True, quiet=as_json or output is None)

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from burnish.cli.output import print_json
+from burnish.cli.output import check_input, check_output, check_records, print_json
+from burnish.errors import RecordError
 
 # The records of tuning take a while to import, which `--help` need not wait for.
 app = typer.Typer(help="Show, join and compact files of tuning records, and learn from them.", no_args_is_help=True)
@@ -32,23 +33,42 @@ def show(
 
 @app.command()
 def merge(
-    file: File, others: Annotated[list[Path], typer.Argument(help="Files to take records from.", show_default=False)]
+    file: File,
+    others: Annotated[list[Path], typer.Argument(help="Files to take records from.", show_default=False)],
+    as_json: Json = False,
 ) -> None:
     """Add the records of other files that FILE does not hold."""
     from burnish.tune.records import Records
 
-    print(f"{file}: {Records(file).merge(others)} records added")
+    check_records(file)
+    for other in others:
+        check_input(other, "records")
+    added = Records(file).merge(others)
+    if as_json:
+        print_json({"records": str(file), "added": added})
+    else:
+        print(f"{file}: {added} records added")
 
 
 @app.command()
 def compact(
-    file: File, keep: Annotated[int, typer.Option(min=1, help="Candidates kept of every kernel and setting.")] = 8
+    file: File,
+    keep: Annotated[int, typer.Option(min=1, help="Candidates kept of every kernel and setting.")] = 8,
+    as_json: Json = False,
 ) -> None:
     """Keep only winners and the fastest candidates of every kernel and setting."""
     from burnish.tune.records import Records
 
-    _existing(file)
-    print(f"{file}: {Records(file).compact(keep)} records dropped")
+    check_input(file, "records")
+    check_records(file)
+    known = Records(file)
+    if not known.all() and known.unreadable:  # another program's file, which compaction would empty
+        raise RecordError(f"records: '{file}' is no file of tuning records: {known.unreadable[0]}")
+    dropped = known.compact(keep)
+    if as_json:
+        print_json({"records": str(file), "dropped": dropped})
+    else:
+        print(f"{file}: {dropped} records dropped")
 
 
 @app.command()
@@ -63,8 +83,9 @@ def train(
     from burnish.tune.prior import train as trained_on
     from burnish.tune.records import Records
 
+    check_output(output, inputs=files)
     for file in files:
-        _existing(file)
+        check_input(file, "records")
     document = trained_on([record for file in files for record in Records(file).all()], seed)
     save(document, output)
     how = document["trained"]
@@ -79,15 +100,10 @@ def train(
     )
 
 
-def _existing(file: Path) -> None:
-    if not file.exists():
-        raise FileNotFoundError(f"records: no file '{file}'")
-
-
 def _summary(file: Path, won: bool) -> list[dict[str, Any]]:
     from burnish.tune.records import Records
 
-    _existing(file)
+    check_input(file, "records")
     groups: dict[tuple[str, int, str, bool], list[Any]] = {}
     for record in Records(file).all():
         if record.won or not won:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from burnish.cli.output import print_json
+from burnish.cli.output import check_input, check_output, parse_shapes, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,10 @@ def verify(
     """Test every substitution at random sizes, prove it from the axioms, check its proof; status 1 if one fails."""
     from burnish.rewrite.verify import read_proofs, read_rule_file, read_rules, verify_rules
 
+    if file is not None:
+        check_input(file, "substitutions")
+    if proofs is not None:
+        check_output(proofs, "--proofs", inputs=[file] if file else [])
     if file is None:
         rules, known = read_rules("substitutions.txt"), None if search else read_proofs()
     else:
@@ -101,6 +105,9 @@ def generate(
     unknown = sorted(set(domain or ()) - DOMAINS.keys())
     if unknown:
         raise ParameterError(f"domain '{unknown[0]}' is unknown; known: {', '.join(DOMAINS)}")
+    check_output(output)
+    if proofs is not None:
+        check_output(proofs, "--proofs")
     found = find([DOMAINS[name] for name in domain or DOMAINS], size)
     for each in found:
         print(each)
@@ -130,6 +137,11 @@ def apply_(
     measure: Annotated[
         bool, typer.Option("--measure", help="Also time the model without each of the substitutions.")
     ] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads it will run on. Default: one a core.")] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=EXTENTS", help="An input's shape, such as x=8,3,224,224. Repeatable."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Rewrite a model to what should take the least time, and write it as ONNX, for any runtime.
@@ -138,6 +150,7 @@ def apply_(
     """
     from onnx import save
 
+    from burnish.arguments import check_common, check_model
     from burnish.compiler import import_graph
     from burnish.contributions import contributions
     from burnish.frontend.onnx import to_onnx
@@ -145,9 +158,15 @@ def apply_(
     from burnish.rewriting import rewrite_model, shipped_rules
     from burnish.target import target as find_target
 
-    asked, graph, machine = objective(minimize, memory_limit), import_graph(model), find_target(target)
-    rules = shipped_rules()
-    chosen = rewrite_model(graph, rules, target=machine, exact=exact, seconds=seconds, objective=asked)
+    check_input(model, "model")
+    check_output(output, inputs=[model])
+    check_common(threads=threads, exact=exact, shapes=None, cache_dir=None)
+    check_model(model)
+    asked, machine = objective(minimize, memory_limit), find_target(target)
+    graph, rules = import_graph(model, parse_shapes(shape or ())), shipped_rules()
+    chosen = rewrite_model(
+        graph, rules, target=machine, threads=threads, exact=exact, seconds=seconds, objective=asked
+    )
     told = chosen.module.rewrites or {}
     if measure:
         found = contributions(graph, chosen, rules, target=machine, exact=exact, seconds=seconds)

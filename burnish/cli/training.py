@@ -21,7 +21,7 @@ from burnish.boost import Dataset, Model, readers, train
 from burnish.boost.booster import Progress as Rounds
 from burnish.boost.external import train_external
 from burnish.cli.model_files import READING, load
-from burnish.cli.output import print_json
+from burnish.cli.output import check_input, check_output, is_json, print_json
 from burnish.errors import DataError, ParameterError
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -45,6 +45,7 @@ class Task:
     folders: Sequence[Path]
     options: dict[str, Any]  # of burnish.boost.readers
     quiet: bool
+    force: bool
 
 
 def parameters(texts: Sequence[str]) -> dict[str, Any]:
@@ -74,6 +75,13 @@ def parse_bytes(text: str) -> int:
 def run(task: Task) -> None:
     """Reads, trains, writes the model, and says what came of it."""
     began = time.perf_counter()
+    given = [task.data, *task.valid]
+    check_output(task.output, inputs=given, is_ours=is_json, force=task.force)
+    for path in given:
+        if not path.exists():
+            raise ParameterError(f"{path}: no such file or folder")
+    if task.continue_from is not None:
+        check_input(task.continue_from, "--continue")
     console = Console(stderr=True, quiet=task.quiet)
     before = None if task.continue_from is None else load(task.continue_from)
     options = _settled(task, before)

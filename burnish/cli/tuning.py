@@ -1,47 +1,70 @@
 """`burnish tune`: the search for faster kernels, watched live, and a table of what it found."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 
+import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from burnish.cli.compiling import Options, memory_text
-from burnish.cli.output import print_json
-from burnish.compiler import import_graph
-from burnish.target import Target
-from burnish.target import target as find_target
+from burnish.api import tuned as tune_and_compile
+from burnish.cli.compiling import Options, facts, memory_text, records_text, signature_text
+from burnish.cli.output import (
+    check_input,
+    check_output,
+    check_records,
+    is_artifact,
+    on_terminal,
+    print_json,
+    print_table,
+)  # fmt: skip
 from burnish.tune.session import Progress, Session
 from burnish.tune.session import Tune as Settings
-from burnish.tuning import Tuned, described, tune_model
+from burnish.tuning import Tuned, described
 
 __all__ = ["Settings", "tune"]
 
 FIRST = "building the untuned kernels; the first session ever also compiles the cost model, some ten seconds"
-SHOWN = 24  # kernels of a model that the live table has room for: those that take the most time
+SHOWN = 24  # kernels of a model that the table has room for: those that take the most time
+AROUND = 9  # lines of a screen that are not rows of the table
+WIDE = 120  # columns of a terminal that has room for spaces and winners, too
+SHARES, SECONDS = 12, 10.0  # lines of progress where there is no terminal: of the whole time, or one in so many seconds
 
 
-def tune(model: Path, output: Path, records: Path, settings: Settings, options: Options) -> None:
-    """Tunes an ONNX file, prints what was found and writes the compiled model."""
-    machine = find_target(options.target)
-    graph = import_graph(model)
-    with watched(options.as_json) as watch:
-        tuned = tune_model(
-            graph, settings, records, target=machine, threads=options.threads, exact=options.exact,
-            cache_dir=options.cache_dir, watch=watch,
-        )  # fmt: skip
+def tune(model: Path, output: Path, records: Path, settings: Settings, options: Options, force: bool) -> None:
+    """Tunes an ONNX file, prints what was found and writes the compiled model.
+
+    Exit status 130 after Ctrl-C; a second one ends at once, without a model, and says where the measurements are.
+    """
+    check_input(model, "model")
+    check_output(output, inputs=[model], is_ours=is_artifact, force=force)
+    check_records(records)
+    try:
+        with watched(options.as_json) as watch:
+            tuned = tune_and_compile(model, settings, records=records, watch=watch, **options.arguments)
+    except KeyboardInterrupt:
+        kept = f"all measurements are in {records}: tune again to go on from them" if records.exists() else "no trial"
+        print(f"burnish: interrupted before the winners were confirmed; {kept}", file=sys.stderr)
+        raise typer.Exit(130) from None
     tuned.module.save(output)
     if options.as_json:
-        print_json({"output": str(output), "records": str(records), **described(tuned)})
-        return
-    console = Console()
-    console.print(table(tuned.outcome.kernels, machine))
-    console.print(summary(tuned))
-    console.print(f"{output}: {output.stat().st_size / 1e6:.1f} MB; {memory_text(tuned.module)}")
-    console.print(f"{records}: all measurements; tune again to go on from them")
+        report = {"output": str(output), "records": str(records), **facts(tuned.module), **described(tuned)}
+        print_json(report)
+    else:
+        print_table(table(tuned.outcome.kernels, SHOWN, Console().width >= WIDE))
+        print(summary(tuned))
+        print(signature_text(tuned.module))
+        print(f"{output}: {output.stat().st_size / 1e6:.1f} MB; {memory_text(tuned.module)}")
+        if tuned.gain.second_wins:
+            print(records_text(tuned.module, records))
+        print(f"{records}: all measurements; tune again to go on from them")
+    if tuned.outcome.stop_reason == "interrupted":
+        raise typer.Exit(130)  # as shells report what Ctrl-C ended
 
 
 def summary(tuned: Tuned) -> str:
@@ -62,43 +85,86 @@ def summary(tuned: Tuned) -> str:
 
 @contextmanager
 def watched(quiet: bool) -> Iterator[Callable[[Session], None]]:
-    """A callback that draws the session's kernels, on the terminal's error stream."""
-    console = Console(stderr=True)
-    with Live(console=console, transient=True, auto_refresh=False) as live:
+    """A callback that tells on standard error how far tuning is: a table on a terminal, else now and then a line."""
+    if quiet:
+        yield lambda session: None
+    elif not on_terminal():
+        yield Lines().watch
+    else:
+        console = Console(stderr=True)
+        # What is drawn is erased at the end, also by an exception: the cursor is back where it was.
+        with Live(console=console, transient=True, auto_refresh=False) as live:
 
-        def watch(session: Session) -> None:
-            if not quiet:
-                drawn = table(session.kernels, session.target)
-                left = f", {session.seconds_left:.0f} s left" if isfinite(session.seconds_left) else ""
-                drawn.title = f"{session.trials} trials in {session.elapsed:.0f} s{left}"
-                drawn.caption = f"the rest of the time should save {session.expected:.1%}" if session.trials else FIRST
+            def watch(session: Session) -> None:
+                rows = max(1, min(SHOWN, console.height - AROUND))
+                drawn = table(session.kernels, rows, console.width >= WIDE)
+                drawn.title, drawn.caption = headline(session), outlook(session)
                 live.update(drawn, refresh=True)
 
-        yield watch
+            yield watch
 
 
-def table(kernels: Sequence[Progress], machine: Target) -> Table:
-    """A row for each of the kernels that take the most time."""
-    drawn = Table(
-        "kernel", "calls", "trials", "space", "default µs", "best µs", "GFLOP/s", "of peak", "may save", "won by"
-    )
-    for column in drawn.columns[1:-1]:
-        column.justify = "right"
-    for kernel in sorted(kernels, key=lambda k: -k.total if isfinite(k.total) else 0.0)[:SHOWN]:
-        best, rate = kernel.tuner.best, kernel.task.flops / kernel.seconds
-        leader, size = kernel.winner if kernel.confirmed else best, kernel.task.space.size
+class Lines:
+    """Progress for a log: a line at the beginning, and one whenever another share of the time has passed."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def watch(self, session: Session) -> None:
+        if session.elapsed < self._next:
+            return
+        total = session.options.seconds
+        self._next = session.elapsed + (SECONDS if total is None else max(1.0, total / SHARES))
+        print(f"{headline(session)}; {outlook(session)}", file=sys.stderr, flush=True)
+
+
+def headline(session: Session) -> str:
+    left = f", {session.seconds_left:.0f} s left" if isfinite(session.seconds_left) else ""
+    known = f"; kernels take {1e3 * session.model_seconds:.3g} ms" if session.model_seconds else ""
+    return f"{session.trials} trials in {session.elapsed:.0f} s{left}{known}"
+
+
+def outlook(session: Session) -> str:
+    return f"the rest should save {session.expected:.1%}; Ctrl-C keeps what is found" if session.trials else FIRST
+
+
+def table(kernels: Sequence[Progress], rows: int, wide: bool) -> Table:
+    """A row for each of the kernels that take the most time, in 79 columns; ``wide``: with spaces and winners.
+
+    Times are those of a call; "to gain" is the share of the model's time that 64 more trials should save.
+    GFLOP/s are those of the definition, which an algorithm such as Winograd's computes with fewer operations.
+    """
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    drawn.add_column("kernel", overflow="ellipsis", no_wrap=True)
+    for heading in ("calls", "tried", "default µs", "best µs", "GFLOP/s", "to gain", *(("space",) if wide else ())):
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    if wide:
+        drawn.add_column("won by", overflow="ellipsis", no_wrap=True)
+    shown = sorted(kernels, key=lambda k: -k.total if isfinite(k.total) else 0.0)[:rows]
+    for kernel in shown:
+        best, rate, size = kernel.tuner.best, kernel.task.flops / kernel.seconds, kernel.task.space.size
+        leader = kernel.winner if kernel.confirmed else best
+        untuned = "default" if kernel.confirmed else ""
+        winner = str(leader) if leader and leader != kernel.task.space.default else untuned
         drawn.add_row(
-            _shortened(kernel.task.name), str(kernel.task.calls), str(len(kernel.tuner.costs)),
-            f"{size:,}" if size < 1e6 else f"{size:.1e}",
+            shortened(kernel.task.name), str(kernel.task.calls), str(len(kernel.tuner.costs)),
             _microseconds(kernel.default), _microseconds(kernel.seconds), f"{rate / 1e9:.0f}",
-            f"{rate / machine.flops:.0%}", f"{kernel.saving(64) / kernel.total:.1%}" if best else "",
-            str(leader) if leader and leader != kernel.task.space.default else "default" if kernel.confirmed else "",
+            f"{kernel.saving(64) / kernel.total:.1%}" if best else "",
+            *((f"{size:,}" if size < 1e6 else f"{size:.1e}", winner) if wide else ()),
         )  # fmt: skip
+    if len(shown) < len(kernels):
+        drawn.add_row(f"and {len(kernels) - len(shown)} others")
     return drawn
 
 
-def _shortened(name: str, width: int = 32) -> str:
-    return name if len(name) <= width else f"{name[: width - 1]}…"
+def shortened(name: str, width: int = 24) -> str:
+    """A kernel's name with its operators whole where that can be, and the end of its output's name."""
+    if len(name) <= width:
+        return name
+    operators, _, output = name.rpartition(" ")
+    operators = operators if len(operators) <= width - 8 else f"{operators[: width - 9]}…"
+    room = width - len(operators) - 2
+    return f"{operators} …{output[-room:]}" if len(output) > room + 1 else f"{operators} {output}"
 
 
 def _microseconds(seconds: float) -> str:

@@ -328,7 +328,8 @@ class Module:
             )
         if array.dtype != numpy_dtype(spec.dtype) or not spec.accepts(array.shape):
             allowed = str(spec).removeprefix(f"{spec.name}: ")
-            raise InputError(f"input '{spec.name}' is {_describe(array)}, allowed: {allowed}{self._remedy(spec, array)}")
+            remedy = self._remedy(spec, array)
+            raise InputError(f"input '{spec.name}' is {_describe(array)}, allowed: {allowed}{remedy}")
         return array
 
     def _remedy(self, spec: TensorSpec, array: np.ndarray) -> str:

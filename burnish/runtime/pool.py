@@ -158,9 +158,8 @@ def check_threads(threads: Any) -> None:
     most = max(MOST_THREADS, cores)
     integer = hasattr(threads, "__index__") and not isinstance(threads, bool)
     if threads is not None and not (integer and 1 <= threads <= most):
-        raise ParameterError(
-            f"threads: found {threads!r}; allowed: an integer from 1 to {most}, or None for one on each of {cores} cores"
-        )
+        allowed = f"an integer from 1 to {most}, or None for one on each of {cores} cores"
+        raise ParameterError(f"threads: found {threads!r}; allowed: {allowed}")
 
 
 def _never_free(value: object) -> None:

@@ -49,10 +49,8 @@ def usable_records(path: str | Path, target: Target, threads: int, cold: bool) -
     if not any((r.target, r.threads, r.cold) == here for r in won):
         held = {(r.target, r.threads, r.cold) for r in won} - {here}
         others = "; ".join(sorted(_setting(*each) for each in held)) or "no winner at all"
-        warnings.warn(
-            f"records: '{path}' holds no winner for {_setting(*here)}, so that the defaults are used; it holds {others}",
-            stacklevel=4,
-        )
+        told = f"records: '{path}' holds no winner for {_setting(*here)}, so that defaults are used; it holds {others}"
+        warnings.warn(told, stacklevel=4)
     return records
 
 

@@ -33,6 +33,7 @@ from burnish.tune.evaluate.measurement import OUTCOMES, Measurement
 from burnish.tune.features import EDITION
 
 VERSION = 1
+_BEGIN = b'{"version":'  # of every line that Record.line has written
 _DECIMALS = 3  # of features, which are logarithms to base 2, ratios and marks
 _MOST = 1e300  # of any number: JSON's integers have no end, floats do
 _SHOWN = 3  # unreadable lines that a warning names
@@ -239,10 +240,12 @@ class Records:
         self._lines = 0
 
     def append(self, records: Iterable[Record]) -> None:
-        """Adds records, all with one write. Raises OSError."""
+        """Adds records, all with one write. Raises OSError, and RecordError for a file that holds something else."""
         data = "".join(each.line() for each in records).encode()
         if data:
             with _locked(self.path) as file:
+                if not _holds_records(file):
+                    raise RecordError(f"records: '{self.path}' is no file of tuning records; nothing is added to it")
                 _repair(file)
                 _write(file, data)
 
@@ -347,8 +350,27 @@ def _locked(path: Path) -> Iterator[int]:
             os.close(file)
 
 
+def is_records(path: Path) -> bool:
+    """Whether a file begins as one of records does, or is empty."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return _holds_records(file)
+    finally:
+        os.close(file)
+
+
+def _holds_records(file: int) -> bool:
+    begin = os.pread(file, len(_BEGIN), 0)
+    return begin == _BEGIN[: len(begin)]
+
+
 def _repair(file: int) -> None:
-    """Ends a last line that has no end; cuts it off if it is only the beginning of a record. The file is locked."""
+    """Ends a last line that has no end; cuts it off if it is only the beginning of a record. The file is locked.
+
+    A file of another program, such as a model whose name was given by mistake, is left as it is.
+    """
+    if not _holds_records(file):
+        return
     size = os.fstat(file).st_size
     end = size
     while end > 0:

@@ -23,7 +23,7 @@ from burnish.tune.space import Alternative, TuningSpace
 class TuningTask:
     """A kernel of a model, and the space of the ways to compute it.
 
-    ``key`` identifies it on this machine, ``name`` says which graph nodes it computes, ``calls`` how often the model
+    ``key`` identifies it on this machine, ``name`` says what it computes (``name_of``), ``calls`` how often the model
     runs it. ``flops`` are operations of the definition. Where the algorithm of a node is open, ``signature`` is that of
     the node, and labels of alternatives begin with the algorithm's, up to a slash. The default comes first.
     """
@@ -61,6 +61,13 @@ def tuning_tasks(reference: Graph, target: Target, exact: bool) -> list[TuningTa
     return list(tasks.values())
 
 
+def name_of(group: Group) -> str:
+    """A group for people: its most important operator, how many more there are, and the tensor that they compute."""
+    main = group.anchor or group.nodes[-1]
+    more = f"+{len(group.nodes) - 1}" if len(group.nodes) > 1 else ""
+    return f"{main.op}{more} {group.outputs[0]}"
+
+
 def _by_algorithm(chosen: Estimate, made: Arrangement, group: Group, reference: Graph, node: Node) -> Task:
     """What a group's kernel computes if its anchor, ``node`` of the reference, is computed by another algorithm.
 
@@ -90,5 +97,4 @@ def _join(group: Group, ways: Mapping[str, Task], own: Task, target: Target) -> 
             space = template.space(task, target)
             found.append(Alternative(f"{label}/{template.name}", task, template, space, target))
     key = cache_key(*sorted(task_key(task, target) for task in ways.values()))
-    names = " + ".join(node.name or node.op for node in group.nodes)
-    return TuningTask(key, names, 1, float(flops(own.outputs)), TuningSpace(tuple(found)))
+    return TuningTask(key, name_of(group), 1, float(flops(own.outputs)), TuningSpace(tuple(found)))

@@ -289,7 +289,7 @@ def test_a_missing_feature_is_one_line(
     monkeypatch.setattr(sys, "argv", ["burnish", "boost", "predict", str(model), str(path)])
     with pytest.raises(SystemExit) as exit_:
         cli.main()
-    assert exit_.value.code == 2
+    assert exit_.value.code == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line == f"burnish: {path}: feature='b' is no column; allowed are a, colour"
 
