@@ -134,10 +134,10 @@ def table(kernels: Sequence[Progress], rows: int, wide: bool) -> Table:
     Times are those of a call; "to gain" is the share of the model's time that 64 more trials should save.
     GFLOP/s are those of the definition, which an algorithm such as Winograd's computes with fewer operations.
     """
-    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     drawn.add_column("kernel", overflow="ellipsis", no_wrap=True)
-    for heading in ("calls", "tried", "default µs", "best µs", "GFLOP/s", "to gain", *(("space",) if wide else ())):
-        drawn.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("calls", "tried", "before", "best µs", "GFLOP/s", "to gain", *(("space",) if wide else ())):
+        drawn.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
     if wide:
         drawn.add_column("won by", overflow="ellipsis", no_wrap=True)
     shown = sorted(kernels, key=lambda k: -k.total if isfinite(k.total) else 0.0)[:rows]
