@@ -81,7 +81,7 @@ def compile(
 
 def tuned(
     model: Any,
-    tune: Tune,
+    tune: Any,
     *,
     target: str = "cpu",
     threads: int | None = None,

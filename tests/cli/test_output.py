@@ -80,7 +80,11 @@ def test_every_command_checks_its_output_before_it_works(tmp_path: Path, model: 
 def test_a_file_of_another_kind_is_no_file_of_records(model: Path) -> None:
     before = model.read_bytes()
     Records(model)
-    for arguments in (["tune", model, "--records", model], ["records", "merge", model, model], ["records", "compact", model]):
+    for arguments in (
+        ["tune", model, "--records", model],
+        ["records", "merge", model, model],
+        ["records", "compact", model],
+    ):
         with pytest.raises(ParameterError, match="is no file of tuning records; nothing is added to it"):
             run(*arguments)
     with pytest.raises(RecordError, match="is no file of tuning records"), pytest.warns(UserWarning):
