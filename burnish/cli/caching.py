@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from burnish.cli.output import print_json
 from burnish.cache import MAX_BYTES, ObjectCache
+from burnish.cli.output import print_json
+from burnish.errors import ParameterError
 
 app = typer.Typer(help="The folder of compiled kernels: where it is, what it holds; empty it.", no_args_is_help=True)
 
@@ -19,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 @app.command()
 def path(cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Print the folder's path; it is made when something is first kept. The variable BURNISH_CACHE names another."""
-    folder = ObjectCache(cache_dir).directory
+    folder = _folder(cache_dir)
     if as_json:
         print_json({"path": str(folder)})
     else:
@@ -29,7 +30,7 @@ def path(cache_dir: CacheDir = None, as_json: Json = False) -> None:
 @app.command()
 def info(cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Show how many entries there are, how large they are, and when they were last used."""
-    store = ObjectCache(cache_dir)
+    store = ObjectCache(_folder(cache_dir))
     entries = store.entries()
     ages = [max(0.0, time.time() - used) for used, _, _ in entries]
     total = sum(size for _, size, _ in entries)
@@ -46,7 +47,7 @@ def info(cache_dir: CacheDir = None, as_json: Json = False) -> None:
 @app.command()
 def clear(cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Remove all entries, and nothing else: models are compiled anew from now on."""
-    store = ObjectCache(cache_dir)
+    store = ObjectCache(_folder(cache_dir))
     removed = freed = 0
     for _, size, file in store.entries():
         with suppress(FileNotFoundError):  # another process may be removing it, too
@@ -56,6 +57,14 @@ def clear(cache_dir: CacheDir = None, as_json: Json = False) -> None:
         print_json({"path": str(store.directory), "removed": removed, "bytes": freed})
     else:
         print(f"{store.directory}: {removed} entries removed, {freed / 1e6:.1f} MB")
+
+
+def _folder(cache_dir: Path | None) -> Path:
+    """The folder of entries. Raises ParameterError where there is none: this user has no home directory."""
+    folder = ObjectCache(cache_dir).directory
+    if folder is None:
+        raise ParameterError("cache: this user has no home directory; set BURNISH_CACHE, or pass --cache-dir")
+    return folder
 
 
 def _duration(seconds: float) -> str:

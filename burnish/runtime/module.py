@@ -76,8 +76,8 @@ class Module:
         """Loads the machine code and reserves arena and scratch; ``threads`` defaults to what the model was compiled
         for, as far as there are cores, else to all cores of this process.
 
-        Raises ArtifactError if this machine cannot run the executable or has too little memory, and ParameterError for a
-        wrong number of ``threads``.
+        Raises ArtifactError if this machine cannot run the executable or has too little memory, and ParameterError for
+        a wrong number of ``threads``.
         """
         check_host(executable.target)
         workers = pool(executable.driver, _asked_threads(executable) if threads is None else threads)

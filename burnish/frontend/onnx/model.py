@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **window.TRANSLATORS,
 }
 _BATCH = re.compile(r"batch|^[nb]$|^none$|^unk|^\?$|^-1$|^$", re.IGNORECASE)
+_log = logging.getLogger("burnish")
 
 
 @dataclass(frozen=True)
