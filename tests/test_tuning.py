@@ -68,7 +68,7 @@ def test_the_command_line_tunes_and_goes_on(model: Path, tmp_path: Path) -> None
     assert first.exit_code == 0, first.output
     report = json.loads(first.stdout)
     assert report["stop_reason"] == "trials"
-    assert {"nodes", "calls", "trials", "candidates", "default_us", "best_us", "kept"} <= set(report["kernels"][0])
+    assert {"kernel", "calls", "trials", "candidates", "default_us", "best_us", "kept"} <= set(report["kernels"][0])
     assert bn.load(output)(X).shape == (1, 32, 1, 1)
     second = CliRunner().invoke(app, arguments[:-1])
     assert second.exit_code == 0, second.output

@@ -17,7 +17,7 @@ from burnish.graph.graph import Graph, Node
 from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
 from burnish.target import Target
-from burnish.tune.records import Records, machine
+from burnish.tune.records import Records, is_records, machine
 
 
 def runs_cold(graph: Graph, target: Target) -> bool:
@@ -28,23 +28,15 @@ def runs_cold(graph: Graph, target: Target) -> bool:
 def usable_records(path: str | Path, target: Target, threads: int, cold: bool) -> Records:
     """The records of a file that somebody wants used, where a missing file is a mistake.
 
-    Raises RecordError where there is no such file, or no line of it is a record; warns where none is a winner on this
+    Raises RecordError where there is no such file, or it is another program's; warns where none is a winner on this
     machine, with so many threads, and says what the file holds instead.
     """
     if not Path(path).is_file():
         raise RecordError(f"records: no file '{path}'; `burnish tune` writes one")
+    if not is_records(Path(path)):
+        raise RecordError(f"records: '{path}' is no file of tuning records")
     records = Records(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        known = records.all()
-    if records.unreadable and not known:
-        raise RecordError(f"records: '{path}' is no file of tuning records: {records.unreadable[0]}")
-    if records.unreadable:
-        count = f"{len(records.unreadable)} of {len(records.unreadable) + len(known)}"
-        warnings.warn(
-            f"records: '{path}': {count} lines cannot be read and are skipped: {records.unreadable[0]}", stacklevel=4
-        )
-    won = [r for r in known if r.won]
+    won = [r for r in records.all() if r.won]
     here = (machine(target), threads, cold)
     if not any((r.target, r.threads, r.cold) == here for r in won):
         held = {(r.target, r.threads, r.cold) for r in won} - {here}
