@@ -83,7 +83,8 @@ def module_of(program: Program) -> Module:
     machine = host()
     kernel = compile_program(program, machine, {}, "example", {})
     x, w, y = (TensorSpec(p.name, p.shape, p.dtype) for p in program.params)
-    call = Call(kernel.symbol, (Slot("input", 0), Slot("input", 1), Slot("output", 0)), "conv")
+    places = Slot("input", 0, 0, x.nbytes), Slot("input", 1, 0, w.nbytes), Slot("output", 0, 0, y.nbytes)
+    call = Call(kernel.symbol, places, "conv")
     return Module(
         build(
             inputs=[x, w], outputs=[y], calls=[call], objects={kernel.symbol: kernel.code},

@@ -45,7 +45,9 @@ def arg(s: Sketch) -> None:
 def softmax(s: Sketch) -> None:
     op = s.choose(("Softmax", "Softmax", "LogSoftmax", "Hardmax"))
     x = within(s, s.pick(s.types(op, 0, FLOATS), (1, 2, 3, 4), fits=lambda v: v.size > 0), -50, 50)
-    s.add(op, x, axis=s.axis(s.value(x).ndim) if s.chance(0.8) else None)
+    rank = s.value(x).ndim
+    absent = s.chance(0.2) and (rank > 1 or s.opset >= 13)  # the default of before is axis 1
+    s.add(op, x, axis=None if absent else s.axis(rank))
 
 
 def centred(s: Sketch) -> None:
