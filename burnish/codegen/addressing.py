@@ -10,20 +10,8 @@ from burnish.codegen.registers import Slots, SlotValues
 from burnish.codegen.resolve import Resolver
 from burnish.errors import ScheduleError
 from burnish.loops.bounds import bounds
-from burnish.loops.expr import (
-    COMPARISONS,
-    INDEX,
-    ITEM_BYTES,
-    LOGICAL,
-    Binary,
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    Select,
-    Var,
-    index_only,
-)
+from burnish.loops.expr import COMPARISONS, INDEX, ITEM_BYTES, LOGICAL, Binary, Buffer, Cast, Const, Expr, Select, Var
+from burnish.loops.traverse import index_only
 
 _LAUNDER = "llvm.launder.invariant.group.p0"
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from burnish.codegen.builder import Value
 from burnish.codegen.resolve import flatten
-from burnish.loops.expr import Buffer, Expr, Var, loads
+from burnish.loops.expr import Buffer, Expr, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.program import Alloc, For, If, Intrinsic, Seq, Stmt, Store
 from burnish.loops.simplify import simplify
+from burnish.loops.traverse import loads
 
 
 @dataclass(frozen=True, slots=True)

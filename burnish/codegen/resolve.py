@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Select, Var, index_only, substitute
+from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Select, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import bounds, simplify
+from burnish.loops.traverse import index_only, substitute
 
 
 class Address(NamedTuple):

@@ -21,10 +21,8 @@ from burnish.loops.expr import (
     Select,
     Var,
     identity,
-    index_only,
-    loads,
-    repeated,
 )
+from burnish.loops.traverse import index_only, loads, repeated
 
 
 class Values(Padding):

@@ -9,10 +9,11 @@ from math import prod
 
 from burnish import ops
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
-from burnish.loops.expr import Binary, Expr, Load, Var, depth, free_vars, wrap
+from burnish.loops.expr import Binary, Expr, Load, Var, wrap
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor, placeholder, stages
+from burnish.loops.traverse import depth, free_vars
 from burnish.ops.classify import Access, accesses, axis_inputs, fusion_class, inlined, is_elementwise, is_view
 
 

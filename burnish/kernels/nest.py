@@ -28,11 +28,12 @@ import numpy as np
 
 from burnish.jit import njit
 from burnish.kernels.task import Task
-from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Reduce, Var, free_vars, loads, substitute
+from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Reduce, Var
 from burnish.loops.layout import Layout, row_major
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
+from burnish.loops.traverse import free_vars, loads, substitute
 
 SERIAL, PARALLEL, UNROLL, VECTORIZE = range(4)
 ANNOTATIONS = ("serial", "parallel", "unroll", "vectorize")

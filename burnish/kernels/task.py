@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from burnish.loops.expr import Binary, Reduce, Select, loads
+from burnish.loops.expr import Binary, Reduce, Select
 from burnish.loops.layout import Layout, row_major
 from burnish.loops.program import Program
 from burnish.loops.tensor import Tensor, create_program, stages
+from burnish.loops.traverse import loads
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

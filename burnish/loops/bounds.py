@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from burnish.loops.expr import INDEX, ITEM_BYTES, Binary, Cast, Const, Expr, Load, Not, Select, Var, conjuncts
+from burnish.loops.expr import INDEX, ITEM_BYTES, Binary, Cast, Const, Expr, Load, Not, Select, Var
 from burnish.loops.linear import Linear, to_linear
+from burnish.loops.traverse import conjuncts
 
 Ranges = Mapping[str, int]  # variable -> extent: the variable is in range(extent)
 Interval = tuple[float, float]  # inclusive; -inf / inf where unknown

@@ -12,24 +12,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from burnish.errors import InputError, VerificationError
-from burnish.loops.expr import (
-    FLOATS,
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Not,
-    Reduce,
-    Select,
-    Var,
-    free_vars,
-    identity,
-)
+from burnish.loops.expr import FLOATS, Binary, Buffer, Call, Cast, Const, Expr, Load, Not, Reduce, Select, Var, identity
 from burnish.loops.numeric import FUNCTIONS, OPERATORS, REDUCERS, convert, numpy_dtype
 from burnish.loops.tensor import Tensor, stages
+from burnish.loops.traverse import free_vars
 
 BLOCK = 1 << 23  # elements of the largest array made at once: 64 MB in float64
 

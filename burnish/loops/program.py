@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import is_
 from typing import cast
 
-from burnish.loops.expr import Buffer, Expr, Load, Value, substitute, transform, wrap
+from burnish.loops.expr import Buffer, Expr, Load, Value, wrap
 from burnish.loops.intern import Rebuilt, immutable, union
+from burnish.loops.traverse import substitute, transform
 
 BINDINGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", *BINDINGS)

@@ -8,22 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds, prove
-from burnish.loops.expr import (
-    INDEX,
-    Binary,
-    Buffer,
-    Const,
-    Expr,
-    Load,
-    Not,
-    Select,
-    all_of,
-    free_vars,
-)
+from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Not, Select, all_of
 from burnish.loops.intern import immutable, union
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import HINTS, For, If, Intrinsic, Stmt, Store
 from burnish.loops.simplify import simplify
+from burnish.loops.traverse import free_vars
 
 
 @immutable()

@@ -8,23 +8,10 @@ from functools import lru_cache
 from operator import add, mul, sub
 
 from burnish.loops.bounds import Ranges, bounds, linear_bounds, prove
-from burnish.loops.expr import (
-    COMPARISONS,
-    FLOATS,
-    INDEX,
-    LOGICAL,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Literal,
-    Not,
-    Select,
-    Var,
-    rebuild,
-)
+from burnish.loops.expr import COMPARISONS, FLOATS, INDEX, LOGICAL, Binary, Cast, Const, Expr, Literal, Not, Select, Var
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import NOTHING, For, If, Stmt, map_exprs, rebuild_stmt, substitute_stmt
+from burnish.loops.traverse import rebuild
 
 __all__ = ["Ranges", "bounds", "from_linear", "linear", "prove", "simplify", "simplify_stmt"]
 

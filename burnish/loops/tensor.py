@@ -29,11 +29,10 @@ from burnish.loops.expr import (
     identity,
     math,
     select,
-    substitute,
-    walk,
     wrap,
 )
 from burnish.loops.program import Alloc, For, Program, Stmt, Store, seq
+from burnish.loops.traverse import substitute, walk
 
 _VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _reads: ContextVar[list[Tensor] | None] = ContextVar("reads", default=None)

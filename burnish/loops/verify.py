@@ -25,11 +25,10 @@ from burnish.loops.expr import (
     Reduce,
     Select,
     Var,
-    children,
-    loads,
 )
 from burnish.loops.program import KINDS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
 from burnish.loops.regions import accesses, within
+from burnish.loops.traverse import children, loads
 
 
 def verify(program: Program) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from burnish.loops.expr import COMPARISONS, INDEX, Binary, Const, Expr, Select, walk
+from burnish.loops.expr import COMPARISONS, INDEX, Binary, Const, Expr, Select
 from burnish.loops.linear import Linear, to_linear
+from burnish.loops.traverse import walk
 
 INNER = ("unroll", "vectorize")  # kinds of the loops within a tile
 

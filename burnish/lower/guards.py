@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from burnish.loops.expr import Binary, Const, Expr, Select, all_of, conjuncts, free_vars, identity
+from burnish.loops.expr import Binary, Const, Expr, Select, all_of, identity
 from burnish.loops.program import HINTS, For, If, Intrinsic, Program, Seq, Stmt, Store, rebuild_stmt, seq
+from burnish.loops.traverse import conjuncts, free_vars
 
 _INNER = ("unroll", "vectorize")
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from burnish.loops.bounds import Ranges, linear_bounds
-from burnish.loops.expr import Binary, Buffer, Const, Expr, Var, all_of, conjuncts, minimum, transform
+from burnish.loops.expr import Binary, Buffer, Const, Expr, Var, all_of, minimum
 from burnish.loops.linear import from_linear
 from burnish.loops.program import (
     HINTS,
@@ -25,6 +25,7 @@ from burnish.loops.program import (
     substitute_stmt,
     walk_stmt,
 )
+from burnish.loops.traverse import conjuncts, transform
 from burnish.lower.conditions import nonnegative_forms
 
 _WASTE = 1 / 40  # of a loop's work: so much may be done twice

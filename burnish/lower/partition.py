@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from burnish.loops.bounds import Ranges, linear_bounds
-from burnish.loops.expr import INDEX, Buffer, Const, Expr, Select, Var, conjuncts, substitute
+from burnish.loops.expr import INDEX, Buffer, Const, Expr, Select, Var
 from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
 from burnish.loops.simplify import simplify, simplify_stmt
+from burnish.loops.traverse import conjuncts, substitute
 from burnish.lower.conditions import INNER, nonnegative_forms, selects
 from burnish.lower.overlap import overlapped
 

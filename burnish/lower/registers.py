@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from burnish.loops.expr import Var, free_vars, loads
+from burnish.loops.expr import Var
 from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, rebuild_stmt
+from burnish.loops.traverse import free_vars, loads
 
 T = TypeVar("T")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from burnish.loops.expr import Expr, all_of, conjuncts
+from burnish.loops.expr import Expr, all_of
 from burnish.loops.program import HINTS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, rebuild_stmt
+from burnish.loops.traverse import conjuncts
 
 _INNER = ("unroll", "vectorize")
 

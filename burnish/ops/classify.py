@@ -9,23 +9,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from burnish.loops.expr import (
-    ARITHMETIC,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Reduce,
-    Select,
-    Var,
-    free_vars,
-    loads,
-    substitute,
-    transform,
-)
+from burnish.loops.expr import ARITHMETIC, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Var
 from burnish.loops.tensor import Tensor, stages
+from burnish.loops.traverse import free_vars, loads, substitute, transform
 
 CLASSES = ("injective", "reduction", "complex", "opaque")
 

@@ -9,11 +9,12 @@ from functools import lru_cache
 from itertools import pairwise
 
 from burnish.loops.bounds import linear_bounds
-from burnish.loops.expr import Binary, Const, Expr, Var, free_vars, substitute, transform, walk
+from burnish.loops.expr import Binary, Const, Expr, Var
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import Intrinsic, Stmt, walk_stmt
 from burnish.loops.regions import Access, accesses, ranges_of
 from burnish.loops.simplify import Ranges, bounds, simplify
+from burnish.loops.traverse import free_vars, substitute, transform, walk
 
 Digit = tuple[str, int]  # (loop variable, place value): the variable in a mixed radix, (x // place) % size
 Form = tuple[dict[Expr, int], dict[Digit, int], float, float]  # fixed terms, digits, the interval of the rest

@@ -7,10 +7,11 @@ from itertools import combinations, product
 from math import prod
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import FLOATS, INDEX, Binary, Const, Expr, Select, loads, substitute
+from burnish.loops.expr import FLOATS, INDEX, Binary, Const, Expr, Select
 from burnish.loops.program import NOTHING, For, Program, Stmt, Store, rebuild_stmt, walk_stmt
 from burnish.loops.regions import accesses
 from burnish.loops.simplify import simplify
+from burnish.loops.traverse import loads, substitute
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.nest import all_loops, replace_site, stage_nests
 from burnish.schedule.reduce import update_of

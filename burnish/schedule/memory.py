@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import SCOPES, Buffer, Expr, Load, Var, loads
+from burnish.loops.expr import SCOPES, Buffer, Expr, Load, Var
 from burnish.loops.layout import Layout
 from burnish.loops.layout import layout as parse_layout
 from burnish.loops.program import (
@@ -23,6 +23,7 @@ from burnish.loops.program import (
     seq,
     walk_stmt,
 )
+from burnish.loops.traverse import loads
 from burnish.schedule.nest import (
     Site,
     all_loops,

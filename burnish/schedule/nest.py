@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Const, Expr, Select, Var, all_of, binary, conjuncts, loads, rebuild
+from burnish.loops.expr import Const, Expr, Select, Var, all_of, binary
 from burnish.loops.intern import immutable
 from burnish.loops.program import (
     NOTHING,
@@ -27,6 +27,7 @@ from burnish.loops.program import (
 )
 from burnish.loops.regions import keep_single
 from burnish.loops.simplify import Ranges, prove, simplify
+from burnish.loops.traverse import conjuncts, loads, rebuild
 
 
 @immutable()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Expr, Var, all_of, conjuncts, free_vars, loads, select, wrap
+from burnish.loops.expr import Expr, Var, all_of, select, wrap
 from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, rebuild_stmt, walk_stmt
 from burnish.loops.regions import Access, accesses, span, within
+from burnish.loops.traverse import conjuncts, free_vars, loads
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.memory import buffers, replace_buffer
 from burnish.schedule.nest import LoopSite, clean, find_loop, replace_site, replace_stmt

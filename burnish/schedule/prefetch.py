@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from math import prod
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import INDEX, ITEM_BYTES, Buffer, Const, Expr, Load, Var, minimum, substitute
+from burnish.loops.expr import INDEX, ITEM_BYTES, Buffer, Const, Expr, Load, Var, minimum
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
 from burnish.loops.regions import Span, accesses, region
 from burnish.loops.simplify import simplify
+from burnish.loops.traverse import substitute
 from burnish.schedule.nest import LoopSite, find_loop, replace_site
 
 LINE = 64  # bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Buffer, Const, Expr, Load, Var, all_of, free_vars, substitute, transform
+from burnish.loops.expr import Buffer, Const, Expr, Load, Var, all_of
 from burnish.loops.program import (
     NOTHING,
     Alloc,
@@ -23,6 +23,7 @@ from burnish.loops.program import (
     walk_stmt,
 )
 from burnish.loops.regions import Span, accesses, region
+from burnish.loops.traverse import free_vars, substitute, transform
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.nest import (
     LoopSite,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Var, children, free_vars, substitute
+from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.program import For, If, Intrinsic, Program, Stmt, Store
 from burnish.loops.simplify import Ranges, simplify
+from burnish.loops.traverse import children, free_vars, substitute
 from burnish.schedule.intrinsics import TensorIntrinsic
 from burnish.schedule.nest import find_loop, replace_site
 

@@ -27,13 +27,13 @@ from burnish.loops.expr import (
     maximum,
     minimum,
     select,
-    substitute,
     wrap,
 )
 from burnish.loops.interpret import run_program
 from burnish.loops.numeric import OPERATORS, numpy_dtype
 from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Stmt, Store, seq, store
 from burnish.loops.tensor import compute, create_program, placeholder
+from burnish.loops.traverse import substitute
 from burnish.lower.pipeline import lower
 from burnish.schedule.schedule import Schedule
 

@@ -9,8 +9,9 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import MOST_DEPTH, MOST_PLACES, Group, fall_apart, fuse
 from burnish.graph.passes import optimize
 from burnish.loops.evaluate import evaluate as evaluate_tensors
-from burnish.loops.expr import Load, walk
+from burnish.loops.expr import Load
 from burnish.loops.tensor import create_program
+from burnish.loops.traverse import walk
 from burnish.ops.classify import accesses
 
 RANDOM = np.random.default_rng(2)

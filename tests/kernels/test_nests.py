@@ -16,12 +16,13 @@ from burnish.kernels.cpu.nests import nests
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.nest import ANNOTATIONS, PARALLEL, Arrangement, Level, Nest, main_stage, statement
 from burnish.kernels.task import Task, Template
-from burnish.loops.expr import INDEX, Const, Expr, Load, Reduce, Var, loads, maximum, substitute, walk
+from burnish.loops.expr import INDEX, Const, Expr, Load, Reduce, Var, maximum
 from burnish.loops.layout import layout
 from burnish.loops.program import For, Store
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis, stages
 from burnish.loops.tensor import sum as sum_over
+from burnish.loops.traverse import loads, substitute, walk
 from burnish.ops import OPERATORS
 from burnish.schedule.nest import sites
 from burnish.schedule.schedule import Schedule

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.loops.expr import Binary, Buffer, Expr, Load, Var, all_of, select, substitute, wrap
+from burnish.loops.expr import Binary, Buffer, Expr, Load, Var, all_of, select, wrap
 from burnish.loops.program import For, If, Stmt, seq, store
 from burnish.loops.regions import Span, accesses, region, span, within
 from burnish.loops.simplify import simplify
+from burnish.loops.traverse import substitute
 
 X, Y = Buffer("x", (64,)), Buffer("y", (64,))
 I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741

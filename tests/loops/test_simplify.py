@@ -25,12 +25,12 @@ from burnish.loops.expr import (
     maximum,
     minimum,
     select,
-    substitute,
 )
 from burnish.loops.interpret import run_program
 from burnish.loops.linear import from_linear, to_linear
 from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, seq, store
 from burnish.loops.simplify import linear, simplify, simplify_stmt
+from burnish.loops.traverse import substitute
 
 NAMES = ("i", "j", "k")
 I, J, K = (Var(n) for n in NAMES)  # noqa: E741

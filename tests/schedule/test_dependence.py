@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.loops.expr import Buffer, Expr, Load, Var, substitute, wrap
+from burnish.loops.expr import Buffer, Expr, Load, Var, wrap
 from burnish.loops.program import Store, seq, store
 from burnish.loops.regions import Access
 from burnish.loops.simplify import simplify
+from burnish.loops.traverse import substitute
 from burnish.schedule.dependence import carried, undetermined
 
 I, J, F = Var("i"), Var("j"), Var("f")  # noqa: E741

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
-from burnish.loops.expr import INDEX, INTS, Const, all_of, math, maximum, minimum, select, substitute, wrap
+from burnish.loops.expr import INDEX, INTS, Const, all_of, math, maximum, minimum, select, wrap
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import Layout, layout
 from burnish.loops.program import Intrinsic, Program, walk_stmt
 from burnish.loops.simplify import simplify
+from burnish.loops.traverse import substitute
 from burnish.loops.verify import verify
 from burnish.ops.interpolation import entry, matrices
 from burnish.schedule.nest import all_loops, stage_names

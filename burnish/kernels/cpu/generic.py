@@ -15,9 +15,10 @@ from burnish.kernels.cpu.common import apply_layouts
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.dead import drop_dead_stores
-from burnish.loops.expr import Call, Load, Reduce, Var, loads, walk
+from burnish.loops.expr import Call, Load, Reduce, Var
 from burnish.loops.program import Alloc, For, If, Seq, Stmt
 from burnish.loops.tensor import Tensor
+from burnish.loops.traverse import loads, walk
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

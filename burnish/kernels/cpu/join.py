@@ -11,7 +11,8 @@ from contextlib import suppress
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts, is_blocked, parallel_over, single_output
 from burnish.kernels.task import Choice, Space, Task, Template
-from burnish.loops.expr import Reduce, Select, free_vars, walk
+from burnish.loops.expr import Reduce, Select
+from burnish.loops.traverse import free_vars, walk
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

@@ -15,8 +15,9 @@ from burnish.kernels.cpu.common import apply_layouts, channel_constants, inline_
 from burnish.kernels.cpu.product import Product, product
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, Space, Task, Template
-from burnish.loops.expr import Var, free_vars
+from burnish.loops.expr import Var
 from burnish.loops.layout import layout
+from burnish.loops.traverse import free_vars
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

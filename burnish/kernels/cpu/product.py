@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish.kernels.task import Task
-from burnish.loops.expr import Binary, Expr, Load, Reduce, Var, free_vars, loads, substitute
+from burnish.loops.expr import Binary, Expr, Load, Reduce, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
+from burnish.loops.traverse import free_vars, loads, substitute
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from burnish.kernels.cpu.common import apply_layouts, constant_weight, mark
 from burnish.kernels.task import Choice, Space, Task, Template
-from burnish.loops.expr import Reduce, loads
+from burnish.loops.expr import Reduce
 from burnish.loops.linear import to_linear
+from burnish.loops.traverse import loads
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

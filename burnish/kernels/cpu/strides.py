@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from burnish.loops.expr import Buffer, Const, Expr, Load, Var, free_vars, walk
+from burnish.loops.expr import Buffer, Const, Expr, Load, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.program import For, Store
 from burnish.loops.simplify import simplify
+from burnish.loops.traverse import free_vars, walk
 from burnish.schedule.nest import sites
 from burnish.schedule.schedule import Schedule
 

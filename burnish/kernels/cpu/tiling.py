@@ -13,10 +13,11 @@ from math import prod
 from burnish.kernels.cpu.common import apply_layouts, register_tile
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, Space, Task
-from burnish.loops.expr import Axis, Load, Reduce, Var, loads
+from burnish.loops.expr import Axis, Load, Reduce, Var
 from burnish.loops.layout import Layout
 from burnish.loops.program import Store, walk_stmt
 from burnish.loops.tensor import Tensor
+from burnish.loops.traverse import loads
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from burnish.kernels.cpu.common import apply_layouts, parallel_over
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, Space, Task, Template
-from burnish.loops.expr import Load, Reduce, loads
+from burnish.loops.expr import Load, Reduce
+from burnish.loops.traverse import loads
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

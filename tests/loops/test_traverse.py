@@ -1,20 +1,7 @@
 """Expressions are graphs: what occurs in them more than once is met, and rebuilt, once."""
 
-from burnish.loops.expr import (
-    MOST_TEXT,
-    Binary,
-    Buffer,
-    Const,
-    Expr,
-    Load,
-    Var,
-    depth,
-    math,
-    repeated,
-    substitute,
-    transform,
-    walk,
-)
+from burnish.loops.expr import MOST_TEXT, Binary, Buffer, Const, Expr, Load, Var, math
+from burnish.loops.traverse import depth, repeated, substitute, transform, walk
 
 X = Buffer("x", (8,))
 I, J = Var("i"), Var("j")  # noqa: E741
