@@ -162,7 +162,7 @@ def pad(name: str, x: Tensor, *, pads: Ints, mode: str = "constant", value: Numb
     ok = min(shape, default=0) >= 0
     require(ok, "attribute 'pads'", list(pads), f"pads that crop no more than {list(x.shape)} holds")
     for d, extent in enumerate(x.shape):
-        reach = extent - 1 if mode == "reflect" else max(low[d], high[d]) if extent else 0
+        reach = max(extent - 1, 0) if mode == "reflect" else max(low[d], high[d]) if extent else 0
         ok = mode == "constant" or max(low[d], high[d]) <= reach
         require(ok, "attribute 'pads'", list(pads), f"at most {reach} in dimension {d} with mode {mode}")
 

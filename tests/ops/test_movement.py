@@ -101,6 +101,12 @@ def test_pad_modes_are_numpys(mode, pads, apply, normal):
     np.testing.assert_array_equal(apply("pad", x, pads=pads, mode=mode, value=1.5)[0], expected)
 
 
+def test_an_empty_axis_may_be_padded_by_nothing_in_any_mode(apply):
+    for mode in ("constant", "edge", "reflect"):
+        y = apply("pad", np.zeros((0, 3), "float32"), pads=(0, 2, 0, 1), mode=mode)[0]
+        assert y.shape == (0, 6)
+
+
 def test_negative_pads_crop(apply, normal):
     x = normal(4, 5)
     y = apply("pad", x, pads=(-1, 2, 1, -3))[0]

@@ -40,7 +40,8 @@ def reshape(s: Sketch) -> None:
 
 def flatten(s: Sketch) -> None:
     x = s.pick(s.types("Flatten", 0, DTYPES))
-    s.add("Flatten", x, axis=s.between(0, s.value(x).ndim) if s.chance(0.8) else None)
+    rank = s.value(x).ndim
+    s.add("Flatten", x, axis=None if rank and s.chance(0.2) else s.between(0, rank))  # the default is 1
 
 
 def squeeze(s: Sketch) -> None:
