@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FORMAT = "burnish.boost"
 VERSION = 1
+MOST_FEATURES, MOST_OUTPUTS = 1 << 24, 1 << 20  # a file that claims more costs memory before a tree is read
 _INTEGERS = ("left", "right", "feature", "category_start", "category")
 _FLOATS = ("threshold", "value", "gain", "cover")
 
@@ -54,8 +55,8 @@ class Model:
     def __post_init__(self) -> None:
         base_score = np.ascontiguousarray(self.base_score, np.float32).reshape(-1)
         object.__setattr__(self, "base_score", base_score)
-        _demand(self.outputs >= 1, "outputs", self.outputs, "1 or more")
-        _demand(self.features >= 0, "features", self.features, "0 or more")
+        _demand(1 <= self.outputs <= MOST_OUTPUTS, "outputs", self.outputs, f"1 … {MOST_OUTPUTS}")
+        _demand(0 <= self.features <= MOST_FEATURES, "features", self.features, f"0 … {MOST_FEATURES}")
         _demand(base_score.shape == (self.outputs,), "base_score", f"{len(base_score)} values", f"{self.outputs}")
         _demand(bool(np.isfinite(base_score).all()), "base_score", base_score.tolist(), "finite values")
         _demand(len(self.trees) % self.outputs == 0, "trees", len(self.trees), f"a multiple of {self.outputs} outputs")
@@ -109,14 +110,25 @@ class Model:
         """The leaf (node number) of every row in every tree, (rows, trees)."""
         return predict_leaf(self, data, workers, rounds)
 
-    def save(self, path: str | Path) -> None:
-        """Writes the model as JSON text. Raises OSError, and DataError if JSON cannot hold a part of it."""
-        Path(path).write_text(dumps(self), encoding="utf-8")
+    def save(self, path: str | Path, format: str | None = None) -> None:
+        """Writes the model file, whole or not at all: our JSON, or `format` "xgboost" (JSON) or "xgboost-ubj".
+
+        Without `format`, a name that ends in ``.ubj`` is XGBoost's UBJ. Raises OSError, ParameterError for another
+        format, and DataError for a part that the format cannot hold.
+        """
+        from burnish.boost.formats.files import save_as
+
+        save_as(self, path, format)
 
     @staticmethod
     def load(path: str | Path) -> Model:
-        """The model saved in `path`. Raises DataError for a file that is not whole or not valid, OSError."""
-        return loads(read_regular(path), str(path))
+        """The model in a file of ours, of XGBoost (JSON or UBJ) or of LightGBM (text), told apart by its content.
+
+        Raises DataError for a file that is not whole, not valid or of another kind, OSError.
+        """
+        from burnish.boost.formats.files import loads_any
+
+        return loads_any(read_regular(path), str(path))
 
 
 def dumps(model: Model) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset
+from burnish.boost.links import predicted
 from burnish.boost.losses import gradients
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.params import Params
@@ -276,10 +277,10 @@ def objective_of(params: Params) -> Objective:
 
 
 def transform(objective: str, margin: Floats, workers: Workers | None = None) -> Floats:
-    """Predictions of a model with the named objective at margins, both (outputs, rows); margins if it is not ours."""
+    """Predictions of a model with the named objective at margins, both (outputs, rows), by its link."""
     kinds: dict[str, type[Objective]] = {kind.name: kind for kind in (Logistic, Poisson, Softmax)}
     if objective not in kinds:
-        return margin
+        return predicted(objective, margin)
     return kinds[objective](Params(num_class=margin.shape[0])).prediction(margin, workers)
 
 

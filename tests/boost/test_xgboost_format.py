@@ -154,7 +154,7 @@ def test_older_files_have_one_base_score() -> None:
     [
         (lambda d: d.pop("learner"), "'learner' is missing"),
         (lambda d: d["learner"]["gradient_booster"].update(name="gblinear"), "booster is 'gblinear'"),
-        (lambda d: d["learner"]["objective"].update(name="survival:cox"), "objective is 'survival:cox'"),
+        (lambda d: d["learner"]["objective"].update(name="survival:new"), "objective is 'survival:new'"),
         (lambda d: tree_of(d)["left_children"].__setitem__(0, 0), "children|parent"),
         (lambda d: tree_of(d)["left_children"].__setitem__(0, 10**6), "children|parent"),
         (lambda d: tree_of(d)["left_children"].__setitem__(1, 0), "children|parent"),

@@ -1,4 +1,4 @@
-"""XGBoost's JSON model format (version 3, and 1 to 2 as far as they agree with it): reading and writing."""
+"""XGBoost's model format, JSON and UBJ (version 3, and 1 to 2 as far as they agree with it): reading and writing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost.formats.ubjson import dumps_ubjson, loads_ubjson
 from burnish.boost.formats.xgboost_trees import tree_from_xgboost, tree_to_xgboost
-from burnish.boost.model import Model, float32_array, floats, int32_array, parse_json
+from burnish.boost.model import MOST_FEATURES, MOST_OUTPUTS, Model, float32_array, floats, int32_array, parse_json
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
 from burnish.files import read_regular
@@ -37,8 +38,16 @@ OBJECTIVES = {
     "reg:pseudohubererror": "reg:pseudohubererror",
     "reg:absoluteerror": "reg:absoluteerror",
     "binary:logitraw": "binary:logitraw",
+    "reg:gamma": "reg:gamma",
+    "reg:tweedie": "reg:tweedie",
+    "survival:cox": "survival:cox",
+    "survival:aft": "survival:aft",
+    "binary:hinge": "binary:hinge",
 }
-_LOGISTIC, _EXPONENTIAL = ("binary:logistic", "reg:logistic"), ("count:poisson",)
+_LOGISTIC, _EXPONENTIAL = (
+    ("binary:logistic", "reg:logistic"),
+    ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft"),
+)
 _PARAMETERS = {  # objective of ours -> XGBoost's section, and what must be there
     "squared_error": ("reg_loss_param", {"scale_pos_weight": "1"}),
     "logistic": ("reg_loss_param", {"scale_pos_weight": "1"}),
@@ -49,7 +58,19 @@ _PARAMETERS = {  # objective of ours -> XGBoost's section, and what must be ther
     "rank_ndcg": ("lambdarank_param", {}),
     "rank_map": ("lambdarank_param", {}),
     "reg:pseudohubererror": ("pseudo_huber_param", {"huber_slope": "1"}),
-}
+    "reg:tweedie": ("tweedie_regression_param", {"tweedie_variance_power": "1.5"}),
+    "survival:aft": (
+        "aft_loss_param", {"aft_loss_distribution": "normal", "aft_loss_distribution_scale": "1"},
+    ),
+}  # fmt: skip
+# The kinds of number of arrays in UBJ, where XGBoost trusts that they are such.
+_KINDS = {
+    "base_weights": "f4", "categories": "i4", "categories_nodes": "i4", "categories_segments": "i8",
+    "categories_sizes": "i8", "default_left": "u1", "left_children": "i4", "loss_changes": "f4", "parents": "i4",
+    "right_children": "i4", "split_conditions": "f4", "split_indices": "i4", "split_type": "u1", "sum_hessian": "f4",
+    "offsets": "i4", "feature_segments": "i4", "sorted_idx": "i4",
+}  # fmt: skip
+_CATEGORY_KINDS = {7: "f4", 8: "f8", 9: "i1", 10: "u1", 11: "i2", 13: "i4", 15: "i8"}  # XGBoost's numbers of them
 
 
 def read_xgboost(path: str | Path) -> Model:
@@ -62,13 +83,27 @@ def write_xgboost(model: Model, path: str | Path) -> None:
     Path(path).write_text(dumps_xgboost(model), encoding="utf-8")
 
 
+def loads_xgboost_ubj(data: bytes, source: str = "model") -> Model:
+    """The model in the UBJ of XGBoost (``.ubj``, its default since 2.1). Raises DataError."""
+    return model_of_document(loads_ubjson(data, source), source)
+
+
+def dumps_xgboost_ubj(model: Model) -> bytes:
+    """The model as UBJ that XGBoost loads; what `dumps_xgboost` says of predictions holds. Raises DataError."""
+    return dumps_ubjson(_typed(document_of_model(model)))
+
+
 def loads_xgboost(text: str | bytes, source: str = "model") -> Model:
     """The model in the JSON text of XGBoost. Raises DataError, naming `source` and what is wrong or not supported.
 
     A round of k parallel trees becomes k rounds. An inner node's value is the mean of its leaves by cover, since the
     format keeps no learning rate.
     """
-    document = parse_json(text, source)
+    return model_of_document(parse_json(text, source), source)
+
+
+def model_of_document(document: Mapping[str, Any], source: str = "model") -> Model:
+    """The model in a parsed file of XGBoost. Raises DataError as `loads_xgboost`."""
     try:
         return _model(document["learner"])
     except DataError as error:
@@ -81,12 +116,17 @@ def loads_xgboost(text: str | bytes, source: str = "model") -> Model:
 
 def _model(learner: Mapping[str, Any]) -> Model:
     booster = learner["gradient_booster"]
-    if booster["name"] != "gbtree":
-        raise DataError(f"booster is {booster['name']!r}, allowed: 'gbtree'")
-    forest, common = booster["model"], learner["learner_model_param"]
+    if booster["name"] not in ("gbtree", "dart"):
+        raise DataError(f"booster is {booster['name']!r}, which has no trees; allowed: 'gbtree', 'dart'")
+    dart = booster["name"] == "dart"
+    forest, common = (booster["gbtree"] if dart else booster)["model"], learner["learner_model_param"]
     features = int(common["num_feature"])
     outputs = max(int(common["num_class"]), int(common.get("num_target", "1")), 1)
+    if not (0 <= features <= MOST_FEATURES and outputs <= MOST_OUTPUTS):
+        raise DataError(f"found {features} features, {outputs} outputs; allowed: {MOST_FEATURES}, {MOST_OUTPUTS}")
     trees = [tree_from_xgboost(tree, f"tree {number}") for number, tree in enumerate(forest["trees"])]
+    if dart:
+        trees = _weighted(trees, float32_array(booster["weight_drop"], "weight_drop"))
     trees = _interleaved(trees, int32_array(forest["tree_info"], "tree_info"), outputs)
     parallel = max(int(forest["gbtree_model_param"].get("num_parallel_tree", "1")), 1)
     objective = learner["objective"]
@@ -112,11 +152,22 @@ def _model(learner: Mapping[str, Any]) -> Model:
     )
 
 
+def _weighted(trees: Sequence[Tree], weights: NDArray[np.float32]) -> list[Tree]:
+    """The trees of "dart", each times what dropping left of it."""
+    if len(weights) != len(trees):
+        raise DataError(f"weight_drop has {len(weights)} entries for {len(trees)} trees")
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, which the model refuses
+        return [replace(tree, value=tree.value * weight) for tree, weight in zip(trees, weights, strict=True)]
+
+
 def _interleaved(trees: Sequence[Tree], owner: NDArray[np.int32], outputs: int) -> list[Tree]:
     """The trees in our order: one of each output in turn. The order among those of an output stays."""
     if len(owner) != len(trees):
         raise DataError(f"tree_info has {len(owner)} entries for {len(trees)} trees")
-    of = [[tree for tree, output in zip(trees, owner.tolist(), strict=True) if output == k] for k in range(outputs)]
+    of: list[list[Tree]] = [[] for _ in range(outputs)]
+    for tree, output in zip(trees, owner.tolist(), strict=True):
+        if 0 <= output < outputs:
+            of[output].append(tree)
     if len({len(group) for group in of}) > 1 or sum(map(len, of)) != len(trees):
         raise DataError(f"tree_info gives the outputs {[len(group) for group in of]} of {len(trees)} trees")
     return [tree for each in zip(*of, strict=True) for tree in each]
@@ -180,9 +231,9 @@ def _categories(cats: Mapping[str, Any], types: Sequence[str], features: int) ->
         raise DataError(f"cats lists {len(listed)} features, the model has {features}")
     result: list[tuple[Any, ...] | None] = []
     for entry in listed:
-        values = entry["values"]
+        values = np.asarray(entry["values"]).tolist()
         if "offsets" in entry and len(values):
-            text, ends = bytes(value & 255 for value in values), entry["offsets"]
+            text, ends = bytes(value & 255 for value in values), np.asarray(entry["offsets"]).tolist()
             result.append(tuple(text[a:b].decode(errors="replace") for a, b in pairwise(ends)))
         else:
             result.append(tuple(values) if len(values) else None)
@@ -196,6 +247,11 @@ def dumps_xgboost(model: Model) -> str:
     mean for "poisson"), and to about 1e-7 elsewhere. Raises DataError for an objective that XGBoost does not have; one
     of the user's own is written as reg:squarederror, as XGBoost itself does.
     """
+    return json.dumps(document_of_model(model), separators=(",", ":"), allow_nan=False)
+
+
+def document_of_model(model: Model) -> dict[str, Any]:
+    """What `dumps_xgboost` writes, as lists and mappings. Raises DataError."""
     objective = "reg:squarederror" if model.objective == "custom" else _name_of(model.objective)
     if objective is None:
         raise DataError(f"xgboost format: objective is {model.objective!r}, allowed: {', '.join(OBJECTIVES.values())}")
@@ -204,7 +260,7 @@ def dumps_xgboost(model: Model) -> str:
     trees = _corrected(model, model.base_score.astype(np.float64) - _margins(scores, objective))
     categorical = _categorical(model)
     count = len(trees)
-    document = {
+    return {
         "learner": {
             "attributes": _attributes(model),
             "feature_names": list(model.feature_names),
@@ -232,7 +288,16 @@ def dumps_xgboost(model: Model) -> str:
         },
         "version": VERSION,
     }
-    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
+def _typed(value: Any, kind: str | None = None) -> Any:
+    """A document with arrays of numbers as XGBoost has them in UBJ."""
+    if isinstance(value, Mapping):
+        own = _CATEGORY_KINDS[value["type"]] if "type" in value else "i1" if "offsets" in value else None
+        return {key: _typed(entry, own if key == "values" else _KINDS.get(key)) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_typed(entry) for entry in value] if kind is None else np.array(value, kind)
+    return value
 
 
 def _corrected(model: Model, rest: NDArray[np.float64]) -> list[Tree]:

@@ -63,7 +63,7 @@ def tree_from_xgboost(columns: Mapping[str, Any], where: str) -> Tree:
         category=category,
     )
     check_shapes(tree, where)
-    return _with_means(_in_order(tree, where))
+    return with_means(_in_order(tree, where))
 
 
 def tree_to_xgboost(tree: Tree, number: int, features: int) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _in_order(tree: Tree, where: str) -> Tree:
     )
 
 
-def _with_means(tree: Tree) -> Tree:
+def with_means(tree: Tree) -> Tree:
     """The tree with the mean of their leaves, by cover, as the values of inner nodes."""
     value = tree.value.astype(np.float64)
     for node in np.flatnonzero(tree.left >= 0)[::-1].tolist():
