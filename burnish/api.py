@@ -39,8 +39,12 @@ def compile(
     progress: Progress | None = None,
     tune: Tune | None = None,
     records: str | Path | None = None,
+    output: str | None = None,
 ) -> Module:
     """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a :class:`Graph`, or boosted trees.
+
+    Boosted trees are a ``burnish.boost.Model`` or estimator, or a booster or estimator of XGBoost or LightGBM;
+    ``output`` says whether they give the "prediction" (as ``burnish.boost.predict``; the default) or the "margin".
 
     ``threads``: threads it will run on, also when it is loaded again (default: one a core). ``exact``: no
     transformation that changes rounding beyond re-association. ``rewrite``: look for half a second for an equal graph
@@ -65,8 +69,11 @@ def compile(
     machine = find_target(target)
     if is_boosted(model):
         _check_trees(shapes=shapes, records=records)
-        return _kept(Module(compile_trees(model, machine, cache_dir, progress), threads), threads, {})
+        executable = compile_trees(model, machine, cache_dir, progress, "prediction" if output is None else output)
+        return _kept(Module(executable, threads), threads, {})
     check_model(model)
+    if output is not None:
+        raise refusal("output", output, "None for models of operators")
     found = import_model(model, shapes)
     choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
     if rewrite:

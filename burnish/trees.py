@@ -2,46 +2,59 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import llvmlite
 import numpy as np
 
+from burnish.boost.formats.foreign import as_model, holds_trees
 from burnish.cache import ObjectCache, cache_key
 from burnish.codegen.objects import compile_ir
+from burnish.errors import ParameterError
 from burnish.runtime.build import build
 from burnish.runtime.executable import ANY, Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.target import Target
 
-if TYPE_CHECKING:
-    from burnish.boost.model import Model
-
-KERNEL = "predict_margin"
+KERNEL, LINK_KERNEL = "predict_margin", "predict_link"
 _MOST_LANES = 16  # rows side by side: more of them need more registers than there are
 
 
+OUTPUTS = ("prediction", "margin")
+
+
 def is_boosted(model: Any) -> bool:
-    """Whether `model` is a ``burnish.boost.Model``; nothing is imported to find out."""
-    module = sys.modules.get("burnish.boost.model")
-    return module is not None and isinstance(model, module.Model)
+    """Whether `model` holds boosted trees: see ``burnish.boost.formats.foreign``. Nothing is imported to find out."""
+    return holds_trees(model)
 
 
 def compile_trees(
-    model: Model,
+    model: Any,
     target: Target,
     cache_dir: str | Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    output: str = "prediction",
 ) -> Executable:
-    """The executable that maps x (rows, features), NaN where missing, to margins (rows, outputs), float32.
+    """The executable that maps x (rows, features), NaN where missing, to what ``burnish.boost.predict`` returns.
 
-    They are those of ``model.predict_margin``, to the last bit. Categories are given by their numbers.
+    That is (rows,), or (rows, outputs) of several, float32; `output` "margin" gives margins, before the objective's
+    link. Equal to the last bit. Tables of other numbers are taken as float32. Categories are given by their numbers.
+    Raises ParameterError for another `output`, an estimator that is not fitted, or a link that has no code.
     """
     from burnish.boost.inference.emit import emit
+    from burnish.boost.inference.emit_links import LINKS, emit_link
+    from burnish.boost.links import KINDS
 
+    if output not in OUTPUTS:
+        raise ParameterError(f"output: found {output!r}; allowed: {', '.join(map(repr, OUTPUTS))} for boosted trees")
+    model = as_model(model)
+    if model.best_iteration is not None:
+        model = model.slice(0, model.best_iteration + 1)
+    link = KINDS.get(model.objective) if output == "prediction" else None
+    if link not in (None, *LINKS):
+        raise ParameterError(f"output: objective {model.objective!r} has no compiled link; allowed: output='margin'")
     report = progress or (lambda stage, done, total: None)
     report("kernels", 0, 2)
     code = emit(model, KERNEL, max(4, min(_MOST_LANES, target.lanes)))
@@ -50,19 +63,24 @@ def compile_trees(
     report("kernels", 1, 2)
     if code.trees:
         objects["trees"] = _object(code.trees, target, 0, store)
+    calls = [Call(KERNEL, (Slot("input"), Slot("output"), Slot("rows")), f"{len(model.trees)} trees")]
+    if link is not None:
+        objects["link"] = _object(emit_link(link, LINK_KERNEL, model.outputs), target, 3, store)
+        calls.append(Call(LINK_KERNEL, (Slot("output"), Slot("rows")), link))
     report("link", 0, 1)
     node = f"{len(model.trees)} trees"
     return build(
         inputs=[TensorSpec("x", (ANY, model.features), "float32")],
-        outputs=[TensorSpec("margin", (ANY, model.outputs), "float32")],
-        calls=[Call(KERNEL, (Slot("input"), Slot("output"), Slot("rows")), node)],
+        outputs=[TensorSpec(output, (ANY,) if model.outputs == 1 else (ANY, model.outputs), "float32")],
+        calls=calls,
         objects=objects,
         params=np.zeros(0, np.uint8),
         arena_bytes=0,
         scratch_bytes=code.scratch_bytes,
         target=fingerprint(target.triple, target.cpu, target.features),
-        graph=f"margin[rows, {model.outputs}] = {node} of x[rows, {model.features}]  # {model.objective}",
-        info={"objective": model.objective, "trees": len(model.trees), "feature_names": list(model.feature_names)},
+        graph=f"{output}[rows, {model.outputs}] = {node} of x[rows, {model.features}]  # {model.objective}",
+        info={"objective": model.objective, "trees": len(model.trees), "feature_names": list(model.feature_names),
+              "output": output, "converts": True},
     )
 
 

@@ -32,14 +32,14 @@ def _many_trees(rows: int, trees: int) -> list[Row]:
     workers = Workers(THREADS)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as cache:
-        module = burnish.compile(model, threads=THREADS, cache_dir=cache)
+        module = burnish.compile(model, threads=THREADS, cache_dir=cache, output="margin")
         compiled_in = time.perf_counter() - start
         module.save(Path(cache) / "trees.bn")
         start = time.perf_counter()
         burnish.load(Path(cache) / "trees.bn", threads=THREADS)
         loaded_in = time.perf_counter() - start
     expected = booster.inplace_predict(x, predict_type="margin")
-    compiled = module(x)[:, 0]
+    compiled = module(x)
     same = np.array_equal(compiled, model.predict_margin(x, workers)[0])
     difference = float(np.abs(compiled - expected).max())
     ours, numba, theirs = _alternately(

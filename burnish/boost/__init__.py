@@ -1,7 +1,18 @@
 """Tree boosting (thesis-chen ch. 2): regularised second-order boosting with exact, approximate and histogram search."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from burnish.boost.booster import Callback, Progress, train
+    from burnish.boost.checkpoint import keep_on_interrupt, print_scores, save_every
+    from burnish.boost.data import Dataset, Sparse
+    from burnish.boost.distributed import train_distributed
+    from burnish.boost.model import Model
+    from burnish.boost.params import Params
+    from burnish.boost.prediction import predict
+    from burnish.boost.sklearn import GBTClassifier, GBTRanker, GBTRegressor
+    from burnish.boost.tree import Tree
 
 _HOME = {
     "Callback": "booster",
@@ -22,7 +33,10 @@ _HOME = {
     "train_distributed": "distributed",
 }
 
-__all__ = sorted(_HOME)
+__all__ = [
+    "Callback", "Dataset", "GBTClassifier", "GBTRanker", "GBTRegressor", "Model", "Params", "Progress", "Sparse",
+    "Tree", "keep_on_interrupt", "predict", "print_scores", "save_every", "train", "train_distributed",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

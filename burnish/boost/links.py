@@ -54,3 +54,19 @@ def predicted(objective: str, margin: Floats) -> Floats:
     """What a model with the objective predicts at margins, any shape; the margins themselves without a link."""
     link = LINKS.get(objective)
     return margin if link is None else link(margin)
+
+
+# How each objective's predictions come of its margins, where not as they are: names of `burnish.boost.inference`.
+KINDS = {
+    "logistic": "sigmoid",
+    "poisson": "exponential",
+    "softmax": "softmax",
+    "reg:gamma": "exponential",
+    "reg:tweedie": "exponential",
+    "survival:cox": "exponential",
+    "survival:aft": "exponential",
+    "binary:hinge": "hinge",
+    "lightgbm:multiclassova": "sigmoid",
+    "lightgbm:cross_entropy_lambda": "softplus",
+    "lightgbm:regression_sqrt": "signed_square",
+}

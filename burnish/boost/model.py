@@ -69,6 +69,12 @@ class Model:
         for number, tree in enumerate(self.trees):
             check_tree(tree, self.features, f"tree {number}")
 
+    def __repr__(self) -> str:
+        parts = [f"{self.objective}", f"{self.rounds} rounds", f"{self.features} features"]
+        parts += [f"{self.outputs} outputs"] if self.outputs > 1 else []
+        parts += [f"best_iteration {self.best_iteration}"] if self.best_iteration is not None else []
+        return f"Model({', '.join(parts)})"
+
     @property
     def rounds(self) -> int:
         """Boosting rounds: trees of each output."""

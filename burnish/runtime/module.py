@@ -326,6 +326,8 @@ class Module:
             raise InputError(
                 f"input '{spec.name}' is a {type(value).__name__}, allowed: a NumPy array or an object with __dlpack__"
             )
+        if self.executable.info.get("converts") and array.dtype.kind in "fiub":
+            array = array.astype(numpy_dtype(spec.dtype), copy=False)
         if array.dtype != numpy_dtype(spec.dtype) or not spec.accepts(array.shape):
             allowed = str(spec).removeprefix(f"{spec.name}: ")
             remedy = self._remedy(spec, array)

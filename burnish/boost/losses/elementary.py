@@ -9,11 +9,11 @@ from numba.extending import intrinsic
 
 from burnish.boost.kernels import inlined
 
-_LOG2E = np.float32(1.4426950408889634)
-_LN2_HIGH = np.float32(0.693359375)  # 9 bits: its products with whole numbers up to 2^15 are exact
-_LN2_LOW = np.float32(-2.12194440e-4)
-_ROUND = np.float32(12582912.0)  # 1.5 × 2^23: adding it rounds to a whole number, left in the low bits
-_LEAST, _LARGEST = np.float32(-87.0), np.float32(88.0)
+LOG2E = np.float32(1.4426950408889634)
+LN2_HIGH = np.float32(0.693359375)  # 9 bits: its products with whole numbers up to 2^15 are exact
+LN2_LOW = np.float32(-2.12194440e-4)
+ROUND = np.float32(12582912.0)  # 1.5 × 2^23: adding it rounds to a whole number, left in the low bits
+LEAST, LARGEST = np.float32(-87.0), np.float32(88.0)
 
 
 @intrinsic
@@ -46,11 +46,11 @@ def exp32(x: Any) -> Any:
 
     x = n ln 2 + r with whole n and \\|r\\| <= (ln 2) / 2; e^r by Taylor's polynomial of degree 7.
     """
-    x = x if x > _LEAST else _LEAST
-    x = x if x < _LARGEST else _LARGEST
-    shifted = x * _LOG2E + _ROUND
-    n = shifted - _ROUND
-    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    x = x if x > LEAST else LEAST
+    x = x if x < LARGEST else LARGEST
+    shifted = x * LOG2E + ROUND
+    n = shifted - ROUND
+    r = (x - n * LN2_HIGH) - n * LN2_LOW
     p = np.float32(1.0 / 5040.0)
     p = p * r + np.float32(1.0 / 720.0)
     p = p * r + np.float32(1.0 / 120.0)
