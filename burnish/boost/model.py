@@ -116,6 +116,18 @@ class Model:
         """The leaf (node number) of every row in every tree, (rows, trees)."""
         return predict_leaf(self, data, workers, rounds)
 
+    def plot_tree(self, tree: int = 0, ax: Any = None) -> Any:
+        """Draws a tree by matplotlib: see :func:`burnish.boost.plots.plot_tree`."""
+        from burnish.boost.plots import plot_tree
+
+        return plot_tree(self, tree, ax)
+
+    def plot_importance(self, kind: str = "gain", most: int = 20, ax: Any = None) -> Any:
+        """Draws importances by matplotlib: see :func:`burnish.boost.plots.plot_importance`."""
+        from burnish.boost.plots import plot_importance
+
+        return plot_importance(self, kind, most, ax)
+
     def save(self, path: str | Path, format: str | None = None) -> None:
         """Writes the model file, whole or not at all: our JSON, or `format` "xgboost" (JSON) or "xgboost-ubj".
 

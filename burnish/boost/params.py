@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from burnish.boost import synonyms
 from burnish.errors import ParameterError
 
 # Other names of a parameter. Where libraries disagree, one means what it means in XGBoost (`alpha` is the L1 term).
@@ -38,7 +39,7 @@ OBJECTIVES = {
     "rank_ndcg": ("rank:ndcg", "lambdarank"),
     "rank_map": ("rank:map",),
 }
-_OBJECTIVE_OF = {other: name for name, others in OBJECTIVES.items() for other in (name, *others)}
+_OBJECTIVE_OF = synonyms.OBJECTIVES | {other: name for name, others in OBJECTIVES.items() for other in (name, *others)}
 _TREE_METHODS = {"auto": "hist", "hist": "hist", "exact": "exact", "approx": "approx"}
 _GROW_POLICIES = {"depthwise": "depthwise", "lossguide": "lossguide"}
 
@@ -96,6 +97,8 @@ class Params:
         """
         if isinstance(mapping, Params):
             return mapping._checked()
+        if mapping and (wrong := synonyms.contradiction(mapping)):
+            raise ParameterError(wrong)
         given: dict[str, Any] = {}
         spelled: dict[str, str] = {}
         for key, value in (mapping or {}).items():
@@ -141,7 +144,7 @@ class Params:
 
 def _name_of(key: str, value: Any) -> str | None:
     """The parameter's own name, or None for one that is accepted and has no effect; ParameterError if unknown."""
-    name = ALIASES.get(key, key)
+    name = ALIASES.get(key) or synonyms.NAMES.get(key, key)
     if name in _READERS:
         return name
     if key in _IGNORED:
@@ -150,6 +153,13 @@ def _name_of(key: str, value: Any) -> str | None:
         if value is not None and value not in _ONLY[key]:
             raise ParameterError(f"parameter {key!r}: found {value!r}; allowed: {_listed(_ONLY[key])}")
         return None
+    nothing, instead = synonyms.is_nothing(key, value), synonyms.advice(key)
+    if nothing:
+        return None
+    if nothing is not None or instead is not None:
+        allowed = "no such parameter" if nothing is None else f"{synonyms.allowed_values(key)}, which change nothing"
+        hint = "" if instead is None else f"; the nearest there is: {instead}"
+        raise ParameterError(f"parameter {key!r}: found {value!r}; allowed: {allowed}{hint}")
     known = [*_READERS, *ALIASES, *_ONLY]
     near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else f"; allowed: {_listed(sorted(_READERS))}"

@@ -76,6 +76,35 @@ def svg(model: Model, tree: int) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
+def picture(
+    model: Model, tree: int
+) -> tuple[
+    list[tuple[float, float, str, bool]],
+    list[tuple[tuple[float, float], tuple[float, float], str]],
+    tuple[float, float],
+]:
+    """A tree to be drawn: boxes (middle x, y, label, whether a leaf), lines between them with labels, and the size.
+
+    y grows downwards. Raises ParameterError.
+    """
+    chosen = _tree(model, tree)
+    x, y = _places(chosen)
+    middles = [(left + _WIDTH / 2, top + _HEIGHT / 2) for left, top in zip(x, y, strict=True)]
+    boxes = [
+        (*middles[node], f"{_label(model, chosen, node)}\ncover {chosen.cover[node]:.5g}", bool(chosen.left[node] < 0))
+        for node in range(chosen.size)
+    ]
+    lines = [
+        (middles[node], middles[child], name)
+        for node in range(chosen.size)
+        if chosen.left[node] >= 0
+        for child, name in zip(
+            (int(chosen.left[node]), int(chosen.right[node])), _branches(chosen, node), strict=True
+        )
+    ]
+    return boxes, lines, (max(x) + _WIDTH + _GAP_X, max(y) + _HEIGHT + _GAP_X)
+
+
 def _places(tree: Tree) -> tuple[list[float], list[float]]:
     """Upper left corners: leaves side by side in their order, every inner node in the middle above its children."""
     x, y = [0.0] * tree.size, [float(_GAP_X)] * tree.size

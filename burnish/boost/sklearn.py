@@ -18,6 +18,7 @@ from burnish.optional import require
 _base: Any = require("sklearn.base", "boost")
 _validation: Any = require("sklearn.utils.validation", "boost")
 _multiclass: Any = require("sklearn.utils.multiclass", "boost")
+_class_weight: Any = require("sklearn.utils.class_weight", "boost")
 _exceptions: Any = require("sklearn.exceptions", "boost")
 
 
@@ -63,6 +64,7 @@ class _Estimator(_base.BaseEstimator):
         random_state: Any = None,
         n_jobs: int | None = None,
         extra: dict[str, Any] | None = None,
+        class_weight: Any = None,
     ) -> None:
         self.n_estimators = n_estimators
         self.objective = objective
@@ -94,6 +96,7 @@ class _Estimator(_base.BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.extra = extra
+        self.class_weight = class_weight
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -105,8 +108,10 @@ class _Estimator(_base.BaseEstimator):
 
     def _settings(self, **more: Any) -> Params:
         """The parameters of `train`."""
-        own = ("categorical", "category_policy", "missing", "importance_type", "random_state", "extra")
+        own = ("categorical", "category_policy", "missing", "importance_type", "random_state", "extra", "class_weight")
         given = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
+        if self.class_weight is not None and not _base.is_classifier(self):
+            raise ParameterError(f"class_weight: found {self.class_weight!r}; allowed: None, as there are no classes")
         seed = self.random_state
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = int(_validation.check_random_state(seed).randint(2**31 - 1))
@@ -177,16 +182,22 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
         *,
         eval_set: Sequence[tuple[Any, Any]] = (),
         base_margin: Any = None,
+        sample_weight_eval_set: Sequence[Any] | None = None,
+        base_margin_eval_set: Sequence[Any] | None = None,
         callbacks: Sequence[Any] = (),
     ) -> "GBTRegressor":
-        """Trains on rows X (rows, features) with labels y (rows,); eval_set holds further pairs (X, y) to evaluate."""
+        """Trains on rows X (rows, features) with labels y (rows,); eval_set holds further pairs (X, y) to evaluate.
+
+        sample_weight_eval_set, base_margin_eval_set: those of each pair, or None for a pair that has none.
+        """
         x, y = self._checked(X, reset=True), _labels(self, y)
         weight = None if sample_weight is None else _weights(sample_weight, x)
         training = self._dataset(x, label=y, weight=weight, base_margin=base_margin)
-        valid = {
-            f"valid_{number}": self._dataset(self._checked(a, reset=False), training.categories, label=b)
-            for number, (a, b) in enumerate(eval_set)
-        }
+        rows = _eval_rows(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
+        valid = {}
+        for number, (a, b) in enumerate(eval_set):
+            table = self._checked(a, reset=False)
+            valid[f"valid_{number}"] = self._dataset(table, training.categories, label=b, **rows[number])
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
@@ -206,9 +217,14 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         *,
         eval_set: Sequence[tuple[Any, Any]] = (),
         base_margin: Any = None,
+        sample_weight_eval_set: Sequence[Any] | None = None,
+        base_margin_eval_set: Sequence[Any] | None = None,
         callbacks: Sequence[Any] = (),
     ) -> "GBTClassifier":
-        """Trains on rows X (rows, features) with classes y (rows,) of any type; eval_set holds further pairs (X, y)."""
+        """Trains on rows X (rows, features) with classes y (rows,) of any type; eval_set holds further pairs (X, y).
+
+        sample_weight_eval_set, base_margin_eval_set: those of each pair, or None for a pair that has none.
+        """
         x, y = self._checked(X, reset=True), _column(y)
         _validation.check_consistent_length(x, y)
         _multiclass.check_classification_targets(y)
@@ -217,11 +233,16 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         if self.n_classes_ < 2:
             raise ValueError(f"{type(self).__name__} needs 2 classes and more; found 1 class: {self.classes_[0]!r}")
         weight = None if sample_weight is None else _weights(sample_weight, x)
+        if self.class_weight is not None:
+            own = _class_weight.compute_sample_weight(self.class_weight, y)
+            weight = own if weight is None else weight * own
         training = self._dataset(x, label=label, weight=weight, base_margin=base_margin)
+        rows = _eval_rows(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
         valid = {}
         for number, (a, b) in enumerate(eval_set):
             table = self._checked(a, reset=False)
-            valid[f"valid_{number}"] = self._dataset(table, training.categories, label=self._numbers(b))
+            label = self._numbers(b)
+            valid[f"valid_{number}"] = self._dataset(table, training.categories, label=label, **rows[number])
         more = {"objective": self.objective or "logistic"}
         if self.n_classes_ > 2:
             more = {"objective": self.objective or "softmax", "num_class": self.n_classes_}
@@ -314,6 +335,21 @@ def _labels(estimator: Any, y: Any) -> NDArray[np.float64]:
 def _weights(weight: Any, x: Any) -> NDArray[np.float64]:
     weights: NDArray[np.float64] = _validation._check_sample_weight(weight, x, dtype=np.float64)
     return weights
+
+
+def _eval_rows(sets: int, weights: Any, margins: Any) -> list[dict[str, Any]]:
+    """The weights and base margins of each evaluation set. Raises ParameterError for another number of them."""
+    rows: list[dict[str, Any]] = [{} for _ in range(sets)]
+    for name, key, given in (
+        ("sample_weight_eval_set", "weight", weights), ("base_margin_eval_set", "base_margin", margins)
+    ):  # fmt: skip
+        if given is None:
+            continue
+        if len(given) != sets:
+            raise ParameterError(f"{name}: found {len(given)} entries; allowed: {sets}, one for each set")
+        for row, values in zip(rows, given, strict=True):
+            row[key] = values
+    return rows
 
 
 def _importances(model: Model, kind: str) -> NDArray[np.float32]:

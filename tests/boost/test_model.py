@@ -142,3 +142,9 @@ def test_slices_and_what_json_cannot_hold() -> None:
         model.slice(2, 5)
     with pytest.raises(DataError, match="JSON cannot hold"):
         dumps(Model((), 1, attributes={"a": object()}))  # type: ignore[dict-item]
+
+
+def test_the_representation_is_short() -> None:
+    model = random_model(np.random.default_rng(0), 30, 4, 6, 2)
+    assert repr(model) == "Model(squared_error, 30 rounds, 4 features, 2 outputs)"
+    assert "best_iteration 3" in repr(replace(model, best_iteration=3))

@@ -98,7 +98,7 @@ class Text:
         self.label(f"exit{n}")
 
 
-def float_text(value: float) -> str:
+def float_text(value: float | np.float32) -> str:
     """A float32 as LLVM writes it exactly: the bits of the equal double."""
     return f"0x{struct.unpack('<Q', struct.pack('<d', float(np.float32(value))))[0]:016X}"
 
