@@ -35,6 +35,7 @@ _NOTHING: dict[str, tuple[Any, ...]] = {
     "single_precision_histogram": (_ANY,), "max_cached_hist_node": (_ANY,), "use_rmm": (False,), "warm_start":
     (False,), "early_stopping": (False,), "bootstrap_type": ("No", "Bernoulli"),
     "sampling_frequency": ("PerTree",), "nan_mode": ("Min",), "feature_pre_filter": (_ANY,), "init": (None,),
+    "refresh_leaf": (0, 1), "interaction_constraints": ("", "[]"), "categorical_feature": ("auto", ""),
 }  # fmt: skip
 # The nearest thing that exists.
 _ADVICE = {

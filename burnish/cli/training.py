@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import tempfile
 import time
@@ -209,13 +208,8 @@ def score_text(scores: dict[str, dict[str, float]]) -> str:
 
 
 def write(model: Model, path: Path) -> None:
-    """Writes the model file, whole or not at all."""
-    unfinished = path.with_name(path.name + ".part")
-    try:
-        model.save(unfinished)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    """Writes the model file, whole or not at all; a name that ends in ``.ubj`` is XGBoost's UBJ."""
+    model.save(path)
 
 
 def _report(
