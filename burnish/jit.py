@@ -8,6 +8,7 @@ cannot be written they last as long as the process.
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import pickle
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from numba.core.serialize import dumps
 import burnish
 from burnish.cache import ObjectCache, cache_key
 from burnish.files import cache_folder, read_regular
+
+_LOG = logging.getLogger("burnish")
 
 
 def njit(*, cache: bool = False, light: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -57,6 +60,7 @@ class _Cache(NullCache):
             target_context.refresh()
         found = _store().get(self._key(sig, target_context.codegen()))
         if found is None:
+            _announce()
             return None
         try:
             # numba's own format. The cache gives only what a process of this user, or whoever owns the cache folder,
@@ -76,6 +80,12 @@ class _Cache(NullCache):
         parts = (burnish.__version__, numba.__version__, repr(codegen.magic_tuple()), repr(sig))
         where = f"{self._function.__qualname__} {code.co_firstlineno}"
         return cache_key("numba", *parts, where, _source(inspect.getfile(self._function)), code.co_code, inner)
+
+
+@cache
+def _announce() -> None:
+    """Says once, on standard error unless logging is set up otherwise, why the first call takes a while."""
+    _LOG.warning("burnish: compiling kernels for this machine, some seconds the first time; they are kept in the cache")
 
 
 @cache
