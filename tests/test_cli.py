@@ -123,7 +123,7 @@ def test_pickled_inputs_are_refused(model: Path, tmp_path: Path) -> None:
     [
         (["compile", "no-such-file.onnx"], "no-such-file.onnx", 2),
         (["compile", __file__, "--force", "-o", os.devnull], "not a regular file", 2),
-        (["inspect", __file__], "test_cli.py", 1),
+        (["inspect", __file__], "test_cli.py", 2),
         (["bench", "no_such_module:build"], "no_such_module", 2),
         (["--foo"], "No such option: --foo (see burnish --help)", 2),
         (["compile", "--foo"], "(see burnish compile --help)", 2),

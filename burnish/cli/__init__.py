@@ -9,7 +9,7 @@ import typer
 
 import burnish
 from burnish.cli import boost, caching, models, records, rewriting
-from burnish.errors import BurnishError, InputError, ParameterError, TargetError
+from burnish.errors import BurnishError, InputError, ModelError, ParameterError, TargetError
 
 __all__ = ["app", "main"]
 
@@ -63,7 +63,7 @@ def main() -> None:
         # The reader has left, as `head` does. What is still in the buffer goes nowhere, and not into a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = FAILED
-    except (ParameterError, TargetError, InputError) as error:
+    except (ParameterError, TargetError, InputError, ModelError) as error:
         status = _fail(str(error), MISUSED)
     except (BurnishError, OSError) as error:
         status = _fail(str(error), FAILED)
