@@ -153,7 +153,7 @@ class Training:
             columns = column_sampler(self.params, self.dataset.features, len(self.trees) + output)
             gradient, hessian = self._gradient[output], self._hessian[output]
             tree, leaf = self.grower.grow(gradient, hessian, columns)
-            tree = self.objective.refit(tree, leaf, self.margin[output], hessian)
+            tree = self.objective.refit(tree, leaf, self.margin[output], hessian, output)
             self._add(tree, leaf, self.margin[output])
             grown.append((tree, leaf))
         self.trees.extend(tree for tree, _ in grown)
@@ -371,7 +371,9 @@ def _kept(params: Params) -> dict[str, Any]:
     """The parameters of an objective that belong to the model."""
     names: dict[str, tuple[str, ...]] = {
         "softmax": ("num_class",), "quantile": ("quantile_alpha",), "logistic": ("scale_pos_weight",),
-        "poisson": ("max_delta_step",),
+        "poisson": ("max_delta_step",), "huber": ("huber_slope",), "reg:pseudohubererror": ("huber_slope",),
+        "reg:tweedie": ("tweedie_variance_power",),
+        "survival:aft": ("aft_loss_distribution", "aft_loss_distribution_scale"),
     }  # fmt: skip
     ranking = ("lambdarank_pair_method", "lambdarank_num_pair_per_sample", "lambdarank_normalization", "ndcg_exp_gain")
     objective = str(params.objective)

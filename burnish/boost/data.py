@@ -23,7 +23,7 @@ class Dataset:
     table: NDArray[np.float32] | Sparse
     rows: int
     features: int
-    label: NDArray[np.float32] | None = None  # (rows,)
+    label: NDArray[np.float32] | None = None  # (rows,), or (rows, 2): lower and upper bounds of times
     weight: NDArray[np.float32] | None = None  # (rows,)
     base_margin: NDArray[np.float32] | None = None  # (rows, outputs)
     group_start: NDArray[np.int64] | None = None  # (groups + 1,): query q has rows group_start[q] … group_start[q + 1]
@@ -53,11 +53,14 @@ class Dataset:
         categories: tuple[Any, ...] = (),
         policy: str = "error",
         feature_names: Sequence[str] | None = None,
+        label_lower_bound: Any = None,
+        label_upper_bound: Any = None,
     ) -> "Dataset":
         """Data from arrays and frames: x is (rows, features); nothing of it is copied if it is float32 in C order.
 
         x: NumPy or a list of rows, SciPy sparse (absent is missing; duplicates add up), pandas, or Arrow.
-        label: (rows,), finite. weight: (rows,), or (groups,) for all rows of a query; not negative.
+        label: (rows,), finite; or for "survival:aft" label_lower_bound and label_upper_bound, (rows,), which may be
+        infinite. weight: (rows,), or (groups,) for all rows of a query; not negative.
         base_margin: (rows,) or (rows, outputs), added to the margins. group: sizes of the queries in order of the
         rows; or qid: (rows,), equal in the rows of a query, which stand together.
         missing: a value that stands for a missing one, beside NaN and None.
@@ -72,6 +75,10 @@ class Dataset:
             raise ParameterError(f"policy: found {policy!r}; allowed are {', '.join(POLICIES)}")
         if group is not None and qid is not None:
             raise DataError("group and qid: found both; allowed is one of them")
+        if (label_lower_bound is None) != (label_upper_bound is None) or (
+            label is not None and label_lower_bound is not None
+        ):
+            raise DataError("label_lower_bound, label_upper_bound: allowed are both, without a label, or neither")
         converted = convert(x, float(missing), categorical, categories, policy, feature_names)
         count = converted.rows
         group_start = None
@@ -83,7 +90,7 @@ class Dataset:
             table=converted.table,
             rows=count,
             features=converted.features,
-            label=None if label is None else checked.vector("label", label, count),
+            label=_labels(label, label_lower_bound, label_upper_bound, count),
             weight=None if weight is None else checked.weights(weight, count, group_start),
             base_margin=None if base_margin is None else checked.margins(base_margin, count),
             group_start=group_start,
@@ -91,3 +98,10 @@ class Dataset:
             categories=converted.categories,
             policy=policy,
         )
+
+
+def _labels(label: Any, lower: Any, upper: Any, rows: int) -> NDArray[np.float32] | None:
+    """Labels (rows,), or bounds (rows, 2)."""
+    if label is not None:
+        return checked.vector("label", label, rows)
+    return None if lower is None else checked.bounds(lower, upper, rows)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost import scores
 from burnish.boost.data import Dataset
 from burnish.boost.losses.reduction import Reduction
+from burnish.boost.losses.survival import bounds_of, failure_losses
 from burnish.boost.params import Params
 from burnish.errors import DataError, ParameterError
 
@@ -49,17 +51,19 @@ def metric_of(name: Any, maximize: bool | None = None) -> Metric:
         return Metric(getattr(name, "__name__", "custom"), bool(largest), own)
     base, _, cut = str(name).partition("@")
     base = _SYNONYMS.get(base, base)
-    if base in _LISTS:
-        if cut and not (cut.isdigit() and int(cut) > 0):
-            raise ParameterError(f"parameter 'eval_metric': found {name!r}; allowed: {base}@k with k of at least 1")
-        return Metric(f"{base}@{cut}" if cut else base, True, _of_lists(_LISTS[base], int(cut) if cut else 0))
+    if base.removesuffix("-") in _LISTS:
+        return _list_metric(str(name), base, cut)
+    if base in _POWERS:
+        return _power_metric(str(name), base, cut)
     if base not in _METRICS:
-        known = [*_METRICS, *_LISTS, *_SYNONYMS]
+        known = [*_METRICS, *_LISTS, *_POWERS, *_SYNONYMS]
         near = difflib.get_close_matches(base, known, n=1, cutoff=0.6)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        listed = ", ".join(repr(known) for known in [*_METRICS, "ndcg@k", "map@k"])
+        listed = ", ".join(repr(known) for known in [*_METRICS, *_POWERS, "ndcg@k", "map@k"])
         raise ParameterError(f"parameter 'eval_metric': found {name!r}; allowed: {listed}{hint}")
-    if base == "error" and cut:
+    if cut and base != "error":
+        raise ParameterError(f"parameter 'eval_metric': found {name!r}; allowed: {base!r}, which takes no number")
+    if cut:
         try:
             threshold = float(cut)
         except ValueError:
@@ -67,12 +71,40 @@ def metric_of(name: Any, maximize: bool | None = None) -> Metric:
                 f"parameter 'eval_metric': found {name!r}; allowed: error@t with a threshold t"
             ) from None
         return Metric(f"error@{cut}", False, lambda p, d, r, _: _error(p, d, r, threshold))
-    return Metric(base, base == "auc", _METRICS[base])
+    return Metric(base, base in ("auc", "aucpr", "interval-regression-accuracy"), _METRICS[base])
+
+
+def _list_metric(name: str, base: str, cut: str) -> Metric:
+    """A metric of lists: "ndcg@5" of the first 5 ranks; with "-" at the end, 0 for a query of nothing relevant."""
+    empty = 0.0 if base.endswith("-") or cut.endswith("-") else 1.0
+    base, cut = base.removesuffix("-"), cut.removesuffix("-")
+    if cut and not (cut.isdigit() and int(cut) > 0):
+        raise ParameterError(f"parameter 'eval_metric': found {name!r}; allowed: {base}@k with k of at least 1")
+    label = (f"{base}@{cut}" if cut else base) + ("" if empty else "-")
+    return Metric(label, True, _of_lists(_LISTS[base], int(cut) if cut else 0, empty))
+
+
+def _power_metric(name: str, base: str, cut: str) -> Metric:
+    """A metric of the Tweedie distribution: "tweedie-nloglik@1.5", or by the parameter `tweedie_variance_power`."""
+    power = None
+    if cut:
+        try:
+            power = float(cut)
+        except ValueError:
+            power = 0.0
+        if not 1.0 < power < 2.0:
+            raise ParameterError(f"parameter 'eval_metric': found {name!r}; allowed: {base}@p with p in (1, 2)")
+    loss = _POWERS[base]
+    return Metric(name, False, _row_wise(lambda p, y, q: loss(p, y, power or q.tweedie_variance_power)))
 
 
 def _label(dataset: Dataset) -> Floats:
     if dataset.label is None:
         raise DataError("eval_metric: the data has no labels; allowed: one for each row")
+    if dataset.label.ndim != 1:
+        raise DataError(
+            f"eval_metric: found labels of shape {dataset.label.shape}; this metric allows one for each row"
+        )
     return dataset.label
 
 
@@ -116,9 +148,36 @@ def _log_gamma(x: Doubles) -> Doubles:
     return (x - 0.5) * np.log(x) - x + 0.5 * np.log(2.0 * np.pi) + series - np.log(product)
 
 
-def _pinball(p: Doubles, y: Doubles, params: Params) -> Doubles:
+def _pinball(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+    """The weighted mean of the pinball loss, over all quantiles."""
     alpha = params.quantile_alpha
-    return np.where(y >= p, alpha * (y - p), (1.0 - alpha) * (p - y))
+    level = np.array(alpha if isinstance(alpha, tuple) else (alpha,))[:, None]
+    if len(prediction) != len(level):
+        raise DataError(f"eval_metric: found predictions of {len(prediction)} outputs; 'quantile' allows {len(level)}")
+    p, y = prediction.astype(np.float64), _label(dataset).astype(np.float64)
+    losses = np.where(y >= p, level * (y - p), (1.0 - level) * (p - y))
+    return reduction.mean(losses.mean(axis=0), dataset.weight)
+
+
+def _cox(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+    """See `scores.cox_likelihood`; weights do not count, as in XGBoost."""
+    hazard, label = reduction.gather(_single(prediction)), reduction.gather(_label(dataset))
+    return scores.cox_likelihood(hazard.astype(np.float64), label)
+
+
+def _failure(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+    """The negative log-likelihood of times, or intervals of times."""
+    margin = np.log(np.maximum(_single(prediction), np.finfo(np.float32).tiny))
+    distribution, scale = params.aft_loss_distribution, params.aft_loss_distribution_scale
+    losses = failure_losses(margin, bounds_of(dataset, "eval_metric"), distribution, scale)
+    return reduction.mean(losses, dataset.weight)
+
+
+def _inside(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+    """The share of predicted times that lie within their bounds."""
+    low, high = bounds_of(dataset, "eval_metric").T
+    time = _single(prediction)
+    return reduction.mean(((time >= low) & (time <= high)).astype(np.float64), dataset.weight)
 
 
 def _rmse(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
@@ -144,9 +203,37 @@ def _class_error(prediction: Floats, dataset: Dataset, reduction: Reduction, par
 
 def _auc(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
     """The weighted share of pairs of a positive and a negative row that are in order; ties count half."""
-    score, positive = reduction.gather(_single(prediction)), reduction.gather(_label(dataset)) > 0.5
+    return _of_classes(area_under_curve, prediction, dataset, reduction, by_rows=True)
+
+
+def _aucpr(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
+    """See `scores.area_of_precision`."""
+    return _of_classes(scores.area_of_precision, prediction, dataset, reduction, by_rows=False)
+
+
+def _of_classes(
+    area: Callable[[Floats, NDArray[np.bool_], Floats | None], float],
+    prediction: Floats,
+    dataset: Dataset,
+    reduction: Reduction,
+    by_rows: bool,
+) -> float:
+    """An area of positive rows by score; of several classes the mean of each against the rest, as in XGBoost.
+
+    by_rows: a class counts by the weight of its rows.
+    """
+    score, label = reduction.gather(prediction), reduction.gather(_label(dataset))
     weight = None if dataset.weight is None else reduction.gather(dataset.weight)
-    return area_under_curve(score, positive, weight)
+    if len(score) == 1:
+        return area(score[0], label > 0.5, weight)
+    total = share = 0.0
+    for number, own in enumerate(score):
+        positive = label == number
+        count = float(positive.sum() if weight is None else weight[positive].sum(dtype=np.float64))
+        count = count if by_rows else 1.0
+        total += count * area(own, positive, weight)
+        share += count
+    return total / share if share else float("nan")
 
 
 def area_under_curve(score: Floats, positive: NDArray[np.bool_], weight: Floats | None = None) -> float:
@@ -171,8 +258,11 @@ def area_under_curve(score: Floats, positive: NDArray[np.bool_], weight: Floats 
 ListFunction = Callable[[Floats, Floats, NDArray[np.int64], NDArray[np.int64], int, int, Params], Doubles]
 
 
-def _of_lists(value: ListFunction, k: int) -> Function:
-    """The mean over queries of a metric of the first k ranks (0: all); a query weighs the mean of its rows' weights."""
+def _of_lists(value: ListFunction, k: int, empty: float) -> Function:
+    """The mean over queries of a metric of the first k ranks (0: all); a query weighs the mean of its rows' weights.
+
+    empty: the value of a query without a relevant document.
+    """
     from burnish.boost.losses.ranking import query_starts
 
     def function(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
@@ -184,6 +274,8 @@ def _of_lists(value: ListFunction, k: int) -> Function:
         ranked = label[np.lexsort((-score, query))]
         ideal = label[np.lexsort((-label, query))]
         every = value(ranked, ideal, query, position, len(sizes), k or max(int(sizes.max(initial=1)), 1), params)
+        if empty != 1.0:
+            every = np.where(np.bincount(query, label > 0.0, len(sizes)) > 0, every, empty)
         some = sizes > 0
         weight = None
         if dataset.weight is not None:
@@ -235,11 +327,27 @@ _METRICS: dict[str, Function] = {
     "mlogloss": _class_loss,
     "merror": _class_error,
     "poisson-nloglik": _row_wise(_poisson),
-    "quantile": _row_wise(_pinball),
+    "quantile": _pinball,
+    "aucpr": _aucpr,
+    "rmsle": lambda p, d, r, q: float(np.sqrt(_row_wise(scores.squared_log)(p, d, r, q))),
+    "mape": _row_wise(scores.relative),
+    "mphe": _row_wise(scores.pseudo_huber),
+    "huber": _row_wise(scores.huber),
+    "poisson-deviance": _row_wise(scores.poisson_deviance),
+    "gamma-nloglik": _row_wise(scores.gamma_likelihood),
+    "gamma-deviance": _row_wise(scores.gamma_deviance),
+    "cox-nloglik": _cox,
+    "aft-nloglik": _failure,
+    "interval-regression-accuracy": _inside,
+}
+_POWERS: dict[str, Callable[[Doubles, Doubles, float], Doubles]] = {
+    "tweedie-nloglik": scores.tweedie_likelihood,
+    "tweedie-deviance": scores.tweedie_deviance,
 }
 _LISTS: dict[str, ListFunction] = {"ndcg": _ndcg, "map": _map}
 _SYNONYMS = {
     "l2_root": "rmse", "root_mean_squared_error": "rmse", "l1": "mae", "mean_absolute_error": "mae",
     "binary_logloss": "logloss", "log_loss": "logloss", "binary_error": "error", "multi_logloss": "mlogloss",
-    "multi_error": "merror", "mean_average_precision": "map",
+    "multi_error": "merror", "gamma_deviance": "gamma-deviance", "poisson_deviance": "poisson-deviance",
+    "mean_absolute_percentage_error": "mape", "mean_average_precision": "map",
 }  # fmt: skip

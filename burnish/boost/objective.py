@@ -41,7 +41,11 @@ class Objective(ABC):
         if dataset.label is None:
             raise DataError(f"objective {self.name!r}: the data has no labels; allowed: one for each row")
         _each_row("label", dataset.label, dataset.rows)
-        self.dataset, self.label, self.reduction = dataset, _own(dataset.label), reduction
+        self.bind(dataset, dataset.label, reduction)
+
+    def bind(self, dataset: Dataset, label: Floats, reduction: Reduction) -> None:
+        """Keeps one label of each row, and the weights, once they are checked."""
+        self.dataset, self.label, self.reduction = dataset, _own(label), reduction
         self.weight = None
         if dataset.weight is not None:
             _each_row("weight", dataset.weight, dataset.rows)
@@ -91,8 +95,8 @@ class Objective(ABC):
         """What the model predicts at margins, both (outputs, rows)."""
         return margin
 
-    def refit(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats, hessian: Floats) -> Tree:
-        """The tree with the leaf values that the objective wants, from what rows (rows,) are in its leaves."""
+    def refit(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats, hessian: Floats, output: int = 0) -> Tree:
+        """The tree of an output with the leaf values that the objective wants, from what rows (rows,) are in them."""
         return tree
 
 
@@ -161,7 +165,7 @@ class Poisson(Objective):
 
 
 class Quantile(Objective):
-    """The pinball loss, least at the quantile `quantile_alpha` of the labels.
+    """The pinball loss, least at the quantile `quantile_alpha` of the labels; an output for each of several quantiles.
 
     Its second derivative is zero, so a tree's structure is fitted with Hessian 1, and then each leaf gets the quantile
     of the residuals in it times the learning rate.
@@ -170,17 +174,29 @@ class Quantile(Objective):
     name = "quantile"
     metric = "quantile"
 
+    def __init__(self, params: Params) -> None:
+        super().__init__(params)
+        self.outputs = len(self.levels)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The quantile of each output."""
+        alpha = self.params.quantile_alpha
+        return alpha if isinstance(alpha, tuple) else (alpha,)
+
     def first_guess(self) -> Floats:
-        """The quantile of the labels."""
+        """The quantiles of the labels."""
         label = self.reduction.gather(self.label)
         weight = None if self.weight is None else self.reduction.gather(self.weight)
-        return np.array([least_quantile(label, self.params.quantile_alpha, weight)], np.float32)
+        return np.array([least_quantile(label, level, weight) for level in self.levels], np.float32)
 
     def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
         """See Objective."""
-        self._by_rows(gradients.quantile, margin, gradient, hessian, self.params.quantile_alpha, workers)
+        for output, level in enumerate(self.levels):
+            rows = slice(output, output + 1)
+            self._by_rows(gradients.quantile, margin[rows], gradient[rows], hessian[rows], level, workers)
 
-    def refit(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats, hessian: Floats) -> Tree:
+    def refit(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats, hessian: Floats, output: int = 0) -> Tree:
         """Leaves of sampled rows (positive Hessian) get the quantile of their residuals."""
         sampled = hessian > 0.0
         residual, leaf = (self.label - margin)[sampled], leaf[sampled]
@@ -193,9 +209,9 @@ class Quantile(Objective):
         value = tree.value.copy()
         for node in np.flatnonzero((tree.left < 0) & (np.diff(start) > 0)):
             rows = slice(start[node], start[node + 1])
-            level = least_quantile(residual[rows], self.params.quantile_alpha, None if weight is None else weight[rows])
-            step = level * self.params.learning_rate
-            limit = self.params.max_delta_step * self.params.learning_rate
+            level = least_quantile(residual[rows], self.levels[output], None if weight is None else weight[rows])
+            step = level * self.params.learning_rate / self.params.num_parallel_tree
+            limit = self.params.max_delta_step * self.params.learning_rate / self.params.num_parallel_tree
             value[node] = step if limit == 0.0 else min(max(step, -limit), limit)
         return dataclasses.replace(tree, value=value)
 
@@ -270,15 +286,22 @@ def objective_of(params: Params) -> Objective:
     """The objective that the parameters name."""
     if callable(params.objective):
         return Custom(params, params.objective)
+    from burnish.boost.losses import regression, survival
     from burnish.boost.losses.ranking import MapRanking, NdcgRanking, PairwiseRanking
 
-    kinds = (SquaredError, Logistic, Poisson, Quantile, Softmax, PairwiseRanking, NdcgRanking, MapRanking)
+    kinds: tuple[type[Objective], ...] = (
+        SquaredError, Logistic, Poisson, Quantile, Softmax, PairwiseRanking, NdcgRanking, MapRanking,
+        *regression.KINDS, *survival.KINDS,
+    )  # fmt: skip
     return {kind.name: kind for kind in kinds}[params.objective](params)
 
 
 def transform(objective: str, margin: Floats, workers: Workers | None = None) -> Floats:
     """Predictions of a model with the named objective at margins, both (outputs, rows), by its link."""
-    kinds: dict[str, type[Objective]] = {kind.name: kind for kind in (Logistic, Poisson, Softmax)}
+    from burnish.boost.losses import regression, survival
+
+    linked = (Logistic, Poisson, Softmax, regression.Gamma, regression.Tweedie, *survival.KINDS)
+    kinds: dict[str, type[Objective]] = {kind.name: kind for kind in linked}
     if objective not in kinds:
         return predicted(objective, margin)
     return kinds[objective](Params(num_class=margin.shape[0])).prediction(margin, workers)

@@ -2,9 +2,10 @@
 
 import contextlib
 import difflib
+import json
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -25,8 +26,12 @@ ALIASES = {
     "random_state": "seed", "random_seed": "seed", "nthread": "threads", "n_jobs": "threads", "num_threads": "threads",
     "num_thread": "threads", "n_estimators": "rounds", "num_boost_round": "rounds", "num_iterations": "rounds",
     "num_round": "rounds", "num_rounds": "rounds", "num_trees": "rounds", "max_iter": "rounds",
+    "boosting": "booster", "boosting_type": "booster",
     "early_stopping_round": "early_stopping_rounds", "n_iter_no_change": "early_stopping_rounds",
     "metric": "eval_metric", "metrics": "eval_metric", "quantile": "quantile_alpha",
+    "drop_rate": "rate_drop", "min_child_samples": "min_data_in_leaf", "min_data_per_leaf": "min_data_in_leaf",
+    "min_data": "min_data_in_leaf", "min_samples_leaf": "min_data_in_leaf",
+    "interaction_cst": "interaction_constraints",
 }  # fmt: skip
 
 OBJECTIVES = {
@@ -35,6 +40,13 @@ OBJECTIVES = {
     "softmax": ("multi:softprob", "multi:softmax", "multiclass"),
     "poisson": ("count:poisson",),
     "quantile": ("reg:quantileerror",),
+    "reg:absoluteerror": ("regression_l1", "l1", "mae", "mean_absolute_error", "absolute_error"),
+    "reg:pseudohubererror": ("pseudo_huber", "pseudohuber"),
+    "huber": (),
+    "reg:gamma": ("gamma",),
+    "reg:tweedie": ("tweedie",),
+    "survival:cox": ("cox",),
+    "survival:aft": ("aft",),
     "rank_pairwise": ("rank:pairwise",),
     "rank_ndcg": ("rank:ndcg", "lambdarank"),
     "rank_map": ("rank:map",),
@@ -46,7 +58,8 @@ _GROW_POLICIES = {"depthwise": "depthwise", "lossguide": "lossguide"}
 # Names that say nothing about the model, or of which only one value makes sense here: accepted so that a dictionary
 # written for another library works as it is.
 _IGNORED = ("verbosity", "verbose", "silent", "disable_default_eval_metric", "validate_parameters", "deterministic")
-_ONLY = {"booster": ("gbtree",), "boosting": ("gbdt", "gbtree"), "boosting_type": ("gbdt",), "device": ("cpu",)}
+_ONLY = {"device": ("cpu",)}
+_BOOSTERS = {"gbtree": "gbtree", "gbdt": "gbtree", "dart": "dart"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,20 @@ class Params:
     base_score: float | None = None  # None: the best constant, from the labels
     seed: int = 0
     scale_pos_weight: float = 1.0  # weight of the rows of label 1, of the objective "logistic"
-    quantile_alpha: float = 0.5  # of the objective "quantile"
+    quantile_alpha: float | tuple[float, ...] = 0.5  # of the objective "quantile": one, or one for each output
+    huber_slope: float = 1.0  # of "reg:pseudohubererror" and "huber": residuals beyond it count by their magnitude
+    tweedie_variance_power: float = 1.5  # of "reg:tweedie": 1 is Poisson, 2 gamma
+    aft_loss_distribution: str = "normal"  # of the noise of "survival:aft"; or "logistic", "extreme"
+    aft_loss_distribution_scale: float = 1.0
+    booster: str = "gbtree"  # or "dart": trees are dropped while others are grown (Vinayak and Gilad-Bachrach 2015)
+    rate_drop: float = 0.0  # of "dart": chance of each tree to be dropped in a round
+    one_drop: bool = False  # of "dart": one tree at least is dropped
+    skip_drop: float = 0.0  # of "dart": chance of a round to drop none
+    sample_type: str = "uniform"  # of "dart"; or "weighted": chances in proportion to what trees still count
+    normalize_type: str = "tree"  # of "dart": a new tree weighs as one dropped one, or as all of them ("forest")
+    num_parallel_tree: int = 1  # trees of a round and output, which share the learning rate: boosted random forests
+    interaction_constraints: tuple[tuple[int, ...], ...] = ()  # sets of features that a path may test together
+    min_data_in_leaf: int = 0  # least number of rows in a leaf
     lambdarank_pair_method: str = "topk"  # or "mean": pairs sampled at random for each document
     lambdarank_num_pair_per_sample: int = 0  # 0: 32 of "topk", 1 of "mean"
     lambdarank_normalization: bool = True  # divides a query's gradients by a measure of how many pairs it has
@@ -263,6 +289,47 @@ def _monotone(name: str, value: Any, feature_names: Sequence[str]) -> tuple[int,
     return signs
 
 
+def _levels(name: str, value: Any, names: Sequence[str]) -> Any:
+    """Reads one quantile, or several: a sequence, or text such as "[0.1, 0.9]"."""
+    read = _number(0.0, 1.0, open_low=True, open_high=True)
+    if isinstance(value, str):
+        parts: Sequence[Any] = [part for part in value.strip("()[] ").replace(" ", "").split(",") if part]
+    else:
+        parts = value.tolist() if hasattr(value, "tolist") else value
+        parts = list(parts) if isinstance(parts, Sequence) else [parts]
+    levels = tuple(read(name, part, names) for part in parts)
+    if not levels:
+        raise ParameterError(f"parameter {name!r}: found none; allowed: numbers in (0, 1)")
+    return levels[0] if len(levels) == 1 else levels
+
+
+def _interactions(name: str, value: Any, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Reads sets of features, by number or name, or the same as text such as "[[0, 1], [2, 3]]"."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value.replace("'", '"'))
+        except ValueError:
+            raise ParameterError(f"parameter {name!r}: found {value!r}; allowed: lists of features") from None
+    if not isinstance(value, Sequence) or not all(
+        isinstance(one, Collection) and not isinstance(one, str) for one in value
+    ):
+        raise ParameterError(f"parameter {name!r}: found {value!r}; allowed: lists of features, by number or name")
+    sets = []
+    for one in value:
+        features = set()
+        for feature in one:
+            if isinstance(feature, str) and feature in names:
+                feature = list(names).index(feature)
+            if isinstance(feature, bool) or not isinstance(feature, numbers.Integral) or feature < 0:
+                raise ParameterError(
+                    f"parameter {name!r}: found the feature {feature!r}; allowed: numbers from 0, and the names of "
+                    "the data's features"
+                )
+            features.add(int(feature))
+        sets.append(tuple(sorted(features)))
+    return tuple(sets)
+
+
 def _extra(name: str, value: Any, _: Sequence[str]) -> dict[str, Any]:
     return dict(value)
 
@@ -287,12 +354,25 @@ _READERS: dict[str, Reader] = {
     "monotone_constraints": _monotone,
     "tree_method": _choice(_TREE_METHODS),
     "proposal": _choice({"global": "global", "local": "local"}),
-    "max_bin": _integer(2, 256),
+    "max_bin": _integer(2, 65_534),  # bins are 16-bit numbers, and a missing value has one
     "max_cat_to_onehot": _integer(1),
     "base_score": _number(-math.inf),
     "seed": _integer(0),
     "scale_pos_weight": _number(0.0, open_low=True),
-    "quantile_alpha": _number(0.0, 1.0, open_low=True, open_high=True),
+    "quantile_alpha": _levels,
+    "huber_slope": _number(0.0, open_low=True),
+    "tweedie_variance_power": _number(1.0, 2.0, open_low=True, open_high=True),
+    "aft_loss_distribution": _choice({name: name for name in ("normal", "logistic", "extreme")}),
+    "aft_loss_distribution_scale": _number(0.0, open_low=True),
+    "booster": _choice(_BOOSTERS),
+    "rate_drop": _number(0.0, 1.0),
+    "one_drop": _flag,
+    "skip_drop": _number(0.0, 1.0),
+    "sample_type": _choice({"uniform": "uniform", "weighted": "weighted"}),
+    "normalize_type": _choice({"tree": "tree", "forest": "forest"}),
+    "num_parallel_tree": _integer(1),
+    "interaction_constraints": _interactions,
+    "min_data_in_leaf": _integer(0),
     "lambdarank_pair_method": _choice({"topk": "topk", "mean": "mean"}),
     "lambdarank_num_pair_per_sample": _integer(0),
     "lambdarank_normalization": _flag,

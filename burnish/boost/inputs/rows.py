@@ -54,6 +54,15 @@ def vector(name: str, values: Any, rows: int) -> NDArray[np.float32]:
     return finite(name, array)
 
 
+def bounds(lower: Any, upper: Any, rows: int) -> NDArray[np.float32]:
+    """Lower and upper bounds of labels, (rows, 2); an upper one may be infinite."""
+    high = numbers("label_upper_bound", upper).astype(np.float64)
+    endless = np.isposinf(high)
+    known = vector("label_upper_bound", np.where(endless, 0.0, high), rows)
+    high32 = np.where(endless.reshape(known.shape), np.float32(np.inf), known)
+    return np.stack([vector("label_lower_bound", lower, rows), high32], axis=1)
+
+
 def weights(values: Any, rows: int, group_start: NDArray[np.int64] | None) -> NDArray[np.float32]:
     """Weights of the rows, (rows,), not negative; one for each query is spread over the query's rows."""
     array = numbers("weight", values)
