@@ -25,6 +25,7 @@ _HOME = {
     "Progress": "booster",
     "Sparse": "data",
     "Tree": "tree",
+    "cv": "cv",
     "keep_on_interrupt": "checkpoint",
     "predict": "prediction",
     "print_scores": "checkpoint",

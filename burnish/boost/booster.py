@@ -94,8 +94,8 @@ def train(
     if early_stopping_rounds is not None:
         settled = replace(settled, early_stopping_rounds=early_stopping_rounds)
     settled = Params.of(settled)
-    workers = workers or _workers(threads or settled.threads, dataset)
-    training = Training(settled, dataset, workers, comm, grower, continue_from)
+    workers = workers or workers_of(threads or settled.threads, dataset)
+    training = training_of(settled)(settled, dataset, workers, comm, grower, continue_from)
     named = named_datasets(valid)
     evaluation = Evaluation(training, named, {} if history is None else history)
     loop = _Loop(training, evaluation, callbacks)
@@ -104,8 +104,19 @@ def train(
     return loop.run()
 
 
+def training_of(params: Params) -> "type[Training]":
+    """The kind of training that `booster` names."""
+    if params.booster == "dart":
+        from burnish.boost.dart import DartTraining
+
+        return DartTraining
+    return Training
+
+
 class Training:
     """Margins, gradients and trees of a training under way."""
+
+    rescales = False  # whether a round changes earlier trees
 
     def __init__(
         self,
@@ -121,6 +132,7 @@ class Training:
         _check_features(params, dataset)
         self.objective: Objective = objective_of(params)
         self.outputs = self.objective.outputs
+        self._each = self.outputs * params.num_parallel_tree  # trees of a round
         self.objective.prepare(dataset, self.reduction)
         self._first_row = self.reduction.before(dataset.rows)
         self.trees: list[Tree] = []
@@ -128,41 +140,52 @@ class Training:
             self.base_score = self.objective.base_score()
         else:
             _check_continues(continue_from, self.objective.name, self.outputs, dataset)
+            if len(continue_from.trees) % self._each:
+                raise ParameterError(
+                    f"continue_from: the model has {continue_from.rounds} trees of each output; allowed: a multiple of "
+                    f"num_parallel_tree, {params.num_parallel_tree}"
+                )
             self.base_score = continue_from.base_score
             self.trees.extend(continue_from.trees)
         self.margin = self.margins(dataset)
         self._gradient, self._hessian = np.empty_like(self.margin), np.empty_like(self.margin)
-        self.grower = grower or grower_of(dataset, params, workers, comm)
+        shared = replace(params, learning_rate=params.learning_rate / params.num_parallel_tree)
+        self.grower = grower or grower_of(dataset, shared, workers, comm)
 
     @property
     def rounds(self) -> int:
         """Rounds of the model so far."""
-        return len(self.trees) // self.outputs
+        return len(self.trees) // self._each
 
     def margins(self, dataset: Dataset) -> Floats:
         """The margins of a data set's rows by the trees so far, (outputs, rows)."""
         return self.model().predict_margin(dataset, self.workers)
 
     def boost(self) -> list[Tree]:
-        """One round: a tree for each output, all on the gradients at the margins before. Adds them to the margins."""
-        number = self.rounds
+        """One round: trees for each output, all on the gradients at the margins before. Adds them to the margins."""
+        number, parallel = self.rounds, self.params.num_parallel_tree
         self.objective.gradient(self.margin, self._gradient, self._hessian, number, self.workers)
-        sample_rows(self.params, number, self._gradient, self._hessian, self.workers, self._first_row)
-        grown: list[tuple[Tree, NDArray[np.int32]]] = []
-        for output in range(self.outputs):
-            columns = column_sampler(self.params, self.dataset.features, len(self.trees) + output)
-            gradient, hessian = self._gradient[output], self._hessian[output]
-            tree, leaf = self.grower.grow(gradient, hessian, columns)
-            tree = self.objective.refit(tree, leaf, self.margin[output], hessian, output)
-            self._add(tree, leaf, self.margin[output])
-            grown.append((tree, leaf))
-        self.trees.extend(tree for tree, _ in grown)
-        return [tree for tree, _ in grown]
+        start = self.margin if parallel == 1 else self.margin.copy()
+        grown: list[Tree] = []
+        for copy in range(parallel):
+            statistics = self._gradient, self._hessian
+            if parallel > 1:
+                statistics = self._gradient.copy(), self._hessian.copy()
+            sample_rows(self.params, number * parallel + copy, *statistics, self.workers, self._first_row)
+            for output in range(self.outputs):
+                columns = column_sampler(self.params, self.dataset.features, len(self.trees) + len(grown))
+                gradient, hessian = statistics[0][output], statistics[1][output]
+                tree, leaf = self.grower.grow(gradient, hessian, columns)
+                tree = self.objective.refit(tree, leaf, start[output], hessian, output)
+                self._add(tree, leaf, self.margin[output])
+                grown.append(tree)
+        self.trees.extend(grown)
+        return grown
 
     def replay(self, trees: Sequence[Tree]) -> None:
         """One round whose trees are known. Adds them to the margins."""
-        for output, tree in enumerate(trees):
-            add_tree(tree, self.dataset, self.margin[output], self.workers)
+        for number, tree in enumerate(trees):
+            add_tree(tree, self.dataset, self.margin[number % self.outputs], self.workers)
         self.trees.extend(trees)
 
     def _add(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats) -> None:
@@ -171,7 +194,9 @@ class Training:
 
     def model(self, best_iteration: int | None = None, attributes: Mapping[str, str] | None = None) -> Model:
         """The model of the rounds so far."""
-        whole = self.rounds * self.outputs
+        whole = self.rounds * self._each
+        if best_iteration is not None:  # a model counts parallel trees as rounds
+            best_iteration = (best_iteration + 1) * self.params.num_parallel_tree - 1
         return Model(
             trees=tuple(self.trees[:whole]),
             features=self.dataset.features,
@@ -207,14 +232,21 @@ class Evaluation:
         self.best_round: int | None = None
         self.best_score = float("nan")
 
+    @property
+    def last(self) -> Metric:
+        """The metric by which training stops early."""
+        return self._metrics[-1]
+
     def add(self, trees: Sequence[Tree]) -> None:
         """Adds the trees of a round to the margins, and computes the metrics."""
         training = self._training
         for name, dataset in self.valid.items():
             margin = self._margins[name]
             if dataset is not training.dataset:
-                for output, tree in enumerate(trees):
-                    add_tree(tree, dataset, margin[output], training.workers)
+                if training.rescales:
+                    margin[:] = training.margins(dataset)
+                for number, tree in enumerate(() if training.rescales else trees):
+                    add_tree(tree, dataset, margin[number % training.outputs], training.workers)
             prediction = training.objective.prediction(margin, training.workers)
             values = {m.name: m(prediction, dataset, training.reduction, training.params) for m in self._metrics}
             self.scores[name] = values
@@ -252,12 +284,13 @@ class _Loop:
             raise ParameterError(
                 f"resume_from: the model's base_score: found {model.base_score}; allowed: {training.base_score}"
             )
-        begin = training.rounds * outputs
-        while training.rounds < min(model.rounds, self._last) and not self._evaluation.stalled:
-            trees = model.trees[begin : begin + outputs]
+        each = outputs * training.params.num_parallel_tree
+        begin = training.rounds * each
+        while training.rounds < min(len(model.trees) // each, self._last) and not self._evaluation.stalled:
+            trees = model.trees[begin : begin + each]
             training.replay(trees)
             self._evaluation.add(trees)
-            begin += outputs
+            begin += each
 
     def run(self) -> Model:
         training, evaluation = self._training, self._evaluation
@@ -316,7 +349,7 @@ def grower_of(dataset: Dataset, params: Params, workers: Workers, comm: Any = No
     return HistGrower(dataset, params, workers, comm)
 
 
-def _workers(threads: int, dataset: Dataset) -> Workers:
+def workers_of(threads: int, dataset: Dataset) -> Workers:
     """As many threads as asked for, but one on so little data that waking another costs more than it saves."""
     table = dataset.table
     cells = len(table.values) if isinstance(table, Sparse) else dataset.rows * dataset.features

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset
 from burnish.boost.growth import scan
+from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.presence import PresenceSums
 from burnish.boost.growth.records import SLOTS, Records
 from burnish.boost.growth.routing import Router
@@ -74,6 +75,7 @@ class ExactGrower:
         self._presence = PresenceSums(dataset, self.block, workers)
         self._router = Router(dataset, self.block, workers)
         self._rows = dataset.rows
+        self._interactions = Interactions(params.interaction_constraints, dataset.features)
 
     def grow(
         self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], columns: ColumnSampler
@@ -82,6 +84,7 @@ class ExactGrower:
         records, params = self._records, self._params
         records.load(gradient, hessian)
         self._presence.forget()
+        self._interactions.reset()
         builder = TreeBuilder()
         root = Node(0, -1, *records.total, -UNBOUNDED, UNBOUNDED)
         builder.add(*self._leaf(self._weight(*records.total, -UNBOUNDED, UNBOUNDED), root.hessian))
@@ -98,6 +101,7 @@ class ExactGrower:
             route = self._router.route(2 * leaves - 1)
             for node, split in worth:
                 children = self._divide(builder, node, split)
+                self._interactions.split(node.number, children[0].number, children[1].number, split.feature)
                 route.add(node.number, split.feature, split.threshold, split.default_left, children[0].number)
                 below.extend(children)
                 leaves += 1
@@ -191,7 +195,7 @@ class ExactGrower:
         self, nodes: list[Node], depth: int, columns: ColumnSampler
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Which nodes may split on which feature, (features or 1, nodes), and the features that some node may."""
-        masks = [columns.allowed(depth, node.number) for node in nodes]
+        masks = [self._interactions.narrowed(node.number, columns.allowed(depth, node.number)) for node in nodes]
         features = np.arange(self.block.features)
         if all(mask is None for mask in masks):
             return np.ones((1, len(nodes)), np.bool_), features

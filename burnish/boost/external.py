@@ -184,6 +184,8 @@ class _Passes:
 
 def refuse(params: Params) -> None:
     """Raises ParameterError for growth that cannot be done level by level from bins."""
+    if params.num_parallel_tree > 1:
+        raise ParameterError(f"num_parallel_tree: found {params.num_parallel_tree}; allowed with memory_budget: 1")
     if params.grow_policy != "depthwise":
         raise ParameterError(
             f"grow_policy: found {params.grow_policy!r}; allowed with memory_budget: 'depthwise', as every leaf of "

@@ -16,6 +16,7 @@ from burnish.boost.fixed import FixedPoint, Quantizer
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.growth.categorical_split import CategoricalSplits
 from burnish.boost.growth.evaluate import find_splits
+from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
 from burnish.boost.growth.partition import Partition
 from burnish.boost.growth.subtrees import by_level, capacity, copies, grow_subtrees, scratch_of
@@ -62,6 +63,7 @@ class BinnedGrower:
         self._depth_masks: NDArray[np.bool_] | None = None
         self._every = np.ones((1, cuts.features), np.bool_)
         self._numeric = ~categorical
+        self._interactions = Interactions(params.interaction_constraints, cuts.features)
         self._monotone = np.zeros(cuts.features, np.int64)
         self._monotone[: len(params.monotone_constraints)] = params.monotone_constraints
         self._plain = not (self._monotone.any() or params.max_delta_step > 0 or params.reg_alpha > 0)
@@ -93,6 +95,7 @@ class BinnedGrower:
         self._regular = params.reg_lambda, params.reg_alpha, params.max_delta_step
         self._rules = rules_of(params, self._units)
         self._partition.reset()
+        self._interactions.reset()
         if self._categorical is not None:
             self._categorical.reset()
         self._size = self._leaves = 1
@@ -186,7 +189,7 @@ class BinnedGrower:
 
     def _allowed(self, ids: NDArray[np.int64], columns: ColumnSampler) -> NDArray[np.bool_]:
         masks = [
-            columns.allowed(depth, node)
+            self._interactions.narrowed(node, columns.allowed(depth, node))
             for depth, node in zip(self._nodes["depth"][ids].tolist(), ids.tolist(), strict=True)
         ]
         if all(mask is None for mask in masks):
@@ -213,6 +216,10 @@ class BinnedGrower:
         split_nodes(self._nodes, chosen, size, self._layout.feature, self._monotone, self._rules)
         nodes = self._nodes[chosen]
         left = size + 2 * np.arange(count)
+        if self._interactions:
+            feature = self._layout.feature[nodes["position"]].tolist()
+            for node, child, tested in zip(chosen.tolist(), left.tolist(), feature, strict=True):
+                self._interactions.split(node, child, child + 1, tested)
         begin, end = np.ascontiguousarray(nodes["begin"]), np.ascontiguousarray(nodes["end"])
         position = np.ascontiguousarray(nodes["position"])
         middle = self._partition.split(
@@ -277,7 +284,8 @@ class BinnedGrower:
         params = self._params
         if (
             params.grow_policy == "lossguide" or params.max_leaves or self._comm is not None
-            or self._categorical is not None or not (self._statistics.packed or isinstance(self.bins, DenseBins))
+            or self._categorical is not None or self._interactions
+            or not (self._statistics.packed or isinstance(self.bins, DenseBins))
         ):  # fmt: skip
             return None
         if columns.allowed(0, 0) is None:

@@ -160,10 +160,15 @@ class Params:
             )
         if self.max_depth == 0 and self.max_leaves == 0 and self.grow_policy == "lossguide":
             raise ParameterError("parameter 'max_depth': found 0 (no limit); allowed only together with 'max_leaves'")
-        if self.objective == "quantile" and any(self.monotone_constraints):
+        if self.min_data_in_leaf > 1:
             raise ParameterError(
-                "parameter 'monotone_constraints': found constraints with objective 'quantile', whose leaves become "
-                "quantiles after growth and may break them; allowed: none"
+                f"parameter 'min_data_in_leaf': found {self.min_data_in_leaf}; allowed: 0 and 1. The nearest is "
+                "'min_child_weight', the least sum of Hessians: of squared error without weights, of rows"
+            )
+        if self.objective in ("quantile", "reg:absoluteerror") and any(self.monotone_constraints):
+            raise ParameterError(
+                f"parameter 'monotone_constraints': found constraints with objective {self.objective!r}, whose leaves "
+                "become quantiles after growth and may break them; allowed: none"
             )
         return self
 

@@ -10,7 +10,7 @@ from burnish.boost.threads import Workers
 from burnish.jit import njit
 
 # Streams keep the draws of different purposes apart.
-ROWS, TREE_COLUMNS, LEVEL_COLUMNS, NODE_COLUMNS, PAIRS = range(5)
+ROWS, TREE_COLUMNS, LEVEL_COLUMNS, NODE_COLUMNS, PAIRS, DROPS, FOLDS = range(7)
 
 
 @njit(cache=True, nogil=True)

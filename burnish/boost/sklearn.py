@@ -54,6 +54,9 @@ class _Estimator(_base.BaseEstimator):
         monotone_constraints: Any = None,
         base_score: float | None = None,
         scale_pos_weight: float | None = None,
+        interaction_constraints: Any = None,
+        num_parallel_tree: int | None = None,
+        warm_start: bool = False,
         quantile_alpha: float | None = None,
         eval_metric: Any = None,
         early_stopping_rounds: int | None = None,
@@ -86,6 +89,9 @@ class _Estimator(_base.BaseEstimator):
         self.monotone_constraints = monotone_constraints
         self.base_score = base_score
         self.scale_pos_weight = scale_pos_weight
+        self.interaction_constraints = interaction_constraints
+        self.num_parallel_tree = num_parallel_tree
+        self.warm_start = warm_start
         self.quantile_alpha = quantile_alpha
         self.eval_metric = eval_metric
         self.early_stopping_rounds = early_stopping_rounds
@@ -108,7 +114,10 @@ class _Estimator(_base.BaseEstimator):
 
     def _settings(self, **more: Any) -> Params:
         """The parameters of `train`."""
-        own = ("categorical", "category_policy", "missing", "importance_type", "random_state", "extra", "class_weight")
+        own = (
+            "categorical", "category_policy", "missing", "importance_type", "random_state", "extra", "class_weight",
+            "warm_start",
+        )  # fmt: skip
         given = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
         if self.class_weight is not None and not _base.is_classifier(self):
             raise ParameterError(f"class_weight: found {self.class_weight!r}; allowed: None, as there are no classes")
@@ -116,7 +125,7 @@ class _Estimator(_base.BaseEstimator):
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = int(_validation.check_random_state(seed).randint(2**31 - 1))
         given |= {"seed": seed, "objective": self.objective or self._objective, "num_class": None} | more
-        return Params.of(given | (self.extra or {}))
+        return Params.of(given | (self.extra or {}), self._names() or ())
 
     def _checked(self, x: Any, reset: bool) -> Any:
         """The table as `Dataset.of` reads it, with scikit-learn's checks and messages; frames stay frames."""
@@ -149,7 +158,15 @@ class _Estimator(_base.BaseEstimator):
         self.evals_result_: dict[str, dict[str, list[float]]] = {}
         if not valid:
             params = Params.of({**_as_mapping(params), "early_stopping_rounds": 0})
-        self.model_: Model = train(params, training, valid=valid, history=self.evals_result_, callbacks=callbacks)
+        before = getattr(self, "model_", None) if self.warm_start else None
+        if before is not None:
+            grown = before.rounds // params.num_parallel_tree
+            if params.rounds < grown:
+                raise ValueError(f"n_estimators={params.rounds} must be at least {grown}: warm_start keeps those")
+            params = Params.of({**_as_mapping(params), "rounds": params.rounds - grown})
+        self.model_: Model = train(
+            params, training, valid=valid, history=self.evals_result_, callbacks=callbacks, continue_from=before
+        )
         self.n_iter_ = self.model_.rounds
         if self.model_.best_iteration is not None:
             self.best_iteration_ = self.model_.best_iteration
