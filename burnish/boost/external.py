@@ -184,6 +184,11 @@ class _Passes:
 
 def refuse(params: Params) -> None:
     """Raises ParameterError for growth that cannot be done level by level from bins."""
+    if params.min_data_in_leaf > 1:
+        raise ParameterError(
+            f"min_data_in_leaf: found {params.min_data_in_leaf}; allowed with memory_budget: 0 and 1, or "
+            "'min_child_weight'"
+        )
     if params.num_parallel_tree > 1:
         raise ParameterError(f"num_parallel_tree: found {params.num_parallel_tree}; allowed with memory_budget: 1")
     if params.grow_policy != "depthwise":

@@ -15,6 +15,7 @@ from burnish.boost.data import Dataset, Sparse
 from burnish.boost.fixed import FixedPoint, Quantizer
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.growth.categorical_split import CategoricalSplits
+from burnish.boost.growth.counted import Counts, find_counted_splits
 from burnish.boost.growth.evaluate import find_splits
 from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
@@ -27,6 +28,7 @@ from burnish.boost.sampling import ColumnSampler
 from burnish.boost.splitter import UNBOUNDED, leaf_weight
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
+from burnish.errors import ParameterError
 
 _SHARE = 30_000  # bins for which a further thread is worth its start
 _SUBTREES = 8  # for each thread: so many balance their work
@@ -59,6 +61,13 @@ class BinnedGrower:
             self._dense = bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width
         self._histograms = Histograms(bins, workers, comm)
         self._quantize = Quantizer(self._partition.rows, workers, comm)
+        self._counts: Counts | None = None
+        if params.min_data_in_leaf > 1:
+            self._counts = Counts(bins, self._partition.rows, workers, comm)
+            if categorical.any():
+                raise ParameterError(
+                    "parameter 'min_data_in_leaf': found with categorical features; the nearest is 'min_child_weight'"
+                )
         self._nodes = np.zeros(256, NODE)
         self._depth_masks: NDArray[np.bool_] | None = None
         self._every = np.ones((1, cuts.features), np.bool_)
@@ -75,6 +84,8 @@ class BinnedGrower:
     ) -> tuple[Tree, NDArray[np.int32]]:
         """One tree on gradient statistics (rows,), and the leaf (node number) of every training row."""
         statistics = self._quantize(gradient, hessian)
+        if self._counts is not None:
+            self._counts.start(gradient, hessian)
         self._start(statistics)
         self._depth_masks = masks = self._masks(columns)
         if masks is not None and self._partition.rows < _FEW_ROWS:
@@ -171,6 +182,15 @@ class BinnedGrower:
     def _evaluate(self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_]) -> None:
         """`find_splits` for nodes, dealt to threads at `edges`."""
         layout = self._layout
+        if self._counts is not None:
+            slots, rows = self._counts.of(nodes, self._partition.order)
+            find_counted_splits(
+                nodes, self._histograms.pool.reshape(-1), self._counts.histograms.pool.reshape(-1), slots, rows,
+                layout.feature, layout.first, layout.scan, layout.missing, masks, self._monotone, self._rules,
+                self._params.min_data_in_leaf,
+            )  # fmt: skip
+            self._counts.histograms.give_back(slots)
+            return
         common = (
             self._histograms.pool.reshape(-1), layout.feature, layout.first, layout.scan, layout.missing, masks,
             self._monotone, self._plain, self._rules,
@@ -285,6 +305,7 @@ class BinnedGrower:
         if (
             params.grow_policy == "lossguide" or params.max_leaves or self._comm is not None
             or self._categorical is not None or self._interactions
+            or self._counts is not None
             or not (self._statistics.packed or isinstance(self.bins, DenseBins))
         ):  # fmt: skip
             return None

@@ -160,10 +160,11 @@ class Params:
             )
         if self.max_depth == 0 and self.max_leaves == 0 and self.grow_policy == "lossguide":
             raise ParameterError("parameter 'max_depth': found 0 (no limit); allowed only together with 'max_leaves'")
-        if self.min_data_in_leaf > 1:
+        if self.min_data_in_leaf > 1 and self.tree_method != "hist":
             raise ParameterError(
-                f"parameter 'min_data_in_leaf': found {self.min_data_in_leaf}; allowed: 0 and 1. The nearest is "
-                "'min_child_weight', the least sum of Hessians: of squared error without weights, of rows"
+                f"parameter 'min_data_in_leaf': found {self.min_data_in_leaf}; allowed with tree method "
+                f"{self.tree_method!r}: 0 and 1. The nearest is 'min_child_weight', the least sum of Hessians: "
+                "of squared error without weights, of rows"
             )
         if self.objective in ("quantile", "reg:absoluteerror") and any(self.monotone_constraints):
             raise ParameterError(
@@ -311,6 +312,7 @@ def _levels(name: str, value: Any, names: Sequence[str]) -> Any:
 def _interactions(name: str, value: Any, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """Reads sets of features, by number or name, or the same as text such as "[[0, 1], [2, 3]]"."""
     if isinstance(value, str):
+        value = value or "[]"
         try:
             value = json.loads(value.replace("'", '"'))
         except ValueError:
