@@ -184,6 +184,11 @@ class _Passes:
 
 def refuse(params: Params) -> None:
     """Raises ParameterError for growth that cannot be done level by level from bins."""
+    if params.objective == "survival:aft":
+        raise ParameterError(
+            "objective: found 'survival:aft', whose labels are pairs of bounds; allowed with memory_budget: others, "
+            "such as 'survival:cox'"
+        )
     if params.min_data_in_leaf > 1:
         raise ParameterError(
             f"min_data_in_leaf: found {params.min_data_in_leaf}; allowed with memory_budget: 0 and 1, or "
