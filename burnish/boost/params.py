@@ -129,6 +129,8 @@ class Params:
         spelled: dict[str, str] = {}
         for key, value in (mapping or {}).items():
             name = _name_of(key, value)
+            if key == "alpha" and (mapping or {}).get("objective") == "huber":
+                name = "huber_slope"  # LightGBM's objective, and its name for it
             if name is None or value is None:
                 continue
             value = _READERS[name](name, value, feature_names)
@@ -160,6 +162,12 @@ class Params:
             )
         if self.max_depth == 0 and self.max_leaves == 0 and self.grow_policy == "lossguide":
             raise ParameterError("parameter 'max_depth': found 0 (no limit); allowed only together with 'max_leaves'")
+        dropping = self.rate_drop or self.one_drop or self.skip_drop
+        if dropping and self.booster != "dart":
+            raise ParameterError(
+                "parameters 'rate_drop', 'one_drop', 'skip_drop': found with booster 'gbtree', where they mean nothing; "
+                "allowed: with booster 'dart'"
+            )
         if self.min_data_in_leaf > 1 and self.tree_method != "hist":
             raise ParameterError(
                 f"parameter 'min_data_in_leaf': found {self.min_data_in_leaf}; allowed with tree method "

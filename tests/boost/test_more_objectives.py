@@ -200,3 +200,6 @@ def test_refusals() -> None:
         rows(1, label_lower_bound=[2.0])
     with pytest.raises(ParameterError, match="tweedie_variance_power"):
         Params.of({"tweedie_variance_power": 2.0})
+    assert Params.of({"objective": "huber", "alpha": 0.9}).huber_slope == 0.9  # as LightGBM calls it
+    with pytest.raises(ParameterError, match="dart"):
+        Params.of({"rate_drop": 0.1})
