@@ -165,8 +165,8 @@ class Params:
         dropping = self.rate_drop or self.one_drop or self.skip_drop
         if dropping and self.booster != "dart":
             raise ParameterError(
-                "parameters 'rate_drop', 'one_drop', 'skip_drop': found with booster 'gbtree', where they mean nothing; "
-                "allowed: with booster 'dart'"
+                "parameters 'rate_drop', 'one_drop', 'skip_drop': found with booster 'gbtree', where they mean "
+                "nothing; allowed: with booster 'dart'"
             )
         if self.min_data_in_leaf > 1 and self.tree_method != "hist":
             raise ParameterError(
