@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from burnish.boost.tree import PRESENT
 from burnish.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -131,9 +132,11 @@ def _label(model: Model, tree: Tree, node: int) -> str:
         return f"value {tree.value[node]:.6g}"
     name = model.names[tree.feature[node]]
     listed = tree.categories(node).tolist()
-    if not listed:
-        return f"{name} < {tree.threshold[node]:.6g}"
     known = model.categories[tree.feature[node]] if model.categories else None
+    if not listed:
+        if known is not None and tree.threshold[node] == PRESENT:
+            return f"{name} in any category"
+        return f"{name} < {tree.threshold[node]:.6g}"
     shown = [str(known[c]) if known is not None and c < len(known) else str(c) for c in listed[:_SHOWN]]
     more = [f"… {len(listed) - _SHOWN} more"] if len(listed) > _SHOWN else []
     return f"{name} not in {{{', '.join(shown + more)}}}"

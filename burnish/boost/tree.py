@@ -6,13 +6,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+PRESENT = float(np.finfo(np.float32).max)
+"""The threshold of a test of a categorical feature that all categories, also unseen ones, pass: missing or not."""
+
 
 @dataclass(frozen=True)
 class Tree:
     """Nodes in order of their creation; node 0 is the root, and children come after their parent.
 
     A row goes left if ``x[feature] < threshold`` (the rule of XGBoost), and to the side of `default_left` if the
-    value is missing. At a split of a categorical feature, it goes right if its category is listed for the node.
+    value is missing. At a split of a categorical feature, it goes right if its category is listed for the node; one
+    that tells missing from all categories lists none, and is a test against the threshold `PRESENT`.
     """
 
     left: NDArray[np.int32]  # (nodes,); -1 at leaves

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.formats.ubjson import dumps_ubjson, loads_ubjson
-from burnish.boost.formats.xgboost_trees import tree_from_xgboost, tree_to_xgboost
+from burnish.boost.formats.xgboost_trees import tree_from_xgboost, tree_to_xgboost, with_lists
 from burnish.boost.model import MOST_FEATURES, MOST_OUTPUTS, Model, float32_array, floats, int32_array, parse_json
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
@@ -257,7 +257,10 @@ def document_of_model(model: Model) -> dict[str, Any]:
         raise DataError(f"xgboost format: objective is {model.objective!r}, allowed: {', '.join(OBJECTIVES.values())}")
     objective = str(model.objective_parameters.get("xgboost_objective", objective))
     scores = _scores(model.base_score, objective)
-    trees = _corrected(model, model.base_score.astype(np.float64) - _margins(scores, objective))
+    trees = [
+        with_lists(tree, model.categories, model.category_policy == "other")
+        for tree in _corrected(model, model.base_score.astype(np.float64) - _margins(scores, objective))
+    ]
     categorical = _categorical(model)
     count = len(trees)
     return {

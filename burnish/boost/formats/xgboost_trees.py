@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from burnish.boost.inference.validate import check_shapes
 from burnish.boost.model import float32_array, floats, int32_array
-from burnish.boost.tree import Tree
+from burnish.boost.tree import PRESENT, Tree
 from burnish.errors import DataError
 
 NO_PARENT = 2**31 - 1
@@ -94,6 +94,33 @@ def tree_to_xgboost(tree: Tree, number: int, features: int) -> dict[str, Any]:
             "num_deleted": "0", "num_feature": str(features), "num_nodes": str(tree.size), "size_leaf_vector": "1",
         },
     }  # fmt: skip
+
+
+def with_lists(tree: Tree, categories: Sequence[Sequence[Any] | None], other: bool) -> Tree:
+    """The tree with lists at the nodes that tell missing values from all categories: a test by threshold of a
+    categorical feature is one that XGBoost predicts by, but refuses to draw or to dump.
+
+    All categories (and, if there is a further one for `other` values, that) are listed, and so go right; missing
+    values go left, so that the children change sides.
+    """
+    known = np.array([0 if values is None else len(values) + other for values in categories], np.int64)
+    if not len(known):
+        return tree
+    inner = tree.left >= 0
+    counts = np.where(inner & (tree.threshold == np.float32(PRESENT)), known[tree.feature], 0)
+    if not counts.any():
+        return tree
+    swapped = counts > 0
+    pieces = [np.arange(count, dtype=np.int32) if count else tree.categories(node) for node, count in enumerate(counts)]
+    return replace(
+        tree,
+        left=np.where(swapped, tree.right, tree.left),
+        right=np.where(swapped, tree.left, tree.right),
+        default_left=tree.default_left ^ swapped,
+        threshold=np.where(swapped, np.float32(0), tree.threshold),
+        category_start=np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int32),
+        category=np.concatenate(pieces),
+    )
 
 
 def _categories(columns: Mapping[str, Any], nodes: int, where: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -28,7 +28,8 @@ def _search(
 ) -> tuple[float, int, int, int]:
     """Best split of one feature's categories: its gain, whether missing goes left, and the left child's sums.
 
-    `side` is set to 1 for the categories that go right. Categories that no row of the node has go left.
+    `side` is set to 1 for the categories that go right: for none of them if what goes right is the missing values
+    alone. Categories that no row of the node has go left.
     Sorted by G / (H + λ), the best partition in two is one by threshold (Fisher 1958).
     """
     count = histogram.shape[1]
@@ -123,7 +124,7 @@ class CategoricalSplits:
                 right[i, : len(self._right[node])] = self._right[node]
 
     def listed(self, inner: NDArray[np.int64]) -> dict[int, NDArray[np.int32]]:
-        """The categories that go right at the inner nodes that split by category."""
+        """The categories that go right at the inner nodes that split by category; none if only missing values do."""
         return {
             node: np.flatnonzero(self._right[node]).astype(np.int32) for node in inner.tolist() if node in self._right
         }

@@ -9,7 +9,7 @@ from burnish.boost.binning import Cuts
 from burnish.boost.kernels import inlined, lean
 from burnish.boost.params import Params
 from burnish.boost.splitter import child_bounds, leaf_weight
-from burnish.boost.tree import Tree
+from burnish.boost.tree import PRESENT, Tree
 
 NODE = np.dtype(
     [
@@ -138,7 +138,10 @@ def to_tree(
     learning_rate: float,
     hessian_unit: float,
 ) -> Tree:
-    """The tree of all nodes, given the features of positions, their cuts, and the categories that go right at nodes."""
+    """The tree of all nodes, given the features of positions, their cuts, and the categories that go right at nodes.
+
+    A node whose split tells missing values from all categories has an empty list of those.
+    """
     size = len(nodes)
     left, right, feature = np.empty((3, size), np.int32)
     threshold, value, gain, cover = np.empty((4, size), np.float32)
@@ -154,5 +157,6 @@ def to_tree(
             start[node + 1] = len(listed)
         start = np.cumsum(start, dtype=np.int32)
         category = np.concatenate([categories[node] for node in sorted(categories)])
-        threshold[list(categories)] = 0.0
+        for node, listed in categories.items():
+            threshold[node] = 0.0 if len(listed) else PRESENT  # without a list, a node is a test by threshold
     return Tree(left, right, feature, threshold, default_left, value, gain, cover, start, category)
