@@ -76,7 +76,7 @@ def batch_norm(s: Sketch) -> None:
 
 
 def instance_norm(s: Sketch) -> None:
-    x = s.pick(s.types("InstanceNormalization", 0, FLOATS), (3, 4), fits=lambda v: v[0, 0].size > 3)
+    x = s.pick(s.types("InstanceNormalization", 0, FLOATS), (3, 4), fits=lambda v: v.size > 3 * v.shape[0] * v.shape[1])
     s.add("InstanceNormalization", x, *channels(s, x, 2), epsilon=s.choose((None, 1e-3)))
 
 
