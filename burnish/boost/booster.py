@@ -139,6 +139,7 @@ class Training:
         if continue_from is None:
             self.base_score = self.objective.base_score()
         else:
+            continue_from = continue_from.arranged(dataset.feature_names, "continue_from")
             _check_continues(continue_from, self.objective.name, self.outputs, dataset)
             if len(continue_from.trees) % self._each:
                 raise ParameterError(
@@ -279,6 +280,7 @@ class _Loop:
     def replay(self, model: Model) -> None:
         """Does the rounds of an earlier part of this training again, from its trees."""
         training, outputs = self._training, self._training.outputs
+        model = model.arranged(training.dataset.feature_names, "resume_from")
         _check_continues(model, training.objective.name, outputs, training.dataset)
         if model.base_score.tobytes() != training.base_score.tobytes():
             raise ParameterError(
@@ -379,11 +381,13 @@ def _check_features(params: Params, dataset: Dataset) -> None:
 
 
 def _like(name: str, dataset: Dataset, training: Dataset) -> Dataset:
-    """An evaluation set with the category numbers of the training data. Raises DataError for other features."""
+    """An evaluation set with the columns, found by name, and the category numbers of the training data.
+
+    Raises DataError for other features.
+    """
+    dataset = dataset.arranged(training.feature_names, f"valid {name!r}")
     if dataset.features != training.features:
         raise DataError(f"valid {name!r}: found {dataset.features} features; allowed: {training.features}")
-    if dataset.feature_names and training.feature_names and dataset.feature_names != training.feature_names:
-        raise DataError(f"valid {name!r}: its feature names differ from those of the training data")
     try:
         return encode_as(dataset, training.categories, training.policy)
     except DataError as error:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from burnish.boost.inputs import rows as checked
 from burnish.boost.inputs.factors import POLICIES
+from burnish.boost.inputs.naming import order_of
 from burnish.boost.inputs.tables import Sparse, convert
 from burnish.errors import DataError, ParameterError
 
@@ -55,6 +56,7 @@ class Dataset:
         feature_names: Sequence[str] | None = None,
         label_lower_bound: Any = None,
         label_upper_bound: Any = None,
+        columns: Sequence[str] = (),
     ) -> "Dataset":
         """Data from arrays and frames: x is (rows, features); nothing of it is copied if it is float32 in C order.
 
@@ -67,7 +69,8 @@ class Dataset:
         categorical: features, by name or number, whose values are categories; columns of text and of pandas' or
         Arrow's own categorical types are in any case. categories: those of the training data (`Dataset.categories`),
         when x is to be encoded for a model. policy: what a category is that is not among them: an "error", "missing",
-        or "other" (a further category, which no split lists).
+        or "other" (a further category, which no split lists). columns: the feature names of the training data, when x
+        is to be read for a model: where x has names, its columns are put into this order.
 
         Raises DataError, which names row and column, for what cannot be used.
         """
@@ -79,7 +82,7 @@ class Dataset:
             label is not None and label_lower_bound is not None
         ):
             raise DataError("label_lower_bound, label_upper_bound: allowed are both, without a label, or neither")
-        converted = convert(x, float(missing), categorical, categories, policy, feature_names)
+        converted = convert(x, float(missing), categorical, categories, policy, feature_names, columns)
         count = converted.rows
         group_start = None
         if group is not None:
@@ -97,6 +100,22 @@ class Dataset:
             feature_names=converted.names,
             categories=converted.categories,
             policy=policy,
+        )
+
+    def arranged(self, names: Sequence[str], what: str = "x") -> "Dataset":
+        """The data with the features in the order of `names`, found by name; as they are if either has no names.
+
+        Raises DataError, which begins with `what`, if they are other features.
+        """
+        order = order_of(self.feature_names, names, what)
+        if order is None:
+            return self
+        table = self.table
+        return replace(
+            self,
+            table=table.arranged(order) if isinstance(table, Sparse) else np.ascontiguousarray(table[:, order]),
+            feature_names=tuple(names),
+            categories=tuple(self.categories[j] for j in order.tolist()) if self.categories else (),
         )
 
 

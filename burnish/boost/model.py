@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from burnish.boost.inference.forest import Forest
 from burnish.boost.inference.validate import check_tree
 from burnish.boost.inputs.factors import POLICIES
+from burnish.boost.inputs.naming import order_of
 from burnish.boost.predictor import predict_leaf, predict_margin
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
@@ -96,6 +97,22 @@ class Model:
         best = self.best_iteration
         kept = best - begin if best is not None and begin <= best < end else None
         return replace(self, trees=self.trees[begin * self.outputs : end * self.outputs], best_iteration=kept)
+
+    def arranged(self, names: Sequence[str], what: str) -> Model:
+        """The same model of features in the order of `names`; as it is if either has no names.
+
+        Raises DataError, which begins with `what`, if they are other features.
+        """
+        order = order_of(self.feature_names, names, what)
+        if order is None:
+            return self
+        place = np.append(np.argsort(order), -1).astype(np.int32)  # of every feature, and of none
+        return replace(
+            self,
+            trees=tuple(replace(tree, feature=place[tree.feature]) for tree in self.trees),
+            feature_names=tuple(names),
+            categories=tuple(self.categories[j] for j in order.tolist()) if self.categories else (),
+        )
 
     def predict_margin(
         self,

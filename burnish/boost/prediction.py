@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.model import Model
 from burnish.boost.objective import transform
+from burnish.boost.predictor import dataset_for
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
@@ -25,7 +26,8 @@ def predict(
 ) -> NDArray[Any]:
     """Predictions for rows: (rows,), or (rows, outputs) of several outputs.
 
-    data: a Dataset, or anything that `Dataset.of` reads; category values become the model's category numbers.
+    data: a Dataset, or anything that `Dataset.of` reads; category values become the model's category numbers, and
+    columns that have names are found by those of training, in any order.
     output: "prediction" (a probability, mean count, value or score), "margin" (before the objective's transform),
     "class" (the most probable one) or "leaf" (rows, trees). rounds: begin and end of those to use; by default all, or
     those up to `best_iteration`. Raises DataError and ParameterError.
@@ -35,7 +37,7 @@ def predict(
     if not isinstance(data, (Dataset, Sparse)) and (
         model.categories or not isinstance(data, np.ndarray) or data.dtype != np.float32
     ):
-        data = Dataset.of(data, categories=model.categories, policy=model.category_policy)
+        data = dataset_for(model, data)
     if rounds is None and model.best_iteration is not None:
         rounds = (0, model.best_iteration + 1)
     workers = Workers(threads)

@@ -159,12 +159,15 @@ def _filler(forest: Forest, table: Sparse | NDArray[np.float32]) -> Callable[...
 def as_table(data: Dataset | Sparse | Any, model: Model) -> tuple[Sparse | NDArray[np.float32], int]:
     """The table of features in `data`, float32 in C order or Sparse, and its number of rows. Raises DataError.
 
-    A Dataset with other categories than the model's is encoded anew, by the model's policy; a frame is encoded. An
-    array, or Sparse, holds category numbers of the model.
+    Columns are found by name where both the data and the model have names. A Dataset with other categories than the
+    model's is encoded anew, by the model's policy; a frame is encoded. An array, or Sparse, holds category numbers of
+    the model.
     """
     features = model.features
     if not isinstance(data, (Dataset, Sparse, np.ndarray)):
-        data = Dataset.of(data, categories=model.categories, policy=model.category_policy)
+        data = dataset_for(model, data)
+    elif isinstance(data, Dataset):
+        data = data.arranged(model.feature_names, "predict")
     table = data.table if isinstance(data, Dataset) else data
     if isinstance(table, Sparse):
         if len(table.columns) and not 0 <= table.columns.min() <= table.columns.max() < features:
@@ -179,6 +182,11 @@ def as_table(data: Dataset | Sparse | Any, model: Model) -> tuple[Sparse | NDArr
     if isinstance(data, Dataset):
         table = encode_as(data, model.categories, model.category_policy).table
     return (table if isinstance(table, Sparse) else np.require(table, np.float32, ["C", "A"])), rows
+
+
+def dataset_for(model: Model, x: Any) -> Dataset:
+    """The rows of any table as the model's features: columns by name, categories numbered as in training."""
+    return Dataset.of(x, categories=model.categories, policy=model.category_policy, columns=model.feature_names)
 
 
 def round_range(model: Model, rounds: tuple[int, int] | None) -> tuple[int, int]:

@@ -138,15 +138,17 @@ class _Estimator(_base.BaseEstimator):
             self, x, reset=reset, accept_sparse="csr", dtype=np.float32, ensure_all_finite="allow-nan"
         )
 
-    def _dataset(self, x: Any, categories: tuple[Any, ...] = (), **rows: Any) -> Dataset:
+    def _dataset(self, x: Any, like: Dataset | Model | None = None, **rows: Any) -> Dataset:
+        """The rows of x; those of training data, or with the columns and categories of the data or model `like`."""
         frame = hasattr(x, "columns") or hasattr(x, "column_names")
         return Dataset.of(
             x,
             missing=self.missing,
             categorical=self.categorical or (),
-            categories=categories,
+            categories=() if like is None else like.categories,
             policy=self.category_policy,
             feature_names=None if frame else self._names(),
+            columns=() if like is None else like.feature_names,
             **rows,
         )
 
@@ -175,7 +177,8 @@ class _Estimator(_base.BaseEstimator):
     def _predict(self, x: Any, output: str) -> NDArray[Any]:
         _validation.check_is_fitted(self, "model_")
         x = self._checked(x, reset=False)
-        return predict(self.model_, self._dataset(x, self.model_.categories), output=output, threads=self.n_jobs)
+        data = self._dataset(x, self.model_)
+        return predict(self.model_, data, output=output, threads=self.n_jobs)
 
     def apply(self, X: Any) -> NDArray[np.int32]:  # noqa: N803 - scikit-learn's name
         """The leaf (node number) of every row in every tree, (rows, trees)."""
@@ -214,7 +217,7 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
         valid = {}
         for number, (a, b) in enumerate(eval_set):
             table = self._checked(a, reset=False)
-            valid[f"valid_{number}"] = self._dataset(table, training.categories, label=b, **rows[number])
+            valid[f"valid_{number}"] = self._dataset(table, training, label=b, **rows[number])
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
@@ -259,7 +262,7 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         for number, (a, b) in enumerate(eval_set):
             table = self._checked(a, reset=False)
             label = self._numbers(b)
-            valid[f"valid_{number}"] = self._dataset(table, training.categories, label=label, **rows[number])
+            valid[f"valid_{number}"] = self._dataset(table, training, label=label, **rows[number])
         more = {"objective": self.objective or "logistic"}
         if self.n_classes_ > 2:
             more = {"objective": self.objective or "softmax", "num_class": self.n_classes_}
@@ -320,7 +323,7 @@ class GBTRanker(_Estimator):
         for number, (a, b, *rest) in enumerate(eval_set):
             sizes = rest[0] if rest else [len(b)]
             table = self._checked(a, reset=False)
-            valid[f"valid_{number}"] = self._dataset(table, training.categories, label=b, group=sizes)
+            valid[f"valid_{number}"] = self._dataset(table, training, label=b, group=sizes)
         self._fit(self._settings(), training, valid, callbacks)
         return self
 

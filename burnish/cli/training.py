@@ -95,6 +95,7 @@ def run(task: Task) -> None:
 
     with console.status(f"reading {task.data}"):
         dataset = _training_set(task, options)
+        options = _by_name(task, dataset, options)
         valid = _evaluation_sets(task.valid, dataset, options)
     if dataset.label is None:
         raise DataError(f"{task.data}: found no label; pass --label with the name or number of its column")
@@ -133,6 +134,16 @@ def _settled(task: Task, before: Model | None) -> dict[str, Any]:
     return options
 
 
+def _by_name(task: Task, dataset: Dataset, options: dict[str, Any]) -> dict[str, Any]:
+    """The options with names for numbers of columns, which speak of the training data: elsewhere, order may differ."""
+    if not dataset.feature_names:
+        return options
+    look = {key: options[key] for key in ("format", "separator", "missing")}
+    names, _ = readers.columns_of(task.data, **look, header=True)
+    named = {key: names[options[key]] for key in ("label", "weight", "qid") if isinstance(options[key], int)}
+    return options | named
+
+
 def _training_set(task: Task, options: dict[str, Any]) -> Dataset:
     """The training data; the first rows of them alone if all are not to be in memory, with the categories of all."""
     if task.memory_budget is None:
@@ -163,6 +174,8 @@ def _trainer(task: Task, dataset: Dataset, options: dict[str, Any]) -> Iterator[
 def _evaluation_sets(paths: Sequence[Path], dataset: Dataset, options: dict[str, Any]) -> dict[str, Dataset]:
     """The evaluation sets by the names of their files, encoded as the training data."""
     options = options | {"columns": dataset.feature_names, "categories": dataset.categories}
+    if dataset.feature_names:  # of the rest, nothing is needed, nor need it be there
+        options |= {"ignore": [], "categorical": []}
     sets: dict[str, Dataset] = {}
     for path in paths:
         name = path.name.partition(".")[0] or path.name

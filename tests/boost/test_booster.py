@@ -279,7 +279,7 @@ def test_refusals() -> None:
         train(params(), data(), 2, early_stopping_rounds=1)
     with pytest.raises(DataError, match="valid 'v': found 3 features; allowed: 5"):
         train(params(), data(), 2, valid={"v": Dataset.of(X[:, :3], label=SIGNAL)})
-    with pytest.raises(DataError, match="valid 'v': its feature names differ"):
+    with pytest.raises(DataError, match="valid 'v': lacks the features 'e', has 'f' besides"):
         train(
             params(), data(feature_names=list("abcde")), 2, valid={"v": data(feature_names=list("abcdf"))}
         )  # fmt: skip

@@ -41,8 +41,10 @@ def frame(kind: str, values: Array, code: Array, other: Array, number: Array) ->
     two = [None if c < 0 else f"other{c}" for c in other]
     if kind == "pandas":
         import pandas
+
         return pandas.DataFrame({"c": pandas.Categorical(one), "d": pandas.Categorical(two), "z": number})
     import pyarrow
+
     return pyarrow.table({"c": pyarrow.array(one).dictionary_encode(), "d": two, "z": number})
 
 
@@ -93,6 +95,7 @@ def test_compiled_trees_predict_the_margins_of_training(tmp_path: Path) -> None:
 def test_xgboost_predicts_and_dumps_what_was_trained(values: str) -> None:
     import pandas
     import xgboost
+
     code, other, number, label = columns(9)
     names = np.array([f"k{i}" for i in range(9)]) if values == "text" else np.arange(9)
     x = frame("pandas", names, code, other, number)

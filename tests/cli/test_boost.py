@@ -306,3 +306,35 @@ def test_parameters_are_json_or_text() -> None:
     assert training.parameters(texts) == {
         "max_depth": 3, "monotone_constraints": [1, -1], "objective": "binary:logistic", "gamma": 1e-3, "seed": None,
     }  # fmt: skip
+
+
+ORDERS = (("colour", "y", "b", "a"), ("y", "a", "b", "colour"), ("b", "colour", "a", "y"))
+
+
+@pytest.mark.parametrize("label", ["y", "3"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_columns_are_found_by_name_in_every_file(
+    tmp_path: Path, table: Path, model: Path, order: tuple[str, ...], label: str
+) -> None:
+    rows = rows_of(1)
+    straight, other = write_csv(tmp_path / "straight.csv", rows), write_csv(tmp_path / "other.csv", rows, order)
+    options = (*LEARN, "--label", label, "--categorical", "colour", "--valid", straight, "--valid", other, "--json")
+    scores = json.loads(run("train", table, *options, "--rounds", 4, "-o", tmp_path / "m.json"))["scores"]
+    assert scores["other"] == scores["straight"]
+    for kind in ((), ("--contributions",)):
+        assert run("predict", model, other, *kind) == run("predict", model, straight, *kind)
+    more = [tmp_path / "one.json", tmp_path / "two.json"]
+    for data, path in zip((straight, other), more, strict=True):
+        run("train", data, *LEARN, "--continue", tmp_path / "m.json", "--rounds", 2, "-o", path)
+    assert boost.Model.load(more[0]).trees[-1].value.tolist() == boost.Model.load(more[1]).trees[-1].value.tolist()
+
+
+def test_other_columns_are_refused_by_name(tmp_path: Path, table: Path, model: Path) -> None:
+    other = write_csv(tmp_path / "other.csv", rows_of(1))
+    other.write_text(other.read_text().replace("a,b,colour,y", "a,c,colour,y"))
+    with pytest.raises(DataError, match="'b' is no column"):
+        run("predict", model, other)
+    with pytest.raises(DataError, match="'b' is no column"):
+        run("train", table, *CSV, "--valid", other, "-o", tmp_path / "m.json")
+    with pytest.raises(DataError, match="'b' is no column"):
+        run("train", other, *CSV, "--continue", model, "-o", tmp_path / "m.json")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from burnish.boost.inputs.factors import Factor, factor, number, occurring
 from burnish.boost.inputs.frames import Columns, arrow_columns, pandas_columns
+from burnish.boost.inputs.naming import order_of
 from burnish.boost.inputs.rows import FLOAT32_MAX
 from burnish.boost.threads import Workers
 from burnish.errors import DataError
@@ -37,6 +38,12 @@ class Sparse:
         kept = np.concatenate([[0], np.cumsum(~gone)])
         return Sparse(kept[self.start].astype(np.int64), self.columns[~gone], self.values[~gone])
 
+    def arranged(self, order: NDArray[np.int64]) -> "Sparse":
+        """The table whose column j is this one's column order[j]; `order` has every column once."""
+        columns = np.argsort(order).astype(np.int32)[self.columns]
+        place = np.lexsort((columns, np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))))
+        return Sparse(self.start, columns[place], self.values[place])
+
 
 @dataclass(frozen=True)
 class Converted:
@@ -61,6 +68,7 @@ def convert(
     categories: tuple[Any, ...],
     policy: str,
     feature_names: Sequence[str] | None,
+    columns: Sequence[str] = (),
 ) -> Converted:
     """A table of any accepted kind as float32 numbers, its categories numbered; arguments as of `Dataset.of`."""
     sparse, frame = _scipy_sparse(x), _frame(x)
@@ -77,10 +85,16 @@ def convert(
     if features < 1:
         raise DataError(f"x: found shape ({rows}, 0); allowed are tables of 1 or more features")
     names = _names(feature_names, features) if feature_names is not None else names
+    listed = _listed(categorical, features, names)
+    order = order_of(names, columns, "x")
+    if order is not None:
+        names, listed = tuple(columns), listed[order]
+        sparse = sparse if sparse is None else sparse.tocsc()[:, order].tocsr()
+        matrix = matrix if matrix is None else matrix[:, order]
+        frame = frame if frame is None else Columns(names, [frame.values[j] for j in order.tolist()], rows)
     if categories and len(categories) != features:
         raise DataError(f"x: found {features} features; allowed is {len(categories)}, as in training")
     trained = list(categories) if categories else None
-    listed = _listed(categorical, features, names)
     table: NDArray[np.float32] | Sparse
     if sparse is not None:
         table, found = _from_sparse(sparse, missing, listed, trained, policy, names)

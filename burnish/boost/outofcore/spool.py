@@ -60,6 +60,7 @@ class Spool:
     def fill(self, chunks: Iterable[Dataset]) -> None:
         """Reads a source to its end; DataError if chunks do not fit together, or there is no row."""
         for chunk in chunks:
+            chunk = chunk.arranged(self.names, "chunk of the source")
             self._check(chunk)
             if chunk.group_start is not None:
                 self.group_sizes.append(np.diff(chunk.group_start))
