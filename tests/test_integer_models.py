@@ -207,3 +207,19 @@ def test_response_normalization_of_pooled_channels_broadcast_to_lanes(channels: 
     net.values[y] = np.round(net.values[y] * 64).astype("float32")
     z = net.add("Mul", [y, np.array(64, "float32")], net.values[y])
     net.check(net.add("Round", [z], net.values[y]))
+
+
+@pytest.mark.parametrize("n", [1, 10, 33])
+def test_conditions_on_sums_that_wrap_around(n: int) -> None:
+    """``x + 1 > x`` fails at the largest number, and ``x + 1 < 7`` holds there: neither says anything of ``x``."""
+    edges = [2**63 - 1, -(2**63), 5, 6, 7, 0, -3, 2**63 - 2, 3, 2**62]
+    x = np.resize(np.array(edges, np.int64), n)
+    net = Net(x=x)
+    more = net.add("Add", ["x", np.int64(1)], x + 1)
+    a = net.add("Greater", [more, "x"], x + 1 > x)
+    b = net.add("Greater", ["x", np.int64(5)], x > 5)
+    c = net.add("Less", [more, np.int64(7)], x + 1 < 7)
+    d = net.add("Less", ["x", np.int64(7)], x < 7)
+    both = net.add("And", [b, a], (x > 5) & (x + 1 > x))
+    either = net.add("And", [c, d], (x + 1 < 7) & (x < 7))
+    net.check(both, either, net.add("Where", [either, more, "x"], np.where((x + 1 < 7) & (x < 7), x + 1, x)))

@@ -60,6 +60,16 @@ def linear_bounds(form: Linear, ranges: Ranges) -> Interval:
     return _unless_wrapped((low, high), any(atom.buffers for atom in terms))
 
 
+def counts(e: Expr, ranges: Ranges) -> bool:
+    """Whether ``e`` certainly has the value of its linear form: a sum or product of loaded numbers may wrap instead.
+
+    Sums that wrap are still equal where their forms are, but not in order: ``d[i] < d[i] + 1`` fails at the largest.
+    """
+    if not e.buffers or not (isinstance(e, Binary) and e.op in ("+", "-", "*")):
+        return True
+    return all(map(math.isfinite, bounds(e, ranges)))
+
+
 def _unless_wrapped(interval: Interval, loaded: bool) -> Interval:
     """The interval, if it is not one of loaded numbers that may be too large: int64 wraps around then."""
     low, high = interval
@@ -75,16 +85,16 @@ def _product(x: Interval, y: Interval) -> Interval:
 
 def prove(cond: Expr, ranges: Ranges, given: Sequence[Expr] = ()) -> bool:
     """Whether ``cond`` certainly holds for all values in ``ranges`` under which every condition of ``given`` holds."""
-    return _prove(cond, ranges, facts_of(given))
+    return _prove(cond, ranges, facts_of(given, ranges))
 
 
-def facts_of(given: Iterable[Expr]) -> list[Linear]:
+def facts_of(given: Iterable[Expr], ranges: Ranges) -> list[Linear]:
     """The linear forms that are known to be >= 0 where every condition of ``given`` holds."""
-    facts = [fact for g in given for c in conjuncts(g) for fact in _at_least_zero(c) or []]
-    return facts + [wider for fact in facts for wider in _undivided(fact)]
+    facts = [fact for g in given for c in conjuncts(g) for fact in _at_least_zero(c, ranges) or []]
+    return facts + [wider for fact in facts for wider in _undivided(fact, ranges)]
 
 
-def _undivided(fact: Linear) -> list[Linear]:
+def _undivided(fact: Linear, ranges: Ranges) -> list[Linear]:
     """``x // a <= k`` also says ``x <= a * k + a - 1``, and ``x // a % b <= k`` the same of ``x % (a * b)``."""
     if len(fact[0]) != 1:
         return []
@@ -94,7 +104,7 @@ def _undivided(fact: Linear) -> list[Linear]:
     most = fact[1] // -c
     if atom.op == "//":
         a = int(atom.b.value)
-        return [_add_scaled(to_linear(atom.a), -1, a * most + a - 1)]
+        return [] if not counts(atom.a, ranges) else [_add_scaled(to_linear(atom.a), -1, a * most + a - 1)]
     inner = atom.a
     if atom.op == "%" and isinstance(inner, Binary) and inner.op == "//" and isinstance(inner.b, Const):
         a, b = int(inner.b.value), int(atom.b.value)
@@ -118,19 +128,21 @@ def _prove(cond: Expr, ranges: Ranges, facts: list[Linear]) -> bool:
             terms, const = to_linear(Binary("-", a, b))
             low, high = linear_bounds((terms, const), ranges)
             return low > 0 or high < 0
-    goals = _at_least_zero(cond)
+    goals = _at_least_zero(cond, ranges)
     return goals is not None and all(_holds(goal, ranges, facts) for goal in goals)
 
 
-def _at_least_zero(cond: Expr) -> list[Linear] | None:
-    """An index comparison as linear forms that are all >= 0 exactly when it holds; None for other conditions."""
+def _at_least_zero(cond: Expr, ranges: Ranges) -> list[Linear] | None:
+    """A comparison of integers as linear forms that are all >= 0 exactly when it holds; None for other conditions."""
     if isinstance(cond, Not):
         opposite = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
         inner = cond.a
         if isinstance(inner, Binary) and inner.op in opposite:
-            return _at_least_zero(Binary(opposite[inner.op], inner.a, inner.b))
+            return _at_least_zero(Binary(opposite[inner.op], inner.a, inner.b), ranges)
         return None
     if not isinstance(cond, Binary) or cond.a.dtype != INDEX:
+        return None
+    if cond.buffers and not (counts(cond.a, ranges) and counts(cond.b, ranges)):
         return None
     match cond.op:
         case "<=":

@@ -142,7 +142,7 @@ def _quotient_bounds(index: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> li
 def _bounds_given(form: Linear, ranges: Ranges, given: Iterable[Expr]) -> tuple[float, float]:
     """Bounds of a linear form, narrowed by each condition that involves its terms."""
     low, high = linear_bounds(form, ranges)
-    for fact in facts_of(given):
+    for fact in facts_of(given, ranges):
         low = max(low, linear_bounds(_sum(form, fact, -1), ranges)[0])
         high = min(high, linear_bounds(_sum(form, fact, 1), ranges)[1])
     return low, high
@@ -151,7 +151,7 @@ def _bounds_given(form: Linear, ranges: Ranges, given: Iterable[Expr]) -> tuple[
 def _multiplied_out(given: tuple[Expr, ...], ranges: Ranges) -> list[Expr]:
     """What the conditions say without quotients: ``rest >= e // c`` is ``c * rest + c - 1 >= e``."""
     derived: list[Expr] = []
-    for terms, const in facts_of(given):
+    for terms, const in facts_of(given, ranges):
         for atom, k in terms.items():
             if abs(k) == 1 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
                 c = int(atom.b.value)

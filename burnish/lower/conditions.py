@@ -19,8 +19,11 @@ def selects(e: Expr) -> tuple[Select, ...]:
 
 
 def nonnegative_forms(cond: Expr) -> list[Linear]:
-    """An inequality as linear forms that are >= 0 when it holds; empty for other conditions."""
-    if not isinstance(cond, Binary) or cond.op not in COMPARISONS or cond.a.dtype != INDEX:
+    """An inequality as linear forms that are >= 0 when it holds; empty for other conditions, and for those that load.
+
+    The differences of loaded numbers may wrap.
+    """
+    if not isinstance(cond, Binary) or cond.op not in COMPARISONS or cond.a.dtype != INDEX or cond.buffers:
         return []
     match cond.op:
         case "<=" | "<":

@@ -141,3 +141,29 @@ def test_loaded_numbers_that_wrap_around_have_no_bounds() -> None:
         assert bounds(e, {"i": 4}) == UNKNOWN, e
     assert bounds(cast("int64", widest), {"i": 4}) == UNKNOWN
     assert bounds(minimum(maximum(u * 2**40, 0), 6), {"i": 4}) == (0, 6)
+
+
+D = Load(Buffer("d", (4,), "int64"), (I,))
+SMALL = cast("int64", Load(Buffer("u", (4,), "uint8"), (I,)))
+
+
+@pytest.mark.parametrize(
+    ("cond", "given_", "proved"),
+    [
+        (D < D + 1, (), False),
+        (D < 7, (D + 1 < 7,), False),
+        (D < 4, (D * 2 < 8,), False),
+        (D // 2 <= 3, (), False),
+        (D + 1 <= 7, ((D + 1) // 2 <= 3,), False),
+        (D < 7, (D < 5,), True),
+        (Not(D < 5), (D > 6,), True),
+        (SMALL < SMALL + 1, (), True),
+        (SMALL < 7, (SMALL + 1 < 7,), True),
+        (SMALL * 2**60 < SMALL * 2**60 + 1, (), False),
+    ],
+    ids=str,
+)
+def test_the_order_of_loaded_numbers_that_may_wrap_proves_nothing(
+    cond: Expr, given_: tuple[Expr, ...], proved: bool
+) -> None:
+    assert prove(cond, RANGES, given_) == proved

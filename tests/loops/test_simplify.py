@@ -244,7 +244,10 @@ def test_a_product_with_the_zero_of_a_matrix_is_no_term(e: Expr, text: str) -> N
     assert str(simplify(e)) == text
 
 
-EDGES = {"int64": (-(2**63), -(2**62), -7, -1, 0, 1, 2, 3, 2**62, 2**63 - 1), "uint8": (0, 1, 3, 128, 254, 255)}
+EDGES = {
+    "int64": (-(2**63), -(2**62), -7, -1, 0, 1, 2, 3, 2**62, 2**63 - 1), "uint8": (0, 1, 3, 128, 254, 255),
+    "int8": (-128, -64, -3, -1, 0, 1, 2, 64, 127), "uint64": (0, 1, 3, 2**63, 2**64 - 2, 2**64 - 1),
+}  # fmt: skip
 FLOATS_THAT_HURT = (0.0, -0.0, 1.0, -1.5, 3e38, -3e38, float("inf"), float("-inf"), float("nan"), 1e-45)
 
 
@@ -255,11 +258,12 @@ def data_expressions(dtype: str) -> st.SearchStrategy[Expr]:
         st.sampled_from([Load(Buffer(name, (1,), dtype), (I,)) for name in "ab"]),
         st.sampled_from(numbers).map(lambda n: Const(n, dtype)),
     )
-    operators = ["+", "-", "*", "min", "max"] + (["/"] if dtype == "float32" else [])
-    comparisons = ["<", "<=", "==", ">"]
+    operators = ["+", "-", "*", "min", "max"] + (["/"] if dtype == "float32" else ["//", "%"])
+    comparisons = ["<", "<=", "==", "!=", ">", ">="]
 
     def deeper(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
-        tests = st.builds(Binary, st.sampled_from(comparisons), inner, inner)
+        test = st.builds(Binary, st.sampled_from(comparisons), inner, inner)
+        tests = st.one_of(test, st.builds(all_of, test, test), st.builds(any_of, test, test), st.builds(Not, test))
         return st.one_of(
             st.builds(binary, st.sampled_from(operators), inner, inner), st.builds(select, tests, inner, inner)
         )
@@ -267,8 +271,8 @@ def data_expressions(dtype: str) -> st.SearchStrategy[Expr]:
     return st.recursive(leaves, deeper, max_leaves=6)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data(), st.sampled_from(["int64", "uint8", "float32"]))
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.sampled_from([*EDGES, "int64", "float32"]))
 def test_data_keeps_its_value_to_the_bit(data: st.DataObject, dtype: str) -> None:
     """Integers wrap, zeros have signs, and infinities and NaN do what they do."""
     e = data.draw(data_expressions(dtype))
@@ -291,6 +295,9 @@ def test_data_keeps_its_value_to_the_bit(data: st.DataObject, dtype: str) -> Non
         (D + 1 > D, "((d[i] + 1) > d[i])"),
         (minimum(D + 1, D), "min((d[i] + 1), d[i])"),
         ((D + I * 2) + (I - I), "(d[i] + (i * 2))"),
+        (all_of(D > 5, D + 1 > D), "((d[i] > 5) and ((d[i] + 1) > d[i]))"),
+        (all_of(D + 1 < 7, D < 7), "(((d[i] + 1) < 7) and (d[i] < 7))"),
+        (all_of(D < 5, D < 7), "(d[i] < 5)"),
     ],
 )
 def test_numbers_that_are_loaded_may_overflow(e: Expr, text: str) -> None:
