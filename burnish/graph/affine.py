@@ -12,6 +12,7 @@ import numpy as np
 from burnish import ops
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
+from burnish.loops.numeric import overflows, underflows
 
 # Operators that are linear in a constant weight, and the dimension of the weight that is the output's channel.
 _CHANNEL_OF_WEIGHT = {"conv2d": 0, "conv2d_transpose": 1, "matmul": -1}
@@ -25,6 +26,8 @@ def fold_affine(graph: Graph) -> Graph:
     (y + b) * s              →  y * s + b * s             where y * s folds as above
     (y * a) * s              →  y * (a * s)
     (y + b) + c              →  y + (b + c)
+
+    Where constants that are folded overflow, their node stays: what comes before it may have led back into range.
     """
     return rewrite(graph, _rule)
 
@@ -93,11 +96,11 @@ def _scaled(new: Rewrite, x: str, factor: str, name: str) -> str | None:
         y, bias = operands
         if before.op == "mul":
             return _merged_scale(new, y, bias, factor, name)
-        inner = _scaled(new, y, factor, new.fresh(f"{name}.product"))
-        if inner is None:
+        shift = _folded(np.multiply, new.constants[bias], new.constants[factor])
+        inner = None if shift is None else _scaled(new, y, factor, new.fresh(f"{name}.product"))
+        if shift is None or inner is None:
             return None
-        shift = new.constant(new.constants[bias] * new.constants[factor], new.fresh(f"{name}.bias"))
-        return new.add("add", inner, shift, name=name, node=before.name)
+        return new.add("add", inner, new.constant(shift, new.fresh(f"{name}.bias")), name=name, node=before.name)
     weight = _scaled_weight(new, before, new.constants[factor])
     if weight is None:
         return None
@@ -105,11 +108,18 @@ def _scaled(new: Rewrite, x: str, factor: str, name: str) -> str | None:
     return new.add(before.op, before.inputs[0], changed, name=name, node=before.name, **before.attrs)
 
 
+def _folded(apply: np.ufunc, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """Two constants as one; None where that overflows."""
+    with np.errstate(all="ignore"):
+        value = np.asarray(apply(a, b))
+    return None if overflows(value, a, b) else value
+
+
 def _merged_scale(new: Rewrite, x: str, first: str, second: str, name: str) -> str | None:
     """``x * first * second`` as one multiplication, where the product of the factors is no larger than each."""
     a, b = new.constants[first], new.constants[second]
-    product = a * b
-    if product.size > max(a.size, b.size):
+    product = _folded(np.multiply, a, b)
+    if product is None or product.size > max(a.size, b.size) or underflows(product, a, b):
         return None
     return new.add("mul", x, new.constant(product, new.fresh(f"{name}.factor")), name=name)
 
@@ -134,16 +144,17 @@ def _scaled_weight(new: Rewrite, node: Node, factor: np.ndarray) -> np.ndarray |
         return _scale_grouped(weight, channels, node)
     broadcast = [1] * weight.ndim
     broadcast[axis] = -1
-    return np.asarray(weight * channels.reshape(broadcast), weight.dtype)
+    return _folded(np.multiply, weight, channels.reshape(broadcast))
 
 
-def _scale_grouped(weight: np.ndarray, channels: np.ndarray, node: Node) -> np.ndarray:
+def _scale_grouped(weight: np.ndarray, channels: np.ndarray, node: Node) -> np.ndarray | None:
     """A transposed convolution's weight [C, O / groups, …]: the group of an output channel follows from its rows."""
     groups = node.attrs.get("groups", 1)
     assert isinstance(groups, int)
     split = weight.reshape(groups, -1, *weight.shape[1:])
     factor = channels.reshape(groups, 1, -1, *(1 for _ in weight.shape[2:]))
-    return np.asarray((split * factor).reshape(weight.shape), weight.dtype)
+    scaled = _folded(np.multiply, split, factor)
+    return None if scaled is None else scaled.reshape(weight.shape)
 
 
 def _shifted(new: Rewrite, x: str, offset: str, name: str, node: str) -> Sequence[str]:
@@ -151,8 +162,8 @@ def _shifted(new: Rewrite, x: str, offset: str, name: str, node: str) -> Sequenc
     before = new.producer(x)
     operands = _data_and_constant(new, before) if before is not None and before.op == "add" else None
     if operands is not None and new.used_once(x):
-        total = new.constants[operands[1]] + new.constants[offset]
-        if total.size <= max(new.constants[operands[1]].size, new.constants[offset].size):
+        total = _folded(np.add, new.constants[operands[1]], new.constants[offset])
+        if total is not None and total.size <= max(new.constants[operands[1]].size, new.constants[offset].size):
             merged = new.constant(total, new.fresh(f"{name}.shift"))
             return [new.add("add", operands[0], merged, name=name, node=node)]
     return [new.add("add", x, offset, name=name, node=node)]

@@ -10,6 +10,7 @@ import numpy as np
 
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
+from burnish.loops.numeric import overflows, underflows
 
 
 def canonicalize(graph: Graph, exact: bool = False) -> Graph:
@@ -19,9 +20,9 @@ def canonicalize(graph: Graph, exact: bool = False) -> Graph:
     conv2d(pad(x))                →  conv2d(x) with larger pads          where the padding is zeros in H and W
     max/avg_pool2d, whole image   →  reduce_max/mean over H and W
     matmul(x, W.T)                →  matmul(x, W')                       for a constant: a view, nothing moves
-    x / c                         →  x * (1 / c)                         with ``exact``: only if 1 / c is exact
+    x / c                         →  x * (1 / c)                         where 1 / c has all digits; ``exact``: is exact
     x - c                         →  x + (-c)
-    pow(x, 2), pow(x, 0.5)        →  x * x, sqrt(x)
+    pow(x, 2), pow(x, 0.5)        →  x * x, sqrt(x)                      with ``exact``: only x * x
     transpose                     →  reshape                             if it moves only extents of 1
     """
     return rewrite(graph, partial(_rule, exact=exact))
@@ -42,7 +43,7 @@ def _rule(new: Rewrite, node: Node, exact: bool) -> Sequence[str] | None:
         case "sub":
             return _add_negative(new, node)
         case "pow":
-            return _special_power(new, node)
+            return _special_power(new, node, exact)
         case "transpose":
             return _trivial_transpose(new, node)
     return None
@@ -107,9 +108,10 @@ def _multiply_by_reciprocal(new: Rewrite, node: Node, exact: bool) -> Sequence[s
     value = new.value(divisor)
     if value is None or value.dtype.kind != "f" or x in new.constants or not np.all(value):
         return None
-    reciprocal = (1.0 / value.astype(np.float64)).astype(value.dtype)
+    with np.errstate(over="ignore"):
+        reciprocal = (1.0 / value.astype(np.float64)).astype(value.dtype)
     powers_of_two = np.all(np.abs(np.frexp(value)[0]) == 0.5)
-    if (exact and not powers_of_two) or not np.all(np.isfinite(reciprocal)):
+    if (exact and not powers_of_two) or overflows(reciprocal, value) or underflows(reciprocal, value):
         return None
     return new.replace(node, "mul", x, new.constant(reciprocal, new.fresh(f"{divisor}.reciprocal")))
 
@@ -122,7 +124,7 @@ def _add_negative(new: Rewrite, node: Node) -> Sequence[str] | None:
     return new.replace(node, "add", x, new.constant(-value, new.fresh(f"{subtrahend}.negative")))
 
 
-def _special_power(new: Rewrite, node: Node) -> Sequence[str] | None:
+def _special_power(new: Rewrite, node: Node, exact: bool) -> Sequence[str] | None:
     x, exponent = node.inputs
     value = new.value(exponent)
     same_shape = new.types[x].shape == new.source.types[node.outputs[0]].shape
@@ -130,8 +132,9 @@ def _special_power(new: Rewrite, node: Node) -> Sequence[str] | None:
         return None
     if value.item() == 2:
         return new.replace(node, "mul", x, x)
-    # pow(-inf, 0.5) is inf, sqrt(-inf) NaN: no model means the former.
-    return new.replace(node, "sqrt", x) if value.item() == 0.5 and value.dtype.kind == "f" else None
+    # pow(-inf, 0.5) is inf and pow(-0.0, 0.5) is 0, sqrt(-inf) NaN and sqrt(-0.0) -0: few models mean the former.
+    root = value.item() == 0.5 and value.dtype.kind == "f" and not exact
+    return new.replace(node, "sqrt", x) if root else None
 
 
 def _trivial_transpose(new: Rewrite, node: Node) -> Sequence[str] | None:

@@ -10,7 +10,7 @@ import numpy as np
 from burnish import ops
 from burnish.graph.graph import Attribute, Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
-from burnish.loops.expr import Load
+from burnish.loops.expr import FLOATS, Load
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import placeholder
 
@@ -63,11 +63,11 @@ def returns_input(op: str, shape: tuple[int, ...], dtype: str, attrs: tuple[tupl
     )
 
 
-_NEUTRAL = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}
+_NEUTRAL = {"add": -0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}  # of floats: -0.0 + 0.0 is 0.0
 
 
 def _adds_nothing(new: Rewrite, node: Node) -> bool:
-    """Whether the node adds zeros to, or multiplies by ones, a tensor of the output's shape."""
+    """Whether the node adds zeros to, or multiplies by ones, a tensor of the output's shape, and keeps every bit."""
     if node.op not in _NEUTRAL:
         return False
     source = _data_input(new, node)
@@ -75,8 +75,11 @@ def _adds_nothing(new: Rewrite, node: Node) -> bool:
     if other not in new.constants or (node.op in ("sub", "div") and other == node.inputs[0]):
         return False
     value, output = new.constants[other], new.source.types[node.outputs[0]]
-    same_type = new.types[source] == output
-    return same_type and value.size <= 4096 and bool(np.all(value == _NEUTRAL[node.op]))
+    if new.types[source] != output or value.size > 4096:
+        return False
+    neutral = _NEUTRAL[node.op]
+    signed = output.dtype in FLOATS and not np.all(np.signbit(value) == np.signbit(neutral))
+    return bool(np.all(value == neutral)) and not signed
 
 
 def _data_input(new: Rewrite, node: Node) -> str:

@@ -28,6 +28,23 @@ def convert(value: np.ndarray, source: str, target: str, as_dtype: np.dtype) -> 
     return np.asarray(value).astype(as_dtype)
 
 
+def overflows(value: np.ndarray, *operands: np.ndarray) -> bool:
+    """Whether finite operands made a number that is infinite."""
+    if str(value.dtype) not in FLOATS:
+        return False
+    finite = np.all([np.isfinite(np.broadcast_to(x, value.shape)) for x in operands], axis=0)
+    return bool(np.any(finite & ~np.isfinite(value)))
+
+
+def underflows(value: np.ndarray, *operands: np.ndarray) -> bool:
+    """Whether a product of operands that have all their digits has lost some, or all: it is subnormal or zero."""
+    if str(value.dtype) not in FLOATS:
+        return False
+    least = ml_dtypes.finfo(value.dtype).smallest_normal
+    full = np.all([np.abs(np.broadcast_to(x, value.shape)) >= least for x in operands], axis=0)
+    return bool(np.any(full & (np.abs(value) < least)))
+
+
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "//": np.floor_divide, "%": np.remainder,
     "min": np.minimum, "max": np.maximum, "==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal,

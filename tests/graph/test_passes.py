@@ -109,7 +109,7 @@ def test_views_of_constants_share_their_memory() -> None:
         one("pad", (2, 3), pads=(0, 0, 0, 0)),
         one("concat", (2, 3), axis=0),
         one("tile", (2, 3), repeats=(1, 1)),
-        one("add", (2, 3), np.zeros((1, 3), np.float32)),
+        one("add", (2, 3), np.full((1, 3), -0.0, np.float32)),
         one("mul", (2, 3), np.ones((), np.float32)),
         one("sub", (2, 3), np.zeros((3,), np.float32)),
         one("div", (2, 3), np.ones((2, 3), np.float32)),
@@ -137,6 +137,8 @@ def test_nodes_that_change_nothing_vanish(graph: Graph) -> None:
         one("slice", (2, 3), starts=(0, 2), extents=(2, 3), steps=(1, -1)),
         one("pad", (2, 3), pads=(0, 1, 0, -1)),
         one("add", (1, 3), np.zeros((2, 3), np.float32)),
+        one("add", (2, 3), np.zeros((1, 3), np.float32)),  # 0.0 of -0.0
+        one("sub", (2, 3), np.full((3,), -0.0, np.float32)),
         one("mul", (2, 3), np.zeros((), np.float32)),
         one("relu", (2, 3)),
     ],
@@ -144,6 +146,13 @@ def test_nodes_that_change_nothing_vanish(graph: Graph) -> None:
 )
 def test_nodes_that_change_something_stay(graph: Graph) -> None:
     assert ops(applied(eliminate, graph)) == [graph.nodes[0].op]
+
+
+@pytest.mark.parametrize("op", ["add", "sub"])
+def test_integers_without_a_sign_of_zero_lose_all_additions_of_nothing(op: str) -> None:
+    g = GraphBuilder()
+    y = g.add(op, g.input("x", (3,), "int32"), g.constant(np.zeros(3, np.int32)), name="y")
+    assert ops(applied(eliminate, g.build(y))) == ["identity"]
 
 
 def test_subtraction_from_zero_and_division_of_one_stay() -> None:
@@ -226,6 +235,28 @@ def test_consecutive_scales_and_shifts_merge() -> None:
     assert ops(applied(fold_affine, graph)) == ["mul", "add", "relu"]
 
 
+@pytest.mark.parametrize(
+    ("first", "a", "second", "b"),
+    [("mul", 1e30, "mul", 1e30), ("mul", 1e-30, "mul", 1e-30), ("add", 3e38, "add", 3e38), ("add", 1e30, "mul", 1e20)],
+)
+def test_constants_whose_product_or_sum_is_out_of_range_do_not_merge(
+    first: str, a: float, second: str, b: float
+) -> None:
+    g = GraphBuilder()
+    x = g.input("x", (2, 3))
+    y = g.add("matmul", x, g.constant(array(3, 4))) if second != first else x
+    y = g.add(second, g.add(first, y, g.constant(np.float32(a))), g.constant(np.float32(b)))
+    graph = g.build(g.add("identity", y, name="y"))
+    assert ops(fold_affine(graph)) == ops(graph)
+
+
+@pytest.mark.parametrize(("scale", "left"), [(1e10, ["matmul", "mul"]), (1e-10, ["matmul"])])
+def test_a_scale_that_makes_weights_infinite_stays(scale: float, left: list[str]) -> None:
+    g = GraphBuilder()
+    y = g.add("matmul", g.input("x", (2, 3)), g.constant(np.full((3, 4), 1e30, np.float32)))
+    assert ops(fold_affine(g.build(g.add("mul", y, g.constant(np.float32(scale)), name="y")))) == left
+
+
 @pytest.mark.parametrize("transpose_b", [False, True])
 def test_scales_go_into_matrix_products(transpose_b: bool) -> None:
     g = GraphBuilder()
@@ -263,6 +294,8 @@ def test_a_scale_along_another_dimension_stays() -> None:
         (one("matmul", (2, 4), array(3, 4), transpose_b=True), ["matmul"]),
         (one("div", (3,), np.float32(3.0)), ["mul"]),
         (one("div", (3,), np.float32(0.0)), ["div"]),
+        (one("div", (3,), np.float32(2e38)), ["div"]),  # 1 / 2e38 has fewer digits
+        (one("div", (3,), np.float32(1e-40)), ["div"]),  # and 1 / 1e-40 is infinite
         (one("sub", (3,), array(3)), ["add"]),
         (one("pow", (3,), np.float32(2.0)), ["mul"]),
         (one("pow", (3,), np.float32(0.5)), ["sqrt"]),
@@ -282,6 +315,11 @@ def test_exact_forbids_inexact_reciprocals() -> None:
 
     assert ops(applied(exactly, one("div", (3,), np.float32(3.0)), 0.0)) == ["div"]
     assert ops(applied(exactly, one("div", (3,), np.float32(8.0)), 0.0)) == ["mul"]
+
+
+def test_exact_keeps_the_power_that_is_no_root_of_minus_infinity() -> None:
+    assert ops(canonicalize(one("pow", (3,), np.float32(0.5)), exact=True)) == ["pow"]
+    assert ops(canonicalize(one("pow", (3,), np.float32(2.0)), exact=True)) == ["mul"]
 
 
 def test_transposed_constants_are_views() -> None:
