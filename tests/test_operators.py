@@ -86,3 +86,12 @@ def test_zeros_infinities_and_nan(op: str, at_infinity: float, at_minus_infinity
     if op not in ("softplus", "cosh", "sigmoid"):
         assert not y[3:].any()
         assert (np.signbit(y[3:]) == [False, True]).all() or op == "celu"
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0])
+@pytest.mark.parametrize(
+    ("shape", "pads"), [((64, 64), (1, 0, 0, 0)), ((5, 33), (0, 1, 1, 2)), ((9,), (1, 2))], ids=str
+)
+def test_padding_has_the_sign_of_its_zero(shape: tuple[int, ...], pads: tuple[int, ...], value: float) -> None:
+    padded = map_of("pad", np.ones(shape, "float32"), pads=pads, value=value)
+    assert (np.signbit(padded[padded == 0]) == np.signbit(value)).all()

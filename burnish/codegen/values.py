@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import copysign
+
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.padding import Padding
 from burnish.codegen.vecmath import MATH
@@ -149,7 +151,7 @@ class Values(Padding):
         test, a, b = self.value(e.cond), e.a, e.b
         if test.const is not None:
             return self.value(a if test.const else b)
-        zero = isinstance(b, Const) and b.value == 0 and test.lanes == 1
+        zero = isinstance(b, Const) and b.value == 0 and copysign(1, b.value) > 0 and test.lanes == 1
         if isinstance(a, Load) and zero and self.memory[a.buffer.name].slots is None and not self._safe(a):
             self.guards.append(test)
             read = self.read(a)  # guarded, it reads zero where the condition fails; one made before may not be

@@ -153,7 +153,7 @@ class Expr(Rebuilt, metaclass=Interned):
         return binary("%", other, self)
 
     def __neg__(self) -> Expr:
-        return binary("-", Const(0 if self.dtype in INTS else 0.0, self.dtype), self)
+        return binary("-", Const(0 if self.dtype in INTS else -0.0, self.dtype), self)  # 0.0 - 0.0 is no -0.0
 
     def __lt__(self, other: Value) -> Expr:
         return binary("<", self, other)

@@ -7,7 +7,7 @@ from itertools import combinations, product
 from math import prod
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import FLOATS, INDEX, Binary, Const, Expr, Select
+from burnish.loops.expr import FLOATS, INDEX, Binary, Const, Expr, Literal, Select
 from burnish.loops.program import NOTHING, For, Program, Stmt, Store, rebuild_stmt, walk_stmt
 from burnish.loops.regions import accesses
 from burnish.loops.simplify import simplify
@@ -24,8 +24,9 @@ Row = tuple[float, ...]
 def expand(program: Program, stage: str) -> Program:
     """Turns the sums of ``stage``, of products of numbers and literals, into one expression for every row of literals.
 
-    Nothing is left of a term with a literal zero, and terms are summed in another order: rows, or columns, that differ
-    by signs alone are taken in pairs, as the sum and the difference of two parts, which code generation computes once::
+    Nothing is left of a term with the zero of a matrix (:class:`Literal`; one of data makes NaN of an infinite number),
+    and terms are summed in another order: rows, or columns, that differ by signs alone are taken in pairs, as the sum
+    and the difference of two parts, which code generation computes once::
 
         for s.init.i in 2:
           s[s.init.i] = 0.0
@@ -59,7 +60,7 @@ def expand(program: Program, stage: str) -> Program:
 
     def row(e: Expr) -> Row:
         found = [simplify(substitute(e, place), {}) for place in places]
-        if not all(isinstance(c, Const) for c in found):
+        if not all(isinstance(c, Const) and (c.value or isinstance(c, Literal)) for c in found):
             raise ScheduleError(f"expand: stage '{stage}' sums products with {e}, which is no literal")
         return tuple(float(c.value) for c in found if isinstance(c, Const))
 

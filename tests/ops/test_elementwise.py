@@ -32,6 +32,12 @@ def test_unary_matches_onnx(name, onnx_name, apply, reference, normal):
     np.testing.assert_allclose(apply(name, x)[0], reference(onnx_name, x)[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_the_negative_of_zero_is_minus_zero(dtype, apply):
+    numbers = np.array([0.0, -0.0, np.inf, np.nan]).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    assert np.signbit(apply("neg", numbers)[0]).tolist()[:3] == [True, False, True]
+
+
 @pytest.mark.parametrize(
     ("name", "function"), [("log", np.log), ("sqrt", np.sqrt), ("rsqrt", lambda x: 1 / np.sqrt(x))]
 )

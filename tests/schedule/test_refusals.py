@@ -1,12 +1,13 @@
 """Primitives refuse by name what is unknown, ill-formed or would change the result."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
 from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
-from burnish.loops.expr import Const, cast, equal, select
+from burnish.loops.expr import Const, Expr, Literal, cast, equal, select
 from burnish.loops.program import Program
 from burnish.schedule.schedule import Schedule, replay
 
@@ -102,6 +103,15 @@ def test_a_sum_counted_together_with_its_rows_is_not_written_out() -> None:
     s.fuse("y.i", "y.k")
     with pytest.raises(ScheduleError, match=r"expand: stage 'y' is summed along loop 'y\.i\.y\.k'"):
         s.expand("y")
+
+
+@pytest.mark.parametrize(("zero", "refused"), [(Const(0.0, "float32"), True), (Literal(0.0, "float32"), False)])
+def test_a_zero_of_data_is_a_term(zero: Expr, refused: bool) -> None:
+    """It makes NaN of an infinite number; that of a matrix, which a definition is made of, makes nothing of it."""
+    x, k = t.placeholder((2,), "float32", "x"), t.reduce_axis(2, "k")
+    y = t.compute((1,), lambda i: t.sum(x[k.var] * select(equal(k.var, 0), zero, Const(3.0, "float32")), k), "y")
+    with pytest.raises(ScheduleError, match="which is no literal") if refused else nullcontext():
+        Schedule(t.create_program("whole", [x], [y])).expand("y")
 
 
 def test_sums_of_whole_numbers_are_not_written_out() -> None:
