@@ -121,9 +121,13 @@ def _sizes_in(value: Value) -> tuple[Size, ...]:
 def reassociates(rule: Rule) -> bool:
     """Whether a rule changes rounding by no more than re-association: it brings no arithmetic that was not there.
 
-    Weights may be added and scaled, as in folding; a mean does not become a convolution.
+    Weights may be added and scaled, as in folding; a mean does not become a convolution. Nor do weights grow, but to
+    have others of that size added: they would be products with zeros, which are NaN where the other factor is infinite.
     """
-    return _words(rule.right) - MOVING <= _words(rule.left)
+    right, left = set(_applications(rule.right)), set(_applications(rule.left))
+    added = {argument for t in right if t.word == "add" for argument in t.args}
+    grown = {t for t in right - left - added if t.word == "grow"}
+    return not grown and _words(rule.right) - MOVING <= _words(rule.left)
 
 
 def patterns(rule: Rule) -> list[Pattern]:

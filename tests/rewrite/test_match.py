@@ -9,6 +9,7 @@ from burnish.rewrite.match import Matcher, both_ways, compile_rules, patterns, r
 from burnish.rewrite.normal import NormalTable
 from burnish.rewrite.solve import Solver
 from burnish.rewrite.terms import parse_rules
+from burnish.rewriting import shipped_rules
 from tests.rewrite.rules import rule
 
 
@@ -162,3 +163,9 @@ def test_new_arithmetic_is_no_reassociation() -> None:
         " conv2d(x, box(channels=c, kernel=(2, 2)), groups=c)\n"
     )
     assert not reassociates(mean)
+
+
+def test_products_with_zeros_are_new_arithmetic() -> None:
+    allowed = {r.name: reassociates(r) for r in shipped_rules()}
+    assert not allowed["grown weights"] and not allowed["joined convolutions of unequal kernels"]
+    assert allowed["RepVGG"] and allowed["sum of convolutions of unequal kernels"]  # whose windows are those of others
