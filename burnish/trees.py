@@ -50,8 +50,7 @@ def compile_trees(
     if output not in OUTPUTS:
         raise ParameterError(f"output: found {output!r}; allowed: {', '.join(map(repr, OUTPUTS))} for boosted trees")
     model = as_model(model)
-    if model.best_iteration is not None:
-        model = model.slice(0, model.best_iteration + 1)
+    model = model.slice(*model.used)
     link = KINDS.get(model.objective) if output == "prediction" else None
     if link not in (None, *LINKS):
         raise ParameterError(f"output: objective {model.objective!r} has no compiled link; allowed: output='margin'")

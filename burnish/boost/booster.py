@@ -1,7 +1,7 @@
 """The training loop: gradients, one tree for each output, margins; evaluation, early stopping, continued training."""
 
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.categories import encode_as
-from burnish.boost.data import Dataset, Sparse
+from burnish.boost.data import Dataset, Sparse, check_dataset
+from burnish.boost.inputs.tables import feature_label
 from burnish.boost.losses import gradients
 from burnish.boost.losses.reduction import Reduction
-from burnish.boost.metric import Metric, metric_of
+from burnish.boost.metric import Metric, distinct, metric_of
 from burnish.boost.model import Model
 from burnish.boost.objective import Floats, Objective, objective_of, row_ranges
 from burnish.boost.params import Params
@@ -89,6 +90,10 @@ def train(
 
     Raises ParameterError and DataError.
     """
+    check_dataset("train", dataset)
+    for what, model in (("continue_from", continue_from), ("resume_from", resume_from)):
+        if model is not None and not isinstance(model, Model):
+            raise ParameterError(f"{what}: found {type(model).__name__}; allowed: a Model, as Model.load(path) makes")
     settled = Params.of(params, dataset.feature_names)
     settled = replace(settled, rounds=settled.rounds if rounds is None else rounds)
     if early_stopping_rounds is not None:
@@ -220,10 +225,10 @@ class Evaluation:
         self._training = training
         params = training.params
         names = params.eval_metric or (training.objective.metric,)
-        self._metrics: list[Metric] = [metric_of(name) for name in names]
+        self._metrics = distinct([metric_of(name) for name in names])
         if params.early_stopping_rounds and not valid:
             raise ParameterError("parameter 'early_stopping_rounds': found without a data set in 'valid'; allowed: one")
-        self.valid = {name: _like(name, dataset, training.dataset) for name, dataset in valid.items()}
+        self.valid = {name: _like(name, dataset, training) for name, dataset in valid.items()}
         self._margins = {
             name: training.margin if dataset is training.dataset else training.margins(dataset)
             for name, dataset in self.valid.items()
@@ -360,9 +365,10 @@ def workers_of(threads: int, dataset: Dataset) -> Workers:
 
 def named_datasets(valid: Valid) -> dict[str, Dataset]:
     """Evaluation sets by name, from a mapping, or from pairs in either order."""
-    pairs = valid.items() if isinstance(valid, Mapping) else valid
+    pairs: Any = valid.items() if isinstance(valid, Mapping) else valid
     named: dict[str, Dataset] = {}
-    for first, second in pairs:
+    for pair in pairs if isinstance(pairs, Iterable) else [pairs]:
+        first, second = pair if isinstance(pair, Sequence) and len(pair) == 2 else (pair, None)
         name, dataset = (first, second) if isinstance(first, str) else (second, first)
         if not isinstance(name, str) or not isinstance(dataset, Dataset):
             raise ParameterError("valid: found an entry that is no pair of a name and a Dataset; allowed: such pairs")
@@ -378,17 +384,29 @@ def _check_features(params: Params, dataset: Dataset) -> None:
     signs = len(params.monotone_constraints)
     if signs not in (0, dataset.features):
         raise ParameterError(f"parameter 'monotone_constraints': found {signs} signs; allowed: {dataset.features}")
+    ordered = np.flatnonzero(np.array(params.monotone_constraints or (0,)) * dataset.categorical)
+    if len(ordered):
+        name = feature_label(int(ordered[0]), dataset.feature_names)
+        raise ParameterError(
+            f"parameter 'monotone_constraints': found {params.monotone_constraints[ordered[0]]} for {name}, which is "
+            "categorical: its values have no order; allowed: 0, or the feature as numbers"
+        )
 
 
-def _like(name: str, dataset: Dataset, training: Dataset) -> Dataset:
+def _like(name: str, dataset: Dataset, fitted: "Training") -> Dataset:
     """An evaluation set with the columns, found by name, and the category numbers of the training data.
 
-    Raises DataError for other features.
+    Raises DataError for other features, and for rows (labels, weights, queries) that training would refuse.
     """
+    training = fitted.dataset
+    if dataset is training:
+        return dataset
     dataset = dataset.arranged(training.feature_names, f"valid {name!r}")
     if dataset.features != training.features:
         raise DataError(f"valid {name!r}: found {dataset.features} features; allowed: {training.features}")
     try:
+        if dataset.label is not None:  # a metric that wants labels says so itself
+            objective_of(fitted.params).prepare(dataset, Reduction())
         return encode_as(dataset, training.categories, training.policy)
     except DataError as error:
         raise DataError(f"valid {name!r}: {error}") from None

@@ -48,7 +48,7 @@ class Dataset:
         base_margin: Any = None,
         group: Any = None,
         qid: Any = None,
-        missing: float = math.nan,
+        missing: float | None = math.nan,
         *,
         categorical: Sequence[int | str] = (),
         categories: tuple[Any, ...] = (),
@@ -82,7 +82,8 @@ class Dataset:
             label is not None and label_lower_bound is not None
         ):
             raise DataError("label_lower_bound, label_upper_bound: allowed are both, without a label, or neither")
-        converted = convert(x, float(missing), categorical, categories, policy, feature_names, columns)
+        missing = math.nan if missing is None else float(missing)
+        converted = convert(x, missing, categorical, categories, policy, feature_names, columns)
         count = converted.rows
         group_start = None
         if group is not None:
@@ -124,3 +125,10 @@ def _labels(label: Any, lower: Any, upper: Any, rows: int) -> NDArray[np.float32
     if label is not None:
         return checked.vector("label", label, rows)
     return None if lower is None else checked.bounds(lower, upper, rows)
+
+
+def check_dataset(who: str, dataset: Any) -> None:
+    """Raises ParameterError for training data that are no Dataset."""
+    if not isinstance(dataset, Dataset):
+        found = type(dataset).__name__
+        raise ParameterError(f"{who}: dataset: found {found}; allowed: a Dataset, as Dataset.of(x, label=y) makes")

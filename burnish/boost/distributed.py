@@ -19,7 +19,7 @@ import numpy as np
 
 from burnish.boost.booster import Callback, History, Progress, Valid, named_datasets, train
 from burnish.boost.checkpoint import checkpoints, save_every
-from burnish.boost.data import Dataset, Sparse
+from burnish.boost.data import Dataset, Sparse, check_dataset
 from burnish.boost.model import Model, loads
 from burnish.boost.params import Params
 from burnish.comm.local import TIMEOUT, launch
@@ -57,6 +57,7 @@ def train_distributed(
 
     Raises WorkerError, with the rank, when a worker dies or is not heard of; ParameterError and DataError.
     """
+    check_dataset("train_distributed", dataset)
     settled = _settled(params, dataset, rounds, early_stopping_rounds)
     named = named_datasets(valid)
     if workers < 1 or restarts < 0 or checkpoint_every < 1:

@@ -1,8 +1,8 @@
 """Metrics: how good predictions are, with the names and definitions of XGBoost; sums are exact, in any order."""
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class Metric:
     name: str
     maximize: bool
     function: Function
+    own: bool = False  # whether it is a function of the user's
 
     def __call__(self, prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
         """The metric's value. Raises DataError if the dataset lacks what it needs."""
@@ -43,12 +44,20 @@ def metric_of(name: Any, maximize: bool | None = None) -> Metric:
     `maximize`. Raises ParameterError for an unknown name.
     """
     if callable(name):
+        title = getattr(name, "__name__", "custom")
 
         def own(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
-            return float(name(prediction[0] if len(prediction) == 1 else prediction.T, dataset))
+            value = name(prediction[0] if len(prediction) == 1 else prediction.T, dataset)
+            number = np.asarray(None if isinstance(value, (tuple, list)) else value)
+            if number.size != 1 or number.dtype.kind not in "biuf":
+                raise DataError(
+                    f"eval_metric: the function {title!r} returned {value!r}; allowed: one number. Its name is that of "
+                    "the function, and larger ones are better if the function has a true attribute 'maximize'"
+                )
+            return float(number.reshape(()))
 
         largest = getattr(name, "maximize", False) if maximize is None else maximize
-        return Metric(getattr(name, "__name__", "custom"), bool(largest), own)
+        return Metric(title, bool(largest), own, own=True)
     base, _, cut = str(name).partition("@")
     base = _SYNONYMS.get(base, base)
     if base.removesuffix("-") in _LISTS:
@@ -96,6 +105,17 @@ def _power_metric(name: str, base: str, cut: str) -> Metric:
             raise ParameterError(f"parameter 'eval_metric': found {name!r}; allowed: {base}@p with p in (1, 2)")
     loss = _POWERS[base]
     return Metric(name, False, _row_wise(lambda p, y, q: loss(p, y, power or q.tweedie_variance_power)))
+
+
+def distinct(metrics: Sequence[Metric]) -> list[Metric]:
+    """The metrics, where functions of one name, such as lambdas, are told apart by a number."""
+    distinct: dict[str, Metric] = {}
+    for metric in metrics:
+        name, number = metric.name, 2
+        while name in distinct and metric.own:
+            name, number = f"{metric.name}_{number}", number + 1
+        distinct[name] = replace(metric, name=name)
+    return list(distinct.values())
 
 
 def _label(dataset: Dataset) -> Floats:
@@ -192,7 +212,14 @@ def _error(prediction: Floats, dataset: Dataset, reduction: Reduction, threshold
 
 def _class_loss(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
     """-log of the probability of the row's class."""
-    p = prediction[_label(dataset).astype(np.int64), np.arange(prediction.shape[1])].astype(np.float64)
+    label, classes = _label(dataset), len(prediction)
+    known = (label >= 0) & (label < classes) & (label == np.floor(label))
+    if classes < 2:
+        raise DataError("eval_metric: found predictions of 1 output; 'mlogloss' allows 2 and more, one for each class")
+    if not known.all():
+        row = int(np.argmin(known))
+        raise DataError(f"eval_metric: label of row {row}: found {label[row]}; allowed: 0 to {classes - 1}")
+    p = prediction[label.astype(np.int64), np.arange(prediction.shape[1])].astype(np.float64)
     return reduction.mean(-np.log(np.maximum(p, LEAST_PROBABILITY)), dataset.weight)
 
 

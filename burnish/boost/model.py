@@ -82,6 +82,11 @@ class Model:
         return len(self.trees) // self.outputs
 
     @property
+    def used(self) -> tuple[int, int]:
+        """The rounds ``begin … end - 1`` that predictions and explanations use: those up to `best_iteration`."""
+        return (0, self.rounds if self.best_iteration is None else min(self.best_iteration + 1, self.rounds))
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The name of every feature: f0, f1, … where none are known."""
         return self.feature_names or tuple(f"f{number}" for number in range(self.features))

@@ -6,13 +6,14 @@ import json
 import math
 import numbers
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from burnish.boost import synonyms
 from burnish.errors import ParameterError
 
-# Other names of a parameter. Where libraries disagree, one means what it means in XGBoost (`alpha` is the L1 term).
+# Other names of a parameter. Where libraries disagree, one means what it means in XGBoost (`alpha` is the L1 term),
+# but with an objective by another library's name, what it means there.
 ALIASES = {
     "loss": "objective", "application": "objective", "num_classes": "num_class", "eta": "learning_rate",
     "shrinkage_rate": "learning_rate", "num_leaves": "max_leaves", "max_leaf_nodes": "max_leaves",
@@ -33,6 +34,9 @@ ALIASES = {
     "min_data": "min_data_in_leaf", "min_samples_leaf": "min_data_in_leaf",
     "interaction_cst": "interaction_constraints",
 }  # fmt: skip
+
+# LightGBM's and scikit-learn's name of an objective -> what `alpha` is.
+ALPHA_OF = {"quantile": "quantile_alpha", "huber": "huber_slope"}
 
 OBJECTIVES = {
     "squared_error": ("reg:squarederror", "reg:linear", "regression", "regression_l2", "l2", "mse"),
@@ -111,7 +115,6 @@ class Params:
     rounds: int = 100
     early_stopping_rounds: int = 0  # 0: never
     threads: int = 0  # 0: every core of this process; they do not change the model
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, mapping: "Mapping[str, Any] | Params | None" = None, feature_names: Sequence[str] = ()) -> "Params":
@@ -127,10 +130,11 @@ class Params:
             raise ParameterError(wrong)
         given: dict[str, Any] = {}
         spelled: dict[str, str] = {}
+        loss = next((v for k, v in (mapping or {}).items() if _own(k) == "objective" and v is not None), None)
         for key, value in (mapping or {}).items():
             name = _name_of(key, value)
-            if key == "alpha" and (mapping or {}).get("objective") == "huber":
-                name = "huber_slope"  # LightGBM's objective, and its name for it
+            if key == "alpha" and isinstance(loss, str):
+                name = ALPHA_OF.get(loss, name)
             if name is None or value is None:
                 continue
             value = _READERS[name](name, value, feature_names)
@@ -146,12 +150,16 @@ class Params:
             given.setdefault("max_delta_step", 0.7)
         return cls(**given)._checked()
 
+    @staticmethod
+    def objective_named(name: str) -> str:
+        """Our own name of an objective by any library's name. Raises ParameterError."""
+        return str(_objective("objective", name, ()))
+
     def _checked(self) -> "Params":
         """The parameters themselves, once they agree with each other."""
-        for name, reader in _READERS.items():
-            value = getattr(self, name)
-            if value is not None and value != () and name != "extra":
-                reader(name, value, ())
+        given = {name: value for name in _READERS if (value := getattr(self, name)) is not None and value != ()}
+        self = replace(self, **{name: _READERS[name](name, value, ()) for name, value in given.items()})
+        _check_use(self)
         if self.objective == "softmax" and self.num_class < 2:
             raise ParameterError(
                 f"parameter 'num_class': found {self.num_class}; objective 'softmax' allows 2 and more classes"
@@ -182,9 +190,47 @@ class Params:
         return self
 
 
+# Parameters that some objectives, or metrics by how their names begin, alone go by; and the nearest there is.
+_ONLY_OF: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
+    "scale_pos_weight": (("logistic",), (), "weights of rows"),
+    "quantile_alpha": (("quantile",), ("quantile",), "objective 'quantile'"),
+    "huber_slope": (("huber", "reg:pseudohubererror"), ("huber", "mphe"), "objective 'huber'"),
+    "tweedie_variance_power": (("reg:tweedie",), ("tweedie",), "objective 'reg:tweedie'"),
+    "aft_loss_distribution": (("survival:aft",), ("aft",), "objective 'survival:aft'"),
+    "aft_loss_distribution_scale": (("survival:aft",), ("aft",), "objective 'survival:aft'"),
+}
+
+
+def _check_use(params: Params) -> None:
+    """Raises ParameterError for a value that nothing would go by."""
+    objective = "of your own" if callable(params.objective) else params.objective
+    metrics = [metric for metric in params.eval_metric if isinstance(metric, str)]
+    for parameter in fields(Params):
+        allowed, measured, instead = _ONLY_OF.get(parameter.name, ((), (), ""))
+        found = getattr(params, parameter.name)
+        if not allowed or found == parameter.default or objective in allowed:
+            continue
+        if any(metric.startswith(measured) for metric in metrics):
+            continue
+        raise ParameterError(
+            f"parameter {parameter.name!r}: found {found!r} with objective {objective!r}, which does not go by it; "
+            f"allowed with {_listed(allowed)}; the nearest there is: {instead}"
+        )
+    if params.proposal != "global" and params.tree_method != "approx":
+        raise ParameterError(
+            f"parameter 'proposal': found {params.proposal!r} with tree method {params.tree_method!r}; allowed with "
+            "'approx' alone"
+        )
+
+
+def _own(key: str) -> str:
+    """Our name of a parameter, or the name itself."""
+    return ALIASES.get(key) or synonyms.NAMES.get(key, key)
+
+
 def _name_of(key: str, value: Any) -> str | None:
     """The parameter's own name, or None for one that is accepted and has no effect; ParameterError if unknown."""
-    name = ALIASES.get(key) or synonyms.NAMES.get(key, key)
+    name = _own(key)
     if name in _READERS:
         return name
     if key in _IGNORED:
@@ -345,10 +391,6 @@ def _interactions(name: str, value: Any, names: Sequence[str]) -> tuple[tuple[in
     return tuple(sets)
 
 
-def _extra(name: str, value: Any, _: Sequence[str]) -> dict[str, Any]:
-    return dict(value)
-
-
 _SHARE = _number(0.0, 1.0, open_low=True)
 _READERS: dict[str, Reader] = {
     "objective": _objective,
@@ -396,6 +438,5 @@ _READERS: dict[str, Reader] = {
     "rounds": _integer(0),
     "early_stopping_rounds": _integer(0),
     "threads": _integer(0, unlimited=(-1,)),
-    "extra": _extra,
 }
 assert set(_READERS) == {parameter.name for parameter in fields(Params)}

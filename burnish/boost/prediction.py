@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.data import Dataset, Sparse
 from burnish.boost.model import Model
 from burnish.boost.objective import transform
-from burnish.boost.predictor import dataset_for
+from burnish.boost.predictor import of_values
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
 OUTPUTS = ("prediction", "margin", "class", "leaf")
+RAW = ("custom", "binary:logitraw")  # objectives whose predictions are margins, which are above 0 for class 1
 
 
 def predict(
@@ -34,17 +34,14 @@ def predict(
     """
     if output not in OUTPUTS:
         raise ParameterError(f"output: found {output!r}; allowed: {', '.join(map(repr, OUTPUTS))}")
-    if not isinstance(data, (Dataset, Sparse)) and (
-        model.categories or not isinstance(data, np.ndarray) or data.dtype != np.float32
-    ):
-        data = dataset_for(model, data)
-    if rounds is None and model.best_iteration is not None:
-        rounds = (0, model.best_iteration + 1)
+    data = of_values(data, model)
+    rounds = model.used if rounds is None else rounds
     workers = Workers(threads)
     if output == "leaf":
         return model.predict_leaf(data, workers, rounds)
     margin = model.predict_margin(data, workers, rounds, base_margin)
     result = margin if output == "margin" else transform(model.objective, margin, workers)
     if output == "class":
-        return (result[0] > 0.5).astype(np.int64) if model.outputs == 1 else result.argmax(axis=0)
+        border = 0.0 if model.objective in RAW else 0.5
+        return (result[0] > border).astype(np.int64) if model.outputs == 1 else result.argmax(axis=0)
     return result[0] if model.outputs == 1 else np.ascontiguousarray(result.T)

@@ -156,6 +156,15 @@ def _filler(forest: Forest, table: Sparse | NDArray[np.float32]) -> Callable[...
     )  # fmt: skip
 
 
+def of_values(data: Any, model: Model) -> Any:
+    """A table of the user's, whose categories are values, as `as_table` takes it. Raises DataError."""
+    if isinstance(data, (Dataset, Sparse)):
+        return data
+    if not model.categories and isinstance(data, np.ndarray) and data.dtype == np.float32:
+        return data
+    return dataset_for(model, data)
+
+
 def as_table(data: Dataset | Sparse | Any, model: Model) -> tuple[Sparse | NDArray[np.float32], int]:
     """The table of features in `data`, float32 in C order or Sparse, and its number of rows. Raises DataError.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.predictor import as_table, round_range
+from burnish.boost.predictor import as_table, of_values, round_range
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
@@ -34,7 +34,8 @@ def contributions(
 ) -> NDArray[np.float32]:
     """Contributions (outputs, rows, features + 1) to margins; the last column is the expectation in training.
 
-    Those of a row add up to its margin. They follow the paths that rows take, weighted by the covers of the nodes, as
+    Those of a row add up to its margin, of the `rounds` begin … end - 1; by default those that `predict` uses, up to
+    `best_iteration`. They follow the paths that rows take, weighted by the covers of the nodes, as
     XGBoost's ``pred_contribs`` do. Raises DataError for data that do not fit the model.
     """
     return _explain(model, data, workers, rounds, condition=None)
@@ -52,7 +53,9 @@ def interactions(
     plain = contributions(model, data, workers, rounds).astype(np.float64)
     size = plain.shape[2]
     result = np.zeros((*plain.shape, size), np.float64)
-    used = np.unique(np.concatenate([np.zeros(0, np.int32), *(tree.feature[tree.left >= 0] for tree in model.trees)]))
+    begin, end = round_range(model, rounds or model.used)
+    trees = model.trees[begin * model.outputs : end * model.outputs]
+    used = np.unique(np.concatenate([np.zeros(0, np.int32), *(tree.feature[tree.left >= 0] for tree in trees)]))
     for feature in used.tolist():
         present = _explain(model, data, workers, rounds, (feature, True)).astype(np.float64)
         absent = _explain(model, data, workers, rounds, (feature, False)).astype(np.float64)
@@ -71,8 +74,8 @@ def _explain(
     rounds: tuple[int, int] | None,
     condition: tuple[int, bool] | None,
 ) -> NDArray[np.float32]:
-    table, rows = as_table(data, model)
-    begin, end = round_range(model, rounds)
+    table, rows = as_table(of_values(data, model), model)
+    begin, end = round_range(model, rounds or model.used)
     workers = workers or Workers()
     result = np.zeros((model.outputs, rows, model.features + 1), np.float64)
     chosen = [_prepared(tree, number) for number, tree in enumerate(model.trees)][

@@ -1,5 +1,6 @@
 """Estimators for scikit-learn: a classifier, a regressor and a ranker with the parameters of `Params`."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -124,8 +125,13 @@ class _Estimator(_base.BaseEstimator):
         seed = self.random_state
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = int(_validation.check_random_state(seed).randint(2**31 - 1))
+        extra = dict(self.extra or {})
+        twice = [name for name in extra if given.get(name) is not None and given[name] != extra[name]]
+        if twice:
+            name = twice[0]
+            raise ParameterError(f"extra: found {name}={extra[name]!r}; allowed: {given[name]!r}, the parameter itself")
         given |= {"seed": seed, "objective": self.objective or self._objective, "num_class": None} | more
-        return Params.of(given | (self.extra or {}), self._names() or ())
+        return Params.of(given | extra, self._names() or ())
 
     def _checked(self, x: Any, reset: bool) -> Any:
         """The table as `Dataset.of` reads it, with scikit-learn's checks and messages; frames stay frames."""
@@ -158,14 +164,19 @@ class _Estimator(_base.BaseEstimator):
 
     def _fit(self, params: Params, training: Dataset, valid: dict[str, Dataset], callbacks: Sequence[Any]) -> None:
         self.evals_result_: dict[str, dict[str, list[float]]] = {}
-        if not valid:
-            params = Params.of({**_as_mapping(params), "early_stopping_rounds": 0})
+        for name in ("best_iteration_", "best_score_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        if params.early_stopping_rounds and not valid:
+            raise ParameterError(
+                f"early_stopping_rounds: found {params.early_stopping_rounds} without eval_set; allowed: with an "
+                "eval_set in fit, or None"
+            )
         before = getattr(self, "model_", None) if self.warm_start else None
         if before is not None:
             grown = before.rounds // params.num_parallel_tree
             if params.rounds < grown:
                 raise ValueError(f"n_estimators={params.rounds} must be at least {grown}: warm_start keeps those")
-            params = Params.of({**_as_mapping(params), "rounds": params.rounds - grown})
+            params = dataclasses.replace(params, rounds=params.rounds - grown)
         self.model_: Model = train(
             params, training, valid=valid, history=self.evals_result_, callbacks=callbacks, continue_from=before
         )
@@ -215,7 +226,7 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
         training = self._dataset(x, label=y, weight=weight, base_margin=base_margin)
         rows = _eval_rows(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
         valid = {}
-        for number, (a, b) in enumerate(eval_set):
+        for number, (a, b, *_) in enumerate(_pairs(eval_set)):
             table = self._checked(a, reset=False)
             valid[f"valid_{number}"] = self._dataset(table, training, label=b, **rows[number])
         self._fit(self._settings(), training, valid, callbacks)
@@ -259,15 +270,36 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         training = self._dataset(x, label=label, weight=weight, base_margin=base_margin)
         rows = _eval_rows(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
         valid = {}
-        for number, (a, b) in enumerate(eval_set):
+        for number, (a, b, *_) in enumerate(_pairs(eval_set)):
             table = self._checked(a, reset=False)
             label = self._numbers(b)
             valid[f"valid_{number}"] = self._dataset(table, training, label=label, **rows[number])
-        more = {"objective": self.objective or "logistic"}
-        if self.n_classes_ > 2:
-            more = {"objective": self.objective or "softmax", "num_class": self.n_classes_}
-        self._fit(self._settings(**more), training, valid, callbacks)
+        self._fit(self._class_settings(), training, valid, callbacks)
         return self
+
+    def _class_settings(self) -> Params:
+        """The parameters of `train`. Raises ParameterError for an objective that is none of so many classes."""
+        objective = self.objective or ("logistic" if self.n_classes_ == 2 else "softmax")
+        alone = not callable(objective) and Params.objective_named(objective) != "softmax"
+        if alone and self.n_classes_ > 2:
+            raise ParameterError(
+                f"objective: found {objective!r} with {self.n_classes_} classes; allowed: None or 'softmax', "
+                "and with 2 classes 'logistic'"
+            )
+        params = self._settings(objective=objective, num_class=None if alone or self._one else self.n_classes_)
+        if not callable(params.objective) and params.objective not in ("logistic", "softmax"):
+            raise ParameterError(
+                f"objective: found {params.objective!r}; allowed of classes: None, 'logistic', 'softmax' or a "
+                "function; GBTRegressor takes the others"
+            )
+        if params.num_class != (1 if alone or self._one else self.n_classes_):
+            raise ParameterError(f"num_class: found {params.num_class}; allowed: {self.n_classes_}, the classes of y")
+        return params
+
+    @property
+    def _one(self) -> bool:
+        """Whether a function of the user's has one margin for two classes."""
+        return callable(self.objective) and self.n_classes_ == 2
 
     def _numbers(self, y: Any) -> NDArray[np.int64]:
         """The numbers of classes. Raises ParameterError for a class that training has not seen."""
@@ -284,12 +316,24 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         return self._predict(X, "margin")
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
-        """Probabilities (rows, classes)."""
+        """Probabilities (rows, classes). Raises ParameterError if the objective is a function, of which none are known.
+
+        A function may have an attribute `prediction`: what gives probabilities at margins, (rows,) of class 1 for two
+        classes, else (rows, classes).
+        """
         p = self._predict(X, "prediction")
+        if self.model_.objective == "custom":
+            link = getattr(self.objective, "prediction", None)
+            if link is None:
+                raise ParameterError(
+                    "predict_proba: the objective is a function, whose margins are no probabilities; allowed: "
+                    "decision_function, predict, or a function with an attribute 'prediction': margins -> probabilities"
+                )
+            p = np.asarray(link(p), np.float32)
         return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The most probable class of each row, (rows,)."""
+        """The most probable class of each row, (rows,); by a function as objective, of positive or largest margin."""
         number = self._predict(X, "class")
         return self.classes_[number]
 
@@ -308,22 +352,37 @@ class GBTRanker(_Estimator):
         qid: Any = None,
         query_weight: Any = None,
         eval_set: Sequence[tuple[Any, ...]] = (),
+        eval_group: Sequence[Any] | None = None,
+        eval_qid: Sequence[Any] | None = None,
         callbacks: Sequence[Any] = (),
     ) -> "GBTRanker":
         """Trains on rows X with relevance grades y. Queries are given by the sizes `group` or a `qid` for each row.
 
         Without both, all rows are of one query. query_weight: (queries,), or (rows,) equal within a query. eval_set
-        holds (X, y, group).
+        holds (X, y, group), or (X, y) with the sizes or ids of each set in eval_group or eval_qid. Raises
+        ParameterError for a set without queries beside training data that have them.
         """
         x, y = self._checked(X, reset=True), _labels(self, y)
-        if group is None and qid is None:
+        whole = group is None and qid is None
+        if whole:
             group = [len(y)]
         training = self._dataset(x, label=y, group=group, qid=qid, weight=query_weight)
         valid = {}
-        for number, (a, b, *rest) in enumerate(eval_set):
-            sizes = rest[0] if rest else [len(b)]
+        for name, given in (("eval_group", eval_group), ("eval_qid", eval_qid)):
+            if given is not None and len(given) != len(eval_set):
+                raise ParameterError(f"{name}: found {len(given)} entries; allowed: {len(eval_set)}, one for each set")
+        for number, (a, b, *rest) in enumerate(_pairs(eval_set)):
+            sizes = rest[0] if rest else None if eval_group is None else eval_group[number]
+            ids = None if eval_qid is None else eval_qid[number]
+            if sizes is None and ids is None:
+                if not whole:
+                    raise ParameterError(
+                        f"eval_set: found entry {number} without queries; allowed: (X, y, group), or (X, y) with "
+                        "eval_group or eval_qid"
+                    )
+                sizes = [len(b)]
             table = self._checked(a, reset=False)
-            valid[f"valid_{number}"] = self._dataset(table, training, label=b, group=sizes)
+            valid[f"valid_{number}"] = self._dataset(table, training, label=b, group=sizes, qid=ids)
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
@@ -332,8 +391,12 @@ class GBTRanker(_Estimator):
         return self._predict(X, "prediction")
 
 
-def _as_mapping(params: Params) -> dict[str, Any]:
-    return {name: getattr(params, name) for name in params.__dataclass_fields__}
+def _pairs(eval_set: Any) -> list[tuple[Any, ...]]:
+    """The entries of eval_set. Raises ParameterError for what is no list of them, such as one pair alone."""
+    entries = list(eval_set) if isinstance(eval_set, (list, tuple)) else [None]
+    if not all(isinstance(entry, (list, tuple)) and 2 <= len(entry) <= 3 for entry in entries):
+        raise ParameterError("eval_set: found an entry that is no pair (X, y); allowed: a list of pairs, [(X, y), …]")
+    return [tuple(entry) for entry in entries]
 
 
 def _column(y: Any) -> NDArray[Any]:

@@ -31,7 +31,8 @@ def data(label: np.ndarray, weight: Any = None, group: Any = None) -> Dataset:
 
 
 def value(name: Any, prediction: np.ndarray, dataset: Dataset, **params: Any) -> float:
-    return metric_of(name)(prediction.astype(np.float32), dataset, Reduction(), Params.of(params))
+    settled = Params.of({"eval_metric": name} | params)
+    return metric_of(name)(prediction.astype(np.float32), dataset, Reduction(), settled)
 
 
 CASES = [
@@ -54,7 +55,7 @@ def test_values_are_those_of_xgboost(
     if group:  # without ties: XGBoost breaks them in another way
         prediction = (RANDOM.permutation(ROWS) / ROWS).reshape(1, -1)
     dataset = data(label, weight if weighted else None, group)
-    found = value(name, prediction, dataset, quantile_alpha=0.3)
+    found = value(name, prediction, dataset, **({"quantile_alpha": 0.3} if name == "quantile" else {}))
     matrix = xgboost.DMatrix(np.zeros((ROWS, 1)), label, weight=weight if weighted else None, group=group)
     # One round of a useless tree from these margins leaves the predictions as they are.
     objective, margin = "reg:squarederror", prediction[0]

@@ -48,6 +48,7 @@ _LOGISTIC, _EXPONENTIAL = (
     ("binary:logistic", "reg:logistic"),
     ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft"),
 )
+_INT64 = 15  # XGBoost's number of this kind of category values
 _PARAMETERS = {  # objective of ours -> XGBoost's section, and what must be there
     "squared_error": ("reg_loss_param", {"scale_pos_weight": "1"}),
     "logistic": ("reg_loss_param", {"scale_pos_weight": "1"}),
@@ -183,12 +184,16 @@ def _base_score(text: Any, outputs: int) -> NDArray[np.float32]:
 
 
 def _margins(score: NDArray[np.float32], objective: str) -> NDArray[np.float32]:
-    """Base scores, which are predictions, as margins: computed in float32, as XGBoost does."""
-    one = np.float32(1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if objective in _LOGISTIC:
-            return -np.log(one / score - one)
-        return np.log(score) if objective in _EXPONENTIAL else score
+    """Base scores, which are predictions, as margins: in float32, and probabilities clipped, as in XGBoost."""
+    one, least, top = np.float32(1), np.float32(1e-6), np.float32(1 if objective in _LOGISTIC else np.inf)
+    if objective not in (*_LOGISTIC, *_EXPONENTIAL):
+        return score
+    if not ((score >= 0) & (score <= top)).all():
+        raise DataError(f"base_score is {score.tolist()}, allowed for {objective!r}: 0 … {top:g}")
+    if objective in _LOGISTIC:
+        return -np.log(one / np.clip(score, least, one - least) - one)
+    # The mean of labels that are all 0: XGBoost's margin is -inf and its prediction 0, which e^-87 is to 1e-38.
+    return np.log(np.maximum(score, np.finfo(np.float32).tiny))
 
 
 def _scores(margin: NDArray[np.float32], objective: str) -> NDArray[np.float32]:
@@ -345,18 +350,36 @@ def _categorical(model: Model) -> list[bool]:
     return found
 
 
+def _signed(value: Any) -> Any:
+    """What XGBoost orders a category by: bytes of text count as signed."""
+    return [byte - 256 if byte > 127 else byte for byte in value] if isinstance(value, bytes) else value
+
+
 def _encoded(model: Model) -> dict[str, Any]:
-    """The categories as XGBoost keeps them: text as signed bytes with offsets. Others are left out."""
-    empty: dict[str, Any] = {"enc": [], "feature_segments": [], "sorted_idx": []}
-    known = [values for values in model.categories if values is not None]
-    if not known or not all(isinstance(value, str) for values in known for value in values):
-        return empty
-    entries, segments, order = [], [0], []
-    for values in model.categories:
-        texts = [str(value).encode() for value in values or ()]
-        offsets = np.cumsum([0, *map(len, texts)]).tolist() if texts else []
-        data = [byte - 256 if byte > 127 else byte for byte in b"".join(texts)]
-        entries.append({"offsets": offsets, "values": data})
-        segments.append(segments[-1] + len(texts))
-        order += sorted(range(len(texts)), key=texts.__getitem__)
+    """The categories as XGBoost keeps them: text as signed bytes with offsets, integers of pandas' int64.
+
+    Raises DataError for others, which XGBoost refuses in frames: with the values left out, it would take the numbers
+    that a frame of its own gives them, in any order.
+    """
+    if not any(model.categories):
+        return {"enc": [], "feature_segments": [], "sorted_idx": []}
+    entries: list[dict[str, Any]] = []
+    segments, order = [0], []
+    for feature, values in enumerate(model.categories):
+        known: list[Any] = list(values or ())
+        if known and not isinstance(known[0], str):
+            if not all(float(value).is_integer() and abs(value) < 2**63 for value in known):
+                raise DataError(
+                    f"xgboost format: the categories of {model.names[feature]} are fractions, such as {known[0]!r}; "
+                    "allowed: text and integers"
+                )
+            known = [int(value) for value in known]
+            entries.append({"type": _INT64, "values": known})
+        else:
+            known = [value.encode() for value in known]
+            offsets = np.cumsum([0, *map(len, known)]).tolist() if known else []
+            data = _signed(b"".join(known))
+            entries.append({"offsets": offsets, "values": data})
+        segments.append(segments[-1] + len(known))
+        order += sorted(range(len(known)), key=[_signed(value) for value in known].__getitem__)
     return {"enc": entries, "feature_segments": segments, "sorted_idx": order}
