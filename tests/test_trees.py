@@ -54,6 +54,15 @@ def test_saved_modules_predict_batches_of_any_size(cache: Path, tmp_path: Path, 
     assert len(module.profile(table)) == 1
 
 
+def test_compiled_trees_are_those_up_to_the_best_iteration(cache: Path) -> None:
+    rng = np.random.default_rng(1)
+    model = replace(random_model(rng, 9, 4, 3), best_iteration=3)
+    table = random_table(rng, 50, 4)
+    found = bn.compile(model, threads=1, cache_dir=cache)(table)
+    assert np.array_equal(found.reshape(-1), model.predict_margin(table, rounds=(0, 4))[0])
+    assert not np.array_equal(found.reshape(-1), model.predict_margin(table)[0])
+
+
 def test_rows_into_arrays_of_the_caller(cache: Path) -> None:
     rng = np.random.default_rng(0)
     model = random_model(rng, 3, 4, 3)

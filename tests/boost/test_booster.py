@@ -1,5 +1,6 @@
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -315,3 +316,77 @@ def test_the_model_knows_what_it_was_trained_for() -> None:
     model = train(params("quantile", quantile_alpha=0.9), data("quantile", feature_names=list("abcde")), 1)
     assert model.objective_parameters == {"quantile_alpha": 0.9} and model.feature_names == tuple("abcde")
     assert isinstance(model, Model) and model.outputs == 1 and model.best_iteration is None
+
+
+BAD_LABELS = [
+    ("softmax", -1), ("softmax", 1.5), ("softmax", 3), ("logistic", -1), ("logistic", 3), ("poisson", -1),
+    ("rank_ndcg", -1), ("rank_ndcg", 40), ("rank_map", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "bad"), BAD_LABELS)
+def test_labels_of_evaluation_sets_are_checked_as_those_of_training(name: str, bad: float) -> None:
+    good = data(name)
+    label = good.label.copy()  # type: ignore[union-attr]
+    label[7] = bad
+    wrong = replace(good, label=label)
+    for valid in ({"v": wrong}, [(good, "a"), (wrong, "v")]):
+        with pytest.raises(DataError, match="valid 'v': label of row 7"):
+            train(params(name), good, 1, valid=valid)
+    with pytest.raises(DataError, match="label of row 7"):
+        train(params(name), wrong, 1)
+
+
+def test_evaluation_sets_of_rankings_have_queries() -> None:
+    with pytest.raises(DataError, match=r"valid 'v': .*no queries"):
+        train(params("rank_ndcg"), data("rank_ndcg"), 1, valid={"v": replace(data("rank_ndcg"), group_start=None)})
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (lambda: train({}, X), r"train: dataset: found ndarray; allowed: a Dataset, as Dataset\.of"),  # type: ignore[arg-type]
+        (lambda: train(data(), {}), "train: dataset: found dict"),  # type: ignore[arg-type]
+        (lambda: train({}, None), "train: dataset: found NoneType"),  # type: ignore[arg-type]
+        (lambda: train({}, data(), 1, continue_from="m.json"), "continue_from: found str; allowed: a Model"),  # type: ignore[arg-type]
+        (lambda: train({}, data(), 1, valid=data()), "valid: found an entry that is no pair"),  # type: ignore[arg-type]
+        (lambda: train({}, data(), 1, valid=[data()]), "valid: found an entry that is no pair"),  # type: ignore[list-item]
+        (lambda: train({}, data(), 1, valid=[(X, SIGNAL)]), "valid: found an entry that is no pair"),
+        (lambda: train({"extra": {"max_depth": 1}}, data(), 1), "unknown parameter 'extra'"),
+        (lambda: train({}, data(), 1, early_stopping_rounds=2), "'early_stopping_rounds': found without a data set"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_by_name(found: Any, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        found()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_monotone_constraints_on_a_categorical_feature_are_refused(sign: int) -> None:
+    kinds = Dataset.of(X, label=SIGNAL, categorical=[2], feature_names=list("abcde"))
+    with pytest.raises(ParameterError, match="feature 'c', which is categorical"):
+        train(params(monotone_constraints=[0, 0, sign, 0, 0]), kinds, 1)
+    with pytest.raises(ParameterError, match="feature 'c', which is categorical"):
+        train(params(monotone_constraints={"c": sign}), kinds, 1)
+    assert train(params(monotone_constraints=[sign, 0, 0, 0, 0]), kinds, 1).rounds == 1
+
+
+def test_functions_of_one_name_are_metrics_of_their_own() -> None:
+    history: dict[str, dict[str, list[float]]] = {}
+    metrics = [lambda p, d: 1.0, lambda p, d: 2.0, "rmse", "rmse"]
+    train(params(eval_metric=metrics), data(), 1, valid={"v": data()}, history=history)
+    assert {name: values[0] for name, values in history["v"].items() if name != "rmse"} == {
+        "<lambda>": 1.0, "<lambda>_2": 2.0
+    }  # fmt: skip
+    assert len(history["v"]["rmse"]) == 1
+
+
+def test_classes_of_an_own_objective_are_by_the_sign_of_the_margin() -> None:
+    def logistic(margin: np.ndarray, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+        p = 1 / (1 + np.exp(-margin))
+        return p - dataset.label, p * (1 - p)
+
+    model = train(params("logistic", objective=logistic), data("logistic"), 20)
+    margin = predict(model, X, output="margin")
+    assert ((margin > 0) != (margin > 0.5)).any()
+    assert np.array_equal(predict(model, X, output="class"), margin > 0)

@@ -241,3 +241,14 @@ def test_sparse_refusals() -> None:
     matrix.indices[1] = 7
     with pytest.raises(DataError, match="sparse entry in column 7; allowed are 0 to 1"):
         Dataset.of(matrix)
+
+
+@pytest.mark.parametrize("listed", [[b"a"], [1.0], [None], [True, False, False], np.array([True, False, False])])
+def test_categorical_lists_numbers_and_names(listed: Any) -> None:
+    with pytest.raises(DataError, match=r"categorical: found .*; allowed are numbers and names of features"):
+        Dataset.of(np.zeros((4, 3)), categorical=listed)
+    assert Dataset.of(np.zeros((4, 3)), categorical=np.array([2])).categorical.tolist() == [False, False, True]
+
+
+def test_none_marks_nothing_as_missing() -> None:
+    assert np.isnan(Dataset.of([[0.0], [np.nan]], missing=None).table).tolist() == [[False], [True]]  # type: ignore[arg-type]

@@ -192,3 +192,24 @@ def test_metrics_need_their_data() -> None:
         value("ndcg", UNIT, data(GRADES))
     with pytest.raises(DataError, match="predictions of 4 outputs"):
         value("rmse", SHARES, data(REAL))
+
+
+@pytest.mark.parametrize("returned", [("mine", 1.0), ("mine", 1.0, True), [1.0], "1", None, np.ones(2)])
+def test_functions_return_one_number(returned: Any) -> None:
+    def mine(prediction: np.ndarray, dataset: Dataset) -> Any:
+        return returned
+
+    with pytest.raises(DataError, match=r"function 'mine' returned .*; allowed: one number"):
+        value(mine, UNIT, data(REAL))
+    for number in (2, np.float32(2), np.array(2.0), np.array([2.0]), True + 1):
+        assert value(lambda p, d, number=number: number, UNIT, data(REAL)) == 2.0
+
+
+@pytest.mark.parametrize("label", [4, -1, 1.5])
+def test_labels_that_are_no_class_are_refused(label: float) -> None:
+    labels = CLASSES.astype(np.float32)
+    labels[3] = label
+    with pytest.raises(DataError, match=f"label of row 3: found {float(label)}; allowed: 0 to 3"):
+        value("mlogloss", SHARES, data(labels))
+    with pytest.raises(DataError, match="predictions of 1 output; 'mlogloss' allows 2 and more"):
+        value("mlogloss", UNIT, data(BINARY))

@@ -93,12 +93,39 @@ def test_monotone_constraints_by_name() -> None:
         ({"objective": "logistic", "num_class": 3}, "'num_class': found 3; objective 'logistic' allows only 1"),
         ({"grow_policy": "lossguide", "max_depth": 0}, "'max_depth': found 0"),
         ({"eval_metric": [3]}, "'eval_metric': found 3"),
+        ({"scale_pos_weight": 2.0}, "'scale_pos_weight': found 2.0 with objective 'squared_error'.*weights of rows"),
+        ({"scale_pos_weight": 2.0, "objective": "softmax", "num_class": 3}, "objective 'softmax'"),
+        ({"scale_pos_weight": 2.0, "objective": max}, "objective 'of your own'"),
+        ({"quantile_alpha": 0.9}, "'quantile_alpha': found 0.9 with objective 'squared_error'"),
+        ({"proposal": "local"}, "'proposal': found 'local' with tree method 'hist'; allowed with 'approx'"),
+        ({"objective": "quantile", "alpha": 0.9, "quantile_alpha": 0.5}, "given twice: alpha=0.9"),
+        ({"extra": {"max_depth": 3}}, "unknown parameter 'extra'"),
         ({"lambdarank_normalization": "yes"}, "'lambdarank_normalization': found 'yes'; allowed: True, False"),
     ],
 )
 def test_refusals_name_parameter_found_and_allowed(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         Params.of(given)
+
+
+@pytest.mark.parametrize("key", ["objective", "loss", "application"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_alpha_means_what_it_means_in_the_library_that_the_objective_is_named_by(key: str, backwards: bool) -> None:
+    def of(name: str) -> Params:
+        items = [(key, name), ("alpha", 0.95)]
+        return Params.of(dict(reversed(items) if backwards else items))
+
+    lightgbm, xgboost = of("quantile"), of("reg:quantileerror")
+    assert (lightgbm.quantile_alpha, lightgbm.reg_alpha) == (0.95, 0.0)
+    assert (xgboost.quantile_alpha, xgboost.reg_alpha) == (0.5, 0.95)
+    assert of("l2").reg_alpha == 0.95
+
+
+def test_what_a_metric_goes_by_is_no_refusal_and_values_by_hand_are_read() -> None:
+    assert Params.of({"quantile_alpha": 0.9, "eval_metric": "quantile"}).quantile_alpha == 0.9
+    assert Params.of({"scale_pos_weight": 2.0, "objective": "binary"}).scale_pos_weight == 2.0
+    rounds: Any = "7"
+    assert Params.of(Params(rounds=rounds)).rounds == 7
 
 
 def test_parameters_built_by_hand_are_checked_too() -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import combinations
 from math import factorial
 
@@ -5,8 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnish.boost.booster import train
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.model import Model
+from burnish.boost.prediction import predict
 from burnish.boost.shap import contributions, interactions
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
@@ -113,3 +116,18 @@ def test_xgboost_agrees() -> None:
     few = xgboost.DMatrix(x[:20])
     pairs = booster.predict(few, pred_interactions=True).transpose(1, 0, 2, 3)
     np.testing.assert_allclose(interactions(model, x[:20]), pairs, atol=2e-5)
+
+
+def test_explanations_are_of_the_rounds_and_the_values_that_predictions_use() -> None:
+    rng = np.random.default_rng(3)
+    model = replace(random_model(rng, 6, 4, 4, 2), best_iteration=1)
+    table = random_table(rng, 30, 4)
+    margin = predict(model, table, output="margin")
+    assert not np.allclose(margin, model.predict_margin(table).T, atol=1e-3)
+    np.testing.assert_allclose(contributions(model, table).sum(2).T, margin, atol=1e-5)
+    np.testing.assert_allclose(interactions(model, table[:5]).sum((2, 3)).T, margin[:5], atol=1e-5)
+    every = contributions(model, table, rounds=(0, model.rounds))
+    np.testing.assert_allclose(every.sum(2), model.predict_margin(table), atol=1e-5)
+    codes = rng.choice([100.0, 7.0, 3.0], (200, 1))  # values of categories, not their numbers
+    own = train({"max_depth": 2}, Dataset.of(codes, label=codes[:, 0] == 7, categorical=[0]), 5)
+    np.testing.assert_allclose(contributions(own, codes)[0].sum(1), predict(own, codes), atol=1e-5)

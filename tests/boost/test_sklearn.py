@@ -115,3 +115,86 @@ def test_ranker_orders_queries() -> None:
 
 def test_every_public_name_exists() -> None:
     assert all(getattr(burnish.boost, name) is not None for name in burnish.boost.__all__)
+
+
+def cross_entropy(margin: np.ndarray, dataset: Any) -> tuple[np.ndarray, np.ndarray]:
+    p = 1 / (1 + np.exp(-margin))
+    return p - dataset.label, p * (1 - p)
+
+
+def test_classes_by_a_function_as_objective() -> None:
+    y = SIGNAL > 0
+    known = GBTClassifier(**SMALL, base_score=0.5).fit(X, y)
+    own = GBTClassifier(**SMALL, objective=cross_entropy).fit(X, y)
+    assert np.allclose(own.decision_function(X), known.decision_function(X), atol=1e-4)
+    assert ((own.decision_function(X) > 0) != (own.decision_function(X) > 0.5)).any()
+    assert np.array_equal(own.predict(X), own.decision_function(X) > 0)
+    with pytest.raises(ParameterError, match=r"predict_proba: the objective is a function.*decision_function"):
+        own.predict_proba(X)
+    assert GridSearchCV(own, {"max_depth": [2]}, cv=2, scoring="roc_auc").fit(X, y).best_score_ > 0.8
+
+    def with_link(margin: np.ndarray, dataset: Any) -> tuple[np.ndarray, np.ndarray]:
+        return cross_entropy(margin, dataset)
+
+    with_link.prediction = lambda margin: 1 / (1 + np.exp(-margin))  # type: ignore[attr-defined]
+    linked = GBTClassifier(**SMALL, objective=with_link).fit(X, y)
+    assert np.allclose(linked.predict_proba(X), known.predict_proba(X), atol=1e-5)
+
+
+def test_objectives_of_classes_by_name() -> None:
+    two = GBTClassifier(**SMALL, objective="multi:softprob").fit(X, SIGNAL > 0)
+    assert two.predict_proba(X).shape == (300, 2) and two.score(X, SIGNAL > 0) > 0.9
+    assert two.decision_function(X).shape == (300, 2)
+    with pytest.raises(ParameterError, match="objective: found 'binary:logistic' with 3 classes; allowed: None"):
+        GBTClassifier(objective="binary:logistic").fit(X, CLASSES)
+    for objective in ("reg:squarederror", "poisson", "rank:ndcg"):
+        with pytest.raises(ParameterError, match="allowed of classes: None, 'logistic', 'softmax' or a function"):
+            GBTClassifier(objective=objective).fit(X, SIGNAL > 0)
+    with pytest.raises(ParameterError, match="num_class: found 7; allowed: 3, the classes of y"):
+        GBTClassifier(extra={"num_class": 7}).fit(X, CLASSES)
+
+
+def test_early_stopping_without_an_evaluation_set_and_after_another_fit() -> None:
+    model = GBTRegressor(n_estimators=60, learning_rate=1.0, early_stopping_rounds=2, n_jobs=1)
+    model.fit(X[:150], SIGNAL[:150], eval_set=[(X[150:], SIGNAL[150:])])
+    assert model.best_iteration_ < model.n_iter_ - 1
+    for evaluated in ((), []):
+        with pytest.raises(ParameterError, match="early_stopping_rounds: found 2 without eval_set"):
+            model.fit(X, SIGNAL, eval_set=evaluated)
+    model.set_params(early_stopping_rounds=None, n_estimators=3).fit(X, SIGNAL)
+    assert model.n_iter_ == 3 and not hasattr(model, "best_iteration_") and not hasattr(model, "best_score_")
+
+
+def test_what_would_be_ignored_is_refused() -> None:
+    with pytest.raises(ParameterError, match="'scale_pos_weight': found 2"):
+        GBTClassifier(scale_pos_weight=2).fit(X, CLASSES)
+    with pytest.raises(ParameterError, match="'quantile_alpha': found 0"):
+        GBTRegressor(quantile_alpha=0.9).fit(X, SIGNAL)
+    with pytest.raises(ParameterError, match="extra: found max_depth=4; allowed: 3"):
+        GBTRegressor(max_depth=3, extra={"max_depth": 4}).fit(X, SIGNAL)
+    for wrong in ((X, SIGNAL), [X], [(X,)]):
+        with pytest.raises(ParameterError, match=r"eval_set: .*allowed: a list of pairs"):
+            GBTRegressor(n_estimators=1).fit(X, SIGNAL, eval_set=wrong)
+
+
+def test_evaluation_sets_of_rankers_have_queries() -> None:
+    grades, sizes, ids = np.digitize(SIGNAL, [-1, 0, 1]), [20] * 15, np.repeat(np.arange(15), 20)
+    ranker = GBTRanker(**SMALL, eval_metric="ndcg@5")
+    expected = ranker.fit(X, grades, qid=ids, eval_set=[(X, grades, sizes)]).evals_result_["valid_0"]["ndcg@5"]
+    for more in ({"eval_group": [sizes]}, {"eval_qid": [ids]}):
+        found = ranker.fit(X, grades, qid=ids, eval_set=[(X, grades)], **more).evals_result_  # type: ignore[arg-type]
+        assert found["valid_0"]["ndcg@5"] == expected
+    with pytest.raises(ParameterError, match=r"eval_set: found entry 0 without queries; .*eval_qid"):
+        ranker.fit(X, grades, qid=ids, eval_set=[(X, grades)])
+    with pytest.raises(ParameterError, match="eval_qid: found 2 entries; allowed: 1"):
+        ranker.fit(X, grades, qid=ids, eval_set=[(X, grades)], eval_qid=[ids, ids])
+
+
+def test_weights_reach_training_through_pipelines() -> None:
+    weight = RANDOM.random(300) + 0.1
+    plain = np.nan_to_num(X)
+    piped = make_pipeline(StandardScaler(), GBTRegressor(**SMALL))
+    piped.fit(plain, SIGNAL, gbtregressor__sample_weight=weight)
+    scaled = StandardScaler().fit_transform(plain)
+    assert np.array_equal(piped.predict(plain), GBTRegressor(**SMALL).fit(scaled, SIGNAL, weight).predict(scaled))
+    assert not np.array_equal(piped.predict(plain), GBTRegressor(**SMALL).fit(scaled, SIGNAL).predict(scaled))

@@ -4,8 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from burnish.boost.booster import train
+from burnish.boost.data import Dataset
 from burnish.boost.formats.xgboost_format import dumps_xgboost, loads_xgboost, read_xgboost, write_xgboost
 from burnish.boost.model import Model
+from burnish.boost.prediction import predict
 from burnish.errors import DataError
 from tests.boost.trees import random_model, random_table
 
@@ -189,3 +192,56 @@ def test_truncated_text_and_foreign_objectives() -> None:
         loads_xgboost(dumps_xgboost(model)[:-20])
     with pytest.raises(DataError, match="objective is 'mine'"):
         dumps_xgboost(Model(model.trees, 3, 1, model.base_score, "mine"))
+
+
+@pytest.mark.parametrize("kinds", [[100, 7, 3], [0, 1, 2], [-4, 2**40, 5, 1], ["x", "10", "9"]])
+def test_categories_are_found_by_value_in_xgboost(kinds: list) -> None:
+    import pandas
+    import xgboost
+    rng = np.random.default_rng(len(kinds))
+    values = [kinds[number] for number in rng.integers(0, len(kinds), ROWS)]
+    frame = pandas.DataFrame({"k": pandas.Categorical(values), "x": rng.normal(size=ROWS)})
+    label = np.array([kinds.index(value) for value in values]) % 2 * 2.0
+    model = train({"max_cat_to_onehot": 1, "max_depth": 3}, Dataset.of(frame, label=label), 4)
+    text = dumps_xgboost(model)
+    booster = xgboost.Booster(model_file=bytearray(text.encode()))
+    other = frame.assign(k=pandas.Categorical(values, categories=kinds))
+    found = booster.predict(xgboost.DMatrix(other, enable_categorical=True))
+    np.testing.assert_allclose(found, predict(model, other), atol=1e-6)
+    assert loads_xgboost(text).categories == loads_xgboost(bytes(booster.save_raw("json"))).categories
+    assert loads_xgboost(text).categories == model.categories
+
+
+def test_categories_that_xgboost_does_not_have_are_refused() -> None:
+    table = np.array([[0.5], [1.5], [2.0]] * 9)
+    model = train({}, Dataset.of(table, label=table[:, 0] > 1, categorical=[0]), 2)
+    with pytest.raises(DataError, match=r"categories of f0 are fractions, such as 0\.5; allowed: text and integers"):
+        dumps_xgboost(model)
+
+
+@pytest.mark.parametrize("score", ["[0E0]", "1E0", "[1E-20]", "[9.9999994E-1]", "[2.5E-1]"])
+@pytest.mark.parametrize("objective", ["binary:logistic", "reg:logistic"])
+def test_base_scores_of_one_class_are_clipped_as_in_xgboost(objective: str, score: str) -> None:
+    import xgboost
+    x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    booster = xgboost.train({"objective": objective, "nthread": 1}, xgboost.DMatrix(x, label=x[:, 0] > 0), 2)
+    document = json.loads(bytes(booster.save_raw("json")))
+    document["learner"]["learner_model_param"]["base_score"] = score
+    text = json.dumps(document)
+    again = xgboost.Booster(model_file=bytearray(text.encode()))
+    found = loads_xgboost(text).predict_margin(x)
+    np.testing.assert_allclose(found, margins(xgboost, again, x), rtol=1e-6)
+    back = xgboost.Booster(model_file=bytearray(dumps_xgboost(loads_xgboost(text)).encode()))
+    np.testing.assert_allclose(found, margins(xgboost, back, x), rtol=1e-5)
+    for wrong in ("[-1E0]", "[2E0]"):
+        document["learner"]["learner_model_param"]["base_score"] = wrong
+        with pytest.raises(DataError, match=r"base_score is .*, allowed for .*: 0 … 1"):
+            loads_xgboost(json.dumps(document))
+
+
+def test_counts_that_are_all_zero_are_predicted_as_zero() -> None:
+    import xgboost
+    x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    booster = xgboost.train({"objective": "count:poisson", "nthread": 1}, xgboost.DMatrix(x, label=np.zeros(60)), 2)
+    found = predict(loads_xgboost(bytes(booster.save_raw("json"))), x)
+    assert np.abs(found - booster.predict(xgboost.DMatrix(x))).max() < 1e-37
