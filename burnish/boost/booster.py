@@ -94,6 +94,8 @@ def train(
     for what, model in (("continue_from", continue_from), ("resume_from", resume_from)):
         if model is not None and not isinstance(model, Model):
             raise ParameterError(f"{what}: found {type(model).__name__}; allowed: a Model, as Model.load(path) makes")
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise ParameterError(f"callbacks: found {callbacks!r}; allowed: a list of functions")
     settled = Params.of(params, dataset.feature_names)
     settled = replace(settled, rounds=settled.rounds if rounds is None else rounds)
     if early_stopping_rounds is not None:

@@ -5,7 +5,7 @@ import difflib
 import json
 import math
 import numbers
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -126,6 +126,8 @@ class Params:
         """
         if isinstance(mapping, Params):
             return mapping._checked()
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise ParameterError(f"params: found {type(mapping).__name__}; allowed: a mapping from names, or Params")
         if mapping and (wrong := synonyms.contradiction(mapping)):
             raise ParameterError(wrong)
         given: dict[str, Any] = {}
@@ -324,7 +326,7 @@ def _objective(name: str, value: Any, _: Sequence[str]) -> Any:
 
 
 def _metrics(name: str, value: Any, _: Sequence[str]) -> tuple[Any, ...]:
-    metrics = (value,) if isinstance(value, str) or callable(value) else tuple(value)
+    metrics = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     for metric in metrics:
         if not isinstance(metric, str) and not callable(metric):
             raise ParameterError(f"parameter {name!r}: found {metric!r}; allowed: names of metrics, and functions")

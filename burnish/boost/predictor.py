@@ -158,6 +158,10 @@ def _filler(forest: Forest, table: Sparse | NDArray[np.float32]) -> Callable[...
 
 def of_values(data: Any, model: Model) -> Any:
     """A table of the user's, whose categories are values, as `as_table` takes it. Raises DataError."""
+    from burnish.boost.model import Model
+
+    if not isinstance(model, Model):
+        raise ParameterError(f"predict: model: found {type(model).__name__}; allowed: a Model, as `train` makes")
     if isinstance(data, (Dataset, Sparse)):
         return data
     if not model.categories and isinstance(data, np.ndarray) and data.dtype == np.float32:

@@ -393,7 +393,7 @@ class GBTRanker(_Estimator):
 
 def _pairs(eval_set: Any) -> list[tuple[Any, ...]]:
     """The entries of eval_set. Raises ParameterError for what is no list of them, such as one pair alone."""
-    entries = list(eval_set) if isinstance(eval_set, (list, tuple)) else [None]
+    entries: list[Any] = list(eval_set) if isinstance(eval_set, (list, tuple)) else [None]
     if not all(isinstance(entry, (list, tuple)) and 2 <= len(entry) <= 3 for entry in entries):
         raise ParameterError("eval_set: found an entry that is no pair (X, y); allowed: a list of pairs, [(X, y), …]")
     return [tuple(entry) for entry in entries]

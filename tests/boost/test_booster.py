@@ -352,6 +352,10 @@ def test_evaluation_sets_of_rankings_have_queries() -> None:
         (lambda: train({}, data(), 1, valid=data()), "valid: found an entry that is no pair"),  # type: ignore[arg-type]
         (lambda: train({}, data(), 1, valid=[data()]), "valid: found an entry that is no pair"),  # type: ignore[list-item]
         (lambda: train({}, data(), 1, valid=[(X, SIGNAL)]), "valid: found an entry that is no pair"),
+        (lambda: train("eta=1", data(), 1), "params: found str; allowed: a mapping"),  # type: ignore[arg-type]
+        (lambda: train({}, data(), 1, callbacks=print), "callbacks: found .*; allowed: a list of functions"),  # type: ignore[arg-type]
+        (lambda: train({"eval_metric": 3}, data(), 1), "'eval_metric': found 3"),
+        (lambda: predict(X, X), "predict: model: found ndarray; allowed: a Model"),  # type: ignore[arg-type]
         (lambda: train({"extra": {"max_depth": 1}}, data(), 1), "unknown parameter 'extra'"),
         (lambda: train({}, data(), 1, early_stopping_rounds=2), "'early_stopping_rounds': found without a data set"),
     ],

@@ -1,7 +1,6 @@
 """Tables of features as boosting reads them: dense float32 in C order, or compressed rows, from arrays and frames."""
 
 import math
-import numbers
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -149,11 +148,11 @@ def _names(names: Sequence[str], features: int) -> tuple[str, ...]:
     return found
 
 
-def _listed(categorical: Sequence[int | str], features: int, names: Sequence[str]) -> NDArray[np.bool_]:
+def _listed(categorical: Any, features: int, names: Sequence[str]) -> NDArray[np.bool_]:
     """Which features are listed as categorical, by number or by name, (features,)."""
     chosen = np.zeros(features, np.bool_)
-    for feature in [categorical] if isinstance(categorical, (str, numbers.Integral)) else categorical:
-        if isinstance(feature, bool) or not isinstance(feature, (str, numbers.Integral)):
+    for feature in [categorical] if isinstance(categorical, (str, int, np.integer)) else categorical:
+        if not isinstance(feature, str) and (isinstance(feature, bool) or not isinstance(feature, (int, np.integer))):
             raise DataError(f"categorical: found {feature!r}; allowed are numbers and names of features")
         if isinstance(feature, str):
             if feature not in names:
