@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse, check_dataset
 from burnish.boost.inputs.tables import feature_label
+from burnish.boost.leaves import LeafSums
 from burnish.boost.losses import gradients
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.metric import Metric, distinct, metric_of
@@ -159,6 +160,7 @@ class Training:
         self._gradient, self._hessian = np.empty_like(self.margin), np.empty_like(self.margin)
         shared = replace(params, learning_rate=params.learning_rate / params.num_parallel_tree)
         self.grower = grower or grower_of(dataset, shared, workers, comm)
+        self._leaves = LeafSums(shared, dataset.rows, dataset.features, workers, self.reduction.comm)
 
     @property
     def rounds(self) -> int:
@@ -184,6 +186,7 @@ class Training:
                 columns = column_sampler(self.params, self.dataset.features, len(self.trees) + len(grown))
                 gradient, hessian = statistics[0][output], statistics[1][output]
                 tree, leaf = self.grower.grow(gradient, hessian, columns)
+                tree = self._leaves.refined(tree, leaf, gradient, hessian)
                 tree = self.objective.refit(tree, leaf, start[output], hessian, output)
                 self._add(tree, leaf, self.margin[output])
                 grown.append(tree)

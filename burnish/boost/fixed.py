@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,11 @@ from burnish.errors import DataError
 
 PACKED_BITS = 18  # magnitude of one packed gradient or Hessian
 PACKED_ROWS = (1 << (31 - PACKED_BITS)) - 1  # so many rows' packed sums fit into 32 bits each
-_COARSE = 128  # a mean |gradient| of fewer units than this needs the pairs form
+_SUM_BITS = 61  # magnitude of a sum of pairs
+_CHANCE = 8  # where values are small by chance alone, one in 16 of those below a level is below the level before
+_RARE_BITS = 13  # one row in 2^13 may be small for another reason
+_MOST = 4  # the share that may be small, for whatever reason, is one in so many
+_FEW = 4  # or so many, as chance has it
 _FEW_ROWS = 1024  # where precision costs nothing
 _HALF = np.float32(0.5)
 _INFINITY = 0x7F800000  # bits of float32's infinity
@@ -24,8 +29,16 @@ _INFINITY = 0x7F800000  # bits of float32's infinity
 class FixedPoint:
     """Gradients and Hessians of all rows as integer multiples of two units, which are powers of two.
 
+    Sums of integers are exact: what is rounded is each row, once, to at most half a unit.
+
+    Pairs: a row is two int64. Of n rows whose largest magnitude is M, each is right to M 2^-b with b = 60 - ⌊log2 n⌋,
+    the most of which n fit into a sum. So the sum of any k rows whose magnitudes are m in the mean is right to the
+    share 2^-b M / m of the sum of these magnitudes, whatever their distribution: of a million rows, to 1e-3 if m is
+    1e-9 M or more.
+
     Packed, a row is one int64, ``(gradient << 32) + hessian``, and one addition adds both; sums of up to `PACKED_ROWS`
-    rows unpack. Where 18 bits are too coarse (outliers) or a Hessian is negative, a row is a pair of int64 instead.
+    rows unpack. Each row is right to M 2^-18. That serves to choose splits where `resolved` holds, and no longer: the
+    weights of leaves come from finer sums (`leaves.LeafSums`).
     """
 
     values: NDArray[np.int64]  # (rows,) packed or (rows, 2) pairs; rows of this worker
@@ -46,64 +59,113 @@ class Quantizer:
         self._workers = workers
         self._comm = comm
         self._ranges = workers.ranges(rows, 16384)
-        self._total_rows = self._reduce([(rows,)], "sum")[0]
+        self._total_rows = reduced([(rows,)], "sum", comm)[0]
+        self._levels = levels(self._total_rows)
         self._packed = np.empty(rows, np.int64)
         self._pairs: NDArray[np.int64] | None = None
 
     def __call__(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32]) -> FixedPoint:
         """The statistics of all rows, (rows,) each, in units fitted to the largest; DataError if one is not finite."""
-        bits = gradient.view(np.int32), hessian.view(np.int32)
-        extremes = self._workers.run(_extremes, [(*bits, *part) for part in self._ranges])
-        largest = self._reduce(extremes, "max")
-        if max(largest[:2]) >= _INFINITY:
-            raise DataError("gradient, hessian: found NaN or infinite values; allowed: finite numbers")
-        limits = np.array(largest[:2], np.int32).view(np.float32).tolist()
-        if largest[2] <= 0 and self._total_rows > _FEW_ROWS:
-            fixed = self._pack(gradient, hessian, *limits)
+        *largest, negative = extremes(gradient, hessian, self._workers, self._ranges, self._comm)
+        if not negative and self._total_rows > _FEW_ROWS:
+            fixed = self._pack(gradient, hessian, *map(packed_unit, largest))
             if fixed is not None:
                 return fixed
-        return self._pair(gradient, hessian, *limits)
+        bits = pair_bits(self._total_rows)
+        return self._pair(gradient, hessian, *(unit_of(value, bits) for value in largest))
 
     def _pack(
-        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], largest: float, largest_hessian: float
+        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], unit: float, hessian_unit: float
     ) -> FixedPoint | None:
-        units = _unit(largest, PACKED_BITS), _unit(largest_hessian, PACKED_BITS)
-        scales = np.float32(1 / units[0]), np.float32(1 / units[1])
+        """The packed form, or None where it is too coarse."""
+        scales = np.float32(1 / unit), np.float32(1 / hessian_unit)
         parts = self._workers.run(
-            _pack_rows, [(gradient, hessian, *scales, *part, self._packed) for part in self._ranges]
+            _pack_rows, [(gradient, hessian, *scales, *part, self._packed, *self._levels) for part in self._ranges]
         )
-        sums = self._reduce(parts, "sum")
-        if sums[2] < _COARSE * sums[3]:
+        sums = reduced(parts, "sum", self._comm)
+        if not both_resolved(sums):
             return None
-        return FixedPoint(self._packed, *units, (sums[0], sums[1]))
+        return FixedPoint(self._packed, unit, hessian_unit, (sums[0], sums[1]))
 
     def _pair(
-        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], largest: float, largest_hessian: float
+        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], unit: float, hessian_unit: float
     ) -> FixedPoint:
-        bits = min(44, 61 - self._total_rows.bit_length())
-        units = _unit(largest, bits), _unit(largest_hessian, bits)
         if self._pairs is None:
             self._pairs = np.empty((len(gradient), 2), np.int64)
         parts = self._workers.run(
-            _pair_rows, [(gradient, hessian, 1 / units[0], 1 / units[1], *part, self._pairs) for part in self._ranges]
+            _pair_rows, [(gradient, hessian, 1 / unit, 1 / hessian_unit, *part, self._pairs) for part in self._ranges]
         )
-        sums = self._reduce(parts, "sum")
-        return FixedPoint(self._pairs, *units, (sums[0], sums[1]))
-
-    def _reduce(self, parts: Sequence[tuple[int, ...]], op: str) -> list[int]:
-        """Sums or maxima over threads and workers."""
-        values = [int(sum(column) if op == "sum" else max(column)) for column in zip(*parts, strict=True)]
-        if self._comm is None:
-            return values
-        return np.asarray(self._comm.all_reduce(np.array(values, np.int64), op=op)).tolist()
+        sums = reduced(parts, "sum", self._comm)
+        return FixedPoint(self._pairs, unit, hessian_unit, (sums[0], sums[1]))
 
 
-def _unit(largest: float, bits: int) -> float:
+def levels(rows: int) -> tuple[int, int, int]:
+    """The sizes, in units, below which the values of so many rows are counted for `resolved`: 16 times apart.
+
+    Above the last, about 4 √rows, half a unit of each row, were it in one direction for all, is less than what chance
+    moves a sum of the values by.
+    """
+    top = 4 << (rows.bit_length() // 2)
+    return max(top >> 8, 1), top >> 4, top
+
+
+def resolved(nonzero: int, below: Sequence[int]) -> bool:
+    """Whether so few values are small that their units are fine enough to choose splits by.
+
+    nonzero: how many values are not zero. below: how many of them are below each of `levels`. Most must be above the
+    last. Of values that are small by chance, such as residuals around zero, equally many are in equal intervals near
+    zero: one in 16 of those below a level is below the one before. Rows that are small as a group, which a split may
+    tell apart from the rest, are below both. If those are more than one in 8 of the next level and one row in 2^13, the
+    answer is no.
+    """
+    rare = max(nonzero >> _RARE_BITS, _FEW)
+    chance = all(few * _CHANCE <= many + rare * _CHANCE for few, many in pairwise(below))
+    return chance and below[-1] * _MOST <= nonzero
+
+
+def both_resolved(sums: Sequence[int]) -> bool:
+    """`resolved` of gradients and of Hessians, by the sums over rows that kernels return: the last eight are counts."""
+    return resolved(sums[-8], sums[-7:-4]) and resolved(sums[-4], sums[-3:])
+
+
+def extremes(
+    gradient: NDArray[np.float32], hessian: NDArray[np.float32], workers: Workers,
+    ranges: Sequence[tuple[int, int]], comm: Any = None,
+) -> tuple[float, float, bool]:  # fmt: skip
+    """Largest |gradient| and |Hessian| of all workers' rows, and whether a Hessian is negative.
+
+    Raises DataError if one is not finite.
+    """
+    bits = gradient.view(np.int32), hessian.view(np.int32)
+    largest = reduced(workers.run(_extremes, [(*bits, *part) for part in ranges]), "max", comm)
+    if max(largest[:2]) >= _INFINITY:
+        raise DataError("gradient, hessian: found NaN or infinite values; allowed: finite numbers")
+    limits: list[float] = np.array(largest[:2], np.int32).view(np.float32).tolist()
+    return limits[0], limits[1], largest[2] > 0
+
+
+def reduced(parts: Sequence[tuple[int, ...]], op: str, comm: Any = None) -> list[int]:
+    """Sums or maxima, column by column, over threads and workers."""
+    values = [int(sum(column) if op == "sum" else max(column)) for column in zip(*parts, strict=True)]
+    if comm is None:
+        return values
+    found: list[int] = np.asarray(comm.all_reduce(np.array(values, np.int64), op=op)).tolist()
+    return found
+
+
+def pair_bits(rows: int) -> int:
+    """The magnitude of a statistic of which so many fit into a sum of int64."""
+    return _SUM_BITS - rows.bit_length()
+
+
+def unit_of(largest: float, bits: int) -> float:
     """The power of two of which `largest` is fewer than 2^bits multiples (or as many, after rounding)."""
-    if largest == 0:
-        return 1.0
-    # A scale beyond float32's range would overflow; so small a gradient is as good as zero.
-    return math.ldexp(1.0, max(math.frexp(largest)[1] - bits, -120))
+    return math.ldexp(1.0, math.frexp(largest)[1] - bits) if largest > 0 else 1.0
+
+
+def packed_unit(largest: float) -> float:
+    """The unit of packed statistics. Its reciprocal is a float32."""
+    return max(unit_of(largest, PACKED_BITS), 2.0**-120)
 
 
 @lean
@@ -131,18 +193,32 @@ def _pack_rows(
     begin: int,
     end: int,
     packed: NDArray[np.int64],
-) -> tuple[int, int, int, int]:
-    """Packs rows; returns their sums of gradients, Hessians and |gradients|, and how many are not zero."""
-    total, hessian_total, magnitude, count = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    small_level: int,
+    fair_level: int,
+    large_level: int,
+) -> tuple[int, ...]:
+    """Packs rows; returns their sums, and of gradients and Hessians each how many are not zero, and below `levels`."""
+    total, hessian_total = np.int64(0), np.int64(0)
+    count, small, fair, large = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    hessian_count, hessian_small, hessian_fair, hessian_large = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(np.uint64(begin), np.uint64(end)):
         g = np.int64(np.int32(math.floor(gradient[i] * scale + _HALF)))
         h = np.int64(np.int32(math.floor(hessian[i] * hessian_scale + _HALF)))
         packed[i] = (g << 32) + h
         total += g
         hessian_total += h
-        magnitude += abs(g)
-        count += gradient[i] != 0
-    return total, hessian_total, magnitude, count  # type: ignore[return-value]
+        size, there, hessian_there = abs(g), np.int64(gradient[i] != 0), np.int64(hessian[i] != 0)
+        count += there
+        small += there & (size < small_level)
+        fair += there & (size < fair_level)
+        large += there & (size < large_level)
+        hessian_count += hessian_there
+        hessian_small += hessian_there & (h < small_level)
+        hessian_fair += hessian_there & (h < fair_level)
+        hessian_large += hessian_there & (h < large_level)
+    return (  # type: ignore[return-value]
+        total, hessian_total, count, small, fair, large, hessian_count, hessian_small, hessian_fair, hessian_large,
+    )  # fmt: skip
 
 
 @lean
@@ -155,6 +231,7 @@ def _pair_rows(
     end: int,
     pairs: NDArray[np.int64],
 ) -> tuple[int, int]:
+    """Writes rows as pairs; returns their sums."""
     total, hessian_total = np.int64(0), np.int64(0)
     for i in range(np.uint64(begin), np.uint64(end)):
         g = np.int64(math.floor(float(gradient[i]) * scale + 0.5))

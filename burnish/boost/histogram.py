@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from burnish.boost.fixed import PACKED_ROWS, FixedPoint
 from burnish.boost.growth.bins import GROUP as GROUP_WIDTH
 from burnish.boost.growth.bins import DenseBins, SparseBins
-from burnish.boost.intrinsics import aligned, prefetch
+from burnish.boost.intrinsics import add_pair, aligned, prefetch
 from burnish.boost.kernels import inlined, lean
 from burnish.boost.threads import Workers
 
@@ -135,19 +135,27 @@ def add_group_pairs(
     out: NDArray[np.int64],
     out_begin: np.uint64,
     plane: np.uint64,
+    pairs: NDArray[np.int64],
 ) -> None:
-    """`add_group` of statistics that are pairs."""
-    for i in range(size):
-        out[out_begin + i] = 0
-        out[out_begin + plane + i] = 0
+    """`add_group` of statistics that are pairs, which are added up side by side in `pairs`, (2 size,) zeros."""
+    last = end - _ONE
     for i in range(begin, end):
+        ahead = i + _AHEAD
+        coming = np.uint64(order[ahead if ahead < last else last])
+        prefetch(bins, group_begin + coming * _LANES)
+        prefetch(statistics, coming << _ONE)
         row = np.uint64(order[i])
-        gradient, hessian = statistics[row, 0], statistics[row, 1]
+        gradient, hessian = statistics[row, _ZERO], statistics[row, _ONE]
         at = group_begin + row * _LANES
-        for lane in range(width):
-            index = out_begin + (bins[at + lane] << _FIVE) + lane
-            out[index] += gradient
-            out[index + plane] += hessian
+        for lane in range(_ZERO, width, _FOUR):
+            for k in range(_FOUR):
+                add_pair(pairs, ((bins[at + lane + k] << _FIVE) + lane + k) << _ONE, gradient, hessian)
+    for i in range(size):
+        at = i << _ONE
+        out[out_begin + i] = pairs[at]
+        out[out_begin + plane + i] = pairs[at + _ONE]
+        pairs[at] = _NOTHING
+        pairs[at + _ONE] = _NOTHING
 
 
 @lean
@@ -205,7 +213,7 @@ def dense_pairs(
             out, out_begin, plane = spare, 0, len(spare) >> 1
         add_group_pairs(
             order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, bins, np.uint64(group * rows) * _LANES,
-            width[group], np.uint64(size), out, np.uint64(out_begin), np.uint64(plane),
+            width[group], np.uint64(size), out, np.uint64(out_begin), np.uint64(plane), packed,
         )  # fmt: skip
 
 
@@ -222,7 +230,7 @@ def add_sparse(
     packed: NDArray[np.int64],
 ) -> None:
     """Sets ``out[out_begin : out_begin + size]``, and the plane behind, to the histogram of some rows."""
-    size = np.uint64(len(packed))
+    size = np.uint64(len(packed) >> 1)
     low = begin
     last = end - _ONE
     while low < end:
@@ -258,7 +266,7 @@ def sparse_packed(
 ) -> None:
     """Histograms of the pieces of one thread, as `dense_packed`."""
     for p in range(len(pieces)):
-        out, out_begin = pool, slots[pieces[p, 1]] * 2 * len(packed)
+        out, out_begin = pool, slots[pieces[p, 1]] * len(packed)
         if pieces[p, 4]:
             out, out_begin = spare, 0
         add_sparse(
@@ -280,10 +288,10 @@ def sparse_pairs(
     spare: NDArray[np.int64],
 ) -> None:
     """The same of statistics that are pairs."""
-    size = np.uint64(len(packed))
+    size = np.uint64(len(packed) >> 1)
     for p in range(len(pieces)):
         out = spare if pieces[p, 4] else pool
-        out_begin = np.uint64(0 if pieces[p, 4] else slots[pieces[p, 1]] * 2 * len(packed))
+        out_begin = np.uint64(0 if pieces[p, 4] else slots[pieces[p, 1]] * len(packed))
         for i in range(_TWO * size):
             out[out_begin + i] = 0
         for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
@@ -312,7 +320,10 @@ class Histograms:
             self._groups = 1
             widest = self.size
             self._additions = len(bins.row_bins) / max(1, len(bins.row_start) - 1)
-        self.packed = [np.zeros(widest, np.int64) for _ in range(workers.threads)]
+        # Where a thread adds up one histogram: packed sums in the first half, or pairs.
+        self.packed = [aligned(2 * widest, np.int64) for _ in range(workers.threads)]
+        for buffer in self.packed:
+            buffer[:] = 0
         self._spare = [np.empty(2 * widest, np.int64) for _ in range(workers.threads)]
 
     def take(self, count: int) -> NDArray[np.int64]:

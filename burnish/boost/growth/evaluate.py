@@ -11,6 +11,7 @@ from burnish.boost.growth.nodes import (
     HESSIAN_UNIT,
     MAX_DELTA_STEP,
     MIN_CHILD_WEIGHT,
+    MOST_UNITS,
     REG_ALPHA,
     REG_LAMBDA,
     UNIT,
@@ -136,7 +137,7 @@ def find_split(
     begin = np.uint64(node.slot * 2) * plane
     near = _NONE
     if plain:
-        least = np.int64(math.ceil(rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT]))
+        least = np.int64(math.ceil(min(rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT], MOST_UNITS)))
         least = least if least > 1 else np.int64(1)
         scaled_lambda = np.float32(rules[REG_LAMBDA] / rules[HESSIAN_UNIT])
         for p in range(len(score)):

@@ -37,6 +37,7 @@ NODE = np.dtype(
 _LARGEST = float(np.finfo(np.float32).max)
 
 # What splits follow from besides the statistics, as float64: see `rules_of`.
+MOST_UNITS = 2.0**62  # more than any sum of statistics
 UNIT, HESSIAN_UNIT, REG_LAMBDA, REG_ALPHA, MAX_DELTA_STEP, MIN_CHILD_WEIGHT, GAMMA = range(7)
 
 

@@ -1,62 +1,65 @@
 """What a scan reads of a row: gradient and Hessian in fixed point, and the slot of the node in which the row is."""
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost import fixed
 from burnish.boost.intrinsics import aligned
 from burnish.boost.threads import Workers
-from burnish.errors import DataError
 from burnish.jit import njit
 
 SLOTS = 0xFFFF  # of nodes in one scan; a row in none of them has the slot after the last
 _BITS = 23  # magnitude of a statistic of the narrow form
-_FINE = 64  # units that most statistics other than 0 must have for the narrow form
+_WIDE_BITS = 46  # of the wide one, whose gradient shares a word with a slot of 16 bits
+_SUM_BITS = 52  # of a sum, which float64 holds exactly
 _FEW_ROWS = 1 << 15  # whose wide form fits into the cache
 
 
 class Records:
     """The rows of a training set, as int64 `words`.
 
-    Narrow, (rows,): gradient in bits 40–63, Hessian in bits 16–39, slot in bits 0–15. Where 24 bits are too coarse, or
-    more cost nothing, (rows, 2): the gradient above the slot, then the Hessian, with sums of all rows below 2^53.
+    Narrow, (rows,): gradient in bits 40–63, Hessian in bits 16–39, slot in bits 0–15: statistics are right to 2^-23 of
+    the largest. Where that is too coarse (not `fixed.resolved`), or more costs nothing, (rows, 2): the gradient above
+    the slot, then the Hessian, with sums of all rows below 2^53. Then each is right to 2^-b of the largest, with
+    b = min(46, 51 - ⌊log2 rows⌋).
     """
 
     def __init__(self, rows: int, workers: Workers) -> None:
         self._workers = workers
         self._ranges = workers.ranges(rows, 16384)
         self._rows = rows
+        self._levels = fixed.levels(rows)
         self.words: NDArray[np.int64] = np.empty(0, np.int64)
         self.units = (1.0, 1.0)  # of the gradient, of the Hessian
         self.total = (0.0, 0.0)  # of the gradients, of the Hessians, in units
 
     def load(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32]) -> None:
         """Takes over a tree's statistics, (rows,) each. DataError if one is not finite."""
-        parts = np.array(self._workers.run(_extent, [(gradient, hessian, *part) for part in self._ranges]))
-        largest = parts[:, :2].max(axis=0)
-        if not np.isfinite(largest).all():
-            raise DataError("gradient, hessian: found NaN or infinite values; allowed: finite numbers")
+        *largest, _ = fixed.extremes(gradient, hessian, self._workers, self._ranges)
         if self._rows > _FEW_ROWS and self._fill((self._rows,), largest, _BITS, gradient, hessian):
             return
-        self._fill((self._rows, 2), largest, min(44, 52 - self._rows.bit_length()), gradient, hessian)
+        bits = min(_WIDE_BITS, _SUM_BITS - self._rows.bit_length())
+        self._fill((self._rows, 2), largest, bits, gradient, hessian)
 
     def _fill(
         self,
         shape: tuple[int, ...],
-        largest: NDArray[np.float64],
+        largest: Sequence[float],
         bits: int,
         gradient: NDArray[np.float32],
         hessian: NDArray[np.float32],
     ) -> bool:
-        """Writes the words; returns whether most statistics other than 0 are many units."""
+        """Writes the words; returns whether the units are fine enough to choose splits by."""
         if self.words.shape != shape:
             self.words = aligned(shape, np.int64)
-        self.units = (_unit(largest[0], bits), _unit(largest[1], bits))
-        arguments = (gradient, hessian, 1.0 / self.units[0], 1.0 / self.units[1], (1 << bits) - 1, self.words)
-        sums = np.array(self._workers.run(_write, [(*arguments, *part) for part in self._ranges])).sum(axis=0)
+        self.units = (fixed.unit_of(largest[0], bits), fixed.unit_of(largest[1], bits))
+        scales = 1.0 / self.units[0], 1.0 / self.units[1]
+        arguments = (gradient, hessian, *scales, (1 << bits) - 1, self.words, self._levels)
+        sums = fixed.reduced(self._workers.run(_write, [(*arguments, *part) for part in self._ranges]), "sum")
         self.total = (float(sums[0]), float(sums[1]))
-        return bool(2 * sums[2] >= sums[3] and 2 * sums[4] >= sums[5])
+        return fixed.both_resolved(sums)
 
     def assign(self, position: NDArray[np.int32], slot_of: NDArray[np.int64], nowhere: int) -> None:
         """Gives each row the slot of the node at which it is, ``slot_of[position]``; `nowhere` if it has no statistics.
@@ -67,25 +70,10 @@ class Records:
         self._workers.run(_assign, [(*arguments, *part) for part in self._ranges])
 
 
-def _unit(largest: float, bits: int) -> float:
-    return math.ldexp(1.0, math.frexp(largest)[1] - bits) if largest > 0 else 1.0
-
-
 @njit(cache=True, nogil=True)
-def _extent(gradient, hessian, begin, end):  # type: ignore[no-untyped-def]
-    """Largest magnitudes; infinite if a value is NaN."""
-    largest, largest_h = 0.0, 0.0
-    for i in range(np.uint64(begin), np.uint64(end)):
-        g, h = abs(float(gradient[i])), abs(float(hessian[i]))
-        largest = max(largest, g) if g == g else np.inf
-        largest_h = max(largest_h, h) if h == h else np.inf
-    return largest, largest_h
-
-
-@njit(cache=True, nogil=True)
-def _write(gradient, hessian, scale, scale_h, limit, words, begin, end):  # type: ignore[no-untyped-def]
-    """Writes statistics; returns their sums, then of both how many are many units, and how many are not 0."""
-    total = total_h = fine = count = fine_h = count_h = np.int64(0)
+def _write(gradient, hessian, scale, scale_h, limit, words, levels, begin, end):  # type: ignore[no-untyped-def]
+    """Writes statistics; returns their sums, and of both how many are not 0, and below each of `fixed.levels`."""
+    total = total_h = count = small = fair = large = count_h = small_h = fair_h = large_h = np.int64(0)
     for row in range(np.uint64(begin), np.uint64(end)):
         g = min(max(np.int64(np.rint(gradient[row] * scale)), -limit), limit)  # the largest may round up to 2^bits
         h = min(max(np.int64(np.rint(hessian[row] * scale_h)), -limit), limit)
@@ -95,9 +83,12 @@ def _write(gradient, hessian, scale, scale_h, limit, words, begin, end):  # type
             words[row, np.uint64(0)] = g << 16
             words[row, np.uint64(1)] = h
         total, total_h = total + g, total_h + h
-        fine, fine_h = fine + (abs(g) >= _FINE), fine_h + (abs(h) >= _FINE)
-        count, count_h = count + (gradient[row] != 0), count_h + (hessian[row] != 0)
-    return total, total_h, fine, count, fine_h, count_h
+        size, size_h, there, there_h = abs(g), abs(h), gradient[row] != 0, hessian[row] != 0
+        count, count_h = count + there, count_h + there_h
+        small, small_h = small + (there & (size < levels[0])), small_h + (there_h & (size_h < levels[0]))
+        fair, fair_h = fair + (there & (size < levels[1])), fair_h + (there_h & (size_h < levels[1]))
+        large, large_h = large + (there & (size < levels[2])), large_h + (there_h & (size_h < levels[2]))
+    return total, total_h, count, small, fair, large, count_h, small_h, fair_h, large_h
 
 
 @njit(cache=True, nogil=True)

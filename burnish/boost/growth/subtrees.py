@@ -128,7 +128,7 @@ def grow_subtrees(
                         else:
                             add_group_pairs(
                                 order, begin, end, statistics, bins, bins_begin, lanes, bin_count, pool, out_begin,
-                                plane,
+                                plane, packed,
                             )  # fmt: skip
                 if entries is not None:
                     add_sparse(order, begin, end, statistics, entries[0], entries[1], pool, at, packed)

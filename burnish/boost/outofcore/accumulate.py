@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost import fixed
-from burnish.boost.fixed import PACKED_BITS
 from burnish.boost.outofcore import columnwise
 from burnish.boost.outofcore.layout import QUAD
 from burnish.boost.outofcore.prefetch import Block, Prefetcher
@@ -36,7 +35,8 @@ class Statistics:
         gradient, hessian = self.gradient[first:last], self.hessian[first:last]
         if self.packed:
             scales = np.float32(1 / self.gradient_unit), np.float32(1 / self.hessian_unit)
-            return tuple(fixed._pack_rows(gradient, hessian, *scales, 0, last - first, values))
+            levels = fixed.levels(len(self.gradient))
+            return tuple(fixed._pack_rows(gradient, hessian, *scales, 0, last - first, values, *levels))
         exact = 1 / self.gradient_unit, 1 / self.hessian_unit
         return tuple(fixed._pair_rows(gradient, hessian, *exact, 0, last - first, values))
 
@@ -54,20 +54,16 @@ class BlockQuantizer(fixed.Quantizer):
         return chosen
 
     def _pack(
-        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], largest: float, largest_hessian: float
+        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], unit: float, hessian_unit: float
     ) -> Any:
-        units = fixed._unit(largest, PACKED_BITS), fixed._unit(largest_hessian, PACKED_BITS)
-        form = Statistics(gradient, hessian, *units, (0, 0), True)
-        total, hessian_total, magnitude, count = self._sums(form)
-        return None if magnitude < fixed._COARSE * count else replace(form, total=(total, hessian_total))
+        form = Statistics(gradient, hessian, unit, hessian_unit, (0, 0), True)
+        sums = self._sums(form)
+        return replace(form, total=(sums[0], sums[1])) if fixed.both_resolved(sums) else None
 
     def _pair(
-        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], largest: float, largest_hessian: float
+        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], unit: float, hessian_unit: float
     ) -> Any:
-        bits = min(44, 61 - len(gradient).bit_length())
-        form = Statistics(
-            gradient, hessian, fixed._unit(largest, bits), fixed._unit(largest_hessian, bits), (0, 0), False
-        )
+        form = Statistics(gradient, hessian, unit, hessian_unit, (0, 0), False)
         total, hessian_total = self._sums(form)
         return replace(form, total=(total, hessian_total))
 
