@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.kernels import lean
+from burnish.boost.kernels import inlined, lean
 from burnish.boost.threads import Workers
 from burnish.errors import DataError
 
@@ -37,8 +37,8 @@ class FixedPoint:
     1e-9 M or more.
 
     Packed, a row is one int64, ``(gradient << 32) + hessian``, and one addition adds both; sums of up to `PACKED_ROWS`
-    rows unpack. Each row is right to M 2^-18. That serves to choose splits where `resolved` holds, and no longer: the
-    weights of leaves come from finer sums (`leaves.LeafSums`).
+    rows unpack. Each row is right to M 2^-18. That serves to choose splits, where `resolved` holds, and nothing else:
+    the weights of leaves come from finer sums (`leaves.LeafSums`).
     """
 
     values: NDArray[np.int64]  # (rows,) packed or (rows, 2) pairs; rows of this worker
@@ -60,31 +60,27 @@ class Quantizer:
         self._comm = comm
         self._ranges = workers.ranges(rows, 16384)
         self._total_rows = reduced([(rows,)], "sum", comm)[0]
-        self._levels = levels(self._total_rows)
         self._packed = np.empty(rows, np.int64)
         self._pairs: NDArray[np.int64] | None = None
 
     def __call__(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32]) -> FixedPoint:
         """The statistics of all rows, (rows,) each, in units fitted to the largest; DataError if one is not finite."""
         *largest, negative = extremes(gradient, hessian, self._workers, self._ranges, self._comm)
-        if not negative and self._total_rows > _FEW_ROWS:
-            fixed = self._pack(gradient, hessian, *map(packed_unit, largest))
-            if fixed is not None:
-                return fixed
-        bits = pair_bits(self._total_rows)
-        return self._pair(gradient, hessian, *(unit_of(value, bits) for value in largest))
+        rows = self._total_rows
+        if not negative and rows > _FEW_ROWS:
+            units = [packed_unit(value) for value in largest]
+            if fine_enough(gradient, hessian, units, rows, self._workers, self._ranges, self._comm):
+                return self._pack(gradient, hessian, *units)
+        return self._pair(gradient, hessian, *(unit_of(value, pair_bits(rows)) for value in largest))
 
     def _pack(
         self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], unit: float, hessian_unit: float
-    ) -> FixedPoint | None:
-        """The packed form, or None where it is too coarse."""
+    ) -> FixedPoint:
         scales = np.float32(1 / unit), np.float32(1 / hessian_unit)
         parts = self._workers.run(
-            _pack_rows, [(gradient, hessian, *scales, *part, self._packed, *self._levels) for part in self._ranges]
+            _pack_rows, [(gradient, hessian, *scales, *part, self._packed) for part in self._ranges]
         )
         sums = reduced(parts, "sum", self._comm)
-        if not both_resolved(sums):
-            return None
         return FixedPoint(self._packed, unit, hessian_unit, (sums[0], sums[1]))
 
     def _pair(
@@ -99,14 +95,30 @@ class Quantizer:
         return FixedPoint(self._pairs, unit, hessian_unit, (sums[0], sums[1]))
 
 
-def levels(rows: int) -> tuple[int, int, int]:
+def fine_enough(
+    gradient: NDArray[np.float32], hessian: NDArray[np.float32], units: Sequence[float], rows: int, workers: Workers,
+    ranges: Sequence[tuple[int, int]], comm: Any = None,
+) -> bool:  # fmt: skip
+    """Whether splits may be chosen by multiples of two units: `resolved` of the gradients and of the Hessians.
+
+    rows: those of all workers; gradient, hessian: those of this one.
+    """
+    limits = [tuple(np.array([size * unit for size in levels(rows)], np.float32).view(np.int32)) for unit in units]
+    bits = gradient.view(np.int32), hessian.view(np.int32)
+    nonzero, *below = reduced(workers.run(_count_small, [(*bits, *limits, *part) for part in ranges]), "sum", comm)
+    zeros = rows - nonzero, rows - below[3]
+    counts = [[many - zeros[0] for many in below[:3]], [many - zeros[1] for many in below[4:]]]
+    return resolved(nonzero, counts[0]) and resolved(below[3], counts[1])
+
+
+def levels(rows: int) -> tuple[float, float, float]:
     """The sizes, in units, below which the values of so many rows are counted for `resolved`: 16 times apart.
 
     Above the last, about 4 √rows, half a unit of each row, were it in one direction for all, is less than what chance
     moves a sum of the values by.
     """
-    top = 4 << (rows.bit_length() // 2)
-    return max(top >> 8, 1), top >> 4, top
+    top = float(4 << (rows.bit_length() // 2))
+    return top / 256, top / 16, top
 
 
 def resolved(nonzero: int, below: Sequence[int]) -> bool:
@@ -121,11 +133,6 @@ def resolved(nonzero: int, below: Sequence[int]) -> bool:
     rare = max(nonzero >> _RARE_BITS, _FEW)
     chance = all(few * _CHANCE <= many + rare * _CHANCE for few, many in pairwise(below))
     return chance and below[-1] * _MOST <= nonzero
-
-
-def both_resolved(sums: Sequence[int]) -> bool:
-    """`resolved` of gradients and of Hessians, by the sums over rows that kernels return: the last eight are counts."""
-    return resolved(sums[-8], sums[-7:-4]) and resolved(sums[-4], sums[-3:])
 
 
 def extremes(
@@ -185,6 +192,44 @@ def _extremes(gradient: NDArray[np.int32], hessian: NDArray[np.int32], begin: in
 
 
 @lean
+def _count_small(
+    gradient: NDArray[np.int32],
+    hessian: NDArray[np.int32],
+    limits: tuple[int, int, int],
+    hessian_limits: tuple[int, int, int],
+    begin: int,
+    end: int,
+) -> tuple[int, ...]:
+    """Of gradients, then of Hessians of some rows: how many are not zero, and below each limit in magnitude.
+
+    All are given as bits. Zeros are below all limits.
+    """
+    nonzero, small, fair, large = _below(gradient, limits, begin, end)
+    hessian_nonzero, hessian_small, hessian_fair, hessian_large = _below(hessian, hessian_limits, begin, end)
+    return (  # type: ignore[return-value]
+        np.int64(nonzero), np.int64(small), np.int64(fair), np.int64(large), np.int64(hessian_nonzero),
+        np.int64(hessian_small), np.int64(hessian_fair), np.int64(hessian_large),
+    )  # fmt: skip
+
+
+@inlined
+def _below(
+    values: NDArray[np.int32], limits: tuple[int, int, int], begin: int, end: int
+) -> tuple[int, int, int, int]:
+    """Counts of `_count_small`; of this form, and of 32 bits, the loop takes 16 values at once."""
+    magnitude, one, none = np.int32(0x7FFFFFFF), np.int32(1), np.int32(0)
+    first, second, third = limits
+    nonzero, small, fair, large = none, none, none, none
+    for i in range(np.uint64(begin), np.uint64(end)):
+        size = np.int32(values[i] & magnitude)
+        nonzero = nonzero if size == none else np.int32(nonzero + one)
+        small = np.int32(small + one) if size < first else small
+        fair = np.int32(fair + one) if size < second else fair
+        large = np.int32(large + one) if size < third else large
+    return nonzero, small, fair, large
+
+
+@lean
 def _pack_rows(
     gradient: NDArray[np.float32],
     hessian: NDArray[np.float32],
@@ -193,32 +238,16 @@ def _pack_rows(
     begin: int,
     end: int,
     packed: NDArray[np.int64],
-    small_level: int,
-    fair_level: int,
-    large_level: int,
-) -> tuple[int, ...]:
-    """Packs rows; returns their sums, and of gradients and Hessians each how many are not zero, and below `levels`."""
+) -> tuple[int, int]:
+    """Packs rows; returns their sums."""
     total, hessian_total = np.int64(0), np.int64(0)
-    count, small, fair, large = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    hessian_count, hessian_small, hessian_fair, hessian_large = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(np.uint64(begin), np.uint64(end)):
         g = np.int64(np.int32(math.floor(gradient[i] * scale + _HALF)))
         h = np.int64(np.int32(math.floor(hessian[i] * hessian_scale + _HALF)))
         packed[i] = (g << 32) + h
         total += g
         hessian_total += h
-        size, there, hessian_there = abs(g), np.int64(gradient[i] != 0), np.int64(hessian[i] != 0)
-        count += there
-        small += there & (size < small_level)
-        fair += there & (size < fair_level)
-        large += there & (size < large_level)
-        hessian_count += hessian_there
-        hessian_small += hessian_there & (h < small_level)
-        hessian_fair += hessian_there & (h < fair_level)
-        hessian_large += hessian_there & (h < large_level)
-    return (  # type: ignore[return-value]
-        total, hessian_total, count, small, fair, large, hessian_count, hessian_small, hessian_fair, hessian_large,
-    )  # fmt: skip
+    return total, hessian_total  # type: ignore[return-value]
 
 
 @lean

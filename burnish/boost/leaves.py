@@ -7,12 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost import fixed
+from burnish.boost.intrinsics import add_pair
 from burnish.boost.kernels import lean
 from burnish.boost.params import Params
 from burnish.boost.splitter import UNBOUNDED, child_bounds, leaf_weight
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 
+_ONE = np.uint64(1)
 _LEAST = 16384  # rows for which a further thread is worth waking
 
 
@@ -20,9 +22,10 @@ class LeafSums:
     """Computes the weights of a grown tree anew from all workers' rows; the same bits for any number of threads.
 
     Statistics are fixed-point numbers of int64. Of n rows whose largest magnitude is M, each is right to M 2^-b with
-    b = 60 - ⌊log2 n⌋ (see `fixed.FixedPoint`). So of a leaf whose rows have magnitudes m in the mean, the sums are
-    right to the share 2^-b M / m of the sums of magnitudes, and so is the weight (eq. 2.5), but for the rounding of
-    float32: of a million rows, to 1e-3 if m is 1e-9 M or more.
+    b = 59 - ⌊log2 n⌋: a unit is as in `fixed.FixedPoint`, and fractions are cut off. So the sums of a leaf whose rows
+    have magnitudes m in the mean are right to the share 2^-b M / m of the sums of magnitudes, whatever the distribution
+    of these, and so is the weight (eq. 2.5), apart from its rounding to float32: of a million rows, to 1e-3 if m is
+    2e-9 M or more.
     """
 
     def __init__(self, params: Params, rows: int, features: int, workers: Workers, comm: Any = None) -> None:
@@ -66,11 +69,9 @@ def _add_rows(
     sums: NDArray[np.int64],
 ) -> None:
     """Adds the statistics of rows to sums[2 node] and sums[2 node + 1] of their leaves."""
-    two, one = np.uint64(2), np.uint64(1)
     for i in range(np.uint64(begin), np.uint64(end)):
-        at = np.uint64(leaf[i]) * two
-        sums[at] += np.int64(np.rint(float(gradient[i]) * scale))
-        sums[at + one] += np.int64(np.rint(float(hessian[i]) * hessian_scale))
+        g, h = np.int64(float(gradient[i]) * scale), np.int64(float(hessian[i]) * hessian_scale)
+        add_pair(sums, np.uint64(leaf[i]) << _ONE, g, h)
 
 
 @lean

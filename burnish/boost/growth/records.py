@@ -1,7 +1,5 @@
 """What a scan reads of a row: gradient and Hessian in fixed point, and the slot of the node in which the row is."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,7 +28,6 @@ class Records:
         self._workers = workers
         self._ranges = workers.ranges(rows, 16384)
         self._rows = rows
-        self._levels = fixed.levels(rows)
         self.words: NDArray[np.int64] = np.empty(0, np.int64)
         self.units = (1.0, 1.0)  # of the gradient, of the Hessian
         self.total = (0.0, 0.0)  # of the gradients, of the Hessians, in units
@@ -38,28 +35,21 @@ class Records:
     def load(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32]) -> None:
         """Takes over a tree's statistics, (rows,) each. DataError if one is not finite."""
         *largest, _ = fixed.extremes(gradient, hessian, self._workers, self._ranges)
-        if self._rows > _FEW_ROWS and self._fill((self._rows,), largest, _BITS, gradient, hessian):
-            return
-        bits = min(_WIDE_BITS, _SUM_BITS - self._rows.bit_length())
-        self._fill((self._rows, 2), largest, bits, gradient, hessian)
-
-    def _fill(
-        self,
-        shape: tuple[int, ...],
-        largest: Sequence[float],
-        bits: int,
-        gradient: NDArray[np.float32],
-        hessian: NDArray[np.float32],
-    ) -> bool:
-        """Writes the words; returns whether the units are fine enough to choose splits by."""
+        shape: tuple[int, ...] = (self._rows,)
+        bits = _BITS
+        units = [fixed.unit_of(value, bits) for value in largest]
+        if self._rows <= _FEW_ROWS or not fixed.fine_enough(
+            gradient, hessian, units, self._rows, self._workers, self._ranges
+        ):
+            shape = (self._rows, 2)
+            bits = min(_WIDE_BITS, _SUM_BITS - self._rows.bit_length())
+            units = [fixed.unit_of(value, bits) for value in largest]
         if self.words.shape != shape:
             self.words = aligned(shape, np.int64)
-        self.units = (fixed.unit_of(largest[0], bits), fixed.unit_of(largest[1], bits))
-        scales = 1.0 / self.units[0], 1.0 / self.units[1]
-        arguments = (gradient, hessian, *scales, (1 << bits) - 1, self.words, self._levels)
+        self.units = units[0], units[1]
+        arguments = (gradient, hessian, 1 / units[0], 1 / units[1], (1 << bits) - 1, self.words)
         sums = fixed.reduced(self._workers.run(_write, [(*arguments, *part) for part in self._ranges]), "sum")
-        self.total = (float(sums[0]), float(sums[1]))
-        return fixed.both_resolved(sums)
+        self.total = float(sums[0]), float(sums[1])
 
     def assign(self, position: NDArray[np.int32], slot_of: NDArray[np.int64], nowhere: int) -> None:
         """Gives each row the slot of the node at which it is, ``slot_of[position]``; `nowhere` if it has no statistics.
@@ -71,9 +61,9 @@ class Records:
 
 
 @njit(cache=True, nogil=True)
-def _write(gradient, hessian, scale, scale_h, limit, words, levels, begin, end):  # type: ignore[no-untyped-def]
-    """Writes statistics; returns their sums, and of both how many are not 0, and below each of `fixed.levels`."""
-    total = total_h = count = small = fair = large = count_h = small_h = fair_h = large_h = np.int64(0)
+def _write(gradient, hessian, scale, scale_h, limit, words, begin, end):  # type: ignore[no-untyped-def]
+    """Writes statistics; returns their sums."""
+    total = total_h = np.int64(0)
     for row in range(np.uint64(begin), np.uint64(end)):
         g = min(max(np.int64(np.rint(gradient[row] * scale)), -limit), limit)  # the largest may round up to 2^bits
         h = min(max(np.int64(np.rint(hessian[row] * scale_h)), -limit), limit)
@@ -83,12 +73,7 @@ def _write(gradient, hessian, scale, scale_h, limit, words, levels, begin, end):
             words[row, np.uint64(0)] = g << 16
             words[row, np.uint64(1)] = h
         total, total_h = total + g, total_h + h
-        size, size_h, there, there_h = abs(g), abs(h), gradient[row] != 0, hessian[row] != 0
-        count, count_h = count + there, count_h + there_h
-        small, small_h = small + (there & (size < levels[0])), small_h + (there_h & (size_h < levels[0]))
-        fair, fair_h = fair + (there & (size < levels[1])), fair_h + (there_h & (size_h < levels[1]))
-        large, large_h = large + (there & (size < levels[2])), large_h + (there_h & (size_h < levels[2]))
-    return total, total_h, count, small, fair, large, count_h, small_h, fair_h, large_h
+    return total, total_h
 
 
 @njit(cache=True, nogil=True)

@@ -35,8 +35,7 @@ class Statistics:
         gradient, hessian = self.gradient[first:last], self.hessian[first:last]
         if self.packed:
             scales = np.float32(1 / self.gradient_unit), np.float32(1 / self.hessian_unit)
-            levels = fixed.levels(len(self.gradient))
-            return tuple(fixed._pack_rows(gradient, hessian, *scales, 0, last - first, values, *levels))
+            return tuple(fixed._pack_rows(gradient, hessian, *scales, 0, last - first, values))
         exact = 1 / self.gradient_unit, 1 / self.hessian_unit
         return tuple(fixed._pair_rows(gradient, hessian, *exact, 0, last - first, values))
 
@@ -56,26 +55,23 @@ class BlockQuantizer(fixed.Quantizer):
     def _pack(
         self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], unit: float, hessian_unit: float
     ) -> Any:
-        form = Statistics(gradient, hessian, unit, hessian_unit, (0, 0), True)
-        sums = self._sums(form)
-        return replace(form, total=(sums[0], sums[1])) if fixed.both_resolved(sums) else None
+        return self._form(Statistics(gradient, hessian, unit, hessian_unit, (0, 0), True))
 
     def _pair(
         self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], unit: float, hessian_unit: float
     ) -> Any:
-        form = Statistics(gradient, hessian, unit, hessian_unit, (0, 0), False)
-        total, hessian_total = self._sums(form)
-        return replace(form, total=(total, hessian_total))
+        return self._form(Statistics(gradient, hessian, unit, hessian_unit, (0, 0), False))
 
-    def _sums(self, form: Statistics) -> list[int]:
-        """Sums over all rows of what `Statistics.write` returns."""
+    def _form(self, form: Statistics) -> Statistics:
+        """The same with the sums over all rows."""
 
         def add(begin: int, end: int) -> list[int]:
             buffer = np.empty(LEAST_ROWS if form.packed else (LEAST_ROWS, 2), np.int64)
             parts = [form.write(first, min(first + LEAST_ROWS, end), buffer) for first in range(begin, end, LEAST_ROWS)]
             return [sum(int(value) for value in column) for column in zip(*parts, strict=True)]
 
-        return [sum(column) for column in zip(*self._workers.run(add, self._ranges), strict=True)]
+        total, hessian_total = (sum(column) for column in zip(*self._workers.run(add, self._ranges), strict=True))
+        return replace(form, total=(total, hessian_total))
 
 
 @dataclass(frozen=True)
