@@ -304,9 +304,7 @@ class BinnedGrower:
         params = self._params
         if (
             params.grow_policy == "lossguide" or params.max_leaves or self._comm is not None
-            or self._categorical is not None or self._interactions
-            or self._counts is not None
-            or not (self._statistics.packed or isinstance(self.bins, DenseBins))
+            or self._categorical is not None or self._interactions or self._counts is not None
         ):  # fmt: skip
             return None
         if columns.allowed(0, 0) is None:

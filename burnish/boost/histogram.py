@@ -82,6 +82,19 @@ def _unpack(
 
 
 @inlined
+def _spread(
+    pairs: NDArray[np.int64], size: np.uint64, out: NDArray[np.int64], begin: np.uint64, plane: np.uint64
+) -> None:
+    """Moves sums of pairs to ``out[begin:]`` and, `plane` behind, the Hessians'; the pairs become zero."""
+    for i in range(size):
+        at = i << _ONE
+        out[begin + i] = pairs[at]
+        out[begin + plane + i] = pairs[at + _ONE]
+        pairs[at] = _NOTHING
+        pairs[at + _ONE] = _NOTHING
+
+
+@inlined
 def add_group(
     order: NDArray[np.uint32],
     begin: np.uint64,
@@ -150,12 +163,7 @@ def add_group_pairs(
         for lane in range(_ZERO, width, _FOUR):
             for k in range(_FOUR):
                 add_pair(pairs, ((bins[at + lane + k] << _FIVE) + lane + k) << _ONE, gradient, hessian)
-    for i in range(size):
-        at = i << _ONE
-        out[out_begin + i] = pairs[at]
-        out[out_begin + plane + i] = pairs[at + _ONE]
-        pairs[at] = _NOTHING
-        pairs[at + _ONE] = _NOTHING
+    _spread(pairs, size, out, out_begin, plane)
 
 
 @lean
@@ -252,6 +260,36 @@ def add_sparse(
         low = high
 
 
+@inlined
+def add_sparse_pairs(
+    order: NDArray[np.uint32],
+    begin: np.uint64,
+    end: np.uint64,
+    statistics: NDArray[np.int64],
+    start: NDArray[np.int64],
+    bins: NDArray[np.uint16],
+    out: NDArray[np.int64],
+    out_begin: np.uint64,
+    pairs: NDArray[np.int64],
+) -> None:
+    """`add_sparse` of statistics that are pairs, which are added up side by side in `pairs`, (2 size,) zeros."""
+    size = np.uint64(len(pairs) >> 1)
+    last = end - _ONE
+    for i in range(begin, end):
+        far, ahead = i + _AHEAD, i + _HALF_AHEAD
+        prefetch(start, np.uint64(order[far if far < last else last]))
+        coming = np.uint64(order[ahead if ahead < last else last])
+        prefetch(bins, np.uint64(start[coming]))
+        prefetch(bins, np.uint64(start[coming]) + _LINE)
+        prefetch(bins, np.uint64(start[coming + _ONE]))
+        prefetch(statistics, coming << _ONE)
+        row = np.uint64(order[i])
+        gradient, hessian = statistics[row, _ZERO], statistics[row, _ONE]
+        for j in range(np.uint64(start[row]), np.uint64(start[row + _ONE])):
+            add_pair(pairs, np.uint64(bins[j]) << _ONE, gradient, hessian)
+    _spread(pairs, size, out, out_begin, size)
+
+
 @lean
 def sparse_packed(
     order: NDArray[np.uint32],
@@ -288,18 +326,14 @@ def sparse_pairs(
     spare: NDArray[np.int64],
 ) -> None:
     """The same of statistics that are pairs."""
-    size = np.uint64(len(packed) >> 1)
     for p in range(len(pieces)):
-        out = spare if pieces[p, 4] else pool
-        out_begin = np.uint64(0 if pieces[p, 4] else slots[pieces[p, 1]] * len(packed))
-        for i in range(_TWO * size):
-            out[out_begin + i] = 0
-        for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
-            row = np.uint64(order[i])
-            for j in range(np.uint64(start[row]), np.uint64(start[row + _ONE])):
-                at = out_begin + bins[j]
-                out[at] += statistics[row, 0]
-                out[at + size] += statistics[row, 1]
+        out, out_begin = pool, slots[pieces[p, 1]] * len(packed)
+        if pieces[p, 4]:
+            out, out_begin = spare, 0
+        add_sparse_pairs(
+            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, start, bins, out,
+            np.uint64(out_begin), packed,
+        )  # fmt: skip
 
 
 class Histograms:

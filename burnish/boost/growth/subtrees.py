@@ -9,7 +9,7 @@ from burnish.boost.growth.bins import GROUP
 from burnish.boost.growth.evaluate import LANES, find_split, take_off
 from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
 from burnish.boost.growth.partition import split_entries, split_segment
-from burnish.boost.histogram import add_group, add_group_pairs, add_sparse
+from burnish.boost.histogram import add_group, add_group_pairs, add_sparse, add_sparse_pairs
 from burnish.boost.kernels import lean
 
 _WORDS = NODE.itemsize // 8
@@ -131,7 +131,10 @@ def grow_subtrees(
                                 plane, packed,
                             )  # fmt: skip
                 if entries is not None:
-                    add_sparse(order, begin, end, statistics, entries[0], entries[1], pool, at, packed)
+                    if statistics.ndim == 1:
+                        add_sparse(order, begin, end, statistics, entries[0], entries[1], pool, at, packed)
+                    else:
+                        add_sparse_pairs(order, begin, end, statistics, entries[0], entries[1], pool, at, packed)
             else:
                 for i in range(plane + plane):
                     pool[at + i] = 0
