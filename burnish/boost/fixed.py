@@ -226,7 +226,7 @@ def _below(
         small = np.int32(small + one) if size < first else small
         fair = np.int32(fair + one) if size < second else fair
         large = np.int32(large + one) if size < third else large
-    return nonzero, small, fair, large
+    return nonzero, small, fair, large  # type: ignore[return-value]
 
 
 @lean
