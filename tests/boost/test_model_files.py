@@ -22,7 +22,7 @@ def model() -> Model:
     ("name", "form", "begins"),
     [
         ("m.json", None, b'{"format"'), ("m.ubj", None, b"{L"), ("m.UBJ", None, b"{L"), ("m", "xgboost", b'{"learner"'),
-        ("m.json", "xgboost-ubj", b"{L"), ("m.ubj", "burnish", b'{"format"'),
+        ("m.json", "xgboost-ubj", b"{L"), ("m.ubj", "burnish", b'{"format"'), ("m.ubj", "xgboost", b"{L"),
     ],
 )  # fmt: skip
 def test_formats_are_written_by_name_or_suffix_and_read_by_content(

@@ -42,11 +42,13 @@ def loads_any(content: bytes, source: str = "model") -> Model:
 
 
 def save_as(model: Model, path: str | Path, form: str | None = None) -> None:
-    """Writes the model, whole or not at all: by `form`, one of FORMATS, or by the suffix: ``.ubj`` is XGBoost's UBJ.
+    """Writes the model, whole or not at all: by `form`, one of FORMATS, and the suffix: ``.ubj`` is XGBoost's UBJ.
 
+    XGBoost takes a file's format from its name, so that "xgboost" and a name ending in ``.ubj`` are UBJ too.
     Raises ParameterError for another format, DataError for what the format cannot hold, OSError.
     """
-    chosen = form or ("xgboost-ubj" if Path(path).suffix.lower() == ".ubj" else "burnish")
+    by_name = "xgboost-ubj" if Path(path).suffix.lower() == ".ubj" else "burnish"
+    chosen = by_name if form in (None, "xgboost") and by_name != "burnish" else form or by_name
     chosen = _ALIASES.get(chosen, chosen)
     if chosen not in FORMATS:
         near = difflib.get_close_matches(str(chosen), FORMATS, n=1)
