@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset
 from burnish.boost.growth import scan
+from burnish.boost.growth.coarse import too_coarse
 from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.presence import PresenceSums
 from burnish.boost.growth.records import SLOTS, Records
@@ -71,7 +72,7 @@ class ExactGrower:
         self._kinds = self.block.dense + _CONSTANT * self.block.constant.astype(np.int64)
         self._monotone = np.zeros(dataset.features, np.int64)
         self._monotone[: len(params.monotone_constraints)] = params.monotone_constraints
-        self._records = Records(dataset.rows, workers)
+        self._records = Records(dataset.rows, workers, params.min_child_weight)
         self._presence = PresenceSums(dataset, self.block, workers)
         self._router = Router(dataset, self.block, workers)
         self._rows = dataset.rows
@@ -81,8 +82,16 @@ class ExactGrower:
         self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], columns: ColumnSampler
     ) -> tuple[Tree, NDArray[np.int32]]:
         """One tree on gradient statistics (rows,), and the leaf (node number) of every training row."""
-        records, params = self._records, self._params
+        records = self._records
         records.load(gradient, hessian)
+        tree, leaf = self._grow(columns)
+        if records.narrow and too_coarse(tree, leaf, gradient, records.units[0], self._params, self._workers):
+            records.load(gradient, hessian, wide=True)
+            return self._grow(columns)
+        return tree, leaf
+
+    def _grow(self, columns: ColumnSampler) -> tuple[Tree, NDArray[np.int32]]:
+        records, params = self._records, self._params
         self._presence.forget()
         self._interactions.reset()
         builder = TreeBuilder()

@@ -59,7 +59,8 @@ class ExternalGrower(BinnedGrower):
         self._passes = _Passes(store, cuts, layout, self.plan, workers)
         both: Any = self._passes
         self._partition = self._histograms = both
-        self._quantize: Any = BlockQuantizer(int(store.header["rows"]), workers).statistics
+        quantizer = BlockQuantizer(int(store.header["rows"]), workers, min_child_weight=params.min_child_weight)
+        self._quantize: Any = quantizer.statistics
         self._passes.open(Prefetcher(store, columns, DEPTH, self.plan.resident))
 
     def grow(

@@ -37,8 +37,9 @@ class FixedPoint:
     1e-9 M or more.
 
     Packed, a row is one int64, ``(gradient << 32) + hessian``, and one addition adds both; sums of up to `PACKED_ROWS`
-    rows unpack. Each row is right to M 2^-18. That serves to choose splits, where `resolved` holds, and nothing else:
-    the weights of leaves come from finer sums (`leaves.LeafSums`).
+    rows unpack. Each row is right to M 2^-18. That serves to choose splits, where `fine_enough` holds, and nothing
+    else: the weights of leaves come from finer sums (`leaves.LeafSums`). Groups that are too small for that to see them
+    show as nodes most of whose gradients have few units: such a tree is grown again with pairs (`growth.coarse`).
     """
 
     values: NDArray[np.int64]  # (rows,) packed or (rows, 2) pairs; rows of this worker
@@ -55,7 +56,8 @@ class FixedPoint:
 class Quantizer:
     """Makes `FixedPoint` of float32 statistics; keeps its buffers from tree to tree."""
 
-    def __init__(self, rows: int, workers: Workers, comm: Any = None) -> None:
+    def __init__(self, rows: int, workers: Workers, comm: Any = None, min_child_weight: float = 1.0) -> None:
+        self._least = min_child_weight
         self._workers = workers
         self._comm = comm
         self._ranges = workers.ranges(rows, 16384)
@@ -63,13 +65,16 @@ class Quantizer:
         self._packed = np.empty(rows, np.int64)
         self._pairs: NDArray[np.int64] | None = None
 
-    def __call__(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32]) -> FixedPoint:
-        """The statistics of all rows, (rows,) each, in units fitted to the largest; DataError if one is not finite."""
+    def __call__(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], pairs: bool = False) -> FixedPoint:
+        """The statistics of all rows, (rows,) each, in units fitted to the largest; DataError if one is not finite.
+
+        They are pairs where need be, or if asked for.
+        """
         *largest, negative = extremes(gradient, hessian, self._workers, self._ranges, self._comm)
         rows = self._total_rows
-        if not negative and rows > _FEW_ROWS:
+        if not negative and rows > _FEW_ROWS and not pairs:
             units = [packed_unit(value) for value in largest]
-            if fine_enough(gradient, hessian, units, rows, self._workers, self._ranges, self._comm):
+            if fine_enough(gradient, hessian, units, self._least, rows, self._workers, self._ranges, self._comm):
                 return self._pack(gradient, hessian, *units)
         return self._pair(gradient, hessian, *(unit_of(value, pair_bits(rows)) for value in largest))
 
@@ -96,19 +101,21 @@ class Quantizer:
 
 
 def fine_enough(
-    gradient: NDArray[np.float32], hessian: NDArray[np.float32], units: Sequence[float], rows: int, workers: Workers,
-    ranges: Sequence[tuple[int, int]], comm: Any = None,
+    gradient: NDArray[np.float32], hessian: NDArray[np.float32], units: Sequence[float], min_child_weight: float,
+    rows: int, workers: Workers, ranges: Sequence[tuple[int, int]], comm: Any = None,
 ) -> bool:  # fmt: skip
     """Whether splits may be chosen by multiples of two units: `resolved` of the gradients and of the Hessians.
 
-    rows: those of all workers; gradient, hessian: those of this one.
+    Besides, the Hessians below the least level must add up to less than half of what a leaf must have: no split may
+    tell rows apart that the units do not show. rows: those of all workers; gradient, hessian: those of this one.
     """
     limits = [tuple(np.array([size * unit for size in levels(rows)], np.float32).view(np.int32)) for unit in units]
     bits = gradient.view(np.int32), hessian.view(np.int32)
     nonzero, *below = reduced(workers.run(_count_small, [(*bits, *limits, *part) for part in ranges]), "sum", comm)
     zeros = rows - nonzero, rows - below[3]
     counts = [[many - zeros[0] for many in below[:3]], [many - zeros[1] for many in below[4:]]]
-    return resolved(nonzero, counts[0]) and resolved(below[3], counts[1])
+    light = counts[1][0] * max(levels(rows)[0], 1.0) * units[1]
+    return 2 * light <= min_child_weight and resolved(nonzero, counts[0]) and resolved(below[3], counts[1])
 
 
 def levels(rows: int) -> tuple[float, float, float]:

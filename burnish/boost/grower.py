@@ -15,6 +15,7 @@ from burnish.boost.data import Dataset, Sparse
 from burnish.boost.fixed import FixedPoint, Quantizer
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.growth.categorical_split import CategoricalSplits
+from burnish.boost.growth.coarse import too_coarse
 from burnish.boost.growth.counted import Counts, find_counted_splits
 from burnish.boost.growth.evaluate import find_splits
 from burnish.boost.growth.interactions import Interactions
@@ -53,14 +54,14 @@ class BinnedGrower:
         self.cuts = cuts
         self._params = params
         self._workers = workers
-        self._comm = comm
+        self._comm = self._shared = comm  # out of core, the first is set where rows are not shared
         self._layout = bins.layout
         self._partition = Partition(bins, workers)
         self._dense: tuple[Any, ...] = (None, None, None)
         if isinstance(bins, DenseBins):
             self._dense = bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width
         self._histograms = Histograms(bins, workers, comm)
-        self._quantize = Quantizer(self._partition.rows, workers, comm)
+        self._quantize = Quantizer(self._partition.rows, workers, comm, params.min_child_weight)
         self._counts: Counts | None = None
         if params.min_data_in_leaf > 1:
             self._counts = Counts(bins, self._partition.rows, workers, comm)
@@ -83,9 +84,16 @@ class BinnedGrower:
         self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], columns: ColumnSampler
     ) -> tuple[Tree, NDArray[np.int32]]:
         """One tree on gradient statistics (rows,), and the leaf (node number) of every training row."""
-        statistics = self._quantize(gradient, hessian)
         if self._counts is not None:
             self._counts.start(gradient, hessian)
+        statistics = self._quantize(gradient, hessian)
+        tree, leaf = self._grow(statistics, columns)
+        unit, comm = statistics.gradient_unit, self._shared
+        if statistics.packed and too_coarse(tree, leaf, gradient, unit, self._params, self._workers, comm):
+            return self._grow(self._quantize(gradient, hessian, True), columns)
+        return tree, leaf
+
+    def _grow(self, statistics: FixedPoint, columns: ColumnSampler) -> tuple[Tree, NDArray[np.int32]]:
         self._start(statistics)
         self._depth_masks = masks = self._masks(columns)
         if masks is not None and self._partition.rows < _FEW_ROWS:

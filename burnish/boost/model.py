@@ -153,8 +153,8 @@ class Model:
     def save(self, path: str | Path, format: str | None = None) -> None:
         """Writes the model file, whole or not at all: our JSON, or `format` "xgboost" (JSON) or "xgboost-ubj".
 
-        A name that ends in ``.ubj`` is XGBoost's UBJ, with `format` "xgboost" too. Raises OSError, ParameterError for another
-        format, and DataError for a part that the format cannot hold.
+        A name that ends in ``.ubj`` is XGBoost's UBJ, with `format` "xgboost" too. Raises OSError, ParameterError for
+        another format, and DataError for a part that the format cannot hold.
         """
         from burnish.boost.formats.files import save_as
 

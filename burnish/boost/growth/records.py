@@ -24,7 +24,8 @@ class Records:
     b = min(46, 51 - ⌊log2 rows⌋).
     """
 
-    def __init__(self, rows: int, workers: Workers) -> None:
+    def __init__(self, rows: int, workers: Workers, min_child_weight: float = 1.0) -> None:
+        self._least = min_child_weight
         self._workers = workers
         self._ranges = workers.ranges(rows, 16384)
         self._rows = rows
@@ -32,14 +33,23 @@ class Records:
         self.units = (1.0, 1.0)  # of the gradient, of the Hessian
         self.total = (0.0, 0.0)  # of the gradients, of the Hessians, in units
 
-    def load(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32]) -> None:
-        """Takes over a tree's statistics, (rows,) each. DataError if one is not finite."""
+    @property
+    def narrow(self) -> bool:
+        """Whether a row is one word."""
+        return self.words.ndim == 1
+
+    def load(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], wide: bool = False) -> None:
+        """Takes over a tree's statistics, (rows,) each; in the wide form where need be, or if asked to.
+
+        Raises DataError if one is not finite.
+        """
         *largest, _ = fixed.extremes(gradient, hessian, self._workers, self._ranges)
         shape: tuple[int, ...] = (self._rows,)
         bits = _BITS
         units = [fixed.unit_of(value, bits) for value in largest]
-        if self._rows <= _FEW_ROWS or not fixed.fine_enough(
-            gradient, hessian, units, self._rows, self._workers, self._ranges
+        wide = wide or self._rows <= _FEW_ROWS
+        if wide or not fixed.fine_enough(
+            gradient, hessian, units, self._least, self._rows, self._workers, self._ranges
         ):
             shape = (self._rows, 2)
             bits = min(_WIDE_BITS, _SUM_BITS - self._rows.bit_length())

@@ -46,9 +46,11 @@ class BlockQuantizer(fixed.Quantizer):
     (The base's buffer for them is never written, so that it takes addresses, but no memory.)
     """
 
-    def statistics(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32]) -> Statistics:
+    def statistics(
+        self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], pairs: bool = False
+    ) -> Statistics:
         """The statistics of all rows, (rows,) each; DataError if one is not finite."""
-        chosen: Any = self(gradient, hessian)  # `_pack` and `_pair` below make Statistics
+        chosen: Any = self(gradient, hessian, pairs)  # `_pack` and `_pair` below make Statistics
         assert isinstance(chosen, Statistics)
         return chosen
 
