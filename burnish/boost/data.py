@@ -130,5 +130,5 @@ def _labels(label: Any, lower: Any, upper: Any, rows: int) -> NDArray[np.float32
 def check_dataset(who: str, dataset: Any) -> None:
     """Raises ParameterError for training data that are no Dataset."""
     if not isinstance(dataset, Dataset):
-        found = type(dataset).__name__
+        found = f"{type(dataset).__module__}.{type(dataset).__name__}".removeprefix("builtins.")
         raise ParameterError(f"{who}: dataset: found {found}; allowed: a Dataset, as Dataset.of(x, label=y) makes")

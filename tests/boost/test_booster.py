@@ -345,7 +345,7 @@ def test_evaluation_sets_of_rankings_have_queries() -> None:
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (lambda: train({}, X), r"train: dataset: found ndarray; allowed: a Dataset, as Dataset\.of"),  # type: ignore[arg-type]
+        (lambda: train({}, X), r"train: dataset: found numpy.ndarray; allowed: a Dataset, as Dataset\.of"),  # type: ignore[arg-type]
         (lambda: train(data(), {}), "train: dataset: found dict"),  # type: ignore[arg-type]
         (lambda: train({}, None), "train: dataset: found NoneType"),  # type: ignore[arg-type]
         (lambda: train({}, data(), 1, continue_from="m.json"), "continue_from: found str; allowed: a Model"),  # type: ignore[arg-type]
