@@ -13,7 +13,7 @@ from burnish.loops.intern import immutable, union
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import HINTS, For, If, Intrinsic, Stmt, Store
 from burnish.loops.simplify import simplify
-from burnish.loops.traverse import free_vars
+from burnish.loops.traverse import free_vars, walk
 
 
 @immutable()
@@ -108,6 +108,7 @@ def _within(index: Expr, size: int, known: tuple[tuple[str, int], ...], given: t
         return True
     index, given = simplify(index, ranges), tuple(simplify(g, ranges) for g in given)
     given = (*given, *_multiplied_out(given, ranges))
+    given = (*given, *_digits_of_remainders(index, ranges, given))
     if prove(all_of(index >= 0, index < size), ranges, (*given, *_quotient_bounds(index, ranges, given))):
         return True
     terms, const = to_linear(index)
@@ -119,6 +120,18 @@ def _within(index: Expr, size: int, known: tuple[tuple[str, int], ...], given: t
             if within(simplify(atom.a + rest, ranges), size * c, ranges, given):
                 return True
     return False
+
+
+def _digits_of_remainders(index: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> list[Expr]:
+    """What bounds of a remainder say of its digits in ``index``: ``x % (a * b) <= k`` is ``x // a % b <= k // a``."""
+    derived: list[Expr] = []
+    for e in walk(index):
+        match e:
+            case Binary("%", Binary("//", x, Const(a, _)), Const(b, _)) if a > 0 and b > 0:
+                whole = Binary("%", x, Const(int(a) * int(b), INDEX))
+                low, high = _bounds_given(({whole: 1}, 0), ranges, given)
+                derived += [e >= int(low) // int(a), e <= int(high) // int(a)]
+    return derived
 
 
 def _quotient_bounds(index: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> list[Expr]:
@@ -149,15 +162,24 @@ def _bounds_given(form: Linear, ranges: Ranges, given: Iterable[Expr]) -> tuple[
 
 
 def _multiplied_out(given: tuple[Expr, ...], ranges: Ranges) -> list[Expr]:
-    """What the conditions say without quotients: ``rest >= e // c`` is ``c * rest + c - 1 >= e``."""
+    """What the conditions say without quotients: ``rest >= e // c`` is ``c * rest + c - 1 >= e``.
+
+    Of ``rest >= k * (e // c)`` only what the greatest value of ``rest`` allows.
+    """
     derived: list[Expr] = []
     for terms, const in facts_of(given, ranges):
         for atom, k in terms.items():
-            if abs(k) == 1 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
-                c = int(atom.b.value)
-                rest = from_linear({other: n * c for other, n in terms.items() if other != atom}, const * c)
+            if not (isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const)):
+                continue
+            c = int(atom.b.value)
+            others = {other: n for other, n in terms.items() if other != atom}
+            if abs(k) == 1:
+                rest = from_linear({other: n * c for other, n in others.items()}, const * c)
                 whole = rest + atom.a if k == 1 else rest - atom.a + (c - 1)
                 derived.append(simplify(whole, ranges) >= 0)
+            elif k < 0:
+                _, high = linear_bounds((others, const), ranges)
+                derived += [atom.a <= c * (int(high) // -k) + c - 1] if math.isfinite(high) else []
     return derived
 
 

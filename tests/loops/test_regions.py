@@ -96,6 +96,7 @@ def evaluate(e: Expr, i: int, j: int, k: int) -> int:
         (Binary("+", (I // 2) * 2, J), 10, (I < 8, J < 4)),
         ((I * 4 + J) // 2, 3, (I * 4 + J < 6,)),
         (I * 2 + J // 8, 3, (I * 4 + J // 4 < 5,)),
+        (J // 4, 2, ((J // 2) * 2 + I % 2 < 5,)),
     ],
 )
 def test_within_uses_conditions_on_quotients(index: Expr, size: int, given_: tuple[Expr, ...]) -> None:
@@ -103,6 +104,17 @@ def test_within_uses_conditions_on_quotients(index: Expr, size: int, given_: tup
     assert within(index, size, ranges, given_)
     assert not within(index, size - 1, ranges, given_)
     assert not within(index, size, ranges, ())
+
+
+def test_within_knows_the_digits_of_a_bounded_remainder() -> None:
+    tens, ranges = I // 2 % 5, {"i": 40}
+    given_ = (I % 10 < 5, I % 10 >= 2)
+    assert within(tens, 3, ranges, given_)
+    assert not within(tens, 2, ranges, given_)
+    assert within(tens - 1, 2, ranges, given_)
+    assert not within(tens - 2, 2, ranges, given_)
+    assert within(tens // 2, 2, ranges, given_)
+    assert not within(tens // 2, 2, ranges, ())
 
 
 def test_within_compares_quotients_by_different_numbers() -> None:
