@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
@@ -22,6 +23,11 @@ from burnish.runtime.link import link
 from burnish.runtime.pool import pool
 from burnish.target import host
 from tools.fenced import Fenced
+
+# The same examples at every run; new draws are for `python -m tools.fuzz` and `pytest --hypothesis-profile=drawn`.
+settings.register_profile("drawn", deadline=None)
+settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
+settings.load_profile("fixed")
 
 
 class Runtime(ctypes.Structure):
