@@ -26,7 +26,7 @@ from tools.fuzz.run import Job, run
 from tools.fuzz.shrink import shrink
 from tools.fuzz.sketch import Rejected, Sketch
 from tools.fuzz.standard import make_model, walk
-from tools.fuzz.trial import Way, attempt, ways
+from tools.fuzz.trial import Way, _excused, attempt, ways
 
 SEEDS = range(24)
 
@@ -265,3 +265,17 @@ def test_a_fenced_module_that_writes_beyond_its_output_is_killed() -> None:
             os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSEGV
+
+
+def test_nan_weights_beside_padding_are_told_apart(tmp_path: Path) -> None:
+    """A kernel may leave out NaN times padding, which README states; NaN times numbers must come."""
+    x, w = np.ones((1, 1, 1, 3), np.float32), np.full((1, 1, 3, 3), 0.5, np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    model = make_model([node], {"x": x, "w": w}, {}, {"y": x}, 17)
+    w[0, 0, 2, 1] = np.nan  # meets padding alone
+    expected = expect(model, {"x": x, "w": w})
+    assert attempt(model, {"x": x, "w": w}, Way(exact=True), tmp_path).outcome == "padding"
+    w[0, 0, 1, 1] = np.nan  # meets numbers
+    assert attempt(model, {"x": x, "w": w}, Way(exact=True), tmp_path).outcome == "right"
+    dropped = [np.array([[[[0.5, 1.0, 1.0]]]], np.float32)]  # something else than the sum without the NaN
+    assert _excused(model, {"x": x, "w": w}, Way(exact=True), dropped, expected) is None
