@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from burnish import dump
 from burnish.arguments import check_common, check_flag, check_model, refusal
 from burnish.arrange import DEFAULTS, Choices
 from burnish.compiler import Progress, import_model, link, lower_model
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 RECORDS = "records.jsonl"  # where tuning keeps its measurements unless told otherwise
 
 
+@dump.compilation()
 def compile(
     model: Any,
     *,
@@ -86,6 +88,7 @@ def compile(
     return _kept(made, threads, found.assumed)
 
 
+@dump.compilation()
 def tuned(
     model: Any,
     tune: Any,

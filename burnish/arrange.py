@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from burnish import dump
 from burnish.build import Recipe
 from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.compose import tensors
@@ -76,7 +77,12 @@ def arrange(reference: Graph, target: Target, exact: bool, decide: Decide = fast
     layouts = choose_layouts(graph, groups, target.lanes)
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces).items()}
+    dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     return Arrangement(reference, graph, tuple(groups), layouts, pieces, views)
+
+
+def _lines(layouts: Mapping[str, Layout]) -> list[str]:
+    return [f"{name}: {layout}" for name, layout in layouts.items()]
 
 
 def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import burnish
+from burnish import dump
 from burnish.cache import ObjectCache, cache_key
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
@@ -79,12 +81,14 @@ def task_key(task: Task, target: Target) -> str:
 def build(task: Task, target: Target, store: ObjectCache | None, recipe: Recipe | None = None) -> Kernel:
     """The kernel of ``task`` by ``recipe``, or else with the default choice of its template."""
     key = task_key(task, target)
-    found = store.get(_entry(key, recipe)) if store else None
+    found = store.get(_entry(key, recipe)) if store and not dump.active() else None
     if found is not None:
         head, _, code = found.partition(b"\n")
         return Kernel(code=code, **json.loads(head))
     own = named(task, key)
-    kernel = compile_recipe(own, target, recipe) if recipe else compile_task(own, target)
+    with dump.kernel(own.name):
+        dump.form("task", "\n".join(str(t) for t in (*own.inputs, *own.stages())))
+        kernel = compile_recipe(own, target, recipe) if recipe else compile_task(own, target)
     if store:
         keep(store, key, kernel, recipe)
     return kernel
@@ -133,7 +137,10 @@ def compile_task(task: Task, target: Target) -> Kernel:
 def compile_by(template: Template, task: Task, target: Target, chosen: Choice | None = None) -> Kernel:
     """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError."""
     choice = {**template.space(task, target).default, **(chosen or {})}
+    began = time.perf_counter()
     made = template.apply(task, target, choice)
+    if dump.active():
+        dump.form("schedule", scheduled(template.name, choice, made), time.perf_counter() - began)
     return compile_program(made.program, target, packing(made.trace, task), template.name, choice)
 
 
@@ -146,5 +153,17 @@ def compile_program(
     program: Program, target: Target, packed: Mapping[str, str], template: str, choice: Choice
 ) -> Kernel:
     """Lowers and compiles a scheduled program."""
-    code = emit(lower(program), native_bfloat16=target.has("avx512bf16"), masks=target.has("avx512bw"))
-    return Kernel(program.name, compile_ir(code.text, target), code.scratch_bytes, packed, template, choice)
+    lowered = lower(program)
+    began = time.perf_counter()
+    code = emit(lowered, native_bfloat16=target.has("avx512bf16"), masks=target.has("avx512bw"))
+    emitted = time.perf_counter()
+    dump.form("emit", code.text, emitted - began, ".ll")
+    machine = compile_ir(code.text, target)
+    dump.form("compile_ir", f"{len(machine)} bytes of object code", time.perf_counter() - emitted)
+    return Kernel(program.name, machine, code.scratch_bytes, packed, template, choice)
+
+
+def scheduled(template: str, choice: Choice, made: Schedule) -> str:
+    """A schedule as text: its template and choices, every primitive, and the loop program that they give."""
+    steps = [f"{name}({', '.join(map(repr, args))})" for name, args in made.trace]
+    return "\n".join([f"template {template} {json.dumps(dict(choice))}", *steps, "", str(made.program)])

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from burnish import build as kernels
+from burnish import dump
 from burnish.arrange import DEFAULTS, Arrangement, Choices, arrange, make_task
 from burnish.cache import ObjectCache
 from burnish.errors import ParameterError, ScheduleError, UnsupportedOperator
@@ -111,6 +112,7 @@ def open_extents(found: Imported) -> str:
     )
 
 
+@dump.compilation()
 def lower_model(
     graph: Graph,
     target: Target,
@@ -122,6 +124,7 @@ def lower_model(
 ) -> Compilation:
     """Everything up to the machine code of every kernel. ``optimized``: the passes have been over the graph."""
     report = progress or (lambda stage, done, total: None)
+    dump.form("graph", graph)
     if not optimized:
         report("optimize", 0, 1)
         graph = optimize(graph, exact)
@@ -170,6 +173,7 @@ def link(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
     memory, home = plan_memory(made)
+    dump.form("memory", memory)
     callers = {name: Slot("input", i, 0) for i, name in enumerate(graph.inputs)}
     callers |= {name: Slot("output", i, 0) for i, name in enumerate(graph.outputs)}
     params, places = pack_parameters(stages, made.constants)
