@@ -9,8 +9,8 @@ import burnish
 FLOORS = (
     "errors", "dump", "optional", "files", "cache", "jit", "permission", "accuracy", "target", "comm", "search",
     "boost", "loops", "schedule", "ops", "graph", "kernels", "lower", "codegen", "runtime", "measure", "frontend",
-    "rewrite", "memory", "arguments", "build", "arrange", "tune", "trees", "compiler", "rewriting", "contributions", "tuning",
-    "api", "check", "array", "parallel", "gnn", "report", "peers", "cli", "__main__",
+    "rewrite", "memory", "arguments", "build", "arrange", "tune", "trees", "compiler", "rewriting",
+    "contributions", "tuning", "api", "check", "array", "parallel", "gnn", "report", "peers", "cli", "__main__",
 )  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
 
