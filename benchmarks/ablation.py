@@ -39,6 +39,7 @@ from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
 from benchmarks.study import MACHINE, SEARCH, first_below, kernel, search
+from burnish.driver.tuned import BUILD_LIMIT
 from burnish.search.space import Points
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial
@@ -47,7 +48,6 @@ from burnish.tune.models.trees import TreeModel
 from burnish.tune.prior import fitted, lessons, usable
 from burnish.tune.records import Records, machine
 from burnish.tune.space import Candidate, TuningSpace
-from burnish.tuning import BUILD_LIMIT
 
 SOURCES = ("C1", "C2", "C3", "C4", "C5", "C6")
 TARGETS = ("C7", "C8", "C9", "P1024")

@@ -19,13 +19,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from burnish.build import Kernel, named, packing, task_key
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import optimize, parse, target_machine
+from burnish.driver.tuned import BUILD_LIMIT
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import template_called
 from burnish.lower.pipeline import lower
 from burnish.measure.comparison import Comparison
+from burnish.pipeline.kernel import Kernel, named, packing, task_key
 from burnish.runtime.link import link
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
@@ -38,7 +39,6 @@ from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import AUTOTVM, BURNISH
 from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner
-from burnish.tuning import BUILD_LIMIT
 
 ASKED_RATE, ASKED_PROPOSAL = 60.0, 0.5  # candidates a second on two cores; seconds
 SAMPLE = 12  # candidates of each template that are tried once more, stage by stage

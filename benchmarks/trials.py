@@ -40,6 +40,7 @@ from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
 from benchmarks.study import first_below, middle
+from burnish.driver.tuned import BUILD_LIMIT
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial
 from burnish.tune.gain import mixture
@@ -49,7 +50,6 @@ from burnish.tune.records import machine
 from burnish.tune.strategy import BURNISH, Strategy
 from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner, defaults
-from burnish.tuning import BUILD_LIMIT
 
 SHORT = 64  # trials of a search
 BAR, ALIKE = 1000, 1.01  # random trials whose best is to be reached, within this

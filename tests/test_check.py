@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from burnish import check as checking
-from burnish.accuracy import EXACT_TOLERANCE, TOLERANCE
-from burnish.check import check
-from burnish.compiler import Compilation, Stage, lower_model
+from burnish.driver import check as checking
+from burnish.driver.check import check
+from burnish.driver.compilation import Compilation, Stage, lower_model
 from burnish.errors import InputError
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.measure.accuracy import EXACT_TOLERANCE, TOLERANCE
 from burnish.target import host
 
 

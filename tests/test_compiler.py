@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish import build
-from burnish.accuracy import scaled_error
-from burnish.compiler import Compilation, link, lower_model
+from burnish.driver.compilation import Compilation, link, lower_model
 from burnish.errors import ScheduleError, TargetError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.kernels.task import Task
 from burnish.loops.numeric import numpy_dtype
+from burnish.measure.accuracy import scaled_error
+from burnish.pipeline import kernel as build
 from burnish.target import Target, host
 
 TOLERANCE, EXACT_TOLERANCE = 1e-4, 1e-5  # of the largest value of the output: what Burnish promises

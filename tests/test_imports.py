@@ -7,10 +7,10 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "dump", "optional", "files", "cache", "jit", "permission", "accuracy", "target", "comm", "search",
-    "boost", "loops", "schedule", "ops", "graph", "kernels", "lower", "codegen", "runtime", "measure", "frontend",
-    "rewrite", "memory", "arguments", "build", "arrange", "tune", "trees", "compiler", "rewriting",
-    "contributions", "tuning", "api", "check", "array", "parallel", "gnn", "report", "peers", "cli", "__main__",
+    "errors", "dump", "optional", "files", "cache", "jit", "permission", "target", "comm", "search", "boost",
+    "loops", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
+    "rewrite", "arguments", "pipeline", "tune", "array", "train", "parallel", "gnn", "driver", "report", "cli",
+    "__main__",
 )  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
 

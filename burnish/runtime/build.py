@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.runtime.driver import driver_image
+from burnish.runtime.entry import driver_image
 from burnish.runtime.executable import Call, Executable, TensorSpec
 from burnish.runtime.image import Image
 from burnish.runtime.link import link

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from burnish.arrange import Choices
-from burnish.build import Recipe, task_key
 from burnish.cache import cache_key
 from burnish.errors import RecordError
 from burnish.graph.algorithms import fastest, signature
@@ -16,6 +14,8 @@ from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.graph import Graph, Node
 from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
+from burnish.pipeline.kernel import Recipe, task_key
+from burnish.pipeline.plan import Choices
 from burnish.target import Target
 from burnish.tune.records import Records, is_records, machine
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from burnish.arrange import DEFAULTS, Choices
-from burnish.build import Recipe, keep, task_key
 from burnish.cache import ObjectCache
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.forkserver import Failure
 from burnish.measure.sandbox import Sandbox
+from burnish.pipeline.kernel import Recipe, keep, task_key
+from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.module import Module
 from burnish.target import Target
 from burnish.tune.choices import choices_of

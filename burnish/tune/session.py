@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.arguments import check_count, check_flag, check_number
-from burnish.build import task_key
 from burnish.measure.comparison import Comparison
+from burnish.pipeline.kernel import task_key
 from burnish.search.space import Points
 from burnish.target import Target
 from burnish.tune.evaluate import Evaluator, Measurement, Race, Trial

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from burnish.arrange import Arrangement, arrange, make_task
-from burnish.build import task_key
 from burnish.cache import cache_key
 from burnish.graph.algorithms import alternatives, computed_by, fastest, signature
 from burnish.graph.estimates import Estimate, label_of
@@ -15,6 +13,8 @@ from burnish.graph.graph import Graph, Node
 from burnish.kernels.cpu import templates_for, tunable_templates
 from burnish.kernels.task import Task
 from burnish.ops.classify import flops
+from burnish.pipeline.kernel import task_key
+from burnish.pipeline.plan import Arrangement, arrange, make_task
 from burnish.target import Target
 from burnish.tune.space import Alternative, TuningSpace
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from burnish.arrange import arrange
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import fuse
 from burnish.graph.layout import blocked, choose_layouts
 from burnish.graph.verify import verify
+from burnish.pipeline.plan import arrange
 from burnish.target import target
 
 RANDOM = np.random.default_rng(0)

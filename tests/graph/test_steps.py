@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from burnish.arrange import arrange, make_task
-from burnish.build import task_key
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.steps import pair_steps
 from burnish.graph.verify import verify
+from burnish.pipeline.kernel import task_key
+from burnish.pipeline.plan import arrange, make_task
 from burnish.target import target
 
 HIDDEN = 8

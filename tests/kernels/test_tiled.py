@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from burnish.build import Recipe, compile_recipe
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import template_for, templates_for, tunable_templates
 from burnish.kernels.cpu.tiled import TILED
@@ -18,6 +17,7 @@ from burnish.loops.layout import layout
 from burnish.loops.program import For, walk_stmt
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
 from burnish.ops import OPERATORS
+from burnish.pipeline.kernel import Recipe, compile_recipe
 from burnish.target import host, target
 
 Shape = tuple[int, ...]

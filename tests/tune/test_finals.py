@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from burnish.arrange import DEFAULTS, Choices
-from burnish.build import task_key
-from burnish.compiler import link, lower_model
+from burnish.driver.compilation import link, lower_model
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
 from burnish.measure.forkserver import Failure
 from burnish.measure.sandbox import Sandbox
+from burnish.pipeline.kernel import task_key
+from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.module import Module
 from burnish.target import target
 from burnish.tune import finals
@@ -176,7 +176,7 @@ def test_kernels_built_at_once_are_found_when_compiling(tmp_path, evaluator, mon
     judge = InModel(compiler(tmp_path), 1 << 15, tmp_path, evaluator)
     (own,) = judge._built([contenders(k, 2) for k in kernels])  # type: ignore[arg-type]
     anew: list[object] = []
-    monkeypatch.setattr("burnish.build.compile_recipe", lambda *a: anew.append(a))
+    monkeypatch.setattr("burnish.pipeline.kernel.compile_recipe", lambda *a: anew.append(a))
     module, _ = judge.compiled(finals._choices([(TASKS[0], own[1])], MACHINE))
     assert not anew and module.executable.info["kernels"][0]["choice"] == own[1].choice
     assert judge.compiled(DEFAULTS)[0].executable.info["kernels"][0]["choice"] == own[0].choice

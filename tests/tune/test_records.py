@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from burnish.compiler import lower_model
+from burnish.driver.compilation import lower_model
 from burnish.errors import RecordError
 from burnish.graph.graph import GraphBuilder
 from burnish.kernels.cpu import GENERIC

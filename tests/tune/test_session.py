@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from burnish.arrange import arrange
-from burnish.build import Recipe, task_key
 from burnish.cache import cache_key
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
 from burnish.measure.comparison import Comparison
+from burnish.pipeline.kernel import Recipe, task_key
+from burnish.pipeline.plan import arrange
 from burnish.target import Target, target
 from burnish.tune.choices import recorded_choices
 from burnish.tune.evaluate import Build, Measurement, Trial

@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 
 import burnish as bn
-from burnish.accuracy import EXACT_TOLERANCE, TOLERANCE
 from burnish.errors import UnsupportedOperator
+from burnish.measure.accuracy import EXACT_TOLERANCE, TOLERANCE
 from tools.fuzz.oracles import Expected, expect, judge
 from tools.fuzz.pages import run_fenced
 from tools.fuzz.standard import NotComputable

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from burnish.accuracy import scaled_error
-from burnish.build import Kernel
 from burnish.kernels.task import Task
 from burnish.loops.layout import layout
+from burnish.measure.accuracy import scaled_error
+from burnish.pipeline.kernel import Kernel
 from burnish.runtime.buffers import numpy_dtype, round_up
-from burnish.runtime.driver import driver_image
+from burnish.runtime.entry import driver_image
 from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.pool import Pool, pool
 from burnish.target import Target
@@ -32,7 +32,7 @@ class WrongAnswer(Exception):  # noqa: N818 - an outcome
 
 
 class _Runtime(ctypes.Structure):
-    """``struct Runtime``, the second argument of every kernel (``%Runtime`` of runtime/driver.py)."""
+    """``struct Runtime``, the second argument of every kernel (``%Runtime`` of runtime/entry.py)."""
 
     _fields_ = (
         ("parallel", ctypes.c_void_p),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnish.codegen.objects import target_machine
 from burnish.measure import forkserver
-from burnish.runtime.driver import driver_image
+from burnish.runtime.entry import driver_image
 from burnish.target import host
 from burnish.tune.evaluate import building, stopwatch, worker
 

@@ -7,9 +7,9 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
-from burnish.build import Kernel
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.forkserver import Failure, ForkServer, Worker
+from burnish.pipeline.kernel import Kernel
 from burnish.runtime.image import Image
 from burnish.target import Target
 from burnish.tune.evaluate.measurement import Measurement

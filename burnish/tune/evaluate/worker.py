@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from burnish.build import Kernel
 from burnish.errors import BurnishError
+from burnish.pipeline.kernel import Kernel
 from burnish.runtime.image import Image
 from burnish.tune.evaluate.bench import Bench, WrongAnswer
 from burnish.tune.evaluate.building import unpack

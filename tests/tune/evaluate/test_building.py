@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from burnish.build import compile_by, named, task_key
 from burnish.kernels.cpu import GENERIC, template_for
 from burnish.kernels.task import Task
+from burnish.pipeline.kernel import compile_by, named, task_key
 from burnish.schedule.schedule import Schedule
 from burnish.schedule.steps import Steps
 from burnish.target import host

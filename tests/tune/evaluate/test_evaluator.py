@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from burnish.build import Kernel
 from burnish.kernels.task import Task
 from burnish.loops.expr import math
 from burnish.loops.layout import layout
 from burnish.loops.tensor import compute, placeholder
+from burnish.pipeline.kernel import Kernel
 from burnish.runtime.image import Image
 from burnish.tune.evaluate import Adaptive, Build, Evaluator, Fixed, Measurement, Trial
 from burnish.tune.evaluate.reference import examples
