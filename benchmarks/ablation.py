@@ -45,7 +45,7 @@ from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial
 from burnish.tune.features import Representation, extract, names, plausible
 from burnish.tune.models.trees import TreeModel
-from burnish.tune.prior import fitted, lessons, usable
+from burnish.tune.pretrained import fitted, training_records, training_set
 from burnish.tune.records import Records, machine
 from burnish.tune.space import Candidate, TuningSpace
 
@@ -181,7 +181,7 @@ def unmeasured(path: Path) -> list[Choice]:
     with Evaluator(cold=True, build_limit=BUILD_LIMIT) as evaluator:
         for name in (*LAYERS, "P1024"):
             task = main_kernel(every[name])
-            model = fitted(lessons(usable(records, besides={task.key})))
+            model = fitted(training_set(training_records(records, besides={task.key})))
             points = steps(task.space)
             scores = model.predict(extract(task.space, "invariant", points))
             best = int(np.argmax(scores))

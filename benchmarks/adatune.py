@@ -37,7 +37,7 @@ from benchmarks.oracle import Apart, Oracle
 from benchmarks.study import MACHINE, SEARCH, Search, first_below, kernel, middle, search
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.evaluate.rules import Adaptive, Fixed, Rule
+from burnish.tune.evaluate.stopping import Adaptive, Fixed, Rule
 from burnish.tune.records import machine
 from burnish.tune.strategy import ADATUNE, Strategy
 

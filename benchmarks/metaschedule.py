@@ -38,7 +38,7 @@ from burnish.optional import require
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.evaluate.rules import Fixed
+from burnish.tune.evaluate.stopping import Fixed
 from burnish.tune.records import Records, machine
 from burnish.tune.session import Outcome, Session, Tune
 

@@ -31,9 +31,9 @@ from burnish.runtime.link import link
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
-from burnish.tune.evaluate.bench import Bench
 from burnish.tune.evaluate.building import collect_rarely
-from burnish.tune.evaluate.turns import Contender, alone
+from burnish.tune.evaluate.harness import KernelHarness
+from burnish.tune.evaluate.interleaved import BatchedKernel, single
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import AUTOTVM, BURNISH
@@ -141,7 +141,7 @@ def stages(task: TuningTask, built: Sequence[Trial]) -> dict[str, tuple[int, dic
     collect_rarely()
     for alternative in task.space.alternatives:
         own = [t for t in built if t.task is alternative.task and t.template == alternative.template.name]
-        bench = Bench(named(alternative.task, task_key(alternative.task, host())), host(), available_cores())
+        bench = KernelHarness(named(alternative.task, task_key(alternative.task, host())), host(), available_cores())
         ended = []
         for trial in own[:: max(1, len(own) // SAMPLE)]:
             with suppress(ScheduleError):
@@ -152,7 +152,7 @@ def stages(task: TuningTask, built: Sequence[Trial]) -> dict[str, tuple[int, dic
     return found
 
 
-def _stages(bench: Bench, trial: Trial, target: Target) -> list[float]:
+def _stages(bench: KernelHarness, trial: Trial, target: Target) -> list[float]:
     """Seconds of each stage for one candidate. Raises ScheduleError if it cannot be built."""
     marks = [time.process_time()]
     made = template_called(trial.template).apply(bench.task, target, trial.choice)
@@ -177,7 +177,7 @@ def _stages(bench: Bench, trial: Trial, target: Target) -> list[float]:
     walls.append(time.perf_counter())
     first = bench.check(loaded)
     walls.append(time.perf_counter())
-    alone(Contender(bench, loaded, first, BURNISH.rule.batch_seconds), BURNISH.rule)
+    single(BatchedKernel(bench, loaded, first, BURNISH.rule.batch_seconds), BURNISH.rule)
     walls.append(time.perf_counter())
     return [*np.diff(marks), *np.diff(walls)]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.driver.compilation import Compilation, link, lower_model
+from burnish.driver.compilation import Compilation, compile_kernels, link
 from burnish.errors import ScheduleError, TargetError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
@@ -268,7 +268,7 @@ def test_answers_are_right_on_other_vector_widths(name: str, target: str) -> Non
 def lowered(name: str, without: str = "", exact: bool = False) -> Compilation:
     """A graph's kernels for this machine, less the features that start with ``without``."""
     features = frozenset(f for f in host().features if not (without and f.startswith(without)))
-    return lower_model(example(name)[0], replace(host(), features=features), exact)
+    return compile_kernels(example(name)[0], replace(host(), features=features), exact)
 
 
 def operators(made: Compilation) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from burnish.codegen.objects import compile_ir
 from burnish.driver import rewritten as rewriting
-from burnish.driver.compilation import Compilation, lower_model
+from burnish.driver.compilation import Compilation, compile_kernels
 from burnish.driver.contributions import contributions
 from burnish.driver.rewritten import described, rewrite_model, shipped_rules
 from burnish.errors import ParameterError
@@ -325,7 +325,7 @@ def test_the_same_program_is_not_compared_with_itself(
 
     def as_before(*arguments: object) -> Compilation:
         made.append(arguments)
-        return lower_model(chain, CPU, False, tmp_path)
+        return compile_kernels(chain, CPU, False, tmp_path)
 
     monkeypatch.setattr(rewriting, "lower_model", as_before)
     monkeypatch.setattr(Sandbox, "compare", None)

@@ -14,7 +14,7 @@ from burnish.boost.binning import LAST_CUT, MOST_BINS, Cuts, category_cuts
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import BinnedGrower, HistGrower
-from burnish.boost.growth import rebin
+from burnish.boost.growth import requantize as rebin
 from burnish.boost.growth.bins import DenseBins
 from burnish.boost.growth.local import find_local_splits, scratch_of
 from burnish.boost.params import Params

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish import dump
 from burnish.arguments import check_common, check_flag, check_model, refusal
-from burnish.driver.compilation import Progress, import_model, link, lower_model
+from burnish.driver.compilation import Progress, compile_kernels, import_model, link
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.trees import compile_trees, is_boosted
 from burnish.errors import ParameterError
@@ -84,7 +84,7 @@ def compile(
             progress=progress, choices=choices, objective=_objective(rewrite),
         ).module  # fmt: skip
     else:
-        made = Module(link(lower_model(found.graph, machine, exact, cache_dir, progress, choices)), threads)
+        made = Module(link(compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)), threads)
     return _kept(made, threads, found.assumed)
 
 

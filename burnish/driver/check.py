@@ -11,7 +11,7 @@ import numpy as np
 
 from burnish.arguments import check_common
 from burnish.driver.api import read_choices
-from burnish.driver.compilation import Compilation, Progress, Stage, import_graph, link, lower_model
+from burnish.driver.compilation import Compilation, Progress, Stage, compile_kernels, import_graph, link
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.graph.align import align_parts
 from burnish.graph.evaluate import evaluate, evaluate_node
@@ -73,7 +73,7 @@ def check(
         )  # fmt: skip
         if chosen.graph is not graph:
             computed, whole = align_parts(chosen.graph, machine.lanes), chosen.module
-    made = lower_model(computed, machine, exact, cache_dir, progress, choices)
+    made = compile_kernels(computed, machine, exact, cache_dir, progress, choices)
     report("reference", 0, 1)
     values = reference_values(made, feeds)
     rows = []

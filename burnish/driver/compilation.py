@@ -28,7 +28,7 @@ from burnish.memory.lifetimes import Step, lifetimes
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
 from burnish.pipeline import kernel as kernels
-from burnish.pipeline.plan import DEFAULTS, Arrangement, Choices, arrange, make_task
+from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels
 from burnish.runtime.buffers import allocate, round_up
 from burnish.runtime.build import build as link_executable
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
@@ -113,7 +113,7 @@ def open_extents(found: Imported) -> str:
 
 
 @dump.compilation()
-def lower_model(
+def compile_kernels(
     graph: Graph,
     target: Target,
     exact: bool = False,
@@ -128,7 +128,7 @@ def lower_model(
     if not optimized:
         report("optimize", 0, 1)
         graph = optimize(graph, exact)
-    made = arrange(graph, target, exact, choices.decide)
+    made = plan_kernels(graph, target, exact, choices.decide)
     constants = dict(made.graph.constants)
     store = ObjectCache(cache_dir)
     steps: list[Stage | Group] = []
@@ -142,7 +142,7 @@ def lower_model(
 
 
 def build_group(
-    made: Arrangement,
+    made: KernelPlan,
     group: Group,
     constants: dict[str, np.ndarray],
     target: Target,

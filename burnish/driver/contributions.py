@@ -1,11 +1,11 @@
-"""What each substitution of a rewritten model is worth, measured: the model beside the best one found without it."""
+"""Ablation of substitutions: a rewritten model beside the best one found without each of its rules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from burnish.driver.compilation import link, lower_model
+from burnish.driver.compilation import compile_kernels, link
 from burnish.driver.rewritten import Chosen
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
@@ -47,6 +47,6 @@ def contributions(
         for name in names:
             rest = [rule for rule in rules if forwards(rule.name) != name]
             without = align_parts(rewrite_graph(ready, rest, price, Budget(seconds=seconds)).graph, target.lanes)
-            other = Module(link(lower_model(without, target, exact, cache_dir)), threads)
+            other = Module(link(compile_kernels(without, target, exact, cache_dir)), threads)
             found[name] = sandbox.compare(chosen.module, other, exact=exact)
     return found

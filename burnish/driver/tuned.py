@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from burnish.driver.compilation import Progress, link, lower_model
+from burnish.driver.compilation import Progress, compile_kernels, link
 from burnish.errors import TargetError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
@@ -21,12 +21,12 @@ from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.choices import recorded_choices, runs_cold
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.finals import InModel
-from burnish.tune.prior import shipped
+from burnish.tune.pretrained import shipped
 from burnish.tune.records import Records
 from burnish.tune.session import Outcome, Session, Tune
 from burnish.tune.strategy import strategy_named
 from burnish.tune.tasks import tuning_tasks
+from burnish.tune.validation import InModelValidator
 
 BUILD_LIMIT = 3.0  # seconds of a core; a schedule that takes as long has unrolled more than any register file holds
 
@@ -72,13 +72,13 @@ def tune_model(
             progress("tune", *_done(session))
 
     def compiled(choices: Choices) -> tuple[Module, list[str]]:
-        made = lower_model(graph, target, exact, cache_dir, progress, choices)
+        made = compile_kernels(graph, target, exact, cache_dir, progress, choices)
         return Module(link(made), threads), [task_key(stage.task, target) for stage in made.stages]
 
     with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
         prior = shipped(target) if strategy_named(options.strategy).transfer else None
-        judge = InModel(compiled, sum(a.nbytes for a in graph.constants.values()), cache_dir, evaluator)
-        outcome = Session(tasks, store, evaluator, options, progress=follow, prior=prior, judge=judge).run()
+        validator = InModelValidator(compiled, sum(a.nbytes for a in graph.constants.values()), cache_dir, evaluator)
+        outcome = Session(tasks, store, evaluator, options, progress=follow, prior=prior, validate=validator).run()
     plain, tuned = (compiled(choices)[0] for choices in (DEFAULTS, recorded_choices(store, target, threads, cold)))
     dtypes = {t.dtype for name, t in graph.types.items() if name not in graph.constants}
     with Sandbox() as sandbox:

@@ -43,7 +43,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class KernelConfig:
     """How to schedule a task: a template by name, and its choices."""
 
     template: str
@@ -79,7 +79,7 @@ def task_key(task: Task, target: Target) -> str:
     return cache_key(code_version(), machine, task.op, definition, outputs, layouts, " ".join(sorted(task.constants)))
 
 
-def build(task: Task, target: Target, store: ObjectCache | None, recipe: Recipe | None = None) -> Kernel:
+def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:
     """The kernel of ``task`` by ``recipe``, or else with the default choice of its template."""
     key = task_key(task, target)
     found = store.get(_entry(key, recipe)) if store and not dump.active() else None
@@ -95,17 +95,17 @@ def build(task: Task, target: Target, store: ObjectCache | None, recipe: Recipe 
     return kernel
 
 
-def keep(store: ObjectCache, key: str, kernel: Kernel, recipe: Recipe | None = None) -> None:
+def keep(store: ObjectCache, key: str, kernel: Kernel, recipe: KernelConfig | None = None) -> None:
     """Stores the kernel of the task with this key, which `build` then finds."""
     fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
     store.put(_entry(key, recipe), json.dumps(fields).encode() + b"\n" + kernel.code)
 
 
-def _entry(key: str, recipe: Recipe | None) -> str:
+def _entry(key: str, recipe: KernelConfig | None) -> str:
     return cache_key(key, str(recipe)) if recipe else key
 
 
-def compile_recipe(task: Task, target: Target, recipe: Recipe) -> Kernel:
+def compile_recipe(task: Task, target: Target, recipe: KernelConfig) -> Kernel:
     """The kernel that a recipe makes. Raises ScheduleError if its template does not match the task, or cannot."""
     template = next((t for t in tunable_templates(task, target) if t.name == recipe.template), None)
     if template is None:

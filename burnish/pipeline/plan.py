@@ -14,16 +14,16 @@ from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
 from burnish.graph.fuse import Group, fuse
 from burnish.graph.graph import Graph
-from burnish.graph.isolate import isolate
 from burnish.graph.join import find_pieces, find_views
 from burnish.graph.layout import choose_layouts, separate_inputs, separate_outputs
-from burnish.graph.steps import pair_steps
+from burnish.graph.outline import isolate
+from burnish.graph.recurrent_windows import pair_steps
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
 from burnish.loops.evaluate import evaluate
 from burnish.loops.layout import Layout
 from burnish.memory.pieces import Place
-from burnish.pipeline.kernel import Recipe
+from burnish.pipeline.kernel import KernelConfig
 from burnish.target import Target
 
 
@@ -35,7 +35,7 @@ class Choices:
     """
 
     decide: Decide
-    recipe: Callable[[Task, Target], Recipe | None]
+    recipe: Callable[[Task, Target], KernelConfig | None]
     seconds: Callable[[Task, Target], float | None] = lambda task, target: None
     name: str = ""
 
@@ -44,7 +44,7 @@ DEFAULTS = Choices(fastest, lambda task, target: None)
 
 
 @dataclass(frozen=True, eq=False)
-class Arrangement:
+class KernelPlan:
     """A model as groups, one kernel each.
 
     ``reference`` is what must be computed: the optimized graph before algorithms are chosen; ``graph`` is what is
@@ -69,7 +69,7 @@ class Arrangement:
         return not (joined or group.outputs[0] in self.views or is_alias(self.graph, group, self.layouts))
 
 
-def arrange(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> Arrangement:
+def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> KernelPlan:
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
     graph = pair_steps(separate_inputs(choose_algorithms(reference, target, exact, decide), target.lanes))
     graph = divide_joins(graph, target.lanes)
@@ -78,7 +78,7 @@ def arrange(reference: Graph, target: Target, exact: bool, decide: Decide = fast
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces).items()}
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
-    return Arrangement(reference, graph, tuple(groups), layouts, pieces, views)
+    return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views)
 
 
 def _lines(layouts: Mapping[str, Layout]) -> list[str]:
@@ -96,7 +96,7 @@ def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
     return source is None or (shape[2:] == (1, 1) and shape[1] % source.block(1) == 0)
 
 
-def make_task(made: Arrangement, group: Group, constants: dict[str, np.ndarray]) -> tuple[Task, dict[str, str]]:
+def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) -> tuple[Task, dict[str, str]]:
     """What the kernel of a group computes, and the value of each of its parameters.
 
     Values derived from constants alone are computed now and added to ``constants``.

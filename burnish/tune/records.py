@@ -1,4 +1,4 @@
-"""What tuning has found out, kept in a file of JSON lines that several processes may append to.
+"""Tuning records: a file of JSON lines that several processes may append to.
 
 A line is one record and is written by one ``write`` under a lock, so that a process which is killed at any moment loses
 at most the record it was about to write. A line that cannot be read costs that line alone.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from burnish.boost.binning import MOST_BINS, Cuts
 from burnish.boost.data import Sparse
-from burnish.boost.growth.entries import column_offsets
+from burnish.boost.growth.csc import column_offsets
 from burnish.boost.intrinsics import aligned
 from burnish.boost.kernels import lean
 from burnish.boost.threads import Workers

@@ -8,7 +8,7 @@ from math import prod
 
 from burnish.graph.divide import COPIED
 from burnish.graph.estimates import DIRECT_EFFICIENCY, Estimate, Window, estimates, label_of
-from burnish.graph.facts import follow_one_another
+from burnish.graph.fusion_properties import follow_one_another
 from burnish.graph.graph import Attribute, TensorType
 from burnish.ops.split import COLUMNS, DEPTH, ROWS, TERMS
 from burnish.rewrite.search.table import Operation

@@ -21,7 +21,7 @@ import numpy as np
 
 from burnish import ops
 from burnish.errors import ModelError
-from burnish.graph.facts import Facts, operator_facts
+from burnish.graph.fusion_properties import Facts, operator_facts
 from burnish.graph.graph import Attribute, GraphBuilder, TensorType, infer_types
 from burnish.rewrite.language.vocabulary import WORDS
 

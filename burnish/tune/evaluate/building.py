@@ -19,8 +19,8 @@ from burnish.measure.forkserver import ForkServer, Worker
 from burnish.pipeline.kernel import Kernel, compile_program, named, packing, task_key
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
+from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.schedule import Call, Schedule
-from burnish.schedule.steps import Steps
 from burnish.target import Target
 
 PATIENCE = 4  # times the limit: seconds that may pass while a build computes less than that

@@ -9,7 +9,7 @@ import pytest
 
 from burnish.kernels.task import Task
 from burnish.measure.comparison import Comparison
-from burnish.tune.evaluate import Build, Measurement, Race, Trial
+from burnish.tune.evaluate import Build, Measurement, PairedMeasurer, Trial
 
 
 class Noisy:
@@ -26,14 +26,16 @@ class Noisy:
         return 1e-6 * trial.choice["us"] * float(np.exp(self.noise * self.rng.standard_normal()))
 
     def measure(
-        self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+        self, trial: Trial, build: Build, incumbent: tuple[Trial, Build] | None = None, to_beat: float = 1.0
     ) -> Measurement:
         if not trial.choice["us"]:
             return Measurement((), "crashed")
         speed = self.rng.uniform(1.0, 3.0)
-        if rival:
-            self.rivals.append(rival[0].choice["us"])
-        return Measurement((speed * self.seconds(trial),), beside=speed * self.seconds(rival[0]) if rival else nan)
+        if incumbent:
+            self.rivals.append(incumbent[0].choice["us"])
+        return Measurement(
+            (speed * self.seconds(trial),), beside=speed * self.seconds(incumbent[0]) if incumbent else nan
+        )
 
     def compare_built(
         self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int, batch_seconds: float
@@ -47,9 +49,9 @@ def trial(task: Task, microseconds: float) -> Trial:
 
 
 def test_costs_are_free_of_the_machines_speed(doubling: Task) -> None:
-    race = Race(Noisy(0.0))  # type: ignore[arg-type]
+    race = PairedMeasurer(Noisy(0.0))  # type: ignore[arg-type]
     given = [0.0, 50.0, 0.0, 70.0, 49.0, *range(51, 400)]
-    found = [race.enter(trial(doubling, us), Build(None))[1] for us in given]
+    found = [race.measure(trial(doubling, us), Build(None))[1] for us in given]
     assert [us == 0 for us in given] == [cost == inf for cost in found]
     assert np.ptp([cost / us for us, cost in zip(given, found, strict=True) if us]) < 1e-12
     assert race.best is not None
@@ -59,23 +61,23 @@ def test_costs_are_free_of_the_machines_speed(doubling: Task) -> None:
 
 def test_the_rival_changes_only_for_one_that_is_far_faster(doubling: Task) -> None:
     machine = Noisy(0.0)
-    race = Race(machine)  # type: ignore[arg-type]
+    race = PairedMeasurer(machine)  # type: ignore[arg-type]
     for us in (100, 90, 81, 79, 70, 10, 9):
-        race.enter(trial(doubling, us), Build(None))
+        race.measure(trial(doubling, us), Build(None))
     assert machine.rivals == [100, 100, 100, 79, 79, 10]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_many_equal_candidates_do_not_make_each_other_look_better(doubling: Task, seed: int) -> None:
     """Were every would-be winner the next one's rival, later ones would seem ever faster."""
-    race = Race(Noisy(0.02, seed))  # type: ignore[arg-type]
-    costs = [race.enter(trial(doubling, 100.0), Build(None))[1] for _ in range(400)]
+    race = PairedMeasurer(Noisy(0.02, seed))  # type: ignore[arg-type]
+    costs = [race.measure(trial(doubling, 100.0), Build(None))[1] for _ in range(400)]
     assert np.median(costs[-100:]) == pytest.approx(np.median(costs[:100]), rel=0.02)
     assert race.seconds > 0.93 * np.median(costs)
 
 
 def test_a_race_goes_on_from_an_earlier_best(doubling: Task) -> None:
     machine = Noisy(0.0)
-    race = Race(machine, (trial(doubling, 50.0), Build(None)), 40e-6)  # type: ignore[arg-type]
-    assert race.enter(trial(doubling, 60.0), Build(None))[1] == pytest.approx(48e-6)
+    race = PairedMeasurer(machine, (trial(doubling, 50.0), Build(None)), 40e-6)  # type: ignore[arg-type]
+    assert race.measure(trial(doubling, 60.0), Build(None))[1] == pytest.approx(48e-6)
     assert race.seconds == 40e-6

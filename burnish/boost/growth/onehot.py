@@ -1,4 +1,4 @@
-"""Columns of one value, as of one-hot tables: a split tells present from missing rows, so sums of the former suffice.
+"""One-hot columns: a split tells present from missing rows, so sums of the former suffice.
 
 Such sums are histograms of one bin, and are made like those: from the rows of a node, each row's entries in turn, and
 for the child of more rows by taking the other's off their parent's. A row's statistics are read once for all entries.

@@ -6,7 +6,7 @@ import pytest
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.tune.evaluate import Adaptive, Fixed
 from burnish.tune.evaluate.measurement import Measurement
-from burnish.tune.evaluate.rules import _student, lower_bound, rate_variation
+from burnish.tune.evaluate.stopping import _student, lower_bound, rate_variation
 
 
 def test_variation_is_that_of_the_rates_of_adatune() -> None:
@@ -56,8 +56,8 @@ def test_a_slow_moment_of_the_machine_decides_nothing() -> None:
 
 
 def test_only_what_is_far_behind_is_hopeless() -> None:
-    assert [Adaptive().hopeless(seconds, 2.0) for seconds in (1.0, 5.9, 6.1)] == [False, False, True]
-    assert not Fixed().hopeless(100.0, 1.0)
+    assert [Adaptive().early_reject(seconds, 2.0) for seconds in (1.0, 5.9, 6.1)] == [False, False, True]
+    assert not Fixed().early_reject(100.0, 1.0)
 
 
 def test_fixed_ignores_what_it_measures() -> None:

@@ -1,4 +1,4 @@
-"""How much a search will still find: the expected remaining gain, by which tuning is shared out and stopped.
+"""Expected remaining gain of a search, forecast by extreme-value theory: by it tuning time is allocated and stopped.
 
 The lowest costs a search has drawn lately follow, in the logarithm, a generalized Pareto distribution (peaks over a
 threshold: Pickands 1975). It is fitted by probability-weighted moments (Hosking and Wallis 1987), and says how far the
@@ -74,7 +74,7 @@ def _survival(depths: np.ndarray, scale: float, shape: float) -> np.ndarray:
     return np.maximum(1.0 + shape * depths / scale, 0.0) ** (-1.0 / shape)
 
 
-def mixture(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int]) -> Mixture | None:
+def mixture_forecast(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int]) -> Mixture | None:
     """The tails of ``costs`` by kind (which algorithm and template); ``sizes``: the candidates that each kind has.
 
     A kind that leads by far says nothing about how far another may go, and one that was tried whole gains no more. What
@@ -104,11 +104,11 @@ def _searched(tail: Forecast, draws: int, leads: bool) -> Forecast:
     return replace(tail, at_best=max(tail.at_best, RECORD / (draws + 1)), scale=max(tail.scale, RECORD_SCALE))
 
 
-def allotted(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int], count: int) -> list[int]:
+def allocate_draws(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int], count: int) -> list[int]:
     """How many of at most ``count`` further draws each kind is worth: one by one, where the next should save most.
 
-    As :func:`mixture`; a kind of which less than two candidates succeeded has an exponential tail below the first. What
-    no kind is expected to gain from is not allotted.
+    As :func:`mixture_forecast`; a kind of which less than two candidates succeeded has an exponential tail below the
+    first. What no kind is expected to gain from is not allotted.
     """
     every, kind = np.asarray(costs, dtype=float), np.asarray(kinds)
     draws = [0] * len(sizes)

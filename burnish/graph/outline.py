@@ -1,4 +1,4 @@
-"""A fused group on its own: canonical tensor names, so that equal kernels of different layers are equal as text."""
+"""Outlining of a fused group: canonical tensor names, so that equal kernels of different layers are equal as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where kernels are tried that may crash, hang or lie: fenced memory, what they must make of it, and a stopwatch."""
+"""Test harness for one task's kernels: guarded memory, expected outputs, and a timer; a kernel may crash, hang or
+lie.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from burnish.target import Target
 from burnish.tune.evaluate.memory import Fenced
 from burnish.tune.evaluate.reference import Examples, packed, tolerance
 from burnish.tune.evaluate.reference import examples as make_examples
-from burnish.tune.evaluate.stopwatch import Stopwatch
+from burnish.tune.evaluate.timer import Timer
 
 _STRIDE = 4096  # bytes: a multiple of it is each thread's scratch, as in compiled models
 _PACKED_BYTES = 1 << 29  # of constants kept in several layouts at once
@@ -44,7 +46,7 @@ class _Runtime(ctypes.Structure):
     )
 
 
-class Loaded:
+class LoadedKernel:
     """A kernel in executable memory with its arguments: all that the stopwatch needs to call it."""
 
     def __init__(
@@ -54,9 +56,7 @@ class Loaded:
         self.address = self._image.address(kernel.symbol)
         stride = round_up(kernel.scratch_bytes, _STRIDE)
         self.scratch = Fenced(stride * workers.threads)
-        self._runtime = _Runtime(
-            workers.parallel, workers.address, self.scratch.address, stride, workers.threads, None
-        )
+        self._runtime = _Runtime(workers.parallel, workers.address, self.scratch.address, stride, workers.threads, None)
         self._kept = arguments  # whose memory would go with them
         self._arguments = (ctypes.c_void_p * len(arguments))(*(each.address for each in arguments))
         self.pointers = ctypes.addressof(self._arguments)
@@ -89,7 +89,7 @@ class _Output:
         return scaled_error([self.found[kept]], [self.right[kept]])
 
 
-class Bench:
+class KernelHarness:
     """One task's parameters in fenced memory, and what its kernels must make of them.
 
     ``cold``: constants come from memory in every timed run, as in a model that is larger than the caches; otherwise
@@ -107,7 +107,7 @@ class Bench:
         self._allowed = tolerance(task)
         self._pool = pool(driver_image(target.triple), threads)
         self._pool.start()
-        self._watch = Stopwatch(target)
+        self._watch = Timer(target)
         self._inputs = {
             t.name: _holding(packed(self.feeds[t.name], task.layouts.get(t.name)))
             for t in task.inputs if t.name not in task.constants
@@ -130,7 +130,7 @@ class Bench:
         right = physical.astype(wide)
         return _Output(memory, array, counts, right, np.empty_like(right), scale)
 
-    def load(self, kernel: Kernel, image: Image) -> Loaded:
+    def load(self, kernel: Kernel, image: Image) -> LoadedKernel:
         """Raises OSError or MemoryError for a kernel that cannot be loaded, ScheduleError for a layout."""
         constants = [
             self._constant(t.name, kernel.packing.get(t.name, ""))
@@ -138,7 +138,8 @@ class Bench:
         ]  # fmt: skip
         found = iter(constants)
         inputs = [self._inputs[t.name] if t.name in self._inputs else next(found) for t in self.task.inputs]
-        return Loaded(kernel, image, [*inputs, *(output.memory for output in self._outputs)], constants, self._pool)
+        arguments = [*inputs, *(output.memory for output in self._outputs)]
+        return LoadedKernel(kernel, image, arguments, constants, self._pool)
 
     def _constant(self, name: str, tag: str) -> Fenced:
         if (name, tag) not in self._constants:
@@ -148,7 +149,7 @@ class Bench:
             self._constants[name, tag] = _holding(np.ascontiguousarray(layout(tag).pack(array) if tag else array))
         return self._constants[name, tag]
 
-    def check(self, loaded: Loaded) -> float:
+    def check(self, loaded: LoadedKernel) -> float:
         """Runs the kernel once; the seconds. Raises WrongAnswer, naming the output, what was found, what is allowed."""
         for output in self._outputs:
             output.memory.fill()
@@ -164,12 +165,12 @@ class Bench:
             raise WrongAnswer("bytes next to scratch memory were written")
         return took
 
-    def seconds(self, loaded: Loaded, runs: int, cold: bool) -> float:
+    def seconds(self, loaded: LoadedKernel, runs: int, cold: bool) -> float:
         """Seconds that ``runs`` runs take together."""
         flushed = loaded.constants if cold else None
         return self._watch.seconds(loaded.address, loaded.pointers, loaded.runtime, runs, flushed)
 
-    def untouched(self, loaded: Loaded) -> bool:
+    def untouched(self, loaded: LoadedKernel) -> bool:
         """Whether no byte next to an output or to scratch memory has changed."""
         return loaded.scratch.untouched_around() and all(o.memory.untouched_around() for o in self._outputs)
 

@@ -1,4 +1,4 @@
-"""Bins proposed anew from sorted columns: a linear scan instead of a binary search (thesis-chen §2.3.1)."""
+"""Requantization: bins proposed anew from sorted columns by a linear scan (thesis-chen §2.3.1)."""
 
 import numpy as np
 

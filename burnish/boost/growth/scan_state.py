@@ -1,4 +1,4 @@
-"""What a scan reads of a row: gradient and Hessian in fixed point, and the slot of the node in which the row is."""
+"""Row state of a scan: gradient and Hessian in fixed point, and the slot of the node in which the row is."""
 
 import numpy as np
 from numpy.typing import NDArray

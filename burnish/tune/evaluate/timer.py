@@ -1,4 +1,4 @@
-"""The timing loop, as native code: no Python runs between two calls of a kernel, nor between kernel and clock."""
+"""Timing loop in native code: no Python runs between two calls of a kernel, nor between kernel and clock."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def can_flush(target: Target) -> bool:
     return target.triple.startswith("x86_64")
 
 
-class Stopwatch:
+class Timer:
     """Times calls ``kernel(args, runtime)`` by address."""
 
     def __init__(self, target: Target) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
-from burnish.graph.steps import pair_steps
+from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.verify import verify
 from burnish.pipeline.kernel import task_key
-from burnish.pipeline.plan import arrange, make_task
+from burnish.pipeline.plan import make_task, plan_kernels
 from burnish.target import target
 
 HIDDEN = 8
@@ -57,7 +57,7 @@ def test_a_single_step_and_rows_that_are_no_steps_stay() -> None:
 
 
 def test_steps_share_their_kernels() -> None:
-    made = arrange(lstm(24), target("cpu"), exact=False)
+    made = plan_kernels(lstm(24), target("cpu"), exact=False)
     constants = dict(made.graph.constants)
     cells = [group for group in made.groups if group.anchor and group.anchor.op == "lstm_cell"]
     keys = [task_key(make_task(made, group, constants)[0], target("cpu")) for group in cells]

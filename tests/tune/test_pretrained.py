@@ -14,18 +14,18 @@ from burnish.cli import app
 from burnish.errors import DataError
 from burnish.target import target
 from burnish.tune.features import EDITION, INVARIANT
-from burnish.tune.prior import (
+from burnish.tune.pretrained import (
     SHIPPED,
+    fit_transfer,
     fitted,
     held_out,
-    lessons,
     load,
     pairs_in_order,
     save,
     shipped,
-    taught,
     train,
-    usable,
+    training_records,
+    training_set,
 )
 from burnish.tune.records import Record, Records
 
@@ -59,22 +59,22 @@ def test_what_cannot_be_compared_or_read_teaches_nothing() -> None:
         *(replace(r, kernel="few") for r in good[:3]),
         *(replace(r, kernel="none worked", times=(), outcome="crashed") for r in good[:8]),
     ]
-    assert usable([*good, *others]) == good
-    assert {r.kernel for r in usable(good, besides={"kernel 0"})} == {"kernel 1"}
+    assert training_records([*good, *others]) == good
+    assert {r.kernel for r in training_records(good, besides={"kernel 0"})} == {"kernel 1"}
 
 
 def test_times_of_another_machine_or_setting_are_not_compared() -> None:
     good = records(1)
     elsewhere = [replace(r, target="aarch64-linux/small/neon") for r in good]
     alone, hot = [replace(r, threads=1) for r in good], [replace(r, cold=False) for r in good]
-    known = lessons([*good, *elsewhere, *alone, *hot])
+    known = training_set([*good, *elsewhere, *alone, *hot])
     assert known.groups == 4
     assert known.features.shape == (4 * 24, COLUMNS)
     assert np.bincount(known.kernels).tolist() == [24] * 4
 
 
 def test_kernels_held_out_are_ranked_better_than_by_chance() -> None:
-    known = lessons(records(10))
+    known = training_set(records(10))
     found = held_out(known)
     assert 0.8 < found["pairs_in_order"] <= 1.0
     assert 1.0 >= found["reached_by_8"] > found["reached_by_first_8"]
@@ -88,7 +88,7 @@ def test_an_operator_that_is_known_from_another_machine_is_not_held_out() -> Non
     known = records(10)
     shuffled = np.random.default_rng(1).permutation(len(known))
     own = [replace(r, times=known[i].times) for r, i in zip(known, shuffled, strict=True)]
-    found = held_out(lessons([*own, *(replace(r, target="x86_64-linux/other/avx2") for r in own)]))
+    found = held_out(training_set([*own, *(replace(r, target="x86_64-linux/other/avx2") for r in own)]))
     assert 0.4 < found["pairs_in_order"] < 0.6
 
 
@@ -106,7 +106,7 @@ def test_a_trained_model_is_read_back_and_says_how_it_was_trained(trained: str, 
     how = json.loads(trained)["trained"]
     assert (how["records"], how["kernels"], how["seed"], how["by_template"]) == (60, 5, 3, {"matmul": 60})
     assert how["machines"] == ["x86_64-linux/fast/avx2"]
-    known = lessons(records(5, each=12))
+    known = training_set(records(5, each=12))
     assert np.array_equal(load(path).predict(known.features), fitted(known, 3).predict(known.features))
 
 
@@ -119,7 +119,7 @@ def test_too_little_is_no_training() -> None:
     ("spoil", "error"),
     [
         (lambda text: text[: len(text) // 2], "not JSON: .*; train it again"),
-        (lambda text: "[]", "found no document of format 'burnish.tune.prior', version 1"),
+        (lambda text: "[]", "found no document of format 'burnish.tune.pretrained', version 1"),
         (lambda text: text.replace('"version":1', '"version":2', 1), "found no document of format"),
         (lambda text: text.replace(f'"edition":{EDITION}', '"edition":0', 1), "reads edition 0 of the features"),
         (lambda text: text.replace(f'"columns":{COLUMNS}', '"columns":3', 1), "3 columns; allowed: edition"),
@@ -140,14 +140,14 @@ def test_a_broken_file_is_refused_by_name(trained: str, tmp_path: Path, spoil: o
 
 def test_records_teach_beside_a_model() -> None:
     few, many = records(1, each=8), records(4, seed=5)
-    assert taught(None, few) is None
-    base = fitted(lessons(records(6)))
-    assert taught(base, few) is base
-    own = lessons(many)
-    both, alone = taught(base, many), taught(None, many)
+    assert fit_transfer(None, few) is None
+    base = fitted(training_set(records(6)))
+    assert fit_transfer(base, few) is base
+    own = training_set(many)
+    both, alone = fit_transfer(base, many), fit_transfer(None, many)
     assert both is not None
     assert alone is not None
-    held = lessons(records(4, seed=9))
+    held = training_set(records(4, seed=9))
     each = [[pairs_in_order(m.predict(held.of(held.kernels == k).features), held.seconds[held.kernels == k])
              for k in range(4)] for m in (both, alone)]  # fmt: skip
     assert np.mean(each[0]) > np.mean(each[1]) > 0.6

@@ -5,7 +5,7 @@ import numpy as np
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import Group, fuse
-from burnish.graph.isolate import isolate
+from burnish.graph.outline import isolate
 from burnish.graph.verify import verify
 
 RANDOM = np.random.default_rng(0)

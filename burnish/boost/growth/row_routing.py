@@ -1,4 +1,4 @@
-"""Sends rows to the children of their nodes after a level of splits, by the table or by its sorted columns."""
+"""Row routing: sends rows to the children of their nodes after a level of splits, by table or sorted columns."""
 
 import numpy as np
 from numpy.typing import NDArray

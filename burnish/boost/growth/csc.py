@@ -1,4 +1,4 @@
-"""Entries of a sparse table sorted by column: a counting sort that every thread does for its rows."""
+"""CSC transpose of a sparse table: entries by column, by a counting sort that every thread does for its rows."""
 
 import numpy as np
 from numpy.typing import NDArray

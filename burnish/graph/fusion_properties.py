@@ -1,4 +1,4 @@
-"""What fusion asks about a node: its class, and how it reads each operand. All derived from its definition."""
+"""Fusion properties of a node: its class, and how it reads each operand, derived from its definition."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from burnish.driver.compilation import link, lower_model
+from burnish.driver.compilation import compile_kernels, link
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
 from burnish.measure.forkserver import Failure
@@ -18,13 +18,13 @@ from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.module import Module
 from burnish.target import target
-from burnish.tune import finals
+from burnish.tune import validation as finals
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.finals import CONTENDERS, Compiled, InModel, contenders
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import BURNISH
 from burnish.tune.tasks import tuning_tasks
 from burnish.tune.tuner import Tuner, defaults
+from burnish.tune.validation import FINALISTS, Compiled, InModelValidator, finalists
 
 
 def network() -> Graph:
@@ -43,7 +43,7 @@ TASKS = tuning_tasks(optimize(network(), False), MACHINE, False)
 
 def compiler(cache: Path) -> Compiled:
     def compiled(choices: Choices) -> tuple[Module, list[str]]:
-        made = lower_model(network(), MACHINE, cache_dir=cache, choices=choices)
+        made = compile_kernels(network(), MACHINE, cache_dir=cache, choices=choices)
         return Module(link(made), 2), [task_key(stage.task, MACHINE) for stage in made.stages]
 
     return compiled
@@ -63,11 +63,11 @@ def test_contenders_are_the_default_and_the_fastest() -> None:
     kernel = searched(0, [5.0, 2.0, 1.2, 1.0, 1.1, np.inf, 1.24, 1.26])
     space = kernel.tuner.space
     order = [space.candidate(kernel.tuner.points[row]) for row in (0, 3, 4, 2, 6)]
-    assert contenders(kernel, 10) == order  # type: ignore[arg-type]
-    assert contenders(kernel, 3) == order[:3]  # type: ignore[arg-type]
+    assert finalists(kernel, 10) == order  # type: ignore[arg-type]
+    assert finalists(kernel, 3) == order[:3]  # type: ignore[arg-type]
     fast = searched(0, [0.9, 1.0, 0.5, 3.0])
-    assert contenders(fast, 5) == [fast.task.space.default, space.candidate(fast.tuner.points[2])]  # type: ignore[arg-type]
-    assert contenders(searched(0, [np.inf]), 5) == [space.default]  # type: ignore[arg-type]
+    assert finalists(fast, 5) == [fast.task.space.default, space.candidate(fast.tuner.points[2])]  # type: ignore[arg-type]
+    assert finalists(searched(0, [np.inf]), 5) == [space.default]  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -97,19 +97,19 @@ def played(monkeypatch, tmp_path, evaluator, times, kernels, together=lambda cho
 
     monkeypatch.setattr(Sandbox, "profiles", profiles)
     monkeypatch.setattr(finals, "_seconds", lambda sandbox, module: 1e-4)
-    return InModel(compiler(tmp_path), 1 << 15, tmp_path, evaluator)(kernels, 10.0), seen
+    return InModelValidator(compiler(tmp_path), 1 << 15, tmp_path, evaluator)(kernels, 10.0), seen
 
 
 def test_the_winner_is_the_one_that_is_fastest_in_the_model(monkeypatch, tmp_path, evaluator) -> None:
     kernels = [searched(0, [1.2, 1.0, 1.05, 1.1]), searched(1, [1.0])]
-    verdicts, modules = played(
+    validations, modules = played(
         monkeypatch, tmp_path, evaluator, lambda k, _: 1e-6 * (0.8 if k == 2 else 1.0 + 0.1 * k), kernels
     )
-    third = contenders(kernels[0], CONTENDERS)[2]
-    assert verdicts[0].candidate == third and verdicts[0].found.second_wins
-    assert verdicts[0].found.ratio == pytest.approx(0.8, rel=0.02)
-    assert verdicts[0].found.times[1][0] == pytest.approx(0.8e-6, rel=0.1), "seconds of a call"
-    assert verdicts[1] is None, "nothing but the default was measured"
+    third = finalists(kernels[0], FINALISTS)[2]
+    assert validations[0].candidate == third and validations[0].found.second_wins
+    assert validations[0].found.ratio == pytest.approx(0.8, rel=0.02)
+    assert validations[0].found.times[1][0] == pytest.approx(0.8e-6, rel=0.1), "seconds of a call"
+    assert validations[1] is None, "nothing but the default was measured"
     x = np.random.default_rng(1).standard_normal((24, 64)).astype("float32")
     answers = [module(x) for module in modules]
     assert len(modules) == 5 and len({tuple(m.executable.info["kernels"][0]["choice"].items()) for m in modules}) == 4
@@ -118,18 +118,18 @@ def test_the_winner_is_the_one_that_is_fastest_in_the_model(monkeypatch, tmp_pat
 
 def test_a_winner_that_loses_beside_the_others_is_none(monkeypatch, tmp_path, evaluator) -> None:
     kernels = [searched(0, [1.2, 1.0]), searched(1, [1.2, 1.0])]
-    (first, default), (second, _) = ([contenders(k, 2)[n] for n in (1, 0)] for k in kernels)
+    (first, default), (second, _) = ([finalists(k, 2)[n] for n in (1, 0)] for k in kernels)
     met = []
 
     def together(choices):  # type: ignore[no-untyped-def]
         met.append([choices[0], choices[-1]])
         return [*(1.3e-6 if c == first.choice else 0.9e-6 for c in choices[:-1]), 0.9e-6]  # the last is the other's
 
-    verdicts, modules = played(
+    validations, modules = played(
         monkeypatch, tmp_path, evaluator, lambda k, _: 1e-6 * (0.9 if k else 1.0), kernels, together
     )
-    assert [v.found.second_wins for v in verdicts] == [False, True]
-    assert verdicts[0].found.ratio == pytest.approx(1.3, rel=0.02), "what it took beside the others"
+    assert [v.found.second_wins for v in validations] == [False, True]
+    assert validations[0].found.ratio == pytest.approx(1.3, rel=0.02), "what it took beside the others"
     assert met == [[first.choice, second.choice], [default.choice, second.choice]], "the others play once more"
     assert len(modules) == 2 + 2
 
@@ -149,7 +149,7 @@ def test_a_contender_that_cannot_be_built_does_not_stand(monkeypatch, tmp_path, 
 
     monkeypatch.setattr(evaluator, "build", build)
     (verdict,), modules = played(monkeypatch, tmp_path, evaluator, lambda k, _: 1e-6 * (1.0 + 0.05 * k), [kernel])
-    assert len(modules) == 2 and verdict.candidate == contenders(kernel, CONTENDERS)[2]
+    assert len(modules) == 2 and verdict.candidate == finalists(kernel, FINALISTS)[2]
 
 
 def test_kernels_that_crash_in_the_model_are_judged_alone(monkeypatch, tmp_path, evaluator) -> None:
@@ -160,23 +160,23 @@ def test_kernels_that_crash_in_the_model_are_judged_alone(monkeypatch, tmp_path,
     monkeypatch.setattr(Sandbox, "profiles", profiles)
     monkeypatch.setattr(finals, "alone", lambda evaluator: lambda *given: asked.append(given) or ["alone"])
     with pytest.warns(RuntimeWarning, match="crashed: the process was killed by SIGSEGV; kernels are compared alone"):
-        assert InModel(compiler(tmp_path), 1 << 15, tmp_path, evaluator)(kernels, 10.0) == ["alone"]  # type: ignore
+        assert InModelValidator(compiler(tmp_path), 1 << 15, tmp_path, evaluator)(kernels, 10.0) == ["alone"]  # type: ignore
     assert asked == [(kernels, 10.0)]
 
 
 def test_a_model_that_groups_nodes_otherwise_decides_nothing() -> None:
     default = TASKS[0].space.default
     other = Candidate(default.alternative, {})
-    verdict = finals._verdict([default, other], [[1.0, nan]] * 5)
+    verdict = finals._validation([default, other], [[1.0, nan]] * 5)
     assert verdict is not None and not verdict.found.second_wins
 
 
 def test_kernels_built_at_once_are_found_when_compiling(tmp_path, evaluator, monkeypatch) -> None:
     kernels = [searched(0, [1.2, 1.0])]
-    judge = InModel(compiler(tmp_path), 1 << 15, tmp_path, evaluator)
-    (own,) = judge._built([contenders(k, 2) for k in kernels])  # type: ignore[arg-type]
+    validate = InModelValidator(compiler(tmp_path), 1 << 15, tmp_path, evaluator)
+    (own,) = validate._built([finalists(k, 2) for k in kernels])  # type: ignore[arg-type]
     anew: list[object] = []
     monkeypatch.setattr("burnish.pipeline.kernel.compile_recipe", lambda *a: anew.append(a))
-    module, _ = judge.compiled(finals._choices([(TASKS[0], own[1])], MACHINE))
+    module, _ = validate.compiled(finals._choices([(TASKS[0], own[1])], MACHINE))
     assert not anew and module.executable.info["kernels"][0]["choice"] == own[1].choice
-    assert judge.compiled(DEFAULTS)[0].executable.info["kernels"][0]["choice"] == own[0].choice
+    assert validate.compiled(DEFAULTS)[0].executable.info["kernels"][0]["choice"] == own[0].choice

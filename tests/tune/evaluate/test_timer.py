@@ -8,7 +8,7 @@ import pytest
 from burnish.errors import TargetError
 from burnish.runtime.buffers import address_of
 from burnish.target import host, target
-from burnish.tune.evaluate.stopwatch import Stopwatch, image
+from burnish.tune.evaluate.timer import Timer, image
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -22,7 +22,7 @@ def test_every_run_is_a_call_with_the_same_arguments(runs: int, cold: bool) -> N
     flushed = [(address_of(memory) + 5, 7000), (address_of(memory), 1), (address_of(memory), 0)] if cold else None
     address = ctypes.cast(kernel, ctypes.c_void_p).value
     assert address is not None
-    seconds = Stopwatch(host()).seconds(address, 123, 456, runs, flushed)
+    seconds = Timer(host()).seconds(address, 123, 456, runs, flushed)
     assert calls == [(123, 456)] * runs
     assert seconds > 0
     np.testing.assert_array_equal(memory, np.arange(1000))
@@ -36,7 +36,7 @@ def test_the_clock_is_the_systems(monkeypatch: pytest.MonkeyPatch) -> None:
         np.ctypeslib.as_array(ctypes.cast(place, ctypes.POINTER(ctypes.c_int64)), (2,))[:] = next(now), 500_000_000
         return 0
 
-    watch = Stopwatch(host())
+    watch = Timer(host())
     fake = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p)(clock)
     monkeypatch.setattr(watch, "_clock", ctypes.cast(fake, ctypes.c_void_p).value)
     nothing = KERNEL(lambda args, runtime: None)
@@ -49,7 +49,7 @@ def test_the_clock_is_the_systems(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_machines_have_no_cold_loop() -> None:
     arm = target("aarch64-neoverse-n1")
     assert set(image(arm).symbols) == {"now", "burnish_time_hot"}
-    watch = Stopwatch(host())
+    watch = Timer(host())
     watch._cold = None
     with pytest.raises(TargetError, match="x86-64 only"):
         watch.seconds(0, 0, 0, 1, [])

@@ -1,4 +1,4 @@
-"""When to stop measuring a candidate: after a fixed number of batches, or as soon as enough is known."""
+"""Stopping rules of a measurement: a fixed number of batches, or as soon as enough is known."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ LEAST_BATCH = 60e-6  # seconds: a shorter batch understates how fast a kernel is
 
 _CONFIDENCE = statistics.NormalDist().inv_cdf(0.95)
 _USUAL_NOISE = 0.05  # standard deviation of a batch over its mean, expected before anything is measured
-_HOPELESS = 3.0  # times the rival's time
+_EARLY_REJECT = 3.0  # times the incumbent's time
 _WEIGHT = 4  # batches that this expectation counts for
 
 
 @dataclass(frozen=True)
 class Adaptive:
-    """AdaTune's adaptive evaluator (section 4.1), with a race against a rival.
+    """AdaTune's adaptive evaluator (section 4.1), with a race against an incumbent.
 
     A batch is as many runs as last ``batch_seconds``. After each, the rates of all batches so far, i/Time(i), are
     looked at; when their coefficient of variation is below ``variation``, after ``most`` batches, or when runs of
-    ``enough_seconds`` have been seen, measuring ends. Beside a rival, whose batches are taken in turns, the ratios of
-    both take the place of times, and measuring also ends when the candidate has lost: in no turn was it as fast, and
+    ``enough_seconds`` have been seen, measuring ends. Beside an incumbent, whose batches are taken in turns, the ratios
+    of both take the place of times, and measuring also ends when the candidate has lost: in no turn was it as fast, and
     the lower confidence bound of the mean ratio (95 %, one-sided) is above 1. No turns are taken by a candidate that
     takes three times as long. (The paper has variation 0.1 and does not race.)
     """
@@ -36,22 +36,25 @@ class Adaptive:
     def __post_init__(self) -> None:
         _check(self.least, self.most, self.batch_seconds)
 
-    def stop(self, times: Sequence[float], rivals: Sequence[float] = ()) -> str:
+    def stop(self, times: Sequence[float], incumbents: Sequence[float] = ()) -> str:
         """Why to stop after these batch times (seconds a run): ``lost``, ``steady``, ``enough``, or "" to go on.
 
-        ``rivals``: those of the rival, if there is one, turn by turn.
+        ``incumbents``: those of the incumbent, if there is one, turn by turn.
         """
-        seen = [own / other for own, other in zip(times, rivals, strict=True)] if rivals else times
-        if rivals and len(seen) > 1 and min(seen) > 1.0 and lower_bound(seen) > 1.0:
+        seen = [own / other for own, other in zip(times, incumbents, strict=True)] if incumbents else times
+        if incumbents and len(seen) > 1 and min(seen) > 1.0 and lower_bound(seen) > 1.0:
             return "lost"
         if len(seen) >= self.least and rate_variation(seen) < self.variation:
             return "steady"
-        long = len(seen) >= self.least and sum(times) + sum(rivals) >= self.enough_seconds  # a long batch is one run
+        seconds = sum(times) + sum(incumbents)
+        long = len(seen) >= self.least and seconds >= self.enough_seconds  # a long batch is one run
         return "enough" if long or len(seen) >= self.most else ""
 
-    def hopeless(self, seconds: float, rival: float) -> bool:
-        """Whether a candidate that took so many seconds need not be timed in turns with a rival that takes so many."""
-        return seconds > _HOPELESS * rival
+    def early_reject(self, seconds: float, incumbent: float) -> bool:
+        """Whether a candidate that took so many seconds need not be timed in turns with an incumbent that takes so
+        many.
+        """
+        return seconds > _EARLY_REJECT * incumbent
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,11 @@ class Fixed:
     def __post_init__(self) -> None:
         _check(self.repeats, self.repeats, self.batch_seconds)
 
-    def stop(self, times: Sequence[float], rivals: Sequence[float] = ()) -> str:
+    def stop(self, times: Sequence[float], incumbents: Sequence[float] = ()) -> str:
         """``enough`` after the last batch, else ""."""
         return "enough" if len(times) >= self.repeats else ""
 
-    def hopeless(self, seconds: float, rival: float) -> bool:
+    def early_reject(self, seconds: float, incumbent: float) -> bool:
         """Never: all are measured alike."""
         return False
 

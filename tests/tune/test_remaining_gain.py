@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from burnish.tune.gain import Forecast, allotted, forecast, mixture
+from burnish.tune.remaining_gain import Forecast, allocate_draws, forecast, mixture_forecast
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -76,36 +76,36 @@ def test_a_kind_that_leads_by_far_promises_nothing_for_another() -> None:
     """The few candidates of one kind were all tried; of the other kind thousands are left, all much slower."""
     random = np.random.default_rng(0)
     costs = [1.0, 1.2, 1.3, 1.4, *(2.0 + 0.3 * random.random(12))]
-    found, together = mixture(costs, [0] * 4 + [1] * 12, [4, 10_000]), forecast(costs)
+    found, together = mixture_forecast(costs, [0] * 4 + [1] * 12, [4, 10_000]), forecast(costs)
     assert found is not None and together is not None and found.gain(16) < 1e-3 < 0.03 < together.gain(16)
-    alike = mixture(costs, [1] * 16, [4, 10_000])
+    alike = mixture_forecast(costs, [1] * 16, [4, 10_000])
     assert alike is not None and alike.gain(16) == pytest.approx(together.gain(16))
-    assert mixture([inf, 1.0], [0, 0], [4, 10_000]) is None
+    assert mixture_forecast([inf, 1.0], [0, 0], [4, 10_000]) is None
 
 
 def test_a_young_search_is_not_believed_to_have_ended() -> None:
     """The best of a dozen neighbours of the default, far below the others, is not the end; nor behind another kind."""
     costs = [1.0, *np.linspace(1.8, 1.9, 11)]
-    alone, young = forecast(costs), mixture(costs, [0] * 12, [1000])
+    alone, young = forecast(costs), mixture_forecast(costs, [0] * 12, [1000])
     assert alone is not None and young is not None
     assert alone.gain(12) < 0.005 < 0.01 < young.gain(12)
-    behind = mixture([0.5, *costs], [1] + [0] * 12, [1000, 1])
+    behind = mixture_forecast([0.5, *costs], [1] + [0] * 12, [1000, 1])
     assert behind is not None and behind.gain(12) < 0.005
 
 
 def test_a_search_finds_less_the_longer_it_goes_on() -> None:
     """Less than so many draws that are alike: those that were lucky came first."""
     costs = np.random.default_rng(3).exponential(0.2, 64) + 1.0
-    alike, later = forecast(costs.tolist()), mixture(costs.tolist(), [0] * 64, [1000])
+    alike, later = forecast(costs.tolist()), mixture_forecast(costs.tolist(), [0] * 64, [1000])
     assert alike is not None and later is not None
     assert 0 < later.gain(64) < alike.gain(64)
 
 
 def test_draws_go_where_they_should_save_most() -> None:
     """A kind whose first candidate is far behind gets none, one as good as the best some, up to all it has left."""
-    assert allotted([1.0, 1.0, 3.0], [0, 1, 2], [12, 10_000, 10_000], 16) == [8, 8, 0]
-    assert allotted([1.0, 1.05], [0, 1], [4, 10_000], 16)[0] == 3
-    many, few = allotted([1.0, 1.1], [0, 1], [10_000, 10_000], 16)
+    assert allocate_draws([1.0, 1.0, 3.0], [0, 1, 2], [12, 10_000, 10_000], 16) == [8, 8, 0]
+    assert allocate_draws([1.0, 1.05], [0, 1], [4, 10_000], 16)[0] == 3
+    many, few = allocate_draws([1.0, 1.1], [0, 1], [10_000, 10_000], 16)
     assert many > few > 0
-    assert allotted([inf, inf], [0, 1], [12, 12], 8) == [0, 0], "nothing worked yet"
-    assert allotted([1.0], [0], [1], 8) == [0], "all was tried"
+    assert allocate_draws([inf, inf], [0, 1], [12, 12], 8) == [0, 0], "nothing worked yet"
+    assert allocate_draws([1.0], [0], [1], 8) == [0], "all was tried"

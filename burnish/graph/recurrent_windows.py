@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from burnish.graph.facts import run_of
+from burnish.graph.fusion_properties import run_of
 from burnish.graph.graph import Graph, Node, TensorType
 
 CELLS = frozenset(("lstm_cell", "gru_cell"))

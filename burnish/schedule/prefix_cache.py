@@ -1,4 +1,4 @@
-"""What was made of programs, for as long as many like them are made: schedules that begin alike are made once so far.
+"""Prefix cache (LRU) of primitive applications: schedules that begin alike are made once so far.
 
 Primitives are functions of a program and their arguments, and programs never change. So whoever makes many schedules of
 one program may keep what each step led to, and find it by the very program it was taken from.

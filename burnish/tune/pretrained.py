@@ -1,4 +1,4 @@
-"""What measurements of other kernels teach: the global model of transfer learning, and the one that comes with Burnish.
+"""Pretrained cost model: fitted to measurements of other kernels (transfer learning); one is shipped with Burnish.
 
 Source: thesis-chen section 5.3. Records hold the features of what was measured, so that a model can be trained on them
 without the operators, and on those of other machines too. The file of a trained model says how that was done.
@@ -31,7 +31,7 @@ from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import Record
 
-FORMAT, VERSION = "burnish.tune.prior", 1
+FORMAT, VERSION = "burnish.tune.pretrained", 1
 SHIPPED = {kind: Path(__file__).parent / f"prior_{kind}.json" for kind in ("16", "32", "32_narrow")}  # see kind_of
 LEAST = 4  # candidates of a kernel that are worth comparing
 ENOUGH = 64  # candidates, of all kernels together
@@ -40,7 +40,7 @@ SHOWN = 8  # candidates of a held-out kernel that the model would have measured
 
 
 @dataclass(frozen=True)
-class Lessons:
+class TrainingSet:
     """Measurements of several kernels: features float32 [n, INVARIANT], seconds [n] (inf: failed), kernels [n] from 0.
 
     Times of one number only may be compared: of one kernel, machine and setting.
@@ -58,12 +58,12 @@ class Lessons:
         """The number of kernels."""
         return int(self.kernels.max(initial=-1)) + 1
 
-    def of(self, rows: NDArray[Any]) -> Lessons:
+    def of(self, rows: NDArray[Any]) -> TrainingSet:
         """Those rows."""
-        return Lessons(self.features[rows], self.seconds[rows], self.kernels[rows])
+        return TrainingSet(self.features[rows], self.seconds[rows], self.kernels[rows])
 
 
-def usable(records: Iterable[Record], besides: Collection[str] = ()) -> list[Record]:
+def training_records(records: Iterable[Record], besides: Collection[str] = ()) -> list[Record]:
     """Records to learn from, but for those of the kernels ``besides``: with features of this edition.
 
     Paired times of winners are left out: they belong to no row of trials. So are kernels with few trials, or of which
@@ -78,24 +78,24 @@ def usable(records: Iterable[Record], besides: Collection[str] = ()) -> list[Rec
     return [each for own in groups for each in own]
 
 
-def lessons(records: Sequence[Record]) -> Lessons:
-    """What :func:`usable` records teach."""
+def training_set(records: Sequence[Record]) -> TrainingSet:
+    """What :func:`training_records` records teach."""
     numbers: dict[tuple[object, ...], int] = {}
     kernels = [numbers.setdefault((r.target, r.threads, r.cold, r.kernel), len(numbers)) for r in records]
     features = np.array([r.features for r in records], np.float32).reshape(len(records), len(INVARIANT))
-    return Lessons(features, np.array([r.ranked for r in records], float), np.array(kernels, np.int64))
+    return TrainingSet(features, np.array([r.ranked for r in records], float), np.array(kernels, np.int64))
 
 
-def fitted(known: Lessons, seed: int = 0) -> TreeModel:
+def fitted(known: TrainingSet, seed: int = 0) -> TreeModel:
     """The model that orders the candidates of all kernels in the lessons best."""
     model = TreeModel("rank", rounds=80, learning_rate=0.15, max_depth=5, seed=seed)
     model.fit(known.features, known.seconds, known.kernels)
     return model
 
 
-def taught(prior: CostModel | None, records: Iterable[Record], seed: int = 0) -> CostModel | None:
+def fit_transfer(prior: CostModel | None, records: Iterable[Record], seed: int = 0) -> CostModel | None:
     """What a model, and records beside it, teach: trees go on from its scores. None where there is neither."""
-    known = lessons(usable(records))
+    known = training_set(training_records(records))
     if len(known) < ENOUGH:
         return prior
     local = TreeModel("rank", seed=seed)
@@ -109,8 +109,8 @@ def train(records: Iterable[Record], seed: int = 0) -> dict[str, Any]:
 
     Raises DataError where there are fewer kernels to learn from than the held-out test needs.
     """
-    good = usable(records)
-    known = lessons(good)
+    good = training_records(records)
+    known = training_set(good)
     if known.groups < FOLDS:
         raise DataError(
             f"training: found {len(known)} records of {known.groups} kernels with features of edition {EDITION}; "
@@ -130,7 +130,7 @@ def train(records: Iterable[Record], seed: int = 0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def held_out(known: Lessons, seed: int = 0) -> dict[str, float]:
+def held_out(known: TrainingSet, seed: int = 0) -> dict[str, float]:
     """How well kernels are ranked that the model has not seen: a fifth of them or so at a time, the others known.
 
     An operator that was measured on several machines, or in several settings, is one here: it is never known in part.
@@ -157,7 +157,7 @@ def held_out(known: Lessons, seed: int = 0) -> dict[str, float]:
     return {name: round(float(value), 3) for name, value in found.items()}
 
 
-def _alike(known: Lessons) -> NDArray[np.int64]:
+def _alike(known: TrainingSet) -> NDArray[np.int64]:
     """For every kernel the first that has a candidate with equal features, as kernels of one operator have."""
     first = np.arange(known.groups)
     _, candidate = np.unique(known.features, axis=0, return_inverse=True)

@@ -1,4 +1,4 @@
-"""What the nodes of a grammar have in common: they never change, and equal ones may be one object.
+"""Hash-consing: nodes of a grammar are immutable, and equal ones may be one object.
 
 Comparing and hashing interned nodes costs nothing.
 """
