@@ -12,8 +12,8 @@ measured anew, in turns, since the lowest of many times is lower than it should 
 `after`: the best of a search's first 64 trials over the best that was found at all, measured in pairs.
 `needed`: trials until a search is as good as a random one of equal seed after 1,000, within 1 %, about what can be told
 apart; for both kinds of random search, and of these themselves. One that never is counts a trial more than it made.
-`stop rule`: what `tune/remaining_gain.py` expects of as many trials again, after 16 and 32 of `burnish`, of its longest searches
-after 64, … too; and what they brought.
+`stop rule`: what `tune/remaining_gain.py` expects of as many trials again, after 16 and 32 of `burnish`, of its longest
+searches after 64, … too; and what they brought.
 
 `python -m benchmarks.trials [OPERATOR ...] [--random N] [--each N] [--longest N] [--seeds N] [--json]`
 """

@@ -1,4 +1,4 @@
-"""How far answers are from what they should be: one measure for all comparisons."""
+"""Accuracy: the scaled error, one measure for all comparisons of answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an optimized graph to kernels-to-be: algorithms, groups, layouts, and what each group's kernel computes."""
+"""Kernel plan: an optimized graph as algorithms, groups, layouts, and what each group's kernel computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a pair of equal terms at the sizes of a domain to a substitution for all sizes (facts tested, not assumed).
+"""Generalization of a pair of equal terms to a substitution for all sizes (facts tested, not assumed).
 
 1. Common subterms become variables, and a variable that occurs more than once is split, as long as both sides stay
    equal.

@@ -1,4 +1,4 @@
-"""From what the generator finds and what is stated to the substitutions that are shipped, each with its proof.
+"""Selection of the substitutions that are shipped, from those found and those stated, each with its proof.
 
 1. A generated rule is proved: without its conditions, where the proof needs none of them.
 2. A statement, a rule that has a name, is shipped as the generator found it, if it did, read in the same direction;

@@ -1,4 +1,4 @@
-"""From a graph to values and back: names, types and order of inputs and outputs stay; new weights are computed."""
+"""Conversion of a graph to values and back: names, types and order of inputs and outputs stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the left side of a rule stands in a graph: tensors for its variables, numbers for its sizes."""
+"""Matching of a rule's left side in a graph: tensors for its variables, numbers for its sizes."""
 
 from __future__ import annotations
 

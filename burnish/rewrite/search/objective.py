@@ -1,4 +1,4 @@
-"""What a rewriting shall make small: time, operations, or both, within a limit of memory."""
+"""Objective of a rewriting: time, operations, or both, within a limit of memory."""
 
 from __future__ import annotations
 

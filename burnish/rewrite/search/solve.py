@@ -1,4 +1,4 @@
-"""From matched terms to a right side: numbers for the sizes of a rule, and the values that its right side makes."""
+"""Instantiation of a rule's right side: numbers for its sizes, and the values that it makes."""
 
 from __future__ import annotations
 
