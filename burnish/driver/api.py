@@ -64,9 +64,7 @@ def compile(
             model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes,
             cache_dir=cache_dir, progress=progress, records=records or RECORDS,
         ).module  # fmt: skip
-    check_common(
-        threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress
-    )
+    check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress)
     _check_rewrite(rewrite)
     machine = find_target(target)
     if is_boosted(model):
@@ -108,9 +106,7 @@ def tuned(
     from burnish.driver.tuned import tune_model
     from burnish.tune.session import Tune
 
-    check_common(
-        threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress
-    )
+    check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress)
     _check_rewrite(rewrite)
     if not isinstance(tune, Tune):
         number = isinstance(tune, (int, float)) and not isinstance(tune, bool)

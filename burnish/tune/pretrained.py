@@ -31,7 +31,7 @@ from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import Record
 
-FORMAT, VERSION = "burnish.tune.pretrained", 1
+FORMAT, VERSION = "burnish.tune.prior", 1
 SHIPPED = {kind: Path(__file__).parent / f"prior_{kind}.json" for kind in ("16", "32", "32_narrow")}  # see kind_of
 LEAST = 4  # candidates of a kernel that are worth comparing
 ENOUGH = 64  # candidates, of all kernels together

@@ -5,8 +5,8 @@ import pytest
 from burnish import optional
 from burnish.errors import MissingDependencyError
 from burnish.rewrite.language.terms import Rule, Var, parse_rules
+from burnish.rewrite.proofs import smt
 from burnish.rewrite.proofs.axioms import load_axioms
-from burnish.rewrite.proofs.proof import smt
 from burnish.rewrite.proofs.prove import Prover
 from burnish.rewrite.proofs.smt import Entailment
 from burnish.rewrite.proofs.verify import load_substitutions

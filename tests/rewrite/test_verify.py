@@ -16,9 +16,9 @@ from burnish.rewrite.language.sizes import Size
 from burnish.rewrite.language.terms import Apply, Rule, Term, Value, parse_rules
 from burnish.rewrite.language.types import type_rule
 from burnish.rewrite.language.vocabulary import sides
+from burnish.rewrite.proofs import verify
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.checker import check_proof
-from burnish.rewrite.proofs.proof import verify
 from burnish.rewrite.proofs.validate import validate
 from burnish.rewrite.proofs.verify import (
     load_substitutions,

@@ -119,7 +119,7 @@ def test_too_little_is_no_training() -> None:
     ("spoil", "error"),
     [
         (lambda text: text[: len(text) // 2], "not JSON: .*; train it again"),
-        (lambda text: "[]", "found no document of format 'burnish.tune.pretrained', version 1"),
+        (lambda text: "[]", "found no document of format 'burnish.tune.prior', version 1"),
         (lambda text: text.replace('"version":1', '"version":2', 1), "found no document of format"),
         (lambda text: text.replace(f'"edition":{EDITION}', '"edition":0', 1), "reads edition 0 of the features"),
         (lambda text: text.replace(f'"columns":{COLUMNS}', '"columns":3', 1), "3 columns; allowed: edition"),

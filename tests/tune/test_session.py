@@ -21,7 +21,7 @@ from burnish.tune.choices import recorded_choices
 from burnish.tune.evaluate import Build, Measurement, Trial
 from burnish.tune.features import INVARIANT
 from burnish.tune.models.trees import TreeModel
-from burnish.tune.pretrained import usable
+from burnish.tune.pretrained import training_records
 from burnish.tune.records import Records, machine
 from burnish.tune.session import Session, Tune
 from burnish.tune.tasks import tuning_tasks
@@ -197,7 +197,7 @@ def test_records_teach_the_kernels_of_a_session(tmp_path: Path) -> None:
     made = session(Machine(), tmp_path / "r.jsonl")
     made.run()
     assert all(r.kernel and len(r.features) == len(INVARIANT) for r in made.records.all())
-    known = usable(made.records.all())
+    known = training_records(made.records.all())
     assert {r.kernel for r in known} <= {t.key for t in TASKS}
     fit_transfer = [k.tuner.prior for k in made.kernels if k.tuner.prior is not None]
     assert fit_transfer, "those that got a batch have a prior"
