@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 RECORDS = "records.jsonl"  # where tuning keeps its measurements unless told otherwise
 
 
-@dump.compilation()
 def compile(
     model: Any,
     *,
@@ -59,34 +58,36 @@ def compile(
     UnsupportedOperator, TargetError, RecordError or ParameterError before any work is lost, and ParameterError for a
     limit of memory not met.
     """
-    if tune is not None:
-        return tuned(
-            model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes,
-            cache_dir=cache_dir, progress=progress, records=records or RECORDS,
-        ).module  # fmt: skip
-    check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress)
-    _check_rewrite(rewrite)
-    machine = find_target(target)
-    if is_boosted(model):
-        _check_trees(shapes=shapes, records=records)
-        executable = compile_trees(model, machine, cache_dir, progress, "prediction" if output is None else output)
-        return _kept(Module(executable, threads), threads, {})
-    check_model(model)
-    if output is not None:
-        raise refusal("output", output, "None for models of operators")
-    found = import_model(model, shapes)
-    choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
-    if rewrite:
-        made = rewrite_model(
-            found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
-            progress=progress, choices=choices, objective=_objective(rewrite),
-        ).module  # fmt: skip
-    else:
-        made = Module(link(compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)), threads)
-    return _kept(made, threads, found.assumed)
+    with dump.compilation():
+        if tune is not None:
+            return tuned(
+                model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes,
+                cache_dir=cache_dir, progress=progress, records=records or RECORDS,
+            ).module  # fmt: skip
+        check_common(
+            threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress
+        )
+        _check_rewrite(rewrite)
+        machine = find_target(target)
+        if is_boosted(model):
+            _check_trees(shapes=shapes, records=records)
+            executable = compile_trees(model, machine, cache_dir, progress, "prediction" if output is None else output)
+            return _kept(Module(executable, threads), threads, {})
+        check_model(model)
+        if output is not None:
+            raise refusal("output", output, "None for models of operators")
+        found = import_model(model, shapes)
+        choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
+        if rewrite:
+            made = rewrite_model(
+                found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
+                progress=progress, choices=choices, objective=_objective(rewrite),
+            ).module  # fmt: skip
+        else:
+            made = Module(link(compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)), threads)
+        return _kept(made, threads, found.assumed)
 
 
-@dump.compilation()
 def tuned(
     model: Any,
     tune: Any,
@@ -102,35 +103,38 @@ def tuned(
     watch: Callable[[Session], None] | None = None,
 ) -> Tuned:
     """Compiles ``model`` as ``compile(tune=)`` does, and tells what tuning found; ``watch`` is that of tune_model."""
-    # The tuner takes a second to import, with its boosted trees, which no other compilation should wait for.
-    from burnish.driver.tuned import tune_model
-    from burnish.tune.session import Tune
+    with dump.compilation():
+        # The tuner takes a second to import, with its boosted trees, which no other compilation should wait for.
+        from burnish.driver.tuned import tune_model
+        from burnish.tune.session import Tune
 
-    check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress)
-    _check_rewrite(rewrite)
-    if not isinstance(tune, Tune):
-        number = isinstance(tune, (int, float)) and not isinstance(tune, bool)
-        raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
-    machine = find_target(target)
-    if is_boosted(model):
-        _check_trees(tune=tune)
-    check_model(model)
-    found = import_model(model, shapes)
-    graph = found.graph
-    if rewrite:
-        chosen = rewrite_model(
-            graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
-            progress=progress, objective=_objective(rewrite),
+        check_common(
+            threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress
+        )
+        _check_rewrite(rewrite)
+        if not isinstance(tune, Tune):
+            number = isinstance(tune, (int, float)) and not isinstance(tune, bool)
+            raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
+        machine = find_target(target)
+        if is_boosted(model):
+            _check_trees(tune=tune)
+        check_model(model)
+        found = import_model(model, shapes)
+        graph = found.graph
+        if rewrite:
+            chosen = rewrite_model(
+                graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
+                progress=progress, objective=_objective(rewrite),
+            )  # fmt: skip
+            graph = chosen.graph if chosen.graph is graph else align_parts(chosen.graph, machine.lanes)
+        result = tune_model(
+            graph, tune, records, target=machine, threads=threads, exact=exact, cache_dir=cache_dir, progress=progress,
+            watch=watch,
         )  # fmt: skip
-        graph = chosen.graph if chosen.graph is graph else align_parts(chosen.graph, machine.lanes)
-    result = tune_model(
-        graph, tune, records, target=machine, threads=threads, exact=exact, cache_dir=cache_dir, progress=progress,
-        watch=watch,
-    )  # fmt: skip
-    if rewrite and chosen.module.rewrites is not None:
-        result.module.note(rewrites=chosen.module.rewrites)
-    _kept(result.module, threads, found.assumed)
-    return result
+        if rewrite and chosen.module.rewrites is not None:
+            result.module.note(rewrites=chosen.module.rewrites)
+        _kept(result.module, threads, found.assumed)
+        return result
 
 
 def read_choices(graph: Graph, records: str | Path, machine: Target, threads: int | None) -> Choices:

@@ -1,4 +1,4 @@
-"""The finals: who stands in them, and who wins where the model runs the kernels."""
+"""End-to-end validation: which candidates take part, and which win where the model runs the kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.module import Module
 from burnish.target import target
-from burnish.tune import validation as finals
+from burnish.tune import validation
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import BURNISH
@@ -96,7 +96,7 @@ def played(monkeypatch, tmp_path, evaluator, times, kernels, together=lambda cho
         ]
 
     monkeypatch.setattr(Sandbox, "profiles", profiles)
-    monkeypatch.setattr(finals, "_seconds", lambda sandbox, module: 1e-4)
+    monkeypatch.setattr(validation, "_seconds", lambda sandbox, module: 1e-4)
     return InModelValidator(compiler(tmp_path), 1 << 15, tmp_path, evaluator)(kernels, 10.0), seen
 
 
@@ -158,7 +158,7 @@ def test_kernels_that_crash_in_the_model_are_judged_alone(monkeypatch, tmp_path,
 
     kernels, asked = [searched(0, [1.2, 1.0])], []
     monkeypatch.setattr(Sandbox, "profiles", profiles)
-    monkeypatch.setattr(finals, "alone", lambda evaluator: lambda *given: asked.append(given) or ["alone"])
+    monkeypatch.setattr(validation, "standalone", lambda evaluator: lambda *given: asked.append(given) or ["alone"])
     with pytest.warns(RuntimeWarning, match="crashed: the process was killed by SIGSEGV; kernels are compared alone"):
         assert InModelValidator(compiler(tmp_path), 1 << 15, tmp_path, evaluator)(kernels, 10.0) == ["alone"]  # type: ignore
     assert asked == [(kernels, 10.0)]
@@ -167,7 +167,7 @@ def test_kernels_that_crash_in_the_model_are_judged_alone(monkeypatch, tmp_path,
 def test_a_model_that_groups_nodes_otherwise_decides_nothing() -> None:
     default = TASKS[0].space.default
     other = Candidate(default.alternative, {})
-    verdict = finals._validation([default, other], [[1.0, nan]] * 5)
+    verdict = validation._validation([default, other], [[1.0, nan]] * 5)
     assert verdict is not None and not verdict.found.second_wins
 
 
@@ -177,6 +177,6 @@ def test_kernels_built_at_once_are_found_when_compiling(tmp_path, evaluator, mon
     (own,) = validate._built([finalists(k, 2) for k in kernels])  # type: ignore[arg-type]
     anew: list[object] = []
     monkeypatch.setattr("burnish.pipeline.kernel.compile_recipe", lambda *a: anew.append(a))
-    module, _ = validate.compiled(finals._choices([(TASKS[0], own[1])], MACHINE))
+    module, _ = validate.compiled(validation._choices([(TASKS[0], own[1])], MACHINE))
     assert not anew and module.executable.info["kernels"][0]["choice"] == own[1].choice
     assert validate.compiled(DEFAULTS)[0].executable.info["kernels"][0]["choice"] == own[0].choice
