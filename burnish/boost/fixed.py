@@ -59,14 +59,14 @@ class Quantizer:
         self._workers = workers
         self._comm = comm
         self._ranges = workers.ranges(rows, 16384)
-        self._total_rows = reduced([(rows,)], "sum", comm)[0]
+        self.total_rows = reduced([(rows,)], "sum", comm)[0]
         self._packed = np.empty(rows, np.int64)
         self._pairs: NDArray[np.int64] | None = None
 
     def __call__(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32]) -> FixedPoint:
         """The statistics of all rows, (rows,) each, in units fitted to the largest; DataError if one is not finite."""
         *largest, negative = extremes(gradient, hessian, self._workers, self._ranges, self._comm)
-        rows = self._total_rows
+        rows = self.total_rows
         if not negative and rows > _FEW_ROWS:
             units = [packed_unit(value) for value in largest]
             if fine_enough(gradient, hessian, units, rows, self._workers, self._ranges, self._comm):
