@@ -49,7 +49,8 @@ def best_partition(x: Any, g: Any, params: Params, group_rows: float, category_r
             - total**2 / (rows + params.reg_lambda)
         )  # fmt: skip
 
-    found = [(gain(total - missing, rows - missing_rows, 0.0), set())] if missing_rows else []
+    found: list[tuple[float, set[int]]] = []
+    found += [(gain(total - missing, rows - missing_rows, 0.0), set())] if missing_rows else []
     kept = sorted(
         (c for c in sums if sums[c][1] >= category_rows),
         key=lambda c: (sums[c][0] / (sums[c][1] + params.cat_smooth), c),
