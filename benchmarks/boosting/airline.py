@@ -105,10 +105,10 @@ def compare(form: str, rows: int, repeats: int, trees: int = TREES, cpu: bool = 
     seconds = {name: statistics.median(values) for name, values in times.items()}
     name = f"airline {rows:,} × {'8' if form == 'native' else '674'}, {form}, depth {DEPTH}, {trees} trees"
     result = [row(f"{name}, {'CPU s of one thread' if cpu else 's'}", seconds.pop("ours"), seconds, "≤ 1")]
-    for count, found in scores.items():
-        own, best = found.pop("ours"), max(found.values())
+    for count, score in scores.items():
+        own, best = score.pop("ours"), max(score.values())
         asked = "no more than 0.0005 below the better"
-        result.append(row(f"{name}: AUC at {count}", own, found, asked, f"difference {own - best:+.4f}"))
+        result.append(row(f"{name}: AUC at {count}", own, score, asked, f"difference {own - best:+.4f}"))
         result[-1]["ratio"] = None
     return result
 
