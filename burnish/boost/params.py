@@ -93,7 +93,7 @@ class Params:
     max_cat_threshold: int = 32  # most categories of the smaller side of a partition
     cat_smooth: float = 10.0  # added to the Hessian of a category that is sorted; those of fewer rows stay together
     cat_l2: float = 10.0  # L2, beside reg_lambda, by which a partition of categories is judged
-    min_data_per_group: int = 0  # least rows of a side of a partition; 0: a thousandth of all rows, at most 100
+    min_data_per_group: int = 0  # least rows of a side of a partition; 0: 100, fewer of small tables or categories
     base_score: float | None = None  # None: the best constant, from the labels
     seed: int = 0
     scale_pos_weight: float = 1.0  # weight of the rows of label 1, of the objective "logistic"

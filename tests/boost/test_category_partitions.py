@@ -87,7 +87,7 @@ def test_the_best_partition_of_many_categories(params: Params, missing: float, s
     dataset = table(3000, 90, missing, seed)
     x, (gradient, hessian) = np.asarray(dataset.table)[:, 0], exact_statistics(dataset, seed)
     tree, leaf = HistGrower(dataset, params, Workers(1)).grow(gradient, hessian, EVERY_COLUMN)
-    group, category = params.min_data_per_group or 3, min(params.cat_smooth, 0.3)
+    group, category = params.min_data_per_group or 100, min(params.cat_smooth, 3000 / 90)
     best, listed = best_partition(x, gradient.astype(float), params, group, category)
     assert best > 1 and tree.feature[0] == 0
     assert np.isclose(tree.gain[0], best, rtol=1e-5)

@@ -13,14 +13,16 @@ from burnish.boost.growth.nodes import (
     CAT_L2,
     CAT_SMOOTH,
     CAT_THRESHOLD,
-    CATEGORY_HESSIAN,
-    GROUP_HESSIAN,
+    CATEGORY,
+    GROUP,
     HESSIAN_UNIT,
     MAX_DELTA_STEP,
     MIN_CHILD_WEIGHT,
     ONE_HOT,
     REG_ALPHA,
     REG_LAMBDA,
+    SHARED,
+    SHARED_GROUP,
     UNIT,
 )
 from burnish.boost.kernels import inlined, lean
@@ -200,7 +202,9 @@ def find_partition(
                 better = 1
     else:
         sorted_out = _NOTHING
-        least = rules[CATEGORY_HESSIAN]
+        least, group = rules[SHARED] / count, rules[SHARED_GROUP] / count
+        least = least if least < rules[CATEGORY] else rules[CATEGORY]
+        group = group if group < rules[GROUP] else rules[GROUP]
         for k in range(present):
             c = order[k]
             lane = at + np.uint64(c) * lanes
@@ -211,7 +215,6 @@ def find_partition(
         _sort(order, key, sorted_out)
         most, half = np.int64(rules[CAT_THRESHOLD]), (sorted_out + 1) // 2
         most = most if most < half else half
-        group = rules[GROUP_HESSIAN]
         for way in range(2):
             g, h, since = _NOTHING, _NOTHING, _NOTHING
             for k in range(most):

@@ -40,26 +40,26 @@ _LARGEST = float(np.finfo(np.float32).max)
 # What splits follow from besides the statistics, as float64: see `rules_of`.
 MOST_UNITS = 2.0**62  # more than any sum of statistics
 UNIT, HESSIAN_UNIT, REG_LAMBDA, REG_ALPHA, MAX_DELTA_STEP, MIN_CHILD_WEIGHT, GAMMA = range(7)
-ONE_HOT, CAT_THRESHOLD, CAT_SMOOTH, CAT_L2, CATEGORY_HESSIAN, GROUP_HESSIAN = range(7, 13)
+ONE_HOT, CAT_THRESHOLD, CAT_SMOOTH, CAT_L2, CATEGORY, GROUP, SHARED, SHARED_GROUP = range(7, 15)
 
-# Small tables have few rows of a category: the least numbers of rows are at most these shares of all rows.
-_CATEGORY_SHARE, _GROUP_SHARE, _GROUP_ROWS = 1e-4, 1e-3, 100
+_GROUP_ROWS, _GROUP_SHARE = 100, 0.05  # least rows of a side of a partition: this many, at most this share of all,
+_GROUP_CATEGORIES = 10.0  # and at most this many times the mean of a category
 
 
 def rules_of(params: Params, units: tuple[float, float], rows: float, hessian: int) -> NDArray[np.float64]:
-    """Units of the statistics, and regularisation as kernels take it, (13,).
+    """Units of the statistics, and regularisation as kernels take it, (15,).
 
     rows: those of all workers that a tree sees; hessian: their sum, in units. Rows of a category are told by their
-    Hessian, of which a row has the mean.
+    Hessian, of which a row has the mean: CATEGORY and GROUP are least sums; not above SHARED and SHARED_GROUP divided
+    by the number of categories, so that features of many categories with few rows each can be split.
     """
     limits = params.max_delta_step, params.min_child_weight, params.gamma
-    category_rows = min(params.cat_smooth, rows * _CATEGORY_SHARE)
-    group_rows = params.min_data_per_group or min(_GROUP_ROWS, rows * _GROUP_SHARE)
     mean = hessian / max(rows, 1.0)
-    by_category = params.max_cat_threshold, params.cat_smooth, params.cat_l2, category_rows * mean, group_rows * mean
-    return np.array(
-        [*units, params.reg_lambda, params.reg_alpha, *limits, params.max_cat_to_onehot, *by_category], np.float64
-    )
+    group = (params.min_data_per_group or min(_GROUP_ROWS, rows * _GROUP_SHARE)) * mean
+    by_category = params.max_cat_to_onehot, params.max_cat_threshold, params.cat_smooth, params.cat_l2
+    shared = np.inf if params.min_data_per_group else _GROUP_CATEGORIES * hessian
+    least = params.cat_smooth * mean, group, hessian, shared
+    return np.array([*units, params.reg_lambda, params.reg_alpha, *limits, *by_category, *least], np.float64)
 
 
 @inlined
