@@ -49,6 +49,8 @@ class LocalGrower(HistGrower):
     candidate is right to the Hessians in one bin of the grid. A tree costs what one of "hist" with as many bins does.
     """
 
+    _wide = True
+
     def __init__(self, dataset: Dataset, params: Params, workers: Workers, comm: Any = None) -> None:
         finest = max(_FINEST * params.max_bin, _LEAST_GRID)
         grid = min(max(_CELLS // max(1, dataset.features), 2 * params.max_bin), finest, MOST_BINS)
@@ -91,7 +93,7 @@ class GlobalGrower:
         if isinstance(dataset.table, Sparse):
             self._grower = HistGrower(dataset, params, workers, comm, self._cuts)
         else:
-            self._dense = DenseBins.of(dataset.table, self._cuts, workers, comm)
+            self._dense = DenseBins.of(dataset.table, self._cuts, workers, comm, params.min_data_in_leaf > 1)
             self._grower = BinnedGrower(self._dense, self._cuts, dataset.categorical, params, workers, comm)
             self._position[self._dense.layout.feature] = np.arange(len(self._dense.layout.feature))
 
