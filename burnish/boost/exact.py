@@ -54,7 +54,7 @@ class Split:
 
 
 class ExactGrower:
-    """Grows trees on all distinct values, by scans of the columns; those of one value by `growth.presence`."""
+    """Grows trees on all distinct values, by scans of the columns; those of one value by `growth.onehot`."""
 
     def __init__(self, dataset: Dataset, params: Params, workers: Workers) -> None:
         if params.grow_policy != "depthwise":

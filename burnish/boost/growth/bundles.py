@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.binning import MOST_BINS
-from burnish.boost.growth import rebin
+from burnish.boost.growth import requantize as rebin
 from burnish.boost.growth.bins import FEW, DenseBins, Layout, SparseBins
 from burnish.boost.intrinsics import aligned
 from burnish.boost.kernels import lean
