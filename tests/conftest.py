@@ -52,8 +52,7 @@ def run_native(
     access kills the child or shows afterwards), or changes a parameter that it only reads.
     """
     machine = host()
-    own = {"native_bfloat16": machine.has("avx512bf16"), "masks": machine.has("avx512bw")}
-    code = emit(program if lowered else lower(program), **own)
+    code = emit(program if lowered else lower(program), machine)
     loaded = LoadedImage(link({program.name: compile_ir(code.text, machine)}))
     workers = pool(driver_image(llvm.get_process_triple()), threads)
     outputs = program.body.writes & {p.name for p in program.params}

@@ -7,8 +7,8 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "optional", "files", "cache", "jit", "permission", "accuracy", "target", "comm", "search", "boost",
-    "loops", "schedule", "ops", "graph", "kernels", "lower", "codegen", "runtime", "measure", "frontend", "rewrite",
+    "errors", "optional", "files", "cache", "jit", "accuracy", "comm", "search", "boost", "loops", "machines", "target",
+    "schedule", "ops", "graph", "kernels", "lower", "codegen", "runtime", "measure", "frontend", "rewrite",
     "memory", "arguments", "build", "arrange", "tune", "trees", "compiler", "rewriting", "contributions", "tuning",
     "api", "check", "array", "parallel", "gnn", "report", "peers", "cli", "__main__",
 )  # fmt: skip
