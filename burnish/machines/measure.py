@@ -29,7 +29,8 @@ EDITION = "1"  # of the measurement: raise it when its meaning changes
 STEPS_PER_OCTAVE = 4  # of the rounding: 19 % from one to the next
 REPEATS, SECONDS = 7, 0.01  # the best of so many runs of about so long
 ACCUMULATORS, STREAMS = 12, 8  # independent multiply-adds, and vectors read at a time: more than hide the latency
-MEMORY_BYTES = 256 << 20  # read to measure memory: more than one core's share of a last-level cache
+OUTER_CACHES = 4  # times the second cache: bytes read to measure what lies behind it
+MEMORY_BYTES = 256 << 20  # read to measure memory: more than a core keeps of a last-level cache that others use, too
 
 
 def measured_rates(
@@ -86,7 +87,7 @@ def _measure(triple: str, cpu: str, features: str, vector_bytes: int, l2_bytes: 
         blocks = source.nbytes // (STREAMS * vector_bytes)
         return _rate(lambda n: read(source.ctypes.data, blocks, n, data.ctypes.data), blocks * STREAMS * vector_bytes)
 
-    caches, memory = bandwidth(l2_bytes // 2), bandwidth(MEMORY_BYTES)
+    caches, memory = bandwidth(OUTER_CACHES * l2_bytes), bandwidth(MEMORY_BYTES)
     tiles = 0.0
     if unit and unit.probe:
         products = function(f"{unit.name}_probe", integer)
