@@ -53,8 +53,8 @@ def apply(task: Task, target: Target, choice: Choice) -> Schedule:
     data, weight = conv.inputs
     s = Schedule(task.program(), scopes=[SRAM])
     s.inline_all(keep=(out, conv.name, data.name))
-    source = s.cache_read(data.name, SRAM, conv.name) if data in task.inputs else data.name
     sums = s.cache_write(out, SRAM) if conv.name == out else conv.name
+    source = s.cache_read(data.name, SRAM, sums) if data in task.inputs else data.name
     apply_layouts(s, task, {weight.name: "ABCD4b4a"})
     n, c, h, w = s.loops(out)
     block, c = s.split(c, 4)
