@@ -1,4 +1,4 @@
-"""Nothing asks for a machine by its name: names of CPUs and instruction sets stand in the packages of machines alone."""
+"""Nothing asks for a machine by its name: CPUs and instruction sets are named in the packages of machines alone."""
 
 from __future__ import annotations
 
