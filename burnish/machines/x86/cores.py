@@ -14,5 +14,14 @@ CORES: Mapping[str, Core] = {
 }
 MODELS = (
     Model("x86-64-v4", "x86-64-v4", "avx512f avx512bw avx512dq avx512vl avx2 fma", 32 << 10, 1 << 20, 32 << 20, 2),
+    Model(
+        "sapphirerapids",
+        "sapphirerapids",
+        "avx512f avx512bw avx512dq avx512vl avx512vnni avx512bf16 amx-tile amx-bf16 amx-int8 avx2 fma",
+        48 << 10,
+        2 << 20,
+        32 << 20,
+        2,
+    ),
     Model("x86-64-v3", "x86-64-v3", "avx2 fma f16c", 32 << 10, 512 << 10, 16 << 20, 2),
 )
