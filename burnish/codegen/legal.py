@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from burnish.errors import ScheduleError
+from burnish.loops.expr import Buffer
 from burnish.loops.program import HINTS, Alloc, For, Intrinsic, Program, Stmt
+from burnish.machines.scopes import Scope
 from burnish.target import Target
 
 
@@ -36,14 +38,21 @@ def _check(s: Stmt, target: Target, used: Mapping[str, int]) -> None:
         scope = target.machine.scope.get(s.buffer.scope)
         if scope is None:
             raise _no_scope(f"buffer '{s.buffer.name}'", s.buffer.scope, target)
-        used = {**used, scope.name: used.get(scope.name, 0) + s.buffer.nbytes}
-        if scope.capacity is not None and used[scope.name] > scope.capacity:
-            raise ScheduleError(
-                f"buffer '{s.buffer.name}': scope '{scope.name}' of {_called(target)} holds {scope.capacity} bytes, "
-                f"{used[scope.name]} would be in it at once"
-            )
+        if scope.capacity is not None:
+            used = _filled(scope, s.buffer, used, target)
     for part in s.parts:
         _check(part, target, used)
+
+
+def _filled(scope: Scope, buffer: Buffer, used: Mapping[str, int], target: Target) -> Mapping[str, int]:
+    """Bytes in use by scope with one more buffer in it. Raises ScheduleError where that is more than it holds."""
+    total = used.get(scope.name, 0) + buffer.nbytes
+    if scope.capacity is not None and total > scope.capacity:
+        raise ScheduleError(
+            f"buffer '{buffer.name}': scope '{scope.name}' of {_called(target)} holds {scope.capacity} bytes, "
+            f"{total} would be in it at once"
+        )
+    return {**used, scope.name: total}
 
 
 def _check_intrinsic(s: Intrinsic, target: Target) -> None:

@@ -59,7 +59,7 @@ class Interned(type):
         super().__init__(name, bases, namespace, **options)
         nodes: dict[tuple[object, ...], _Known] = {}
         cls._nodes = nodes
-        creation = _creation  # when the interpreter ends, modules lose their names before the last nodes go
+        creation = _creation  # nodes may outlive this module when the interpreter ends
 
         def forget(reference: Any) -> None:
             key = reference.key

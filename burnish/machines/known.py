@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from burnish.errors import TargetError
-from burnish.loops.expr import SCOPES as GRAMMAR
 from burnish.machines.aarch64.machine import AARCH64
 from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.machines.machine import Machine, Model
@@ -15,7 +14,6 @@ from burnish.machines.x86.machine import X86
 MACHINES: tuple[Machine, ...] = (X86, AARCH64, RISCV)
 MODELS: Mapping[str, tuple[Machine, Model]] = {model.name: (m, model) for m in MACHINES for model in m.models}
 INTRINSICS: Mapping[str, TensorIntrinsic] = {t.name: t for machine in MACHINES for t in machine.intrinsic.values()}
-SCOPES: tuple[str, ...] = GRAMMAR
 FEATURES: frozenset[str] = frozenset().union(
     *(model.features.split() for _, model in MODELS.values()),
     *(machine.flags for machine in MACHINES),

@@ -12,7 +12,7 @@ import pytest
 
 import burnish
 from burnish.build import build, compile_program
-from burnish.errors import ScheduleError
+from burnish.errors import ScheduleError, TargetError
 from burnish.graph import GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.loops.interpret import run_program
@@ -143,3 +143,9 @@ def test_a_task_that_no_template_matches_is_refused_by_name(toy) -> None:
     bare = replace(toy.TOY, machine=toy.MACHINE.with_(templates=(none,)))
     with pytest.raises(ScheduleError, match="no template of target 'toy' matches; there are tiles"):
         build(task, bare, None)
+
+
+def test_a_module_for_it_is_refused_by_name(toy) -> None:
+    """Its kernels are made, but no runner of this process calls them."""
+    with pytest.raises(TargetError, match="runtime: no driver for 'toy-none', allowed: x86_64, aarch64"):
+        burnish.compile(convolution((1, 4, 6, 8), (4, 4, 3, 3)), target=toy.TOY)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+import burnish
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
 from burnish.errors import ScheduleError, TargetError
+from burnish.graph import GraphBuilder
 from burnish.loops.expr import Buffer, Load, Var
 from burnish.loops.interpret import run_program
 from burnish.loops.program import For, Intrinsic, Store
@@ -175,3 +178,11 @@ def test_a_machine_is_found_by_the_triple() -> None:
     assert machine_for("aarch64-unknown-linux-gnu").name == "aarch64"
     with pytest.raises(TargetError, match="'vax-dec-vms': no machine for vax; known: x86_64, "):
         machine_for("vax-dec-vms")
+
+
+def test_a_model_is_compiled_for_a_target_with_more(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    graph = g.build(g.add("relu", g.input("x", (4, 4))))
+    module = burnish.compile(graph, target=extended(intrinsics=[SCALE8]), cache_dir=tmp_path)
+    x = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
+    np.testing.assert_array_equal(module(x), np.maximum(x, 0))
