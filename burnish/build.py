@@ -148,8 +148,8 @@ def compile_program(
     program: Program, target: Target, packed: Mapping[str, str], template: str, choice: Choice
 ) -> Kernel:
     """Lowers and compiles a scheduled program, by LLVM or by the machine's own code generator."""
+    refuse_unlowered(program, target)
     if target.machine.compile is not None:
-        refuse_unlowered(program, target)
         own, scratch = target.machine.compile(simplify_program(program), target)
         return Kernel(program.name, own, scratch, packed, template, choice)
     code = emit(lower(program), target)

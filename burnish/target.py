@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
-
-import llvmlite.binding as llvm
 
 from burnish.errors import TargetError
 from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.machines.known import FEATURES, MODELS, machine_for
 from burnish.machines.machine import Core, Machine, Rates
 from burnish.machines.measure import measured_rates
+from burnish.machines.probe import host_caches, host_cores, host_cpu, host_features, host_triple
 from burnish.machines.scopes import Scope
 from burnish.machines.unit import MatrixUnit
 
@@ -174,38 +172,17 @@ def _without(machine: Target, changes: Sequence[str]) -> Target:
 
 
 @cache
-def host_features() -> Mapping[str, bool]:
-    """LLVM's names of all instruction sets of this machine's kind, and whether this machine has them."""
-    return dict(llvm.get_host_cpu_features())
-
-
-@cache
 def host() -> Target:
     """This machine, from LLVM's feature detection and the kernel's cache description."""
-    triple = llvm.get_process_triple()
+    triple = host_triple()
     machine = machine_for(triple)
     features = frozenset(f for f, on in host_features().items() if on)
     for unit in machine.units:
         if not unit.permit():
             features = frozenset(f for f in features if not f.startswith(unit.prefix))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     width, registers = machine.vectors(features)
-    caches = _host_caches()
+    caches = host_caches()
     return Target(
-        "cpu", triple, llvm.get_host_cpu_name(), features, width, registers, caches.get(1, 32 << 10),
-        caches.get(2, 1 << 20), caches.get(3, 0), cores, machine,
+        "cpu", triple, host_cpu(), features, width, registers, caches.get(1, 32 << 10), caches.get(2, 1 << 20),
+        caches.get(3, 0), host_cores(), machine,
     )  # fmt: skip
-
-
-def _host_caches() -> dict[int, int]:
-    """Cache level -> bytes seen by one core, where the kernel says."""
-    sizes: dict[int, int] = {}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            if (index / "type").read_text().strip() == "Instruction":
-                continue
-            number, unit = re.fullmatch(r"(\d+)([KMG]?)", (index / "size").read_text().strip()).groups()  # type: ignore[union-attr]
-            sizes[int((index / "level").read_text())] = int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
-        except (OSError, AttributeError, ValueError):
-            continue
-    return sizes

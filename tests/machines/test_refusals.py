@@ -105,11 +105,12 @@ def test_more_than_a_scope_holds_is_refused() -> None:
         emit(Program("kernel", (X, Y), within), cpu)
 
 
-def test_a_compilation_refuses_too() -> None:
-    s = doubled()
-    s.vthread("y.j")
-    with pytest.raises(ScheduleError, match="vthread"):
-        compile_program(s.program, target("cpu"), {}, "mine", {})
+@pytest.mark.parametrize("extent", [1, 16])
+def test_a_compilation_refuses_before_it_simplifies(extent: int) -> None:
+    """Also a loop of one iteration, of which nothing would be left to refuse."""
+    nest = For("i", 16, "serial", For("j", extent, "vthread", store(Y, (I, J), Load(X, (I, J)))))
+    with pytest.raises(ScheduleError, match="loop 'j' is 'vthread', which target 'cpu'"):
+        compile_program(Program("kernel", (X, Y), nest), target("cpu"), {}, "mine", {})
 
 
 def test_a_parameter_in_a_scope_that_is_not_lowered_is_refused() -> None:
