@@ -67,7 +67,9 @@ def emit(program: Program, target: Target) -> Code:
         slot = function.hoist(0, f"getelementptr ptr, ptr %args, i64 {i}")
         function.memory[buffer.name] = Memory(buffer, function.hoist(0, f"load ptr, ptr {slot}"))
     function.statement(program.body)
-    module.functions.append(function.finish(f"define void @{program.name}(ptr noalias %args, ptr noalias %rt)"))
+    convention = f"{target.machine.dialect.kernel} void".lstrip()
+    signature = f"define {convention} @{program.name}(ptr noalias %args, ptr noalias %rt)"
+    module.functions.append(function.finish(signature))
     return Code(module.text(), module.scratch)
 
 

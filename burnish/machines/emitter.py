@@ -25,6 +25,9 @@ class Emitter(Protocol):
     def declare(self, name: str, result: str, params: Sequence[str]) -> None:
         """Declares an LLVM function or intrinsic of this type, once a module."""
 
+    def define(self, name: str, text: str) -> None:
+        """Adds a definition to the module, such as of a global array, once a name."""
+
     def emit(self, text: str) -> None:
         """Appends an instruction without a result."""
 
