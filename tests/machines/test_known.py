@@ -1,0 +1,31 @@
+"""The list of machines: what is kept apart so that artifacts load without LLVM says the same as the packages do."""
+
+from burnish.machines.flags import FLAGS, PERMISSIONS
+from burnish.machines.known import FEATURES, INTRINSICS, MACHINES, MODELS, machine_for
+from burnish.target import target
+
+
+def test_flags_and_permissions_are_those_of_the_machines() -> None:
+    assert {m.architectures[0]: m.flags for m in MACHINES if m.flags} == FLAGS
+    assert {unit.state: unit.permit for m in MACHINES for unit in m.units} == PERMISSIONS
+    for machine in MACHINES:
+        for unit in machine.units:
+            assert unit.feature.startswith(unit.prefix) and unit.state.startswith(unit.prefix)
+            assert {unit.feature, unit.state} <= machine.flags.keys()
+
+
+def test_models_have_what_their_features_give_them() -> None:
+    for name, (machine, model) in MODELS.items():
+        there = target(name)
+        assert (there.name, there.kind, there.cpu, there.machine) == (name, "cpu", model.cpu, machine)
+        assert machine_for(there.triple) is machine
+        assert (there.vector_bytes, there.vector_registers) == machine.vectors(there.features)
+        assert there.features <= FEATURES
+        assert (there.unit is not None) == any(unit.feature in there.features for unit in machine.units)
+
+
+def test_intrinsics_have_one_meaning_by_name_and_code_everywhere() -> None:
+    for machine in MACHINES:
+        for name, known in machine.intrinsic.items():
+            assert INTRINSICS[name] is known and known.name == name and known.code is not None
+            assert known.needs <= FEATURES
