@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from burnish.loops.expr import Buffer, Load, Var
@@ -11,9 +10,7 @@ from burnish.loops.program import Intrinsic, Store
 from burnish.machines.emitter import Emitter, IntrinsicCode, LoopCode, pointer_to
 from burnish.machines.intrinsics import TensorIntrinsic, declare
 
-CPU_LOOPS: Mapping[str, LoopCode | None] = MappingProxyType(
-    dict.fromkeys(("serial", "unroll", "vectorize", "parallel"))
-)
+CPU_LOOPS: Mapping[str, LoopCode | None] = dict.fromkeys(("serial", "unroll", "vectorize", "parallel"))
 """Written by the emitter itself: a parallel loop is a function for the thread pool."""
 
 
@@ -30,7 +27,7 @@ def _prefetch(f: Emitter, s: Intrinsic) -> None:
     f.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {dict(s.attrs).get('locality', 2)}, i32 1)")
 
 
-CPU_HINTS: Mapping[str, IntrinsicCode] = MappingProxyType({"prefetch": _prefetch})
+CPU_HINTS: Mapping[str, IntrinsicCode] = {"prefetch": _prefetch}
 
 
 def _transpose16(f: Emitter, s: Intrinsic) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from burnish.machines.emitter import IntrinsicCode, LoopCode
 
@@ -21,7 +20,7 @@ class Dialect:
     """
 
     loops: Mapping[str, LoopCode | None]
-    hints: Mapping[str, IntrinsicCode] = field(default_factory=lambda: MappingProxyType({}))
+    hints: Mapping[str, IntrinsicCode] = field(default_factory=dict)
     kernel: str = ""
     attributes: str = 'nounwind "no-builtins" "prefer-vector-width"="512"'
     rounds_bfloat16: str | None = None

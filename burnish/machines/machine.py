@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from types import MappingProxyType
+from importlib import import_module
 from typing import Any
 
 from burnish.machines.dialect import Dialect
@@ -73,6 +73,9 @@ class Machine:
     bytes of scratch a thread; it refuses what it cannot lower by :class:`~burnish.errors.ScheduleError`. One from
     outside of the package brings its schedule ``templates`` (:class:`burnish.kernels.task.Template`), best first; its
     ``version`` is part of the keys of cached kernels.
+
+    ``place``, as ``module:name``, is where worker processes import it; without one it is sent to them by its parts,
+    whose functions must be those of modules.
     """
 
     name: str
@@ -84,14 +87,20 @@ class Machine:
     intrinsics: tuple[TensorIntrinsic, ...] = ()
     units: tuple[MatrixUnit, ...] = ()
     kind: str = "cpu"
-    cores: Mapping[str, Core] = field(default_factory=lambda: MappingProxyType({}))
+    cores: Mapping[str, Core] = field(default_factory=dict)
     models: tuple[Model, ...] = ()
-    flags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    flags: Mapping[str, str] = field(default_factory=dict)
     system: System | None = None
     flush: Callable[[Collection[str]], tuple[str, str]] | None = None
     compile: Callable[[Any, Any], tuple[bytes, int]] | None = None
     templates: tuple[Any, ...] = ()
     version: str = ""
+    place: str = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.place and _imported(self.place) is self:
+            return _imported, (self.place,)
+        return Machine, tuple(getattr(self, each.name) for each in fields(self))
 
     @cached_property
     def intrinsic(self) -> Mapping[str, TensorIntrinsic]:
@@ -112,5 +121,13 @@ class Machine:
             self,
             intrinsics=(*(t for t in self.intrinsics if t.name not in {o.name for o in own}), *own),
             scopes=(*(s for s in self.scopes if s.name not in {p.name for p in places}), *places),
-            **changes,
+            **{"place": "", **changes},
         )
+
+
+def _imported(place: str) -> Machine:
+    """The machine at ``module:name``."""
+    module, _, name = place.partition(":")
+    found = getattr(import_module(module), name)
+    assert isinstance(found, Machine), place
+    return found

@@ -1,8 +1,14 @@
 """The list of machines: what is kept apart so that artifacts load without LLVM says the same as the packages do."""
 
+import pickle
+from dataclasses import replace
+
+from burnish.codegen.llvm import emit
+from burnish.loops.tensor import compute, create_program, placeholder
+from burnish.machines.cpu import TRANSPOSE16_F32
 from burnish.machines.flags import FLAGS, PERMISSIONS
 from burnish.machines.known import FEATURES, INTRINSICS, MACHINES, MODELS, machine_for
-from burnish.target import target
+from burnish.target import Target, target
 
 
 def test_flags_and_permissions_are_those_of_the_machines() -> None:
@@ -29,3 +35,23 @@ def test_intrinsics_have_one_meaning_by_name_and_code_everywhere() -> None:
         for name, known in machine.intrinsic.items():
             assert INTRINSICS[name] is known and known.name == name and known.code is not None
             assert known.needs <= FEATURES
+
+
+def sent(there: Target) -> Target:
+    return pickle.loads(pickle.dumps(there))  # noqa: S301
+
+
+def test_targets_travel_to_worker_processes() -> None:
+    """A machine of the package arrives as the same object; one with more, or with something else, by its parts."""
+    for name in MODELS:
+        there = target(name)
+        assert sent(there) == there
+    plain = target("sapphirerapids")
+    more = plain.using([replace(TRANSPOSE16_F32, name="mine")])
+    assert more.machine is not plain.machine and not more.machine.place
+    found = sent(more)
+    assert found.machine.intrinsic.keys() == {*plain.machine.intrinsic, "mine"}
+    program = create_program("kernel", [x := placeholder((16,), name="x")], [compute((16,), lambda i: x[i] * 2.0, "y")])
+    assert emit(program, found).text == emit(program, plain).text
+    renamed = replace(plain, machine=replace(plain.machine, kind="other"))
+    assert sent(renamed).kind == "other"

@@ -40,4 +40,5 @@ X86 = Machine(
         "llvm.x86.sse2.pause()",
     ),
     flush=_flush,
+    place="burnish.machines.x86.machine:X86",
 )

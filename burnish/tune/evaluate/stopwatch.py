@@ -146,6 +146,6 @@ class Stopwatch:
         if flushed is None:
             return self._hot(kernel, args, runtime, runs, self._clock) * 1e-9
         if self._cold is None:
-            raise TargetError("tuning: cold runs cannot be timed: the target has no instruction that flushes caches")
+            raise TargetError("tuning: cold runs can be timed on x86-64 only")
         ranges = np.array(flushed, np.uint64).reshape(-1, 2)
         return self._cold(kernel, args, runtime, runs, self._clock, address_of(ranges), len(ranges)) * 1e-9
