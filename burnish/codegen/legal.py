@@ -19,7 +19,7 @@ def refuse_unlowered(program: Program, target: Target) -> None:
     that are more than a scope holds.
     """
     for buffer in program.params:
-        if buffer.scope not in target.machine.scope:
+        if buffer.scope not in target.machine.named_scopes:
             raise _no_scope(f"parameter '{buffer.name}'", buffer.scope, target)
     _check(program.body, target, {})
 
@@ -35,7 +35,7 @@ def _check(s: Stmt, target: Target, used: Mapping[str, int]) -> None:
     elif isinstance(s, Intrinsic):
         _check_intrinsic(s, target)
     elif isinstance(s, Alloc):
-        scope = target.machine.scope.get(s.buffer.scope)
+        scope = target.machine.named_scopes.get(s.buffer.scope)
         if scope is None:
             raise _no_scope(f"buffer '{s.buffer.name}'", s.buffer.scope, target)
         if scope.capacity is not None:
@@ -59,9 +59,9 @@ def _check_intrinsic(s: Intrinsic, target: Target) -> None:
     machine = target.machine
     if s.name in HINTS and s.name in machine.dialect.hints:
         return
-    known = machine.intrinsic.get(s.name)
+    known = machine.named_intrinsics.get(s.name)
     if known is None or (known.code is None and machine.compile is None):
-        names = ", ".join(name for name, t in machine.intrinsic.items() if t.code or machine.compile)
+        names = ", ".join(name for name, t in machine.named_intrinsics.items() if t.code or machine.compile)
         raise ScheduleError(f"intrinsic '{s.name}' has no code; known: {names} on {_called(target)}")
     missing = sorted(known.needs - target.features)
     if missing:
@@ -69,7 +69,7 @@ def _check_intrinsic(s: Intrinsic, target: Target) -> None:
 
 
 def _no_scope(what: str, scope: str, target: Target) -> ScheduleError:
-    known = ", ".join(target.machine.scope)
+    known = ", ".join(target.machine.named_scopes)
     return ScheduleError(f"{what} is in scope '{scope}', which {_called(target)} does not lower; it lowers {known}")
 
 

@@ -117,7 +117,7 @@ class FunctionEmitter(Values):
 
     def _intrinsic(self, s: Intrinsic) -> None:
         machine = self.target.machine
-        known = machine.intrinsic.get(s.name)
+        known = machine.named_intrinsics.get(s.name)
         code = machine.dialect.hints.get(s.name) or (known.code if known else None)
         assert code is not None, f"intrinsic '{s.name}' has no code, which is refused before"
         code(self, s)
@@ -246,7 +246,7 @@ class FunctionEmitter(Values):
 
     def _alloc(self, s: Alloc) -> None:
         buffer, used = s.buffer, self.scratch_used
-        scope = self.target.machine.scope[buffer.scope]
+        scope = self.target.machine.named_scopes[buffer.scope]
         slots = plan_slots(s) if scope.registers else None
         unit = self._unit(s) if scope.registers and slots is None else None
         if slots is not None:

@@ -13,7 +13,9 @@ from burnish.machines.x86.machine import X86
 
 MACHINES: tuple[Machine, ...] = (X86, AARCH64, RISCV)
 MODELS: Mapping[str, tuple[Machine, Model]] = {model.name: (m, model) for m in MACHINES for model in m.models}
-INTRINSICS: Mapping[str, TensorIntrinsic] = {t.name: t for machine in MACHINES for t in machine.intrinsic.values()}
+INTRINSICS: Mapping[str, TensorIntrinsic] = {
+    t.name: t for machine in MACHINES for t in machine.named_intrinsics.values()
+}
 FEATURES: frozenset[str] = frozenset().union(
     *(model.features.split() for _, model in MODELS.values()),
     *(machine.flags for machine in MACHINES),

@@ -74,8 +74,8 @@ class Machine:
     outside of the package brings its schedule ``templates`` (:class:`burnish.kernels.task.Template`), best first; its
     ``version`` is part of the keys of cached kernels.
 
-    ``place``, as ``module:name``, is where worker processes import it; without one it is sent to them by its parts,
-    whose functions must be those of modules.
+    ``import_path``, as ``module:name``, is where worker processes import it; without one it is sent to them by its
+    parts, whose functions must be those of modules.
     """
 
     name: str
@@ -95,20 +95,20 @@ class Machine:
     compile: Callable[[Any, Any], tuple[bytes, int]] | None = None
     templates: tuple[Any, ...] = ()
     version: str = ""
-    place: str = ""
+    import_path: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.place and _imported(self.place) is self:
-            return _imported, (self.place,)
+        if self.import_path and _imported(self.import_path) is self:
+            return _imported, (self.import_path,)
         return Machine, tuple(getattr(self, each.name) for each in fields(self))
 
     @cached_property
-    def intrinsic(self) -> Mapping[str, TensorIntrinsic]:
+    def named_intrinsics(self) -> Mapping[str, TensorIntrinsic]:
         """Its intrinsics and those of its units, by name."""
         return {t.name: t for t in (*self.intrinsics, *(t for unit in self.units for t in unit.intrinsics))}
 
     @cached_property
-    def scope(self) -> Mapping[str, Scope]:
+    def named_scopes(self) -> Mapping[str, Scope]:
         """Its scopes, by name."""
         return {scope.name: scope for scope in self.scopes}
 
@@ -121,13 +121,13 @@ class Machine:
             self,
             intrinsics=(*(t for t in self.intrinsics if t.name not in {o.name for o in own}), *own),
             scopes=(*(s for s in self.scopes if s.name not in {p.name for p in places}), *places),
-            **{"place": "", **changes},
+            **{"import_path": "", **changes},
         )
 
 
-def _imported(place: str) -> Machine:
-    """The machine at ``module:name``."""
-    module, _, name = place.partition(":")
+def _imported(path: str) -> Machine:
+    """The machine at an import path."""
+    module, _, name = path.partition(":")
     found = getattr(import_module(module), name)
-    assert isinstance(found, Machine), place
+    assert isinstance(found, Machine), path
     return found

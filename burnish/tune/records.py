@@ -147,7 +147,7 @@ def compile_record(found: Record, task: Task, target: Target) -> Kernel:
         raise RecordError(f"record: the candidate had the outcome '{found.outcome}' ({found.error}), allowed: ok")
     try:
         scheduled = replay(
-            named(task, key).program(), found.trace, target.machine.intrinsic.values(), target.machine.scopes
+            named(task, key).program(), found.trace, target.machine.named_intrinsics.values(), target.machine.scopes
         )
     except Exception as error:  # primitives trust the types of their arguments; a file may hold anything
         raise RecordError(f"record: its trace does not fit the task: {error}") from error

@@ -98,7 +98,7 @@ def test_its_schedule_means_what_the_definition_means_and_replays(toy) -> None:
     verify(s.program, scopes=["global", "sram"])
     calls = [each for each in walk_stmt(s.program.body) if isinstance(each, Intrinsic)]
     assert [call.name for call in calls] == ["mm4"]
-    assert replay(task.program(), s.trace, toy.MACHINE.intrinsic.values(), toy.MACHINE.scopes) == s.program
+    assert replay(task.program(), s.trace, toy.MACHINE.named_intrinsics.values(), toy.MACHINE.scopes) == s.program
     feeds = {name: array(*made.graph.types[value].shape) for name, value in names.items()}
     weight = next(name for name in task.constants)
     expected = run_program(task.program(), feeds)

@@ -32,7 +32,7 @@ def test_models_have_what_their_features_give_them() -> None:
 
 def test_intrinsics_have_one_meaning_by_name_and_code_everywhere() -> None:
     for machine in MACHINES:
-        for name, known in machine.intrinsic.items():
+        for name, known in machine.named_intrinsics.items():
             assert INTRINSICS[name] is known and known.name == name and known.code is not None
             assert known.needs <= FEATURES
 
@@ -48,9 +48,9 @@ def test_targets_travel_to_worker_processes() -> None:
         assert sent(there) == there
     plain = target("sapphirerapids")
     more = plain.using([replace(TRANSPOSE16_F32, name="mine")])
-    assert more.machine is not plain.machine and not more.machine.place
+    assert more.machine is not plain.machine and not more.machine.import_path
     found = sent(more)
-    assert found.machine.intrinsic.keys() == {*plain.machine.intrinsic, "mine"}
+    assert found.machine.named_intrinsics.keys() == {*plain.machine.named_intrinsics, "mine"}
     program = create_program("kernel", [x := placeholder((16,), name="x")], [compute((16,), lambda i: x[i] * 2.0, "y")])
     assert emit(program, found).text == emit(program, plain).text
     renamed = replace(plain, machine=replace(plain.machine, kind="other"))

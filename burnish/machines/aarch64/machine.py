@@ -30,5 +30,5 @@ AARCH64 = Machine(
         {"futex": 98, "sched_yield": 124, "getcpu": 168, "sched_getaffinity": 123, "sched_setaffinity": 122},
         "llvm.aarch64.hint(i32 1)",
     ),
-    place="burnish.machines.aarch64.machine:AARCH64",
+    import_path="burnish.machines.aarch64.machine:AARCH64",
 )

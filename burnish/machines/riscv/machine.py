@@ -21,5 +21,5 @@ RISCV = Machine(
     dialect=Dialect(CPU_LOOPS, CPU_HINTS),
     scopes=CPU_SCOPES,
     intrinsics=CPU_INTRINSICS,
-    place="burnish.machines.riscv.machine:RISCV",
+    import_path="burnish.machines.riscv.machine:RISCV",
 )

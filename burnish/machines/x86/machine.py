@@ -40,5 +40,5 @@ X86 = Machine(
         "llvm.x86.sse2.pause()",
     ),
     flush=_flush,
-    place="burnish.machines.x86.machine:X86",
+    import_path="burnish.machines.x86.machine:X86",
 )
