@@ -1,27 +1,23 @@
 """Measured rates of this machine's cores: multiply-adds, reads from the caches and from memory, tiles of a matrix unit.
 
 Measured once, rounded to steps of a quarter of an octave, so that noise seldom changes what is chosen by them, and kept
-in the cache folder.
+in the cache of compiled kernels.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
-import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import astuple
 from functools import cache
 from math import isfinite, log2
-from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
 
-from burnish.cache import cache_key
-from burnish.files import PRIVATE_FILE, cache_folder, is_trusted, open_regular, private_folder, write_atomic
+from burnish.cache import ObjectCache, cache_key
 from burnish.machines.machine import Rates
 from burnish.machines.unit import MatrixUnit
 
@@ -36,28 +32,25 @@ MEMORY_BYTES = 256 << 20  # read to measure memory: more than a core keeps of a 
 def measured_rates(
     triple: str, cpu: str, features: str, vector_bytes: int, l2_bytes: int, unit: MatrixUnit | None
 ) -> Rates:
-    """Rates of one core of this machine, from the cache folder or measured now (about a second)."""
-    name = cache_key(EDITION, triple, cpu, features, str(vector_bytes), str(l2_bytes))
-    folder = cache_folder()
-    path = folder / f"rates-{name[:32]}.json" if folder else None
-    found = _read(path) if path else None
+    """Rates of one core of this machine, from the cache of compiled kernels or measured now (about a second)."""
+    store, key = ObjectCache(), rates_key(triple, cpu, features, vector_bytes, l2_bytes)
+    found = _parsed(store.get(key))
     if found is None:
         found = _measure(triple, cpu, features, vector_bytes, l2_bytes, unit)
-        if path:
-            with suppress(OSError):
-                private_folder(path.parent)
-                write_atomic(path, [json.dumps(astuple(found)).encode()], PRIVATE_FILE)
+        store.put(key, json.dumps(astuple(found)).encode())
     return found
 
 
-def _read(path: Path) -> Rates | None:
-    """The rates in a file; None for one that is missing, damaged, or that somebody else may have written."""
+def rates_key(triple: str, cpu: str, features: str, vector_bytes: int, l2_bytes: int) -> str:
+    """The name under which a machine's rates are kept."""
+    return cache_key("rates", EDITION, triple, cpu, features, str(vector_bytes), str(l2_bytes))
+
+
+def _parsed(kept: bytes | None) -> Rates | None:
+    """The rates in an entry of the cache; None where there is none, or another edition's."""
     try:
-        with open_regular(path) as file:
-            if not is_trusted(os.fstat(file.fileno()), path.parent):
-                return None
-            values = [float(value) for value in json.loads(file.read())]
-    except (OSError, ValueError, TypeError):
+        values = [float(value) for value in json.loads(kept or b"null")]
+    except (ValueError, TypeError):
         return None
     good = len(values) == 4 and all(map(isfinite, values)) and min(values[:3]) > 0 <= values[3]
     return Rates(*values) if good else None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from burnish.cache import ObjectCache
 from burnish.errors import TargetError
 from burnish.machines import measure
 from burnish.machines.known import MACHINES
@@ -52,22 +53,24 @@ def test_measured_rates_are_kept_and_rounded(folder: Path, monkeypatch: pytest.M
     assert (own.matrix_flops > 0) == (host().unit is not None)
     for rate in astuple(own):
         assert rate == 0 or (log2(rate) * measure.STEPS_PER_OCTAVE).is_integer()
-    (path,) = folder.glob("rates-*.json")
-    assert tuple(json.loads(path.read_text())) == astuple(own)
-    path.write_text(json.dumps([1e11, 2e10, 1e10, 0.0]))
+    assert folder.exists() and len(ObjectCache().entries()) == 1
+    here = host()
+    key = measure.rates_key(here.triple, here.cpu, here.feature_string, here.vector_bytes, here.l2_bytes)
+    assert tuple(json.loads(ObjectCache().get(key) or b"")) == astuple(own)
+    ObjectCache().put(key, json.dumps([1e11, 2e10, 1e10, 0.0]).encode())
     assert target("cpu", rates="measured").flops == host().cores * 1e11, "it is read, not measured again"
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1e11, 2e10]", "[1e11, 2e10, NaN, 0.0]", "[0.0, 1.0, 1.0, 1.0]", '["a"]'])
-def test_a_damaged_file_is_measured_again(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_entry_that_says_something_else_is_measured_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     good = Rates(1e11, 2e10, 1e10)
     monkeypatch.setattr(measure, "_measure", lambda *machine: good)
-    arguments = ("x86_64-unknown-linux-gnu", "mine", "+avx2", 32, 1 << 20, None)
-    assert measure.measured_rates(*arguments) == good
-    (path,) = folder.glob("rates-*.json")
-    path.write_text(text)
-    assert measure.measured_rates(*arguments) == good
-    assert tuple(json.loads(path.read_text())) == astuple(good)
+    machine = ("x86_64-unknown-linux-gnu", "mine", "+avx2", 32, 1 << 20)
+    ObjectCache().put(measure.rates_key(*machine), text.encode())
+    assert measure.measured_rates(*machine, None) == good
+    assert tuple(json.loads(ObjectCache().get(measure.rates_key(*machine)) or b"")) == astuple(good)
 
 
 def test_the_environment_chooses_and_named_targets_keep_declared_rates(
