@@ -12,6 +12,8 @@ import pytest
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import optimize, parse, target_machine
 from burnish.errors import ScheduleError
+from burnish.kernels.cpu import templates_for
+from burnish.kernels.task import Task
 from burnish.loops.expr import Buffer
 from burnish.loops.program import For
 from burnish.loops.tensor import compute, create_program, placeholder
@@ -19,6 +21,7 @@ from burnish.machines.dialect import Dialect
 from burnish.machines.emitter import Emitter, LoopCode
 from burnish.machines.machine import Core, Machine
 from burnish.machines.scopes import GLOBAL, LOCAL, REGISTER, Scope
+from burnish.ops import OPERATORS
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target, target
 
@@ -99,3 +102,11 @@ def test_the_gpu_refuses_what_it_has_no_code_for() -> None:
     s.parallel(s.loops("y")[0])
     with pytest.raises(ScheduleError, match=r"loop 'y\.i' is 'parallel', which target 'sm80' \(gpu\) does not lower"):
         emit(s.program, SM80)
+
+
+def test_a_machine_without_templates_is_not_given_those_of_cpus() -> None:
+    (y,) = OPERATORS["relu"].define("y", [placeholder((8, 64), name="x")], {})
+    task = Task("kernel", tuple(y.inputs), (y,), "relu", {}, frozenset())
+    assert templates_for(task, target("x86-64-v4"))
+    with pytest.raises(ScheduleError, match="target 'sm80' is of kind 'gpu', for which there are no templates"):
+        templates_for(task, SM80)

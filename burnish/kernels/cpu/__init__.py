@@ -21,6 +21,7 @@ from burnish.kernels.cpu.winograd import WINOGRAD_CONV
 from burnish.kernels.task import Task, Template
 from burnish.target import Target
 
+KIND = "cpu"  # of the targets that these templates schedule for
 TEMPLATES: tuple[Template, ...] = (
     DEPTHWISE_CONV,
     GROUPED_CONV,
@@ -49,14 +50,16 @@ TUNABLE: tuple[Template, ...] = (*TEMPLATES, TILED)
 def templates_for(task: Task, target: Target) -> list[Template]:
     """The templates that match ``task``, best first; the last is the generic one, which can schedule everything.
 
-    Raises ScheduleError where those of a machine from outside of the package do not match.
+    Raises ScheduleError where those of a machine from outside of the package do not match, or it has none.
     """
     return _matching(TEMPLATES, task, target)
 
 
 def _matching(shipped: Sequence[Template], task: Task, target: Target) -> list[Template]:
-    """Those that match among the templates of the target's machine, or the ``shipped`` ones."""
+    """Those that match among the templates of the target's machine, or the ``shipped`` ones, which are for CPUs."""
     templates = target.machine.templates or shipped
+    if templates is shipped and target.kind != KIND:
+        raise ScheduleError(f"target '{target.name}' is of kind '{target.kind}', for which there are no templates")
     found = [template for template in templates if template.matches(task, target)]
     if not found:
         names = ", ".join(template.name for template in templates)
