@@ -159,7 +159,7 @@ def _stages(bench: KernelHarness, trial: Trial, target: Target) -> list[float]:
     marks.append(time.process_time())
     program = lower(made.program)
     marks.append(time.process_time())
-    code = emit(program, native_bfloat16=target.has("avx512bf16"), masks=target.has("avx512bw"))
+    code = emit(program, target)
     marks.append(time.process_time())
     machine = target_machine(target)
     module = parse(code.text, machine)

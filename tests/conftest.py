@@ -21,7 +21,7 @@ from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import pool
-from burnish.target import host
+from burnish.target import Target, host
 from tools.fenced import Fenced
 
 # The same examples at every run; new draws are for `python -m tools.fuzz` and `pytest --hypothesis-profile=drawn`.
@@ -44,16 +44,22 @@ class Runtime(ctypes.Structure):
 
 
 def run_native(
-    program: Program, arrays: Mapping[str, np.ndarray], *, edge: str = "end", threads: int = 2, lowered: bool = False
+    program: Program,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    edge: str = "end",
+    threads: int = 2,
+    lowered: bool = False,
+    machine: Target | None = None,
 ) -> dict[str, np.ndarray]:
     """What the compiled ``program`` leaves in the parameters that it writes; ``arrays`` are the others.
 
-    ``lowered``: the program is emitted as it is. Fails if the code reads or writes a byte outside its buffers (such an
-    access kills the child or shows afterwards), or changes a parameter that it only reads.
+    ``lowered``: the program is emitted as it is. ``machine``: this one, perhaps with more than it ships with. Fails if
+    the code reads or writes a byte outside its buffers (such an access kills the child or shows afterwards), or changes
+    a parameter that it only reads.
     """
-    machine = host()
-    own = {"native_bfloat16": machine.has("avx512bf16"), "masks": machine.has("avx512bw")}
-    code = emit(program if lowered else lower(program), **own)
+    machine = machine or host()
+    code = emit(program if lowered else lower(program), machine)
     loaded = LoadedImage(link({program.name: compile_ir(code.text, machine)}))
     workers = pool(driver_image(llvm.get_process_triple()), threads)
     outputs = program.body.writes & {p.name for p in program.params}

@@ -51,7 +51,8 @@ class Addressing(Builder):
         # Of the expression in work, what was made so far and may be asked for again, with the guards it was made under
         self.made: dict[Expr, list[tuple[frozenset[str], Value]]] | None = None
         self.loaded: set[str] = set()  # the buffers, and perhaps more, that there are such values of
-        self.tiles: dict[tuple[int, ...], dict[int, object]] = {}  # what tile registers hold in the block, oldest first
+        # What registers of an intrinsic's own hold in the basic block, the one used longest ago first
+        self.held: dict[tuple[int, ...], dict[int, object]] = {}
         self.block = "entry"
 
     def label(self, name: str) -> None:
@@ -64,7 +65,7 @@ class Addressing(Builder):
         """Drops what is available in the current basic block: another begins."""
         self.local.clear()
         self.loaded.clear()
-        self.tiles.clear()
+        self.held.clear()
 
     def hoist(self, depth: int, text: str) -> str:
         """Emits an instruction at the top of the body of loop ``depth`` (0: function entry); returns its name."""

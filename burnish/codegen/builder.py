@@ -259,6 +259,10 @@ class Builder:
     def declare(self, name: str, rtype: str, types: Sequence[str]) -> None:
         self.declarations.setdefault(name, f"declare {rtype} @{name}({', '.join(types)})")
 
+    def define(self, name: str, text: str) -> None:
+        """Adds a definition to the module, once a name."""
+        self.declarations.setdefault(name, text)
+
     # --- conversions --------------------------------------------------------------------------------------------------
 
     def bitcast(self, a: Value, dtype: str) -> Value:

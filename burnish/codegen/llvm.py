@@ -1,4 +1,4 @@
-"""Loop program to LLVM IR text: the one emitter for CPUs.
+"""Loop program to LLVM IR text: the one emitter; what differs between machines is their dialect.
 
 Unrolled loops are unrolled here, the vectorized loop becomes the lanes of explicit vectors, register buffers become
 SSA values, and a parallel loop becomes a function handed to the thread pool.
@@ -12,14 +12,16 @@ from functools import partial
 from burnish.codegen.access import ZEROS
 from burnish.codegen.addressing import Memory, Scope
 from burnish.codegen.builder import Value
-from burnish.codegen.intrinsics import INTRINSICS
+from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
 from burnish.codegen.resolve import Address, Resolver
-from burnish.codegen.tiles import config_global, holds_tiles
 from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
 from burnish.loops.expr import FLOATS, INDEX, Binary, Buffer, Expr, Literal, Load
-from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
+from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store, walk_stmt
+from burnish.machines.scopes import Scope as MemoryScope
+from burnish.machines.unit import MatrixUnit
+from burnish.target import Target
 
 STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
 ALIGNMENT = 64
@@ -39,33 +41,35 @@ class Module:
     """What the functions of one kernel share."""
 
     name: str
-    native_bfloat16: bool = False
-    masks: bool = False
+    target: Target
     functions: list[str] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
+    units: dict[str, MatrixUnit] = field(default_factory=dict)
     scratch: int = 0
     statements: int = 0
 
     def text(self) -> str:
         zeros = f"@zeros = private unnamed_addr constant [{ZEROS} x i8] zeroinitializer, align {ALIGNMENT}"
-        tiles = [config_global()] if "llvm.x86.ldtilecfg" in self.declarations else []
-        parts = [zeros, *tiles, *self.declarations.values(), *self.functions]
-        return "\n".join([*parts, 'attributes #0 = { nounwind "no-builtins" "prefer-vector-width"="512" }', ""])
+        constants = [unit.constants for unit in self.units.values()]
+        parts = [zeros, *constants, *self.declarations.values(), *self.functions]
+        return "\n".join([*parts, f"attributes #0 = {{ {self.target.machine.dialect.attributes} }}", ""])
 
 
-def emit(program: Program, native_bfloat16: bool = False, masks: bool = False) -> Code:
+def emit(program: Program, target: Target) -> Code:
     """The kernel ``void name(ptr args, ptr rt)`` as a module of its own.
 
-    ``native_bfloat16``: the target has instructions that round float32 to bfloat16. ``masks``: it loads and stores some
-    lanes of a vector as fast as all.
+    Raises ScheduleError, by name, for loop kinds, scopes and intrinsics that ``target`` has no code for.
     """
-    module = Module(program.name, native_bfloat16, masks)
+    refuse_unlowered(program, target)
+    module = Module(program.name, target)
     function = FunctionEmitter(module, Resolver())
     for i, buffer in enumerate(program.params):
         slot = function.hoist(0, f"getelementptr ptr, ptr %args, i64 {i}")
         function.memory[buffer.name] = Memory(buffer, function.hoist(0, f"load ptr, ptr {slot}"))
     function.statement(program.body)
-    module.functions.append(function.finish(f"define void @{program.name}(ptr noalias %args, ptr noalias %rt)"))
+    convention = f"{target.machine.dialect.kernel} void".lstrip()
+    signature = f"define {convention} @{program.name}(ptr noalias %args, ptr noalias %rt)"
+    module.functions.append(function.finish(signature))
     return Code(module.text(), module.scratch)
 
 
@@ -75,19 +79,23 @@ class FunctionEmitter(Values):
     def __init__(self, module: Module, resolver: Resolver, rt: str = "%rt", scratch_used: int = 0) -> None:
         super().__init__(resolver, module.declarations)
         self.module = module
-        self.native_bfloat16, self.masks = module.native_bfloat16, module.masks
+        self.target, dialect = module.target, module.target.machine.dialect
+        self.native_bfloat16 = self.target.has(dialect.rounds_bfloat16)
+        self.masks = self.target.has(dialect.masks)
         self.rt = rt
         self.scratch_used = scratch_used
         self.inside_parallel = False
-        self.uses_tiles = False
+        self.units: dict[str, MatrixUnit] = {}  # those whose tiles the function holds
 
     def finish(self, signature: str) -> str:
-        """The whole function: entry head, then the body, with matrix tiles configured where it uses them."""
+        """The whole function: entry head, then the body, between what a matrix unit needs around its use."""
         before, after = [], []
-        if self.uses_tiles:
-            self.declare("llvm.x86.ldtilecfg", "void", ["ptr"])
-            self.declare("llvm.x86.tilerelease", "void", [])
-            before, after = ["  call void @llvm.x86.ldtilecfg(ptr @tiles)"], ["  call void @llvm.x86.tilerelease()"]
+        for unit in self.units.values():
+            for name, result, params in unit.declarations:
+                self.declare(name, result, params)
+            self.module.units[unit.name] = unit
+            before += [f"  {line}" for line in unit.enter]
+            after += [f"  {line}" for line in unit.leave]
         body = [*self.scopes[0].head, *before, *self.lines, *after, "  ret void", "}"]
         return "\n".join([f"{signature} #0 {{", "entry:", *body])
 
@@ -104,10 +112,15 @@ class FunctionEmitter(Values):
                 self._if(cond, body)
             case Alloc():
                 self._alloc(s)
-            case Intrinsic(name):
-                if name not in INTRINSICS:
-                    raise ScheduleError(f"intrinsic '{name}' has no code; known: {', '.join(INTRINSICS)}")
-                INTRINSICS[name](self, s)
+            case Intrinsic():
+                self._intrinsic(s)
+
+    def _intrinsic(self, s: Intrinsic) -> None:
+        machine = self.target.machine
+        known = machine.named_intrinsics.get(s.name)
+        code = machine.dialect.hints.get(s.name) or (known.code if known else None)
+        assert code is not None, f"intrinsic '{s.name}' has no code, which is refused before"
+        code(self, s)
 
     # --- loops --------------------------------------------------------------------------------------------------------
 
@@ -116,7 +129,10 @@ class FunctionEmitter(Values):
         if r.ranges.get(loop.var, loop.extent) != loop.extent:
             raise ScheduleError(f"loop '{loop.var}' occurs with extents {r.ranges[loop.var]} and {loop.extent}")
         r.ranges[loop.var] = loop.extent
-        if loop.kind == "unroll" or loop.extent == 1:
+        code = self.target.machine.dialect.loops[loop.kind]
+        if code is not None:
+            code(self, loop)
+        elif loop.kind == "unroll" or loop.extent == 1:
             for value in range(loop.extent):
                 r.fixed[loop.var] = value
                 self.statement(loop.body)
@@ -230,12 +246,16 @@ class FunctionEmitter(Values):
 
     def _alloc(self, s: Alloc) -> None:
         buffer, used = s.buffer, self.scratch_used
-        slots = plan_slots(s) if buffer.scope == "register" else None
+        scope = self.target.machine.named_scopes[buffer.scope]
+        slots = plan_slots(s) if scope.registers else None
+        unit = self._unit(s) if scope.registers and slots is None else None
         if slots is not None:
             self.memory[buffer.name] = Memory(buffer, slots=slots)
-        elif buffer.scope == "register" and holds_tiles(s):
-            self.uses_tiles = True
+        elif unit is not None:
+            self.units[unit.name] = unit
             self.memory[buffer.name] = Memory(buffer)
+        elif scope.place is not None:
+            self.memory[buffer.name] = Memory(buffer, self._placed(scope, buffer))
         elif buffer.nbytes <= STACK_LIMIT:
             base = self.hoist(0, f"alloca [{max(1, buffer.nbytes)} x i8], align {ALIGNMENT}")
             self.memory[buffer.name] = Memory(buffer, base)
@@ -244,6 +264,23 @@ class FunctionEmitter(Values):
         self.statement(s.body)
         del self.memory[buffer.name]
         self.scratch_used = used
+
+    def _unit(self, alloc: Alloc) -> MatrixUnit | None:
+        """The matrix unit whose tiles a register buffer is: the one that an intrinsic about it belongs to."""
+        used = {
+            s.name
+            for s in walk_stmt(alloc.body)
+            if isinstance(s, Intrinsic) and any(o.buffer.name == alloc.buffer.name for o in s.operands)
+        }
+        return next((u for u in self.target.machine.units if any(t.name in used for t in u.intrinsics)), None)
+
+    def _placed(self, scope: MemoryScope, buffer: Buffer) -> str:
+        """The address of a buffer in memory of the machine's own, as a generic pointer."""
+        assert scope.place is not None
+        address = scope.place(self, buffer)
+        if not scope.address_space:
+            return address
+        return self.hoist(0, f"addrspacecast ptr addrspace({scope.address_space}) {address} to ptr")
 
     def _scratch(self, buffer: Buffer) -> str:
         """A piece of this thread's scratch area, free again at the end of the Alloc."""

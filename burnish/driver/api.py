@@ -31,7 +31,7 @@ RECORDS = "records.jsonl"  # where tuning keeps its measurements unless told oth
 def compile(
     model: Any,
     *,
-    target: str = "cpu",
+    target: str | Target = "cpu",
     threads: int | None = None,
     exact: bool = False,
     rewrite: bool | Objective = True,
@@ -92,7 +92,7 @@ def tuned(
     model: Any,
     tune: Any,
     *,
-    target: str = "cpu",
+    target: str | Target = "cpu",
     threads: int | None = None,
     exact: bool = False,
     rewrite: bool | Objective = True,

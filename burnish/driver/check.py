@@ -20,6 +20,7 @@ from burnish.measure.accuracy import scaled_error, tolerance
 from burnish.pipeline.plan import DEFAULTS
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.module import Module
+from burnish.target import Target
 from burnish.target import target as find_target
 
 
@@ -43,7 +44,7 @@ def check(
     model: Any,
     feeds: Mapping[str, np.ndarray],
     *,
-    target: str = "cpu",
+    target: str | Target = "cpu",
     threads: int | None = None,
     exact: bool = False,
     rewrite: bool = False,

@@ -37,7 +37,7 @@ from burnish.rewrite.search.objective import Objective, operations, total
 from burnish.rewrite.search.table import Cost
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
-from burnish.target import Target, host
+from burnish.target import Target
 
 SECONDS = 0.5  # of a search
 LEAST_GAIN = 0.002  # of the predicted time: less cannot be told from noise when modules are compared
@@ -289,12 +289,12 @@ def _observed(made: Compilation, times: Iterable[float | None]) -> list[tuple[tu
 
 def _is_here(target: Target) -> bool:
     """Whether what is compiled for a target can be timed: it is this machine."""
-    return target.triple == host().triple and target.cpu == host().cpu
+    return target.is_host
 
 
 def _key(graph: Graph, rules: Sequence[Rule], target: Target, threads: int | None, options: str) -> str:
     """Of all that a choice depends on but noise: values of weights are not looked at."""
-    machine = f"{target.triple} {target.cpu} {target.feature_string} {target.cores} {threads}"
+    machine = f"{target.key} {target.rates} {threads}"
     return cache_key("rewriting", _code_version(), machine, options, str(graph), *map(str, rules))
 
 

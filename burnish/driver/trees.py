@@ -85,8 +85,7 @@ def compile_trees(
 
 def _object(text: str, target: Target, effort: int, store: ObjectCache) -> bytes:
     """The object of a module of IR, through the cache."""
-    machine = f"{target.triple} {target.cpu} {target.feature_string}"
-    key = cache_key("trees", llvmlite.__version__, machine, str(effort), text)
+    key = cache_key("trees", llvmlite.__version__, target.key, str(effort), text)
     found = store.get(key)
     if found is None:
         found = compile_ir(text, target, effort)

@@ -59,7 +59,7 @@ def tune_model(
     ``watch`` is called before the first trial and after every batch, and ``progress`` with the stage "tune". Raises
     TargetError where ``target`` is not this machine.
     """
-    if target.triple != host().triple or target.cpu != host().cpu:
+    if not target.is_host:
         raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
     store, threads = Records(records), threads or available_cores()
     tasks = tuning_tasks(optimize(graph, exact), target, exact)

@@ -14,7 +14,7 @@ from burnish.graph.estimates import Estimate, Window, estimates
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.ops.convolution import band, band_depth, window_extent
 from burnish.ops.polyphase import transform_phases
-from burnish.ops.split import DEPTH, ROWS, split_matrix, split_stem_weight, split_weight
+from burnish.ops.split import DEPTH, ROWS, multiplies_parts, split_matrix, split_stem_weight, split_weight
 from burnish.ops.winograd import transform_weight
 from burnish.target import Target
 
@@ -148,7 +148,7 @@ def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:
     """Whether a product with a constant matrix is faster in bfloat16 parts: from half a tile of rows on."""
     a, b = graph.types[node.inputs[0]], graph.types[node.inputs[1]]
     plain = len(b.shape) == 2 and len(a.shape) >= 2 and not any(node.attrs.values())
-    if not plain or node.inputs[0] in graph.constants or not target.has("amx-bf16"):
+    if not plain or node.inputs[0] in graph.constants or not multiplies_parts(target.unit):
         return False
     rows = a.size // max(1, a.shape[-1])
     if sum(extent > 1 for extent in a.shape[:-1]) > 2:  # blocks of rows would cross the ends of several axes

@@ -8,7 +8,7 @@ from math import inf, prod
 from burnish.graph.graph import Attribute
 from burnish.ops.interpolation import POINTS
 from burnish.ops.polyphase import taps_of
-from burnish.ops.split import DEPTH, ROWS, TERMS
+from burnish.ops.split import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.ops.winograd import TILES
 from burnish.schedule.prefetch import LINE
 from burnish.target import Target
@@ -215,10 +215,10 @@ def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate
     found += [replace(e, attrs={**e.attrs, **place}) for e in (*windows, *rows) if e is not None]
     if grouped:
         return found
-    if target.has("amx-bf16") and w.channels >= target.lanes // 2:
+    if multiplies_parts(target.unit) and w.channels >= target.lanes // 2:
         split = _split(w, target)
         found.append(replace(split, attrs={**split.attrs, **place}))
-    if target.has("amx-bf16") and w.channels <= STEM_CHANNELS:
+    if multiplies_parts(target.unit) and w.channels <= STEM_CHANNELS:
         stem = _stem(w, target)
         found.append(replace(stem, attrs={**stem.attrs, **place}))
     return found

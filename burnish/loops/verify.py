@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import (
@@ -31,17 +31,17 @@ from burnish.loops.regions import accesses, within
 from burnish.loops.traverse import children, loads
 
 
-def verify(program: Program) -> None:
+def verify(program: Program, scopes: Collection[str] = SCOPES) -> None:
     """Raises ScheduleError, naming stage and loops, at the first violation of the grammar of loop programs.
 
     An index must be provably inside its buffer under the conditions around it; one that is itself loaded from a buffer
-    (a gather) is exempt.
+    (a gather) is exempt. ``scopes``: the names of those that a buffer may be in.
     """
     known: dict[str, Buffer] = {}
     for buffer in program.params:
-        _Checker(program.name, (), known).declare(buffer)
+        _Checker(program.name, (), known, scopes).declare(buffer)
         known[buffer.name] = buffer
-    _Checker(program.name, (), known).stmt(program.body)
+    _Checker(program.name, (), known, scopes).stmt(program.body)
     for access in accesses(program.body, {}):
         for d, (index, size) in enumerate(zip(access.indices, access.buffer.shape, strict=True)):
             if not loads(index) and not within(index, size, access.ranges, access.given):
@@ -54,8 +54,15 @@ def verify(program: Program) -> None:
 class _Checker:
     """Checks names, ranks and dtypes below the loops ``path``, where the buffers ``known`` exist."""
 
-    def __init__(self, program: str, path: tuple[str, ...], known: Mapping[str, Buffer], stage: str = "") -> None:
-        self.program, self.path, self.known, self.stage = program, path, known, stage
+    def __init__(
+        self,
+        program: str,
+        path: tuple[str, ...],
+        known: Mapping[str, Buffer],
+        scopes: Collection[str],
+        stage: str = "",
+    ) -> None:
+        self.program, self.path, self.known, self.scopes, self.stage = program, path, known, scopes, stage
 
     def fail(self, message: str) -> ScheduleError:
         stage = f", stage '{self.stage}'" if self.stage else ""
@@ -65,7 +72,7 @@ class _Checker:
     def declare(self, buffer: Buffer) -> None:
         if buffer.name in self.known:
             raise self.fail(f"buffer '{buffer.name}' is declared twice")
-        if buffer.dtype not in DTYPES or buffer.scope not in SCOPES or any(d < 0 for d in buffer.shape):
+        if buffer.dtype not in DTYPES or buffer.scope not in self.scopes or any(d < 0 for d in buffer.shape):
             raise self.fail(f"buffer '{buffer}' has an unknown dtype or scope or a negative extent")
 
     def stmt(self, s: Stmt) -> None:
@@ -80,22 +87,23 @@ class _Checker:
                     raise self.fail(f"loop '{var}' has unknown kind {kind!r}; allowed: {', '.join(KINDS)}")
                 if extent < 0:
                     raise self.fail(f"loop '{var}' has negative extent {extent}")
-                _Checker(self.program, (*self.path, var), self.known).stmt(body)
+                _Checker(self.program, (*self.path, var), self.known, self.scopes).stmt(body)
             case If(cond, body):
                 self.typed(cond, "bool", "condition")
                 self.stmt(body)
             case Alloc(buffer, body):
                 self.declare(buffer)
-                _Checker(self.program, self.path, {**self.known, buffer.name: buffer}).stmt(body)
+                _Checker(self.program, self.path, {**self.known, buffer.name: buffer}, self.scopes).stmt(body)
             case Store(buffer, indices, value, reduce):
-                inside = _Checker(self.program, self.path, self.known, buffer.name)
+                inside = _Checker(self.program, self.path, self.known, self.scopes, buffer.name)
                 inside.access(buffer, indices)
                 inside.typed(value, buffer.dtype, "value")
                 if reduce is not None and reduce not in REDUCTIONS:
                     raise inside.fail(f"unknown reduction {reduce!r}; allowed: {', '.join(REDUCTIONS)}")
             case Intrinsic(name, operands, _):
+                inside = _Checker(self.program, self.path, self.known, self.scopes, name)
                 for operand in operands:
-                    _Checker(self.program, self.path, self.known, name).access(operand.buffer, operand.indices)
+                    inside.access(operand.buffer, operand.indices)
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         declared = self.known.get(buffer.name)

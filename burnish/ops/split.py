@@ -21,12 +21,18 @@ import numpy as np
 from burnish.loops.expr import Const, Expr, Var, all_of, cast, equal, math, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
+from burnish.machines.unit import MatrixUnit
 from burnish.ops.convolution import window_extent
 from burnish.ops.operator import Ints, operator, require, require_rank
 
 TERMS = 3  # products: (lo, hi), (hi, hi), (hi, lo)
 ROWS, COLUMNS, DEPTH = 16, 16, 32  # output pixels, output channels and input channels of a matrix unit's tile
 HUGE = 3.0e38  # above, the low part is zero: infinity minus infinity is not a number
+
+
+def multiplies_parts(unit: MatrixUnit | None) -> bool:
+    """Whether a matrix unit multiplies the tiles that these definitions are made of."""
+    return unit is not None and (unit.dtype, unit.rows, unit.columns, unit.depth) == ("bfloat16", ROWS, COLUMNS, DEPTH)
 
 
 def split_weight(weight: np.ndarray) -> np.ndarray:

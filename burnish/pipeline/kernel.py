@@ -14,18 +14,19 @@ from typing import Any
 import burnish
 from burnish import dump
 from burnish.cache import ObjectCache, cache_key
+from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import template_for, templates_for, tunable_templates
 from burnish.kernels.task import Choice, Task, Template
 from burnish.loops.program import Program
-from burnish.lower.pipeline import lower
+from burnish.lower.pipeline import lower, simplify_program
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 # What decides which code a task becomes.
-_CODE = ("loops", "schedule", "kernels", "lower", "codegen", "pipeline/kernel.py")
+_CODE = ("loops", "machines", "schedule", "kernels", "lower", "codegen", "pipeline/kernel.py")
 
 _log = logging.getLogger("burnish")
 
@@ -74,9 +75,9 @@ def task_key(task: Task, target: Target) -> str:
     """Identifies what a task computes, in which layouts, on which machine."""
     definition = "\n".join(str(t) for t in (*task.inputs, *task.stages()))
     layouts = json.dumps({name: str(layout) for name, layout in sorted(task.layouts.items())})
-    machine = f"{target.triple} {target.cpu} {target.feature_string} {target.cores}"
     outputs = " ".join(t.name for t in task.outputs)
-    return cache_key(code_version(), machine, task.op, definition, outputs, layouts, " ".join(sorted(task.constants)))
+    constants = " ".join(sorted(task.constants))
+    return cache_key(code_version(), target.key, task.op, definition, outputs, layouts, constants)
 
 
 def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:
@@ -153,10 +154,14 @@ def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:
 def compile_program(
     program: Program, target: Target, packed: Mapping[str, str], template: str, choice: Choice
 ) -> Kernel:
-    """Lowers and compiles a scheduled program."""
+    """Lowers and compiles a scheduled program, by LLVM or by the machine's own code generator."""
+    refuse_unlowered(program, target)
+    if target.machine.compile is not None:
+        own, scratch = target.machine.compile(simplify_program(program), target)
+        return Kernel(program.name, own, scratch, packed, template, choice)
     lowered = lower(program)
     began = time.perf_counter()
-    code = emit(lowered, native_bfloat16=target.has("avx512bf16"), masks=target.has("avx512bw"))
+    code = emit(lowered, target)
     emitted = time.perf_counter()
     dump.form("emit", code.text, emitted - began, ".ll")
     machine = compile_ir(code.text, target)

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
 
 from burnish.errors import TargetError
+from burnish.machines.known import MACHINES
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
 from burnish.runtime.pool_ir import pool_ir
-
-
-@dataclass(frozen=True)
-class _Machine:
-    """Linux system call numbers by name, and the instruction that tells a core it is spinning."""
-
-    calls: Mapping[str, int]
-    pause: str
-
-
-_MACHINES = {
-    "x86_64": _Machine(
-        {"futex": 202, "sched_yield": 24, "getcpu": 309, "sched_getaffinity": 204, "sched_setaffinity": 203},
-        "llvm.x86.sse2.pause()",
-    ),
-    "aarch64": _Machine(
-        {"futex": 98, "sched_yield": 124, "getcpu": 168, "sched_getaffinity": 123, "sched_setaffinity": 122},
-        "llvm.aarch64.hint(i32 1)",
-    ),
-}
 
 # The structures are laid out like those of module.py.
 _TYPES = """
@@ -108,13 +87,15 @@ exit:
 @cache
 def driver_image(triple: str) -> Image:
     """The linked driver for the machine of ``triple``, any CPU of it. Raises TargetError for other machines."""
-    machine = _MACHINES.get(triple.partition("-")[0])
-    if machine is None:
-        raise TargetError(f"runtime: no driver for {triple!r}, allowed: {', '.join(_MACHINES)}")
-    pause = machine.pause.partition("(")[0]
-    parameters = "(i32)" if "i32" in machine.pause else "()"
+    systems = {machine.architectures[0]: machine.system for machine in MACHINES}
+    system = systems.get(triple.partition("-")[0])
+    if system is None:
+        known = ", ".join(name for name, own in systems.items() if own)
+        raise TargetError(f"runtime: no driver for {triple!r}, allowed: {known}")
+    pause = system.pause.partition("(")[0]
+    parameters = "(i32)" if "i32" in system.pause else "()"
     text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}'
-    text += pool_ir(machine.calls, machine.pause)
+    text += pool_ir(system.calls, system.pause)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(text)

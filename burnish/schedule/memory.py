@@ -24,6 +24,7 @@ from burnish.loops.program import (
     walk_stmt,
 )
 from burnish.loops.traverse import loads
+from burnish.machines.scopes import Scope
 from burnish.schedule.nest import (
     Site,
     all_loops,
@@ -39,7 +40,7 @@ from burnish.schedule.nest import (
 )
 
 
-def cache_write(program: Program, buffer: str, scope: str, name: str | None = None) -> Program:
+def cache_write(program: Program, buffer: str, scope: str | Scope, name: str | None = None) -> Program:
     """Computes ``buffer`` into a new buffer of ``scope``, from which a new nest copies to ``buffer``.
 
     The computing stage and its loops take the new name (default ``buffer.scope``); the copy is the stage ``buffer``::
@@ -56,7 +57,7 @@ def cache_write(program: Program, buffer: str, scope: str, name: str | None = No
           for c.j in 8:
             c[c.i, c.j] = c.register[c.i, c.j]
     """
-    _check_scope("cache_write", buffer, scope)
+    scope = _scope("cache_write", buffer, scope)
     target = name or f"{buffer}.{scope}"
     check_new_buffer(program, "cache_write", target)
     nests = stage_nests(program, buffer, "cache_write")
@@ -104,7 +105,7 @@ def _group(nests: Sequence[Site]) -> tuple[Stmt, int, int] | None:
     return (nests[0].stmt, 0, 0) if len(nests) == 1 else None
 
 
-def cache_read(program: Program, buffer: str, scope: str, consumer: str, name: str | None = None) -> Program:
+def cache_read(program: Program, buffer: str, scope: str | Scope, consumer: str, name: str | None = None) -> Program:
     """Copies ``buffer`` into a new buffer of ``scope``, which the stage ``consumer`` reads instead::
 
     for c.i in 4:
@@ -119,7 +120,7 @@ def cache_read(program: Program, buffer: str, scope: str, consumer: str, name: s
       for c.j in 8:
         c[c.i, c.j] = (a.shared[c.i, c.j] * 2.0)
     """
-    _check_scope("cache_read", buffer, scope)
+    scope = _scope("cache_read", buffer, scope)
     target = name or f"{buffer}.{scope}"
     check_new_buffer(program, "cache_read", target)
     old = _buffer(program, "cache_read", buffer)
@@ -155,7 +156,7 @@ def _redirect(s: Stmt, buffer: str, to: Buffer) -> Stmt:
     return map_access(s, buffer, lambda _, indices: (to, indices))
 
 
-def set_scope(program: Program, buffer: str, scope: str) -> Program:
+def set_scope(program: Program, buffer: str, scope: str | Scope) -> Program:
     """Puts an intermediate buffer into another memory::
 
     alloc p: float32[10]
@@ -172,7 +173,7 @@ def set_scope(program: Program, buffer: str, scope: str) -> Program:
       for y.j in 3:
         y[y.i, y.j] = p[(y.i + y.j)]
     """
-    _check_scope("set_scope", buffer, scope)
+    scope = _scope("set_scope", buffer, scope)
     old = _alloc_buffer(program, "set_scope", buffer)
     return replace_buffer(program, old, old.with_(scope=scope))
 
@@ -277,9 +278,16 @@ def hoist_alloc(program: Program, buffer: str, loop: str) -> Program:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _check_scope(primitive: str, buffer: str, scope: str) -> None:
+def _scope(primitive: str, buffer: str, scope: str | Scope) -> str:
+    """The name of a scope: one that a machine brings, or one of the grammar. Raises ScheduleError for others."""
+    if isinstance(scope, Scope):
+        return scope.name
     if scope not in SCOPES:
-        raise ScheduleError(f"{primitive}: buffer '{buffer}': unknown scope {scope!r}; allowed: {', '.join(SCOPES)}")
+        raise ScheduleError(
+            f"{primitive}: buffer '{buffer}': unknown scope {scope!r}; allowed: {', '.join(SCOPES)}, and those that "
+            f"the schedule is given"
+        )
+    return scope
 
 
 def buffers(program: Program) -> dict[str, Buffer]:

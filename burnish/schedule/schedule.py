@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from burnish.errors import ScheduleError
 from burnish.loops.layout import Layout
 from burnish.loops.program import For, Program, Stmt, Store
+from burnish.machines.intrinsics import TensorIntrinsic
+from burnish.machines.known import INTRINSICS
+from burnish.machines.scopes import Scope
 from burnish.schedule import expand, loops, memory, padding, partition, prefetch, reduce, stages
-from burnish.schedule.intrinsics import INTRINSICS, TensorIntrinsic
 from burnish.schedule.nest import find_loop, stage_names, stage_nests
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.tensorize import tensorize
@@ -17,10 +20,14 @@ from burnish.schedule.tensorize import tensorize
 Call = tuple[str, list[Any]]  # (primitive, arguments): strings, numbers, None and lists of them
 
 
-def _tensorize(program: Program, loop: str, name: str) -> Program:
-    if name not in INTRINSICS:
-        raise ScheduleError(f"tensorize: loop '{loop}': unknown intrinsic '{name}'; known: {', '.join(INTRINSICS)}")
-    return tensorize(program, loop, INTRINSICS[name])
+def _tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic | str) -> Program:
+    known = INTRINSICS.get(intrinsic) if isinstance(intrinsic, str) else intrinsic
+    if known is None:
+        raise ScheduleError(
+            f"tensorize: loop '{loop}': unknown intrinsic '{intrinsic}'; known: {', '.join(INTRINSICS)}, and those "
+            f"that the schedule is given"
+        )
+    return tensorize(program, loop, known)
 
 
 PRIMITIVES: Mapping[str, Callable[..., Program]] = {
@@ -38,26 +45,71 @@ PRIMITIVES: Mapping[str, Callable[..., Program]] = {
 }  # fmt: skip
 
 
-def replay(program: Program, trace: Iterable[Sequence[Any]]) -> Program:
-    """``program`` after every call of a trace, as recorded by :class:`Schedule` or read back from JSON."""
+SCOPED = ("cache_read", "cache_write", "set_scope")  # primitives whose second argument is a scope
+
+
+@dataclass
+class Vocabulary:
+    """Tensor intrinsics and memory scopes that calls of a trace name, beside those of the package."""
+
+    intrinsics: dict[str, TensorIntrinsic]
+    scopes: dict[str, Scope]
+
+    @staticmethod
+    def of(intrinsics: Iterable[TensorIntrinsic], scopes: Iterable[Scope]) -> Vocabulary:
+        return Vocabulary({t.name: t for t in intrinsics}, {s.name: s for s in scopes})
+
+    def named(self, args: Sequence[Any]) -> list[Any]:
+        """The arguments as a trace holds them: names in place of objects, which are remembered."""
+        for arg in args:
+            if isinstance(arg, TensorIntrinsic):
+                self.intrinsics[arg.name] = arg
+            elif isinstance(arg, Scope):
+                self.scopes[arg.name] = arg
+        return [arg.name if isinstance(arg, TensorIntrinsic | Scope) else arg for arg in args]
+
+    def meant(self, primitive: str, args: Sequence[Any]) -> list[Any]:
+        """The arguments with the objects that they name."""
+        known: Mapping[str, Any] = self.intrinsics if primitive == "tensorize" else self.scopes
+        if len(args) < 2 or not known or primitive not in ("tensorize", *SCOPED):
+            return list(args)
+        return [args[0], known.get(args[1], args[1]), *args[2:]]
+
+
+def replay(
+    program: Program,
+    trace: Iterable[Sequence[Any]],
+    intrinsics: Iterable[TensorIntrinsic] = (),
+    scopes: Iterable[Scope] = (),
+) -> Program:
+    """``program`` after every call of a trace, as recorded by :class:`Schedule` or read back from JSON.
+
+    ``intrinsics`` and ``scopes``: those from outside of the package that its calls name.
+    """
+    vocabulary = Vocabulary.of(intrinsics, scopes)
     for name, args in trace:
         if name not in PRIMITIVES:
             raise ScheduleError(f"replay: unknown primitive '{name}'; known: {', '.join(PRIMITIVES)}")
-        program = PRIMITIVES[name](program, *args)
+        program = PRIMITIVES[name](program, *vocabulary.meant(name, args))
     return program
 
 
 class Schedule:
     """``program`` is the current one, ``trace`` the calls that led to it. What makes loops returns their names.
 
-    ``steps``: where a process that makes many schedules remembers programs between primitives; by default nowhere.
+    ``intrinsics`` and ``scopes``: those from outside of the package that calls may name; one that is passed to a call
+    as an object is known from then on. ``steps``: where a process that makes many schedules remembers programs between
+    primitives; by default nowhere.
     """
 
     steps: ClassVar[Steps | None] = None
 
-    def __init__(self, program: Program) -> None:
+    def __init__(
+        self, program: Program, intrinsics: Iterable[TensorIntrinsic] = (), scopes: Iterable[Scope] = ()
+    ) -> None:
         self.program = program
         self.trace: list[Call] = []
+        self.vocabulary = Vocabulary.of(intrinsics, scopes)
 
     def __str__(self) -> str:
         return str(self.program)
@@ -66,13 +118,15 @@ class Schedule:
         while args and args[-1] is None:
             args = args[:-1]
         program = self.program
+        recorded = self.vocabulary.named(args)
+        meant = self.vocabulary.meant(name, recorded)
 
         def take() -> Program:
-            return PRIMITIVES[name](program, *args)
+            return PRIMITIVES[name](program, *meant)
 
-        step = name, *(tuple(a) if isinstance(a, list) else a for a in args)
+        step = name, *(tuple(a) if isinstance(a, list) else a for a in meant)
         self.program = self.steps.after(program, step, take) if self.steps else take()
-        self.trace.append((name, list(args)))
+        self.trace.append((name, recorded))
 
     # --- look-up ------------------------------------------------------------------------------------------------------
 
@@ -193,7 +247,7 @@ class Schedule:
         self._apply("expand", stage)
 
     def tensorize(self, loop: str, intrinsic: TensorIntrinsic | str) -> None:
-        self._apply("tensorize", loop, intrinsic if isinstance(intrinsic, str) else intrinsic.name)
+        self._apply("tensorize", loop, intrinsic)
 
     def prefetch(
         self,
@@ -209,15 +263,15 @@ class Schedule:
 
     # --- buffers ------------------------------------------------------------------------------------------------------
 
-    def cache_write(self, buffer: str, scope: str, name: str | None = None) -> str:
+    def cache_write(self, buffer: str, scope: str | Scope, name: str | None = None) -> str:
         self._apply("cache_write", buffer, scope, name)
-        return name or f"{buffer}.{scope}"
+        return name or f"{buffer}.{scope if isinstance(scope, str) else scope.name}"
 
-    def cache_read(self, buffer: str, scope: str, consumer: str, name: str | None = None) -> str:
+    def cache_read(self, buffer: str, scope: str | Scope, consumer: str, name: str | None = None) -> str:
         self._apply("cache_read", buffer, scope, consumer, name)
-        return name or f"{buffer}.{scope}"
+        return name or f"{buffer}.{scope if isinstance(scope, str) else scope.name}"
 
-    def set_scope(self, buffer: str, scope: str) -> None:
+    def set_scope(self, buffer: str, scope: str | Scope) -> None:
         self._apply("set_scope", buffer, scope)
 
     def transform_layout(self, buffer: str, layout: Layout | str) -> None:

@@ -8,7 +8,7 @@ from burnish.loops.linear import to_linear
 from burnish.loops.program import For, If, Intrinsic, Program, Stmt, Store
 from burnish.loops.simplify import Ranges, simplify
 from burnish.loops.traverse import children, free_vars, substitute
-from burnish.schedule.intrinsics import TensorIntrinsic
+from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.schedule.nest import find_loop, replace_site
 
 

@@ -146,7 +146,9 @@ def compile_record(found: Record, task: Task, target: Target) -> Kernel:
     if found.outcome != "ok":
         raise RecordError(f"record: the candidate had the outcome '{found.outcome}' ({found.error}), allowed: ok")
     try:
-        scheduled = replay(named(task, key).program(), found.trace)
+        scheduled = replay(
+            named(task, key).program(), found.trace, target.machine.named_intrinsics.values(), target.machine.scopes
+        )
     except Exception as error:  # primitives trust the types of their arguments; a file may hold anything
         raise RecordError(f"record: its trace does not fit the task: {error}") from error
     return compile_program(scheduled, target, packing(found.trace, task), found.template, found.choice)

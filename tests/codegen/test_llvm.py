@@ -34,7 +34,9 @@ from burnish.loops.tensor import Tensor, compute, create_program, placeholder, r
 from burnish.lower.pipeline import lower
 from burnish.ops import OPERATORS
 from burnish.schedule.schedule import Schedule
+from burnish.target import target
 
+PLAIN, MASKED = target("x86-64-v3"), target("x86-64-v4")  # without and with masks
 Native = Callable[..., dict[str, np.ndarray]]
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741
@@ -257,7 +259,7 @@ def test_a_transposed_part_of_rows(native: Native, columns: int) -> None:
     copy = If(all_of(k >= 1, k < 4), store(y, (k, i, j), Load(x, (j, k - 1, i))))
     nest = For("k", 5, "serial", For("i", columns, "unroll", For("j", 16, "vectorize", copy)))
     program = lower(Program("kernel", (x, y), nest))
-    assert "insertelement" not in emit(program).text
+    assert "insertelement" not in emit(program, PLAIN).text
     check(native, program, {"x": sample(x.shape, F), "y": sample(y.shape, F, 1)})
 
 
@@ -279,7 +281,7 @@ def test_vectors_of_odd_lengths_are_moved_whole() -> None:
     i, j = s.loops("y")
     s.unroll(i)
     s.vectorize(j)
-    without, masked = (emit(lower(s.program), masks=masks).text for masks in (False, True))
+    without, masked = (emit(lower(s.program), machine).text for machine in (PLAIN, MASKED))
     assert (without.count("load <8 x float>"), without.count("load <7 x float>")) == (2, 1)
     assert without.count("store <7 x float>") == 3 and "masked" not in without
     assert (masked.count("load <8 x float>"), masked.count("call <8 x float> @llvm.masked.load")) == (2, 1)
@@ -370,7 +372,7 @@ def test_padding_of_register_tiles(native: Native, width: int, tile: int, kernel
 def test_padding_is_a_mask_of_multiply_adds_where_there_are_masks() -> None:
     """Elsewhere the address is chosen, that of the number or of a zero."""
     program = lower(register_tiles(56, 14, 3, 1).program)
-    masked, chosen = emit(program, masks=True).text, emit(program).text
+    masked, chosen = emit(program, MASKED).text, emit(program, PLAIN).text
     assert "ptr @zeros" not in masked and masked.count("select <16 x i1>") == 2
     assert "select <16 x i1>" not in chosen and chosen.count("ptr @zeros") == 2
     assert masked.count("fmuladd.v16f32(<16") == chosen.count("fmuladd.v16f32(<16") == 14 + 1  # one tile's, declared
@@ -420,7 +422,7 @@ def test_a_padded_number_is_read_again_after_it_was_written() -> None:
     )
     for_j = For("j", 8, "unroll", body)
     program = Program("kernel", (x, y), For("o", 2, "serial", For("k", 1, "serial", For("m", 2, "serial", for_j))))
-    text = emit(program, masks=True).text
+    text = emit(program, MASKED).text
     assert text.count("load float") == 2 * 8
 
 
@@ -511,7 +513,7 @@ def test_scratch_is_private_to_a_thread(native: Native, size: int, kind: str) ->
     values = sample((4, size), F)
     found = native(program, {"x": values})["y"]
     agree(found, (values[:, ::-1] + 1 - values + values * 3).astype(F))
-    code = emit(lower(program))
+    code = emit(lower(program), PLAIN)
     room = -(-4 * size // 64) * 64
     assert code.scratch_bytes == (2 * room if 4 * size > STACK_LIMIT else 0), "b and c take turns"
 
@@ -529,7 +531,7 @@ def test_register_buffers_become_values(native: Native) -> None:
     for nest in (s.loops(acc), s.init_loops(acc), [i, j]):
         s.unroll(nest[-2])
         s.vectorize(nest[-1])
-    text = emit(lower(s.program)).text
+    text = emit(lower(s.program), PLAIN).text
     check(native, s.program, {"a": sample((6, 9), F), "b": sample((9, 16), F, 1)})
     vectors = [line for line in text.splitlines() if "phi <16 x float>" in line]
     stores = [line for line in text.splitlines() if "store <16 x float>" in line]
@@ -586,7 +588,7 @@ def test_refusals(body: object, message: str | None) -> None:
     if message is None:
         message = "loop 'i' occurs with extents 8 and 4"
     with pytest.raises(ScheduleError, match=message):
-        emit(program)
+        emit(program, PLAIN)
 
 
 def test_a_fence_catches_what_it_should(native: Native) -> None:

@@ -9,16 +9,18 @@ import pytest
 
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
-from burnish.codegen.tiles import CONFIG_BYTES
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer, Const, Load, Var
 from burnish.loops.interpret import run_program
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
-from burnish.schedule.intrinsics import INTRINSICS, reference
+from burnish.machines.amx.tiles import CONFIG_BYTES
+from burnish.machines.intrinsics import reference
+from burnish.machines.known import INTRINSICS
 from burnish.target import host, target
 
 REFERENCES = {name: reference(intrinsic) for name, intrinsic in INTRINSICS.items()}
 needs_tiles = pytest.mark.skipif(not host().has("amx-bf16"), reason="this machine has no AMX for bfloat16")
+TILED = replace(target("x86-64-v4"), features=target("x86-64-v4").features | {"amx-bf16", "amx-tile"})
 STEPS, PITCH = 2, 80  # depths of 32, and elements from one row of the left operand to the next
 
 A = Buffer("a", (32, PITCH), "bfloat16")
@@ -78,7 +80,7 @@ def test_the_instructions_do_what_is_declared(native: Callable[..., dict[str, np
 
 
 def test_an_operand_is_loaded_once_for_the_tiles_that_share_it() -> None:
-    text = emit(product_program()).text
+    text = emit(product_program(), TILED).text
     counts = {name: text.count(f"call void @llvm.x86.{name}") for name in ("tileloadd64", "tdpbf16ps", "tilestored64")}
     assert counts == {"tileloadd64": 4, "tdpbf16ps": 4, "tilestored64": 4}
     assert text.count("call void @llvm.x86.ldtilecfg") == text.count("call void @llvm.x86.tilerelease") == 1
@@ -93,17 +95,17 @@ def test_the_configuration_is_eight_tiles_of_16_rows_of_64_bytes() -> None:
 
 def test_code_for_tiles_assembles_for_a_machine_that_has_them() -> None:
     rapids = replace(target("x86-64-v4"), cpu="sapphirerapids")
-    assert compile_ir(emit(product_program()).text, rapids)[:4] == b"\x7fELF"
+    assert compile_ir(emit(product_program(), TILED).text, rapids)[:4] == b"\x7fELF"
 
 
 def test_too_many_accumulators_are_refused() -> None:
     acc = Buffer("acc", (5, 16, 16), "float32", "register")
     clear = unrolled({"u": 5}, Intrinsic("amx_zero", (Load(acc, (Var("u"), ZERO, ZERO)),)))
     with pytest.raises(ScheduleError, match=r"tile accumulator acc\[u, 0, 0\]: only 4 tiles"):
-        emit(Program("kernel", (D,), Alloc(acc, clear)))
+        emit(Program("kernel", (D,), Alloc(acc, clear)), TILED)
 
 
 def test_accumulators_at_places_that_vary_are_refused() -> None:
     clear = unrolled({"u": 2}, Intrinsic("amx_zero", (Load(ACC, (Var("u"), ZERO, ZERO, ZERO)),)), "serial")
     with pytest.raises(ScheduleError, match="at fixed places"):
-        emit(Program("kernel", (D,), Alloc(ACC, clear)))
+        emit(Program("kernel", (D,), Alloc(ACC, clear)), TILED)

@@ -16,12 +16,14 @@ from burnish.loops.expr import maximum
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
+from burnish.machines.known import MODELS
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import compile_program, packing, schedule
 from burnish.runtime.elf import parse
 from burnish.target import host, target
 
-MACHINES = {"x86-64-v4": 62, "x86-64-v3": 62, "aarch64-neoverse-n1": 183, "aarch64-cortex-a53": 183, "riscv64": 243}
+ELF_MACHINES = {"x86": 62, "aarch64": 183, "riscv": 243}  # e_machine
+MACHINES = {name: ELF_MACHINES[machine.name] for name, (machine, _) in MODELS.items()}
 Check = Callable[..., Choice]
 
 

@@ -17,9 +17,10 @@ from burnish.loops.layout import layout
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import Intrinsic, walk_stmt
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
+from burnish.machines.intrinsics import reference
+from burnish.machines.known import INTRINSICS
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import schedule
-from burnish.schedule.intrinsics import INTRINSICS, reference
 from burnish.schedule.schedule import Schedule
 from burnish.target import host, target
 

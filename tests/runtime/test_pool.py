@@ -10,8 +10,9 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from burnish.machines.known import machine_for
 from burnish.runtime import artifact
-from burnish.runtime.entry import _MACHINES, driver_image
+from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import Pool, _PartStruct, _PoolStruct, available_cores, pool
@@ -173,7 +174,9 @@ def test_a_woken_worker_leaves_its_callers_core(code, core, allowed, masks) -> N
 
 def _masks_set(regions: Regions, core: int, allowed: int) -> list[int]:
     """Masks of cores that the worker asks for when it is woken on ``core``, in a process of its own."""
-    names = {number: name for name, number in _MACHINES[platform.machine()].calls.items()}
+    kernel = machine_for(platform.machine()).system
+    assert kernel is not None
+    names = {number: name for name, number in kernel.calls.items()}
     caller, masks = threading.get_ident(), []
     libc = ctypes.CDLL(None)
     libc.syscall.restype, libc.syscall.argtypes = ctypes.c_long, [ctypes.c_long] * 7

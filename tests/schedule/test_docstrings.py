@@ -12,8 +12,9 @@ from burnish.loops.expr import Const, cast, equal, select
 from burnish.loops.interpret import run_program
 from burnish.loops.program import Program
 from burnish.loops.verify import verify
+from burnish.machines.intrinsics import reference
+from burnish.machines.x86.dot import DOT_U8S8_I32
 from burnish.schedule import expand, loops, memory, padding, partition, prefetch, reduce, stages, tensorize
-from burnish.schedule.intrinsics import DOT_U8S8_I32, reference
 
 
 def double(n: int) -> Program:

@@ -15,7 +15,8 @@ from burnish.kernels.cpu.product import in_order, index_maps
 from burnish.kernels.task import Choice, Space, Task, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
-from burnish.ops.split import DEPTH, ROWS
+from burnish.machines.unit import MatrixUnit
+from burnish.ops.split import DEPTH, ROWS, multiplies_parts
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -46,7 +47,9 @@ def final_axes(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 def _matches(task: Task, target: Target) -> bool:
-    if task.op not in ("split_conv2d", "split_stem") or len(task.outputs) != 1 or not target.has("amx-bf16"):
+    if task.op not in ("split_conv2d", "split_stem") or len(task.outputs) != 1:
+        return False
+    if not multiplies_parts(target.unit):
         return False
     out = task.outputs[0]
     reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
@@ -88,7 +91,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     (source,) = next(t for t in task.stages() if t.name == f"{conv}.parts").inputs
     if source in task.inputs and task.layout(source.name).plain and not is_stem(task):
         _copy_blocks(s, source.name, f"{conv}.parts", target.lanes)
-    _schedule_tiles(s, tile.name, accumulator, 1 if is_stem(task) else int(choice["tiles_m"]))
+    _schedule_tiles(s, tile.name, accumulator, 1 if is_stem(task) else int(choice["tiles_m"]), target.unit)
     return s
 
 
@@ -115,11 +118,12 @@ def _schedule_output(s: Schedule, out: str, group: int, rows: int, lanes: int) -
     return n, oc_group, block
 
 
-def _schedule_tiles(s: Schedule, tile: str, accumulator: str, along: int) -> None:
+def _schedule_tiles(s: Schedule, tile: str, accumulator: str, along: int, unit: MatrixUnit | None) -> None:
     """Accumulators over all taps and channels, then stored to the block's buffer.
 
     They are ``along`` neighbours of every row there is, for every tile of channels.
     """
+    assert unit is not None, "a matching target has one"
     own = s.loops(tile)
     image = len(own) == 4
     if image:
@@ -147,9 +151,9 @@ def _schedule_tiles(s: Schedule, tile: str, accumulator: str, along: int) -> Non
     s.reorder(*i_rows, i_over, i_columns, i_i, i_j)
     small = [t for t in taps if s.extent(t) <= 3]
     mark(s, "unroll", *rows, over, columns, *small, *a_rows, a_over, a_columns, *i_rows, i_over, i_columns)
-    s.tensorize(i_i, "amx_zero")
-    s.tensorize(a_i, "amx_dot_bf16")
-    s.tensorize(i, "amx_store")
+    s.tensorize(i_i, unit.zero)
+    s.tensorize(a_i, unit.dot)
+    s.tensorize(i, unit.store)
 
 
 def _tile_loops(loops: Sequence[str], image: bool) -> tuple[list[str], str, str]:
@@ -217,7 +221,7 @@ def _schedule_rows(s: Schedule, own: list[str], lanes: int) -> None:
 def _matches_matmul(task: Task, target: Target) -> bool:
     reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
     single = len(task.outputs) == 1 and len(reductions) == 1
-    if not (task.op == "split_matmul" and single and target.has("amx-bf16")):
+    if not (task.op == "split_matmul" and single and multiplies_parts(target.unit)):
         return False
     final = final_axes(task)
     return final is not None and prod(task.outputs[0].shape[d] for d in final[1]) >= COLUMNS
@@ -291,7 +295,7 @@ def _apply_matmul(task: Task, target: Target, choice: Choice) -> Schedule:
     s.vectorize(lane)
     parallel_over(s, outer)
     _schedule_parts(s, parts, target.lanes)
-    _schedule_tiles(s, tile.name, accumulator, int(choice["tiles_m"]))
+    _schedule_tiles(s, tile.name, accumulator, int(choice["tiles_m"]), target.unit)
     return s
 
 

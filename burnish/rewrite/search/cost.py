@@ -10,7 +10,7 @@ from burnish.graph.divide import COPIED
 from burnish.graph.estimates import DIRECT_EFFICIENCY, Estimate, Window, estimates, label_of
 from burnish.graph.fusion_properties import follow_one_another
 from burnish.graph.graph import Attribute, TensorType
-from burnish.ops.split import COLUMNS, DEPTH, ROWS, TERMS
+from burnish.ops.split import COLUMNS, DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.rewrite.search.table import Operation
 from burnish.target import Target
 
@@ -92,7 +92,7 @@ class TargetCost:
 
     def _is_split(self, operation: Operation) -> bool:
         """Whether a matrix unit computes a product, in bfloat16 parts: see :func:`choose_algorithms`."""
-        if operation.op != "matmul" or not operation.fixed[1] or not self.target.has("amx-bf16"):
+        if operation.op != "matmul" or not operation.fixed[1] or not multiplies_parts(self.target.unit):
             return False
         (*rows, depth), matrix = operation.inputs[0].shape, operation.inputs[1].shape
         return len(matrix) == 2 and prod(rows) > ROWS // 2 and depth >= DEPTH and matrix[1] >= COLUMNS

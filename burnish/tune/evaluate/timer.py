@@ -111,17 +111,17 @@ exit:
 
 @cache
 def image(target: Target) -> Image:
-    """The linked timing loops for a machine; the cold one on x86-64 only."""
+    """The linked timing loops for a machine; the cold one where an instruction can flush its caches."""
     text = _HOT
-    if can_flush(target):
-        flush = "llvm.x86.clflushopt" if target.has("clflushopt") else "llvm.x86.sse2.clflush"
-        text += _COLD.format(flush=flush, fence="llvm.x86.sse2.mfence", line=_LINE)
+    if target.machine.flush:
+        flush, fence = target.machine.flush(target.features)
+        text += _COLD.format(flush=flush, fence=fence, line=_LINE)
     return link({"burnish stopwatch": compile_ir(text, target)})
 
 
 def can_flush(target: Target) -> bool:
     """Whether constants can be made to leave the caches of a machine."""
-    return target.triple.startswith("x86_64")
+    return target.machine.flush is not None
 
 
 class Timer:

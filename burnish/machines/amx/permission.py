@@ -1,4 +1,4 @@
-"""Kernel permission for CPU state: asked for before a process may use matrix tiles."""
+"""Permission for AMX: ARCH_REQ_XCOMP_PERM, which a process must ask of Linux before it may use tile data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import platform
 import sys
 from functools import cache
 
-_ARCH_PRCTL, _REQUEST_FEATURE, _TILE_DATA = 158, 0x1023, 18
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 
 @cache
@@ -19,6 +19,5 @@ def allow_matrix_tiles() -> bool:
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    return bool(
-        libc.syscall(ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_REQUEST_FEATURE), ctypes.c_long(_TILE_DATA)) == 0
-    )
+    request = (_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)
+    return bool(libc.syscall(*(ctypes.c_long(word) for word in request)) == 0)

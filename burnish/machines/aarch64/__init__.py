@@ -1,0 +1,1 @@
+"""AArch64: 16-byte NEON vectors."""

@@ -1,0 +1,34 @@
+"""AArch64 as a machine: its cores and targets as data, and what its package holds."""
+
+from collections.abc import Collection
+
+from burnish.machines.aarch64.flags import FLAGS
+from burnish.machines.cpu import CPU_HINTS, CPU_INTRINSICS, CPU_LOOPS
+from burnish.machines.dialect import Dialect
+from burnish.machines.machine import Core, Machine, Model, System
+from burnish.machines.scopes import CPU_SCOPES
+
+
+def _vectors(features: Collection[str]) -> tuple[int, int]:
+    return 16, 32
+
+
+AARCH64 = Machine(
+    name="aarch64",
+    architectures=("aarch64", "arm64"),
+    vectors=_vectors,
+    core=Core(multiply_bytes=None, clock=3.3e9, cache_bandwidth=19e9, memory_bandwidth=15e9),  # as x86: not measured
+    models=(
+        Model("aarch64-cortex-a53", "cortex-a53", "neon", 32 << 10, 512 << 10, 0, 4),
+        Model("aarch64-neoverse-n1", "neoverse-n1", "neon dotprod fullfp16", 64 << 10, 1 << 20, 32 << 20, 4),
+    ),
+    flags=FLAGS,
+    dialect=Dialect(CPU_LOOPS, CPU_HINTS),
+    scopes=CPU_SCOPES,
+    intrinsics=CPU_INTRINSICS,
+    system=System(
+        {"futex": 98, "sched_yield": 124, "getcpu": 168, "sched_getaffinity": 123, "sched_setaffinity": 122},
+        "llvm.aarch64.hint(i32 1)",
+    ),
+    import_path="burnish.machines.aarch64.machine:AARCH64",
+)

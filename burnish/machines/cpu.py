@@ -1,0 +1,70 @@
+"""What CPUs have in common: cache hints, a transposed block, and the loop kinds that their code lowers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from burnish.loops.expr import Buffer, Load, Var
+from burnish.loops.program import Intrinsic, Store
+from burnish.machines.emitter import Emitter, IntrinsicCode, LoopCode, pointer_to
+from burnish.machines.intrinsics import TensorIntrinsic, declare
+
+CPU_LOOPS: Mapping[str, LoopCode | None] = dict.fromkeys(("serial", "unroll", "vectorize", "parallel"))
+"""Written by the emitter itself: a parallel loop is a function for the thread pool."""
+
+
+def _prefetch(f: Emitter, s: Intrinsic) -> None:
+    """Hints the cache line of the operand into L2 (attr ``locality`` 0..3, default 2).
+
+    A hint loads nothing: of a position that is itself loaded, perhaps further on than there are any, there is none.
+    """
+    access = s.operands[0]
+    if any(index.buffers for index in access.indices):
+        return
+    pointer = pointer_to(f, access)
+    f.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+    f.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {dict(s.attrs).get('locality', 2)}, i32 1)")
+
+
+CPU_HINTS: Mapping[str, IntrinsicCode] = {"prefetch": _prefetch}
+
+
+def _transpose16(f: Emitter, s: Intrinsic) -> None:
+    """A 16 x 16 block of float32: load rows, exchange ever smaller off-diagonal blocks, store rows."""
+    size, attrs = 16, dict(s.attrs)
+    to, source = s.operands
+    rows = []
+    for r in range(size):
+        pointer = pointer_to(f, source, r * int(attrs.get("s_stride", size)))
+        rows.append(f.result(f"load <{size} x float>, ptr {pointer}, align 4", "float32", size))
+    half = size // 2
+    while half:
+        for i in (i for i in range(size) if not i & half):
+            a, b = rows[i], rows[i + half]
+            first = [j if not j & half else size + j - half for j in range(size)]
+            second = [j + half if not j & half else size + j for j in range(size)]
+            rows[i], rows[i + half] = _shuffle(f, a, b, first), _shuffle(f, a, b, second)
+        half //= 2
+    for r, row in enumerate(rows):
+        pointer = pointer_to(f, to, r * int(attrs.get("d_stride", size)))
+        f.emit(f"store {row.type} {row.text}, ptr {pointer}, align 4")
+    f.forget()
+
+
+def _shuffle(f: Emitter, a: Any, b: Any, lanes: list[int]) -> Any:
+    mask = ", ".join(f"i32 {lane}" for lane in lanes)
+    text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{mask}>"
+    return f.result(text, a.dtype, len(lanes))
+
+
+def _transpose(size: int, code: IntrinsicCode) -> TensorIntrinsic:
+    """A square block moved with rows and columns exchanged; both may lie in wider matrices."""
+    d, x = Buffer("d", (size, size)), Buffer("s", (size, size))
+    i, j = Var("i"), Var("j")
+    body = Store(d, (i, j), Load(x, (j, i)))
+    return declare(f"transpose{size}_f32", (d, x), [("i", size), ("j", size)], body, free="d s", code=code)
+
+
+TRANSPOSE16_F32 = _transpose(16, _transpose16)
+CPU_INTRINSICS = (TRANSPOSE16_F32,)

@@ -1,0 +1,27 @@
+"""Dialect of generated code: which loop kinds a machine lowers and how, and what its functions carry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from burnish.machines.emitter import IntrinsicCode, LoopCode
+
+
+@dataclass(frozen=True, eq=False)
+class Dialect:
+    """``loops``: kind -> its code; None: the emitter's own (unrolled, lanes of vectors, the thread pool).
+
+    What is not listed is refused. A parallel loop inside of another runs serially, on the thread that it is on.
+    ``hints``: intrinsics that change nothing. ``kernel``: LLVM's calling convention of the kernel itself, and
+    ``attributes`` of every function. ``rounds_bfloat16``: the
+    feature by which float32 is rounded to bfloat16; ``masks``: the one by which some lanes of a vector are loaded and
+    stored as fast as all.
+    """
+
+    loops: Mapping[str, LoopCode | None]
+    hints: Mapping[str, IntrinsicCode] = field(default_factory=dict)
+    kernel: str = ""
+    attributes: str = 'nounwind "no-builtins" "prefer-vector-width"="512"'
+    rounds_bfloat16: str | None = None
+    masks: str | None = None

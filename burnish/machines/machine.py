@@ -1,0 +1,133 @@
+"""Forms of a machine's description: cores, rates, and the package's whole as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from burnish.machines.dialect import Dialect
+from burnish.machines.intrinsics import TensorIntrinsic
+from burnish.machines.scopes import Scope
+from burnish.machines.unit import MatrixUnit
+
+
+@dataclass(frozen=True)
+class Core:
+    """One core of a CPU as declared data: ``multiply_bytes`` of the vectors two of which are multiplied and added in a
+    cycle (None: whole vectors), cycles a second, bytes a second moved through the caches behind the first, and from
+    memory.
+    """
+
+    multiply_bytes: int | None
+    clock: float
+    cache_bandwidth: float
+    memory_bandwidth: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of one core, a second: float32 operations, bytes through the caches behind the first, bytes from memory, and
+    operations of the matrix unit (0 without).
+    """
+
+    flops: float
+    cache_bandwidth: float
+    memory_bandwidth: float
+    matrix_flops: float = 0.0
+
+
+@dataclass(frozen=True)
+class Model:
+    """A target by name: LLVM's CPU and features, caches in bytes, cores."""
+
+    name: str
+    cpu: str
+    features: str
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    cores: int
+
+
+@dataclass(frozen=True)
+class System:
+    """Linux on the machine: system call numbers by name, and the LLVM intrinsic that tells a core it is spinning."""
+
+    calls: Mapping[str, int]
+    pause: str
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """What a package of ``machines`` says of its machine.
+
+    ``kind`` is what schedule templates are found by. ``architectures`` are the first words of LLVM's triples; the first
+    is that of ``models``. ``vectors``: bytes and number of vector registers, from the features. ``cores``: those that
+    differ from ``core``, by LLVM's name. ``flags``: LLVM's feature -> the kernel's word for it in /proc/cpuinfo.
+    ``flush``: the LLVM intrinsic that writes back and drops a cache line, and the fence behind it.
+
+    A machine that is not programmed through LLVM has ``compile``: (loop program, target) -> code of its own form and
+    bytes of scratch a thread; it refuses what it cannot lower by :class:`~burnish.errors.ScheduleError`. One from
+    outside of the package brings its schedule ``templates`` (:class:`burnish.kernels.task.Template`), best first; its
+    ``version`` is part of the keys of cached kernels.
+
+    ``import_path``, as ``module:name``, is where worker processes import it; without one it is sent to them by its
+    parts, whose functions must be those of modules.
+    """
+
+    name: str
+    architectures: tuple[str, ...]
+    vectors: Callable[[Collection[str]], tuple[int, int]]
+    core: Core
+    dialect: Dialect
+    scopes: tuple[Scope, ...]
+    intrinsics: tuple[TensorIntrinsic, ...] = ()
+    units: tuple[MatrixUnit, ...] = ()
+    kind: str = "cpu"
+    cores: Mapping[str, Core] = field(default_factory=dict)
+    models: tuple[Model, ...] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)
+    system: System | None = None
+    flush: Callable[[Collection[str]], tuple[str, str]] | None = None
+    compile: Callable[[Any, Any], tuple[bytes, int]] | None = None
+    templates: tuple[Any, ...] = ()
+    version: str = ""
+    import_path: str = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.import_path and _imported(self.import_path) is self:
+            return _imported, (self.import_path,)
+        return Machine, tuple(getattr(self, each.name) for each in fields(self))
+
+    @cached_property
+    def named_intrinsics(self) -> Mapping[str, TensorIntrinsic]:
+        """Its intrinsics and those of its units, by name."""
+        return {t.name: t for t in (*self.intrinsics, *(t for unit in self.units for t in unit.intrinsics))}
+
+    @cached_property
+    def named_scopes(self) -> Mapping[str, Scope]:
+        """Its scopes, by name."""
+        return {scope.name: scope for scope in self.scopes}
+
+    def with_(
+        self, intrinsics: Iterable[TensorIntrinsic] = (), scopes: Iterable[Scope] = (), **changes: Any
+    ) -> Machine:
+        """A machine that has more intrinsics and scopes; those of a known name take its place."""
+        own, places = (*intrinsics,), (*scopes,)
+        return replace(
+            self,
+            intrinsics=(*(t for t in self.intrinsics if t.name not in {o.name for o in own}), *own),
+            scopes=(*(s for s in self.scopes if s.name not in {p.name for p in places}), *places),
+            **{"import_path": "", **changes},
+        )
+
+
+def _imported(path: str) -> Machine:
+    """The machine at an import path."""
+    module, _, name = path.partition(":")
+    found = getattr(import_module(module), name)
+    assert isinstance(found, Machine), path
+    return found

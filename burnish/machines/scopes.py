@@ -1,0 +1,30 @@
+"""Memory scopes: where a buffer of a loop program may live, how much fits there, and who lowers it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish.machines.emitter import Placement
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One kind of memory of a machine.
+
+    ``capacity``: bytes of the buffers that live in it at a time (None: no limit). ``registers``: its buffers become SSA
+    values or the tiles of a unit where every access is at a fixed place. ``address_space``: LLVM's number of it.
+    ``place``: code that gives a buffer's address, as a generic pointer; None: the emitter's own, on the stack or in the
+    thread's scratch area.
+    """
+
+    name: str
+    capacity: int | None = None
+    registers: bool = False
+    address_space: int = 0
+    place: Placement | None = None
+
+
+GLOBAL = Scope("global")  # parameters, and what all threads see
+LOCAL = Scope("local")  # of one thread: the stack, or its part of the scratch area
+REGISTER = Scope("register", registers=True)
+CPU_SCOPES = (GLOBAL, LOCAL, REGISTER)

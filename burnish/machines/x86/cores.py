@@ -1,0 +1,27 @@
+"""x86-64 cores and targets as data. A CPU is a row here: of CORES where its rates differ, of MODELS to compile for it
+from elsewhere.
+"""
+
+from collections.abc import Mapping
+
+from burnish.machines.machine import Core, Model
+
+# Declared, not measured here, so that every machine of a kind chooses alike: two vectors multiplied and added in a
+# cycle at 3.3 GHz, and the bytes a second that one core of a two-core virtual machine (Sapphire Rapids, Zen 5) moves.
+CORE = Core(multiply_bytes=None, clock=3.3e9, cache_bandwidth=19e9, memory_bandwidth=15e9)
+CORES: Mapping[str, Core] = {
+    "znver4": Core(multiply_bytes=32, clock=3.3e9, cache_bandwidth=19e9, memory_bandwidth=15e9),  # 64 in two halves
+}
+MODELS = (
+    Model("x86-64-v4", "x86-64-v4", "avx512f avx512bw avx512dq avx512vl avx2 fma", 32 << 10, 1 << 20, 32 << 20, 2),
+    Model(
+        "sapphirerapids",
+        "sapphirerapids",
+        "avx512f avx512bw avx512dq avx512vl avx512vnni avx512bf16 amx-tile amx-bf16 amx-int8 avx2 fma",
+        48 << 10,
+        2 << 20,
+        32 << 20,
+        2,
+    ),
+    Model("x86-64-v3", "x86-64-v3", "avx2 fma f16c", 32 << 10, 512 << 10, 16 << 20, 2),
+)

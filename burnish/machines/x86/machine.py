@@ -1,0 +1,44 @@
+"""x86-64 as a machine: vectors by feature, its dialect, and what its packages hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from burnish.machines.amx.tiles import AMX
+from burnish.machines.cpu import CPU_HINTS, CPU_INTRINSICS, CPU_LOOPS
+from burnish.machines.dialect import Dialect
+from burnish.machines.machine import Machine, System
+from burnish.machines.scopes import CPU_SCOPES
+from burnish.machines.x86.cores import CORE, CORES, MODELS
+from burnish.machines.x86.dot import DOT_BF16_F32, DOT_U8S8_I32
+from burnish.machines.x86.flags import FLAGS
+
+
+def _vectors(features: Collection[str]) -> tuple[int, int]:
+    return (64, 32) if "avx512f" in features else (32 if "avx2" in features else 16, 16)
+
+
+def _flush(features: Collection[str]) -> tuple[str, str]:
+    flush = "llvm.x86.clflushopt" if "clflushopt" in features else "llvm.x86.sse2.clflush"
+    return flush, "llvm.x86.sse2.mfence"
+
+
+X86 = Machine(
+    name="x86",
+    architectures=("x86_64", "i686", "amd64"),
+    vectors=_vectors,
+    core=CORE,
+    cores=CORES,
+    models=MODELS,
+    flags=FLAGS,
+    dialect=Dialect(CPU_LOOPS, CPU_HINTS, rounds_bfloat16="avx512bf16", masks="avx512bw"),
+    scopes=CPU_SCOPES,
+    intrinsics=(*CPU_INTRINSICS, DOT_U8S8_I32, DOT_BF16_F32),
+    units=(AMX,),
+    system=System(
+        {"futex": 202, "sched_yield": 24, "getcpu": 309, "sched_getaffinity": 204, "sched_setaffinity": 203},
+        "llvm.x86.sse2.pause()",
+    ),
+    flush=_flush,
+    import_path="burnish.machines.x86.machine:X86",
+)

@@ -1,0 +1,1 @@
+"""A toy accelerator: what a back end from outside of Burnish is made of."""
