@@ -77,6 +77,9 @@ def _independent(form: Linear, ranges: Ranges) -> Interval:
 
 def _divided_by_size(e: Binary, ranges: Ranges) -> Interval:
     """Bounds of ``a // b`` and ``a % b`` for a symbolic ``b``."""
+    extent = _counted(e, ranges)
+    if extent is not None:
+        return (0, greatest(extent) - 1)
     (low, high), (p, q) = bounds(e.a, ranges), bounds(e.b, ranges)
     if p <= 0:
         return UNKNOWN
@@ -87,18 +90,23 @@ def _divided_by_size(e: Binary, ranges: Ranges) -> Interval:
 
 def symbolic_extent(e: Expr, ranges: Ranges) -> Size | None:
     """The size to which an expression counts from zero: a loop's variable, or digits of one; None for any other."""
-    extent: int | None = None
+    extent = _counted(e, ranges)
+    return extent if isinstance(extent, Size) else None
+
+
+def _counted(e: Expr, ranges: Ranges) -> int | None:
+    """See :func:`symbolic_extent`; a number where a quotient counts to one."""
     match e:
         case Var(name):
-            extent = ranges.get(name)
+            return ranges.get(name)
         case Binary("//", Var(name), Const(c, _)) if c > 0 and isinstance(ranges.get(name), Size):
-            extent = (ranges[name] - 1) // int(c) + 1
-        case Binary("%", _, Size() as divisor):
+            return (ranges[name] - 1) // int(c) + 1
+        case Binary("%", _, Size() as divisor) if divisor.low > 0:
             return divisor
         case Binary("//", Var(name), Size() as divisor) if name in ranges:
             whole = divided(to_linear(wrap(ranges[name])), divisor)
-            extent = size_part(whole) if whole is not None else None
-    return extent if isinstance(extent, Size) else None
+            return size_part(whole) if whole is not None else None
+    return None
 
 
 def _most(form: Linear, ranges: Ranges) -> float:

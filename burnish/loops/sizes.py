@@ -283,6 +283,8 @@ def _floor(a: Size, divisor: int) -> Any:
     if common > 1:
         return outside + size_of({m: c // common for m, c in rest.terms}, rest.constant // common) // (divisor // common)
     (monomial, factor), *more = rest.terms
+    if factor < 0:  # one form of what is rounded up
+        return outside - (divisor - 1 - rest) // divisor
     if not more and factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Quotient):
         inner = monomial[0]
         return outside + (inner.size + rest.constant * inner.divisor) // (inner.divisor * divisor)
