@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from burnish.loops.expr import INDEX, ITEM_BYTES, Binary, Cast, Const, Expr, Load, Not, Select, Var, wrap
-from burnish.loops.linear import Linear, divided, factors, monomial, multiply, size_part, to_linear
+from burnish.loops.linear import Linear, divided, factors, monomial, multiply, size_part, to_linear, total_of
 from burnish.loops.sizes import Size, greatest
 from burnish.loops.traverse import conjuncts
 
@@ -127,9 +127,7 @@ def _most(form: Linear, ranges: Ranges) -> float:
     terms, const = form
     sizes = {atom: c for atom, c in terms.items() if isinstance(atom, Size)}
     others = {atom: c for atom, c in terms.items() if atom not in sizes}
-    known = size_part((sizes, const))
-    assert known is not None
-    return greatest(known) + _independent((others, 0), ranges)[1]
+    return greatest(total_of(sizes, const)) + _independent((others, 0), ranges)[1]
 
 
 def _counter(form: Linear, ranges: Ranges) -> tuple[Expr, Expr] | None:

@@ -108,11 +108,14 @@ def monomial(parts: tuple[Expr, ...]) -> Expr:
 def size_part(form: Linear) -> int | None:
     """The extent that a linear form of sizes alone is; None for any other."""
     terms, const = form
+    return total_of(terms, const) if all(isinstance(atom, Size) for atom in terms) else None
+
+
+def total_of(sizes: Mapping[Expr, int], const: int) -> int:
+    """The extent that is a sum of multiples of sizes and a constant."""
     total = const
-    for atom, c in terms.items():
-        if not isinstance(atom, Size):
-            return None
-        total = total + atom * c
+    for atom, c in sizes.items():
+        total = total + atom * c  # type: ignore[assignment]
     return total
 
 

@@ -239,12 +239,17 @@ def _parts(value: Any) -> tuple[dict[Monomial, int], int]:
     return (dict(value.terms), value.constant) if isinstance(value, Size) else ({}, value)
 
 
+def _order(atom: Atom) -> tuple[bool, str]:
+    """Dimensions come before quotients."""
+    return isinstance(atom, Quotient), str(atom)
+
+
 def size_of(terms: Mapping[Monomial, int], constant: int) -> Any:
     """The extent that is a sum of monomials and a constant."""
     kept = [(m, c) for m, c in terms.items() if c]
     if not kept:
         return constant
-    return Size(tuple(sorted(kept, key=lambda term: tuple(map(str, term[0])))), constant)
+    return Size(tuple(sorted(kept, key=lambda term: tuple(map(_order, term[0])))), constant)
 
 
 def _sum(a: Size, b: Any, sign: int) -> Any:
@@ -259,7 +264,7 @@ def _product(a: Size, b: Any) -> Any:
     terms: dict[Monomial, int] = {}
     for m, c in (*left.items(), ((), x)):
         for n, d in (*right.items(), ((), y)):
-            monomial = tuple(sorted((*m, *n), key=str))
+            monomial = tuple(sorted((*m, *n), key=_order))
             terms[monomial] = terms.get(monomial, 0) + c * d
     return size_of(terms, terms.pop((), 0))
 
