@@ -119,7 +119,7 @@ def _most(form: Linear, ranges: Ranges) -> float:
         slope, rest = _apart(form, counter)
         low, high = linear_bounds(slope, ranges)
         if low >= 0:
-            form = _plus(rest, multiply(slope, to_linear(last)))
+            form = plus(rest, multiply(slope, to_linear(last)))
         elif high <= 0:
             form = rest
         else:
@@ -151,13 +151,13 @@ def _apart(form: Linear, factor: Expr) -> tuple[Linear, Linear]:
         parts = list(factors(atom))
         if factor in parts:
             parts.remove(factor)
-            slope = _plus(slope, ({monomial(tuple(parts)): c}, 0) if parts else ({}, c))
+            slope = plus(slope, ({monomial(tuple(parts)): c}, 0) if parts else ({}, c))
         else:
             rest[atom] = c
     return slope, (rest, form[1])
 
 
-def _plus(x: Linear, y: Linear) -> Linear:
+def plus(x: Linear, y: Linear) -> Linear:
     terms = dict(x[0])
     for atom, c in y[0].items():
         terms[atom] = terms.get(atom, 0) + c
