@@ -19,7 +19,7 @@ from burnish.kernels.cpu import template_for, templates_for, tunable_templates
 from burnish.kernels.task import Choice, Task, Template
 from burnish.loops.program import Program
 from burnish.lower.pipeline import lower
-from burnish.schedule.schedule import Schedule
+from burnish.schedule.schedule import Schedule, replay
 from burnish.target import Target
 
 _CODE = ("loops", "schedule", "kernels", "lower", "codegen", "build.py")  # what decides which code a task becomes
@@ -29,7 +29,10 @@ _log = logging.getLogger("burnish")
 
 @dataclass(frozen=True)
 class Kernel:
-    """Machine code of one task. ``packing``: layout tag of each constant parameter that is not row-major."""
+    """Machine code of one task. ``packing``: layout tag of each constant parameter that is not row-major.
+
+    ``dims``: the dimensions whose values it takes behind its buffers.
+    """
 
     symbol: str
     code: bytes
@@ -37,6 +40,7 @@ class Kernel:
     packing: Mapping[str, str]
     template: str
     choice: Choice
+    dims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,11 @@ def code_version() -> str:
 
 
 def schedule(task: Task, target: Target, choice: Choice | None = None) -> tuple[Schedule, str, Choice]:
-    """The schedule of ``task`` (by default the analytic choice), its template's name, and the choice made."""
+    """The schedule of ``task`` (by default the analytic choice), its template's name, and the choice made.
+
+    Of a symbolic task that of its hint.
+    """
+    task = task.hinted
     template = template_for(task, target)
     chosen = {**template.space(task, target).default, **(choice or {})}
     return template.apply(task, target, chosen), template.name, chosen
@@ -73,7 +81,9 @@ def task_key(task: Task, target: Target) -> str:
     layouts = json.dumps({name: str(layout) for name, layout in sorted(task.layouts.items())})
     machine = f"{target.triple} {target.cpu} {target.feature_string} {target.cores}"
     outputs = " ".join(t.name for t in task.outputs)
-    return cache_key(code_version(), machine, task.op, definition, outputs, layouts, " ".join(sorted(task.constants)))
+    dims = [f"{d} {d.low} {d.high} {d.hint}" for d in task.dims]
+    constants = " ".join(sorted(task.constants))
+    return cache_key(code_version(), machine, task.op, definition, outputs, layouts, constants, *dims)
 
 
 def build(task: Task, target: Target, store: ObjectCache | None, recipe: Recipe | None = None) -> Kernel:
@@ -82,7 +92,8 @@ def build(task: Task, target: Target, store: ObjectCache | None, recipe: Recipe 
     found = store.get(_entry(key, recipe)) if store else None
     if found is not None:
         head, _, code = found.partition(b"\n")
-        return Kernel(code=code, **json.loads(head))
+        fields = json.loads(head)
+        return Kernel(code=code, **{**fields, "dims": tuple(fields["dims"])})
     own = named(task, key)
     kernel = compile_recipe(own, target, recipe) if recipe else compile_task(own, target)
     if store:
@@ -92,7 +103,7 @@ def build(task: Task, target: Target, store: ObjectCache | None, recipe: Recipe 
 
 def keep(store: ObjectCache, key: str, kernel: Kernel, recipe: Recipe | None = None) -> None:
     """Stores the kernel of the task with this key, which `build` then finds."""
-    fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
+    fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice", "dims")}
     store.put(_entry(key, recipe), json.dumps(fields).encode() + b"\n" + kernel.code)
 
 
@@ -102,9 +113,10 @@ def _entry(key: str, recipe: Recipe | None) -> str:
 
 def compile_recipe(task: Task, target: Target, recipe: Recipe) -> Kernel:
     """The kernel that a recipe makes. Raises ScheduleError if its template does not match the task, or cannot."""
-    template = next((t for t in tunable_templates(task, target) if t.name == recipe.template), None)
+    matching = tunable_templates(task.hinted, target)
+    template = next((t for t in matching if t.name == recipe.template), None)
     if template is None:
-        names = ", ".join(t.name for t in tunable_templates(task, target))
+        names = ", ".join(t.name for t in matching)
         raise ScheduleError(f"task '{task.name}': template '{recipe.template}' does not match; those that do: {names}")
     return compile_by(template, task, target, recipe.choice)
 
@@ -119,7 +131,7 @@ def compile_task(task: Task, target: Target) -> Kernel:
 
     Raises ScheduleError if the last one, which takes everything, cannot either.
     """
-    *templates, last = templates_for(task, target)
+    *templates, last = templates_for(task.hinted, target)
     for template in templates:
         try:
             return compile_by(template, task, target)
@@ -131,10 +143,15 @@ def compile_task(task: Task, target: Target) -> Kernel:
 
 
 def compile_by(template: Template, task: Task, target: Target, chosen: Choice | None = None) -> Kernel:
-    """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError."""
-    choice = {**template.space(task, target).default, **(chosen or {})}
-    made = template.apply(task, target, choice)
-    return compile_program(made.program, target, packing(made.trace, task), template.name, choice)
+    """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError.
+
+    A symbolic task is scheduled at its hint, and the trace replayed with the dimensions open.
+    """
+    at = task.hinted
+    choice = {**template.space(at, target).default, **(chosen or {})}
+    made = template.apply(at, target, choice)
+    program = made.program if at is task else replay(task.program(), made.trace)
+    return compile_program(program, target, packing(made.trace, task), template.name, choice)
 
 
 def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:
@@ -147,4 +164,4 @@ def compile_program(
 ) -> Kernel:
     """Lowers and compiles a scheduled program."""
     code = emit(lower(program), native_bfloat16=target.has("avx512bf16"), masks=target.has("avx512bw"))
-    return Kernel(program.name, compile_ir(code.text, target), code.scratch_bytes, packed, template, choice)
+    return Kernel(program.name, compile_ir(code.text, target), code.scratch_bytes, packed, template, choice, code.dims)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from burnish.graph.estimates import Estimate, Window, estimates
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
+from burnish.loops.sizes import greatest, hinted
 from burnish.ops.convolution import band, band_depth, window_extent
 from burnish.ops.polyphase import transform_phases
 from burnish.ops.split import DEPTH, ROWS, split_matrix, split_stem_weight, split_weight
@@ -150,8 +152,8 @@ def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:
     plain = len(b.shape) == 2 and len(a.shape) >= 2 and not any(node.attrs.values())
     if not plain or node.inputs[0] in graph.constants or not target.has("amx-bf16"):
         return False
-    rows = a.size // max(1, a.shape[-1])
-    if sum(extent > 1 for extent in a.shape[:-1]) > 2:  # blocks of rows would cross the ends of several axes
+    rows = hinted(prod(a.shape[:-1]))
+    if sum(greatest(extent) > 1 for extent in a.shape[:-1]) > 2:  # blocks of rows would cross the ends of several axes
         return False
     return rows > ROWS // 2 and b.shape[0] >= DEPTH and b.shape[1] >= ROWS
 

@@ -53,12 +53,12 @@ def reshaped_index(index: Sequence[Expr], shape: Shape, source: Shape) -> tuple[
     for own, other in matched_groups(source, shape):
         position: Expr = wrap(0)
         for d in other:
-            position = position * shape[d] + (index[d] if shape[d] > 1 else 0)
+            position = position * shape[d] + (index[d] if shape[d] != 1 else 0)
         stride = 1
         for d in reversed(own):
             above = prod(source[e] for e in own if e < d)
-            if source[d] > 1:
-                out[d] = position // stride % source[d] if above > 1 else position // stride
+            if source[d] != 1:
+                out[d] = position // stride % source[d] if above != 1 else position // stride
             stride *= source[d]
     return tuple(out)
 
