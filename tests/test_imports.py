@@ -8,8 +8,8 @@ import burnish
 
 FLOORS = (
     "errors", "optional", "files", "cache", "jit", "permission", "accuracy", "target", "comm", "search", "boost",
-    "loops", "schedule", "ops", "graph", "kernels", "lower", "codegen", "runtime", "measure", "frontend", "rewrite",
-    "memory", "arguments", "build", "arrange", "tune", "trees", "compiler", "rewriting", "contributions", "tuning",
+    "loops", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
+    "rewrite", "arguments", "build", "arrange", "tune", "trees", "compiler", "rewriting", "contributions", "tuning",
     "api", "check", "array", "parallel", "gnn", "report", "peers", "cli", "__main__",
 )  # fmt: skip
 HOUSE = Path(burnish.__file__).parent

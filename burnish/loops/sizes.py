@@ -14,6 +14,8 @@ decided where its truth is the same for all values of the dimensions. With any o
 
 from __future__ import annotations
 
+import ast
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from math import gcd, prod
@@ -176,12 +178,12 @@ def dim(name: str, low: int = 1, high: int = MOST, multiple: int = 1, hint: int 
     """A size called ``name``: a multiple of ``multiple`` from ``low`` to ``high``; annotated as what it computes like.
 
     ``hint``: where schedules are made for it; by default the greatest value up to 128. A number if only one is
-    possible. Raises ScheduleError for bounds that no such number, or none from 1, lies between.
+    possible. Raises ScheduleError for bounds that no such number, or a negative one, lies between.
     """
-    first, last = -(-low // multiple) if multiple >= 1 else 0, high // max(multiple, 1)
-    if not (name.isidentifier() and multiple >= 1 and 1 <= first <= last):
+    first, last = -(-low // max(multiple, 1)), high // max(multiple, 1)
+    if not (name.isidentifier() and multiple >= 1 and 0 <= first <= last):
         found = f"low {low}, high {high}, multiple {multiple}"
-        raise ScheduleError(f"dimension '{name}': found {found}; allowed: a name, 1 <= low <= high, a multiple between")
+        raise ScheduleError(f"dimension '{name}': found {found}; allowed: a name, 0 <= low <= high, a multiple between")
     at = min(last, max(first, 128 // multiple)) if hint is None else hint // multiple
     if not first <= at <= last:
         raise ScheduleError(f"dimension '{name}': found hint {hint}; allowed: {first * multiple} to {last * multiple}")
@@ -380,3 +382,49 @@ def _apart(a: Size, atom: Atom) -> tuple[Any, Any]:
         else:
             rest[monomial] = c
     return size_of(slope, slope.pop((), 0)), size_of(rest, a.constant)
+
+
+# --- text and values --------------------------------------------------------------------------------------------------
+
+
+def parse_extent(text: str, dims: Mapping[str, Dim]) -> int:
+    """The extent that ``str`` printed. Raises ValueError for any other text, and for a dimension not in ``dims``."""
+    try:
+        return _parsed(ast.parse(text, mode="eval").body, dims)
+    except (SyntaxError, RecursionError, ZeroDivisionError) as error:
+        raise ValueError(f"size {text!r}: {error}") from None
+
+
+def _parsed(tree: ast.expr, dims: Mapping[str, Dim]) -> Any:
+    match tree:
+        case ast.Constant(int(value)) if not isinstance(value, bool):
+            return value
+        case ast.Name(name) if name in dims:
+            return Size((((dims[name],), 1),))
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_parsed(operand, dims)
+        case ast.BinOp(a, ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() as op, b):
+            return _OPERATIONS[type(op)](_parsed(a, dims), _parsed(b, dims))
+    known = ", ".join(dims) or "none"
+    raise ValueError(f"size: found '{ast.unparse(tree)}'; allowed: integers, + - * //, and dimensions: {known}")
+
+
+_OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+}  # fmt: skip
+
+
+def solve(extent: Size, value: int) -> tuple[Dim, int] | None:
+    """The dimension of an extent ``d * k + c``, and its value where the extent has this one; None for other extents.
+
+    The value may lie outside of the dimension's bounds. Raises ValueError where it is no integer.
+    """
+    if len(extent.terms) != 1:
+        return None
+    ((monomial, factor),) = extent.terms
+    if len(monomial) != 1 or not isinstance(monomial[0], Dim):
+        return None
+    found, rest = divmod(value - extent.constant, factor)
+    if rest:
+        raise ValueError(f"{value} is not {extent} for any {monomial[0]}")
+    return monomial[0], found
