@@ -1,26 +1,30 @@
-"""Remainder versions of a register tile: code for 8, 4, 2 and 1 of the rows that a symbolic size leaves over.
+"""Remainder versions of a register tile: code of its own for the rows that a symbolic size leaves over.
 
-``for o in (n + 5) // 6: for unroll i in 6: if o * 6 + i < n: S(o * 6 + i)`` becomes, behind a loop over ``n // 6`` whole
-tiles, one tile for each bit of ``n % 6``::
+``for o in (n + 9) // 10: for unroll i in 10: if o * 10 + i < n: S(o * 10 + i)`` becomes, behind a loop over ``n // 10``
+whole tiles, one tile of eight rows, and one for each number of rows that may be left then::
 
-    if n % 6 % 8 >= 4: for unroll i in 6: if i < 4: S(n - n % 6 % 8 + i)
-    if n % 6 % 4 >= 2: for unroll i in 6: if i < 2: S(n - n % 6 % 4 + i)
-    if n % 6 % 2 >= 1: for unroll i in 6: if i < 1: S(n - n % 6 % 2 + i)
+    if n % 10 % 16 >= 8: for unroll i in 10: if i < 8: S(n - n % 10 % 16 + i)
+    if n % 10 % 8 == 1: for unroll i in 10: if i < 1: S(n - n % 10 % 8 + i)
+    if n % 10 % 8 == 2: for unroll i in 10: if i < 2: S(n - n % 10 % 8 + i)
+    ...
 
-So no tile asks for every row whether it is there, and none is computed twice. Conditions on ``i`` are gone when the
-tile is unrolled.
+So no tile asks for every row whether it is there, none is computed twice, and what all rows share is read at most twice
+more. Conditions on ``i`` are gone when the tile is unrolled.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from burnish.loops.bounds import Ranges
-from burnish.loops.expr import Const, Var, all_of, wrap
+from burnish.loops.expr import Expr, Var, all_of, equal, wrap
 from burnish.loops.program import For, If, Stmt, map_exprs, rebuild_stmt, substitute_stmt, walk_stmt
 from burnish.loops.sizes import Size
 from burnish.loops.traverse import conjuncts
 from burnish.lower.overlap import Tail, begin_at, find_tail, guarded
 
 MOST_ROWS = 32  # of a tile: what is left of a larger one is no register tile
+APART = 8  # rows: of what is left, fewer have code for every number of them, which is faster than one for each bit
 
 
 def remainders(loop: For, ranges: Ranges) -> list[Stmt] | None:
@@ -38,17 +42,24 @@ def remainders(loop: For, ranges: Ranges) -> list[Stmt] | None:
         return None
     moved = tail._replace(places={begin_at(c, loop.var, place, tail.step): p for c, p in tail.places.items()})
     size = tail.last + tail.step
-    found: list[Stmt] = []
     last = wrap(size // tail.step)  # the iteration whose rows these are: hints count by it
-    for bit in reversed(range((tail.step - 1).bit_length())):
-        rows = 1 << bit
-        left = size % tail.step % (2 * rows)
-        cond = wrap(left >= rows, "bool")
-        if isinstance(cond, Const) and not cond.value:
-            continue
+    found: list[Stmt] = []
+    for rows, left, cond in _versions(size % tail.step, tail.step):
         begin = {place.name: wrap(size - left), loop.var: last}
         found.append(If(cond, substitute_stmt(_of_rows(body, moved, rows), begin)))
     return found
+
+
+def _versions(rest: int, step: int) -> Iterator[tuple[int, int, Expr]]:
+    """The tiles that make up ``rest`` rows, fewer than ``step``: rows, those left when it begins, when there is one."""
+    for bit in reversed(range((step - 1).bit_length())):
+        rows = 1 << bit
+        if rows >= APART:
+            left = rest % (2 * rows)
+            yield rows, left, wrap(left >= rows, "bool")
+    left = rest % APART
+    for rows in range(1, min(step, APART)):
+        yield rows, left, equal(left, rows)
 
 
 def _of_rows(s: Stmt, tail: Tail, rows: int) -> Stmt:

@@ -92,8 +92,9 @@ class Module:
         self._runtime = _Runtime(self._pool.parallel, self._pool.address, None, stride, self._pool.threads, None)
         self._io = (ctypes.c_void_p * (1 + len(self._inputs) + len(executable.outputs) + len(executable.dims)))()
         self._plan = self._make_plan()
-        self._seen: dict[tuple[tuple[int, ...], ...], Sized] = {}
+        self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
         self._now = sized(executable, hints(executable.dims), self._places)
+        self._fixed = None if executable.dims else self._now
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self._run = run(self._pool.driver.address("burnish_run"))
         self._run_args = tuple(ctypes.addressof(x) for x in (self._plan, self._io, self._runtime))
@@ -189,8 +190,9 @@ class Module:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of the ``arena`` (activations; with dimensions, at their hints), the ``params``, the ``scratch`` of all threads, and the ``code``.
+        """Bytes of the ``arena`` (activations), the ``params``, the ``scratch`` of all threads, and the ``code``.
 
+        Where the arena depends on dimensions it is that at their hints.
         Arena and scratch are needed for the time of a call: modules that run in turn share them.
         """
         return {
@@ -207,8 +209,8 @@ class Module:
         copied unless they are not contiguous. Raises InputError for what is missing, unknown, or of another shape or
         dtype than compiled.
         """
-        arrays = self._accept_all(args if len(args) == len(self._inputs) and not kwargs else self._bind(args, kwargs))
-        now = self._sized(arrays) if self.executable.dims else self._now
+        given = args if len(args) == len(self._inputs) and not kwargs else self._bind(args, kwargs)
+        arrays, now = self._accept_all(given)
         results = [aligned_array(shape, dtype) for shape, dtype in now.outputs]
         self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
         return results[0][0] if len(results) == 1 else tuple(array for array, _ in results)
@@ -218,10 +220,9 @@ class Module:
 
         Raises InputError.
         """
-        arrays = self._accept_all(inputs)
+        arrays, now = self._accept_all(inputs)
         if len(outputs) != len(self.executable.outputs):
             raise InputError(f"{len(outputs)} output arrays given, the model has {len(self.executable.outputs)}")
-        now = self._sized(arrays) if self.executable.dims else self._now
         for i, (array, (shape, dtype)) in enumerate(zip(outputs, now.outputs, strict=True)):
             spec = self.executable.outputs[i]
             if array.shape != shape or array.dtype != dtype:
@@ -234,8 +235,7 @@ class Module:
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of every kernel call, in order: medians over ``repeat`` runs, after one that is not counted."""
-        arrays = self._accept_all(self._bind(args, kwargs))
-        now = self._sized(arrays) if self.executable.dims else self._now
+        arrays, now = self._accept_all(self._bind(args, kwargs))
         results = [aligned_array(shape, dtype) for shape, dtype in now.outputs]
         addresses = [address_of(a) for a in arrays] + [address for _, address in results] + now.values
         calls = self.executable.calls
@@ -314,19 +314,21 @@ class Module:
             raise InputError(f"input {'; '.join(missing)} is missing")
         return [values[name] for name in names] + list(args[len(names) :])
 
-    def _accept_all(self, values: Sequence[Any]) -> list[np.ndarray]:
+    def _accept_all(self, values: Sequence[Any]) -> tuple[list[np.ndarray], Sized]:
+        """The values as arrays that kernels can read, and what their shapes decide. Raises InputError."""
         if len(values) != len(self._inputs):
             listed = "; ".join(map(str, self.inputs)) or "none"
             raise InputError(f"{len(values)} inputs given, the model has {len(self._inputs)}: {listed}")
+        known = self._fixed or self._seen.get(tuple([getattr(value, "shape", None) for value in values]))
         arrays = []
-        for i, (value, (shape, dtype)) in enumerate(zip(values, self._inputs, strict=True)):
+        for i, (value, (shape, dtype)) in enumerate(zip(values, known.inputs if known else self._inputs, strict=True)):
             if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype:
                 value = self._convert(self.inputs[i], value)
             # Kernels read whole vectors at any address, but elements at multiples of their size.
             if not (value.flags.c_contiguous and value.flags.aligned):
                 value = np.array(value, order="C")
             arrays.append(value)
-        return arrays
+        return arrays, known or self._sized(arrays)
 
     def _convert(self, spec: TensorSpec, value: Any) -> np.ndarray:
         """The value as an array of exactly the dtype and shape of ``spec``. Raises InputError."""
@@ -360,14 +362,12 @@ class Module:
         )
 
     def _sized(self, arrays: Sequence[np.ndarray]) -> Sized:
-        """What the shapes of these inputs decide; that of the last few is remembered. Raises InputError."""
+        """What the shapes of these inputs decide, remembered for the last few. Raises InputError."""
         shapes = tuple([array.shape for array in arrays])
-        found = self._seen.get(shapes)
-        if found is None:
-            found = sized(self.executable, bind(self.inputs, shapes), self._places)
-            while len(self._seen) >= KEPT:
-                self._seen.pop(next(iter(self._seen), shapes), None)
-            self._seen[shapes] = found
+        found = sized(self.executable, bind(self.inputs, shapes), self._places)
+        while len(self._seen) >= KEPT:
+            self._seen.pop(next(iter(self._seen), shapes), None)
+        self._seen[shapes] = found
         return found
 
 

@@ -19,11 +19,12 @@ KEPT = 8  # sizes of which a module remembers what they decide
 
 @dataclass(frozen=True, eq=False)
 class Sized:
-    """``outputs``: shape and dtype of each; ``values``: those of the dimensions, in the executable's order.
+    """``inputs``, ``outputs``: shape and dtype of each; ``values``: of the dimensions, in the executable's order.
 
     ``offsets``: of every address that a call enters into its arguments, in bytes, in order.
     """
 
+    inputs: list[tuple[Shape, np.dtype]]
     outputs: list[tuple[Shape, np.dtype]]
     values: list[int]
     offsets: np.ndarray
@@ -81,14 +82,16 @@ def sized(executable: Executable, sizes: Mapping[str, int], places: np.ndarray) 
     """What these values of the dimensions decide. ``places``: of each address, its buffer in the arena or -1, and the
     offset in what it points into.
     """
-    outputs = [(spec.at(sizes), numpy_dtype(spec.dtype)) for spec in executable.outputs]
+    inputs, outputs = (
+        [(spec.at(sizes), numpy_dtype(spec.dtype)) for spec in specs] for specs in (executable.inputs, executable.outputs)
+    )
     values = [sizes[d.name] for d in executable.dims]
     offsets = places[:, 1].astype(np.uint64)
     if not executable.buffers:
-        return Sized(outputs, values, offsets, executable.arena_bytes)
+        return Sized(inputs, outputs, values, offsets, executable.arena_bytes)
     found = plan_at(executable, sizes)
     begins = np.array([*(found.offsets[b.name] for b in executable.buffers), 0], np.uint64)  # -1 is the last
-    return Sized(outputs, values, offsets + begins[places[:, 0]], found.arena_bytes)
+    return Sized(inputs, outputs, values, offsets + begins[places[:, 0]], found.arena_bytes)
 
 
 def plan_at(executable: Executable, sizes: Mapping[str, int]) -> Plan:
