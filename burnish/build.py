@@ -22,6 +22,7 @@ from burnish.lower.pipeline import lower
 from burnish.schedule.schedule import Schedule, replay
 from burnish.target import Target
 
+GRANULE = 32  # of a symbolic extent: a block of matrix tiles, and a multiple of most vectors
 _CODE = ("loops", "schedule", "kernels", "lower", "codegen", "build.py")  # what decides which code a task becomes
 
 _log = logging.getLogger("burnish")
@@ -145,12 +146,22 @@ def compile_task(task: Task, target: Target) -> Kernel:
 def compile_by(template: Template, task: Task, target: Target, chosen: Choice | None = None) -> Kernel:
     """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError.
 
-    A symbolic task is scheduled at its hint, and the trace replayed with the dimensions open.
+    A symbolic task is scheduled at its hint, and the trace replayed with the dimensions open; if what was chosen for
+    the hint does not suit other sizes, such as blocks of a hundred rows, at one granule.
     """
     at = task.hinted
     choice = {**template.space(at, target).default, **(chosen or {})}
-    made = template.apply(at, target, choice)
-    program = made.program if at is task else replay(task.program(), made.trace)
+    try:
+        made = template.apply(at, target, choice)
+        program = made.program if at is task else replay(task.program(), made.trace)
+    except ScheduleError:
+        granule = {d.name: min(max(GRANULE, d.low), d.high) for d in task.dims}
+        if chosen or not granule or granule == {d.name: d.hint for d in task.dims}:
+            raise
+        at = task.at(granule)
+        choice = {**template.space(at, target).default}
+        made = template.apply(at, target, choice)
+        program = replay(task.program(), made.trace)
     return compile_program(program, target, packing(made.trace, task), template.name, choice)
 
 

@@ -81,12 +81,12 @@ class Compilation:
         return [step for step in self.steps if isinstance(step, Stage)]
 
 
-def import_graph(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def import_graph(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None) -> Graph:
     """A graph from whatever the user has: that of :func:`import_model`."""
     return import_model(model, shapes).graph
 
 
-def import_model(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
+def import_model(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None) -> Imported:
     """A graph from whatever the user has, and the extents that were assumed, of which it warns with the remedy.
 
     Raises what ``import_onnx`` raises, and ParameterError for ``shapes`` of a graph, whose shapes are known.
