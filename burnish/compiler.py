@@ -25,8 +25,8 @@ from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.kernels.task import Task
 from burnish.loops.layout import Layout, layout
+from burnish.loops.sizes import hinted, is_size
 from burnish.measure.samples import plain_domains
-from burnish.loops.sizes import Size, hinted
 from burnish.memory.lifetimes import Interval, Step, lifetimes
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
@@ -172,10 +172,12 @@ def link(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
     intervals, pairs, home = live_values(made)
-    symbolic = any(isinstance(i.nbytes, Size) for i in intervals)
+    symbolic = any(is_size(i.nbytes) for i in intervals)
     memory = plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs)
-    places = {i.name: Slot("arena", at) if symbolic else Slot("arena", 0, memory.offsets[i.name])
-              for at, i in enumerate(intervals)}
+    places = {
+        i.name: Slot("arena", at) if symbolic else Slot("arena", 0, memory.offsets[i.name])
+        for at, i in enumerate(intervals)
+    }
     callers = {name: Slot("input", i, 0) for i, name in enumerate(graph.inputs)}
     callers |= {name: Slot("output", i, 0) for i, name in enumerate(graph.outputs)}
     params, constants = pack_parameters(stages, made.constants)

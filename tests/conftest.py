@@ -65,8 +65,9 @@ def run_native(
 ) -> dict[str, np.ndarray]:
     """What the compiled ``program`` leaves in the parameters that it writes; ``arrays`` are the others.
 
-    ``lowered``: the program is emitted as it is. ``sizes``: the values of its dimensions. Fails if the code reads or writes a byte outside its buffers (such an
-    access kills the child or shows afterwards), or changes a parameter that it only reads.
+    ``lowered``: the program is emitted as it is. ``sizes``: the values of its dimensions. Fails if the code reads or
+    writes a byte outside its buffers (such an access kills the child or shows afterwards), or changes a parameter that
+    it only reads.
     """
     code, loaded = compiled(program, lowered)
     params = [buffer_at(p, sizes or {}) for p in program.params]

@@ -11,8 +11,9 @@ from burnish.codegen.resolve import Resolver
 from burnish.errors import ScheduleError
 from burnish.loops.bounds import bounds
 from burnish.loops.expr import COMPARISONS, INDEX, ITEM_BYTES, LOGICAL, Binary, Buffer, Cast, Const, Expr, Select, Var
-from burnish.loops.sizes import Dim, Quotient, Size
+from burnish.loops.sizes import Dim, Quotient, Size, is_size
 from burnish.loops.traverse import index_only
+
 
 def argument_name(dim: str) -> str:
     """What the value of a dimension is called among the variables of a function."""
@@ -103,7 +104,7 @@ class Addressing(Builder):
             return str(int(e.value))
         if isinstance(e, Var):
             return self.variables[e.name]
-        if isinstance(e, Size):
+        if is_size(e):
             return self._size(e)
         depth = self.depth_of(e)
         cache = self.scopes[depth].cache

@@ -20,7 +20,7 @@ from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
 from burnish.loops.expr import FLOATS, INDEX, Binary, Buffer, Const, Expr, Literal, Load
 from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
-from burnish.loops.sizes import Size
+from burnish.loops.sizes import Size, is_size
 from burnish.loops.specialize import dims_of_program
 
 STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
@@ -127,7 +127,7 @@ class FunctionEmitter(Values):
         if r.ranges.get(loop.var, loop.extent) != loop.extent:
             raise ScheduleError(f"loop '{loop.var}' occurs with extents {r.ranges[loop.var]} and {loop.extent}")
         r.ranges[loop.var] = loop.extent
-        if isinstance(loop.extent, Size):
+        if is_size(loop.extent):
             self._symbolic(loop, loop.extent)
         elif loop.kind == "unroll" or loop.extent == 1:
             for value in range(loop.extent):
@@ -148,7 +148,7 @@ class FunctionEmitter(Values):
     def _symbolic(self, loop: For, extent: Size) -> None:
         """A loop of a symbolic extent; one that may have no iteration is under a condition."""
         if loop.kind not in ("serial", "parallel"):
-            raise ScheduleError(f"loop '{loop.var}' is marked {loop.kind} and has {extent} iterations; allowed: a number")
+            raise ScheduleError(f"loop '{loop.var}' is {loop.kind}, found {extent} iterations; allowed: a number")
         if extent.low < 1 and loop not in self.entered:
             self.entered.append(loop)
             self._if(Binary(">=", extent, Const(1, INDEX)), loop)

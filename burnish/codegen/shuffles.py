@@ -12,7 +12,7 @@ from burnish.codegen.resolve import Address
 from burnish.loops.bounds import bounds, linear_bounds, plus
 from burnish.loops.expr import ITEM_BYTES, Expr, Load
 from burnish.loops.linear import to_linear
-from burnish.loops.sizes import Size
+from burnish.loops.sizes import is_size
 
 UNIT_BYTES = 16  # vector units shuffle fastest within so many, or exchange them whole
 
@@ -188,7 +188,7 @@ class Shuffles(Addressing):
         if any(atom.buffers for atom, _ in terms):
             return False
         elements = prod(memory.buffer.shape)
-        if isinstance(elements, Size):
+        if is_size(elements):
             return linear_bounds(plus((dict(terms), end), to_linear(-elements)), self.resolver.ranges)[1] <= 0
         most = sum(max(c * b for b in bounds(atom, self.resolver.ranges)) for atom, c in terms)
         return most + end <= elements

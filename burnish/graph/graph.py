@@ -21,7 +21,7 @@ import numpy as np
 from burnish import ops
 from burnish.errors import ModelError
 from burnish.loops.expr import ITEM_BYTES
-from burnish.loops.sizes import Dim, Size, dims_of
+from burnish.loops.sizes import Dim, dims_of, extent_of
 
 Attribute = bool | int | float | str | tuple["Attribute", ...]
 
@@ -167,7 +167,7 @@ class GraphBuilder:
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> str:
         """Declares a graph input; an extent may be a size (``loops.sizes.dim``), known when the model is called."""
-        self._define(name, TensorType(tuple(d if isinstance(d, Size) else int(d) for d in shape), dtype))
+        self._define(name, TensorType(tuple(extent_of(d) for d in shape), dtype))
         self._inputs.append(name)
         return name
 

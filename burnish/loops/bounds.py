@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from burnish.loops.expr import INDEX, ITEM_BYTES, Binary, Cast, Const, Expr, Load, Not, Select, Var, wrap
 from burnish.loops.linear import Linear, divided, factors, monomial, multiply, size_part, to_linear, total_of
-from burnish.loops.sizes import Size, greatest
+from burnish.loops.sizes import Size, greatest, is_size
 from burnish.loops.traverse import conjuncts
 
 Ranges = Mapping[str, int]  # variable -> extent: the variable is in range(extent)
@@ -58,7 +59,7 @@ def linear_bounds(form: Linear, ranges: Ranges) -> Interval:
     """Bounds of a linear form; atoms are independent of each other, but for what sizes say of them."""
     terms, const = form
     for atom in terms:
-        if atom.symbolic or any([ranges.get(name).__class__ is Size for name in atom.variables]):
+        if atom.symbolic or any(is_size(ranges.get(name)) for name in atom.variables):
             return -_most(({a: -c for a, c in terms.items()}, -const), ranges), _most(form, ranges)
     return _independent(form, ranges)
 
@@ -91,15 +92,15 @@ def _divided_by_size(e: Binary, ranges: Ranges) -> Interval:
 def symbolic_extent(e: Expr, ranges: Ranges) -> Size | None:
     """The size to which an expression counts from zero: a loop's variable, or digits of one; None for any other."""
     extent = _counted(e, ranges)
-    return extent if isinstance(extent, Size) else None
+    return extent if is_size(extent) else None
 
 
-def _counted(e: Expr, ranges: Ranges) -> int | None:
+def _counted(e: Expr, ranges: Ranges) -> Any:
     """See :func:`symbolic_extent`; a number where a quotient counts to one."""
     match e:
         case Var(name):
             return ranges.get(name)
-        case Binary("//", Var(name), Const(c, _)) if c > 0 and isinstance(ranges.get(name), Size):
+        case Binary("//", Var(name), Const(c, _)) if c > 0 and is_size(ranges.get(name)):
             return (ranges[name] - 1) // int(c) + 1
         case Binary("%", _, Size() as divisor) if divisor.low > 0:
             return divisor
@@ -125,7 +126,7 @@ def _most(form: Linear, ranges: Ranges) -> float:
         else:
             return _independent(form, ranges)[1]
     terms, const = form
-    sizes = {atom: c for atom, c in terms.items() if isinstance(atom, Size)}
+    sizes = {atom: c for atom, c in terms.items() if is_size(atom)}
     others = {atom: c for atom, c in terms.items() if atom not in sizes}
     return greatest(total_of(sizes, const)) + _independent((others, 0), ranges)[1]
 

@@ -9,7 +9,7 @@ Grammar (every form is an immutable dataclass, interned: equal expressions are o
                                                                     x // 0 = x % 0 = 0, and least // -1 = least)
     fn     ::= a name in MATH                                       (element-wise functions)
     kind   ::= sum | prod | max | min                               (Reduce occurs in definitions only)
-    buffer ::= Buffer(name, shape, dtype, scope)               (an extent is an integer, or a Size, which computes like one)
+    buffer ::= Buffer(name, shape, dtype, scope)                (an extent is an integer or a Size, annotated as one)
 
 Loop variables and indices are int64, and never overflow; integers that are computed from loaded ones wrap. A ``Load``
 under a false ``Select`` condition is never executed, nor one in the second operand of ``and`` or ``or`` which the first
@@ -63,7 +63,7 @@ class Buffer(Rebuilt, metaclass=Interned):
         """Number of elements, where extents are sizes the greatest."""
         total = 1
         for extent in self.shape:
-            total *= extent.high if isinstance(extent, Expr) else extent  # type: ignore[attr-defined]
+            total *= getattr(extent, "high", extent)
         return total
 
     @property

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from burnish.loops.expr import INDEX, Binary, Const, Expr, wrap
-from burnish.loops.sizes import Size, exact_quotient
+from burnish.loops.sizes import Size, exact_quotient, is_size
 
 Linear = tuple[Mapping[Expr, int], int]
 
@@ -36,8 +37,8 @@ def _collect(e: Expr, factor: int, terms: dict[Expr, int]) -> int:
             return _collect(b, factor * int(value), terms)
         case Size(monomials, constant):
             for monomial, c in monomials:
-                atom = Size(((monomial, 1),))
-                terms[atom] = terms.get(atom, 0) + factor * c
+                one = Size(((monomial, 1),))
+                terms[one] = terms.get(one, 0) + factor * c
             return factor * constant
         case Binary("*", a, b) if e.symbolic and e.dtype == INDEX:
             product, const = multiply(to_linear(a), to_linear(b))
@@ -86,19 +87,19 @@ def factors(atom: Expr) -> tuple[Expr, ...]:
     """The factors of an atom that is a product; each atom of a size is one."""
     if isinstance(atom, Binary) and atom.op == "*" and atom.symbolic:
         return (*factors(atom.a), *factors(atom.b))
-    if isinstance(atom, Size) and len(atom.terms) == 1 and len(atom.terms[0][0]) > 1:
+    if is_size(atom) and len(atom.terms) == 1 and len(atom.terms[0][0]) > 1:
         return tuple([Size((((one,), 1),)) for one in atom.terms[0][0]])
     return (atom,)
 
 
 def monomial(parts: tuple[Expr, ...]) -> Expr:
     """The atom that is the product of some: those of sizes joined in one, behind the others in order."""
-    others = sorted((p for p in parts if not isinstance(p, Size)), key=str)
+    others = sorted((p for p in parts if not is_size(p)), key=str)
     sizes = 1
     for part in parts:
-        if isinstance(part, Size):
+        if is_size(part):
             sizes = sizes * part
-    product: list[Expr] = [*others, *([sizes] if isinstance(sizes, Size) else [])]
+    product: list[Expr] = [*others, *([sizes] if is_size(sizes) else [])]
     result = product[0]
     for part in product[1:]:
         result = Binary("*", result, part)
@@ -108,14 +109,14 @@ def monomial(parts: tuple[Expr, ...]) -> Expr:
 def size_part(form: Linear) -> int | None:
     """The extent that a linear form of sizes alone is; None for any other."""
     terms, const = form
-    return total_of(terms, const) if all(isinstance(atom, Size) for atom in terms) else None
+    return total_of(terms, const) if all(is_size(atom) for atom in terms) else None
 
 
-def total_of(sizes: Mapping[Expr, int], const: int) -> int:
+def total_of(sizes: Mapping[Any, int], const: int) -> int:
     """The extent that is a sum of multiples of sizes and a constant."""
     total = const
     for atom, c in sizes.items():
-        total = total + atom * c  # type: ignore[assignment]
+        total = total + atom * c
     return total
 
 

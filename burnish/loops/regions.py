@@ -13,7 +13,7 @@ from burnish.loops.intern import immutable, union
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import HINTS, For, If, Intrinsic, Stmt, Store
 from burnish.loops.simplify import simplify
-from burnish.loops.sizes import Size, at_least
+from burnish.loops.sizes import at_least, is_size
 from burnish.loops.traverse import free_vars, walk
 
 
@@ -220,7 +220,7 @@ def _span(e: Expr, outer: tuple[str, ...], known: tuple[tuple[str, int], ...], i
     if interval is None:
         return None
     low, width = interval
-    if isinstance(width, Size):
+    if is_size(width):
         return Span(low, width + 1)
     fixed = {atom: c for atom, c in form[0].items() if _is_fixed(atom, outer)}
     moving: Linear = ({atom: c for atom, c in form[0].items() if atom not in fixed}, form[1])
@@ -283,7 +283,7 @@ def _hull(p: Span | None, q: Span | None, ranges: Ranges) -> Span | None:
     if p.low is q.low:
         return p if at_least(p.extent, q.extent) else q if at_least(q.extent, p.extent) else None
     step = _constant(q.low, p.low, ranges)
-    if step is None or isinstance(p.extent, Size) or isinstance(q.extent, Size):
+    if step is None or is_size(p.extent) or is_size(q.extent):
         return None
     first = p if step >= 0 else q
     return Span(first.low, max(p.extent, step + q.extent) - min(0, step))

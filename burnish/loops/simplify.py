@@ -25,7 +25,7 @@ from burnish.loops.expr import (
 )
 from burnish.loops.linear import Linear, divided, from_linear, multiply, to_linear
 from burnish.loops.program import NOTHING, For, If, Stmt, map_exprs, rebuild_stmt, substitute_stmt
-from burnish.loops.sizes import Size
+from burnish.loops.sizes import Size, is_size
 from burnish.loops.traverse import rebuild
 
 __all__ = ["Ranges", "bounds", "from_linear", "linear", "prove", "simplify", "simplify_stmt"]
@@ -114,7 +114,7 @@ def _index(e: Binary, ranges: Ranges) -> Expr:
         case "//" | "%":
             if isinstance(b, Const) and b.value > 0:
                 return _divide(e.op, a, int(b.value), ranges)
-            if isinstance(b, Size):
+            if is_size(b):
                 return _divide_by_size(e.op, a, b, ranges)
         case "min" | "max":
             low, high = linear_bounds(_add(to_linear(a), to_linear(b), -1), ranges)
@@ -202,7 +202,7 @@ def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
     """``a // c`` or ``a % c`` for constant ``c`` > 0: splits off the part divisible by ``c``."""
     if c == 1:
         return a if op == "//" else Const(0, INDEX)
-    if isinstance(a, Size):
+    if is_size(a):
         return wrap(a // c if op == "//" else a % c)
     terms, const = to_linear(a)
     whole = {atom: k // c for atom, k in terms.items() if k % c == 0}
@@ -230,9 +230,9 @@ def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
             return _from(
                 _add((whole, shift), to_linear(_divide("//", body.a, int(body.b.value) * c, ranges)), 1), ranges
             )
-        last = to_linear(wrap(body // c)) if isinstance(body, Size) else ({Binary("//", body, Const(c, INDEX)): 1}, 0)
+        last: Linear = to_linear(wrap(body // c)) if is_size(body) else ({Binary("//", body, Const(c, INDEX)): 1}, 0)
         return _from(_add((whole, shift), last, 1), ranges)
-    if isinstance(body, Size):
+    if is_size(body):
         return wrap(body % c)
     if isinstance(body, Binary) and body.op == "%" and isinstance(body.b, Const) and int(body.b.value) % c == 0:
         return _divide("%", body.a, c, ranges)

@@ -19,7 +19,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from math import gcd, prod
-from typing import Any
+from typing import Any, TypeGuard
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, Expr, Value, binary
@@ -195,24 +195,35 @@ def dim(name: str, low: int = 1, high: int = MOST, multiple: int = 1, hint: int 
 # --- extents: integers or sizes ---------------------------------------------------------------------------------------
 
 
+def is_size(extent: object) -> TypeGuard[Size]:
+    """Whether an extent is no number: extents are annotated as the numbers that they compute like."""
+    return isinstance(extent, Size)
+
+
+def extent_of(given: Any) -> int:
+    """An extent from what a caller gives: a size as it is, anything else as an integer."""
+    found: Any = given if isinstance(given, Size) else int(given)
+    return found
+
+
 def greatest(extent: int) -> int:
     """The most that an extent can be."""
-    return extent.high if isinstance(extent, Size) else extent
+    return extent.high if is_size(extent) else extent
 
 
 def least(extent: int) -> int:
     """The least that an extent can be."""
-    return extent.low if isinstance(extent, Size) else extent
+    return extent.low if is_size(extent) else extent
 
 
 def hinted(extent: int) -> int:
     """An extent where every dimension has its hint."""
-    return extent.hint if isinstance(extent, Size) else extent
+    return extent.hint if is_size(extent) else extent
 
 
 def valued(extent: int, sizes: Mapping[str, int]) -> int:
     """An extent for these values of dimensions, by name."""
-    return extent.value(sizes) if isinstance(extent, Size) else extent
+    return extent.value(sizes) if is_size(extent) else extent
 
 
 def at_least(a: int, b: int) -> bool:
@@ -227,7 +238,7 @@ def larger(a: int, b: int) -> int | None:
 
 def dims_of(extents: Iterator[int] | tuple[int, ...]) -> frozenset[Dim]:
     """The dimensions in extents."""
-    return frozenset(d for extent in extents if isinstance(extent, Size) for d in extent.dims)
+    return frozenset(d for extent in extents if is_size(extent) for d in extent.dims)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -274,7 +285,7 @@ def _product(a: Size, b: Any) -> Any:
 def _quotient(a: Size, b: Any) -> Any:
     """``a // b`` as an extent; None if it is none."""
     if isinstance(b, Size):
-        exact = exact_quotient(a, b)
+        exact: Any = exact_quotient(a, b)
         return exact if exact is not None else 0 if a.low >= 0 and (b - a).low > 0 else None
     return _floor(a, b) if b > 0 else None
 
@@ -288,7 +299,8 @@ def _floor(a: Size, divisor: int) -> Any:
         return outside + least(rest) // divisor
     common = gcd(divisor, *(c for _, c in rest.terms))
     if common > 1:
-        return outside + size_of({m: c // common for m, c in rest.terms}, rest.constant // common) // (divisor // common)
+        reduced = size_of({m: c // common for m, c in rest.terms}, rest.constant // common)
+        return outside + reduced // (divisor // common)
     (monomial, factor), *more = rest.terms
     if factor < 0:  # one form of what is rounded up
         return outside - (divisor - 1 - rest) // divisor
@@ -298,7 +310,7 @@ def _floor(a: Size, divisor: int) -> Any:
     return outside + Size((((Quotient(rest, divisor),), 1),))
 
 
-def exact_quotient(a: int, b: int) -> int | None:
+def exact_quotient(a: Any, b: Any) -> int | None:
     """The extent that times ``b`` is ``a``; None if there is none, or ``b`` is a sum of other sizes."""
     if a == b:
         return 1
@@ -333,7 +345,7 @@ def _compared(op: str, a: Size, b: Value, decide: Callable[[int, int], tuple[boo
 
 
 @lru_cache(maxsize=1 << 14)
-def _most(a: int, depth: int) -> int:
+def _most(a: Any, depth: int) -> int:
     """An upper bound: each dimension at the end that its slope says, each quotient at what it is at most.
 
     ``k (e // d) <= (k / d) e``, and ``-k (e // d) <= -(k / d) (e - d + 1)``; where d does not divide k, of d times the

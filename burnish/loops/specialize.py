@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from burnish.loops.expr import Axis, Buffer, Expr, Load, Reduce, wrap
 from burnish.loops.program import Alloc, For, Program, Stmt, map_access, map_exprs, rebuild_stmt, walk_stmt
-from burnish.loops.sizes import Dim, Size, dims_of, valued
+from burnish.loops.sizes import Dim, Size, dims_of, is_size, valued
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import transform, walk
 
@@ -70,7 +70,7 @@ def dims_of_tensors(tensors: Sequence[Tensor]) -> tuple[Dim, ...]:
     for t in stages(tensors):
         found |= dims_of(t.shape)
         for e in walk(t.body) if t.body is not None else ():
-            found |= dims_of((e,)) if isinstance(e, Size) else frozenset()  # type: ignore[arg-type]
+            found |= dims_of((e,)) if is_size(e) else frozenset()  # type: ignore[arg-type]
             found |= dims_of(tuple(a.extent for a in e.axes)) if isinstance(e, Reduce) else frozenset()
     return tuple(sorted(found, key=lambda d: d.name))
 

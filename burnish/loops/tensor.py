@@ -32,7 +32,7 @@ from burnish.loops.expr import (
     wrap,
 )
 from burnish.loops.program import Alloc, For, Program, Stmt, Store, seq
-from burnish.loops.sizes import Size, least
+from burnish.loops.sizes import extent_of, least
 from burnish.loops.traverse import substitute, walk
 
 _VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
@@ -154,7 +154,7 @@ def argreduce(x: Tensor, dim: int, kind: str, name: str, last: bool = False) -> 
 
 
 def _shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
-    extents = tuple(d if isinstance(d, Size) else int(d) for d in shape)
+    extents = tuple(extent_of(d) for d in shape)
     if any(least(d) < 0 for d in extents):
         raise ScheduleError(f"tensor '{name}': shape {extents} has a negative extent")
     return extents

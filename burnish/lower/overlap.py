@@ -25,7 +25,7 @@ from burnish.loops.program import (
     substitute_stmt,
     walk_stmt,
 )
-from burnish.loops.sizes import Size, at_least
+from burnish.loops.sizes import at_least, extent_of, is_size
 from burnish.loops.traverse import conjuncts, transform
 from burnish.lower.conditions import nonnegative_forms
 
@@ -51,7 +51,7 @@ def overlapped(loop: For, params: Collection[Buffer], ranges: Ranges) -> tuple[F
     computed twice, or it is not known how to move what is in it.
     """
     tail, own = find_tail(loop, ranges), loop.body.allocates
-    if tail is None or isinstance(tail.last, Size) or not guarded(loop.body, tail, own):
+    if tail is None or is_size(tail.last) or not guarded(loop.body, tail, own):
         return None
     lanes = {s.var for s in walk_stmt(loop.body) if isinstance(s, For) and s.kind == "vectorize"}
     masked = any(not lanes.isdisjoint(place.variables) for place in tail.places.values())
@@ -81,7 +81,7 @@ def find_tail(loop: For, ranges: Ranges) -> Tail | None:
     for cond in dict.fromkeys(c for s in walk_stmt(loop.body) if isinstance(s, If) for c in conjuncts(s.cond)):
         for terms, const in nonnegative_forms(cond):
             step = -terms.get(Var(loop.var), 0)
-            sizes = {atom: c for atom, c in terms.items() if isinstance(atom, Size)}
+            sizes = {atom: c for atom, c in terms.items() if is_size(atom)}
             place = {atom: -c for atom, c in terms.items() if atom != Var(loop.var) and atom not in sizes}
             if step <= 1 or not all(isinstance(atom, Var) and atom.name in inner for atom in place):
                 continue
@@ -93,11 +93,12 @@ def find_tail(loop: For, ranges: Ranges) -> Tail | None:
     if len(found) != 1:
         return None
     (((step, last), places),) = found.items()
-    if isinstance(last, Size):
+    if is_size(last):
         end, begin = step * loop.extent, step * (loop.extent - 1)
-        return Tail(step, last, places) if at_least(end, last + step) and at_least(last + step, begin + 1) else None
-    whole = step * (loop.extent - 2) <= last < step * (loop.extent - 1) and last > 0
-    return Tail(step, last, places) if whole else None
+        whole = at_least(end, last + step) and at_least(last + step, begin + 1)
+    else:
+        whole = step * (loop.extent - 2) <= last < step * (loop.extent - 1) and last > 0
+    return Tail(step, extent_of(last), places) if whole else None
 
 
 def guarded(s: Stmt, tail: Tail, own: frozenset[str]) -> bool:

@@ -16,7 +16,7 @@ from burnish.loops.expr import INDEX, Buffer, Const, Expr, Select, Var
 from burnish.loops.linear import total_of
 from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
 from burnish.loops.simplify import simplify, simplify_stmt
-from burnish.loops.sizes import Size, at_least, greatest
+from burnish.loops.sizes import at_least, greatest, is_size
 from burnish.loops.traverse import conjuncts, substitute
 from burnish.lower.conditions import INNER, nonnegative_forms, selects
 from burnish.lower.overlap import overlapped
@@ -52,7 +52,7 @@ class _Partition:
             return rebuild_stmt(s, lambda x: self.of(x, ranges))
         if s.kind == "serial" and greatest(s.extent) >= 2:
             low, high = _main_range(s, ranges)
-            if isinstance(high, Size) or isinstance(s.extent, Size):
+            if is_size(high) or is_size(s.extent):
                 return self._symbolic(s, low, high, ranges)
             # Where both ends reach into each other, the middle has the conditions of both, and the others those of one
             low, high = sorted((low, high))
@@ -115,12 +115,12 @@ def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
     for cond in dict.fromkeys(_costly(loop, own)):
         for terms, const in nonnegative_forms(cond):
             c = terms.get(Var(loop.var), 0)
-            sizes = {atom: k for atom, k in terms.items() if isinstance(atom, Size)}
+            sizes = {atom: k for atom, k in terms.items() if is_size(atom)}
             rest = {atom: k for atom, k in terms.items() if atom != Var(loop.var) and atom not in sizes}
             if c == 0 or any(not (isinstance(a, Var) and a.name in inner) for a in rest):
                 continue
             worst, _ = linear_bounds((rest, const), {**own, **inner})
-            if sizes or isinstance(high, Size):
+            if sizes or is_size(high):
                 end = (total_of(sizes, int(worst)) - c) // -c if c < 0 else None
                 high = end if end is not None and at_least(high, end) and at_least(end, 0) else high
                 low = max(low, int(-(worst // c)) if worst < 0 else 0) if c > 0 and not sizes else low
@@ -128,7 +128,7 @@ def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
                 low = max(low, int(-(worst // c)) if worst < 0 else 0)
             else:
                 high = min(high, int(worst // -c) + 1 if worst >= 0 else 0)
-    return min(low, greatest(loop.extent)), high if isinstance(high, Size) else max(high, 0)
+    return min(low, greatest(loop.extent)), high if at_least(high, 0) else 0
 
 
 class _Around(NamedTuple):
@@ -169,7 +169,7 @@ def _costly(loop: For, ranges: Ranges) -> Iterator[Expr]:
 
 def _costs(chosen: Select, loop: For, ranges: Ranges, around: _Around) -> bool:
     """Whether it costs time that a factor is zero by a condition; a vector of factors has to be chosen by lane."""
-    if not around.lanes.isdisjoint(chosen.variables) or chosen.cond.symbolic or isinstance(loop.extent, Size):
+    if not around.lanes.isdisjoint(chosen.variables) or chosen.cond.symbolic or is_size(loop.extent):
         return True
     ranges, conditions = {**ranges, **around.loops}, conjuncts(chosen.cond)
     tile = {name: around.loops[name] for name in around.unrolled}

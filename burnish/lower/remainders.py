@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from burnish.loops.bounds import Ranges
 from burnish.loops.expr import Expr, Var, all_of, equal, wrap
 from burnish.loops.program import For, If, Stmt, map_exprs, rebuild_stmt, substitute_stmt, walk_stmt
-from burnish.loops.sizes import Size
+from burnish.loops.sizes import is_size
 from burnish.loops.traverse import conjuncts
 from burnish.lower.overlap import Tail, begin_at, find_tail, guarded
 
@@ -30,7 +30,7 @@ APART = 8  # rows: of what is left, fewer have code for every number of them, wh
 def remainders(loop: For, ranges: Ranges) -> list[Stmt] | None:
     """What is left behind the whole tiles of ``loop``, in order; None where it is not of this form."""
     tail = find_tail(loop, ranges)
-    if tail is None or not isinstance(tail.last, Size) or tail.step > MOST_ROWS:
+    if tail is None or not is_size(tail.last) or tail.step > MOST_ROWS:
         return None
     kinds = {s.var: s.kind for s in walk_stmt(loop.body) if isinstance(s, For)}
     unrolled = all(kinds[name] == "unroll" for place in tail.places.values() for name in place.variables)

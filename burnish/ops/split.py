@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from burnish.loops.expr import Const, Expr, Var, all_of, cast, equal, math, select
-from burnish.loops.sizes import Size
+from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import window_extent
@@ -179,7 +179,7 @@ def split_matmul(name: str, a: Tensor, b: Tensor, *, columns: int) -> Tensor:
     count = prod(lead)
     _, depth, width = b.shape
     require(depth == -(-extent // DEPTH) * DEPTH, "input 'b'", f"depth {depth}", f"{extent} in whole tiles of {DEPTH}")
-    pairs = isinstance(count, Size) or count % (2 * ROWS) in (0, *range(ROWS + 1, 2 * ROWS))
+    pairs = is_size(count) or count % (2 * ROWS) in (0, *range(ROWS + 1, 2 * ROWS))
     granule = 2 * ROWS if pairs else ROWS
     rows = -(-count // granule) * granule
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import ArtifactError, VerificationError
-from burnish.loops.sizes import Dim, Size, parse_extent
+from burnish.loops.sizes import Dim, is_size, parse_extent
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import read_container, write_container
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
@@ -126,7 +126,7 @@ def _spec_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> TensorSpec:
 
 def _extent_to_json(extent: int) -> int | str:
     """A number, or the text of a size."""
-    return str(extent) if isinstance(extent, Size) else extent
+    return str(extent) if is_size(extent) else extent
 
 
 def _extent(data: int | str, dims: Mapping[str, Dim]) -> int:

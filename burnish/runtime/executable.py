@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from burnish.loops.sizes import Dim, Size, dims_of, valued
+from burnish.loops.sizes import Dim, dims_of, is_size, valued
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.image import Image
@@ -56,7 +56,7 @@ class TensorSpec:
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Whether an array of this shape will do, as far as that does not depend on dimensions."""
         return len(shape) == len(self.shape) and all(
-            isinstance(own, Size) or own == n for own, n in zip(self.shape, shape, strict=True)
+            is_size(own) or own == n for own, n in zip(self.shape, shape, strict=True)
         )
 
     def __str__(self) -> str:
@@ -92,8 +92,8 @@ class Executable:
 
     ``driver`` holds the thread pool and the call loop, ``code`` the kernels. ``params`` are bytes (uint8), the arena is
     ``arena_bytes``, the scratch ``scratch_bytes`` for each thread. ``target`` is a ``host.fingerprint``. ``info`` is
-    anything that JSON can hold. ``buffers``: lifetimes of what lies in an arena whose plan depends on dimensions, whose
-    ``arena_bytes`` are those at the hints, and ``in_place`` the pairs of them that may share memory; else both are empty.
+    anything that JSON can hold. ``buffers``: lifetimes of what lies in an arena whose plan depends on dimensions (whose
+    ``arena_bytes`` are those at the hints), ``in_place``: the pairs of them that may share memory; else both are empty.
     Raises VerificationError if parts do not fit together (``verify.py``).
     """
 

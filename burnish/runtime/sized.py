@@ -1,4 +1,4 @@
-"""Symbol binding: what the shapes of a call's inputs decide: values of dimensions, output shapes, places in the arena."""
+"""Symbol binding: what the shapes of inputs decide: values of dimensions, output shapes, places in the arena."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from burnish.errors import InputError
-from burnish.loops.sizes import Dim, Size, solve, valued
+from burnish.loops.sizes import Dim, Size, is_size, solve, valued
 from burnish.memory.share import Plan, plan
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import Executable, TensorSpec
@@ -41,18 +41,17 @@ def bind(specs: Sequence[TensorSpec], shapes: Sequence[Shape]) -> dict[str, int]
     origin: dict[str, str] = {}
     for spec, shape in zip(specs, shapes, strict=True):
         for axis, (extent, found) in enumerate(zip(spec.shape, shape, strict=True)):
-            if isinstance(extent, Size):
+            if is_size(extent):
                 _solve(spec.name, axis, extent, found, values, origin)
     for spec, shape in zip(specs, shapes, strict=True):
         wanted = spec.at(values)
         if shape != wanted:
-            raise InputError(f"input '{spec.name}' has shape {list(shape)}; allowed with {_list(values)}: {list(wanted)}")
+            allowed = f"with {_list(values)}: {list(wanted)}"
+            raise InputError(f"input '{spec.name}' has shape {list(shape)}; allowed {allowed}")
     return values
 
 
-def _solve(
-    name: str, axis: int, extent: Size, found: int, values: dict[str, int], origin: dict[str, str]
-) -> None:
+def _solve(name: str, axis: int, extent: Size, found: int, values: dict[str, int], origin: dict[str, str]) -> None:
     """Adds the value of the dimension of an extent, if it has only one."""
     try:
         solved = solve(extent, found)
@@ -82,9 +81,8 @@ def sized(executable: Executable, sizes: Mapping[str, int], places: np.ndarray) 
     """What these values of the dimensions decide. ``places``: of each address, its buffer in the arena or -1, and the
     offset in what it points into.
     """
-    inputs, outputs = (
-        [(spec.at(sizes), numpy_dtype(spec.dtype)) for spec in specs] for specs in (executable.inputs, executable.outputs)
-    )
+    both = executable.inputs, executable.outputs
+    inputs, outputs = ([(spec.at(sizes), numpy_dtype(spec.dtype)) for spec in specs] for specs in both)
     values = [sizes[d.name] for d in executable.dims]
     offsets = places[:, 1].astype(np.uint64)
     if not executable.buffers:

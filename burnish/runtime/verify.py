@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from burnish.errors import VerificationError
-from burnish.loops.sizes import Size, dims_of, least, solve
+from burnish.loops.sizes import dims_of, is_size, least, solve
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.host import machine_of
 
@@ -53,7 +53,7 @@ def verify(executable: Executable) -> None:
 
 def _verify_tensor(role: str, spec: TensorSpec) -> None:
     _require(isinstance(spec.name, str), f"{role} {spec.name!r}: the name is no text")
-    extents = [extent for extent in spec.shape if not isinstance(extent, Size)]
+    extents = [extent for extent in spec.shape if not is_size(extent)]
     found = list(spec.shape)
     _require(all(map(_is_size, extents)), f"{role} '{spec.name}' has shape {found}, allowed: integers from 0")
     try:
@@ -72,7 +72,7 @@ def _verify_dims(executable: Executable) -> None:
     """Whether every dimension is known from an input, and what lies in a symbolic arena is of some size."""
     names = [d.name for d in executable.dims]
     _require(len(set(names)) == len(names), f"two dimensions have the same name in {names}")
-    solved = [solve(e, e.constant) for spec in executable.inputs for e in spec.shape if isinstance(e, Size)]
+    solved = [solve(e, e.constant) for spec in executable.inputs for e in spec.shape if is_size(e)]
     bound = {found[0] for found in solved if found is not None}
     for d in executable.dims:
         _require(d in bound, f"no input has an extent that is a multiple of dimension '{d}' alone")

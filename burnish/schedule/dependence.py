@@ -14,7 +14,7 @@ from burnish.loops.linear import Linear, divided, from_linear, size_part, to_lin
 from burnish.loops.program import Intrinsic, Stmt, walk_stmt
 from burnish.loops.regions import Access, accesses, ranges_of
 from burnish.loops.simplify import Ranges, bounds, simplify
-from burnish.loops.sizes import Size, greatest
+from burnish.loops.sizes import extent_of, greatest, is_size
 from burnish.loops.traverse import free_vars, substitute, transform, walk
 
 Digit = tuple[str, int]  # (loop variable, place value): the variable in a mixed radix, (x // place) % size
@@ -83,17 +83,18 @@ def _divide_loop(
     Its extent is a multiple of the size: two loops fused, of which the inner one's extent is not a number.
     """
     for name, extent in loops.items():
-        if not isinstance(extent, Size):
+        if not is_size(extent):
             continue
         indices = [simplify(i, a.ranges) for a in touching for i in a.indices if name in i.variables]
         sizes = {x.b for i in indices for x in walk(i) if isinstance(x, Binary) and x.a == Var(name) and x.b.symbolic}
         size = sizes.pop() if len(sizes) == 1 else None
-        whole = divided(to_linear(extent), size) if isinstance(size, Size) else None
+        whole = divided(to_linear(extent), size) if is_size(size) else None
         count = None if whole is None else size_part(whole)
         if size is None or count is None:
             continue
-        parts = {f"{name}/": count, f"{name}%": size}
-        values = {Binary("//", Var(name), size): Var(f"{name}/"), Binary("%", Var(name), size): Var(f"{name}%")}
+        over, under = f"{name}/", f"{name}%"
+        parts = {over: count, under: extent_of(size)}
+        values: dict[Expr, Expr] = {Binary("//", Var(name), size): Var(over), Binary("%", Var(name), size): Var(under)}
         divided_touching = [_with_parts(a, name, parts, values) for a in touching]
         if not any(name in i.variables for a in divided_touching for i in a.indices):
             return name, set(parts), divided_touching, _in_place(loops, name, parts)

@@ -10,7 +10,7 @@ from burnish.loops.expr import INDEX, ITEM_BYTES, Buffer, Const, Expr, Load, Var
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
 from burnish.loops.regions import Span, accesses, region
 from burnish.loops.simplify import simplify
-from burnish.loops.sizes import Size, at_least, greatest, hinted
+from burnish.loops.sizes import at_least, greatest, hinted, is_size
 from burnish.loops.traverse import substitute
 from burnish.schedule.nest import LoopSite, find_loop, replace_site
 
@@ -55,7 +55,7 @@ def prefetch(
     found, box = _footprint(site, buffer, ranges)
     per_line = LINE // ITEM_BYTES[found.dtype]
     elements = prod(span.extent for span in box)
-    if isinstance(elements, Size):
+    if is_size(elements):
         return program
     lines = -(-elements // per_line)
     later = _later([(name, ranges[name]) for name in ahead], distance)
@@ -96,7 +96,8 @@ def _footprint(site: LoopSite, buffer: str, ranges: dict[str, int]) -> tuple[Buf
     box = [span for span in region(reads, list(ranges)) if span is not None]
     whole = len(box) == len(found.shape)
     first = next((d for d, span in enumerate(box) if greatest(span.extent) > 1), len(box))
-    if not whole or any(not at_least(s.extent, n) for s, n in zip(box[first + 1 :], found.shape[first + 1 :], strict=True)):
+    inner = zip(box[first + 1 :], found.shape[first + 1 :], strict=False)
+    if not whole or not all(at_least(span.extent, n) for span, n in inner):
         raise ScheduleError(
             f"prefetch: what loop '{site.loop.var}' reads of buffer '{buffer}' is not one run of memory"
         )

@@ -68,8 +68,8 @@ def import_onnx(
     those with open dimensions need; an open *first* dimension that looks like a batch (unnamed, or called N, batch, …)
     is otherwise taken as 1. It also gives, by name, the bounds of dimensions that stay open: ``{"batch": (1, 32)}``, or
     ``(16, 512, 16)`` where only multiples of 16 occur; by that name the model, or an entry such as
-    ``{"x": ("batch", 768)}``, refers to them. Raises ModelError for what is no valid model, UnsupportedOperator (a ModelError) for valid
-    models that use what Burnish lacks.
+    ``{"x": ("batch", 768)}``, refers to them. Raises ModelError for what is no valid model, UnsupportedOperator (a
+    ModelError) for valid models that use what Burnish lacks.
     """
     proto, data = _load(model)
     proto = _without_functions(proto)
@@ -230,7 +230,7 @@ def _add_inputs(
 
 
 def _dimensions(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int | str]]) -> dict[str, int]:
-    """The dimensions that stay open, by the names in the model and in ``shapes``, of which those with bounds are theirs."""
+    """The dimensions that stay open, by name: those that ``shapes`` gives bounds."""
     own = {value.name for value in inputs}
     named = {d.dim_param for value in inputs for d in value.type.tensor_type.shape.dim if d.dim_param}
     named |= {e for name in own & shapes.keys() for e in shapes[name] if isinstance(e, str)}
@@ -242,7 +242,8 @@ def _dimensions(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequ
     for name in shapes.keys() - own:
         bounds = shapes[name]
         if len(bounds) not in (2, 3) or not all(isinstance(b, int) for b in bounds):
-            raise ModelError(f"shapes: dimension '{name}': found {bounds}; allowed: (low, high) or (low, high, multiple)")
+            allowed = "(low, high) or (low, high, multiple)"
+            raise ModelError(f"shapes: dimension '{name}': found {bounds}; allowed: {allowed}")
         try:
             found[name] = dim(re.sub(r"\W|^(?=\d)", "_", name), *bounds)  # type: ignore[arg-type]
         except ScheduleError as error:
@@ -314,7 +315,7 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
         if open_ and isinstance(error, TypeError):
             words = ", ".join(f"'{d}'" for d in sorted(map(str, open_)))
             raise UnsupportedOperator(
-                f"{n}: not supported yet where an extent depends on dimension {words} ({error}); allowed: a number there"
+                f"{n}: not supported where extents depend on dimension {words} ({error}); allowed: a number for it"
             ) from error
         raise ModelError(f"{n}: malformed inputs or attributes: {error!r}") from error
     found = [result] if isinstance(result, str) else list(result)
