@@ -19,7 +19,7 @@ from burnish.kernels.cpu import template_for, templates_for, tunable_templates
 from burnish.kernels.task import Choice, Task, Template
 from burnish.loops.program import Program
 from burnish.lower.pipeline import lower
-from burnish.schedule.schedule import Schedule, replay
+from burnish.schedule.schedule import Call, Schedule, replay
 from burnish.target import Target
 
 GRANULE = 32  # of a symbolic extent: a block of matrix tiles, and a multiple of most vectors
@@ -144,25 +144,36 @@ def compile_task(task: Task, target: Target) -> Kernel:
 
 
 def compile_by(template: Template, task: Task, target: Target, chosen: Choice | None = None) -> Kernel:
-    """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError.
+    """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError."""
+    program, trace, choice = scheduled(template, task, target, chosen)
+    return compile_program(program, target, packing(trace, task), template.name, choice)
 
-    A symbolic task is scheduled at its hint, and the trace replayed with the dimensions open; if what was chosen for
-    the hint does not suit other sizes, such as blocks of a hundred rows, at one granule.
+
+def scheduled(
+    template: Template, task: Task, target: Target, chosen: Choice | None = None
+) -> tuple[Program, list[Call], Choice]:
+    """The scheduled program of ``task``, the trace that led to it, and the choice made. Raises ScheduleError.
+
+    A symbolic task is scheduled at its hint, and the trace replayed with the dimensions open; if what the template
+    takes by default there does not suit other sizes, such as blocks of a hundred rows, at one granule.
     """
     at = task.hinted
-    choice = {**template.space(at, target).default, **(chosen or {})}
     try:
-        made = template.apply(at, target, choice)
-        program = made.program if at is task else replay(task.program(), made.trace)
+        return _scheduled_at(template, task, at, target, chosen)
     except ScheduleError:
         granule = {d.name: min(max(GRANULE, d.low), d.high) for d in task.dims}
-        if chosen or not granule or granule == {d.name: d.hint for d in task.dims}:
+        if chosen or at is task or granule == {d.name: d.hint for d in task.dims}:
             raise
-        at = task.at(granule)
-        choice = {**template.space(at, target).default}
-        made = template.apply(at, target, choice)
-        program = replay(task.program(), made.trace)
-    return compile_program(program, target, packing(made.trace, task), template.name, choice)
+        return _scheduled_at(template, task, task.at(granule), target, None)
+
+
+def _scheduled_at(
+    template: Template, task: Task, at: Task, target: Target, chosen: Choice | None
+) -> tuple[Program, list[Call], Choice]:
+    """See :func:`scheduled`; ``at``: the static task that the template sees."""
+    choice = {**template.space(at, target).default, **(chosen or {})}
+    made = template.apply(at, target, choice)
+    return made.program if at is task else replay(task.program(), made.trace), made.trace, choice
 
 
 def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:

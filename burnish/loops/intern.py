@@ -59,10 +59,11 @@ class Interned(type):
         super().__init__(name, bases, namespace, **options)
         nodes: dict[tuple[object, ...], _Known] = {}
         cls._nodes = nodes
+        creation = _creation  # nodes may outlive this module when the interpreter ends
 
         def forget(reference: Any) -> None:
             key = reference.key
-            with _creation:
+            with creation:
                 if nodes.get(key) is reference:
                     del nodes[key]
 

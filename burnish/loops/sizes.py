@@ -402,9 +402,12 @@ def _apart(a: Size, atom: Atom) -> tuple[Any, Any]:
 def parse_extent(text: str, dims: Mapping[str, Dim]) -> int:
     """The extent that ``str`` printed. Raises ValueError for any other text, and for a dimension not in ``dims``."""
     try:
-        return _parsed(ast.parse(text, mode="eval").body, dims)
+        found = _parsed(ast.parse(text, mode="eval").body, dims)
     except (SyntaxError, RecursionError, ZeroDivisionError) as error:
         raise ValueError(f"size {text!r}: {error}") from None
+    if not _is_extent(found):
+        raise ValueError(f"size {text!r}: found {found}; allowed: quotients by positive numbers")
+    return extent_of(found)
 
 
 def _parsed(tree: ast.expr, dims: Mapping[str, Dim]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from burnish.loops.expr import Axis, Buffer, Expr, Load, Reduce, wrap
+from burnish.loops.expr import INDEX, Axis, Buffer, Cast, Const, Expr, Load, Reduce, wrap
 from burnish.loops.program import Alloc, For, Program, Stmt, map_access, map_exprs, rebuild_stmt, walk_stmt
 from burnish.loops.sizes import Dim, Size, dims_of, is_size, valued
 from burnish.loops.tensor import Tensor, stages
@@ -26,6 +26,8 @@ def expr_at(e: Expr, sizes: Sizes) -> Expr:
         match x:
             case Size():
                 return wrap(x.value(sizes))
+            case Cast(dtype, Const(number, type)) if type == INDEX:
+                return wrap(number, dtype)
             case Load(buffer, indices):
                 return Load(buffer_at(buffer, sizes), indices)
             case Reduce(kind, body, axes):

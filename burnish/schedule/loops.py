@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Var
 from burnish.loops.program import BINDINGS, For, If, Program, Stmt, substitute_stmt
-from burnish.loops.sizes import least
+from burnish.loops.sizes import is_size, least
 from burnish.schedule.dependence import carried
 from burnish.schedule.nest import LoopSite, check_fresh, clean, find_loop, guard, perfect_chain, replace_site
 
@@ -280,4 +280,7 @@ def _independent(program: Program, loop: str, kind: str, primitive: str, reassoc
 
 
 def _with_kind(program: Program, site: LoopSite, kind: str) -> Program:
+    if kind in ("unroll", "vectorize") and is_size(site.loop.extent):
+        found = f"loop '{site.loop.var}' has {site.loop.extent} iterations"
+        raise ScheduleError(f"{kind}: {found}; allowed: a number of them; split it first")
     return replace_site(program, site, For(site.loop.var, site.loop.extent, kind, site.loop.body))
