@@ -1,0 +1,132 @@
+"""Models with a dimension left open: one module for every number of rows, right at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import burnish as bn
+from burnish.errors import ModelError, ParameterError, UnsupportedOperator
+from burnish.graph.evaluate import evaluate
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.loops.sizes import dim
+from tools.fuzz.pages import FencedModule
+
+ROWS = (1, 7, 32, 100, 512)
+
+
+def draw(random: np.random.Generator, *shape: int) -> np.ndarray:
+    return (random.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+
+
+def mlp(rows: Any) -> Graph:
+    """Three dense layers."""
+    random = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", (rows, 64))
+    for i, (depth, columns) in enumerate([(64, 96), (96, 80), (80, 10)]):
+        x = b.add("matmul", x, b.constant(draw(random, depth, columns), f"w{i}"))
+        x = b.add("add", x, b.constant(draw(random, columns), f"b{i}"))
+        x = b.add("relu", x) if i < 2 else x
+    return b.build(x)
+
+
+def block(rows: Any) -> Graph:
+    """Normalization, a product, softmax, a product, and the input added; and the mean of every row."""
+    random = np.random.default_rng(1)
+    b = GraphBuilder()
+    x = b.input("x", (rows, 64))
+    gain, bias = b.constant(draw(random, 64), "gain"), b.constant(draw(random, 64), "bias")
+    y = b.add("layer_norm", x, gain, bias, axis=1)
+    y = b.add("softmax", b.add("matmul", y, b.constant(draw(random, 64, 40), "keys")), axis=1)
+    y = b.add("add", b.add("matmul", y, b.constant(draw(random, 40, 64), "values")), x)
+    return b.build(y, b.add("reduce_mean", y, axes=(1,), keepdims=False))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu,-amx"])
+@pytest.mark.parametrize("graph", [mlp, block])
+def test_one_module_is_right_for_every_number_of_rows(
+    graph: Callable[[Any], Graph], target: str, tmp_path: Path
+) -> None:
+    module = bn.compile(graph(dim("rows", 1, 512)), target=target, threads=2, cache_dir=tmp_path)
+    module.save(tmp_path / "m.bn")
+    for each in (module, bn.load(tmp_path / "m.bn")):
+        for rows in ROWS:
+            x = np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32)
+            found = each(x)
+            expected = evaluate(graph(rows), {"x": x}).values()
+            for y, z in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+                np.testing.assert_allclose(y, z, rtol=0, atol=2e-4 * np.abs(z).max())
+
+
+@pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize("graph", [mlp, block])
+def test_no_byte_outside_of_buffers_is_touched_at_any_size(
+    graph: Callable[[Any], Graph], edge: str, tmp_path: Path
+) -> None:
+    fenced = FencedModule(bn.compile(graph(dim("rows", 1, 512)), threads=2, cache_dir=tmp_path), edge)
+    for rows in (1, 2, 7, 8, 9, 12, 13, 14, 15, 31, 32, 33, 511, 512):
+        x = np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32)
+        for y, z in zip(fenced.run([x], edge), evaluate(graph(rows), {"x": x}).values(), strict=True):
+            np.testing.assert_allclose(y, z, rtol=0, atol=2e-4 * np.abs(z).max())
+
+
+# --- from ONNX --------------------------------------------------------------------------------------------------------
+
+
+def onnx_model(first: str | int, nodes: list[onnx.NodeProto] | None = None) -> onnx.ModelProto:
+    """Gemm, Softmax and ReduceMean of x [first, 24], unless other nodes from x to y are given."""
+    random = np.random.default_rng(2)
+    nodes = nodes or [
+        helper.make_node("Gemm", ["x", "w", "b"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["c"], axis=-1),
+        helper.make_node("ReduceMean", ["c"], ["d"], axes=[0], keepdims=1),
+        helper.make_node("Sub", ["c", "d"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [first, 24])],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(draw(random, 24, 20), "w"), numpy_helper.from_array(draw(random, 20), "b")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    return made
+
+
+@pytest.mark.parametrize("shapes", [{"batch": (1, 60)}, {"x": ("k", 24), "k": (2, 60, 2)}])
+def test_dimensions_of_an_onnx_model_stay_open_where_that_is_asked(shapes: dict[str, Any], tmp_path: Path) -> None:
+    module = bn.compile(onnx_model("batch"), shapes=shapes, threads=1, cache_dir=tmp_path)
+    for rows in (2, 8, 30, 60):
+        x = np.random.default_rng(rows).standard_normal((rows, 24)).astype(np.float32)
+        static = bn.compile(onnx_model(rows), threads=1, cache_dir=tmp_path, rewrite=False)
+        np.testing.assert_allclose(module(x), static(x), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"x": ("q", 24)}, r"input 'x': dimension 'q' has no bounds; pass them: shapes=\{'q': \(1, 512\), …\}"),
+        ({"rows": (1, 9)}, r"found names \['rows'\] of no model input; allowed: x, batch"),
+        ({"batch": (1,)}, r"dimension 'batch': found \(1,\); allowed: \(low, high\) or \(low, high, multiple\)"),
+        ({"batch": (9, 1)}, "dimension 'batch': found low 9, high 1"),
+    ],
+)
+def test_dimensions_without_proper_bounds_are_refused(shapes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        bn.compile(onnx_model("batch"), shapes=shapes)
+
+
+def test_what_needs_numbers_is_refused_by_name() -> None:
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)]
+    with pytest.raises(UnsupportedOperator, match=r"Shape.*not supported where extents depend on dimension 'batch'"):
+        bn.compile(onnx_model("batch", nodes), shapes={"batch": (1, 9)})
+    with pytest.raises(ParameterError, match="tune: found a model with open dimensions 'rows'"):
+        bn.compile(mlp(dim("rows", 1, 512)), tune=bn.Tune(seconds=1))
