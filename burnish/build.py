@@ -22,7 +22,7 @@ from burnish.lower.pipeline import lower
 from burnish.schedule.schedule import Call, Schedule, replay
 from burnish.target import Target
 
-GRANULE = 32  # of a symbolic extent: a block of matrix tiles, and a multiple of most vectors
+GRANULE = 16  # of a symbolic extent: the rows of a matrix tile, and a multiple of most vectors
 _CODE = ("loops", "schedule", "kernels", "lower", "codegen", "build.py")  # what decides which code a task becomes
 
 _log = logging.getLogger("burnish")

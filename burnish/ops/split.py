@@ -179,8 +179,8 @@ def split_matmul(name: str, a: Tensor, b: Tensor, *, columns: int) -> Tensor:
     count = prod(lead)
     _, depth, width = b.shape
     require(depth == -(-extent // DEPTH) * DEPTH, "input 'b'", f"depth {depth}", f"{extent} in whole tiles of {DEPTH}")
-    pairs = is_size(count) or count % (2 * ROWS) in (0, *range(ROWS + 1, 2 * ROWS))
-    granule = 2 * ROWS if pairs else ROWS
+    rest = 0 if is_size(count) else count % (2 * ROWS)  # of any number of rows, not all fill pairs of tiles
+    granule = 2 * ROWS if rest > ROWS or (rest == 0 and not is_size(count)) else ROWS
     rows = -(-count // granule) * granule
 
     def part_of(s: Var, m: Var, k: Var) -> Expr:

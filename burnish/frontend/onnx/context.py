@@ -92,7 +92,8 @@ class Context:
         types = infer_types(op, [self.builder.types[name] for name in inputs], attrs)
         for t in types:
             require_room(t, str(self.node))
-        small = all(t.size <= STATIC_ELEMENTS for t in types) and all(a.size <= STATIC_ELEMENTS for a in known)
+        sizes = [greatest(t.size) for t in types] + [a.size for a in known]
+        small = all(size <= STATIC_ELEMENTS for size in sizes)
         if len(known) == len(inputs) > 0 and small:
             node = Node(op, inputs, tuple(f"{i}" for i in range(len(types))), attrs, self.node.name)
             return tuple(self.constant(array) for array in evaluate_node(node, known))
