@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from burnish.lower.pipeline import lower
 from burnish.schedule.schedule import Call, Schedule, replay
 from burnish.target import Target
 
-GRANULE = 16  # of a symbolic extent: the rows of a matrix tile, and a multiple of most vectors
+GRANULES = (16, 40)  # of a symbolic extent: the rows of a matrix tile; more than a vector, and whole ones of most
 _CODE = ("loops", "schedule", "kernels", "lower", "codegen", "build.py")  # what decides which code a task becomes
 
 _log = logging.getLogger("burnish")
@@ -154,17 +154,29 @@ def scheduled(
 ) -> tuple[Program, list[Call], Choice]:
     """The scheduled program of ``task``, the trace that led to it, and the choice made. Raises ScheduleError.
 
-    A symbolic task is scheduled at its hint, and the trace replayed with the dimensions open; if what the template
-    takes by default there does not suit other sizes, such as blocks of a hundred rows, at one granule.
+    A symbolic task is scheduled at its hint, and the trace replayed with the dimensions open. What the template takes
+    by default there may not suit other sizes: blocks of a hundred rows, or one vector for all of an axis. Then it is
+    scheduled at a granule.
     """
-    at = task.hinted
-    try:
-        return _scheduled_at(template, task, at, target, chosen)
-    except ScheduleError:
-        granule = {d.name: min(max(GRANULE, d.low), d.high) for d in task.dims}
-        if chosen or at is task or granule == {d.name: d.hint for d in task.dims}:
-            raise
-        return _scheduled_at(template, task, task.at(granule), target, None)
+    problem: ScheduleError | None = None
+    for at in [task.hinted] if chosen else _examples(task):
+        try:
+            return _scheduled_at(template, task, at, target, chosen)
+        except ScheduleError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
+
+
+def _examples(task: Task) -> Iterator[Task]:
+    """The static tasks at which a task may be scheduled, best first: itself if it is static."""
+    yield task.hinted
+    sizes = [{d.name: min(max(granule, d.low), d.high) for d in task.dims} for granule in GRANULES if task.dims]
+    tried = [{d.name: d.hint for d in task.dims}]
+    for each in sizes:
+        if each not in tried:
+            tried.append(each)
+            yield task.at(each)
 
 
 def _scheduled_at(

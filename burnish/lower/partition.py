@@ -20,7 +20,7 @@ from burnish.loops.sizes import at_least, greatest, is_size
 from burnish.loops.traverse import conjuncts, substitute
 from burnish.lower.conditions import INNER, nonnegative_forms, selects
 from burnish.lower.overlap import overlapped
-from burnish.lower.remainders import remainders
+from burnish.lower.remainders import remainders, versions_inside
 
 # Where fewer of a tile's vectors may have a factor that is zero by a condition, and fewer of all multiply-adds do, that
 # costs less than more code.
@@ -62,6 +62,8 @@ class _Partition:
                     return self._inside(whole, ranges)
                 ends = ((0, low), (low, high), (high, s.extent))
                 return seq(*(self._piece(s, begin, end, ranges) for begin, end in ends if begin < end))
+        if s.kind == "parallel" and is_size(s.extent):
+            return self._inside(versions_inside(s, ranges) or s, ranges)
         return self._inside(s, ranges)
 
     def _symbolic(self, loop: For, low: int, high: int, ranges: Ranges) -> Stmt:

@@ -15,12 +15,14 @@ more. Conditions on ``i`` are gone when the tile is unrolled.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from burnish.loops.bounds import Ranges
+from burnish.loops.bounds import Ranges, symbolic_extent
 from burnish.loops.expr import Expr, Var, all_of, equal, wrap
-from burnish.loops.program import For, If, Stmt, map_exprs, rebuild_stmt, substitute_stmt, walk_stmt
-from burnish.loops.sizes import is_size
-from burnish.loops.traverse import conjuncts
+from burnish.loops.program import For, If, Stmt, map_exprs, rebuild_stmt, seq, substitute_stmt, walk_stmt
+from burnish.loops.simplify import simplify_stmt
+from burnish.loops.sizes import extent_of, is_size
+from burnish.loops.traverse import conjuncts, transform, walk
 from burnish.lower.overlap import Tail, begin_at, find_tail, guarded
 
 MOST_ROWS = 32  # of a tile: what is left of a larger one is no register tile
@@ -48,6 +50,42 @@ def remainders(loop: For, ranges: Ranges) -> list[Stmt] | None:
         begin = {place.name: wrap(size - left), loop.var: last}
         found.append(If(cond, substitute_stmt(_of_rows(body, moved, rows), begin)))
     return found
+
+
+def versions_inside(loop: For, ranges: Ranges) -> For | None:
+    """A loop over tiles, alone or fused with others, whose body asks once whether its tile is whole.
+
+    ``for x in 4 * ((n + 9) // 10): S(x % ((n + 9) // 10), x // ((n + 9) // 10))`` becomes the same loop around
+    ``if x % ((n + 9) // 10) < n // 10``: the whole tile, and otherwise what :func:`remainders` leaves. None where the
+    loop is not of this form.
+    """
+    for index, extent in _tile_indices(loop, ranges):
+        tile = For(f"{loop.var}.tile", extent, "serial", map_exprs(loop.body, partial(_replaced, index, loop.var)))
+        rest = remainders(tile, {**ranges, loop.var: loop.extent})
+        tail = find_tail(tile, ranges)
+        if rest is None or tail is None:
+            continue
+        whole = (tail.last + tail.step) // tail.step
+        known = {**ranges, loop.var: loop.extent, tile.var: whole}
+        main = If(Var(tile.var) < whole, simplify_stmt(tile.body, known))
+        body = seq(main, If(Var(tile.var) >= whole, seq(*rest)))
+        return For(loop.var, loop.extent, loop.kind, substitute_stmt(body, {tile.var: index}))
+    return None
+
+
+def _tile_indices(loop: For, ranges: Ranges) -> Iterator[tuple[Expr, int]]:
+    """What may count the tiles in a loop, and to which size: its variable, or a digit of it."""
+    known = {**ranges, loop.var: loop.extent}
+    conditions = dict.fromkeys(s.cond for s in walk_stmt(loop.body) if isinstance(s, If) and loop.var in s.variables)
+    for e in dict.fromkeys(e for cond in conditions for e in walk(cond) if e.variables == {loop.var}):
+        extent = symbolic_extent(e, known)
+        if extent is not None:
+            yield e, extent_of(extent)
+
+
+def _replaced(index: Expr, var: str, e: Expr) -> Expr:
+    """``e`` with the variable of the tile in place of what counts it."""
+    return transform(e, lambda x: Var(f"{var}.tile") if x == index else x, lambda x: var in x.variables)
 
 
 def _versions(rest: int, step: int) -> Iterator[tuple[int, int, Expr]]:
