@@ -14,6 +14,7 @@ from burnish.api import read_choices
 from burnish.arguments import check_common
 from burnish.arrange import DEFAULTS
 from burnish.compiler import Compilation, Progress, Stage, import_graph, link, lower_model
+from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.graph.graph import Graph
@@ -64,6 +65,9 @@ def check(
     )
     report = progress or (lambda stage, done, total: None)
     machine, graph = find_target(target), import_graph(model, shapes)
+    if graph.dims:
+        named = ", ".join(f"'{d}'" for d in graph.dims)
+        raise ParameterError(f"check: found open dimensions {named}; allowed: numbers, one size at a time")
     choices = DEFAULTS if records is None else read_choices(graph, records, machine, threads)
     computed, whole = graph, None
     if rewrite:

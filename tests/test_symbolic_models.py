@@ -12,10 +12,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
+from burnish.check import check
+from burnish.cli.compiling import facts
 from burnish.errors import ModelError, ParameterError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim
+from burnish.measure.samples import module_inputs
 from tools.fuzz.pages import FencedModule
 
 ROWS = (1, 7, 32, 100, 512)
@@ -130,3 +133,12 @@ def test_what_needs_numbers_is_refused_by_name() -> None:
         bn.compile(onnx_model("batch", nodes), shapes={"batch": (1, 9)})
     with pytest.raises(ParameterError, match="tune: found a model with open dimensions 'rows'"):
         bn.compile(mlp(dim("rows", 1, 512)), tune=bn.Tune(seconds=1))
+
+
+def test_what_people_and_scripts_are_told_of_open_dimensions(tmp_path: Path) -> None:
+    module = bn.compile(block(dim("rows", 1, 512, hint=50)), threads=1, cache_dir=tmp_path)
+    assert facts(module)["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["rows", 64]}]
+    assert module_inputs(module)["x"].shape == (50, 64)
+    assert repr(module).startswith("Module(x: float32[rows, 64] -> ")
+    with pytest.raises(ParameterError, match="check: found open dimensions 'rows'"):
+        check(block(dim("rows", 1, 512)), {})

@@ -221,6 +221,11 @@ def hinted(extent: int) -> int:
     return extent.hint if is_size(extent) else extent
 
 
+def extent_text(extent: int) -> int | str:
+    """What JSON holds of an extent: a number, or the text of a size."""
+    return str(extent) if is_size(extent) else extent
+
+
 def valued(extent: int, sizes: Mapping[str, int]) -> int:
     """An extent for these values of dimensions, by name."""
     return extent.value(sizes) if is_size(extent) else extent

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import ArtifactError, VerificationError
-from burnish.loops.sizes import Dim, is_size, parse_extent
+from burnish.loops.sizes import Dim, extent_text, parse_extent
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import read_container, write_container
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
@@ -44,7 +44,7 @@ def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]
         ],
         "arena_bytes": executable.arena_bytes,
         "dims": [[d.name, d.low, d.high, d.hint] for d in executable.dims],
-        "buffers": [[b.name, _extent_to_json(b.nbytes), b.first, b.last] for b in executable.buffers],
+        "buffers": [[b.name, extent_text(b.nbytes), b.first, b.last] for b in executable.buffers],
         "in_place": [list(pair) for pair in executable.in_place],
         "scratch_bytes": executable.scratch_bytes,
         "graph": executable.graph,
@@ -116,17 +116,12 @@ def _checked_key(key: bytes | None) -> bytes | None:
 
 
 def _spec_to_json(spec: TensorSpec) -> list[Any]:
-    return [spec.name, [_extent_to_json(extent) for extent in spec.shape], spec.dtype]
+    return [spec.name, list(map(extent_text, spec.shape)), spec.dtype]
 
 
 def _spec_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> TensorSpec:
     name, shape, dtype = data
     return TensorSpec(name, tuple(_extent(extent, dims) for extent in shape), dtype)
-
-
-def _extent_to_json(extent: int) -> int | str:
-    """A number, or the text of a size."""
-    return str(extent) if is_size(extent) else extent
 
 
 def _extent(data: int | str, dims: Mapping[str, Dim]) -> int:
