@@ -52,6 +52,7 @@ TASKS: dict[str, Callable[[Any], Task]] = {
     "product": lambda n: make("matmul", [((n, 24), F), ((24, 33), F)]),
     "batched": lambda n: make("matmul", [((2, n, 24), F), ((24, 32), F)], (1,)),
     "by batch": lambda n: make("matmul", [((n, 5, 24), F), ((24, 32), F)], (1,)),
+    "narrow": lambda n: make("matmul", [((n, 300), F), ((300, 16), F)], (1,)),
     "map": lambda n: make("tanh", [((n, 20), F)]),
     "vector": lambda n: make("exp", [((n,), F)]),
     "cube": lambda n: make("add", [((3, n, 7), F), ((n, 1), F)]),
