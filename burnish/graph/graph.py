@@ -81,7 +81,7 @@ class Graph:
     @property
     def dims(self) -> tuple[Dim, ...]:
         """The dimensions in the shapes of inputs, in order of their names; none in a static graph."""
-        found = dims_of(tuple(d for name in self.inputs for d in self.types[name].shape))
+        found = dims_of(d for name in self.inputs for d in self.types[name].shape)
         return tuple(sorted(found, key=lambda d: d.name))
 
     def producers(self) -> dict[str, Node]:

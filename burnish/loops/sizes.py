@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from math import gcd, prod
 from typing import Any, TypeGuard
@@ -241,7 +241,7 @@ def larger(a: int, b: int) -> int | None:
     return a if at_least(a, b) else b if at_least(b, a) else None
 
 
-def dims_of(extents: Iterator[int] | tuple[int, ...]) -> frozenset[Dim]:
+def dims_of(extents: Iterable[int]) -> frozenset[Dim]:
     """The dimensions in extents."""
     return frozenset(d for extent in extents if is_size(extent) for d in extent.dims)
 

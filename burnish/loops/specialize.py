@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from burnish.loops.expr import INDEX, Axis, Buffer, Cast, Const, Expr, Load, Reduce, wrap
 from burnish.loops.program import Alloc, For, Program, Stmt, map_access, map_exprs, rebuild_stmt, walk_stmt
-from burnish.loops.sizes import Dim, Size, dims_of, is_size, valued
+from burnish.loops.sizes import Dim, Size, dims_of, valued
 from burnish.loops.tensor import Tensor, stages
-from burnish.loops.traverse import transform, walk
+from burnish.loops.traverse import transform
 
 Sizes = Mapping[str, int]  # dimension -> value
 
@@ -67,13 +67,8 @@ def _loops_at(s: Stmt, sizes: Sizes) -> Stmt:
 
 
 def dims_of_tensors(tensors: Sequence[Tensor]) -> tuple[Dim, ...]:
-    """The dimensions in the shapes and definitions of tensors, in order of their names."""
-    found = set[Dim]()
-    for t in stages(tensors):
-        found |= dims_of(t.shape)
-        for e in walk(t.body) if t.body is not None else ():
-            found |= dims_of((e,)) if is_size(e) else frozenset()  # type: ignore[arg-type]
-            found |= dims_of(tuple(a.extent for a in e.axes)) if isinstance(e, Reduce) else frozenset()
+    """The dimensions of tensors, in order of their names: those in the shapes of what they are made of."""
+    found = dims_of([extent for t in stages(tensors) for extent in t.shape])
     return tuple(sorted(found, key=lambda d: d.name))
 
 
@@ -81,4 +76,4 @@ def dims_of_program(program: Program) -> tuple[Dim, ...]:
     """The dimensions in the shapes of a program's parameters and the extents of its loops, in order of their names."""
     extents = [extent for buffer in program.params for extent in buffer.shape]
     extents += [s.extent for s in walk_stmt(program.body) if isinstance(s, For)]
-    return tuple(sorted(dims_of(tuple(extents)), key=lambda d: d.name))
+    return tuple(sorted(dims_of(extents), key=lambda d: d.name))
