@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import ArtifactError, VerificationError
-from burnish.loops.sizes import Dim, extent_text, parse_extent
+from burnish.loops.sizes import Dim, extent_text, is_size, parse_extent
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import read_container, write_container
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
@@ -125,7 +125,9 @@ def _spec_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> TensorSpec:
 
 
 def _extent(data: int | str, dims: Mapping[str, Dim]) -> int:
-    return parse_extent(data, dims) if isinstance(data, str) else data
+    """A number, or the size of a text; whatever is neither stays, for the verifier to refuse."""
+    found = parse_extent(data, dims) if isinstance(data, str) else data
+    return found if is_size(found) else data  # type: ignore[return-value]
 
 
 def _call_from_json(data: Sequence[Any]) -> Call:
