@@ -18,7 +18,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from math import gcd, prod
+from math import gcd, isqrt, prod
 from typing import Any, TypeGuard
 
 from burnish.errors import ScheduleError
@@ -177,14 +177,14 @@ class Size(Expr):
 def dim(name: str, low: int = 1, high: int = MOST, multiple: int = 1, hint: int | None = None) -> int:
     """A size called ``name``: a multiple of ``multiple`` from ``low`` to ``high``; annotated as what it computes like.
 
-    ``hint``: where schedules are made for it; by default the greatest value up to 128. A number if only one is
+    ``hint``: where schedules are made for it; by default the geometric mean of the bounds. A number if only one is
     possible. Raises ScheduleError for bounds that no such number, or a negative one, lies between.
     """
     first, last = -(-low // max(multiple, 1)), high // max(multiple, 1)
     if not (name.isidentifier() and multiple >= 1 and 0 <= first <= last):
         found = f"low {low}, high {high}, multiple {multiple}"
         raise ScheduleError(f"dimension '{name}': found {found}; allowed: a name, 0 <= low <= high, a multiple between")
-    at = min(last, max(first, 128 // multiple)) if hint is None else hint // multiple
+    at = max(first, min(last, max(2, isqrt(max(first, 1) * last)))) if hint is None else hint // multiple
     if not first <= at <= last:
         raise ScheduleError(f"dimension '{name}': found hint {hint}; allowed: {first * multiple} to {last * multiple}")
     if first == last:

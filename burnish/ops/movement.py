@@ -69,7 +69,7 @@ def reshape(name: str, x: Tensor, *, shape: Ints) -> Tensor:
     size = prod(x.shape)
     known = prod(d for d in shape if d != -1)
     open_ = shape.count(-1)
-    ok = open_ <= 1 and min(shape, default=1) >= -1 and (known == size if not open_ else known and size % known == 0)
+    ok = open_ <= 1 and all(d >= -1 for d in shape) and (known == size if not open_ else known and size % known == 0)
     require(bool(ok), "attribute 'shape'", list(shape), f"{size} elements, as in {list(x.shape)}")
     full = tuple(size // known if d == -1 else d for d in shape)
     return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)

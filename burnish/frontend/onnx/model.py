@@ -66,10 +66,10 @@ def import_onnx(
 
     ``model`` is a path, the bytes of a file, or a ModelProto. ``shapes`` gives the full shape of inputs by name, which
     those with open dimensions need; an open *first* dimension that looks like a batch (unnamed, or called N, batch, …)
-    is otherwise taken as 1. It also gives, by name, the bounds of dimensions that stay open: ``{"batch": (1, 32)}``, or
-    ``(16, 512, 16)`` where only multiples of 16 occur; by that name the model, or an entry such as
-    ``{"x": ("batch", 768)}``, refers to them. Raises ModelError for what is no valid model, UnsupportedOperator (a
-    ModelError) for valid models that use what Burnish lacks.
+    is otherwise taken as 1. It also gives, by name, the bounds of dimensions that stay open: ``{"batch": (1, 32)}``,
+    ``(16, 512, 16)`` where only multiples of 16 occur, ``(1, 512, 1, 20)`` where kernels shall suit 20 best; the model,
+    or an entry such as ``{"x": ("batch", 768)}``, refers to them by that name. Raises ModelError for what is no valid
+    model, UnsupportedOperator (a ModelError) for valid models that use what Burnish lacks.
     """
     proto, data = _load(model)
     proto = _without_functions(proto)
@@ -241,8 +241,8 @@ def _dimensions(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequ
     found: dict[str, int] = {}
     for name in shapes.keys() - own:
         bounds = shapes[name]
-        if len(bounds) not in (2, 3) or not all(isinstance(b, int) for b in bounds):
-            allowed = "(low, high) or (low, high, multiple)"
+        if len(bounds) not in (2, 3, 4) or not all(isinstance(b, int) for b in bounds):
+            allowed = "(low, high), (low, high, multiple) or (low, high, multiple, hint)"
             raise ModelError(f"shapes: dimension '{name}': found {bounds}; allowed: {allowed}")
         try:
             found[name] = dim(re.sub(r"\W|^(?=\d)", "_", name), *bounds)  # type: ignore[arg-type]
