@@ -122,7 +122,29 @@ def lower_model(
     choices: Choices = DEFAULTS,
     optimized: bool = False,
 ) -> Compilation:
-    """Everything up to the machine code of every kernel. ``optimized``: the passes have been over the graph."""
+    """Everything up to the machine code of every kernel. ``optimized``: the passes have been over the graph.
+
+    Raises UnsupportedOperator for a graph with open dimensions of which a pass needs to know more than their bounds.
+    """
+    if graph.dims:
+        try:
+            return _lowered(graph, target, exact, cache_dir, progress, choices, optimized)
+        except TypeError as error:
+            named = ", ".join(f"'{d}'" for d in graph.dims)
+            raise UnsupportedOperator(f"model: open dimensions {named}: {error}; allowed: numbers for them") from error
+    return _lowered(graph, target, exact, cache_dir, progress, choices, optimized)
+
+
+def _lowered(
+    graph: Graph,
+    target: Target,
+    exact: bool,
+    cache_dir: str | Path | None,
+    progress: Progress | None,
+    choices: Choices,
+    optimized: bool,
+) -> Compilation:
+    """See :func:`lower_model`."""
     report = progress or (lambda stage, done, total: None)
     if not optimized:
         report("optimize", 0, 1)

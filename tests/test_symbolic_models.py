@@ -137,6 +137,42 @@ def test_attention_takes_any_batch_and_any_sequence(tmp_path: Path) -> None:
         np.testing.assert_allclose(module(x), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
 
 
+def pixels(*shape: int | str) -> onnx.ModelProto:
+    """Convolutions, pooling and a classifier over images x of this shape, of 16 channels."""
+    random, node = np.random.default_rng(5), helper.make_node
+    nodes = [
+        node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]), node("Relu", ["a"], ["b"]),
+        node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]), node("Conv", ["c", "w2"], ["d"]),
+        node("Conv", ["d", "w3"], ["e"], pads=[1, 1, 1, 1], group=32), node("GlobalAveragePool", ["e"], ["f"]),
+        node("Flatten", ["f"], ["g"]), node("Gemm", ["g", "w4", "b4"], ["y"], transB=1),
+    ]  # fmt: skip
+    weights = {"w1": (32, 16, 3, 3), "w2": (32, 32, 1, 1), "w3": (32, 1, 3, 3), "w4": (10, 32), "b4": (10,)}
+    made = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(draw(random, *size), name) for name, size in weights.items()],
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_convolutions_take_any_batch(exact: bool, tmp_path: Path) -> None:
+    model = pixels("batch", 16, 12, 12)
+    module = bn.compile(model, shapes={"batch": (1, 9)}, threads=2, exact=exact, cache_dir=tmp_path)
+    reference = ReferenceEvaluator(model)
+    for batch in (1, 2, 3, 4, 8, 9):
+        x = np.random.default_rng(batch).standard_normal((batch, 16, 12, 12)).astype(np.float32)
+        (expected,) = reference.run(None, {"x": x})
+        np.testing.assert_allclose(module(x), expected, rtol=0, atol=2e-4 * np.abs(expected).max())
+
+
+def test_heights_of_images_must_be_numbers() -> None:
+    with pytest.raises(UnsupportedOperator, match=r"Conv.*found shape \[1, 16, h, 12\]; allowed: an open dimension in"):
+        bn.compile(pixels(1, 16, "h", 12), shapes={"h": (2, 64)})
+
+
 @pytest.mark.parametrize("shapes", [{"batch": (1, 60)}, {"x": ("k", 24), "k": (2, 60, 2, 30)}])
 def test_dimensions_of_an_onnx_model_stay_open_where_that_is_asked(shapes: dict[str, Any], tmp_path: Path) -> None:
     module = bn.compile(onnx_model("batch"), shapes=shapes, threads=1, cache_dir=tmp_path)

@@ -97,7 +97,7 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
 
 def _window(graph: Graph, node: Node, pads: tuple[int, ...]) -> Window:
     strides = _ints(node.attrs.get("strides", (1, 1)))
-    batch, channels, height, width = graph.types[node.inputs[0]].shape
+    batch, channels, height, width = map(hinted, graph.types[node.inputs[0]].shape)
     outputs, _, kernel_h, kernel_w = graph.types[node.inputs[1]].shape
     out = (
         window_extent(height, kernel_h, strides[0], pads[0], pads[2], 1),
