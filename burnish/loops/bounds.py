@@ -111,7 +111,15 @@ def _counted(e: Expr, ranges: Ranges) -> Any:
 
 
 def _most(form: Linear, ranges: Ranges) -> float:
-    """An upper bound of a form with sizes: what counts from zero is put at the end that its slope says."""
+    """An upper bound of a form with sizes: what counts from zero is put at the end that its slope says.
+
+    A minimum or maximum is either of its operands: that which bounds it better, or where it is subtracted, worse.
+    """
+    for atom, c in form[0].items():
+        if isinstance(atom, Binary) and atom.op in ("min", "max"):
+            rest: Linear = ({other: k for other, k in form[0].items() if other is not atom}, form[1])
+            either = [_most(plus(rest, multiply(to_linear(x), ({}, c))), ranges) for x in (atom.a, atom.b)]
+            return min(either) if (atom.op == "min") == (c > 0) else max(either)
     for _ in range(_COUNTERS):
         found = _counter(form, ranges)
         if found is None:

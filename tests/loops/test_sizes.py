@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import ScheduleError
 from burnish.loops.bounds import bounds, linear_bounds
-from burnish.loops.expr import Expr, Var, wrap
+from burnish.loops.expr import Expr, Var, maximum, minimum, wrap
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.sizes import (
@@ -155,7 +155,8 @@ def indices() -> st.SearchStrategy[Expr]:
         quotients = st.tuples(parts, st.sampled_from([N, M, 2, 4]), st.booleans()).map(
             lambda t: wrap(t[0]) // t[1] if t[2] else wrap(t[0]) % t[1]
         )
-        return sums | products | quotients
+        ends = st.tuples(parts, parts, st.sampled_from([minimum, maximum])).map(lambda t: t[2](wrap(t[0]), wrap(t[1])))
+        return sums | products | quotients | ends
 
     return st.recursive(leaves, grow, max_leaves=4).map(wrap)
 
