@@ -62,7 +62,7 @@ def test_parallel_iterations_that_share_an_element_are_refused() -> None:
     k = reduce_axis(N, "k")
     s = Schedule(create_program("p", [x], [compute((M,), lambda j: sum_over(x[k.var, j], k))]))
     fused = s.fuse("y.j", "y.k")
-    with pytest.raises(ScheduleError, match="parallel: loop 'y.j.y.k' carries a dependence"):
+    with pytest.raises(ScheduleError, match=r"parallel: loop 'y\.j\.y\.k' carries a dependence"):
         s.parallel(fused)
     s.vectorize(s.split("y.init.j", 4)[1])
     same(s.program, {"x": ("n", "m")}, lambda x: x.sum(0))
