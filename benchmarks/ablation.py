@@ -39,15 +39,15 @@ from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
 from benchmarks.study import MACHINE, SEARCH, first_below, kernel, search
+from burnish.driver.tuned import BUILD_LIMIT
 from burnish.search.space import Points
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial
 from burnish.tune.features import Representation, extract, names, plausible
 from burnish.tune.models.trees import TreeModel
-from burnish.tune.prior import fitted, lessons, usable
+from burnish.tune.pretrained import fitted, training_records, training_set
 from burnish.tune.records import Records, machine
 from burnish.tune.space import Candidate, TuningSpace
-from burnish.tuning import BUILD_LIMIT
 
 SOURCES = ("C1", "C2", "C3", "C4", "C5", "C6")
 TARGETS = ("C7", "C8", "C9", "P1024")
@@ -181,7 +181,7 @@ def unmeasured(path: Path) -> list[Choice]:
     with Evaluator(cold=True, build_limit=BUILD_LIMIT) as evaluator:
         for name in (*LAYERS, "P1024"):
             task = main_kernel(every[name])
-            model = fitted(lessons(usable(records, besides={task.key})))
+            model = fitted(training_set(training_records(records, besides={task.key})))
             points = steps(task.space)
             scores = model.predict(extract(task.space, "invariant", points))
             best = int(np.argmax(scores))

@@ -35,11 +35,11 @@ from benchmarks.harness import check_names
 from benchmarks.operators import operators
 from benchmarks.oracle import Apart, Oracle
 from benchmarks.study import MACHINE, SEARCH, Search, first_below, kernel, middle, search
+from burnish.driver.tuned import BUILD_LIMIT
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.evaluate.rules import Adaptive, Fixed, Rule
+from burnish.tune.evaluate.stopping import Adaptive, Fixed, Rule
 from burnish.tune.records import machine
 from burnish.tune.strategy import ADATUNE, Strategy
-from burnish.tuning import BUILD_LIMIT
 
 REPEATS, MICRO_BATCH = 500, 50  # runs of a candidate, or as many batches of quick ones
 RUN_LIMIT = 20.0  # seconds; of candidates that take 40 ms

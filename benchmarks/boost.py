@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-SECTIONS = ("first", "hist", "exact", "ranking", "tuner", "prediction", "external", "distributed")
+SECTIONS = ("first", "hist", "airline", "exact", "ranking", "tuner", "prediction", "external", "distributed")
 COLUMNS = ("ours", "peers", "ratio", "asked", "note")
 
 

@@ -11,8 +11,8 @@ from rich.table import Table
 
 import burnish as bn
 from benchmarks import models
-from burnish import peers
-from burnish.accuracy import scaled_error
+from burnish.measure import peers
+from burnish.measure.accuracy import scaled_error
 
 MODEL = "light_resnet50"
 THREADS = 2

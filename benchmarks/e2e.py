@@ -10,8 +10,8 @@ from functools import partial
 from rich.progress import track
 
 from benchmarks import harness, models
-from burnish import peers
-from burnish.accuracy import scaled_error
+from burnish.measure import peers
+from burnish.measure.accuracy import scaled_error
 
 
 def measure(name: str, threads: int, seconds: float, target: str | None, with_torch: bool) -> harness.Row:

@@ -18,7 +18,8 @@ import onnx
 
 from benchmarks.layers import LAYERS
 from benchmarks.operators import SQUARE, Make, operators
-from burnish.compiler import import_graph
+from burnish.driver.compilation import import_graph
+from burnish.driver.tuned import BUILD_LIMIT
 from burnish.graph.passes import optimize
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host, target
@@ -27,7 +28,6 @@ from burnish.tune.records import Record, Records, machine
 from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import BURNISH, RANDOM
 from burnish.tune.tasks import TuningTask, tuning_tasks
-from burnish.tuning import BUILD_LIMIT
 
 OTHERS = tuple(name for name in operators() if name not in (*LAYERS, SQUARE.name))
 NEAR = BURNISH.with_(name="near", initial=1 << 30, transfer=False)  # steps from the best so far, and random ones

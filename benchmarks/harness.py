@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import burnish as bn
-from burnish import peers
+from burnish.measure import peers
 
 ORACLE = "onnxruntime"
 PEERS = ("onnxruntime", "openvino")

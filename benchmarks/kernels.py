@@ -21,8 +21,8 @@ import numpy as np
 from rich.progress import track
 
 from benchmarks import harness, layers, peak
-from burnish import peers
-from burnish.accuracy import scaled_error
+from burnish.measure import peers
+from burnish.measure.accuracy import scaled_error
 
 FORMS = ("hot", "cold", "chain")
 CHAIN = 8

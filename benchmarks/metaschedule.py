@@ -33,14 +33,14 @@ from benchmarks import harness
 from benchmarks.gather import main_kernel
 from benchmarks.layers import LAYERS, Convolution, Layer, Product
 from benchmarks.operators import SQUARE, operators
+from burnish.driver.tuned import BUILD_LIMIT
 from burnish.optional import require
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.evaluate.rules import Fixed
+from burnish.tune.evaluate.stopping import Fixed
 from burnish.tune.records import Records, machine
 from burnish.tune.session import Outcome, Session, Tune
-from burnish.tuning import BUILD_LIMIT
 
 BATCH = 64  # trials that MetaSchedule proposes at once, by its own default: a batch of 16 takes it nearly as long
 ROUNDS = 9

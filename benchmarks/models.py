@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
+from burnish.measure.peers import export_onnx
 from burnish.optional import require
-from burnish.peers import export_onnx
 
 CACHE = Path(__file__).parent / ".cache"
 LIGHT_FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.search.space import Points
-from burnish.tune.evaluate import Build, Evaluator, Measurement, Race, Trial
-from burnish.tune.evaluate.rules import Rule
-from burnish.tune.finals import trial_of
+from burnish.tune.evaluate import Build, Evaluator, Measurement, PairedMeasurer, Trial
+from burnish.tune.evaluate.stopping import Rule
 from burnish.tune.strategy import BURNISH
 from burnish.tune.tasks import TuningTask
+from burnish.tune.validation import trial_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Oracle:
         self.task = task
         self.known: dict[int, Known] = {}
         self._evaluator, self._rule = evaluator, rule
-        self._race = Race(evaluator)
+        self._race = PairedMeasurer(evaluator)
 
     def ask(self, points: Points) -> list[Known]:
         """What is known of points (n, width), after measuring those that are new."""
@@ -81,7 +81,7 @@ class Oracle:
         builds, building = self._built(trials)
         for key, trial, build in zip(keys, trials, builds, strict=True):
             began = time.perf_counter()
-            _, cost = self._race.enter(trial, build)
+            _, cost = self._race.measure(trial, build)
             self.known[key] = Known(cost, building, time.perf_counter() - began)
 
 

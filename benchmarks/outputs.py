@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 import burnish as bn
 from benchmarks import models
-from burnish import peers
+from burnish.measure import peers
 from burnish.runtime.timing import paired
 from burnish.target import target
 

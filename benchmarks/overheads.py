@@ -22,8 +22,8 @@ from onnx import helper
 
 import burnish as bn
 from benchmarks import models
-from burnish import peers
-from burnish.runtime.driver import driver_image
+from burnish.measure import peers
+from burnish.runtime.entry import driver_image
 from burnish.runtime.pool import pool
 from burnish.target import target
 

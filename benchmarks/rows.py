@@ -24,7 +24,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
-from burnish import peers
+from burnish.measure import peers
 from burnish.runtime.module import Module
 
 ALLOWED = 1.15  # times as long as compiled for the size

@@ -35,7 +35,8 @@ from rich.table import Table
 from benchmarks.harness import check_names
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
-from burnish.compiler import import_graph
+from burnish.driver.compilation import import_graph
+from burnish.driver.tuned import BUILD_LIMIT
 from burnish.graph.passes import optimize
 from burnish.kernels.cpu.tiled import TILED
 from burnish.target import target
@@ -48,7 +49,6 @@ from burnish.tune.space import Alternative, TuningSpace
 from burnish.tune.strategy import AUTOTVM, BURNISH, GENETIC, RANDOM, TREEGRU, Strategy
 from burnish.tune.tasks import TuningTask, tuning_tasks
 from burnish.tune.tuner import Tuner
-from burnish.tuning import BUILD_LIMIT
 
 # A model learns as often in 160 trials as the published ones in 640, by batches of a quarter of their size.
 SEARCH = AUTOTVM.with_(batch=16, initial=16, informed=False)

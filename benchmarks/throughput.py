@@ -19,26 +19,26 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from burnish.build import Kernel, named, packing, task_key
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import optimize, parse, target_machine
+from burnish.driver.tuned import BUILD_LIMIT
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import template_called
 from burnish.lower.pipeline import lower
 from burnish.measure.comparison import Comparison
+from burnish.pipeline.kernel import Kernel, named, packing, task_key
 from burnish.runtime.link import link
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
-from burnish.tune.evaluate.bench import Bench
 from burnish.tune.evaluate.building import collect_rarely
-from burnish.tune.evaluate.turns import Contender, alone
+from burnish.tune.evaluate.harness import KernelHarness
+from burnish.tune.evaluate.interleaved import BatchedKernel, single
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import AUTOTVM, BURNISH
 from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner
-from burnish.tuning import BUILD_LIMIT
 
 ASKED_RATE, ASKED_PROPOSAL = 60.0, 0.5  # candidates a second on two cores; seconds
 SAMPLE = 12  # candidates of each template that are tried once more, stage by stage
@@ -141,7 +141,7 @@ def stages(task: TuningTask, built: Sequence[Trial]) -> dict[str, tuple[int, dic
     collect_rarely()
     for alternative in task.space.alternatives:
         own = [t for t in built if t.task is alternative.task and t.template == alternative.template.name]
-        bench = Bench(named(alternative.task, task_key(alternative.task, host())), host(), available_cores())
+        bench = KernelHarness(named(alternative.task, task_key(alternative.task, host())), host(), available_cores())
         ended = []
         for trial in own[:: max(1, len(own) // SAMPLE)]:
             with suppress(ScheduleError):
@@ -152,7 +152,7 @@ def stages(task: TuningTask, built: Sequence[Trial]) -> dict[str, tuple[int, dic
     return found
 
 
-def _stages(bench: Bench, trial: Trial, target: Target) -> list[float]:
+def _stages(bench: KernelHarness, trial: Trial, target: Target) -> list[float]:
     """Seconds of each stage for one candidate. Raises ScheduleError if it cannot be built."""
     marks = [time.process_time()]
     made = template_called(trial.template).apply(bench.task, target, trial.choice)
@@ -177,7 +177,7 @@ def _stages(bench: Bench, trial: Trial, target: Target) -> list[float]:
     walls.append(time.perf_counter())
     first = bench.check(loaded)
     walls.append(time.perf_counter())
-    alone(Contender(bench, loaded, first, BURNISH.rule.batch_seconds), BURNISH.rule)
+    single(BatchedKernel(bench, loaded, first, BURNISH.rule.batch_seconds), BURNISH.rule)
     walls.append(time.perf_counter())
     return [*np.diff(marks), *np.diff(walls)]
 

@@ -12,8 +12,8 @@ measured anew, in turns, since the lowest of many times is lower than it should 
 `after`: the best of a search's first 64 trials over the best that was found at all, measured in pairs.
 `needed`: trials until a search is as good as a random one of equal seed after 1,000, within 1 %, about what can be told
 apart; for both kinds of random search, and of these themselves. One that never is counts a trial more than it made.
-`stop rule`: what `tune/gain.py` expects of as many trials again, after 16 and 32 of `burnish`, of its longest searches
-after 64, … too; and what they brought.
+`stop rule`: what `tune/remaining_gain.py` expects of as many trials again, after 16 and 32 of `burnish`, of its longest
+searches after 64, … too; and what they brought.
 
 `python -m benchmarks.trials [OPERATOR ...] [--random N] [--each N] [--longest N] [--seeds N] [--json]`
 """
@@ -40,16 +40,16 @@ from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
 from benchmarks.study import first_below, middle
+from burnish.driver.tuned import BUILD_LIMIT
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial
-from burnish.tune.gain import mixture
 from burnish.tune.models.base import CostModel
-from burnish.tune.prior import shipped
+from burnish.tune.pretrained import shipped
 from burnish.tune.records import machine
+from burnish.tune.remaining_gain import mixture_forecast
 from burnish.tune.strategy import BURNISH, Strategy
 from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner, defaults
-from burnish.tuning import BUILD_LIMIT
 
 SHORT = 64  # trials of a search
 BAR, ALIKE = 1000, 1.01  # random trials whose best is to be reached, within this
@@ -213,7 +213,7 @@ def calibration(every: Sequence[Tried]) -> list[Calibration]:
             curve, costs = tried.curve(own), [tried.seconds[key] for key in own]
             kinds = np.searchsorted(np.cumsum(tried.ways), own, side="right").tolist()
             for trials in (16, 32, 64, 128, 256):
-                left = mixture(costs[:trials], kinds[:trials], tried.ways)
+                left = mixture_forecast(costs[:trials], kinds[:trials], tried.ways)
                 if 2 * trials <= len(own) and left is not None:
                     pairs.append((left.gain(trials), 1.0 - curve[2 * trials - 1] / curve[trials - 1]))
     expected, came = np.array(pairs).reshape(-1, 2).T

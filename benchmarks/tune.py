@@ -32,15 +32,15 @@ from rich.table import Table
 from benchmarks import harness, layers, models, throughput
 from benchmarks.gather import main_kernel
 from benchmarks.operators import operators
-from burnish import peers
-from burnish.accuracy import scaled_error
-from burnish.compiler import import_graph
+from burnish.driver.compilation import import_graph
+from burnish.driver.tuned import BUILD_LIMIT, tune_model
+from burnish.measure import peers
+from burnish.measure.accuracy import scaled_error
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune
 from burnish.tune.tasks import TuningTask
-from burnish.tuning import BUILD_LIMIT, tune_model
 
 STRATEGIES = ("burnish", "random", "genetic")
 

@@ -4,9 +4,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from burnish.api import compile
+    from burnish.driver.api import compile
     from burnish.graph.graph import Graph
-    from burnish.rewrite.objective import Objective
+    from burnish.rewrite.search.objective import Objective
     from burnish.runtime.module import Module, load
     from burnish.tune.session import Tune
 
@@ -14,11 +14,11 @@ __version__ = "0.1.0"
 __all__ = ["Graph", "Module", "Objective", "Tune", "compile", "load"]
 
 _HOME = {
-    "compile": "burnish.api",
+    "compile": "burnish.driver.api",
     "load": "burnish.runtime.module",
     "Module": "burnish.runtime.module",
     "Graph": "burnish.graph.graph",
-    "Objective": "burnish.rewrite.objective",
+    "Objective": "burnish.rewrite.search.objective",
     "Tune": "burnish.tune.session",
 }
 

@@ -1,4 +1,4 @@
-"""What a process must ask its kernel for before it may use part of the CPU."""
+"""Kernel permission for CPU state: asked for before a process may use matrix tiles."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@ import time
 
 import numpy as np
 
-from burnish.build import compile_program
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import Expr, Var, all_of, maximum, select
 from burnish.loops.layout import Layout, layout
 from burnish.loops.program import Program
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
+from burnish.pipeline.kernel import compile_program
 from burnish.runtime.build import build
 from burnish.runtime.executable import Call, Slot, TensorSpec
 from burnish.runtime.host import fingerprint

@@ -19,7 +19,7 @@ from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import Program
 from burnish.loops.specialize import buffer_at
 from burnish.lower.pipeline import lower
-from burnish.runtime.driver import driver_image
+from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import pool

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from burnish.accuracy import scaled_error
 from burnish.errors import InputError
+from burnish.measure.accuracy import scaled_error
 
 
 def test_scaled_error_is_relative_to_each_output() -> None:

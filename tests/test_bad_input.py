@@ -15,11 +15,12 @@ import pytest
 from onnx import helper
 
 import burnish as bn
-from burnish import cli, peers
-from burnish.accuracy import scaled_error
+from burnish import cli
 from burnish.errors import ArtifactError, BurnishError, InputError, ModelError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.measure import peers
+from burnish.measure.accuracy import scaled_error
 from burnish.runtime import artifact
 
 FLOAT = onnx.TensorProto.FLOAT

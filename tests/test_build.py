@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from burnish import build as building
 from burnish.cache import ObjectCache
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import GENERIC
 from burnish.kernels.task import Choice, Task
 from burnish.loops.tensor import compute, placeholder
+from burnish.pipeline import kernel as building
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target, host
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from burnish import check as checking
-from burnish.accuracy import EXACT_TOLERANCE, TOLERANCE
-from burnish.check import check
-from burnish.compiler import Compilation, Stage, lower_model
+from burnish.driver import check as checking
+from burnish.driver.check import check
+from burnish.driver.compilation import Compilation, Stage, compile_kernels
 from burnish.errors import InputError
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.measure.accuracy import EXACT_TOLERANCE, TOLERANCE
 from burnish.target import host
 
 
@@ -62,7 +62,7 @@ def test_a_wrong_kernel_is_found_where_it_is(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_padding_of_a_blocked_value_is_poisoned() -> None:
-    made = lower_model(small_network(), host(), exact=True)
+    made = compile_kernels(small_network(), host(), exact=True)
     blocked = [name for name in made.layouts if made.graph.types[name].shape[1] == 26]
     assert blocked
     packed = checking.pack(made, blocked[0], np.ones(made.graph.types[blocked[0]].shape))

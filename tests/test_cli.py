@@ -11,10 +11,11 @@ import pytest
 from onnx import helper
 from typer.testing import CliRunner
 
-from burnish import cli, peers
-from burnish.check import KernelCheck
+from burnish import cli
 from burnish.cli import measuring, models
+from burnish.driver.check import KernelCheck
 from burnish.errors import InputError
+from burnish.measure import peers
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish import build
-from burnish.accuracy import scaled_error
-from burnish.compiler import Compilation, link, lower_model
+from burnish.driver.compilation import Compilation, compile_kernels, link
 from burnish.errors import ScheduleError, TargetError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.kernels.task import Task
 from burnish.loops.numeric import numpy_dtype
+from burnish.measure.accuracy import scaled_error
+from burnish.pipeline import kernel as build
 from burnish.target import Target, host
 
 TOLERANCE, EXACT_TOLERANCE = 1e-4, 1e-5  # of the largest value of the output: what Burnish promises
@@ -268,7 +268,7 @@ def test_answers_are_right_on_other_vector_widths(name: str, target: str) -> Non
 def lowered(name: str, without: str = "", exact: bool = False) -> Compilation:
     """A graph's kernels for this machine, less the features that start with ``without``."""
     features = frozenset(f for f in host().features if not (without and f.startswith(without)))
-    return lower_model(example(name)[0], replace(host(), features=features), exact)
+    return compile_kernels(example(name)[0], replace(host(), features=features), exact)
 
 
 def operators(made: Compilation) -> set[str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "optional", "files", "cache", "jit", "permission", "accuracy", "target", "comm", "search", "boost",
+    "errors", "dump", "optional", "files", "cache", "jit", "permission", "target", "comm", "search", "boost",
     "loops", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
-    "rewrite", "arguments", "build", "arrange", "tune", "trees", "compiler", "rewriting", "contributions", "tuning",
-    "api", "check", "array", "parallel", "gnn", "report", "peers", "cli", "__main__",
+    "rewrite", "arguments", "pipeline", "tune", "array", "train", "parallel", "gnn", "driver", "report", "cli",
+    "__main__",
 )  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.accuracy import scaled_error
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
+from burnish.measure.accuracy import scaled_error
 from tests.frontend.test_onnx_operators import CASES, Case, build
 
 

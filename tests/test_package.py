@@ -20,7 +20,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("command", ["", "bench", "boost", "boost train"])
 def test_help_loads_neither_compiler_nor_boosting(command: str) -> None:
-    heavy = [name for name in HEAVY if name not in ("rich", "typer")] + ["burnish.compiler", "burnish.boost"]
+    heavy = [name for name in HEAVY if name not in ("rich", "typer")] + ["burnish.driver.compilation", "burnish.boost"]
     code = (
         f"import sys, burnish.cli; sys.argv = ['burnish', *{command.split()!r}, '--help']\n"
         "try: burnish.cli.main()\n"
@@ -36,9 +36,9 @@ def test_public_names_resolve(name: str) -> None:
 
 
 def test_compile_stays_a_function_when_its_module_is_imported() -> None:
-    import burnish.api
+    import burnish.driver.api
 
-    assert burnish.compile is burnish.api.compile
+    assert burnish.compile is burnish.driver.api.compile
 
 
 def test_unknown_attribute_is_refused() -> None:

@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from burnish import peers
-from burnish.accuracy import scaled_error
 from burnish.errors import InputError
+from burnish.measure import peers
+from burnish.measure.accuracy import scaled_error
 
 
 def affine_model() -> bytes:

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from burnish import rewriting
-from burnish.arrange import DEFAULTS
 from burnish.codegen.objects import compile_ir
-from burnish.compiler import Compilation, lower_model
-from burnish.contributions import contributions
+from burnish.driver import rewritten as rewriting
+from burnish.driver.compilation import Compilation, compile_kernels
+from burnish.driver.contributions import contributions
+from burnish.driver.rewritten import described, rewrite_model, shipped_rules
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
-from burnish.rewrite.match import both_ways
-from burnish.rewrite.objective import Objective
-from burnish.rewriting import described, rewrite_model, shipped_rules
+from burnish.pipeline.plan import DEFAULTS
+from burnish.rewrite.search.match import both_ways
+from burnish.rewrite.search.objective import Objective
 from burnish.runtime.executable import Executable
 from burnish.runtime.link import link as link_objects
 from burnish.runtime.module import Module
@@ -325,9 +325,9 @@ def test_the_same_program_is_not_compared_with_itself(
 
     def as_before(*arguments: object) -> Compilation:
         made.append(arguments)
-        return lower_model(chain, CPU, False, tmp_path)
+        return compile_kernels(chain, CPU, False, tmp_path)
 
-    monkeypatch.setattr(rewriting, "lower_model", as_before)
+    monkeypatch.setattr(rewriting, "compile_kernels", as_before)
     monkeypatch.setattr(Sandbox, "compare", None)
     chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path)
     assert len(made) == 2 and chosen.graph is chain and chosen.gain is None

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import burnish as bn
-from burnish.check import check
 from burnish.cli.compiling import facts
+from burnish.driver.check import check
 from burnish.errors import ModelError, ParameterError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 import burnish as bn
 from burnish.cli import app
 from burnish.cli.tuning import summary
-from burnish.compiler import import_graph
+from burnish.driver.compilation import import_graph
+from burnish.driver.tuned import described, tune_model
 from burnish.errors import TargetError
 from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
 from burnish.target import host, target
 from burnish.tune.records import Records
-from burnish.tuning import described, tune_model
 
 
 @pytest.fixture(scope="module")

@@ -69,3 +69,43 @@ def one_hot(rows: int = 100_000, columns: int = 4227, density: float = 0.01, see
     label = (random.random(rows, dtype=np.float32) < 1 / (1 + np.exp(-score))).astype(np.float32)
     start = np.arange(rows + 1, dtype=np.int64) * fields
     return SparseTable(start, chosen.ravel(), np.ones(rows * fields, np.float32), label)
+
+
+class Flights(NamedTuple):
+    """A table like the airline data: categories as codes (rows, fields) int32, numbers (rows, 2) float32, labels."""
+
+    codes: NDArray[np.int32]
+    numbers: NDArray[np.float32]
+    label: NDArray[np.float32]
+
+
+FIELDS = {"month": 12, "day": 31, "weekday": 7, "carrier": 22, "origin": 300, "destination": 300}
+
+
+def flights(rows: int = 1_000_000, seed: int = 0) -> Flights:
+    """Whether a flight is late, by month, day, weekday, carrier, skewed airports, time of day and distance."""
+    random = np.random.default_rng(seed)
+    fixed = np.random.default_rng(2019)
+    codes = np.empty((rows, len(FIELDS)), np.int32)
+    for place, size in enumerate(FIELDS.values()):
+        weight = np.ones(size)
+        if size == 22:
+            weight = fixed.pareto(2.0, size) + 0.2
+        elif size == 300:
+            weight = 1 / (fixed.permutation(size) + 2.0)
+        codes[:, place] = random.choice(size, rows, p=weight / weight.sum()).astype(np.int32)
+    numbers = np.empty((rows, 2), np.float32)
+    numbers[:, 0] = np.floor(random.beta(2.5, 2.0, rows) * 1440)  # minute of departure
+    numbers[:, 1] = np.round(np.exp(random.normal(6.4, 0.6, rows)))  # miles
+    month, day, weekday, carrier, origin, destination = codes.T
+    effect = {name: fixed.standard_normal(size) for name, size in FIELDS.items()}
+    hour = numbers[:, 0] / 60
+    score = -1.0 + 0.5 * effect["month"][month] + 0.2 * effect["day"][day] + 0.4 * effect["weekday"][weekday]
+    score += 0.6 * effect["carrier"][carrier] + 0.7 * effect["origin"][origin]
+    score += 0.7 * effect["destination"][destination]
+    score += 0.8 * fixed.standard_normal((22, 300))[carrier, origin]
+    score += 0.5 * fixed.standard_normal((12, 300))[month, destination]
+    score += 0.5 * fixed.standard_normal((7, 24))[weekday, hour.astype(np.int64)]
+    score += 0.25 * (hour - 12) * (0.6 + 0.4 * effect["origin"][origin]) + 0.3 * np.sin(numbers[:, 1] / 300)
+    label = (random.random(rows) < 1 / (1 + np.exp(-score))).astype(np.float32)
+    return Flights(codes, numbers, label)

@@ -16,7 +16,7 @@ from burnish.boost.blocks import column_block
 from burnish.boost.booster import Progress, train
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import ExactGrower
-from burnish.boost.growth.records import Records
+from burnish.boost.growth.scan_state import Records
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
 from burnish.boost.threads import Workers

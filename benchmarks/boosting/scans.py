@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.growth import scan
-from burnish.boost.growth.records import Records
+from burnish.boost.growth.scan_state import Records
 from burnish.jit import njit
 
 _BUFFER = 64  # entries of the paper's mini-batch

@@ -15,8 +15,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
-from burnish.rewrite.domains import DOMAINS
-from burnish.rewrite.generate import generate, text
+from burnish.rewrite.generation.domains import DOMAINS
+from burnish.rewrite.generation.generate import generate, text
 
 PAPERS = ("matrix", "convolution")
 SIZES = (4, 5)

@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from benchmarks.rewriting.networks import NETWORKS, nasnet
-from burnish.rewrite.cost import CPU_LIKE, GPU_LIKE
-from burnish.rewrite.search import Rewritten, rewrite_graph
-from burnish.rewriting import shipped_rules
+from burnish.driver.rewritten import shipped_rules
+from burnish.rewrite.search.backtracking import Rewritten, rewrite_graph
+from burnish.rewrite.search.cost import CPU_LIKE, GPU_LIKE
 from burnish.search.budget import Budget
 
 SECONDS = 5.0  # of search for each network

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import models
-from burnish.accuracy import scaled_error
-from burnish.compiler import import_graph
+from burnish.driver.compilation import import_graph
+from burnish.driver.rewritten import SECONDS, rewrite_model, shipped_rules
 from burnish.graph.evaluate import evaluate
 from burnish.graph.passes import optimize
-from burnish.rewrite.search import rewrite_graph
-from burnish.rewriting import SECONDS, rewrite_model, shipped_rules
+from burnish.measure.accuracy import scaled_error
+from burnish.rewrite.search.backtracking import rewrite_graph
 from burnish.search.budget import Budget
 from burnish.target import host
 

@@ -6,13 +6,13 @@ import statistics
 import time
 
 from benchmarks.boosting.report import Row, row
-from burnish.rewrite.axioms import load_axioms
-from burnish.rewrite.checker import check_proof
-from burnish.rewrite.prove import Prover
-from burnish.rewrite.smt import Entailment
-from burnish.rewrite.terms import Var
-from burnish.rewrite.validate import validate
-from burnish.rewrite.verify import inconsistencies, read_proofs, read_rules
+from burnish.rewrite.language.terms import Var
+from burnish.rewrite.proofs.axioms import load_axioms
+from burnish.rewrite.proofs.checker import check_proof
+from burnish.rewrite.proofs.prove import Prover
+from burnish.rewrite.proofs.smt import Entailment
+from burnish.rewrite.proofs.validate import validate
+from burnish.rewrite.proofs.verify import inconsistencies, read_proofs, read_rules
 
 POINTS = 16  # random points at every random binding
 

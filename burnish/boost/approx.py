@@ -14,7 +14,7 @@ from burnish.boost.binning import LAST_CUT, MOST_BINS, Cuts, category_cuts
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import BinnedGrower, HistGrower
-from burnish.boost.growth import rebin
+from burnish.boost.growth import requantize as rebin
 from burnish.boost.growth.bins import DenseBins
 from burnish.boost.growth.local import find_local_splits, scratch_of
 from burnish.boost.params import Params
@@ -48,6 +48,8 @@ class LocalGrower(HistGrower):
     They are taken from a finer grid, of quantiles of all rows, of which every node has a histogram: the rank of a
     candidate is right to the Hessians in one bin of the grid. A tree costs what one of "hist" with as many bins does.
     """
+
+    _wide = True
 
     def __init__(self, dataset: Dataset, params: Params, workers: Workers, comm: Any = None) -> None:
         finest = max(_FINEST * params.max_bin, _LEAST_GRID)
@@ -91,7 +93,7 @@ class GlobalGrower:
         if isinstance(dataset.table, Sparse):
             self._grower = HistGrower(dataset, params, workers, comm, self._cuts)
         else:
-            self._dense = DenseBins.of(dataset.table, self._cuts, workers, comm)
+            self._dense = DenseBins.of(dataset.table, self._cuts, workers, comm, params.min_data_in_leaf > 1)
             self._grower = BinnedGrower(self._dense, self._cuts, dataset.categorical, params, workers, comm)
             self._position[self._dense.layout.feature] = np.arange(len(self._dense.layout.feature))
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.growth.entries import column_values
+from burnish.boost.growth.csc import column_values
 from burnish.boost.kernels import lean
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError

@@ -13,9 +13,9 @@ from burnish.boost.data import Dataset
 from burnish.boost.growth import scan
 from burnish.boost.growth.coarse import too_coarse
 from burnish.boost.growth.interactions import Interactions
-from burnish.boost.growth.presence import PresenceSums
-from burnish.boost.growth.records import SLOTS, Records
-from burnish.boost.growth.routing import Router
+from burnish.boost.growth.onehot import PresenceSums
+from burnish.boost.growth.row_routing import Router
+from burnish.boost.growth.scan_state import SLOTS, Records
 from burnish.boost.intrinsics import aligned
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
@@ -54,7 +54,7 @@ class Split:
 
 
 class ExactGrower:
-    """Grows trees on all distinct values, by scans of the columns; those of one value by `growth.presence`."""
+    """Grows trees on all distinct values, by scans of the columns; those of one value by `growth.onehot`."""
 
     def __init__(self, dataset: Dataset, params: Params, workers: Workers) -> None:
         if params.grow_policy != "depthwise":

@@ -11,7 +11,7 @@ from burnish.boost import booster, readers
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import BinnedGrower
-from burnish.boost.growth.bins import GROUP, Layout, SparseBins
+from burnish.boost.growth.bins import Layout, SparseBins
 from burnish.boost.model import Model
 from burnish.boost.outofcore.accumulate import Accumulator, BlockQuantizer, Routing, Statistics, Targets
 from burnish.boost.outofcore.budget import DEPTH, OVERHEAD, Plan, plan, state_of_row
@@ -61,6 +61,7 @@ class ExternalGrower(BinnedGrower):
         self._partition = self._histograms = both
         quantizer = BlockQuantizer(int(store.header["rows"]), workers, min_child_weight=params.min_child_weight)
         self._quantize: Any = quantizer.statistics
+        self._total_rows = quantizer.total_rows
         self._passes.open(Prefetcher(store, columns, DEPTH, self.plan.resident))
 
     def grow(
@@ -108,8 +109,7 @@ class _Passes:
         self._block_rows = min(int(store.header["block_rows"]), self.rows)
         self._layout = layout
         self._first = np.full(cuts.features, -1, np.int64)
-        places = np.arange(len(layout.feature))
-        self._first[layout.feature] = layout.first[places // GROUP] + places % GROUP
+        self._first[layout.feature] = layout.place
         self._count = np.diff(cuts.start).astype(np.int64)
         self.pool = np.zeros((buffers.slots, 2, self.size), np.int64)
         self._free = list(range(buffers.slots - 1, -1, -1))

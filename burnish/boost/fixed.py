@@ -61,7 +61,7 @@ class Quantizer:
         self._workers = workers
         self._comm = comm
         self._ranges = workers.ranges(rows, 16384)
-        self._total_rows = reduced([(rows,)], "sum", comm)[0]
+        self.total_rows = reduced([(rows,)], "sum", comm)[0]
         self._packed = np.empty(rows, np.int64)
         self._pairs: NDArray[np.int64] | None = None
 
@@ -71,7 +71,7 @@ class Quantizer:
         They are pairs where need be, or if asked for.
         """
         *largest, negative = extremes(gradient, hessian, self._workers, self._ranges, self._comm)
-        rows = self._total_rows
+        rows = self.total_rows
         if not negative and rows > _FEW_ROWS and not pairs:
             units = [packed_unit(value) for value in largest]
             if fine_enough(gradient, hessian, units, self._least, rows, self._workers, self._ranges, self._comm):

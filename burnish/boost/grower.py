@@ -14,7 +14,8 @@ from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.fixed import FixedPoint, Quantizer
 from burnish.boost.growth.bins import DenseBins, SparseBins
-from burnish.boost.growth.categorical_split import CategoricalSplits
+from burnish.boost.growth.bundles import bundled
+from burnish.boost.growth.categorical_split import categories_of, find_categories, right_of, set_words
 from burnish.boost.growth.coarse import too_coarse
 from burnish.boost.growth.counted import Counts, find_counted_splits
 from burnish.boost.growth.evaluate import find_splits
@@ -62,6 +63,7 @@ class BinnedGrower:
             self._dense = bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width
         self._histograms = Histograms(bins, workers, comm)
         self._quantize = Quantizer(self._partition.rows, workers, comm, params.min_child_weight)
+        self._total_rows = self._quantize.total_rows
         self._counts: Counts | None = None
         if params.min_data_in_leaf > 1:
             self._counts = Counts(bins, self._partition.rows, workers, comm)
@@ -74,11 +76,13 @@ class BinnedGrower:
         self._every = np.ones((1, cuts.features), np.bool_)
         self._numeric = ~categorical
         self._interactions = Interactions(params.interaction_constraints, cuts.features)
+        self._by_category = bool(categorical[self._layout.feature].any())
+        words = set_words(self._layout, categorical)
+        self._sets = np.empty((0, words), np.uint64)  # categories that go right, by the nodes' field `category`
         self._monotone = np.zeros(cuts.features, np.int64)
         self._monotone[: len(params.monotone_constraints)] = params.monotone_constraints
         self._plain = not (self._monotone.any() or params.max_delta_step > 0 or params.reg_alpha > 0)
         self._codes = np.arange(self._layout.codes + 1)
-        self._categorical = CategoricalSplits(self._layout, categorical, params) if categorical.any() else None
 
     def grow(
         self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], columns: ColumnSampler
@@ -112,11 +116,10 @@ class BinnedGrower:
         self._statistics = statistics
         self._units = statistics.gradient_unit, statistics.hessian_unit
         self._regular = params.reg_lambda, params.reg_alpha, params.max_delta_step
-        self._rules = rules_of(params, self._units)
+        self._rules = rules_of(params, self._units, self._total_rows * params.subsample, statistics.total[1])
         self._partition.reset()
         self._interactions.reset()
-        if self._categorical is not None:
-            self._categorical.reset()
+        self._sets = self._sets[:0]
         self._size = self._leaves = 1
         self._numbers = 0
         self._queue: list[tuple[float, int]] = []
@@ -126,7 +129,7 @@ class BinnedGrower:
         root["end"] = self._partition.rows
         root["gradient"], root["hessian"] = statistics.total
         root["lower"], root["upper"] = -UNBOUNDED, UNBOUNDED
-        root["gain"], root["default_left"], root["subtract"] = -np.inf, 0, -1
+        root["gain"], root["default_left"], root["subtract"], root["category"] = -np.inf, 0, -1, -1
         sums = (value * unit for value, unit in zip(statistics.total, self._units, strict=True))
         root["weight"] = leaf_weight(*sums, *self._regular, -UNBOUNDED, UNBOUNDED)
         ids = np.zeros(1, np.int64)
@@ -161,17 +164,22 @@ class BinnedGrower:
         nodes["subtract"] = subtract
         threads = max(1, min(self._workers.threads, len(ids), len(ids) * self._histograms.size // _SHARE))
         edges = [len(ids) * t // threads for t in range(threads + 1)]
+        pairs = list(itertools.pairwise(edges))
         if self._depth_masks is not None:
-            parts = [(nodes[begin:end],) for begin, end in itertools.pairwise(edges)]
-            self._histograms.give_back(np.concatenate(self._workers.run(self._evaluate_apart, parts)))
+            found = self._workers.run(self._evaluate_apart, [(nodes[begin:end],) for begin, end in pairs])
+            self._histograms.give_back(np.concatenate([free for free, _ in found]))
+            if self._by_category:
+                self._keep(nodes, ids, [sets for _, sets in found])
             self._nodes[ids] = nodes
             self._nodes["subtract"][ids] = -1
             worth = nodes["slot"] >= 0
         else:
             allowed = self._allowed(ids, columns)
             self._evaluate(nodes, edges, allowed & self._numeric)
-            if self._categorical is not None:
-                self._categorical.improve(ids, nodes, self._histograms.pool, allowed, self._units, self._regular)
+            if self._by_category:
+                each = np.broadcast_to(allowed, (len(ids), allowed.shape[1]))
+                parts = [(nodes[begin:end], each[begin:end]) for begin, end in pairs]
+                self._keep(nodes, ids, self._workers.run(self._evaluate_categories, parts))
             self._nodes[ids] = nodes
             self._nodes["subtract"][ids] = -1
             worth = (nodes["gain"] > 0) & (nodes["gain"] >= params.gamma)
@@ -179,13 +187,32 @@ class BinnedGrower:
         for node, gain in zip(ids[worth].tolist(), nodes["gain"][worth].tolist(), strict=True):
             heapq.heappush(self._queue, (-gain, node))
 
-    def _evaluate_apart(self, nodes: NDArray[Any]) -> NDArray[np.int64]:
+    def _evaluate_apart(self, nodes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Finds the splits of nodes by the kernel that grows subtrees; returns the slots of those that gain too little.
 
-        One kernel less to compile.
+        The second result are their sets of categories. One kernel less to compile.
         """
         free = np.empty(len(nodes), np.int64)
-        return free[: self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0], 0)[1]]
+        _, unused, sets = self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0], 0)
+        return free[:unused], sets
+
+    def _evaluate_categories(self, nodes: NDArray[Any], allowed: NDArray[np.bool_]) -> NDArray[np.uint64]:
+        """Improves the splits of nodes by such by category; returns their sets, (nodes, words)."""
+        layout = self._layout
+        categories = categories_of(layout, allowed, ~self._numeric, len(nodes))
+        find_categories(
+            nodes, self._histograms.pool.reshape(-1), layout.feature, layout.first, categories, self._rules,
+            layout.narrow,
+        )  # fmt: skip
+        return categories.sets.reshape(-1, categories.words)
+
+    def _keep(self, nodes: NDArray[Any], ids: NDArray[np.int64], parts: list[NDArray[np.uint64]]) -> None:
+        """Keeps the sets of nodes just evaluated, each part's numbered from 0, under the numbers of the nodes."""
+        sets = np.concatenate(parts)
+        if len(self._sets) < len(self._nodes):
+            self._sets = np.concatenate([self._sets, np.empty((len(self._nodes), sets.shape[1]), np.uint64)])
+        self._sets[ids] = sets
+        nodes["category"] = np.where(nodes["category"] >= 0, ids, -1)
 
     def _evaluate(self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_]) -> None:
         """`find_splits` for nodes, dealt to threads at `edges`."""
@@ -203,8 +230,9 @@ class BinnedGrower:
             self._histograms.pool.reshape(-1), layout.feature, layout.first, layout.scan, layout.missing, masks,
             self._monotone, self._plain, self._rules,
         )  # fmt: skip
+        shape = layout.narrow, layout.bundle
         parts = [
-            (nodes, begin, end, *common, *scratch_of(len(layout.feature), layout.codes, 0)[:2])
+            (nodes, begin, end, *common, *scratch_of(len(layout.feature), layout.codes, 0)[:2], *shape)
             for begin, end in itertools.pairwise(edges)
         ]
         self._workers.run(find_splits, parts)
@@ -265,9 +293,17 @@ class BinnedGrower:
     def _goes_right(self, chosen: NDArray[np.int64], nodes: NDArray[Any]) -> NDArray[np.uint8]:
         """Whether each bin goes right at some nodes, (nodes, codes); the code after the last bin is a missing value."""
         right = (self._codes[None, :] > nodes["bin"][:, None]).astype(np.uint8)
-        if self._categorical is not None:
-            self._categorical.route(chosen, right)
-        right[np.arange(len(nodes)), self._layout.missing_code[nodes["position"]]] = nodes["default_left"] == 0
+        listed = np.flatnonzero(nodes["category"] >= 0)
+        if len(listed):
+            width = right.shape[1]
+            found = right_of(self._sets, nodes["category"][listed])[:, :width]
+            right[listed, : found.shape[1]] = found
+        default = nodes["default_left"] == 0
+        if self._layout.bundle is not None:
+            _, base, count = (each[nodes["position"], None] for each in self._layout.bundle)
+            own = (self._codes >= base) & (self._codes < base + count)
+            return np.where(own, self._codes - base > nodes["bin"][:, None], default[:, None]).astype(np.uint8)
+        right[np.arange(len(nodes)), self._layout.missing_code[nodes["position"]]] = default
         return right
 
     def _histograms_of_children(
@@ -312,7 +348,7 @@ class BinnedGrower:
         params = self._params
         if (
             params.grow_policy == "lossguide" or params.max_leaves or self._comm is not None
-            or self._categorical is not None or self._interactions or self._counts is not None
+            or self._interactions or self._counts is not None
         ):  # fmt: skip
             return None
         if columns.allowed(0, 0) is None:
@@ -358,22 +394,35 @@ class BinnedGrower:
     def _grow_nodes(
         self, nodes: NDArray[Any], count: int, stop_depth: int, free: NDArray[np.int64], unused: int,
         packed: NDArray[np.int64], number: int,
-    ) -> tuple[int, int]:  # fmt: skip
-        """`grow_subtrees` below ``nodes[:count]``; `packed` and the numbers from `number` on are a thread's own."""
+    ) -> tuple[int, int, NDArray[np.uint64]]:  # fmt: skip
+        """`grow_subtrees` below ``nodes[:count]``; `packed` and the numbers from `number` on are a thread's own.
+
+        Returns its numbers, and the sets of categories of the nodes. Where nodes have some already, they are kept.
+        """
         layout = self._layout
         assert self._depth_masks is not None
-        return grow_subtrees(
+        categories, sets = None, self._sets[:0]
+        if self._by_category:
+            categories = categories_of(layout, self._depth_masks, ~self._numeric, len(nodes))
+            sets = categories.sets.reshape(-1, categories.words)
+            listed = np.flatnonzero(nodes["category"][:count] >= 0)
+            sets[listed] = self._sets[nodes["category"][listed]]
+            nodes["category"][listed] = listed
+        counts = grow_subtrees(
             nodes, count, stop_depth, self._params.max_depth, free, unused, self._partition.order,
             self._partition.spare, self._statistics.values, *self._dense, self._partition.entries, number,
             layout.feature, layout.first, layout.scan, layout.missing, layout.missing_code, layout.codes,
-            self._histograms.pool.reshape(-1), packed, self._depth_masks, self._monotone, self._plain, self._rules,
+            self._histograms.pool.reshape(-1), packed, self._depth_masks & self._numeric,
+            self._monotone, self._plain, self._rules, categories, layout.narrow, layout.bundle,
             *scratch_of(len(layout.feature), layout.codes, len(nodes)),
         )  # fmt: skip
+        return *counts, sets
 
     def _graft(self, shares: list[NDArray[np.int64]], stop_depth: int) -> None:
         """Grows the subtrees of some leaves, each share in one kernel, down to a depth and puts them in place."""
         histograms = self._histograms
         parts = [np.empty(0, NODE)] * len(shares)
+        sets = [self._sets[:0]] * len(shares)
         levels = min(self._params.max_depth or 64, self._partition.rows.bit_length()) + 2
         waiting = collections.deque(range(len(shares)))
         capacities = [capacity(self._nodes[share], self._params.max_depth) for share in shares]
@@ -393,13 +442,18 @@ class BinnedGrower:
                 nodes = copies(starts, capacities[share])
                 free = np.concatenate([free[:unused], np.empty(len(starts), np.int64)])
                 buffers = histograms.packed[thread], int(numbers[share])
-                size, unused = self._grow_nodes(nodes, len(starts), stop_depth, free, unused, *buffers)
-                parts[share] = nodes[:size]
+                size, unused, found = self._grow_nodes(nodes, len(starts), stop_depth, free, unused, *buffers)
+                parts[share], sets[share] = nodes[:size], found[:size]
             freed.append(free[:unused])
 
         self._workers.run(work, [(thread,) for thread in range(len(slots))])
         for free in freed:
             histograms.give_back(free)
+        if self._by_category:
+            known = np.cumsum([len(self._sets), *map(len, parts)])
+            self._sets = np.concatenate([self._sets, *sets])
+            for part, begin in zip(parts, known.tolist(), strict=False):
+                part["category"] += np.where(part["category"] >= 0, begin, 0)
         at = 0
         for share, part in zip(shares, parts, strict=True):
             self._nodes["slot"][share] = -2 - at - np.arange(len(share))
@@ -413,9 +467,12 @@ class BinnedGrower:
         leaves = np.flatnonzero(nodes["left"] < 0)
         segments = np.ascontiguousarray(nodes["begin"][leaves]), np.ascontiguousarray(nodes["end"][leaves])
         leaf = self._partition.leaves(*segments, leaves.astype(np.int32))
-        categories: dict[int, NDArray[np.int32]] = {}
-        if self._categorical is not None:
-            categories = self._categorical.listed(np.flatnonzero(nodes["left"] >= 0))
+        by_category = np.flatnonzero((nodes["left"] >= 0) & (nodes["category"] >= 0))
+        right = right_of(self._sets, nodes["category"][by_category])
+        categories = {
+            node: np.flatnonzero(goes).astype(np.int32)
+            for node, goes in zip(by_category.tolist(), right, strict=True)
+        }
         tree = to_tree(nodes, self._layout.feature, self.cuts, categories, self._params.learning_rate, self._units[1])
         return tree, leaf
 
@@ -423,15 +480,20 @@ class BinnedGrower:
 class HistGrower(BinnedGrower):
     """The histogram method: bins are made once, from quantiles of the whole data (`max_bin`)."""
 
+    _wide = False  # whether `_evaluate` needs groups of 32 features
+
     def __init__(
         self, dataset: Dataset, params: Params, workers: Workers, comm: Any = None, cuts: Cuts | None = None
     ) -> None:
+        wide = self._wide or params.min_data_in_leaf > 1
+        apart = wide or cuts is not None or comm is not None or dataset.categorical.any()
         if cuts is None and comm is not None and comm.size > 1:
             cuts = shared_cuts(dataset, params.max_bin, workers, comm, dataset.weight)
         cuts = cuts or Cuts.of(dataset, params.max_bin, workers, dataset.weight)
         bins: DenseBins | SparseBins
         if isinstance(dataset.table, Sparse):
-            bins = SparseBins.of(dataset.table, dataset.features, cuts, workers)
+            bins = SparseBins.of(dataset.table, dataset.features, cuts, workers, wide)
+            bins = bins if apart else bundled(bins, workers) or bins
         else:
-            bins = DenseBins.of(dataset.table, cuts, workers, comm)
+            bins = DenseBins.of(dataset.table, cuts, workers, comm, wide)
         super().__init__(bins, cuts, dataset.categorical, params, workers, comm)

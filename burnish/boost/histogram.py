@@ -11,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.fixed import PACKED_ROWS, FixedPoint
-from burnish.boost.growth.bins import GROUP as GROUP_WIDTH
-from burnish.boost.growth.bins import DenseBins, SparseBins
+from burnish.boost.growth.bins import DenseBins, SparseBins, lanes_of
 from burnish.boost.intrinsics import add_pair, aligned, prefetch
 from burnish.boost.kernels import inlined, lean
 from burnish.boost.threads import Workers
 
 # Constants of their type: numba takes a millisecond for each conversion it finds in a kernel.
 _AHEAD, _HALF_AHEAD = np.uint64(16), np.uint64(8)  # rows between a prefetch and its use
-_ZERO, _ONE, _TWO, _THREE, _FOUR, _FIVE = (np.uint64(number) for number in range(6))
-_LANES = np.uint64(GROUP_WIDTH)
+_ZERO, _ONE, _TWO, _THREE, _FOUR = (np.uint64(number) for number in range(5))
 _LINE = np.uint64(32)  # entries of a cache line
 _LOW, _SHIFT, _NOTHING = np.int64(0xFFFFFFFF), np.int64(32), np.int64(0)
 _PACKED_ROWS = np.uint64(PACKED_ROWS)
@@ -108,11 +106,13 @@ def add_group(
     out_begin: np.uint64,
     plane: np.uint64,
     packed: NDArray[np.int64],
+    narrow: Any,
 ) -> None:
     """Sets ``out[out_begin : out_begin + size]``, and what lies `plane` behind, to one group's histogram of some rows.
 
     bins: those of the group begin at `group_begin`. Features are taken four at a time.
     """
+    lanes = lanes_of(narrow)
     low = begin
     last = end - _ONE
     while low < end:
@@ -121,16 +121,16 @@ def add_group(
         for i in range(low, high):
             ahead = i + _AHEAD
             coming = np.uint64(order[ahead if ahead < last else last])
-            prefetch(bins, group_begin + coming * _LANES)
+            prefetch(bins, group_begin + coming * lanes)
             prefetch(statistics, coming)
             row = np.uint64(order[i])
             value = statistics[row]
-            at = group_begin + row * _LANES
+            at = group_begin + row * lanes
             for lane in range(_ZERO, width, _FOUR):
-                packed[(bins[at + lane] << _FIVE) + lane] += value
-                packed[(bins[at + lane + _ONE] << _FIVE) + lane + _ONE] += value
-                packed[(bins[at + lane + _TWO] << _FIVE) + lane + _TWO] += value
-                packed[(bins[at + lane + _THREE] << _FIVE) + lane + _THREE] += value
+                packed[bins[at + lane] * lanes + lane] += value
+                packed[bins[at + lane + _ONE] * lanes + lane + _ONE] += value
+                packed[bins[at + lane + _TWO] * lanes + lane + _TWO] += value
+                packed[bins[at + lane + _THREE] * lanes + lane + _THREE] += value
         _unpack(packed, size, out, out_begin, plane, low == begin)
         low = high
 
@@ -149,20 +149,22 @@ def add_group_pairs(
     out_begin: np.uint64,
     plane: np.uint64,
     pairs: NDArray[np.int64],
+    narrow: Any,
 ) -> None:
     """`add_group` of statistics that are pairs, which are added up side by side in `pairs`, (2 size,) zeros."""
+    lanes = lanes_of(narrow)
     last = end - _ONE
     for i in range(begin, end):
         ahead = i + _AHEAD
         coming = np.uint64(order[ahead if ahead < last else last])
-        prefetch(bins, group_begin + coming * _LANES)
+        prefetch(bins, group_begin + coming * lanes)
         prefetch(statistics, coming << _ONE)
         row = np.uint64(order[i])
         gradient, hessian = statistics[row, _ZERO], statistics[row, _ONE]
-        at = group_begin + row * _LANES
+        at = group_begin + row * lanes
         for lane in range(_ZERO, width, _FOUR):
             for k in range(_FOUR):
-                add_pair(pairs, ((bins[at + lane + k] << _FIVE) + lane + k) << _ONE, gradient, hessian)
+                add_pair(pairs, (bins[at + lane + k] * lanes + lane + k) << _ONE, gradient, hessian)
     _spread(pairs, size, out, out_begin, plane)
 
 
@@ -179,6 +181,7 @@ def dense_packed(
     pool: NDArray[np.int64],
     packed: NDArray[np.int64],
     spare: NDArray[np.int64],
+    narrow: Any,
 ) -> None:
     """Histograms of the pieces of one thread; a piece that is not its unit's first goes to `spare`.
 
@@ -192,8 +195,9 @@ def dense_packed(
         if pieces[p, 4]:
             out, out_begin, plane = spare, 0, len(spare) >> 1
         add_group(
-            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, bins, np.uint64(group * rows) * _LANES,
-            width[group], np.uint64(size), out, np.uint64(out_begin), np.uint64(plane), packed,
+            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, bins,
+            np.uint64(group * rows) * lanes_of(narrow), width[group], np.uint64(size), out, np.uint64(out_begin),
+            np.uint64(plane), packed, narrow,
         )  # fmt: skip
 
 
@@ -210,6 +214,7 @@ def dense_pairs(
     pool: NDArray[np.int64],
     packed: NDArray[np.int64],
     spare: NDArray[np.int64],
+    narrow: Any,
 ) -> None:
     """The same of statistics that are pairs."""
     whole = first[len(width)]
@@ -220,8 +225,9 @@ def dense_pairs(
         if pieces[p, 4]:
             out, out_begin, plane = spare, 0, len(spare) >> 1
         add_group_pairs(
-            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, bins, np.uint64(group * rows) * _LANES,
-            width[group], np.uint64(size), out, np.uint64(out_begin), np.uint64(plane), packed,
+            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, bins,
+            np.uint64(group * rows) * lanes_of(narrow), width[group], np.uint64(size), out, np.uint64(out_begin),
+            np.uint64(plane), packed, narrow,
         )  # fmt: skip
 
 
@@ -392,8 +398,9 @@ class Histograms:
             self.pool[slot] = 0
         kernel, arguments = self._kernel(statistics)
         pool = self.pool.reshape(-1)
+        narrow = (self.bins.layout.narrow,) if isinstance(self.bins, DenseBins) else ()
         parts = [
-            (order, statistics.values, *arguments, pieces[start[t] : start[t + 1]], slots, pool, *buffers)
+            (order, statistics.values, *arguments, pieces[start[t] : start[t + 1]], slots, pool, *buffers, *narrow)
             for t, buffers in enumerate(zip(self.packed[:threads], self._spare, strict=False))
         ]
         self._workers.run(kernel, parts)

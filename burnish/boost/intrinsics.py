@@ -1,4 +1,4 @@
-"""What the kernels need of the machine beyond arithmetic: cache prefetching and arrays that begin at a cache line."""
+"""Machine intrinsics for the kernels: cache prefetching, and arrays that begin at a cache line."""
 
 from typing import Any
 

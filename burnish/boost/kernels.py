@@ -1,4 +1,4 @@
-"""How kernels are compiled: without what would cost compile time and give nothing, and kept in the cache."""
+"""Compilation options of the numba kernels: without what costs compile time and gives nothing; cached."""
 
 from typing import Any
 

@@ -90,6 +90,10 @@ class Params:
     proposal: str = "global"  # of "approx": candidates proposed once a tree, or again for every node ("local")
     max_bin: int = 256
     max_cat_to_onehot: int = 4  # categorical features of fewer categories are split one category against the rest
+    max_cat_threshold: int = 32  # most categories of the smaller side of a partition
+    cat_smooth: float = 10.0  # added to the Hessian of a category that is sorted; those of fewer rows stay together
+    cat_l2: float = 10.0  # L2, beside reg_lambda, by which a partition of categories is judged
+    min_data_per_group: int = 0  # least rows of a side of a partition; 0: 100, fewer of small tables or categories
     base_score: float | None = None  # None: the best constant, from the labels
     seed: int = 0
     scale_pos_weight: float = 1.0  # weight of the rows of label 1, of the objective "logistic"
@@ -415,6 +419,10 @@ _READERS: dict[str, Reader] = {
     "proposal": _choice({"global": "global", "local": "local"}),
     "max_bin": _integer(2, 65_534),  # bins are 16-bit numbers, and a missing value has one
     "max_cat_to_onehot": _integer(1),
+    "max_cat_threshold": _integer(1),
+    "cat_smooth": _number(0.0),
+    "cat_l2": _number(0.0),
+    "min_data_per_group": _integer(0),
     "base_score": _number(-math.inf),
     "seed": _integer(0),
     "scale_pos_weight": _number(0.0, open_low=True),

@@ -1,4 +1,4 @@
-"""What metrics are made of: losses of rows, the curve of precision and recall, and Cox's partial likelihood."""
+"""Building blocks of metrics: losses of rows, the curve of precision and recall, Cox's partial likelihood."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What users of XGBoost, LightGBM, CatBoost and scikit-learn type: other names, values without effect, and advice."""
+"""Parameter names of XGBoost, LightGBM, CatBoost and scikit-learn: synonyms, values without effect, and advice."""
 
 from __future__ import annotations
 

@@ -16,16 +16,16 @@ import typer
 from rich.table import Table
 
 import burnish as bn
-from burnish import peers
-from burnish.accuracy import EXACT_TOLERANCE, TOLERANCE, scaled_error
-from burnish.check import KernelCheck, check_module
-from burnish.check import check as check_kernels
 from burnish.cli.compiling import Options, compiled, facts, progress_bar, records_text
 from burnish.cli.output import check_input, print_json, print_table
-from burnish.compiler import import_graph, stored
+from burnish.driver.check import KernelCheck, check_module
+from burnish.driver.check import check as check_kernels
+from burnish.driver.compilation import import_graph, stored
 from burnish.errors import BurnishError, InputError, ModelError, ParameterError
 from burnish.graph.domain import input_domains
 from burnish.loops.sizes import hinted
+from burnish.measure import peers
+from burnish.measure.accuracy import EXACT_TOLERANCE, TOLERANCE, scaled_error
 from burnish.measure.samples import module_inputs, random_inputs
 from burnish.runtime.executable import TensorSpec
 

@@ -7,7 +7,7 @@ import typer
 
 STRATEGIES = ("burnish", "autotvm", "adatune", "treegru", "random", "genetic")  # burnish.tune.strategy.STRATEGIES
 RECORDS = Path("records.jsonl")
-PEERS = ("onnxruntime", "openvino", "torch")  # burnish.peers.NAMES, which take a while to import
+PEERS = ("onnxruntime", "openvino", "torch")  # burnish.measure.peers.NAMES, which take a while to import
 
 app = typer.Typer()  # its commands join those of `burnish` itself
 

@@ -1,4 +1,4 @@
-"""What every command prints with, and the checks of the files that it is given, made before any work."""
+"""Output of the command line, and checks of the files that a command is given, made before any work."""
 
 import json
 import os

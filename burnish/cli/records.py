@@ -75,8 +75,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train the cost model that searches start from, and say how well it ranks kernels it has not seen."""
-    from burnish.tune.prior import save
-    from burnish.tune.prior import train as trained_on
+    from burnish.tune.pretrained import save
+    from burnish.tune.pretrained import train as trained_on
     from burnish.tune.records import Records
 
     check_output(output, inputs=files)

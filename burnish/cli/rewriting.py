@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from burnish.rewrite.terms import Rule, Term
+    from burnish.rewrite.language.terms import Rule, Term
 
 # The operators take a while to import, which `--help` need not wait for.
 app = typer.Typer(help="Graph substitutions: generate, list, verify and apply them.", no_args_is_help=True)
@@ -31,7 +31,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Test every substitution at random sizes, prove it from the axioms, check its proof; status 1 if one fails."""
-    from burnish.rewrite.verify import read_proofs, read_rule_file, read_rules, verify_rules
+    from burnish.rewrite.proofs.verify import read_proofs, read_rule_file, read_rules, verify_rules
 
     if file is not None:
         check_input(file, "substitutions")
@@ -65,8 +65,8 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """Draw every substitution as two small graphs."""
-    from burnish.rewrite.axioms import load_axioms
-    from burnish.rewrite.verify import load_substitutions
+    from burnish.rewrite.proofs.axioms import load_axioms
+    from burnish.rewrite.proofs.verify import load_substitutions
 
     rules = [r for r in (load_axioms().values() if axioms else load_substitutions()) if name in r.name]
     if as_json:
@@ -95,12 +95,12 @@ def generate(
     With --proofs, and without --size and --domain, the files are those that Burnish ships, to the byte.
     """
     from burnish.errors import ParameterError
-    from burnish.rewrite.axioms import load_axioms
-    from burnish.rewrite.domains import DOMAINS
-    from burnish.rewrite.generate import generate as find
-    from burnish.rewrite.generate import text
-    from burnish.rewrite.select import select
-    from burnish.rewrite.verify import read_rules
+    from burnish.rewrite.generation.domains import DOMAINS
+    from burnish.rewrite.generation.generate import generate as find
+    from burnish.rewrite.generation.generate import text
+    from burnish.rewrite.generation.select import select
+    from burnish.rewrite.proofs.axioms import load_axioms
+    from burnish.rewrite.proofs.verify import read_rules
 
     unknown = sorted(set(domain or ()) - DOMAINS.keys())
     if unknown:
@@ -151,11 +151,11 @@ def apply_(
     from onnx import save
 
     from burnish.arguments import check_common, check_model
-    from burnish.compiler import import_graph
-    from burnish.contributions import contributions
+    from burnish.driver.compilation import import_graph
+    from burnish.driver.contributions import contributions
+    from burnish.driver.rewritten import rewrite_model, shipped_rules
     from burnish.frontend.onnx import to_onnx
-    from burnish.rewrite.objective import objective
-    from burnish.rewriting import rewrite_model, shipped_rules
+    from burnish.rewrite.search.objective import objective
     from burnish.target import target as find_target
 
     check_input(model, "model")
@@ -219,7 +219,7 @@ def drawing(rule: "Rule") -> str:
 
 def _nodes(outputs: tuple["Term", ...]) -> list[str]:
     """A line for each different application, arguments before their users, and one for the outputs."""
-    from burnish.rewrite.terms import Apply, Var, subterms
+    from burnish.rewrite.language.terms import Apply, Var, subterms
 
     names: dict[Term, str] = {}
     lines: list[str] = []

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from burnish.api import tuned as tune_and_compile
 from burnish.cli.compiling import Options, facts, memory_text, records_text, signature_text
 from burnish.cli.output import (
     check_input,
@@ -23,9 +22,10 @@ from burnish.cli.output import (
     print_json,
     print_table,
 )  # fmt: skip
+from burnish.driver.api import tuned as tune_and_compile
+from burnish.driver.tuned import Tuned, described
 from burnish.tune.session import Progress, Session
 from burnish.tune.session import Tune as Settings
-from burnish.tuning import Tuned, described
 
 __all__ = ["Settings", "tune"]
 

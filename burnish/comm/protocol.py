@@ -1,4 +1,4 @@
-"""What workers say to each other: one protocol of collectives and messages on NumPy arrays.
+"""Collectives protocol: one set of collectives and messages on NumPy arrays for all kinds of workers.
 
 All workers of a communicator make the same collective calls in the same order. A result is the same on every worker
 and for every implementation: integer sums wrap around and are exact, float sums are taken in the order of the ranks.

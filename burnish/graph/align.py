@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from burnish.graph.facts import facts_of
+from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
 
 MOST = 1.25  # times the channels there were: more would cost more arithmetic than copies of the parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from burnish.graph.facts import facts_of, follow_one_another
+from burnish.graph.fusion_properties import facts_of, follow_one_another
 from burnish.graph.graph import Graph, Node, TensorType
 from burnish.loops.sizes import hinted
 

@@ -1,4 +1,4 @@
-"""What each algorithm of a convolution should take: direct, Winograd, polyphase, bfloat16 parts."""
+"""Analytic cost estimates of convolution algorithms: direct, Winograd, polyphase, bfloat16 parts."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from burnish.graph.divide import joins_in_place
-from burnish.graph.facts import facts_of, run_of, separable
+from burnish.graph.fusion_properties import facts_of, run_of, separable
 from burnish.graph.graph import Graph, Node
-from burnish.graph.steps import CELLS
+from burnish.graph.recurrent_windows import CELLS
 
 LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a single result
 FEW = 8  # members that are never too many

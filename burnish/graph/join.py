@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from burnish.graph.facts import run_of
 from burnish.graph.fuse import Group
+from burnish.graph.fusion_properties import run_of
 from burnish.graph.graph import Graph
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.layout import Layout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from burnish import dump
 from burnish.graph.affine import fold_affine
 from burnish.graph.canonical import canonicalize
 from burnish.graph.eliminate import eliminate
@@ -18,6 +19,6 @@ def optimize(graph: Graph, exact: bool = False) -> Graph:
     beyond what folding constants into weights does.
     """
     canonical = partial(canonicalize, exact=exact)
-    for apply in (fold, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs):
-        graph = apply(graph)
-    return graph
+    dump.form("import", graph)
+    steps = (fold, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs)
+    return dump.through(graph, steps)

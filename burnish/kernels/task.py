@@ -1,4 +1,4 @@
-"""What a schedule template is given, and what it gives back."""
+"""Task and Template: what a schedule template is given, and what it gives back."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from burnish.errors import ScheduleError
-from burnish.loops.intern import Interned, Rebuilt, immutable, union
+from burnish.loops.hashcons import Interned, Rebuilt, immutable, union
 
 INDEX = "int64"
 FLOATS = ("float64", "float32", "float16", "bfloat16")

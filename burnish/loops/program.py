@@ -22,7 +22,7 @@ from operator import is_
 from typing import cast
 
 from burnish.loops.expr import Buffer, Expr, Load, Value, wrap
-from burnish.loops.intern import Rebuilt, immutable, union
+from burnish.loops.hashcons import Rebuilt, immutable, union
 from burnish.loops.traverse import substitute, transform
 
 BINDINGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds, prove, symbolic_extent
 from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Not, Select, all_of
-from burnish.loops.intern import immutable, union
+from burnish.loops.hashcons import immutable, union
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import HINTS, For, If, Intrinsic, Stmt, Store
 from burnish.loops.simplify import simplify

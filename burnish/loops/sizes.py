@@ -23,7 +23,7 @@ from typing import Any, TypeGuard
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, Expr, Value, binary
-from burnish.loops.intern import Interned, Rebuilt, immutable
+from burnish.loops.hashcons import Interned, Rebuilt, immutable
 
 MOST = 1 << 20  # the default upper bound of a dimension
 _DEPTH = 4  # quotients replaced one inside the other in the search for a bound

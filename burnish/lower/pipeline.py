@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from burnish.dump import through
 from burnish.loops.dead import drop_dead_stores
 from burnish.loops.program import Program
 from burnish.loops.simplify import simplify_stmt
@@ -32,6 +33,4 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
 
 def lower(program: Program) -> Program:
     """The program code generation takes."""
-    for step in PASSES:
-        program = step(program)
-    return program
+    return through(program, PASSES)

@@ -1,1 +1,1 @@
-"""What is measured, and where a crash harms nobody: made-up inputs, worker processes, models timed in turns."""
+"""Measurement: made-up inputs, worker processes that may crash, models timed in turns."""

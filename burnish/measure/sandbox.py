@@ -10,8 +10,8 @@ from dataclasses import replace
 from math import sqrt
 from typing import Any, Self
 
-from burnish.accuracy import ROUNDINGS, tolerance
 from burnish.errors import WorkerError
+from burnish.measure.accuracy import ROUNDINGS, tolerance
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.forkserver import Failure, ForkServer, Worker
 from burnish.runtime.artifact import parts

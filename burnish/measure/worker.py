@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from burnish.accuracy import ROUNDINGS, scaled_error
 from burnish.measure import forkserver
+from burnish.measure.accuracy import ROUNDINGS, scaled_error
 from burnish.measure.comparison import profiled, time_in_turns
 from burnish.measure.samples import module_inputs
 from burnish.runtime.artifact import assembled

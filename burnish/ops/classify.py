@@ -1,4 +1,4 @@
-"""What follows from a definition: fusion class, element-wise inputs, work, traffic, and roles of the output's axes.
+"""Properties derived from a definition: fusion class, element-wise inputs, work, traffic, roles of output axes.
 
 Source of the classes: thesis-chen section 4.2, operator fusion (injective, reduction, complex-out-fusable, opaque).
 """

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from burnish.memory.lifetimes import Interval
-from burnish.runtime.driver import driver_image
+from burnish.runtime.entry import driver_image
 from burnish.runtime.executable import Call, Executable, TensorSpec
 from burnish.runtime.image import Image
 from burnish.runtime.link import link

@@ -1,4 +1,4 @@
-"""What the compiler hands to the runtime: plain data that a module runs and an artifact stores.
+"""Executable: the compiled model as plain data, which a module runs and an artifact stores.
 
 executable ::= Executable(inputs, outputs, calls, driver, code, params, arena_bytes, scratch_bytes, target, graph, info,
                           buffers, in_place)

@@ -1,4 +1,4 @@
-"""What this machine can execute, told by the operating system, and whether that suffices for a compiled model."""
+"""Host fingerprint: which instruction sets this machine can execute, and whether they suffice for a compiled model."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class ProfileRow:
 
 
 class _Runtime(ctypes.Structure):
-    """``struct Runtime``, the second argument of every kernel (``%Runtime`` of driver.py)."""
+    """``struct Runtime``, the second argument of every kernel (``%Runtime`` of entry.py)."""
 
     _fields_ = (
         ("parallel", ctypes.c_void_p),
@@ -54,7 +54,7 @@ class _Runtime(ctypes.Structure):
 
 
 class _Plan(ctypes.Structure):
-    """``%Plan`` of driver.py."""
+    """``%Plan`` of entry.py."""
 
     _fields_ = (
         ("calls", ctypes.c_void_p),

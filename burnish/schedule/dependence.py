@@ -1,4 +1,4 @@
-"""Whether iterations of a loop touch the same elements: what makes a reordering or a parallel loop legal."""
+"""Dependence analysis: whether iterations touch the same elements, so that a loop may be reordered or parallel."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Const, Expr, Select, Var, all_of, binary
-from burnish.loops.intern import immutable
+from burnish.loops.hashcons import immutable
 from burnish.loops.program import (
     NOTHING,
     Alloc,

@@ -11,7 +11,7 @@ from burnish.loops.program import For, Program, Stmt, Store
 from burnish.schedule import expand, loops, memory, padding, partition, prefetch, reduce, stages
 from burnish.schedule.intrinsics import INTRINSICS, TensorIntrinsic
 from burnish.schedule.nest import find_loop, stage_names, stage_nests
-from burnish.schedule.steps import Steps
+from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.tensorize import tensorize
 
 Call = tuple[str, list[Any]]  # (primitive, arguments): strings, numbers, None and lists of them

@@ -1,4 +1,4 @@
-"""How long a search may last, what it tells on the way, and its report with the reason why it stopped."""
+"""Search budget, progress events, and the report with the reason why a search stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What records say about a compilation: the recipe of a kernel, and the algorithm of a node."""
+"""Apply-history: the kernel configurations and algorithms that records give to a compilation."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from burnish.arrange import Choices
-from burnish.build import Recipe, task_key
 from burnish.cache import cache_key
 from burnish.errors import RecordError
 from burnish.graph.algorithms import fastest, signature
@@ -16,6 +14,8 @@ from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.graph import Graph, Node
 from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
+from burnish.pipeline.kernel import KernelConfig, task_key
+from burnish.pipeline.plan import Choices
 from burnish.target import Target
 from burnish.tune.records import Records, is_records, machine
 
@@ -58,14 +58,14 @@ def recorded_choices(records: Records, target: Target, threads: int, cold: bool 
     What no record speaks of is left to the defaults.
     """
     winners = [r for r in records.all() if r.won and (r.target, r.threads, r.cold) == (machine(target), threads, cold)]
-    recipes = {r.key: Recipe(r.template, dict(r.choice)) for r in winners}
+    recipes = {r.key: KernelConfig(r.template, dict(r.choice)) for r in winners}
     chosen = choices_of(recipes, {r.node: r.algorithm for r in winners if r.node})
 
     def seconds(task: Task, target: Target) -> float | None:
         used = chosen.recipe(task, target)
         if used is None:
             template = template_for(task, target)
-            used = Recipe(template.name, template.space(task, target).default)
+            used = KernelConfig(template.name, template.space(task, target).default)
         found = records.measurements(machine(target), threads, task_key(task, target), cold)
         wanted = (used.template, dict(used.choice))
         return next((r.seconds for r in found if r.outcome == "ok" and (r.template, dict(r.choice)) == wanted), None)
@@ -73,7 +73,7 @@ def recorded_choices(records: Records, target: Target, threads: int, cold: bool 
     return replace(chosen, seconds=seconds, name=cache_key(*(r.line() for r in winners)))
 
 
-def choices_of(recipes: Mapping[str, Recipe], algorithms: Mapping[str, str]) -> Choices:
+def choices_of(recipes: Mapping[str, KernelConfig], algorithms: Mapping[str, str]) -> Choices:
     """Choices by the recipes of some kernels, by their keys, and the algorithms of some nodes, by their signatures."""
 
     def decide(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:

@@ -1,4 +1,4 @@
-"""What tuning has found out, kept in a file of JSON lines that several processes may append to.
+"""Tuning records: a file of JSON lines that several processes may append to.
 
 A line is one record and is written by one ``write`` under a lock, so that a process which is killed at any moment loses
 at most the record it was about to write. A line that cannot be read costs that line alone.
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from burnish.build import Kernel, compile_program, named, packing, task_key
 from burnish.cache import cache_key
 from burnish.errors import RecordError
 from burnish.files import open_regular, refuse_irregular, write_atomic
 from burnish.kernels.task import Choice, Task
+from burnish.pipeline.kernel import Kernel, compile_program, named, packing, task_key
 from burnish.runtime.host import fingerprint
 from burnish.schedule.schedule import Call, replay
 from burnish.target import Target
@@ -44,7 +44,7 @@ class Record:
     """One measurement of one candidate.
 
     ``target``: the machine's fingerprint; ``threads``: those that ran it; ``cold``: whether constants came from memory.
-    ``key`` is ``build.task_key``: what is computed, by which version of the compiler; ``family`` is the same for all
+    ``key`` is ``kernel.task_key``: what is computed, by which version of the compiler; ``family`` is the same for all
     shapes of an operator. ``trace`` is the schedule, for ``schedule.replay``; ``times`` are seconds a run, by batch;
     ``tuner`` says who asked, ``date`` when (UTC, ISO 8601). ``won``: it beat the default in a paired measurement, or is
     the default that a former winner beats no longer; of several, the last counts. Then ``node`` is the signature of a

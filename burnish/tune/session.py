@@ -14,20 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.arguments import check_count, check_flag, check_number
-from burnish.build import task_key
 from burnish.measure.comparison import Comparison
+from burnish.pipeline.kernel import task_key
 from burnish.search.space import Points
 from burnish.target import Target
-from burnish.tune.evaluate import Evaluator, Measurement, Race, Trial
+from burnish.tune.evaluate import Evaluator, Measurement, PairedMeasurer, Trial
 from burnish.tune.features import extract
-from burnish.tune.finals import Judge, Verdict, alone, trial_of
 from burnish.tune.models.base import CostModel
-from burnish.tune.prior import taught
+from burnish.tune.pretrained import fit_transfer
 from burnish.tune.records import Record, Records, machine, record
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import Strategy, strategy_named
 from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner, defaults
+from burnish.tune.validation import Validation, Validator, standalone, trial_of
 
 UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say anything
 NEWS = 1.25  # times the records that a model was taught by: then it is taught anew
@@ -77,7 +77,7 @@ class Progress:
 
     task: TuningTask
     tuner: Tuner
-    race: Race | None = None
+    race: PairedMeasurer | None = None
     tried: int = 0
     spent: float = 0.0
     confirmed: Comparison | None = None
@@ -134,7 +134,7 @@ class Session:
 
     ``prior`` is a model that other kernels have taught; what the records hold of any kernel, those of this session
     among them, teaches more, where the strategy transfers. ``strategy`` takes the place of that of the options.
-    ``judge`` says which candidates beat the default, by default each kernel alone. ``progress`` is called first and
+    ``validate`` says which candidates beat the default, by default each kernel alone. ``progress`` is called first and
     after every batch. An interrupt (Ctrl-C) ends tuning, not the session: winners are confirmed.
     """
 
@@ -148,7 +148,7 @@ class Session:
         clock: Callable[[], float] = time.monotonic,
         prior: CostModel | None = None,
         strategy: Strategy | None = None,
-        judge: Judge | None = None,
+        validate: Validator | None = None,
     ) -> None:
         self.options, self.records, self.evaluator = options, records, evaluator
         self.strategy: Strategy = strategy or strategy_named(options.strategy)
@@ -157,7 +157,7 @@ class Session:
         self._given, self._taught, self._heard = prior, prior, 0
         self._clock, self._began = clock, clock()
         self._progress = progress or (lambda session: None)
-        self._judge = judge or alone(evaluator)
+        self._validator = validate or standalone(evaluator)
         self.kernels = [Progress(t, Tuner(t.space, self.strategy, options.seed)) for t in tasks]
         for kernel in self.kernels:
             self._recall(kernel)
@@ -210,8 +210,8 @@ class Session:
             reason = "interrupted"
         expected = self.expected
         left = inf if self.options.seconds is None else self.options.seconds - self.elapsed
-        for kernel, verdict in zip(self.kernels, self._judge(self.kernels, left), strict=True):
-            self._conclude(kernel, verdict)
+        for kernel, validation in zip(self.kernels, self._validator(self.kernels, left), strict=True):
+            self._conclude(kernel, validation)
         self._progress(self)
         return Outcome(self.kernels, self.elapsed, self.trials, reason, expected)
 
@@ -257,7 +257,7 @@ class Session:
             return
         known = self.records.all()
         if len(known) > NEWS * self._heard:
-            self._taught, self._heard = taught(self._given, known, self.options.seed), len(known)
+            self._taught, self._heard = fit_transfer(self._given, known, self.options.seed), len(known)
         kernel.tuner.prior = self._taught
 
     def _try(self, batch: Sequence[tuple[Progress, Points]]) -> None:
@@ -277,7 +277,7 @@ class Session:
             costs: list[float] = []
             race = kernel.race = kernel.race or self._race(kernel)
             for trial, build, row in zip(own, builds, rows, strict=False):
-                made, cost = race.enter(trial, build)
+                made, cost = race.measure(trial, build)
                 costs.append(cost)
                 self._remember(kernel, trial, made, row, cost)
             kernel.tuner.observe(points, costs)
@@ -286,14 +286,14 @@ class Session:
             kernel.spent += self._clock() - began + shared * len(own)
             self._progress(self)
 
-    def _race(self, kernel: Progress) -> Race:
+    def _race(self, kernel: Progress) -> PairedMeasurer:
         """The race of a kernel's candidates, led by the best of earlier sessions."""
         best = kernel.tuner.best
         if best is None:
-            return Race(self.evaluator)
+            return PairedMeasurer(self.evaluator)
         trial = trial_of(best)
         (build,) = self.evaluator.build([trial])
-        return Race(self.evaluator, (trial, build), kernel.tuner.seconds)
+        return PairedMeasurer(self.evaluator, (trial, build), kernel.tuner.seconds)
 
     def _recall(self, kernel: Progress) -> None:
         """Learns what earlier sessions measured of the same kernel on this machine."""
@@ -310,18 +310,18 @@ class Session:
         if known:
             kernel.tuner.observe(np.array(list(known), np.int32), list(known.values()))
 
-    def _conclude(self, kernel: Progress, verdict: Verdict | None) -> None:
+    def _conclude(self, kernel: Progress, validation: Validation | None) -> None:
         """Keeps the best candidate only if it beats the default.
 
         A winner of an earlier session that has come to lose gives its place back to the default.
         """
         if kernel.tuner.best is None:
             return
-        if verdict is not None:
-            kernel.confirmed = found = verdict.found
+        if validation is not None:
+            kernel.confirmed = found = validation.found
             if found.second_wins:
-                kernel.winner = verdict.candidate
-                self._declare(kernel, verdict.candidate, found.times[1])
+                kernel.winner = validation.candidate
+                self._declare(kernel, validation.candidate, found.times[1])
                 return
             if not found.ratio >= 1.0:
                 return

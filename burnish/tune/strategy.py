@@ -1,4 +1,4 @@
-"""What a tuner is made of: the model of costs, what it sees of a candidate, the walk over the space, the stopwatch."""
+"""Tuning strategy: a cost model, its features, the walk over the space, and the measurement rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from burnish.search.genetic import Evolution, Genetic
 from burnish.search.random_search import RandomSearch
 from burnish.search.space import Space
 from burnish.search.walker import Walker
-from burnish.tune.evaluate.rules import Adaptive, Fixed, Rule
+from burnish.tune.evaluate.stopping import Adaptive, Fixed, Rule
 from burnish.tune.features import Representation
 from burnish.tune.models.base import CostModel
 from burnish.tune.models.forest import ForestModel

@@ -1,12 +1,10 @@
-"""What there is to tune in a model: every distinct kernel once, with all algorithms that can compute it."""
+"""Tuning tasks of a model: every distinct kernel once, with all algorithms that can compute it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from burnish.arrange import Arrangement, arrange, make_task
-from burnish.build import task_key
 from burnish.cache import cache_key
 from burnish.graph.algorithms import alternatives, computed_by, fastest, signature
 from burnish.graph.estimates import Estimate, label_of
@@ -15,6 +13,8 @@ from burnish.graph.graph import Graph, Node
 from burnish.kernels.cpu import templates_for, tunable_templates
 from burnish.kernels.task import Task
 from burnish.ops.classify import flops
+from burnish.pipeline.kernel import task_key
+from burnish.pipeline.plan import KernelPlan, make_task, plan_kernels
 from burnish.target import Target
 from burnish.tune.space import Alternative, TuningSpace
 
@@ -38,7 +38,7 @@ class TuningTask:
 
 def tuning_tasks(reference: Graph, target: Target, exact: bool) -> list[TuningTask]:
     """The distinct kernels of an optimized graph, in the order of their first call."""
-    made = arrange(reference, target, exact)
+    made = plan_kernels(reference, target, exact)
     constants = dict(made.graph.constants)
     nodes = {name: node for node in reference.nodes for name in node.outputs}
     tasks: dict[str, TuningTask] = {}
@@ -68,7 +68,7 @@ def name_of(group: Group) -> str:
     return f"{main.op}{more} {group.outputs[0]}"
 
 
-def _by_algorithm(chosen: Estimate, made: Arrangement, group: Group, reference: Graph, node: Node) -> Task:
+def _by_algorithm(chosen: Estimate, made: KernelPlan, group: Group, reference: Graph, node: Node) -> Task:
     """What a group's kernel computes if its anchor, ``node`` of the reference, is computed by another algorithm.
 
     Activations stay where and as they are in the arrangement, so that kernels can be exchanged for one another.

@@ -15,11 +15,11 @@ from burnish.search.remembered import Remembered
 from burnish.search.space import Points
 from burnish.search.walker import NOTHING, Score, Walker, best_distinct, evaluate, unseen
 from burnish.tune.features import INVARIANT, Representation, extract, plausible, sequence
-from burnish.tune.gain import Mixture, allotted, mixture
 from burnish.tune.models.acquisition import acquire
 from burnish.tune.models.base import CostModel, LoopNests, UncertainModel
 from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
+from burnish.tune.remaining_gain import Mixture, allocate_draws, mixture_forecast
 from burnish.tune.space import Candidate, TuningSpace
 from burnish.tune.strategy import Strategy
 
@@ -71,7 +71,7 @@ class Tuner:
 
     def forecast(self) -> Mixture | None:
         """What further trials are expected to find; None before two of them succeeded."""
-        return mixture(self.costs, self._kinds, [a.space.size for a in self.space.alternatives])
+        return mixture_forecast(self.costs, self._kinds, [a.space.size for a in self.space.alternatives])
 
     def propose(self, count: int) -> Points:
         """Untried points (at most ``count``, width): the defaults at first, then what the model thinks best.
@@ -132,7 +132,7 @@ class Tuner:
         space, sizes = self.space.space, [a.space.size for a in self.space.alternatives]
         if len(sizes) == 1 or min(sizes) > _FEW:
             return self.points[:0]
-        draws = allotted(self.costs, self._kinds, sizes, count)
+        draws = allocate_draws(self.costs, self._kinds, sizes, count)
         found = [self.points[:0]]
         for first, size, own in zip(np.cumsum([0, *sizes]), sizes, draws, strict=False):
             if size <= _FEW and own:

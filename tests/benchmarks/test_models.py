@@ -5,8 +5,8 @@ import onnx
 import pytest
 
 from benchmarks import models
-from burnish import peers
-from burnish.accuracy import scaled_error
+from burnish.measure import peers
+from burnish.measure.accuracy import scaled_error
 
 
 def test_there_are_twelve_models() -> None:

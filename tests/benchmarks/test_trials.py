@@ -10,7 +10,7 @@ from benchmarks import study, trials
 from benchmarks.oracle import Apart, Oracle
 from burnish.measure.comparison import Comparison
 from burnish.tune.evaluate import Build, Measurement, Trial
-from burnish.tune.evaluate.rules import Fixed
+from burnish.tune.evaluate.stopping import Fixed
 
 
 class Machine:

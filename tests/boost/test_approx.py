@@ -13,7 +13,7 @@ from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import ExactGrower
 from burnish.boost.grower import HistGrower
-from burnish.boost.growth import rebin
+from burnish.boost.growth import requantize as rebin
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
 from burnish.boost.threads import Workers

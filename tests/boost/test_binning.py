@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from burnish.boost.binning import LAST_CUT, Cuts, column_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.growth.bins import GROUP, DenseBins, SparseBins
+from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
@@ -91,6 +91,7 @@ def test_bins_hold_the_values_between_their_cuts(features: int, threads: int) ->
     cuts = Cuts.of(dataset, 32, workers)
     assert np.array_equal(cuts.values, Cuts.of(dataset, 32, Workers(1)).values)
     bins = DenseBins.of(table, cuts, workers)
+    lanes = bins.layout.lanes
     present = ~np.isnan(table)
     start = np.append(0, np.cumsum(present.sum(axis=1))).astype(np.int64)
     entries = Sparse(start, np.nonzero(present)[1].astype(np.int32), table[present])
@@ -102,7 +103,7 @@ def test_bins_hold_the_values_between_their_cuts(features: int, threads: int) ->
         expected = np.searchsorted(own, table[:, feature], side="right")
         expected[~present[:, feature]] = bins.layout.missing_code[position]
         assert np.array_equal(bins.columns[position], expected)
-        assert np.array_equal(bins.rows[position // GROUP, :, position % GROUP], expected)
+        assert np.array_equal(bins.rows[position // lanes, :, position % lanes], expected)
     for position, feature in enumerate(compressed.layout.feature):
         own = cuts.values[cuts.start[feature] : cuts.start[feature + 1]]
         part = slice(compressed.column_start[feature], compressed.column_start[feature + 1])
@@ -110,9 +111,9 @@ def test_bins_hold_the_values_between_their_cuts(features: int, threads: int) ->
         assert np.array_equal(compressed.column_rows[part], rows_of)
         expected = np.searchsorted(own, table[rows_of, feature], side="right")
         assert np.array_equal(compressed.column_bins[part], expected)
-        first = compressed.layout.first[position // GROUP] + position % GROUP
+        first = compressed.layout.place[position]
         mine = entries.columns == feature
-        assert np.array_equal(compressed.row_bins[mine], first + GROUP * expected)
+        assert np.array_equal(compressed.row_bins[mine], first + compressed.layout.lanes * expected)
 
 
 def test_bins_of_extreme_values() -> None:

@@ -10,7 +10,7 @@ from burnish.boost.exact import ExactGrower
 from burnish.boost.fixed import Quantizer
 from burnish.boost.grower import HistGrower
 from burnish.boost.growth.coarse import too_coarse
-from burnish.boost.growth.records import Records
+from burnish.boost.growth.scan_state import Records
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
 from burnish.boost.threads import Workers

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import LEAST_GAIN, ExactGrower
 from burnish.boost.grower import HistGrower
-from burnish.boost.growth import records
+from burnish.boost.growth import scan_state as records
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, ColumnSampler
 from burnish.boost.threads import Workers

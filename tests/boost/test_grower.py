@@ -299,7 +299,8 @@ def test_splits_by_category(one_hot: bool, missing: float, form: Any) -> None:
     gradient, hessian = statistics(19, 1500)
     category = dataset.table[:, 1]
     gradient += np.isin(category, [1, 4, 6]).astype(np.float32) * (1 + (category == 4))
-    params = Params(max_depth=3, max_cat_to_onehot=8 if one_hot else 4, learning_rate=1.0)
+    free = {"cat_smooth": 0.0, "cat_l2": 0.0, "min_data_per_group": 1}
+    params = Params(max_depth=3, max_cat_to_onehot=8 if one_hot else 4, learning_rate=1.0, **free)
     workers = form(dataset)
     tree, leaf = HistGrower(workers, params, Workers(1)).grow(gradient, hessian, EVERY_COLUMN)
     assert np.array_equal(leaf, route(tree, dataset.table))

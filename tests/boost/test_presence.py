@@ -8,9 +8,9 @@ import pytest
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import ExactGrower
-from burnish.boost.growth import presence
-from burnish.boost.growth.presence import PresenceSums
-from burnish.boost.growth.records import Records
+from burnish.boost.growth import onehot as presence
+from burnish.boost.growth.onehot import PresenceSums
+from burnish.boost.growth.scan_state import Records
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, HashedColumns
 from burnish.boost.threads import Workers

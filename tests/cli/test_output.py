@@ -121,7 +121,7 @@ def test_shapes() -> None:
 
 
 def test_a_compiled_file_is_benched_and_checked(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("burnish.peers.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("burnish.measure.peers.SETTLE_SECONDS", 0.0)
     run("compile", model, "--shape", "x=3,4", "--threads", 1)
     artifact = model.with_suffix(".bn")
     alone = json.loads(run("bench", artifact, "--seconds", 0.1, "--json"))

@@ -14,9 +14,9 @@ from burnish.errors import ParameterError
 from burnish.frontend.onnx import from_onnx, to_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
-from burnish.rewrite.axioms import load_axioms
-from burnish.rewrite.proofs import parse_proofs
-from burnish.rewrite.terms import parse_rules
+from burnish.rewrite.language.terms import parse_rules
+from burnish.rewrite.proofs.axioms import load_axioms
+from burnish.rewrite.proofs.proof import parse_proofs
 
 RIGHT = "substitution right\n  for x: [m, n]; y: [m, n]\n  add(relu(x), relu(y)) = add(relu(y), relu(x))\n"
 WRONG = "substitution wrong\n  for x: [m, n]; y: [m, n]\n  add(relu(x), relu(y)) = relu(add(x, y))\n"

@@ -12,8 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import models
-from burnish import peers
-from burnish.accuracy import scaled_error
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx import from_onnx, to_onnx
 from burnish.frontend.onnx.export import OPSET
@@ -21,6 +19,8 @@ from burnish.frontend.onnx.export import model as export_model
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
+from burnish.measure import peers
+from burnish.measure.accuracy import scaled_error
 from burnish.ops import OPERATORS
 from tests.frontend.test_onnx_operators import CASES as ONNX_CASES
 from tests.frontend.test_onnx_operators import Case, build

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from burnish.arrange import arrange
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import fuse
 from burnish.graph.layout import blocked, choose_layouts
 from burnish.graph.verify import verify
+from burnish.pipeline.plan import plan_kernels
 from burnish.target import target
 
 RANDOM = np.random.default_rng(0)
@@ -90,7 +90,7 @@ def test_matrix_tiles_read_and_write_rows_where_a_network_begins_and_ends(tiles:
     machine = target("x86-64-v4")
     g = GraphBuilder()
     graph = g.build(convolution(g, g.input("x", (1, 64, 28, 28)), 64))
-    made = arrange(graph, replace(machine, features=machine.features | tiles), False)
+    made = plan_kernels(graph, replace(machine, features=machine.features | tiles), False)
     assert [node.op for node in made.graph.nodes] == ops
 
 
@@ -111,7 +111,7 @@ def test_an_output_that_is_read_again_is_read_in_blocks() -> None:
     g = GraphBuilder()
     first = convolution(g, g.input("x", (1, 32, 8, 8)), 32)
     graph = g.build(first, convolution(g, first, 32))
-    made = arrange(graph, machine, True)
+    made = plan_kernels(graph, machine, True)
     verify(made.graph)
     copies = [group for group in made.groups if group.outputs == (first,)]
     assert [node.op for group in copies for node in group.nodes] == ["identity"]
@@ -123,5 +123,5 @@ def test_an_output_that_nothing_reads_in_blocks_has_no_copy() -> None:
     g = GraphBuilder()
     x = g.add("relu", g.input("x", (1, 32, 8, 8)))
     graph = g.build(x, g.add("reshape", x, shape=(32, 64)))
-    made = arrange(graph, target("x86-64-v4"), False)
+    made = plan_kernels(graph, target("x86-64-v4"), False)
     assert not any("blocked" in name for name in made.graph.types)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from burnish.build import compile_program, packing, schedule
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import register_tile
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
@@ -18,6 +17,7 @@ from burnish.loops.interpret import run_program
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
 from burnish.ops import OPERATORS
+from burnish.pipeline.kernel import compile_program, packing, schedule
 from burnish.runtime.elf import parse
 from burnish.target import host, target
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from burnish.build import schedule
 from burnish.kernels.cpu.pointwise import POINTWISE_CONV
 from burnish.kernels.task import Task
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
 from burnish.ops import OPERATORS
+from burnish.pipeline.kernel import schedule
 from burnish.target import host, target
 
 AVX512 = target("x86-64-v4")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.build import schedule
 from burnish.kernels.task import Choice, Task
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import maximum
@@ -19,6 +18,7 @@ from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import Intrinsic, walk_stmt
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
 from burnish.ops import OPERATORS
+from burnish.pipeline.kernel import schedule
 from burnish.schedule.intrinsics import INTRINSICS, reference
 from burnish.schedule.schedule import Schedule
 from burnish.target import host, target

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from burnish import ops
-from burnish.build import compile_task, scheduled
 from burnish.kernels.cpu import templates_for
 from burnish.kernels.task import Task
 from burnish.loops.evaluate import evaluate
@@ -22,6 +21,7 @@ from burnish.loops.specialize import program_at
 from burnish.loops.tensor import placeholder
 from burnish.loops.verify import verify
 from burnish.lower.pipeline import lower
+from burnish.pipeline.kernel import compile_task, scheduled_program
 from burnish.schedule.schedule import Call
 from burnish.target import host, target
 
@@ -71,7 +71,7 @@ TASKS: dict[str, Callable[[Any], Task]] = {
 def symbolic(task: Task, machine: str) -> tuple[Program, list[Call]]:
     """The symbolic program under the default schedule of the first template, and its trace."""
     own = target(machine)
-    program, trace, _ = scheduled(templates_for(task.hinted, own)[0], task, own)
+    program, trace, _ = scheduled_program(templates_for(task.hinted, own)[0], task, own)
     return program, trace
 
 

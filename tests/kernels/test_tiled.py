@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from burnish.build import Recipe, compile_recipe
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import template_for, templates_for, tunable_templates
 from burnish.kernels.cpu.tiled import TILED
@@ -18,6 +17,7 @@ from burnish.loops.layout import layout
 from burnish.loops.program import For, walk_stmt
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
 from burnish.ops import OPERATORS
+from burnish.pipeline.kernel import KernelConfig, compile_recipe
 from burnish.target import host, target
 
 Shape = tuple[int, ...]
@@ -149,7 +149,7 @@ def test_it_is_offered_to_the_tuner_and_never_the_first_choice() -> None:
     assert names[0] == template_for(task, host()).name == "generic"
     assert "tiled" not in names
     assert [t.name for t in tunable_templates(task, host())] == [*names, "tiled"]
-    assert compile_recipe(task, host(), Recipe("tiled", {})).template == "tiled"
+    assert compile_recipe(task, host(), KernelConfig("tiled", {})).template == "tiled"
 
 
 @pytest.mark.parametrize("machine", ["x86-64-v3", "aarch64-cortex-a53", "riscv64"])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from burnish.build import packing
 from burnish.kernels.constants import split_constants
 from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
@@ -17,6 +16,7 @@ from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder
 from burnish.loops.verify import verify
 from burnish.ops import operator_named
+from burnish.pipeline.kernel import packing
 from burnish.target import host
 
 Shape = tuple[int, ...]

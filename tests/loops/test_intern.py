@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from burnish.loops.expr import Binary, Buffer, Const, Load, Select, Var
-from burnish.loops.intern import union
+from burnish.loops.hashcons import union
 from burnish.loops.program import For, Store
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.rewrite.terms import parse_rules
+from burnish.rewrite.language.terms import parse_rules
 
 RULES = parse_rules("""
 substitution merge of products

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from benchmarks.rewriting.networks import nasnet, nasrnn
+from burnish.driver.rewritten import shipped_rules
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.verify import verify
-from burnish.rewrite.apply import replace
-from burnish.rewrite.convert import Reading, read_graph, write_graph
-from burnish.rewrite.cost import GPU_LIKE
-from burnish.rewrite.moves import Moves
-from burnish.rewrite.normal import NormalTable
-from burnish.rewrite.states import CycleError, State, order_of, start
-from burnish.rewrite.table import Operation
-from burnish.rewrite.view import ROOT, Wiring
-from burnish.rewriting import shipped_rules
+from burnish.rewrite.search.apply import replace
+from burnish.rewrite.search.convert import Reading, read_graph, write_graph
+from burnish.rewrite.search.cost import GPU_LIKE
+from burnish.rewrite.search.moves import Moves
+from burnish.rewrite.search.normal import NormalTable
+from burnish.rewrite.search.states import CycleError, State, order_of, start
+from burnish.rewrite.search.table import Operation
+from burnish.rewrite.search.view import ROOT, Wiring
 from tests.rewrite.rules import RULES, random_graph, rule
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from burnish.errors import RuleError
-from burnish.rewrite.bindings import Bindings, shapes_of
-from burnish.rewrite.terms import Rule, parse_rules
-from burnish.rewrite.vocabulary import sides
+from burnish.rewrite.language.bindings import Bindings, shapes_of
+from burnish.rewrite.language.terms import Rule, parse_rules
+from burnish.rewrite.language.vocabulary import sides
 
 GROW = """
 axiom grown

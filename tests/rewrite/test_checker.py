@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from burnish.errors import RuleError
-from burnish.rewrite.axioms import load_axioms
-from burnish.rewrite.checker import Congruence, check_proof
-from burnish.rewrite.proofs import Proof, parse_proofs
-from burnish.rewrite.terms import Rule, parse_rules, parse_term
-from burnish.rewrite.verify import load_substitutions, read_proofs
+from burnish.rewrite.language.terms import Rule, parse_rules, parse_term
+from burnish.rewrite.proofs.axioms import load_axioms
+from burnish.rewrite.proofs.checker import Congruence, check_proof
+from burnish.rewrite.proofs.proof import Proof, parse_proofs
+from burnish.rewrite.proofs.verify import load_substitutions, read_proofs
 
 AXIOMS = load_axioms()
 SWAPPED = """

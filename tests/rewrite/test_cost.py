@@ -1,10 +1,10 @@
 """Costs: what is free, what is paid for, and that merging saves what is read twice."""
 
 from burnish.graph.graph import GraphBuilder
-from burnish.rewrite.convert import read_graph
-from burnish.rewrite.cost import FUSED, GPU_LIKE, RooflineCost, TargetCost, arithmetic
-from burnish.rewrite.normal import NormalTable
-from burnish.rewrite.table import Cost
+from burnish.rewrite.search.convert import read_graph
+from burnish.rewrite.search.cost import FUSED, GPU_LIKE, RooflineCost, TargetCost, arithmetic
+from burnish.rewrite.search.normal import NormalTable
+from burnish.rewrite.search.table import Cost
 from burnish.target import target
 
 LAUNCHES = RooflineCost(1e30, 1e30, 1.0)

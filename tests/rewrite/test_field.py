@@ -6,7 +6,7 @@ import pytest
 from burnish.errors import ModelError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
-from burnish.rewrite.field import LOWEST, PRIMES, Field, evaluate_graph, evaluate_operator
+from burnish.rewrite.proofs.field import LOWEST, PRIMES, Field, evaluate_graph, evaluate_operator
 
 POOL = {"kernel": (2, 3), "strides": (2, 1), "pads": (1, 0, 1, 2)}
 CASES = [

@@ -5,14 +5,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from burnish.rewrite.domains import DOMAINS
-from burnish.rewrite.enumerate import NONE, enumerate_terms
-from burnish.rewrite.generalize import Pair, generalize, most_general
-from burnish.rewrite.prune import Nodes
-from burnish.rewrite.terms import Term, Var, parse_term, variables
-from burnish.rewrite.types import type_rule
-from burnish.rewrite.validate import validate
-from burnish.rewrite.verify import load_substitutions, read_rules
+from burnish.rewrite.generation.domains import DOMAINS
+from burnish.rewrite.generation.enumerate import NONE, enumerate_terms
+from burnish.rewrite.generation.generalize import Pair, generalize, most_general
+from burnish.rewrite.generation.prune import Nodes
+from burnish.rewrite.language.terms import Term, Var, parse_term, variables
+from burnish.rewrite.language.types import type_rule
+from burnish.rewrite.proofs.validate import validate
+from burnish.rewrite.proofs.verify import load_substitutions, read_rules
 
 _DENSE = "strides=(1, 1), pads=(1, 1, 1, 1), groups=1"
 _POINT = "strides=(1, 1), pads=(0, 0, 0, 0), groups=1"

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from burnish.rewrite import forms
-from burnish.rewrite.domains import DOMAINS, MATRIX, Domain
-from burnish.rewrite.enumerate import enumerate_terms
-from burnish.rewrite.field import PRIMES, Field
-from burnish.rewrite.generalize import Pair, generalize, most_general
-from burnish.rewrite.generate import generate, text
-from burnish.rewrite.prune import Nodes, orbits, prune
-from burnish.rewrite.terms import Apply, Rule, Var, parse_rules, parse_term, substitute, subterms, variables
-from burnish.rewrite.validate import validate
+from burnish.rewrite.generation import forms
+from burnish.rewrite.generation.domains import DOMAINS, MATRIX, Domain
+from burnish.rewrite.generation.enumerate import enumerate_terms
+from burnish.rewrite.generation.generalize import Pair, generalize, most_general
+from burnish.rewrite.generation.generate import generate, text
+from burnish.rewrite.generation.prune import Nodes, orbits, prune
+from burnish.rewrite.language.terms import Apply, Rule, Var, parse_rules, parse_term, substitute, subterms, variables
+from burnish.rewrite.proofs.field import PRIMES, Field
+from burnish.rewrite.proofs.validate import validate
 
 _DENSE = "strides=(1, 1), pads=(1, 1, 1, 1), groups=1"
 _POINT = "strides=(1, 1), pads=(0, 0, 0, 0), groups=1"
@@ -123,8 +123,8 @@ def test_rules_of_size_one_are_found_and_the_text_is_the_same_under_any_hash_see
     assert "add(x, y) = add(y, x)" in here
     assert parse_rules(here)
     program = (
-        "from dataclasses import replace; from burnish.rewrite.domains import MATRIX;"
-        "from burnish.rewrite.generate import generate, text;"
+        "from dataclasses import replace; from burnish.rewrite.generation.domains import MATRIX;"
+        "from burnish.rewrite.generation.generate import generate, text;"
         "small = replace(MATRIX, operators=tuple(o for o in MATRIX.operators if 'wide' not in o and 'tall' not in o));"
         "print(text(generate([small], 1)), end='')"
     )

@@ -2,14 +2,14 @@
 
 import pytest
 
+from burnish.driver.rewritten import shipped_rules
 from burnish.errors import RuleError
 from burnish.graph.graph import GraphBuilder
-from burnish.rewrite.convert import read_graph
-from burnish.rewrite.match import Matcher, both_ways, compile_rules, patterns, reassociates
-from burnish.rewrite.normal import NormalTable
-from burnish.rewrite.solve import Solver
-from burnish.rewrite.terms import parse_rules
-from burnish.rewriting import shipped_rules
+from burnish.rewrite.language.terms import parse_rules
+from burnish.rewrite.search.convert import read_graph
+from burnish.rewrite.search.match import Matcher, both_ways, compile_rules, patterns, reassociates
+from burnish.rewrite.search.normal import NormalTable
+from burnish.rewrite.search.solve import Solver
 from tests.rewrite.rules import rule
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.rewrite.convert import read_graph
-from burnish.rewrite.cost import FUSED, TargetCost
-from burnish.rewrite.measured import MeasuredCost
-from burnish.rewrite.normal import NormalTable
-from burnish.rewrite.search import rewrite_graph
-from burnish.rewrite.table import Operation
+from burnish.rewrite.search.backtracking import rewrite_graph
+from burnish.rewrite.search.convert import read_graph
+from burnish.rewrite.search.cost import FUSED, TargetCost
+from burnish.rewrite.search.measured import MeasuredCost
+from burnish.rewrite.search.normal import NormalTable
+from burnish.rewrite.search.table import Operation
 from burnish.search.budget import Budget
 from burnish.target import target
 from tests.rewrite.rules import rule

@@ -7,8 +7,8 @@ from burnish.errors import ModelError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder, TensorType
 from burnish.graph.verify import verify
-from burnish.rewrite.convert import read_graph, write_graph
-from burnish.rewrite.normal import NormalTable
+from burnish.rewrite.search.convert import read_graph, write_graph
+from burnish.rewrite.search.normal import NormalTable
 from tests.rewrite.rules import random_graph
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.rewrite.objective import Objective, objective, operations, stored, total
-from burnish.rewrite.search import rewrite_graph
-from burnish.rewrite.table import Operation
+from burnish.rewrite.search.backtracking import rewrite_graph
+from burnish.rewrite.search.objective import Objective, objective, operations, stored, total
+from burnish.rewrite.search.table import Operation
 from burnish.search.budget import Budget
 from tests.rewrite.rules import rule
 

@@ -3,10 +3,10 @@
 import pytest
 
 from burnish.errors import RuleError
-from burnish.rewrite.axioms import load_axioms
-from burnish.rewrite.checker import check_proof
-from burnish.rewrite.prove import EFFORTS, Prover, merged_variables
-from burnish.rewrite.terms import Rule, parse_rules
+from burnish.rewrite.language.terms import Rule, parse_rules
+from burnish.rewrite.proofs.axioms import load_axioms
+from burnish.rewrite.proofs.checker import check_proof
+from burnish.rewrite.proofs.prove import EFFORTS, Prover, merged_variables
 
 AXIOMS = load_axioms()
 PROVER = Prover(AXIOMS)

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.accuracy import TOLERANCE, scaled_error
+from burnish.driver.rewritten import shipped_rules
 from burnish.frontend.onnx import to_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
-from burnish.peers import prepare
-from burnish.rewrite.bindings import Bindings
-from burnish.rewrite.cost import GPU_LIKE
-from burnish.rewrite.search import Rewritten, rewrite_graph
-from burnish.rewrite.verify import read_rules
-from burnish.rewrite.vocabulary import sides
-from burnish.rewriting import shipped_rules
+from burnish.measure.accuracy import TOLERANCE, scaled_error
+from burnish.measure.peers import prepare
+from burnish.rewrite.language.bindings import Bindings
+from burnish.rewrite.language.vocabulary import sides
+from burnish.rewrite.proofs.verify import read_rules
+from burnish.rewrite.search.backtracking import Rewritten, rewrite_graph
+from burnish.rewrite.search.cost import GPU_LIKE
 from burnish.search.budget import Budget
 
 SIZES = st.integers(1, 9)

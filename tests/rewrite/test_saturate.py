@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.rewrite.convert import read_graph, write_graph
-from burnish.rewrite.cost import GPU_LIKE
-from burnish.rewrite.moves import Moves
-from burnish.rewrite.normal import NormalTable
-from burnish.rewrite.saturate import _Classes, saturate
-from burnish.rewrite.search import rewrite_graph
-from burnish.rewrite.states import start
+from burnish.rewrite.search.backtracking import rewrite_graph
+from burnish.rewrite.search.convert import read_graph, write_graph
+from burnish.rewrite.search.cost import GPU_LIKE
+from burnish.rewrite.search.moves import Moves
+from burnish.rewrite.search.normal import NormalTable
+from burnish.rewrite.search.saturate import _Classes, saturate
+from burnish.rewrite.search.states import start
 from burnish.search.budget import Budget
 from tests.rewrite.rules import RULES, random_graph
 from tests.rewrite.test_apply import assert_equal, begin

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.rewrite import view
-from burnish.rewrite.cost import CPU_LIKE, GPU_LIKE
-from burnish.rewrite.search import rewrite_graph
-from burnish.rewrite.verify import read_rules
+from burnish.rewrite.proofs.verify import read_rules
+from burnish.rewrite.search import view
+from burnish.rewrite.search.backtracking import rewrite_graph
+from burnish.rewrite.search.cost import CPU_LIKE, GPU_LIKE
 from burnish.search.budget import Budget
 from tests.rewrite.rules import RULES, random_graph, rule
 from tests.rewrite.test_apply import assert_equal

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from burnish.errors import RuleError
-from burnish.rewrite.axioms import RESOURCES, load_axioms
-from burnish.rewrite.checker import check_proof
-from burnish.rewrite.domains import DOMAINS
-from burnish.rewrite.generate import Generated, generate
-from burnish.rewrite.select import STATEMENT, select
-from burnish.rewrite.terms import parse_rules
-from burnish.rewrite.verify import load_substitutions, read_rules
+from burnish.rewrite.generation.domains import DOMAINS
+from burnish.rewrite.generation.generate import Generated, generate
+from burnish.rewrite.generation.select import STATEMENT, select
+from burnish.rewrite.language.terms import parse_rules
+from burnish.rewrite.proofs.axioms import RESOURCES, load_axioms
+from burnish.rewrite.proofs.checker import check_proof
+from burnish.rewrite.proofs.verify import load_substitutions, read_rules
 
 FOUND = parse_rules("""
 substitution law 1

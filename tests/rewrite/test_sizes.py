@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import RuleError
-from burnish.rewrite.sizes import Size, floor, parse_size
+from burnish.rewrite.language.sizes import Size, floor, parse_size
 
 NAMES = st.sampled_from("abc")
 SIZES = st.recursive(

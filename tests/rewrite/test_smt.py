@@ -4,12 +4,12 @@ import pytest
 
 from burnish import optional
 from burnish.errors import MissingDependencyError
-from burnish.rewrite import smt
-from burnish.rewrite.axioms import load_axioms
-from burnish.rewrite.prove import Prover
-from burnish.rewrite.smt import Entailment
-from burnish.rewrite.terms import Rule, Var, parse_rules
-from burnish.rewrite.verify import load_substitutions
+from burnish.rewrite.language.terms import Rule, Var, parse_rules
+from burnish.rewrite.proofs import smt
+from burnish.rewrite.proofs.axioms import load_axioms
+from burnish.rewrite.proofs.prove import Prover
+from burnish.rewrite.proofs.smt import Entailment
+from burnish.rewrite.proofs.verify import load_substitutions
 
 PROVER = Prover(load_axioms())
 

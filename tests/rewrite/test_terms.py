@@ -3,9 +3,8 @@
 import pytest
 
 from burnish.errors import RuleError
-from burnish.rewrite.axioms import load_axioms
-from burnish.rewrite.sizes import Size
-from burnish.rewrite.terms import (
+from burnish.rewrite.language.sizes import Size
+from burnish.rewrite.language.terms import (
     Apply,
     Var,
     parse_rules,
@@ -17,7 +16,8 @@ from burnish.rewrite.terms import (
     subterms,
     variables,
 )
-from burnish.rewrite.verify import read_rules
+from burnish.rewrite.proofs.axioms import load_axioms
+from burnish.rewrite.proofs.verify import read_rules
 
 RULE = """
 substitution pooled sums  # a comment

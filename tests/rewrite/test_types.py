@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from burnish.errors import RuleError
-from burnish.rewrite.axioms import load_axioms
-from burnish.rewrite.bindings import Bindings, shape_of
-from burnish.rewrite.sizes import Size, parse_size
-from burnish.rewrite.terms import Apply, Rule, Term, Var, parse_rules, parse_term, parse_type, subterms
-from burnish.rewrite.types import Facts, Typing, brief, canonical_rule, type_rule
-from burnish.rewrite.verify import read_rules
+from burnish.rewrite.language.bindings import Bindings, shape_of
+from burnish.rewrite.language.sizes import Size, parse_size
+from burnish.rewrite.language.terms import Apply, Rule, Term, Var, parse_rules, parse_term, parse_type, subterms
+from burnish.rewrite.language.types import Facts, Typing, brief, canonical_rule, type_rule
+from burnish.rewrite.proofs.axioms import load_axioms
+from burnish.rewrite.proofs.verify import read_rules
 
 RULES = [*load_axioms().values(), *read_rules("substitutions.txt")]
 

@@ -3,10 +3,10 @@
 import pytest
 
 from burnish.errors import RuleError
-from burnish.rewrite.axioms import load_axioms
-from burnish.rewrite.field import PRIMES
-from burnish.rewrite.terms import Rule, parse_rules, parse_term
-from burnish.rewrite.validate import degree_of, validate, validate_all
+from burnish.rewrite.language.terms import Rule, parse_rules, parse_term
+from burnish.rewrite.proofs.axioms import load_axioms
+from burnish.rewrite.proofs.field import PRIMES
+from burnish.rewrite.proofs.validate import degree_of, validate, validate_all
 
 
 def rule(text: str) -> Rule:

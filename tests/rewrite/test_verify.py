@@ -11,15 +11,16 @@ import pytest
 
 from burnish.errors import RuleError
 from burnish.graph.evaluate import evaluate
-from burnish.rewrite import verify
-from burnish.rewrite.axioms import load_axioms
-from burnish.rewrite.bindings import Bindings
-from burnish.rewrite.checker import check_proof
-from burnish.rewrite.sizes import Size
-from burnish.rewrite.terms import Apply, Rule, Term, Value, parse_rules
-from burnish.rewrite.types import type_rule
-from burnish.rewrite.validate import validate
-from burnish.rewrite.verify import (
+from burnish.rewrite.language.bindings import Bindings
+from burnish.rewrite.language.sizes import Size
+from burnish.rewrite.language.terms import Apply, Rule, Term, Value, parse_rules
+from burnish.rewrite.language.types import type_rule
+from burnish.rewrite.language.vocabulary import sides
+from burnish.rewrite.proofs import verify
+from burnish.rewrite.proofs.axioms import load_axioms
+from burnish.rewrite.proofs.checker import check_proof
+from burnish.rewrite.proofs.validate import validate
+from burnish.rewrite.proofs.verify import (
     load_substitutions,
     read_proofs,
     read_rule_file,
@@ -27,7 +28,6 @@ from burnish.rewrite.verify import (
     redundant_axioms,
     verify_rules,
 )
-from burnish.rewrite.vocabulary import sides
 
 WRONG = 50
 

@@ -3,13 +3,13 @@
 import pytest
 
 from burnish.graph.graph import GraphBuilder, TensorType
-from burnish.rewrite.apply import replace
-from burnish.rewrite.convert import read_graph
-from burnish.rewrite.moves import Moves
-from burnish.rewrite.normal import NormalTable
-from burnish.rewrite.states import CycleError, start
-from burnish.rewrite.terms import parse_rules
-from burnish.rewrite.view import Recall, View, Walk, Wiring
+from burnish.rewrite.language.terms import parse_rules
+from burnish.rewrite.search.apply import replace
+from burnish.rewrite.search.convert import read_graph
+from burnish.rewrite.search.moves import Moves
+from burnish.rewrite.search.normal import NormalTable
+from burnish.rewrite.search.states import CycleError, start
+from burnish.rewrite.search.view import Recall, View, Walk, Wiring
 
 
 def wiring(**chosen: int) -> Wiring:

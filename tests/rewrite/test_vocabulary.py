@@ -7,8 +7,8 @@ import pytest
 
 from burnish.errors import ModelError, RuleError
 from burnish.graph.evaluate import evaluate
-from burnish.rewrite.terms import parse_rules, parse_term, parse_type
-from burnish.rewrite.vocabulary import Binding, infer_word, sides
+from burnish.rewrite.language.terms import parse_rules, parse_term, parse_type
+from burnish.rewrite.language.vocabulary import Binding, infer_word, sides
 
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from burnish.runtime import artifact
-from burnish.runtime.driver import _MACHINES, driver_image
+from burnish.runtime.entry import _MACHINES, driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import Pool, _PartStruct, _PoolStruct, available_cores, pool

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from burnish.runtime.driver import driver_image
+from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import Pool, pool

@@ -7,8 +7,8 @@ import pytest
 from burnish.loops.expr import Buffer
 from burnish.loops.program import Program, Seq
 from burnish.loops.tensor import compute, create_program, placeholder
+from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.schedule import Schedule
-from burnish.schedule.steps import Steps
 
 
 @pytest.fixture

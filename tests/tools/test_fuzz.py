@@ -26,7 +26,7 @@ from tools.fuzz.run import Job, run
 from tools.fuzz.shrink import shrink
 from tools.fuzz.sketch import Rejected, Sketch
 from tools.fuzz.standard import make_model, walk
-from tools.fuzz.trial import Way, attempt, ways
+from tools.fuzz.trial import Way, _excused, attempt, ways
 
 SEEDS = range(24)
 
@@ -266,3 +266,18 @@ def test_a_fenced_module_that_writes_beyond_its_output_is_killed() -> None:
             os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSEGV
+
+
+def test_nan_weights_beside_padding_are_told_apart(tmp_path: Path) -> None:
+    """A kernel may leave out NaN times padding, which README states; NaN times numbers must come."""
+    x, w = np.ones((1, 1, 1, 3), np.float32), np.full((1, 1, 3, 3), 0.5, np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    model = make_model([node], {"x": x, "w": w}, {}, {"y": x}, 17)
+    w[0, 0, 2, 1] = np.nan  # meets padding alone
+    assert attempt(model, {"x": x, "w": w}, Way(exact=True), tmp_path).outcome == "padding"
+    w[0, 0, 2, 1], w[0, 0, 1, 0] = 0.5, np.nan  # the second meets padding at the left, and numbers elsewhere
+    assert attempt(model, {"x": x, "w": w}, Way(exact=True), tmp_path).outcome in ("padding", "right")
+    w[0, 0, 1, 0], w[0, 0, 1, 1] = 0.5, np.inf  # meets numbers alone: infinite, not NaN
+    expected = expect(model, {"x": x, "w": w})
+    finite = [np.ones((1, 1, 1, 3), np.float32)]
+    assert _excused(model, {"x": x, "w": w}, Way(exact=True), finite, expected) is None

@@ -14,7 +14,7 @@ import pytest
 
 from burnish.tune.records import Records
 
-# A real session on a small network. Of candidates with a rival it says that they are measured, before the record is
+# A real session on a small network. Of candidates with a incumbent it says that they are measured, before the record is
 # written. (The first of a kernel has none, and is measured more than once.)
 TUNER = """
 import os, sys
@@ -28,16 +28,16 @@ from burnish.tune.session import Session, Tune
 from burnish.tune.tasks import tuning_tasks
 
 class Telling(Evaluator):
-    def measure(self, trial, build, rival=None, to_beat=1.0):
-        made = super().measure(trial, build, rival, to_beat)
-        if rival is not None:
+    def measure(self, trial, build, incumbent=None, to_beat=1.0):
+        made = super().measure(trial, build, incumbent, to_beat)
+        if incumbent is not None:
             os.write(1, b"measured\\n")
         return made
 
 g = GraphBuilder()
 x = g.input("x", (64, 96))
 w = g.constant(np.random.default_rng(0).standard_normal((96, 64)).astype("float32"), "w")
-tasks = tuning_tasks(optimize(g.build(g.add("softmax", g.add("matmul", x, w)))), host(), False)
+tasks = tuning_tasks(optimize(g.build(g.add("softmax", g.add("matmul", x, w)))), host(), True)
 with Telling(host(), threads=1) as evaluator:
     Session(tasks, Records(sys.argv[1]), evaluator, Tune(seconds=None, trials=int(sys.argv[2]), least_gain=0)).run()
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from burnish.compiler import lower_model
+from burnish.driver.compilation import compile_kernels
 from burnish.errors import RecordError
 from burnish.graph.graph import GraphBuilder
 from burnish.kernels.cpu import GENERIC
@@ -259,7 +259,7 @@ def test_kernels_of_a_model_replay_to_the_same_bytes(evaluator: Evaluator) -> No
         weight = random.standard_normal((32, channels // groups, kernel, kernel)).astype(np.float32)
         pads = (kernel // 2,) * 4
         x = b.add("relu", b.add("conv2d", x, b.constant(weight), groups=groups, pads=pads))
-    made = lower_model(b.build(x), host())
+    made = compile_kernels(b.build(x), host())
     trials = [Trial(s.task, s.kernel.template, s.kernel.choice) for s in made.stages]
     assert len({trial.template for trial in trials}) >= 2
     for stage, trial, built in zip(made.stages, trials, evaluator.build(trials), strict=True):

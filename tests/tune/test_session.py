@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from burnish.arrange import arrange
-from burnish.build import Recipe, task_key
 from burnish.cache import cache_key
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
 from burnish.measure.comparison import Comparison
+from burnish.pipeline.kernel import KernelConfig, task_key
+from burnish.pipeline.plan import plan_kernels
 from burnish.target import Target, target
 from burnish.tune.choices import recorded_choices
 from burnish.tune.evaluate import Build, Measurement, Trial
 from burnish.tune.features import INVARIANT
 from burnish.tune.models.trees import TreeModel
-from burnish.tune.prior import usable
+from burnish.tune.pretrained import training_records
 from burnish.tune.records import Records, machine
 from burnish.tune.session import Session, Tune
 from burnish.tune.tasks import tuning_tasks
@@ -145,7 +145,7 @@ def test_the_time_of_the_kernel_that_will_be_used_is_known(tmp_path: Path, wins:
     for kernel in outcome.kernels:
         default = kernel.task.space.default
         task = default.alternative.task
-        used = choices.recipe(task, TARGET) or Recipe(default.alternative.template.name, dict(default.choice))
+        used = choices.recipe(task, TARGET) or KernelConfig(default.alternative.template.name, dict(default.choice))
         found = [r.seconds for r in records.all() if r.key == task_key(task, TARGET) and r.outcome == "ok"
                  and (r.template, dict(r.choice)) == (used.template, dict(used.choice))]  # fmt: skip
         assert choices.seconds(task, TARGET) == min(found)
@@ -166,15 +166,15 @@ def test_a_winner_that_comes_to_lose_is_not_used(tmp_path: Path) -> None:
         assert recipe is None or (recipe.template, dict(recipe.choice)) == (
             default.alternative.template.name, dict(default.choice)
         )  # fmt: skip
-    made = arrange(optimize(network(), False), TARGET, False, choices.decide)
-    untuned = arrange(optimize(network(), False), TARGET, False)
+    made = plan_kernels(optimize(network(), False), TARGET, False, choices.decide)
+    untuned = plan_kernels(optimize(network(), False), TARGET, False)
     assert [n.op for n in made.graph.nodes] == [n.op for n in untuned.graph.nodes]
 
 
 def test_the_winning_algorithm_is_chosen(tmp_path: Path) -> None:
     outcome = session(Machine(), tmp_path / "r.jsonl").run()
     choices = recorded_choices(Records(tmp_path / "r.jsonl"), TARGET, 2)
-    made = arrange(optimize(network(), False), TARGET, False, choices.decide)
+    made = plan_kernels(optimize(network(), False), TARGET, False, choices.decide)
     ops = {n.op for n in made.graph.nodes}
     for kernel in outcome.kernels:
         best = kernel.tuner.best
@@ -197,10 +197,10 @@ def test_records_teach_the_kernels_of_a_session(tmp_path: Path) -> None:
     made = session(Machine(), tmp_path / "r.jsonl")
     made.run()
     assert all(r.kernel and len(r.features) == len(INVARIANT) for r in made.records.all())
-    known = usable(made.records.all())
+    known = training_records(made.records.all())
     assert {r.kernel for r in known} <= {t.key for t in TASKS}
-    taught = [k.tuner.prior for k in made.kernels if k.tuner.prior is not None]
-    assert taught, "those that got a batch have a prior"
+    fit_transfer = [k.tuner.prior for k in made.kernels if k.tuner.prior is not None]
+    assert fit_transfer, "those that got a batch have a prior"
     plain = session(Machine(), tmp_path / "s.jsonl", strategy="autotvm")
     plain.run()
     assert all(k.tuner.prior is None for k in plain.kernels)

@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 
 import burnish as bn
-from burnish.accuracy import EXACT_TOLERANCE, TOLERANCE
 from burnish.errors import UnsupportedOperator
+from burnish.measure.accuracy import EXACT_TOLERANCE, TOLERANCE
 from tools.fuzz.oracles import Expected, expect, judge
 from tools.fuzz.pages import run_fenced
 from tools.fuzz.standard import NotComputable
@@ -41,8 +41,9 @@ class Way:
 @dataclass(frozen=True)
 class Result:
     """What became of a trial; ``kind`` is the same for failures that look alike. ``apart``: right, but with a warning
-    that a group of operators has no schedule, and became several kernels. ``spread``: right but for NaN beside inputs
-    that are infinite or NaN, which Winograd's convolution and its like take in.
+    that a group of operators has no schedule, and became several kernels. Beside inputs that are infinite or NaN:
+    ``spread``: right but for NaN that Winograd's convolution and its like take in; ``padding``: right but for NaN of
+    weights times padding, which kernels may leave out.
     """
 
     outcome: str
@@ -89,10 +90,8 @@ def attempt(
             found = list(results) if isinstance(results, tuple) else [results]
         mark("judge")
         outcome, detail = judge(model, feeds, found, expected, EXACT_TOLERANCE if way.exact else TOLERANCE)
-        if outcome == "wrong" and not way.exact and any(holds_no_number(array) for array in feeds.values()):
-            numbers = [np.where(np.isnan(y), e.native, y) for y, e in zip(found, expected, strict=True)]
-            if judge(model, feeds, numbers, expected, TOLERANCE)[0] == "right":
-                outcome, detail = "spread", "NaN has spread, as other algorithms than the definition's let it"
+        if outcome == "wrong" and any(holds_no_number(array) for array in feeds.values()):
+            outcome, detail = _excused(model, feeds, way, found, expected) or (outcome, detail)
     except NotComputable as error:
         return Result("no oracle", str(error))
     except UnsupportedOperator as error:
@@ -105,6 +104,31 @@ def attempt(
         return Result("apart", warnings[0], "apart", seconds)
     kind = f"{outcome} shape" if outcome in FAILURES and "elements" not in detail else outcome
     return Result(outcome, detail, kind, seconds)
+
+
+def _excused(
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    way: Way,
+    found: Sequence[np.ndarray],
+    expected: Sequence[Expected],
+) -> tuple[str, str] | None:
+    """Which of the differences beside infinite and NaN inputs that README states explains all that is wrong."""
+    if not way.exact:
+        numbers = [np.where(np.isnan(y), e.native, y) for y, e in zip(found, expected, strict=True)]
+        if judge(model, feeds, numbers, expected, TOLERANCE)[0] == "right":
+            return "spread", "NaN has spread, as other algorithms than the definition's let it"
+    if any(_pads(node) for node in model.graph.node):
+        numbers = [np.where(np.isnan(e.native), e.native, y) for y, e in zip(found, expected, strict=True)]
+        if judge(model, feeds, numbers, expected, TOLERANCE)[0] != "wrong":
+            return "padding", "weights that are no numbers, times padding, were left out or not"
+    return None
+
+
+def _pads(node: onnx.NodeProto) -> bool:
+    """Whether a node may multiply weights by padding; that of a transposed convolution is inside its input, too."""
+    padding = any(a.name in ("pads", "auto_pad") and (any(a.ints) or a.s) for a in node.attribute)
+    return padding or node.op_type == "ConvTranspose"
 
 
 def holds_no_number(array: np.ndarray) -> bool:

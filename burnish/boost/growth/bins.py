@@ -10,24 +10,35 @@ from numpy.typing import NDArray
 
 from burnish.boost.binning import MOST_BINS, Cuts
 from burnish.boost.data import Sparse
-from burnish.boost.growth.entries import column_offsets
+from burnish.boost.growth.csc import column_offsets
 from burnish.boost.intrinsics import aligned
-from burnish.boost.kernels import lean
+from burnish.boost.kernels import inlined, lean
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
 GROUP = 32  # features that lie together: a group; their lanes in a row of bins, and in a row of a histogram
+FEW = 8  # the same of a narrow layout
+_NARROW = 16  # so few features of a dense table are laid out narrowly
 _QUAD = 4  # the histogram kernel takes features by fours
 _MOST_BUCKETS = 1 << 14
-_LANES, _NOUGHT = np.uint64(GROUP), np.float32(0.0)
+_LANES, _FEW, _NOUGHT = np.uint64(GROUP), np.uint64(FEW), np.float32(0.0)
+
+
+@inlined
+def lanes_of(narrow: Any) -> np.uint64:
+    """Lanes of a group, known when a kernel is compiled: `narrow` is None, or True of narrow layouts."""
+    if narrow is None:
+        return _LANES
+    return _FEW
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where bins lie in a histogram: bin b of lane k of group g is at ``first[g] + 32 b + k``.
+    """Where bins lie in a histogram: bin b of lane k of group g is at ``first[g] + lanes · b + k``.
 
-    Features that can be split have positions, dealt to groups by descending number of bins; position p is lane p % 32
-    of group p // 32. A prefix sum over the first ``scan[g]`` bins of a group therefore takes 32 features in step.
+    Features that can be split have positions, dealt to groups by descending number of bins; position p is lane
+    p % lanes of group p // lanes. A prefix sum over the first ``scan[g]`` bins of a group therefore takes 32 features
+    in step, or 8 in a narrow layout, which wastes less where a few features have many bins.
     """
 
     feature: NDArray[np.int64]  # (positions,)
@@ -37,26 +48,45 @@ class Layout:
     missing: NDArray[np.int64]  # (groups * 32,): -1 where the column has missing values, else 0
     missing_code: NDArray[np.int64]  # (positions,): the code of missing values; `codes` where there is none
     codes: int  # codes are below this
+    narrow: bool | None = None  # True or None, for `lanes_of`
+    # Where features are bundled, of each position: its column, the code there of its first bin, its bins. Groups then
+    # are of columns, and rows whose code is not one of its bins have no value of the feature.
+    bundle: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
     @classmethod
-    def of(cls, order: NDArray[np.int64], count: NDArray[np.int64], missing: NDArray[np.bool_], stored: bool) -> Layout:
+    def of(
+        cls, order: NDArray[np.int64], count: NDArray[np.int64], missing: NDArray[np.bool_], stored: bool,
+        narrow: bool | None = None,
+    ) -> Layout:  # fmt: skip
         """The layout of the features in `order`, with these counts; `stored`: missing values have a code in a table."""
-        groups = -(-len(order) // GROUP)
-        padded = np.zeros(groups * GROUP, np.int64)
+        lanes = FEW if narrow else GROUP
+        groups = -(-len(order) // lanes)
+        padded = np.zeros(groups * lanes, np.int64)
         padded[: len(order)] = count + (missing if stored else 0)
-        bins = padded.reshape(groups, GROUP).max(axis=1, initial=0)
-        first = np.append(0, np.cumsum(bins * GROUP))
-        mask = np.zeros(groups * GROUP, np.int64)
+        bins = padded.reshape(groups, lanes).max(axis=1, initial=0)
+        first = np.append(0, np.cumsum(bins * lanes))
+        mask = np.zeros(groups * lanes, np.int64)
         mask[: len(order)] = -missing.astype(np.int64)
         codes = int(bins.max(initial=0))
         # The last code of a group is a missing value, or a last bin, after which there is no split.
-        code = np.where(missing & stored, bins[np.arange(len(order)) // GROUP] - 1, codes)
-        return cls(order, count, first, bins - 1 if stored else bins, mask, code, codes)
+        code = np.where(missing & stored, bins[np.arange(len(order)) // lanes] - 1, codes)
+        return cls(order, count, first, bins - 1 if stored else bins, mask, code, codes, narrow)
 
     @property
     def size(self) -> int:
         """Numbers in a histogram's plane, of gradients or of Hessians."""
         return int(self.first[-1])
+
+    @property
+    def lanes(self) -> int:
+        """Features of a group."""
+        return FEW if self.narrow else GROUP
+
+    @property
+    def place(self) -> NDArray[np.int64]:
+        """Where the first bin of each position lies in a histogram, (positions,)."""
+        group, lane = np.divmod(np.arange(len(self.feature)), self.lanes)
+        return np.asarray(self.first[group] + lane)
 
     @property
     def groups(self) -> int:
@@ -69,13 +99,18 @@ class DenseBins:
     """Bin numbers of a dense table, in rows for histograms and in columns for partitions."""
 
     layout: Layout
-    rows: NDArray[np.uint8] | NDArray[np.uint16]  # (groups, rows, 32)
+    rows: NDArray[np.uint8] | NDArray[np.uint16]  # (groups, rows, lanes)
     columns: NDArray[np.uint8] | NDArray[np.uint16]  # (positions, rows)
     width: NDArray[np.uint64]  # (groups,): positions of a group, rounded up to fours
 
     @classmethod
-    def of(cls, table: NDArray[np.float32], cuts: Cuts, workers: Workers, comm: Any = None) -> DenseBins:
-        """Bins of a table (rows, features) float32; ParameterError if a feature has more than 65,535."""
+    def of(
+        cls, table: NDArray[np.float32], cuts: Cuts, workers: Workers, comm: Any = None, wide: bool = False
+    ) -> DenseBins:
+        """Bins of a table (rows, features) float32; ParameterError if a feature has more than 65,535.
+
+        wide: groups have `GROUP` lanes, however few features there are.
+        """
         rows = len(table)
         counts = np.diff(cuts.start).astype(np.int64)
         parts = workers.ranges(rows, 4096)
@@ -89,12 +124,14 @@ class DenseBins:
             raise ParameterError(f"max_bin: found a feature of {codes.max()} bins; allowed: {MOST_BINS}")
         order = np.argsort(-codes, kind="stable")
         order = order[codes[order] > 1]
-        layout = Layout.of(order, counts[order], missing[order] > 0, stored=True)
-        width = np.full(layout.groups, GROUP, np.uint64)
-        if len(order) % GROUP:
-            width[-1] = -(-(len(order) % GROUP) // _QUAD) * _QUAD
+        narrow = None if wide or len(order) > _NARROW else True
+        layout = Layout.of(order, counts[order], missing[order] > 0, stored=True, narrow=narrow)
+        lanes = layout.lanes
+        width = np.full(layout.groups, lanes, np.uint64)
+        if len(order) % lanes:
+            width[-1] = -(-(len(order) % lanes) // _QUAD) * _QUAD
         dtype = np.uint8 if layout.codes <= 256 else np.uint16
-        row_bins = aligned((layout.groups, rows, GROUP), dtype)
+        row_bins = aligned((layout.groups, rows, lanes), dtype)
         column_bins = aligned((len(order), rows), dtype)
         search = _search_tables(cuts, order)
         block = min(512, max(64, 16384 // max(1, table.shape[1]) // 64 * 64))
@@ -104,7 +141,7 @@ class DenseBins:
             [
                 (
                     table, order, *search, codes, *part, row_bins.reshape(-1), column_bins.reshape(-1),
-                    np.empty(block, np.float32), np.empty(block, np.int32),
+                    np.empty(block, np.float32), np.empty(block, np.int32), layout.narrow,
                 )
                 for part in parts
             ],
@@ -164,12 +201,15 @@ def _bin_rows(
     column_bins: NDArray[np.uint8],
     values: NDArray[np.float32],
     found: NDArray[np.int32],
+    narrow: Any,
 ) -> None:
     """Bins of rows ``begin … end``: in blocks of rows, each feature by a search that all rows make in step.
 
     See `_search_tables`. The bins' arrays are flat; values and found are scratch for the rows of a block.
     """
     block, rows, positions = len(values), len(table), len(features)
+    lanes = lanes_of(narrow)
+    width = np.int64(lanes)
     top = np.float32(guide.shape[1] - 1)
     for low in range(begin, end, block):
         n = np.uint64(block if block < end - low else end - low)
@@ -194,14 +234,14 @@ def _bin_rows(
                 code = found[i] if values[i] == values[i] else last
                 found[i] = code
                 column_bins[column + i] = code
-            row = np.uint64((position // GROUP * rows + low) * GROUP + position % GROUP)
+            row = np.uint64((position // width * rows + low) * width + position % width)
             for i in range(n):
-                row_bins[row + i * _LANES] = found[i]
-        filled = positions % GROUP
-        for lane in range(filled, GROUP if filled else 0):  # fill up the last group
-            row = np.uint64((positions // GROUP * rows + low) * GROUP + lane)
+                row_bins[row + i * lanes] = found[i]
+        filled = positions % width
+        for lane in range(filled, width if filled else 0):  # fill up the last group
+            row = np.uint64((positions // width * rows + low) * width + lane)
             for i in range(n):
-                row_bins[row + i * _LANES] = 0
+                row_bins[row + i * lanes] = 0
 
 
 @dataclass(frozen=True)
@@ -216,18 +256,22 @@ class SparseBins:
     column_bins: NDArray[np.uint16] | NDArray[np.uint32]  # (entries,)
 
     @classmethod
-    def of(cls, table: Sparse, features: int, cuts: Cuts, workers: Workers) -> SparseBins:
-        """Bins of the entries; cost is linear in their number."""
+    def of(cls, table: Sparse, features: int, cuts: Cuts, workers: Workers, wide: bool = False) -> SparseBins:
+        """Bins of the entries; cost is linear in their number. wide: as of `DenseBins`."""
         counts = np.diff(cuts.start).astype(np.int64)
         order = np.argsort(-counts, kind="stable")
         order = order[counts[order] > 0]
-        layout = Layout.of(order, counts[order], np.ones(len(order), np.bool_), stored=False)
+        missing = np.ones(len(order), np.bool_)
+        layout = Layout.of(order, counts[order], missing, stored=False)
+        narrow = Layout.of(order, counts[order], missing, stored=False, narrow=True)
+        if not wide and 2 * narrow.size <= layout.size:
+            layout = narrow
         place = np.zeros(features, np.int64)
-        place[order] = layout.first[np.arange(len(order)) // GROUP] + np.arange(len(order)) % GROUP
+        place[order] = layout.place
         dtype = np.uint16 if layout.size < 1 << 16 else np.uint32
         row_bins: NDArray[Any] = np.empty(len(table.columns), dtype)
         parts = workers.ranges(len(table.columns), 65536)
-        common = table.columns, table.values, cuts.values, cuts.start, place
+        common = table.columns, table.values, cuts.values, cuts.start, place, layout.lanes
         workers.run(_bin_entries, [(*common, *part, row_bins) for part in parts])
         start = np.ascontiguousarray(table.start, np.int64)
         column_start, offsets, parts = column_offsets(table, features, workers)
@@ -236,7 +280,7 @@ class SparseBins:
         workers.run(
             _scatter_bins,
             [
-                (start, table.columns, row_bins, place, *part, offset, column_rows, column_bins)
+                (start, table.columns, row_bins, place, layout.lanes, *part, offset, column_rows, column_bins)
                 for part, offset in zip(parts, offsets, strict=True)
             ],
         )
@@ -250,6 +294,7 @@ def _bin_entries(
     cuts: NDArray[np.float32],
     start: NDArray[np.int32],
     place: NDArray[np.int64],
+    lanes: int,
     begin: int,
     end: int,
     bins: NDArray[np.uint16],
@@ -264,7 +309,7 @@ def _bin_entries(
                 low = middle + 1
             else:
                 high = middle
-        bins[j] = place[columns[j]] + (low - first) * GROUP
+        bins[j] = place[columns[j]] + (low - first) * lanes
 
 
 @lean
@@ -273,6 +318,7 @@ def _scatter_bins(
     columns: NDArray[np.int32],
     bins: NDArray[np.uint16],
     place: NDArray[np.int64],
+    lanes: int,
     begin: int,
     end: int,
     offset: NDArray[np.int64],
@@ -284,5 +330,5 @@ def _scatter_bins(
             column = columns[j]
             at = offset[column]
             out_rows[at] = row
-            out_bins[at] = (bins[j] - place[column]) // GROUP
+            out_bins[at] = (bins[j] - place[column]) // lanes
             offset[column] = at + 1

@@ -2,129 +2,284 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.growth.bins import GROUP, Layout
-from burnish.boost.params import Params
-from burnish.boost.splitter import split_gain
-from burnish.jit import njit
+from burnish.boost.growth.bins import Layout, lanes_of
+from burnish.boost.growth.nodes import (
+    CAT_L2,
+    CAT_SMOOTH,
+    CAT_THRESHOLD,
+    CATEGORY,
+    GROUP,
+    HESSIAN_UNIT,
+    MAX_DELTA_STEP,
+    MIN_CHILD_WEIGHT,
+    ONE_HOT,
+    REG_ALPHA,
+    REG_LAMBDA,
+    SHARED,
+    SHARED_GROUP,
+    UNIT,
+)
+from burnish.boost.kernels import inlined, lean
+from burnish.boost.splitter import leaf_score, leaf_weight, split_gain, weight_score
 
-_FOUND = "gain", "position", "bin", "default_left", "left_gradient", "left_hessian"
+_ONE, _BITS, _WORD = np.uint64(1), np.uint64(6), np.uint64(63)
+_NOTHING, _EMPTY = np.int64(0), np.uint64(0)
+_NOISE = 1e-12  # share of a node's score that a gain must exceed to be more than rounding
 
 
-@njit(cache=True, nogil=True)
-def _search(
-    histogram: NDArray[np.int64],
-    one_hot: bool,
-    total: tuple[int, int],
-    units: tuple[float, float],
-    regular: tuple[float, float, float],
-    min_child_weight: float,
-    bounds: tuple[float, float],
-    side: NDArray[np.uint8],
-) -> tuple[float, int, int, int]:
-    """Best split of one feature's categories: its gain, whether missing goes left, and the left child's sums.
+class Categories(NamedTuple):
+    """What kernels need to split by category: the features, and for each node the set that goes right."""
 
-    `side` is set to 1 for the categories that go right: for none of them if what goes right is the missing values
-    alone. Categories that no row of the node has go left.
-    Sorted by G / (H + λ), the best partition in two is one by threshold (Fisher 1958).
+    positions: NDArray[np.int64]  # of the categorical features in a `Layout`
+    counts: NDArray[np.int64]  # of their categories
+    masks: NDArray[np.bool_]  # (depths or 1, features): which of them may be split on
+    sets: NDArray[np.uint64]  # (nodes · words,): bit c of a node's words is set if category c goes right
+    words: int
+    key: NDArray[np.float64]  # (most categories,), scratch
+    order: NDArray[np.int64]  # the same
+
+
+def set_words(layout: Layout, categorical: NDArray[np.bool_]) -> int:
+    """The words of 64 bits that a set of categories takes."""
+    return -(-int(layout.count[categorical[layout.feature]].max(initial=0)) // 64)
+
+
+def categories_of(layout: Layout, masks: NDArray[np.bool_], categorical: NDArray[np.bool_], nodes: int) -> Categories:
+    """Sets, yet undefined, of so many nodes, for the categorical features that `masks` allows."""
+    positions = np.flatnonzero(categorical[layout.feature])
+    counts = layout.count[positions]
+    most, words = int(counts.max(initial=1)), set_words(layout, categorical)
+    sets = np.empty(nodes * words, np.uint64)
+    return Categories(positions, counts, masks & categorical, sets, words, np.empty(most), np.empty(most, np.int64))
+
+
+def right_of(sets: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Whether each category goes right by some rows of the sets (sets, words): (rows, 64 · words)."""
+    chosen = sets[rows].astype("<u8")
+    return np.unpackbits(chosen.view(np.uint8), axis=1, bitorder="little")
+
+
+@inlined
+def _sort(order: NDArray[np.int64], key: NDArray[np.float64], count: int) -> None:
+    """Sorts the first `count` categories of `order` by their keys, then by number (Shell's method)."""
+    gap = 1
+    while gap < count // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, count):
+            c = order[i]
+            j = i
+            while j >= gap:
+                other = order[j - gap]
+                if key[other] < key[c] or (key[other] == key[c] and other < c):
+                    break
+                order[j] = other
+                j -= gap
+            order[j] = c
+        gap = gap // 3
+
+
+@inlined
+def _score(gradient: float, hessian: float, smoothing: float, node: Any, rules: NDArray[np.float64]) -> float:
+    """The score of a node as a leaf, within its bounds, with so much more L2."""
+    own, reg_alpha, step = rules[REG_LAMBDA] + smoothing, rules[REG_ALPHA], rules[MAX_DELTA_STEP]
+    if node.lower == -math.inf and node.upper == math.inf:
+        return leaf_score(gradient, hessian, own, reg_alpha, step)
+    weight = leaf_weight(gradient, hessian, own, reg_alpha, step, node.lower, node.upper)
+    return weight_score(gradient, hessian, weight, own, reg_alpha)
+
+
+@inlined
+def _offer(
+    node: Any, right: int, right_hessian: int, missing: int, missing_hessian: int, smoothing: float, handicap: float,
+    floor: float, rules: NDArray[np.float64],
+) -> int:  # fmt: skip
+    """Takes a split that gains more than the node's best: the set's sums go right, and missing values to either side.
+
+    Returns whether it was taken. `handicap` is taken off the gain, which must exceed `floor`.
     """
-    count = histogram.shape[1]
-    weight = np.empty(count, np.float64)
-    present = np.int64(0)
-    gradient, hessian = np.int64(0), np.int64(0)
+    total, total_hessian = node.gradient * rules[UNIT], node.hessian * rules[HESSIAN_UNIT]
+    taken = 0
+    for way in range(2 if missing | missing_hessian else 1):
+        g, h = right, right_hessian
+        if way == 1:
+            g += missing
+            h += missing_hessian
+        x, y = g * rules[UNIT], h * rules[HESSIAN_UNIT]
+        gain = split_gain(
+            total - x, total_hessian - y, x, y, rules[REG_LAMBDA] + smoothing, rules[REG_ALPHA], rules[MAX_DELTA_STEP],
+            rules[MIN_CHILD_WEIGHT], 0, node.lower, node.upper,
+        ) - handicap  # fmt: skip
+        if gain > node.gain and gain > floor and h < node.hessian:
+            node.gain = gain
+            node.bin = 0
+            node.default_left = 1 - way
+            node.left_gradient = node.gradient - g
+            node.left_hessian = node.hessian - h
+            taken = 1
+    return taken
+
+
+@inlined
+def _choose(
+    sets: NDArray[np.uint64], begin: np.uint64, words: int, order: NDArray[np.int64], first: int, last: int
+) -> None:
+    """Makes a node's set the categories ``order[first:last]``."""
+    for word in range(np.uint64(words)):
+        sets[begin + word] = _EMPTY
+    for k in range(first, last):
+        c = np.uint64(order[k])
+        sets[begin + (c >> _BITS)] |= _ONE << (c & _WORD)
+
+
+@inlined
+def send_right(categories: Any, category: int, codes: int, right: NDArray[np.uint8]) -> None:
+    """Sets right[code] to 1 for the categories in a set, and to 0 for the others; of set -1, nothing."""
+    sets, words = categories[3], np.uint64(categories[4])
+    if category >= 0:
+        for c in range(np.uint64(codes)):
+            word = c >> _BITS
+            bits = sets[np.uint64(category) * words + word] if word < words else _EMPTY
+            right[c] = bits >> (c & _WORD) & _ONE
+
+
+@inlined
+def find_partition(
+    pool: NDArray[np.int64],
+    at: np.uint64,
+    plane: np.uint64,
+    count: int,
+    position: int,
+    node: Any,
+    here: int,
+    sets: NDArray[np.uint64],
+    words: int,
+    key: NDArray[np.float64],
+    order: NDArray[np.int64],
+    floor: float,
+    handicap: float,
+    rules: NDArray[np.float64],
+    lanes: np.uint64,
+) -> None:
+    """Replaces a node's best split by a better one of one feature's categories, whose histogram begins at pool[at].
+
+    Sorted by G / (H + cat_smooth), the best partition in two is one by threshold (Fisher 1958). As in LightGBM, rare
+    categories are not sorted, but stay with the larger side; the smaller one has at most `max_cat_threshold`; either
+    side, and each step between thresholds, has `min_data_per_group` rows. The smaller side goes right, so that
+    categories that no row of the node has go with the larger one.
+    """
+    begin = np.uint64(here * words)
+    g, h, present = _NOTHING, _NOTHING, _NOTHING
+    lane = at
     for c in range(count):
-        g, h = histogram[0, c], histogram[1, c]
-        gradient += g
-        hessian += h
-        weight[c] = np.inf
-        if g != 0 or h != 0:
+        own, own_hessian = pool[lane], pool[lane + plane]
+        if own | own_hessian:
+            g += own
+            h += own_hessian
+            order[present] = c
             present += 1
-            weight[c] = g * units[0] / (max(h * units[1], 0.0) + regular[0] + 1e-16)
-    order = np.argsort(weight, kind="mergesort")
-    missing, missing_hessian = total[0] - gradient, total[1] - hessian
-    best, best_at, best_left = -np.inf, -1, 0
-    sums = (np.int64(0), np.int64(0))
-    for way in range(2 if missing != 0 or missing_hessian != 0 else 1):
-        g, h = np.int64(0), np.int64(0)
+        lane += lanes
+    missing, missing_hessian = node.gradient - g, node.hessian - h
+    better = 0
+    # The missing ones against all categories, of which none is in the set.
+    if missing | missing_hessian and _offer(
+        node, missing, missing_hessian, _NOTHING, _NOTHING, 0.0, 0.0, floor, rules
+    ):  # fmt: skip
+        node.default_left = 0
+        _choose(sets, begin, words, order, 0, 0)
+        better = 1
+    if count < rules[ONE_HOT]:
+        for k in range(present):
+            lane = at + np.uint64(order[k]) * lanes
+            if _offer(node, pool[lane], pool[lane + plane], missing, missing_hessian, 0.0, 0.0, floor, rules):
+                _choose(sets, begin, words, order, k, k + 1)
+                better = 1
+    else:
+        sorted_out = _NOTHING
+        least, group = rules[SHARED] / count, rules[SHARED_GROUP] / count
+        least = least if least < rules[CATEGORY] else rules[CATEGORY]
+        group = group if group < rules[GROUP] else rules[GROUP]
         for k in range(present):
             c = order[k]
-            g = histogram[0, c] if one_hot else g + histogram[0, c]
-            h = histogram[1, c] if one_hot else h + histogram[1, c]
-            # One-hot: the category goes right. Sorted: the first k + 1 go left.
-            left = (total[0] - g - missing, total[1] - h - missing_hessian) if one_hot else (g, h)
-            if way == 1:
-                left = (left[0] + missing, left[1] + missing_hessian)
-            gain = split_gain(
-                left[0] * units[0], left[1] * units[1], (total[0] - left[0]) * units[0],
-                (total[1] - left[1]) * units[1], *regular, min_child_weight, 0, *bounds,
-            )  # fmt: skip
-            if gain > best and not (k == present - 1 and not one_hot and way == 1):
-                best, best_at, best_left, sums = gain, k, way, left
-    side[:] = 0
-    if best_at >= 0:
-        if one_hot:
-            side[order[best_at]] = 1
-        else:
-            for k in range(best_at + 1, present):
-                side[order[k]] = 1
-    return best, best_left, sums[0], sums[1]  # type: ignore[return-value]
-
-
-class CategoricalSplits:
-    """Finds splits by category, and remembers for the nodes of a tree which categories go right."""
-
-    def __init__(self, layout: Layout, categorical: NDArray[np.bool_], params: Params) -> None:
-        self._layout = layout
-        self._positions = np.flatnonzero(categorical[layout.feature])
-        self._params = params
-        self._right: dict[int, NDArray[np.uint8]] = {}
-
-    def reset(self) -> None:
-        """Forgets the nodes of the last tree."""
-        self._right.clear()
-
-    def improve(
-        self,
-        ids: NDArray[np.int64],
-        nodes: NDArray[Any],
-        pool: NDArray[np.int64],
-        allowed: NDArray[np.bool_],
-        units: tuple[float, float],
-        regular: tuple[float, float, float],
-    ) -> None:
-        """Replaces the best split of nodes, in place, where one by category gains more."""
-        layout, params = self._layout, self._params
-        for i, node in enumerate(ids.tolist()):
-            total = int(nodes["gradient"][i]), int(nodes["hessian"][i])
-            bounds = float(nodes["lower"][i]), float(nodes["upper"][i])
-            histogram = pool[nodes["slot"][i]]
-            for p in self._positions.tolist():
-                if not allowed[i if len(allowed) > 1 else 0, layout.feature[p]]:
+            lane = at + np.uint64(c) * lanes
+            if pool[lane + plane] >= least:
+                key[c] = pool[lane] / (pool[lane + plane] + rules[CAT_SMOOTH] / rules[HESSIAN_UNIT] + 1e-16)
+                order[sorted_out] = c
+                sorted_out += 1
+        _sort(order, key, sorted_out)
+        most, half = np.int64(rules[CAT_THRESHOLD]), (sorted_out + 1) // 2
+        most = most if most < half else half
+        for way in range(2):
+            g, h, since = _NOTHING, _NOTHING, _NOTHING
+            for k in range(most):
+                lane = at + np.uint64(order[k if way == 0 else sorted_out - 1 - k]) * lanes
+                g += pool[lane]
+                h += pool[lane + plane]
+                since += pool[lane + plane]
+                if node.hessian - h < group:
+                    break
+                if since < group:
                     continue
-                begin, count = int(layout.first[p // GROUP]) + p % GROUP, int(layout.count[p])
-                own = np.ascontiguousarray(histogram[:, begin : begin + GROUP * count : GROUP])
-                side = np.empty(count, np.uint8)
-                gain, default_left, *sums = _search(
-                    own, count < params.max_cat_to_onehot, total, units, regular,
-                    float(params.min_child_weight), bounds, side,
-                )  # fmt: skip
-                if gain > nodes["gain"][i]:
-                    for field, value in zip(_FOUND, (gain, p, 0, default_left, *sums), strict=True):
-                        nodes[field][i] = value
-                    self._right[node] = side
+                since = _NOTHING
+                if _offer(node, g, h, missing, missing_hessian, rules[CAT_L2], handicap, floor, rules):
+                    if way == 0:
+                        _choose(sets, begin, words, order, 0, k + 1)
+                    else:
+                        _choose(sets, begin, words, order, sorted_out - 1 - k, sorted_out)
+                    better = 1
+    if better:
+        node.position = position
+        node.category = here
 
-    def route(self, chosen: NDArray[np.int64], right: NDArray[np.uint8]) -> None:
-        """Sets the rows of ``right[i, category]`` that belong to nodes split by category."""
-        for i, node in enumerate(chosen.tolist()):
-            if node in self._right:
-                right[i, : len(self._right[node])] = self._right[node]
 
-    def listed(self, inner: NDArray[np.int64]) -> dict[int, NDArray[np.int32]]:
-        """The categories that go right at the inner nodes that split by category; none if only missing values do."""
-        return {
-            node: np.flatnonzero(self._right[node]).astype(np.int32) for node in inner.tolist() if node in self._right
-        }
+@inlined
+def improve_by_category(
+    pool: NDArray[np.int64],
+    node: Any,
+    here: int,
+    mask: int,
+    feature: NDArray[np.int64],
+    first: NDArray[np.int64],
+    categories: Any,
+    rules: NDArray[np.float64],
+    narrow: Any,
+) -> None:
+    """Replaces a node's best split where one by category gains more; its set becomes number `here` of the sets."""
+    positions, counts, masks, sets, words, key, order = categories
+    plane, lanes = np.uint64(first[len(first) - 1]), lanes_of(narrow)
+    width = np.int64(lanes)
+    begin = np.uint64(node.slot * 2) * plane
+    g, h = node.gradient * rules[UNIT], node.hessian * rules[HESSIAN_UNIT]
+    floor = _NOISE * leaf_score(g, h, rules[REG_LAMBDA], rules[REG_ALPHA], 0.0)
+    # The children's scores bear cat_l2, that of their parent does not.
+    handicap = _score(g, h, 0.0, node, rules) - _score(g, h, rules[CAT_L2], node, rules)
+    node.category = -1
+    for i in range(len(positions)):
+        p = positions[i]
+        if masks[mask, feature[p]]:
+            find_partition(
+                pool, begin + np.uint64(first[p // width] + p % width), plane, counts[i], p, node, here, sets, words,
+                key, order, floor, handicap, rules, lanes,
+            )  # fmt: skip
+
+
+@lean
+def find_categories(
+    nodes: NDArray[Any],
+    pool: NDArray[np.int64],
+    feature: NDArray[np.int64],
+    first: NDArray[np.int64],
+    categories: Any,
+    rules: NDArray[np.float64],
+    narrow: Any,
+) -> None:
+    """`improve_by_category` for some nodes; the set of node i is number i."""
+    for i in range(len(nodes)):
+        mask = i if len(categories[2]) > 1 else 0
+        improve_by_category(pool, nodes[i], i, mask, feature, first, categories, rules, narrow)

@@ -1,4 +1,4 @@
-"""Whether a tree was grown on statistics that are too coarse for a group of rows in it: few units of most gradients."""
+"""Resolution of statistics: whether a tree's were too coarse for a group of rows in it, few units of most gradients."""
 
 from typing import Any
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.growth.bins import GROUP
+from burnish.boost.growth.bins import GROUP, lanes_of
 from burnish.boost.growth.nodes import (
     HESSIAN_UNIT,
     MAX_DELTA_STEP,
@@ -47,6 +47,7 @@ def _scan_lanes(
     left: NDArray[np.int64],
     score: NDArray[np.float32],
     lanes: np.uint64,
+    narrow: Any,
 ) -> None:
     """Raises score[lanes + k] to the largest score of both children (eq. 2.6, in units) over the splits of lane k.
 
@@ -54,8 +55,9 @@ def _scan_lanes(
     lies left of the first bin, and end as what lies left of bin `scan`. Scores are right to 1e-6 of themselves; a split
     counts only if both children have at least `least` of Hessian.
     """
+    width = lanes_of(narrow)
     for _ in range(scan):
-        for k in range(_LANES):
+        for k in range(width):
             g, h = left[k] + pool[at + k], left[k + _LANES] + pool[at + plane + k]
             left[k] = g
             left[k + _LANES] = h
@@ -64,7 +66,7 @@ def _scan_lanes(
             value = x * x / (np.float32(h) + reg_lambda) + y * y / (np.float32(other_hessian) + reg_lambda)
             value = value if (h >= least) & (other_hessian >= least) else _NONE
             score[lanes + k] = value if value > score[lanes + k] else score[lanes + k]
-        at += _LANES
+        at += width
 
 
 @inlined
@@ -79,6 +81,7 @@ def _scan_feature(
     monotone: int,
     rules: NDArray[np.float64],
     noise: float,
+    lanes: np.uint64,
 ) -> None:
     """Replaces a node's best split by a better one of one feature; missing values go right first, then left."""
     unit, hessian_unit = rules[UNIT], rules[HESSIAN_UNIT]
@@ -103,10 +106,39 @@ def _scan_feature(
                     node.default_left = way
                     node.left_gradient = g
                     node.left_hessian = h
-            at += _LANES
+            at += lanes
         start, start_hessian = node.gradient - g, node.hessian - h  # what the bins lack of the node's total
         if start | start_hessian == 0:
             break
+
+
+@inlined
+def _find_bundled(
+    pool: NDArray[np.int64],
+    begin: np.uint64,
+    plane: np.uint64,
+    node: Any,
+    feature: NDArray[np.int64],
+    first: NDArray[np.int64],
+    masks: NDArray[np.bool_],
+    mask: int,
+    monotone: NDArray[np.int64],
+    rules: NDArray[np.float64],
+    noise: float,
+    bundle: Any,
+    lanes: np.uint64,
+) -> None:
+    """`find_split` among features that are ranges of the codes of a column (`Layout.bundle`)."""
+    columns, base, counts = bundle
+    width = np.int64(lanes)
+    least = math.ceil(rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT])
+    for p in range(len(feature)):
+        f, column = feature[p], columns[p]
+        if masks[mask, f]:
+            at = begin + np.uint64(first[column // width] + column % width) + np.uint64(base[p]) * lanes
+            # Most features of one bin have too few rows of a node.
+            if counts[p] > 1 or (pool[at + plane] >= least and node.hessian - pool[at + plane] >= least):
+                _scan_feature(pool, at, plane, counts[p], 2, p, node, monotone[f], rules, noise, lanes)
 
 
 @inlined
@@ -124,18 +156,28 @@ def find_split(
     rules: NDArray[np.float64],
     score: NDArray[np.float32],
     left: NDArray[np.int64],
+    narrow: Any,
+    bundle: Any,
 ) -> None:
     """Sets a node's best split; of equal gains the first position's, default's and bin's wins.
 
     pool: (slots, 2, size), flat. ``masks[mask, feature]``: which features may be split on. If `plain` (no constraint,
-    no L1 penalty), scores are estimated in single precision, 32 features in step; then only the features whose estimate
-    is near the largest are searched. score (positions, whole groups) and left (`LANES`) are scratch.
+    no L1 penalty), scores are estimated in single precision, 32 features in step (8 if narrow); then only the features
+    whose estimate is near the largest are searched. score (positions, whole groups) and left (`LANES`) are scratch.
     """
     node.gain = -math.inf
+    few = lanes_of(narrow)
+    width = np.int64(few)
     groups = len(scan)
     plane = np.uint64(first[groups])
     begin = np.uint64(node.slot * 2) * plane
     near = _NONE
+    noise = _NOISE * leaf_score(
+        node.gradient * rules[UNIT], node.hessian * rules[HESSIAN_UNIT], rules[REG_LAMBDA], rules[REG_ALPHA], 0.0
+    )
+    if bundle is not None:
+        _find_bundled(pool, begin, plane, node, feature, first, masks, mask, monotone, rules, noise, bundle, few)
+        return
     if plain:
         least = np.int64(math.ceil(min(rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT], MOST_UNITS)))
         least = least if least > 1 else np.int64(1)
@@ -145,16 +187,16 @@ def find_split(
         for group in range(groups):
             for i in range(_PAIRS):
                 left[i] = _NOTHING
-            lanes = np.uint64(group * GROUP)
+            lanes = np.uint64(group * width)
             for _ in range(2):
                 _scan_lanes(
                     pool, begin + np.uint64(first[group]), plane, scan[group], node.gradient, node.hessian,
-                    scaled_lambda, least, left, score, lanes,
+                    scaled_lambda, least, left, score, lanes, narrow,
                 )  # fmt: skip
-                if first[group + 1] - first[group] == GROUP:  # one bin: missing values beside it leave nothing opposite
+                if first[group + 1] - first[group] == width:  # one bin: missing values beside it leave nothing opposite
                     break
                 some = _NOTHING
-                for k in range(_LANES):  # what lacks are missing values, which go left next
+                for k in range(few):  # what lacks are missing values, which go left next
                     flag = missing[lanes + k]
                     left[k] = (node.gradient - left[k]) & flag
                     left[k + _LANES] = (node.hessian - left[k + _LANES]) & flag
@@ -168,18 +210,15 @@ def find_split(
         if near < 0:
             return
         near *= _NEAR
-    noise = _NOISE * leaf_score(
-        node.gradient * rules[UNIT], node.hessian * rules[HESSIAN_UNIT], rules[REG_LAMBDA], rules[REG_ALPHA], 0.0
-    )
     for p in range(len(feature)):
         if plain and score[p] < near:
             continue
         f = feature[p]
         if masks[mask, f]:
-            group = p // GROUP
+            own = p // width
             _scan_feature(
-                pool, begin + np.uint64(first[group] + p % GROUP), plane, scan[group], 2 if missing[p] else 1, p, node,
-                monotone[f], rules, noise,
+                pool, begin + np.uint64(first[own] + p % width), plane, scan[own], 2 if missing[p] else 1, p, node,
+                monotone[f], rules, noise, few,
             )  # fmt: skip
 
 
@@ -199,6 +238,8 @@ def find_splits(
     rules: NDArray[np.float64],
     score: NDArray[np.float32],
     left: NDArray[np.int64],
+    narrow: Any,
+    bundle: Any,
 ) -> None:
     """`find_split` for ``nodes[begin:end]``; ``masks[i]``, or [0] for all nodes, is the mask of features.
 
@@ -209,5 +250,5 @@ def find_splits(
             take_off(pool, nodes[i].slot, nodes[i].subtract, np.uint64(2 * first[len(scan)]))
         find_split(
             pool, nodes[i], feature, first, scan, missing, masks, i if len(masks) > 1 else 0, monotone, plain, rules,
-            score, left,
+            score, left, narrow, bundle,
         )  # fmt: skip

@@ -30,6 +30,7 @@ NODE = np.dtype(
         ("default_left", np.int64),  # 1: missing values go left
         ("left_gradient", np.int64),  # sums of the left child, in units
         ("left_hessian", np.int64),
+        ("category", np.int64),  # the row of `categories.sets` that lists what goes right; -1: a split by threshold
     ]
 )
 
@@ -39,12 +40,26 @@ _LARGEST = float(np.finfo(np.float32).max)
 # What splits follow from besides the statistics, as float64: see `rules_of`.
 MOST_UNITS = 2.0**62  # more than any sum of statistics
 UNIT, HESSIAN_UNIT, REG_LAMBDA, REG_ALPHA, MAX_DELTA_STEP, MIN_CHILD_WEIGHT, GAMMA = range(7)
+ONE_HOT, CAT_THRESHOLD, CAT_SMOOTH, CAT_L2, CATEGORY, GROUP, SHARED, SHARED_GROUP = range(7, 15)
+
+_GROUP_ROWS, _GROUP_SHARE = 100, 0.05  # least rows of a side of a partition: this many, at most this share of all,
+_GROUP_CATEGORIES = 10.0  # and at most this many times the mean of a category
 
 
-def rules_of(params: Params, units: tuple[float, float]) -> NDArray[np.float64]:
-    """Units of the statistics and regularisation as kernels take them, (7,)."""
+def rules_of(params: Params, units: tuple[float, float], rows: float, hessian: int) -> NDArray[np.float64]:
+    """Units of the statistics, and regularisation as kernels take it, (15,).
+
+    rows: those of all workers that a tree sees; hessian: their sum, in units. Rows of a category are told by their
+    Hessian, of which a row has the mean: CATEGORY and GROUP are least sums; not above SHARED and SHARED_GROUP divided
+    by the number of categories, so that features of many categories with few rows each can be split.
+    """
     limits = params.max_delta_step, params.min_child_weight, params.gamma
-    return np.array([*units, params.reg_lambda, params.reg_alpha, *limits], np.float64)
+    mean = hessian / max(rows, 1.0)
+    group = (params.min_data_per_group or min(_GROUP_ROWS, rows * _GROUP_SHARE)) * mean
+    by_category = params.max_cat_to_onehot, params.max_cat_threshold, params.cat_smooth, params.cat_l2
+    shared = np.inf if params.min_data_per_group else _GROUP_CATEGORIES * hessian
+    least = params.cat_smooth * mean, group, hessian, shared
+    return np.array([*units, params.reg_lambda, params.reg_alpha, *limits, *by_category, *least], np.float64)
 
 
 @inlined
@@ -66,6 +81,7 @@ def split_node(
         new.slot = -1
         new.subtract = -1
         new.gain = -np.inf
+        new.category = -1
         new.lower = node.lower
         new.upper = node.upper
         new.gradient = node.left_gradient if side == 0 else node.gradient - node.left_gradient

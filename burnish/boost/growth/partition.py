@@ -54,6 +54,16 @@ def split_segment(
     return np.int64(left_at - begin)  # type: ignore[return-value]
 
 
+@inlined
+def send_range(bundle: Any, position: int, split: int, default_left: int, right: NDArray[np.uint8]) -> None:
+    """Sets whether each code of a bundle goes right by a split of one of its features (`Layout.bundle`)."""
+    begin, count = bundle[1][position], bundle[2][position]
+    for code in range(np.uint64(len(right))):
+        right[code] = default_left == 0
+    for b in range(count):
+        right[np.uint64(begin + b)] = b > split
+
+
 @lean
 def _split_dense(
     source: NDArray[np.uint32],
@@ -262,6 +272,8 @@ class Partition:
         shares = [slice(int(start[t]), int(start[t + 1])) for t in range(threads)]
         if isinstance(self._bins, DenseBins):
             common = self.order, self._order, self.spare, self._bins.columns.reshape(-1)
+            bundle = self._bins.layout.bundle
+            position = position if bundle is None else bundle[0][position]
             self._workers.run(
                 _split_dense,
                 [(*common, pieces[part], position, right.reshape(-1), alone[part], counts[part]) for part in shares],

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.growth.bins import GROUP
+from burnish.boost.growth.bins import GROUP, lanes_of
+from burnish.boost.growth.categorical_split import improve_by_category, send_right
 from burnish.boost.growth.evaluate import LANES, find_split, take_off
 from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
-from burnish.boost.growth.partition import split_entries, split_segment
+from burnish.boost.growth.partition import send_range, split_entries, split_segment
 from burnish.boost.histogram import add_group, add_group_pairs, add_sparse, add_sparse_pairs
 from burnish.boost.kernels import lean
 
@@ -45,6 +46,9 @@ def grow_subtrees(
     monotone: NDArray[np.int64],
     plain: bool,
     rules: NDArray[np.float64],
+    categories: Any,
+    narrow: Any,
+    bundle: Any,
     score: NDArray[np.float32],
     left: NDArray[np.int64],
     right: NDArray[np.uint8],
@@ -57,8 +61,10 @@ def grow_subtrees(
     loses its slot, and one of `stop_depth` that does keeps it. ``free[:unused]``: slots to use, as many as levels that
     grow and one, and room for more. ``masks[depth]`` (or [0]): the allowed features. pool, bins and columns are flat.
     Of a sparse table these two and width are None, and entries the arrays that `split_entries` takes, else None; the
-    nodes' rows are told apart by numbers from `number` on. score and left are scratch of `find_split`, right (codes +
-    1,) and stack (nodes,) of this. Returns the numbers of nodes and of unused slots then.
+    nodes' rows are told apart by numbers from `number` on. categories: `Categories` with sets of the nodes, if there
+    are any, else None; `masks` allows none of these features then. narrow and bundle are the layout's. score and left
+    are scratch of `find_split`, right (codes + 1,) and stack (nodes,) of this. Returns the numbers of nodes and of
+    unused slots then.
     """
     starts, plane, rows = count, np.uint64(first[len(scan)]), np.int64(len(order))
     for i in range(count):
@@ -77,8 +83,13 @@ def grow_subtrees(
         if node.gain < 0:
             find_split(
                 pool, node, feature, first, scan, missing, masks, node.depth if len(masks) > 1 else 0, monotone, plain,
-                rules, score, left,
+                rules, score, left, narrow, bundle,
             )  # fmt: skip
+            if categories is not None:
+                improve_by_category(
+                    pool, node, here, node.depth if len(masks) > 1 else 0, feature, first, categories, rules,
+                    narrow,
+                )  # fmt: skip
             if node.gain <= 0 or node.gain < rules[GAMMA]:
                 free[unused] = node.slot
                 unused += 1
@@ -89,12 +100,18 @@ def grow_subtrees(
         split_node(nodes, here, count, feature, monotone, rules)
         for code in range(codes + 1):
             right[code] = code > node.bin
+        if categories is not None:
+            send_right(categories, node.category, codes + 1, right)
         right[missing_code[node.position]] = node.default_left == 0
+        column = node.position
+        if bundle is not None:
+            column = bundle[0][node.position]
+            send_range(bundle, node.position, node.bin, node.default_left, right)
         begin, end = np.uint64(node.begin), np.uint64(node.end)
         middle = node.begin
         if columns is not None:  # what lies below such a test is not compiled if it fails
             middle += split_segment(
-                order, order, spare, columns, np.uint64(node.position * rows), right, _NO_ROWS, begin, end, whole
+                order, order, spare, columns, np.uint64(column * rows), right, _NO_ROWS, begin, end, whole
             )
         if entries is not None:
             middle += split_entries(
@@ -119,16 +136,16 @@ def grow_subtrees(
                 if bins is not None:
                     for g in range(len(scan)):
                         lanes, bin_count = width[g], np.uint64(first[g + 1] - first[g])
-                        bins_begin, out_begin = np.uint64(g * rows * GROUP), at + np.uint64(first[g])
+                        bins_begin, out_begin = np.uint64(g * rows) * lanes_of(narrow), at + np.uint64(first[g])
                         if statistics.ndim == 1:
                             add_group(
                                 order, begin, end, statistics, bins, bins_begin, lanes, bin_count, pool, out_begin,
-                                plane, packed,
+                                plane, packed, narrow,
                             )  # fmt: skip
                         else:
                             add_group_pairs(
                                 order, begin, end, statistics, bins, bins_begin, lanes, bin_count, pool, out_begin,
-                                plane, packed,
+                                plane, packed, narrow,
                             )  # fmt: skip
                 if entries is not None:
                     if statistics.ndim == 1:

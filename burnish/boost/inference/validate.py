@@ -1,4 +1,4 @@
-"""Whether the arrays of a tree are a tree: what every kernel that walks one relies on."""
+"""Validation of tree arrays: whether they are a tree, which every kernel that walks one relies on."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""What belongs to rows: labels, weights, base margins and query groups, checked and brought to their dtypes."""
+"""Row data: labels, weights, base margins and query groups, checked and brought to their dtypes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What training on a store keeps in memory, planned to the buffer from a budget before anything is allocated."""
+"""Memory budget of training on a store, planned to the buffer before anything is allocated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

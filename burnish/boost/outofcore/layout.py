@@ -1,4 +1,4 @@
-"""How the columns of a block are laid out as bytes: bins of dense columns, 16-bit row offsets and bins of sparse."""
+"""Byte layout of a block's columns: bins of dense columns, 16-bit row offsets and bins of sparse ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

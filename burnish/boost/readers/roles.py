@@ -1,4 +1,4 @@
-"""What the columns of a CSV or Parquet file are: features, label, weight, query, or nothing to training."""
+"""Column roles of a CSV or Parquet file: features, label, weight, query, or nothing to training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a translator sees: the ONNX node, the graph under construction, and the values that are known statically."""
+"""Translation context: the ONNX node, the graph under construction, and the values known statically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the matrix-product templates need to know of a contraction: its factors, and where the output nest reads it."""
+"""Contractions as matrix products: their factors, and where the output nest reads the sum."""
 
 from __future__ import annotations
 

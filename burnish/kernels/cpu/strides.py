@@ -1,4 +1,4 @@
-"""How far each access of a stage moves, in elements, when one loop variable advances by one."""
+"""Access strides of a stage: elements that each access moves when one loop variable advances by one."""
 
 from __future__ import annotations
 

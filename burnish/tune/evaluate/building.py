@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 
-from burnish.build import Kernel, compile_program, named, packing, task_key
 from burnish.kernels.cpu import template_called
 from burnish.kernels.task import Choice, Task
 from burnish.measure.forkserver import ForkServer, Worker
+from burnish.pipeline.kernel import Kernel, compile_program, named, packing, task_key
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
+from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.schedule import Call, Schedule
-from burnish.schedule.steps import Steps
 from burnish.target import Target
 
 PATIENCE = 4  # times the limit: seconds that may pass while a build computes less than that

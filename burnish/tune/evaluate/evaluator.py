@@ -15,8 +15,8 @@ from burnish.target import Target, host
 from burnish.tune.evaluate.building import Build, Builder, Trial
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
-from burnish.tune.evaluate.rules import Adaptive, Rule
 from burnish.tune.evaluate.running import Loadable, Runner
+from burnish.tune.evaluate.stopping import Adaptive, Rule
 
 
 class Evaluator:
@@ -79,18 +79,18 @@ class Evaluator:
         return self._builder.build(trials)
 
     def measure(
-        self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+        self, trial: Trial, build: Build, incumbent: tuple[Trial, Build] | None = None, to_beat: float = 1.0
     ) -> Measurement:
         """What became of one trial that is built.
 
-        ``rival``: a right kernel of the same operator to take turns with, so that the machine's changes of speed, which
-        come and go within milliseconds, hit both: their ratio is known several times better than either time. One that
-        clearly takes more than ``to_beat`` times as long is soon let go.
+        ``incumbent``: a right kernel of the same operator to take turns with, so that the machine's changes of speed,
+        which come and go within milliseconds, hit both: their ratio is known several times better than either time. One
+        that clearly takes more than ``to_beat`` times as long is soon let go.
         """
         candidate = self._loadable(trial, build)
         if candidate is None:
             return Measurement((), "build failed", build.error, build.seconds)
-        made = self._runner.measure(candidate, self.rule, self._loadable(*rival) if rival else None, to_beat)
+        made = self._runner.measure(candidate, self.rule, self._loadable(*incumbent) if incumbent else None, to_beat)
         return replace(made, build_seconds=build.seconds, trace=build.trace)
 
     def evaluate(self, trials: Sequence[Trial]) -> list[Measurement]:

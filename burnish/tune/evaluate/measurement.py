@@ -1,4 +1,4 @@
-"""What is known of a candidate after it was tried."""
+"""Measurement of a candidate: outcome, times, and the ratio to an incumbent."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Measurement:
 
     ``error`` says what happened otherwise. ``build_seconds`` and ``run_seconds`` are what building, and loading,
     checking and measuring took. ``stop`` is why measuring ended: ``steady``, ``enough`` or ``lost`` (then the times are
-    few, but enough to know that the rival is faster). ``beside``: the least time of the rival that took turns; NaN
-    without one. ``trace`` is that of the schedule.
+    few, but enough to know that the incumbent is faster). ``beside``: the least time of the incumbent that took turns;
+    NaN without one. ``trace`` is that of the schedule.
     """
 
     times: tuple[float, ...] = ()
@@ -38,7 +38,7 @@ class Measurement:
 
     @property
     def ratio(self) -> float:
-        """The least of the times over the rival's; NaN without a rival, infinite without times.
+        """The least of the times over the incumbent's; NaN without an incumbent, infinite without times.
 
         What else a machine does makes times longer only: the least ones tell most of the kernels.
         """

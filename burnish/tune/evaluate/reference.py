@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from burnish.accuracy import tolerance as allowed
 from burnish.kernels.task import Task
 from burnish.loops.domain import Domains, domains
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import FLOATS, ITEM_BYTES, Cast
 from burnish.loops.layout import Layout
 from burnish.loops.traverse import walk
+from burnish.measure.accuracy import tolerance as allowed
 from burnish.measure.samples import ANY, draw
 
 Examples = tuple[dict[str, np.ndarray], list[np.ndarray]]  # inputs by name, and the outputs that belong to them

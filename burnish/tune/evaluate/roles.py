@@ -1,12 +1,13 @@
-"""What the workers of the fork server can be, and what is done once for all of them."""
+"""Worker roles of the fork server: building, running, and what is set up once for all of them."""
 
 from __future__ import annotations
 
 from burnish.codegen.objects import target_machine
 from burnish.measure import forkserver
-from burnish.runtime.driver import driver_image
+from burnish.runtime.entry import driver_image
 from burnish.target import host
-from burnish.tune.evaluate import building, stopwatch, worker
+from burnish.tune.evaluate import building, worker
+from burnish.tune.evaluate import timer as stopwatch
 
 
 def main(number: int) -> None:

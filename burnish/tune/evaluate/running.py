@@ -7,14 +7,14 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
-from burnish.build import Kernel
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.forkserver import Failure, ForkServer, Worker
+from burnish.pipeline.kernel import Kernel
 from burnish.runtime.image import Image
 from burnish.target import Target
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
-from burnish.tune.evaluate.rules import Rule
+from burnish.tune.evaluate.stopping import Rule
 
 _OPEN = 6  # tasks whose arrays are kept at once
 Loadable = tuple[bytes, Kernel, Image]  # a task's packet, and the kernel to run
@@ -38,15 +38,17 @@ class Runner:
         self._examples: OrderedDict[bytes, Examples] = OrderedDict()
 
     def measure(
-        self, candidate: Loadable, rule: Rule, rival: Loadable | None = None, to_beat: float = 1.0
+        self, candidate: Loadable, rule: Rule, incumbent: Loadable | None = None, to_beat: float = 1.0
     ) -> Measurement:
-        """What became of a kernel, in turns with a rival if there is one. Raises what its task's reference raises."""
-        for packet, *_ in (candidate,) if rival is None else (rival, candidate):
+        """What became of a kernel, in turns with an incumbent if there is one. Raises what its task's reference
+        raises.
+        """
+        for packet, *_ in (candidate,) if incumbent is None else (incumbent, candidate):
             self._open(packet)
         started = time.perf_counter()
         try:
-            limit = self.limit if rival is None else 2 * self.limit
-            made: Measurement = self._ask(("run", *candidate, rule, rival, to_beat), limit)
+            limit = self.limit if incumbent is None else 2 * self.limit
+            made: Measurement = self._ask(("run", *candidate, rule, incumbent, to_beat), limit)
         except Failure as failure:
             outcome, error = failure.args
             return Measurement((), outcome, error, 0.0, time.perf_counter() - started)
@@ -54,9 +56,7 @@ class Runner:
             self.restart()
         return replace(made, run_seconds=time.perf_counter() - started)
 
-    def compare(
-        self, first: Loadable, second: Loadable, rounds: int, batch_seconds: float
-    ) -> Comparison:
+    def compare(self, first: Loadable, second: Loadable, rounds: int, batch_seconds: float) -> Comparison:
         """Paired measurement: the kernels take turns in one worker."""
         for packet, *_ in (first, second):
             self._open(packet)
@@ -118,4 +118,3 @@ class Runner:
             raise
         self.restart()
         raise Failure("timeout", f"took longer than {limit:g} s")
-

@@ -1,4 +1,4 @@
-"""What a cost model sees of candidates: numbers computed for many of them at once, without making their programs."""
+"""Features of candidates for cost models: computed for many at once, without making their programs."""
 
 from burnish.tune.features.invariant import EDITION, INVARIANT
 from burnish.tune.features.representation import REPRESENTATIONS, Representation, extract, names, plausible, sequence

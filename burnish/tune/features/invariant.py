@@ -1,4 +1,4 @@
-"""What means the same for every operator: context relations, the template, and the steps away from its default.
+"""Operator-invariant features: context relations, the template, and the steps away from its default.
 
 Source: thesis-chen section 5.3: a model that is to know other operators needs a representation that is invariant to the
 search space. Beside the context relation features stand here the same numbers less those of the choice that the

@@ -1,4 +1,4 @@
-"""What every cost model is: fitted on measured candidates of one or more tasks, it scores others; higher is better."""
+"""Cost-model interface: fitted on measured candidates of one or more tasks, it scores others; higher is better."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

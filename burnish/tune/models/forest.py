@@ -186,9 +186,7 @@ def _between(tree: Tree, rows: Floats, times: Floats, share: NDArray[np.float64]
 
 
 @njit(cache=True, nogil=True)
-def _sides(
-    left: Any, right: Any, feature: Any, threshold: Any, rows: Any, times: Any, lower: Any, upper: Any
-) -> None:
+def _sides(left: Any, right: Any, feature: Any, threshold: Any, rows: Any, times: Any, lower: Any, upper: Any) -> None:
     """The largest value that goes left and the smallest that goes right at every node, of the rows that were drawn."""
     for row in range(len(rows)):
         node = 0

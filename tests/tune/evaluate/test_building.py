@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from burnish.build import compile_by, named, task_key
 from burnish.kernels.cpu import GENERIC, template_for
 from burnish.kernels.task import Task
+from burnish.pipeline.kernel import compile_by, named, task_key
+from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.schedule import Schedule
-from burnish.schedule.steps import Steps
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial, building
 from burnish.tune.evaluate.building import Builder

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from burnish.build import Kernel
 from burnish.kernels.task import Task
 from burnish.loops.expr import math
 from burnish.loops.layout import layout
 from burnish.loops.tensor import compute, placeholder
+from burnish.pipeline.kernel import Kernel
 from burnish.runtime.image import Image
 from burnish.tune.evaluate import Adaptive, Build, Evaluator, Fixed, Measurement, Trial
 from burnish.tune.evaluate.reference import examples
@@ -165,9 +165,9 @@ def test_taking_turns_with_a_rival(product: Task, doubling: Task, cold: bool) ->
 
 
 def test_a_rival_is_loaded_again_by_the_next_worker(evaluator: Evaluator, doubling: Task) -> None:
-    trial, rival = Trial(doubling, "generic", {}), handmade(copies(2.0))
+    trial, incumbent = Trial(doubling, "generic", {}), handmade(copies(2.0))
     for body, outcome in ((CRASH, "crashed"), (copies(2.0), "ok"), (copies(3.0), "wrong"), (copies(2.0), "ok")):
-        made = evaluator.measure(trial, handmade(body), (trial, rival))
+        made = evaluator.measure(trial, handmade(body), (trial, incumbent))
         assert made.outcome == outcome
         assert (0 < made.ratio < np.inf) == (outcome == "ok")
     made = evaluator.measure(trial, handmade(copies(2.0)), (trial, handmade(copies(3.0))))

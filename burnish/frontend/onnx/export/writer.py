@@ -1,4 +1,4 @@
-"""What an exporter sees: the ONNX nodes written so far."""
+"""ONNX writer: the nodes exported so far, as an exporter sees them."""
 
 from __future__ import annotations
 

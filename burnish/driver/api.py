@@ -1,0 +1,182 @@
+"""The public door of the compiler: any model in, a callable module out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from burnish import dump
+from burnish.arguments import check_common, check_flag, check_model, refusal
+from burnish.driver.compilation import Progress, compile_kernels, import_model, link
+from burnish.driver.rewritten import rewrite_model, shipped_rules
+from burnish.driver.trees import compile_trees, is_boosted
+from burnish.errors import ParameterError
+from burnish.graph.align import align_parts
+from burnish.graph.graph import Graph
+from burnish.pipeline.plan import DEFAULTS, Choices
+from burnish.rewrite.search.objective import Objective
+from burnish.runtime.module import Module
+from burnish.runtime.pool import available_cores
+from burnish.target import Target
+from burnish.target import target as find_target
+
+if TYPE_CHECKING:
+    from burnish.driver.tuned import Tuned
+    from burnish.tune.session import Session, Tune
+
+RECORDS = "records.jsonl"  # where tuning keeps its measurements unless told otherwise
+
+
+def compile(
+    model: Any,
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    exact: bool = False,
+    rewrite: bool | Objective = True,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    tune: Tune | None = None,
+    records: str | Path | None = None,
+    output: str | None = None,
+) -> Module:
+    """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a :class:`Graph`, or boosted trees.
+
+    Boosted trees are a ``burnish.boost.Model`` or estimator, or a booster or estimator of XGBoost or LightGBM;
+    ``output`` says whether they give the "prediction" (as ``burnish.boost.predict``; the default) or the "margin".
+
+    ``threads``: threads it will run on, also when it is loaded again (default: one a core). ``exact``: no
+    transformation that changes rounding beyond re-association. ``rewrite``: look for half a second for an equal graph
+    that should be faster, and take it where it is measured to be; the module's ``rewrites`` tell. An
+    :class:`Objective` says what else shall be less, and how much memory the model may take. ``shapes``: extents of
+    inputs the model leaves open; an open first one is else taken as 1, with a warning. ``{"batch": (1, 32)}`` keeps a
+    dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one: the module takes
+    any value of it, and no substitutions are looked for.
+    ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
+    in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
+    "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
+    UnsupportedOperator, TargetError, RecordError or ParameterError before any work is lost, and ParameterError for a
+    limit of memory not met.
+    """
+    with dump.compilation():
+        if tune is not None:
+            return tuned(
+                model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes,
+                cache_dir=cache_dir, progress=progress, records=records or RECORDS,
+            ).module  # fmt: skip
+        check_common(
+            threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress
+        )
+        _check_rewrite(rewrite)
+        machine = find_target(target)
+        if is_boosted(model):
+            _check_trees(shapes=shapes, records=records)
+            executable = compile_trees(model, machine, cache_dir, progress, "prediction" if output is None else output)
+            return _kept(Module(executable, threads), threads, {})
+        check_model(model)
+        if output is not None:
+            raise refusal("output", output, "None for models of operators")
+        found = import_model(model, shapes)
+        choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
+        if rewrite and not found.graph.dims:
+            made = rewrite_model(
+                found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
+                progress=progress, choices=choices, objective=_objective(rewrite),
+            ).module  # fmt: skip
+        else:
+            made = Module(link(compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)), threads)
+        return _kept(made, threads, found.assumed)
+
+
+def tuned(
+    model: Any,
+    tune: Any,
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    exact: bool = False,
+    rewrite: bool | Objective = True,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    records: str | Path = RECORDS,
+    watch: Callable[[Session], None] | None = None,
+) -> Tuned:
+    """Compiles ``model`` as ``compile(tune=)`` does, and tells what tuning found; ``watch`` is that of tune_model."""
+    with dump.compilation():
+        # The tuner takes a second to import, with its boosted trees, which no other compilation should wait for.
+        from burnish.driver.tuned import tune_model
+        from burnish.tune.session import Tune
+
+        check_common(
+            threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress
+        )
+        _check_rewrite(rewrite)
+        if not isinstance(tune, Tune):
+            number = isinstance(tune, (int, float)) and not isinstance(tune, bool)
+            raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
+        machine = find_target(target)
+        if is_boosted(model):
+            _check_trees(tune=tune)
+        check_model(model)
+        found = import_model(model, shapes)
+        graph = found.graph
+        if graph.dims:
+            named = ", ".join(f"'{d}'" for d in graph.dims)
+            found_text = f"a model with open dimensions {named}"
+            raise ParameterError(f"tune: found {found_text}; allowed: numbers, one size at a time")
+        if rewrite:
+            chosen = rewrite_model(
+                graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
+                progress=progress, objective=_objective(rewrite),
+            )  # fmt: skip
+            graph = chosen.graph if chosen.graph is graph else align_parts(chosen.graph, machine.lanes)
+        result = tune_model(
+            graph, tune, records, target=machine, threads=threads, exact=exact, cache_dir=cache_dir, progress=progress,
+            watch=watch,
+        )  # fmt: skip
+        if rewrite and chosen.module.rewrites is not None:
+            result.module.note(rewrites=chosen.module.rewrites)
+        _kept(result.module, threads, found.assumed)
+        return result
+
+
+def read_choices(graph: Graph, records: str | Path, machine: Target, threads: int | None) -> Choices:
+    """Choices by the winners among a file's records for this graph, machine and number of threads.
+
+    Raises RecordError where there is no such file or it is none of records; warns where no winner applies.
+    """
+    from burnish.tune.choices import recorded_choices, runs_cold, usable_records
+
+    cold, count = runs_cold(graph, machine), threads or available_cores()
+    return recorded_choices(usable_records(records, machine, count, cold), machine, count, cold)
+
+
+def _objective(rewrite: bool | Objective) -> Objective | None:
+    return rewrite if isinstance(rewrite, Objective) else None
+
+
+def _check_rewrite(rewrite: Any) -> None:
+    if not isinstance(rewrite, Objective):
+        try:
+            check_flag("rewrite", rewrite)
+        except ParameterError:
+            raise refusal("rewrite", rewrite, "True, False or a burnish.Objective") from None
+
+
+def _check_trees(**unused: Any) -> None:
+    """Raises ParameterError for arguments that are of no use to boosted trees."""
+    for argument, found in unused.items():
+        if found is not None:
+            raise refusal(argument, found, "None for boosted trees")
+
+
+def _kept(module: Module, threads: int | None, assumed: Mapping[str, str]) -> Module:
+    """The module with what its artifact shall remember: threads that were asked for, and extents that were assumed."""
+    if threads is not None:
+        module.note(threads=int(threads))
+    if assumed:
+        module.note(assumed=dict(assumed))
+    return module

@@ -1,0 +1,344 @@
+"""The compiler on one page: import, optimize, fuse, choose layouts, build kernels, plan memory, link."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from burnish import dump
+from burnish.cache import ObjectCache
+from burnish.errors import ParameterError, ScheduleError, UnsupportedOperator
+from burnish.frontend.onnx import Imported, import_onnx
+from burnish.graph.compose import overwritable
+from burnish.graph.domain import input_domains
+from burnish.graph.fuse import Group, fall_apart
+from burnish.graph.graph import Graph
+from burnish.graph.passes import optimize
+from burnish.kernels.task import Task
+from burnish.loops.layout import Layout, layout
+from burnish.loops.sizes import hinted, is_size
+from burnish.measure.samples import plain_domains
+from burnish.memory.lifetimes import Interval, Step, lifetimes
+from burnish.memory.pieces import Place
+from burnish.memory.share import Plan, plan
+from burnish.pipeline import kernel as kernels
+from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels
+from burnish.runtime.buffers import allocate, numpy_dtype, round_up
+from burnish.runtime.build import build as link_executable
+from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
+from burnish.runtime.host import fingerprint
+from burnish.target import Target
+
+_log = logging.getLogger("burnish")
+
+Progress = Callable[[str, int, int], None]
+WANTED = 8  # an extent that the warning about an assumed one shows how to ask for
+ALIGNMENT = 64  # bytes between parameters: a cache line, and the widest vector
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A group on its way to being a kernel call. ``values``: the graph tensor or derived constant of each parameter.
+    ``recorded``: its recipe is one that choices gave, not the default.
+    """
+
+    group: Group
+    task: Task
+    kernel: kernels.Kernel
+    values: Mapping[str, str]
+    recorded: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Compilation:
+    """A model as kernels, before memory is planned and code linked.
+
+    ``reference`` is what must be computed: the optimized graph before algorithms are chosen. ``graph`` is what is
+    computed, by ``steps`` in this order; a step that is a bare group is an alias: no code. ``layouts`` holds the values
+    that are not row-major, ``constants`` those of the graph and those derived from them, ``pieces`` where the inputs of
+    such joins lie in their outputs, ``views`` where such slices lie in what they are cut from.
+    """
+
+    reference: Graph
+    graph: Graph
+    steps: tuple[Stage | Group, ...]
+    layouts: Mapping[str, Layout]
+    constants: Mapping[str, np.ndarray]
+    pieces: Mapping[str, Place]
+    views: Mapping[str, Place]
+    target: Target
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The steps that are kernel calls."""
+        return [step for step in self.steps if isinstance(step, Stage)]
+
+
+def import_graph(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None) -> Graph:
+    """A graph from whatever the user has: that of :func:`import_model`."""
+    return import_model(model, shapes).graph
+
+
+def import_model(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None) -> Imported:
+    """A graph from whatever the user has, and the extents that were assumed, of which it warns with the remedy.
+
+    Raises what ``import_onnx`` raises, and ParameterError for ``shapes`` of a graph, whose shapes are known.
+    """
+    if isinstance(model, Graph):
+        if shapes:
+            raise ParameterError(f"shapes: found {dict(shapes)}; allowed: None for a Graph, whose shapes are known")
+        return Imported(model)
+    found = import_onnx(model, shapes)
+    if found.assumed:
+        warnings.warn(open_extents(found), stacklevel=3)
+    return found
+
+
+def open_extents(found: Imported) -> str:
+    """What was assumed of a model's inputs, and how to say otherwise."""
+    types = found.graph.types
+    words = [f"'{n}' [{', '.join(map(str, (open_, *types[n].shape[1:])))}]" for n, open_ in found.assumed.items()]
+    wanted = {name: (WANTED, *types[name].shape[1:]) for name in found.assumed}
+    options = " ".join(f"--shape {name}={','.join(map(str, shape))}" for name, shape in wanted.items())
+    return (
+        f"model: the first extent of input {', '.join(words)} is open and taken as 1; for another one, such as "
+        f"{WANTED}, pass shapes={wanted} (on the command line {options})"
+    )
+
+
+@dump.compilation()
+def compile_kernels(
+    graph: Graph,
+    target: Target,
+    exact: bool = False,
+    cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    choices: Choices = DEFAULTS,
+    optimized: bool = False,
+) -> Compilation:
+    """Everything up to the machine code of every kernel. ``optimized``: the passes have been over the graph.
+
+    Raises UnsupportedOperator for a graph with open dimensions of which a pass needs to know more than their bounds.
+    """
+    if graph.dims:
+        try:
+            return _lowered(graph, target, exact, cache_dir, progress, choices, optimized)
+        except TypeError as error:
+            named = ", ".join(f"'{d}'" for d in graph.dims)
+            raise UnsupportedOperator(f"model: open dimensions {named}: {error}; allowed: numbers for them") from error
+    return _lowered(graph, target, exact, cache_dir, progress, choices, optimized)
+
+
+def _lowered(
+    graph: Graph,
+    target: Target,
+    exact: bool,
+    cache_dir: str | Path | None,
+    progress: Progress | None,
+    choices: Choices,
+    optimized: bool,
+) -> Compilation:
+    """See :func:`compile_kernels`."""
+    report = progress or (lambda stage, done, total: None)
+    dump.form("graph", graph)
+    if not optimized:
+        report("optimize", 0, 1)
+        graph = optimize(graph, exact)
+    made = plan_kernels(graph, target, exact, choices.decide)
+    constants = dict(made.graph.constants)
+    store = ObjectCache(cache_dir)
+    steps: list[Stage | Group] = []
+    for done, group in enumerate(made.groups):
+        report("kernels", done, len(made.groups))
+        steps += build_group(made, group, constants, target, store, choices)
+    report("link", 0, 1)
+    return Compilation(
+        made.reference, made.graph, tuple(steps), made.layouts, constants, made.pieces, made.views, target
+    )
+
+
+def build_group(
+    made: KernelPlan,
+    group: Group,
+    constants: dict[str, np.ndarray],
+    target: Target,
+    store: ObjectCache,
+    choices: Choices,
+) -> list[Stage | Group]:
+    """The steps of a group: its kernel, or those of its nodes where no schedule can make one of them all.
+
+    Adds constants that are derived from others. Raises UnsupportedOperator for a node that has no schedule by itself.
+    """
+    if not made.computes(group):
+        return [group]
+    task, values = make_task(made, group, constants)
+    try:
+        recipe = choices.recipe(task, target)
+        return [Stage(group, task, kernels.build(task, target, store, recipe), values, recipe is not None)]
+    except ScheduleError as error:
+        names = ", ".join(f"{node.name or node.outputs[0]} ({node.op})" for node in group.nodes)
+        if len(group.nodes) == 1:
+            types = ", ".join(str(made.graph.types[name]) for name in group.nodes[0].inputs)
+            raise UnsupportedOperator(f"node {names}: no schedule for operands {types}: {error}") from error
+        _log.warning("nodes %s become kernels of their own, not one, which is slower: %s", names, error)
+    parts = fall_apart(made.graph, group)
+    return [step for part in parts for step in build_group(made, part, constants, target, store, choices)]
+
+
+def link(made: Compilation) -> Executable:
+    """Plans memory, packs parameters and links the kernels."""
+    graph, stages = made.graph, made.stages
+    intervals, pairs, home = live_values(made)
+    symbolic = any(is_size(i.nbytes) for i in intervals)
+    memory = plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs)
+    places = {
+        i.name: Slot("arena", at) if symbolic else Slot("arena", 0, memory.offsets[i.name])
+        for at, i in enumerate(intervals)
+    }
+    dump.form("memory", memory)
+    callers = {name: Slot("input", i, 0) for i, name in enumerate(graph.inputs)}
+    callers |= {name: Slot("output", i, 0) for i, name in enumerate(graph.outputs)}
+    params, constants = pack_parameters(stages, made.constants)
+    domains = input_domains(made.reference) if graph.inputs == made.reference.inputs else {}
+    return link_executable(
+        inputs=[stored(graph, n, made.layouts) for n in graph.inputs],
+        outputs=[stored(graph, n, made.layouts) for n in graph.outputs],
+        calls=[make_call(s, home, constants, {**places, **callers}, [d.name for d in graph.dims]) for s in stages],
+        objects={s.kernel.symbol: s.kernel.code for s in stages},
+        params=params,
+        arena_bytes=memory.arena_bytes,
+        scratch_bytes=max((s.kernel.scratch_bytes for s in stages), default=0),
+        target=fingerprint(made.target.triple, made.target.cpu, made.target.features),
+        graph=str(graph),
+        info={"arena": str(memory), "kernels": describe(stages, made.layouts), "domains": plain_domains(domains)},
+        buffers=intervals if symbolic else (),
+        in_place=pairs if symbolic else (),
+    )
+
+
+def stored(graph: Graph, name: str, layouts: Mapping[str, Layout]) -> TensorSpec:
+    """A value as it lies in memory. A whole model's inputs and outputs are row-major."""
+    t = graph.types[name]
+    return TensorSpec(name, layouts[name].physical_shape(t.shape) if name in layouts else t.shape, t.dtype)
+
+
+def plan_memory(made: Compilation) -> tuple[Plan, dict[str, Place]]:
+    """The arena, at the hints of dimensions, and for every computed value its place in a buffer."""
+    intervals, pairs, home = live_values(made)
+    return plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs), home
+
+
+def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]], dict[str, Place]]:
+    """The buffers of the arena, which pairs of them may share memory, and for every computed value its place in a
+    buffer (a graph output's memory is the caller's).
+    """
+    graph, layouts, pieces = made.graph, made.layouts, made.pieces
+    sizes = {name: nbytes_of(stored(graph, name, layouts)) for name in graph.types}
+    accesses = []
+    for step in made.steps:
+        group = step.group if isinstance(step, Stage) else step
+        reads = tuple(n for n in group.inputs if n not in graph.constants)
+        offset = made.views[group.outputs[0]].offset if group.outputs[0] in made.views else 0
+        accesses.append(Step(reads, group.outputs, alias=isinstance(step, Group), offset=offset))
+    intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
+    intervals = [i for i in intervals if i.name not in graph.outputs]
+    shared = {*pieces, *(place.buffer for place in pieces.values())}
+    alone = {i.name for i in intervals} - shared
+    return intervals, in_place_pairs(graph, made.steps, layouts, alone), home
+
+
+def nbytes_of(spec: TensorSpec) -> int:
+    """Bytes of a tensor: a size where its shape has dimensions."""
+    return prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
+
+
+def in_place_pairs(
+    graph: Graph, steps: Sequence[Stage | Group], layouts: Mapping[str, Layout], buffers: Collection[str]
+) -> list[tuple[str, str]]:
+    """(input, output) of kernels whose result may take an input's memory: both whole ``buffers``, laid out alike."""
+    pairs = []
+    for group in (step.group for step in steps if isinstance(step, Stage)):
+        out = group.outputs[0]
+        alike = [n for n in group.inputs if n in buffers and graph.types[n] == graph.types[out]]
+        alike = [n for n in alike if layouts.get(n) == layouts.get(out)]
+        if out in buffers and alike:
+            allowed = overwritable(graph, group)
+            pairs += [(n, out) for n in alike if n in allowed]
+    return pairs
+
+
+def pack_parameters(
+    stages: Sequence[Stage], constants: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, dict[tuple[str, str], Slot]]:
+    """All constants in the layouts their kernels want, and the place of each (name, layout tag)."""
+    keys = dict.fromkeys(
+        (stage.values[name], stage.kernel.packing.get(name, ""))
+        for stage in stages
+        for name in sorted(stage.task.constants)
+    )
+
+    def pack(key: tuple[str, str]) -> np.ndarray:
+        name, tag = key
+        return np.ascontiguousarray(layout(tag).pack(constants[name]) if tag else constants[name])
+
+    with ThreadPoolExecutor() as threads:  # NumPy lets go of the interpreter while it copies
+        blocks = list(threads.map(pack, keys))
+        ends = np.cumsum([round_up(block.nbytes, ALIGNMENT) for block in blocks], dtype=np.int64)
+        offsets = [0, *ends[:-1].tolist()][: len(blocks)]
+        params = allocate(int(ends[-1]) if blocks else 1)
+
+        def place(item: tuple[int, np.ndarray]) -> None:
+            offset, block = item
+            params[offset : offset + block.nbytes] = block.reshape(-1).view(np.uint8)
+
+        list(threads.map(place, zip(offsets, blocks, strict=True)))
+    slots = [Slot("param", 0, offset, block.nbytes) for offset, block in zip(offsets, blocks, strict=True)]
+    return params, dict(zip(keys, slots, strict=True))
+
+
+def make_call(
+    stage: Stage,
+    home: Mapping[str, Place],
+    constants: Mapping[tuple[str, str], Slot],
+    buffers: Mapping[str, Slot],
+    dims: Sequence[str],
+) -> Call:
+    """The kernel call of a stage: where it finds every argument. ``buffers``: those of the arena and of the caller.
+
+    ``dims``: the dimensions of the model, in order.
+    """
+    slots = []
+    for t in (*stage.task.inputs, *stage.task.outputs):
+        value = stage.values[t.name]
+        if t.name in stage.task.constants:
+            slots.append(constants[value, stage.kernel.packing.get(t.name, "")])
+            continue
+        buffer, offset = home.get(value, Place(value))
+        own = stage.task.layouts.get(t.name)
+        nbytes = TensorSpec(t.name, own.physical_shape(t.shape) if own else t.shape, t.dtype).nbytes
+        slots.append(replace(buffers[buffer], offset=buffers[buffer].offset + offset, nbytes=nbytes))
+    slots += [Slot("size", dims.index(name)) for name in stage.kernel.dims]
+    return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
+
+
+def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout]) -> list[dict[str, Any]]:
+    """One row per kernel call, for people: what it computes, by which template, with which choices and layouts."""
+    return [
+        {
+            "kernel": s.kernel.symbol,
+            "group": str(s.group),
+            "template": s.kernel.template,
+            "choice": dict(s.kernel.choice),
+            "recorded": s.recorded,
+            "layouts": {n: str(layouts[n]) for n in (*s.group.inputs, *s.group.outputs) if n in layouts},
+        }
+        for s in stages
+    ]

@@ -1,0 +1,126 @@
+"""A model tuned on this machine: its kernels searched for, then the whole of it measured against its untuned self."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from burnish.driver.compilation import Progress, compile_kernels, link
+from burnish.errors import TargetError
+from burnish.graph.graph import Graph
+from burnish.graph.passes import optimize
+from burnish.measure.comparison import Comparison
+from burnish.measure.sandbox import Sandbox
+from burnish.pipeline.kernel import task_key
+from burnish.pipeline.plan import DEFAULTS, Choices
+from burnish.runtime.module import Module
+from burnish.runtime.pool import available_cores
+from burnish.target import Target, host
+from burnish.tune.choices import recorded_choices, runs_cold
+from burnish.tune.evaluate import Evaluator
+from burnish.tune.pretrained import shipped
+from burnish.tune.records import Records
+from burnish.tune.session import Outcome, Session, Tune
+from burnish.tune.strategy import strategy_named
+from burnish.tune.tasks import tuning_tasks
+from burnish.tune.validation import InModelValidator
+
+BUILD_LIMIT = 3.0  # seconds of a core; a schedule that takes as long has unrolled more than any register file holds
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A tuned model. ``gain``: its time over the untuned one's; where that is not surely below 1, their answers differ,
+    or one of them crashes, ``module`` is the untuned one.
+    """
+
+    module: Module
+    outcome: Outcome
+    gain: Comparison
+
+
+def tune_model(
+    graph: Graph,
+    options: Tune,
+    records: str | Path,
+    *,
+    target: Target,
+    threads: int | None = None,
+    exact: bool = False,
+    cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    watch: Callable[[Session], None] | None = None,
+) -> Tuned:
+    """Tunes the kernels of a model, and compiles it with the winners if it is then faster as a whole.
+
+    ``watch`` is called before the first trial and after every batch, and ``progress`` with the stage "tune". Raises
+    TargetError where ``target`` is not this machine.
+    """
+    if target.triple != host().triple or target.cpu != host().cpu:
+        raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
+    store, threads = Records(records), threads or available_cores()
+    tasks = tuning_tasks(optimize(graph, exact), target, exact)
+    cold = runs_cold(graph, target) if options.cold is None else options.cold
+
+    def follow(session: Session) -> None:
+        if watch is not None:
+            watch(session)
+        if progress is not None:
+            progress("tune", *_done(session))
+
+    def compiled(choices: Choices) -> tuple[Module, list[str]]:
+        made = compile_kernels(graph, target, exact, cache_dir, progress, choices)
+        return Module(link(made), threads), [task_key(stage.task, target) for stage in made.stages]
+
+    with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
+        prior = shipped(target) if strategy_named(options.strategy).transfer else None
+        validator = InModelValidator(compiled, sum(a.nbytes for a in graph.constants.values()), cache_dir, evaluator)
+        outcome = Session(tasks, store, evaluator, options, progress=follow, prior=prior, validate=validator).run()
+    plain, tuned = (compiled(choices)[0] for choices in (DEFAULTS, recorded_choices(store, target, threads, cold)))
+    dtypes = {t.dtype for name, t in graph.types.items() if name not in graph.constants}
+    with Sandbox() as sandbox:
+        gain = sandbox.compare(plain, tuned, dtypes, exact=exact)
+    if gain.outcome != "ok":
+        warnings.warn(
+            f"tune: the tuned model beside the untuned one: {gain.outcome}: {gain.error}; the untuned one is taken",
+            RuntimeWarning, stacklevel=2,
+        )  # fmt: skip
+    return Tuned(tuned if gain.second_wins else plain, outcome, gain)
+
+
+def _done(session: Session) -> tuple[int, int]:
+    """Seconds spent of those given, or else trials; of how many is 0 where nothing limits them."""
+    seconds, trials = session.options.seconds, session.options.trials
+    return (session.trials, trials or 0) if seconds is None else (round(session.elapsed), round(seconds))
+
+
+def described(tuned: Tuned) -> dict[str, Any]:
+    """The report as JSON holds it."""
+    kernels = [
+        {
+            "kernel": k.task.name,
+            "calls": k.task.calls,
+            "trials": len(k.tuner.costs),
+            "candidates": k.task.space.size,
+            "default_us": _microseconds(k.default),
+            "best_us": _microseconds(k.seconds),
+            "gflops": round(k.task.flops / k.seconds / 1e9, 1) if k.seconds < float("inf") else None,
+            "kept": k.winner is not None,
+            "choice": str(k.winner or k.tuner.best) if k.tuner.best else None,
+        }
+        for k in tuned.outcome.kernels
+    ]
+    return {
+        "seconds": round(tuned.outcome.seconds, 1), "trials": tuned.outcome.trials,
+        "stop_reason": tuned.outcome.stop_reason, "expected_gain": round(tuned.outcome.expected, 4),
+        "outcome": tuned.gain.outcome,
+        **{end: getattr(tuned.gain, end) if tuned.gain.outcome == "ok" else None for end in ("ratio", "low", "high")},
+        "kept": tuned.gain.second_wins, "kernels": kernels,
+    }  # fmt: skip
+
+
+def _microseconds(seconds: float) -> float | None:
+    return round(1e6 * seconds, 2) if seconds < float("inf") else None

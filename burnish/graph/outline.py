@@ -1,0 +1,76 @@
+"""Outlining of a fused group: canonical tensor names, so that equal kernels of different layers are equal as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from burnish.graph.fuse import Group
+from burnish.graph.graph import Graph, Node, TensorType
+
+
+def isolate(graph: Graph, group: Group) -> tuple[Graph, Group, dict[str, str]]:
+    """The group as a graph of its own, its inputs called ``p0, p1, ...`` and its results ``t0, t1, ...``.
+
+    Also returns the original name of each. Of the constants only those of one element keep their values, because only
+    they become part of the code. A pointwise convolution's pixels are collapsed into one dimension.
+    """
+    original: dict[str, str] = {}
+    fresh: dict[str, str] = {}
+    for i, name in enumerate(group.inputs):
+        fresh[name] = f"p{i}"
+    literals = dict.fromkeys(
+        n for node in group.nodes for n in node.inputs if n not in fresh and n in graph.constants
+    )
+    fresh.update({name: f"c{i}" for i, name in enumerate(literals)})
+    results = [name for node in group.nodes for name in node.outputs]
+    fresh.update({name: f"t{i}" for i, name in enumerate(results)})
+    original = {new: old for old, new in fresh.items()}
+    renamed = {node: _rename(node, fresh) for node in group.nodes}
+    types = {new: graph.types[old] for old, new in fresh.items()}
+    nodes = tuple(renamed[node] for node in group.nodes)
+    inputs, outputs = tuple(fresh[n] for n in group.inputs), tuple(fresh[n] for n in group.outputs)
+    constants = {fresh[n]: graph.constants[n] for n in literals}
+    anchor = next((renamed[node] for node in group.nodes if node is group.anchor), None)
+    alone = Graph(inputs, outputs, nodes, types, constants)
+    own = replace(group, nodes=nodes, inputs=inputs, outputs=outputs, anchor=anchor)
+    return _collapse(alone, own), own, original
+
+
+def _rename(node: Node, fresh: dict[str, str]) -> Node:
+    return replace(
+        node, inputs=tuple(fresh[n] for n in node.inputs), outputs=tuple(fresh[n] for n in node.outputs), name=""
+    )
+
+
+def _is_pointwise(graph: Graph, anchor: Node | None) -> bool:
+    if anchor is None or anchor.op != "conv2d" or graph.types[anchor.inputs[1]].shape[2:] != (1, 1):
+        return False
+    return all(anchor.attrs.get(key, value) == value for key, value in _POINTWISE.items())
+
+
+_POINTWISE = {"strides": (1, 1), "pads": (0, 0, 0, 0), "groups": 1}
+
+
+def _collapse(graph: Graph, group: Group) -> Graph:
+    """[N, C, H, W] as [N, C, 1, H * W] throughout, where every node but a 1x1 convolution is element-wise.
+
+    The bytes are the same in any layout of N and C, and a row of all pixels cuts into better register tiles.
+    """
+    copied = all(node.op == "identity" for node in group.nodes)
+    if not copied and not _is_pointwise(graph, group.anchor):
+        return graph
+    fixed = () if copied or group.anchor is None else group.anchor.inputs[1:]  # weight and bias
+    shape = graph.types[group.nodes[0].outputs[0]].shape
+    if len(shape) != 4:
+        return graph
+    height, width = shape[2:]
+    types = dict(graph.types)
+    for name, t in graph.types.items():
+        if name in fixed or t.shape[-2:] == (1, 1) or t.size == 1:
+            continue
+        if len(t.shape) != 4 or t.shape[2:] != (height, width):
+            return graph
+        types[name] = TensorType((*t.shape[:2], 1, height * width), t.dtype)
+    if any(node.op in ("transpose", "reshape", "concat", "slice", "pad") for node in group.nodes):
+        return graph
+    return replace(graph, types=types)

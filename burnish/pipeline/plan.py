@@ -1,0 +1,118 @@
+"""Kernel plan: an optimized graph as algorithms, groups, layouts, and what each group's kernel computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from burnish import dump
+from burnish.graph.algorithms import Decide, choose_algorithms, fastest
+from burnish.graph.compose import tensors
+from burnish.graph.divide import divide_joins
+from burnish.graph.fuse import Group, fuse
+from burnish.graph.graph import Graph
+from burnish.graph.join import find_pieces, find_views
+from burnish.graph.layout import choose_layouts, separate_inputs, separate_outputs
+from burnish.graph.outline import isolate
+from burnish.graph.recurrent_windows import pair_steps
+from burnish.kernels.constants import split_constants
+from burnish.kernels.task import Task
+from burnish.loops.evaluate import evaluate
+from burnish.loops.layout import Layout
+from burnish.memory.pieces import Place
+from burnish.pipeline.kernel import KernelConfig
+from burnish.target import Target
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a compilation leaves open: the algorithm of a node, and the recipe of a kernel (None: its default).
+
+    ``seconds``: what a kernel is known to take (None: nothing is known). ``name`` tells different choices apart.
+    """
+
+    decide: Decide
+    recipe: Callable[[Task, Target], KernelConfig | None]
+    seconds: Callable[[Task, Target], float | None] = lambda task, target: None
+    name: str = ""
+
+
+DEFAULTS = Choices(fastest, lambda task, target: None)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelPlan:
+    """A model as groups, one kernel each.
+
+    ``reference`` is what must be computed: the optimized graph before algorithms are chosen; ``graph`` is what is
+    computed. ``layouts`` holds the values that are not row-major, ``pieces`` where the inputs of joins without copies
+    lie in their outputs, ``views`` where slices without copies lie in what they are cut from.
+    """
+
+    reference: Graph
+    graph: Graph
+    groups: tuple[Group, ...]
+    layouts: Mapping[str, Layout]
+    pieces: Mapping[str, Place]
+    views: Mapping[str, Place]
+
+    @cached_property
+    def _containers(self) -> frozenset[str]:
+        return frozenset(place.buffer for place in self.pieces.values())
+
+    def computes(self, group: Group) -> bool:
+        """Whether a group needs code: its output is neither its input's memory nor a join of pieces in their place."""
+        joined = group.outputs[0] in self._containers
+        return not (joined or group.outputs[0] in self.views or is_alias(self.graph, group, self.layouts))
+
+
+def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> KernelPlan:
+    """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
+    graph = pair_steps(separate_inputs(choose_algorithms(reference, target, exact, decide), target.lanes))
+    graph = divide_joins(graph, target.lanes)
+    graph, groups = separate_outputs(graph, fuse(graph, target.lanes), target.lanes)
+    layouts = choose_layouts(graph, groups, target.lanes)
+    pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
+    views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces).items()}
+    dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
+    return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views)
+
+
+def _lines(layouts: Mapping[str, Layout]) -> list[str]:
+    return [f"{name}: {layout}" for name, layout in layouts.items()]
+
+
+def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
+    """Whether a group's output can be its input's memory: same elements in the same order, neither the user's."""
+    if not group.alias or group.outputs[0] in graph.outputs or group.inputs[0] in graph.constants:
+        return False
+    source = layouts.get(group.inputs[0])
+    if group.outputs[0] in layouts:
+        return False
+    shape = graph.types[group.inputs[0]].shape
+    return source is None or (shape[2:] == (1, 1) and shape[1] % source.block(1) == 0)
+
+
+def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) -> tuple[Task, dict[str, str]]:
+    """What the kernel of a group computes, and the value of each of its parameters.
+
+    Values derived from constants alone are computed now and added to ``constants``.
+    """
+    alone, own, names = isolate(made.graph, group)
+    inputs, outputs = tensors(alone, own)
+    fixed = {t.name for t in inputs if names[t.name] in constants}
+    inputs, outputs, derived = split_constants(inputs, outputs, fixed)
+    values = {t.name: names[t.name] for t in inputs if t.name in names}
+    values.update(zip((t.name for t in outputs), group.outputs, strict=True))
+    if derived:
+        feeds = {name: constants[names[name]] for name in fixed}
+        for t, array in zip(derived, evaluate(derived, feeds), strict=True):
+            values[t.name] = f"{group.outputs[0]}/{t.name}"
+            constants[values[t.name]] = array
+    own_layouts = {name: made.layouts[value] for name, value in values.items() if value in made.layouts}
+    known = frozenset(t.name for t in inputs if values[t.name] in constants)
+    op = own.anchor.op if own.anchor else ""
+    return Task("kernel", tuple(inputs), tuple(outputs), op, own_layouts, known), values

@@ -1,0 +1,408 @@
+"""Types of terms with symbolic sizes: what a proof is checked against.
+
+A word's type follows from those of its arguments, and with it *obligations*: what must hold for the word to mean
+anything (windows that fit, parts that lie inside). They are sizes that must be ≥ 0, or divisors that must divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, reduce
+from operator import mul
+
+from burnish.errors import RuleError
+from burnish.rewrite.language.sizes import Size, floor, quotient
+from burnish.rewrite.language.terms import Apply, Condition, Rule, Term, Type, Value, Var, substitute_sizes
+
+Obligation = tuple[str, Size, Size]  # ("<=", a, b): a ≤ b; ("divides", a, b): b is a multiple of a
+_ONE, _ZERO = Size.of(1), Size.of(0)
+_WINDOW: Mapping[str, Value] = {"strides": (_ONE,) * 2, "pads": (_ZERO,) * 4, "dilations": (_ONE,) * 2}
+DEFAULTS: Mapping[str, Mapping[str, Value]] = {  # of attributes that may be left out
+    "matmul": {"transpose_a": False, "transpose_b": False},
+    "softmax": {"axis": Size.of(-1)},
+    "conv2d": {**_WINDOW, "groups": _ONE},
+    "max_pool2d": {**_WINDOW, "ceil_mode": False},
+    "avg_pool2d": {**_WINDOW, "ceil_mode": False, "count_include_pad": False},
+}
+UNARY = frozenset(("identity", "relu", "neg", "exp", "tanh", "sigmoid", "erf", "gelu", "silu", "sqrt", "abs"))
+BINARY = frozenset(("add", "sub", "mul", "div", "maximum", "minimum"))
+
+
+# --- one word ---------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 14)
+def type_word(
+    word: str, args: tuple[Type, ...], attrs: tuple[tuple[str, Value], ...]
+) -> tuple[Type, tuple[Obligation, ...]]:
+    """The type of a word applied to arguments of these types, and its obligations. Raises RuleError if it has none."""
+    try:
+        found, obligations = _type_word(word, args, dict(attrs))
+        for obligation in obligations:
+            _refuse_false(obligation)
+        return found, obligations
+    except RuleError as error:
+        raise RuleError(f"{word}({', '.join(map(str, args))}): {error}") from None
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        raise RuleError(f"{word}({', '.join(map(str, args))}) has no type: {error}") from None
+
+
+def _type_word(word: str, args: tuple[Type, ...], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    if word in UNARY:
+        (x,) = args
+        return x, ()
+    if word in BINARY:
+        x, y = args
+        return _broadcast(x, y), ()
+    if word not in _RULES:
+        raise RuleError(f"'{word}' has no symbolic type; those that have: {', '.join(sorted(_RULES | UNARY | BINARY))}")
+    attrs = {**DEFAULTS.get(word, {}), **attrs}
+    return _RULES_OF[word](args, attrs)
+
+
+def _refuse_false(obligation: Obligation) -> None:
+    """Raises RuleError for an obligation that no sizes meet: a part outside, a window that never fits."""
+    relation, a, b = obligation
+    if relation == "<=" and ((b - a).constant or 0) < 0:
+        raise RuleError(f"{a} is to be at most {b}")
+    if relation == "divides" and a.constant and b.constant is not None and b.constant % a.constant:
+        raise RuleError(f"{b} is to be a multiple of {a}")
+
+
+def _broadcast(x: Type, y: Type) -> Type:
+    """The type of both, broadcast as NumPy does: equal from the end, or the number 1, or absent."""
+    long, short = (x, y) if (len(x.dims), x.lead or "") >= (len(y.dims), y.lead or "") else (y, x)
+    if short.lead not in (None, long.lead) or (short.lead and len(short.dims) != len(long.dims)):
+        raise RuleError("leading dimensions differ")
+    offset = len(long.dims) - len(short.dims)
+    dims = list(long.dims)
+    for i, d in enumerate(short.dims, offset):
+        if dims[i] == _ONE:
+            dims[i] = d
+        elif d not in (_ONE, dims[i]):
+            raise RuleError(f"extents {dims[i]} and {d}")
+    return Type(tuple(dims), long.lead)
+
+
+def _rank(x: Type, rank: int) -> None:
+    if x.lead or len(x.dims) != rank:
+        raise RuleError(f"a tensor of {rank} dimensions is allowed")
+
+
+def _product(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    if len(args[0].dims) == 1 and args[0].lead is None and attrs["transpose_a"] is False:
+        row, must = _product((Type((_ONE, *args[0].dims)), args[1]), attrs)
+        return Type((*row.dims[:-2], row.dims[-1]), row.lead), must
+    (x, y) = (_swapped(t) if attrs[f"transpose_{k}"] else t for t, k in zip(args, "ab", strict=True))
+    if x.dims[-1] != y.dims[-2] or min(len(x.dims), len(y.dims)) < 2:
+        raise RuleError("inner extents differ")
+    batch = _broadcast(Type(x.dims[:-2], x.lead), Type(y.dims[:-2], y.lead))
+    return Type((*batch.dims, x.dims[-2], y.dims[-1]), batch.lead), ()
+
+
+def _swapped(x: Type) -> Type:
+    return Type((*x.dims[:-2], x.dims[-1], x.dims[-2]), x.lead)
+
+
+def _windows(x: Type, kernel: Sequence[Size], attrs: dict[str, Value]) -> tuple[list[Size], list[Obligation]]:
+    """How many windows there are, and what must hold for there to be any."""
+    strides, pads, dilations = (_sizes(attrs[key]) for key in ("strides", "pads", "dilations"))
+    extents, must = list[Size](), list[Obligation]()
+    for d in (0, 1):
+        free = x.dims[2 + d] + pads[d] + pads[2 + d] - dilations[d] * (kernel[d] - 1) - 1
+        must += [("<=", _ZERO, free), ("<=", _ONE, strides[d]), ("<=", _ONE, dilations[d]), ("<=", _ONE, kernel[d])]
+        extents.append(floor(free, strides[d]) + 1)
+    return extents, must
+
+
+def _convolution(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    x, weight, *bias = args
+    _rank(x, 4)
+    _rank(weight, 4)
+    groups = _size(attrs["groups"])
+    outputs = weight.dims[0]
+    if weight.dims[1] * groups != x.dims[1] or any(b != Type((outputs,)) for b in bias):
+        raise RuleError(f"channels do not fit with groups {groups}")
+    extents, must = _windows(x, weight.dims[2:], attrs)
+    return Type((x.dims[0], outputs, *extents)), (*must, ("<=", _ONE, groups), ("divides", groups, outputs))
+
+
+def _pool(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    (x,) = args
+    _rank(x, 4)
+    if attrs["ceil_mode"] is not False:
+        raise RuleError("ceil_mode has no symbolic type")
+    extents, must = _windows(x, _sizes(attrs["kernel"]), attrs)
+    return Type((*x.dims[:2], *extents)), tuple(must)
+
+
+def _concat(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    axis = _axis(args[0], attrs)
+    for x in args[1:]:
+        if x.lead != args[0].lead or _without(x, axis) != _without(args[0], axis):
+            raise RuleError(f"shapes differ in more than axis {axis}")
+    dims = list(args[0].dims)
+    dims[axis] = reduce(Size.__add__, (x.dims[axis] for x in args))
+    return Type(tuple(dims), args[0].lead), ()
+
+
+def _part(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    (x,) = args
+    axis, start, extent = _axis(x, attrs), _size(attrs["start"]), _size(attrs["extent"])
+    dims = list(x.dims)
+    inside: tuple[Obligation, ...] = (("<=", start + extent, dims[axis]), ("<=", _ZERO, start), ("<=", _ONE, extent))
+    dims[axis] = extent
+    return Type(tuple(dims), x.lead), inside
+
+
+def _grow(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    (x,) = args
+    top, left, bottom, right = _sizes(attrs["pads"])
+    dims = (*x.dims[:-2], x.dims[-2] + top + bottom, x.dims[-1] + left + right)
+    return Type(dims, x.lead), tuple(("<=", _ONE, d) for d in dims[-2:])
+
+
+def _swap(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    (x,) = args
+    return _swapped(x), ()
+
+
+def _softmax(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    (x,) = args
+    _axis(x, attrs)
+    return x, ()
+
+
+def _reshape(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    (x,) = args
+    shape = _sizes(attrs["shape"])
+    if x.lead or reduce(mul, x.dims, _ONE) != reduce(mul, shape, _ONE):
+        raise RuleError(f"a shape of as many elements is allowed, not [{', '.join(map(str, shape))}]")
+    return Type(shape), tuple(("<=", _ONE, d) for d in shape)
+
+
+def _transpose(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    (x,) = args
+    perm = [p.constant for p in _sizes(attrs["perm"])]
+    if x.lead or sorted(p for p in perm if p is not None) != list(range(len(x.dims))):
+        raise RuleError("perm is no permutation of the dimensions")
+    return Type(tuple(x.dims[p] for p in perm if p is not None)), ()
+
+
+def _constant(shape: Sequence[Size]) -> tuple[Type, tuple[Obligation, ...]]:
+    return Type(tuple(shape)), tuple(("<=", _ONE, d) for d in shape)
+
+
+def _dirac(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
+    channels, groups = _size(attrs["channels"]), _size(attrs["groups"])
+    kernel, at = _sizes(attrs["kernel"]), _sizes(attrs["at"])
+    depth = channels.divided(groups)
+    if depth is None:
+        raise RuleError(f"{groups} groups of {channels} channels")
+    inside = [o for k, a in zip(kernel, at, strict=True) for o in (("<=", _ZERO, a), ("<=", a + 1, k))]
+    return Type((channels, depth, *kernel)), (("<=", _ONE, groups), ("<=", _ONE, channels), *inside)
+
+
+_RULES_OF = {
+    "matmul": _product, "conv2d": _convolution, "max_pool2d": _pool, "avg_pool2d": _pool, "concat": _concat,
+    "part": _part, "grow": _grow, "swap": _swap, "reshape": _reshape, "transpose": _transpose, "dirac": _dirac,
+    "softmax": _softmax,
+    "eye": lambda _, attrs: _constant((_size(attrs["size"]),) * 2),
+    "box": lambda _, attrs: _constant((_size(attrs["channels"]), _ONE, *_sizes(attrs["kernel"]))),
+    "full": lambda _, attrs: _constant(_sizes(attrs["shape"])),
+}  # fmt: skip
+_RULES = frozenset(_RULES_OF)
+
+
+def _size(value: Value) -> Size:
+    if not isinstance(value, Size):
+        raise RuleError(f"{value} is no size")
+    return value
+
+
+def _sizes(value: Value) -> tuple[Size, ...]:
+    if not isinstance(value, tuple):
+        raise RuleError(f"{value} is no tuple of sizes")
+    return value
+
+
+def _axis(x: Type, attrs: dict[str, Value]) -> int:
+    """A dimension that is known, counted from the end."""
+    axis = _size(attrs["axis"]).constant
+    if axis is None or not -len(x.dims) <= axis < (0 if x.lead else len(x.dims)):
+        raise RuleError(f"axis {attrs['axis']} is not among the dimensions")
+    return axis if axis < 0 else axis - len(x.dims)
+
+
+def _without(x: Type, axis: int) -> list[Size]:
+    return [d for i, d in enumerate(x.dims, -len(x.dims)) if i != axis]
+
+
+# --- terms ------------------------------------------------------------------------------------------------------------
+
+
+class Typing:
+    """Types of terms over variables of given types, and all obligations met."""
+
+    def __init__(self, types: Mapping[str, Type]) -> None:
+        self.types: dict[Term, Type] = {Var(name): t for name, t in types.items()}
+        self.obligations: dict[Obligation, None] = {}
+
+    def type_of(self, term: Term) -> Type:
+        """The type of a term. Raises RuleError if it has none."""
+        if term not in self.types:
+            if isinstance(term, Var):
+                raise RuleError(f"variable '{term}' has no type")
+            self.types[term], must = type_word(term.word, tuple(map(self.type_of, term.args)), term.attrs)
+            self.obligations.update(dict.fromkeys(must))
+        return self.types[term]
+
+    def canonical(self, term: Term) -> Term:
+        """The term with its attributes written one way: axes counted from the end, defaults filled in."""
+        if isinstance(term, Var):
+            return term
+        args = tuple(map(self.canonical, term.args))
+        return Apply(term.word, args, canonical_attributes(term.word, [self.type_of(a) for a in args], term.attrs))
+
+
+def canonical_attributes(
+    word: str, args: Sequence[Type], attrs: tuple[tuple[str, Value], ...]
+) -> tuple[tuple[str, Value], ...]:
+    """Attributes written one way. Raises RuleError for an axis that is not among the dimensions."""
+    kept = {**DEFAULTS.get(word, {}), **dict(attrs)}
+    if "axis" in kept and args:
+        kept["axis"] = Size.of(_axis(args[0], kept))
+    return tuple(sorted(kept.items()))
+
+
+def brief(term: Term) -> Term:
+    """The term without attributes that have their default values: as one writes it."""
+    if isinstance(term, Var):
+        return term
+    defaults = DEFAULTS.get(term.word, {})
+    attrs = tuple((key, value) for key, value in term.attrs if defaults.get(key) != value)
+    return Apply(term.word, tuple(map(brief, term.args)), attrs)
+
+
+def type_rule(rule: Rule) -> Typing:
+    """Types of both sides. Raises RuleError naming the rule if they have none, or unequal ones."""
+    typing = Typing(rule.types)
+    for number, (left, right) in enumerate(zip(rule.left, rule.right, strict=True)):
+        try:
+            a, b = typing.type_of(left), typing.type_of(right)
+        except RuleError as error:
+            raise RuleError(f"'{rule.name}' does not type: {error}") from None
+        if a != b:
+            raise RuleError(f"'{rule.name}' does not type: output {number} is {a} on the left, {b} on the right")
+    return typing
+
+
+def canonical_rule(rule: Rule) -> Rule:
+    """The rule with its equations between sizes solved and its attributes written one way. Errors as type_rule."""
+    declared = {n for t in rule.types.values() for d in t.dims for n in d.names}
+    for condition in rule.conditions:
+        difference = condition.left - condition.right
+        alone = sorted((m[0] for m, f in difference.terms if len(m) == 1 and abs(f) == 1), key=declared.__contains__)
+        name = next((atom for atom in alone if _once(atom, difference)), None)
+        if condition.relation == "==" and name is not None:
+            factor = dict(difference.terms)[(name,)]
+            value = (difference - Size((((name,), factor),))) * -factor
+            rule = substitute_sizes(rule, {name: value})
+            rest = tuple(c for c in rule.conditions if c.left != c.right or c.relation != "==")
+            return canonical_rule(Rule(rule.name, rule.types, rule.left, rule.right, rest, rule.kind))
+    typing = type_rule(rule)
+    left, right = (tuple(map(typing.canonical, terms)) for terms in (rule.left, rule.right))
+    return Rule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
+
+
+def _once(name: str, size: Size) -> bool:
+    return sum(name in Size(((m, f),)).names for m, f in size.terms) == 1
+
+
+# --- what follows from what is known ----------------------------------------------------------------------------------
+
+
+class Facts:
+    """What is known of a rule's sizes: declared extents are ≥ 1, conditions hold, and both sides mean something."""
+
+    def __init__(self, rule: Rule, obligations: Iterable[Obligation]) -> None:
+        self._known: dict[tuple[str, Size, Size], bool] = {}
+        self._asked = set[tuple[str, Size, Size]]()
+        self.nonnegative: list[Size] = []
+        self.divisions = set[tuple[Size, Size]]()
+        extents = [d for t in rule.types.values() for d in t.dims]
+        self.positive = {d.terms[0][0][0] for d in extents if len(d.terms) == 1 and len(d.terms[0][0]) == 1}
+        # A product of factors that is positive says nothing of their signs, but extents and groups are never negative.
+        self.positive |= {a for d in extents if len(d.terms) == 1 and d.terms[0][1] > 0 for a in d.terms[0][0]}
+        self.nonnegative += [d - 1 for d in extents]
+        for relation, a, b in (*obligations, *((c.relation, c.left, c.right) for c in rule.conditions)):
+            if relation == "divides":
+                self.divisions.add((a, b))
+            elif relation in ("<=", "<", "=="):
+                self.nonnegative.append(b - a - (1 if relation == "<" else 0))
+                self.nonnegative += [a - b] if relation == "==" else []
+        for size in self.nonnegative:
+            if _is_name(size + 1):
+                self.positive.add((size + 1).terms[0][0][0])
+        self.unequal = {c.left - c.right for c in rule.conditions if c.relation == "!="}
+        self.nonnegative = list(dict.fromkeys(self.nonnegative))
+        self.never_negative = {s.terms[0][0][0] for s in self.nonnegative if _is_name(s)}
+
+    def holds(self, obligation: Obligation | Condition) -> bool:
+        """Whether it follows: by at most two of the facts, added, and what is positive."""
+        if isinstance(obligation, Condition):
+            relation, a, b = obligation.relation, obligation.left, obligation.right
+        else:
+            relation, a, b = obligation
+        key = relation, a, b
+        if key not in self._known:
+            if key in self._asked:  # it would follow from itself
+                return False
+            self._asked.add(key)
+            answer = self._follows(relation, a, b)
+            self._asked.discard(key)
+            if self._asked and not answer:  # without what is being asked, it might follow
+                return False
+            self._known[key] = answer
+        return self._known[key]
+
+    def _follows(self, relation: str, a: Size, b: Size) -> bool:
+        if relation == "divides":
+            return (a, b) in self.divisions or b.divided(a) is not None
+        if relation == "==":
+            return a == b
+        if relation == "!=":
+            return (a - b).constant not in (None, 0) or not self.unequal.isdisjoint((a - b, b - a))
+        rest = b - a - (1 if relation == "<" else 0)
+        if self._positive(rest):
+            return True
+        if rest.constant is not None:
+            return False
+        ones = [rest - fact for fact in self.nonnegative]
+        if any(map(self._positive, ones)):
+            return True
+        return any(self._positive(one - fact) for one in ones for fact in self.nonnegative)
+
+    def _positive(self, size: Size) -> bool:
+        """Whether no coefficient is negative after writing every positive name as 1 more than another."""
+        if not size.names:
+            return (size.constant or 0) >= 0
+        shifted: dict[tuple[str, ...], int] = {}
+        for monomial, factor in size.terms:
+            if not all(map(self._never_negative, monomial)):
+                return False
+            for mask in range(1 << len(monomial)):
+                kept = tuple(a for i, a in enumerate(monomial) if mask >> i & 1)
+                if all(a in self.positive for i, a in enumerate(monomial) if not mask >> i & 1):
+                    shifted[kept] = shifted.get(kept, 0) + factor
+        return all(f >= 0 for f in shifted.values())
+
+    def _never_negative(self, atom: str) -> bool:
+        parts = quotient(atom)
+        if parts is None:
+            return atom in self.positive or atom in self.never_negative
+        return self.holds(("<=", _ZERO, parts[0])) and self.holds(("<=", _ONE, parts[1]))
+
+
+def _is_name(size: Size) -> bool:
+    return len(size.terms) == 1 and size.terms[0][1] == 1 and len(size.terms[0][0]) == 1

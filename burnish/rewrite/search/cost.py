@@ -1,0 +1,172 @@
+"""Predicted seconds of operators, for searches to minimize: machines in three numbers, and the compiler's target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from burnish.graph.divide import COPIED
+from burnish.graph.estimates import DIRECT_EFFICIENCY, Estimate, Window, estimates, label_of
+from burnish.graph.fusion_properties import follow_one_another
+from burnish.graph.graph import Attribute, TensorType
+from burnish.ops.split import COLUMNS, DEPTH, ROWS, TERMS
+from burnish.rewrite.search.table import Operation
+from burnish.target import Target
+
+FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads them reads elsewhere
+FUSED = 2.0e-8  # seconds of an operator in another's kernel: of graphs that are else equal, the smaller is better
+KERNEL = 1.0e-6  # seconds to begin a kernel and wait for all threads
+SMALL_EFFICIENCY = 0.35  # of the peak, reached by products of few rows
+SPLIT_EFFICIENCY = 0.6  # of the matrix units' peak, reached by products in bfloat16 parts
+PARTS_WORK = 100.0  # vector operations to make both parts of a product's input element
+POOL_EFFICIENCY = 0.15  # the same of windows that are summed or compared, whose operands all come from a cache
+
+
+@dataclass(frozen=True)
+class RooflineCost:
+    """``launch`` seconds an operator, and the longer of its arithmetic and its traffic. ReLU behind a convolution or a
+    product is computed with it, as in the papers; views are free, joins are copies.
+    """
+
+    flops: float  # operations a second
+    bandwidth: float  # bytes a second
+    launch: float  # seconds
+
+    def __call__(self, operation: Operation) -> float:
+        """Seconds of one operator."""
+        if operation.op in FREE or (operation.op == "relu" and operation.makers[0] in ("conv2d", "matmul")):
+            return 0.0
+        return self.launch + max(arithmetic(operation) / self.flops, traffic(operation) / self.bandwidth)
+
+
+GPU_LIKE = RooflineCost(5e12, 1e15, 8e-6)  # 5 TFLOP/s, 8 µs an operator, traffic not counted
+CPU_LIKE = RooflineCost(100e9, 10e9, 0.0)
+
+
+@dataclass(frozen=True)
+class TargetCost:
+    """What the compiler's kernels should take on a target.
+
+    Convolutions by the estimates that choose their algorithms; products by their arithmetic and the streaming of their
+    weights; an element-wise operator what its further operands take to read, where it is fused with what makes one of
+    them; a join nothing where its pieces are written in place, but for copies of those that lie in another tensor;
+    anything else by its traffic.
+    """
+
+    target: Target
+
+    def __call__(self, operation: Operation) -> float:
+        """Seconds of one operator."""
+        if operation.op in FREE:
+            return 0.0
+        if joins_in_place(operation, self.target.lanes):
+            pairs = zip(operation.makers, operation.inputs, strict=True)
+            return sum(KERNEL + 2 * t.nbytes / self.target.cache_bandwidth for maker, t in pairs if maker == "part")
+        if is_fused(operation):
+            shape, operands = operation.outputs[0].shape, zip(operation.inputs, operation.fixed, strict=True)
+            whole = [t.nbytes for t, fixed in operands if t.shape == shape and not fixed]
+            return FUSED + sum(whole[1:]) / self.target.cache_bandwidth
+        if operation.op == "conv2d":
+            return KERNEL + self._convolution(operation)
+        if operation.facts.elementwise and "part" in operation.makers:
+            return FUSED + traffic(operation) / self.target.cache_bandwidth
+        if self._is_split(operation):
+            return KERNEL + self._split(operation)
+        seconds = arithmetic(operation) / (self.target.flops * self._efficiency(operation))
+        weights = sum(t.nbytes for t, fixed in zip(operation.inputs, operation.fixed, strict=True) if fixed)
+        moved = (traffic(operation) - weights) / self.target.cache_bandwidth
+        return KERNEL + max(seconds, weights / self.target.memory_bandwidth, moved)
+
+    def kind(self, operation: Operation) -> str:
+        """What sort of kernel computes an operator: those of one sort are wrongly estimated by similar factors."""
+        if operation.facts.elementwise:
+            return "fused" if is_fused(operation) else "map"
+        if operation.op != "conv2d":
+            return f"{operation.op} split" if self._is_split(operation) else operation.op
+        groups = int(operation.attrs["groups"])  # type: ignore[arg-type]
+        if groups == 1:
+            found = self._algorithms(operation)
+            return label_of(min(found, key=lambda e: e.seconds)) if found else "conv2d"
+        return "depthwise" if groups == operation.inputs[1].shape[0] else "grouped"
+
+    def _is_split(self, operation: Operation) -> bool:
+        """Whether a matrix unit computes a product, in bfloat16 parts: see :func:`choose_algorithms`."""
+        if operation.op != "matmul" or not operation.fixed[1] or not self.target.has("amx-bf16"):
+            return False
+        (*rows, depth), matrix = operation.inputs[0].shape, operation.inputs[1].shape
+        return len(matrix) == 2 and prod(rows) > ROWS // 2 and depth >= DEPTH and matrix[1] >= COLUMNS
+
+    def _split(self, operation: Operation) -> float:
+        parts = PARTS_WORK * 2 * operation.inputs[0].size / self.target.flops
+        return parts + TERMS * arithmetic(operation) / (self.target.matrix_flops * SPLIT_EFFICIENCY)
+
+    def _efficiency(self, operation: Operation) -> float:
+        if operation.op in ("max_pool2d", "avg_pool2d"):
+            return POOL_EFFICIENCY
+        if operation.op != "matmul":
+            return 1.0 / self.target.lanes if operation.facts.kind != "injective" else 1.0
+        shape = operation.outputs[0].shape
+        rows = shape[-2] if len(shape) > 1 else 1
+        return DIRECT_EFFICIENCY if min(rows, shape[-1] if shape else 1) >= 8 else SMALL_EFFICIENCY
+
+    def _convolution(self, operation: Operation) -> float:
+        if found := self._algorithms(operation):
+            return min(e.seconds for e in found)
+        per_group = operation.inputs[1].shape[0] // int(operation.attrs["groups"])  # type: ignore[arg-type]
+        efficiency = DIRECT_EFFICIENCY if per_group % self.target.lanes == 0 else SMALL_EFFICIENCY
+        seconds = arithmetic(operation) / (self.target.flops * efficiency)
+        return max(seconds, traffic(operation) / self.target.cache_bandwidth)
+
+    def _algorithms(self, operation: Operation) -> list[Estimate]:
+        """Those to choose from for a convolution; none where there is no choice."""
+        attrs, (x, weight) = operation.attrs, operation.inputs[:2]
+        if attrs["groups"] != 1 or attrs["dilations"] != (1, 1) or not operation.fixed[1]:
+            return []
+        pads: tuple[int, ...] = attrs["pads"]  # type: ignore[assignment]
+        return estimates(_window(x, weight, operation.outputs[0], attrs), pads, self.target)
+
+
+def _window(x: TensorType, weight: TensorType, out: TensorType, attrs: Mapping[str, Attribute]) -> Window:
+    strides: tuple[int, int] = attrs["strides"]  # type: ignore[assignment]
+    kernel, size = (weight.shape[2], weight.shape[3]), (x.shape[2], x.shape[3])
+    return Window(x.shape[0], x.shape[1], weight.shape[0], kernel, strides, size, (out.shape[2], out.shape[3]))
+
+
+def is_fused(operation: Operation) -> bool:
+    """Whether an element-wise operator is computed with an operand that a kernel computes."""
+    if not operation.facts.elementwise:
+        return False
+    shape = operation.outputs[0].shape
+    operands = zip(operation.makers, operation.inputs, operation.fixed, strict=True)
+    computed = [maker for maker, kind, fixed in operands if not fixed and kind.shape == shape]
+    return any(maker not in ("input", "part", "concat", "item") for maker in computed)
+
+
+def joins_in_place(operation: Operation, lanes: int) -> bool:
+    """Whether a join's pieces follow one another in memory, and kernels can write all of them there."""
+    if operation.op != "concat" or operation.outputs[0].nbytes < COPIED:
+        return False
+    axis = operation.attrs["axis"]
+    assert isinstance(axis, int)
+    computed = not any(maker in ("input", "item", "constant", "reshape") for maker in operation.makers)
+    return computed and follow_one_another(operation.inputs, axis, lanes)
+
+
+def arithmetic(operation: Operation) -> float:
+    """Operations: two for each product that is summed, one for each other element."""
+    size = sum(t.size for t in operation.outputs)
+    match operation.op:
+        case "conv2d":
+            return 2.0 * size * prod(operation.inputs[1].shape[1:])
+        case "matmul":
+            shape = operation.inputs[0].shape
+            return 2.0 * size * (shape[-2] if operation.attrs["transpose_a"] and len(shape) > 1 else shape[-1])
+        case "max_pool2d" | "avg_pool2d":
+            return float(size * prod(operation.attrs["kernel"]))  # type: ignore[arg-type]
+    return float(max(size, sum(t.size for t in operation.inputs)))
+
+
+def traffic(operation: Operation) -> float:
+    """Bytes of all operands and results."""
+    return float(sum(t.nbytes for t in (*operation.inputs, *operation.outputs)))

@@ -1,0 +1,183 @@
+"""Test harness for one task's kernels: guarded memory, expected outputs, and a timer; a kernel may crash, hang or
+lie.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from burnish.kernels.task import Task
+from burnish.loops.layout import layout
+from burnish.measure.accuracy import scaled_error
+from burnish.pipeline.kernel import Kernel
+from burnish.runtime.buffers import numpy_dtype, round_up
+from burnish.runtime.entry import driver_image
+from burnish.runtime.image import Image, LoadedImage
+from burnish.runtime.pool import Pool, pool
+from burnish.target import Target
+from burnish.tune.evaluate.memory import Fenced
+from burnish.tune.evaluate.reference import Examples, packed, tolerance
+from burnish.tune.evaluate.reference import examples as make_examples
+from burnish.tune.evaluate.timer import Timer
+
+_STRIDE = 4096  # bytes: a multiple of it is each thread's scratch, as in compiled models
+_PACKED_BYTES = 1 << 29  # of constants kept in several layouts at once
+
+
+class WrongAnswer(Exception):  # noqa: N818 - an outcome
+    """What a kernel computed is not what its task defines."""
+
+
+class _Runtime(ctypes.Structure):
+    """``struct Runtime``, the second argument of every kernel (``%Runtime`` of runtime/entry.py)."""
+
+    _fields_ = (
+        ("parallel", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
+        ("scratch", ctypes.c_void_p),
+        ("scratch_stride", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        ("profile", ctypes.c_void_p),
+    )
+
+
+class LoadedKernel:
+    """A kernel in executable memory with its arguments: all that the stopwatch needs to call it."""
+
+    def __init__(
+        self, kernel: Kernel, image: Image, arguments: Sequence[Fenced], constants: Sequence[Fenced], workers: Pool
+    ) -> None:
+        self._image = LoadedImage(image)
+        self.address = self._image.address(kernel.symbol)
+        stride = round_up(kernel.scratch_bytes, _STRIDE)
+        self.scratch = Fenced(stride * workers.threads)
+        self._runtime = _Runtime(workers.parallel, workers.address, self.scratch.address, stride, workers.threads, None)
+        self._kept = arguments  # whose memory would go with them
+        self._arguments = (ctypes.c_void_p * len(arguments))(*(each.address for each in arguments))
+        self.pointers = ctypes.addressof(self._arguments)
+        self.runtime = ctypes.addressof(self._runtime)
+        self.constants = [(each.address, each.bytes.size) for each in constants]
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Memory of an output; that memory as an array, which of it counts (None: all), and what should be there."""
+
+    memory: Fenced
+    found: np.ndarray
+    counts: np.ndarray | None
+    right: np.ndarray
+    difference: np.ndarray  # of both: making it anew would take longer than computing it
+    scale: float  # the largest finite magnitude
+
+    def error(self) -> float:
+        """As ``scaled_error``, but fast where all values are finite."""
+        with np.errstate(all="ignore"):
+            np.subtract(self.found, self.right, out=self.difference)
+            np.abs(self.difference, out=self.difference)
+            if self.counts is not None:
+                self.difference[~self.counts] = 0
+            error = float(self.difference.max(initial=0.0)) / self.scale
+        if math.isfinite(error):
+            return error
+        kept = slice(None) if self.counts is None else self.counts
+        return scaled_error([self.found[kept]], [self.right[kept]])
+
+
+class KernelHarness:
+    """One task's parameters in fenced memory, and what its kernels must make of them.
+
+    ``cold``: constants come from memory in every timed run, as in a model that is larger than the caches; otherwise
+    from wherever the previous run has left them.
+    """
+
+    def __init__(
+        self, task: Task, target: Target, threads: int, cold: bool = False,
+        examples: Examples | None = None,
+    ) -> None:  # fmt: skip
+        """``examples``: inputs by name and the reference's outputs for them, if they are known."""
+        self.task = task
+        self.cold = cold
+        self.feeds, self.expected = make_examples(task) if examples is None else examples
+        self._allowed = tolerance(task)
+        self._pool = pool(driver_image(target.triple), threads)
+        self._pool.start()
+        self._watch = Timer(target)
+        self._inputs = {
+            t.name: _holding(packed(self.feeds[t.name], task.layouts.get(t.name)))
+            for t in task.inputs if t.name not in task.constants
+        }  # fmt: skip
+        self._constants: dict[tuple[str, str], Fenced] = {}
+        self._outputs = [self._output(i) for i in range(len(task.outputs))]
+
+    def _output(self, number: int) -> _Output:
+        t, right = self.task.outputs[number], self.expected[number]
+        arrangement = self.task.layouts.get(t.name)
+        physical = arrangement.pack(right) if arrangement else np.ascontiguousarray(right)
+        dtype = numpy_dtype(t.dtype)
+        memory = Fenced(physical.size * dtype.itemsize)
+        array = memory.bytes.view(dtype).reshape(physical.shape)
+        counts = None
+        if arrangement and physical.size != right.size:
+            counts = arrangement.pack(np.ones(right.shape, bool)).astype(bool)
+        scale = float(np.abs(physical[np.isfinite(physical)]).max(initial=0.0)) or 1.0
+        wide = np.float32 if t.dtype in ("float32", "float16", "bfloat16") else np.float64
+        right = physical.astype(wide)
+        return _Output(memory, array, counts, right, np.empty_like(right), scale)
+
+    def load(self, kernel: Kernel, image: Image) -> LoadedKernel:
+        """Raises OSError or MemoryError for a kernel that cannot be loaded, ScheduleError for a layout."""
+        constants = [
+            self._constant(t.name, kernel.packing.get(t.name, ""))
+            for t in self.task.inputs if t.name in self.task.constants
+        ]  # fmt: skip
+        found = iter(constants)
+        inputs = [self._inputs[t.name] if t.name in self._inputs else next(found) for t in self.task.inputs]
+        arguments = [*inputs, *(output.memory for output in self._outputs)]
+        return LoadedKernel(kernel, image, arguments, constants, self._pool)
+
+    def _constant(self, name: str, tag: str) -> Fenced:
+        if (name, tag) not in self._constants:
+            while sum(each.bytes.size for each in self._constants.values()) > _PACKED_BYTES:
+                del self._constants[next(iter(self._constants))]
+            array = self.feeds[name]
+            self._constants[name, tag] = _holding(np.ascontiguousarray(layout(tag).pack(array) if tag else array))
+        return self._constants[name, tag]
+
+    def check(self, loaded: LoadedKernel) -> float:
+        """Runs the kernel once; the seconds. Raises WrongAnswer, naming the output, what was found, what is allowed."""
+        for output in self._outputs:
+            output.memory.fill()
+        loaded.scratch.fill()  # what reads it before it writes it gets NaN; and a run does not pay for fresh pages
+        took = self.seconds(loaded, 1, self.cold)
+        for t, output in zip(self.task.outputs, self._outputs, strict=True):
+            if not output.memory.untouched_around():
+                raise WrongAnswer(f"bytes next to '{t.name}' were written")
+            error = output.error()
+            if not error <= self._allowed:
+                raise WrongAnswer(f"'{t.name}' is wrong by {error:.3g} of its scale, allowed: {self._allowed:.3g}")
+        if not loaded.scratch.untouched_around():
+            raise WrongAnswer("bytes next to scratch memory were written")
+        return took
+
+    def seconds(self, loaded: LoadedKernel, runs: int, cold: bool) -> float:
+        """Seconds that ``runs`` runs take together."""
+        flushed = loaded.constants if cold else None
+        return self._watch.seconds(loaded.address, loaded.pointers, loaded.runtime, runs, flushed)
+
+    def untouched(self, loaded: LoadedKernel) -> bool:
+        """Whether no byte next to an output or to scratch memory has changed."""
+        return loaded.scratch.untouched_around() and all(o.memory.untouched_around() for o in self._outputs)
+
+
+def _holding(array: np.ndarray) -> Fenced:
+    """Memory that kernels may only read."""
+    memory = Fenced(array.nbytes, writable=False)
+    memory.bytes[:] = array.reshape(-1).view(np.uint8)
+    memory.lock()
+    return memory
