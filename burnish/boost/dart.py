@@ -7,7 +7,7 @@ import numpy as np
 
 from burnish.boost.booster import Training
 from burnish.boost.data import Dataset
-from burnish.boost.objective import Floats
+from burnish.boost.losses.base import Floats
 from burnish.boost.params import Params
 from burnish.boost.sampling import DROPS, stream
 from burnish.boost.threads import Workers
