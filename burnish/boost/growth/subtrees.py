@@ -88,7 +88,7 @@ def grow_subtrees(
             if categories is not None:
                 improve_by_category(
                     pool, node, here, node.depth if len(masks) > 1 else 0, feature, first, categories, rules,
-                    narrow,
+                    narrow, None,
                 )  # fmt: skip
             if node.gain <= 0 or node.gain < rules[GAMMA]:
                 free[unused] = node.slot
