@@ -17,7 +17,8 @@ from burnish.boost.grower import BinnedGrower, HistGrower
 from burnish.boost.growth import requantize as rebin
 from burnish.boost.growth.bins import DenseBins
 from burnish.boost.growth.counted import Counted
-from burnish.boost.growth.local import find_local_splits, scratch_of
+from burnish.boost.growth.local import Scratch, find_local_splits
+from burnish.boost.growth.nodes import Limits
 from burnish.boost.params import Params
 from burnish.boost.quantiles import SharedColumns
 from burnish.boost.sampling import ColumnSampler
@@ -69,12 +70,10 @@ class LocalGrower(HistGrower):
             self._evaluate_counted(nodes, edges, masks, counted, self._candidates)
             return
         layout = self._layout
-        common = (
-            self._histograms.pool.reshape(-1), layout.feature, layout.first, layout.scan, layout.missing, masks,
-            self._monotone, self._plain, self._rules, self._candidates,
-        )  # fmt: skip
+        limits = Limits(masks, self._monotone, self._plain, self._rules)
+        common = self._histograms.pool.reshape(-1), layout.positions, limits, self._candidates
         parts = [
-            (nodes, begin, end, *common, *scratch_of(len(layout.feature))) for begin, end in itertools.pairwise(edges)
+            (nodes, begin, end, *common, Scratch.of(len(layout.feature))) for begin, end in itertools.pairwise(edges)
         ]
         self._workers.run(find_local_splits, parts)
 

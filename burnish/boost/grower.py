@@ -20,9 +20,9 @@ from burnish.boost.growth.coarse import too_coarse
 from burnish.boost.growth.counted import Counted, Counts, find_counted_splits
 from burnish.boost.growth.evaluate import find_splits
 from burnish.boost.growth.interactions import Interactions
-from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
+from burnish.boost.growth.nodes import NODE, Limits, rules_of, split_nodes, to_tree
 from burnish.boost.growth.partition import Partition
-from burnish.boost.growth.subtrees import by_level, capacity, copies, grow_subtrees, scratch_of
+from burnish.boost.growth.subtrees import Dense, Rows, Scratch, Slots, by_level, capacity, copies, grow_subtrees
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
 from burnish.boost.quantiles import shared_cuts
@@ -57,9 +57,9 @@ class BinnedGrower:
         self._comm = self._shared = comm  # out of core, the first is set where rows are not shared
         self._layout = bins.layout
         self._partition = Partition(bins, workers)
-        self._dense: tuple[Any, ...] = (None, None, None)
+        self._dense: Dense | None = None
         if isinstance(bins, DenseBins):
-            self._dense = bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width
+            self._dense = Dense(bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width)
         self._histograms = Histograms(bins, workers, comm)
         self._quantize = Quantizer(self._partition.rows, workers, comm, params.min_child_weight)
         self._total_rows = self._quantize.total_rows
@@ -229,13 +229,10 @@ class BinnedGrower:
             self._evaluate_counted(nodes, edges, masks, counted, 0)
             return
         layout = self._layout
-        common = (
-            self._histograms.pool.reshape(-1), layout.feature, layout.first, layout.scan, layout.missing, masks,
-            self._monotone, self._plain, self._rules,
-        )  # fmt: skip
-        shape = layout.narrow, layout.bundle
+        limits = Limits(masks, self._monotone, self._plain, self._rules)
+        common = self._histograms.pool.reshape(-1), layout.positions, limits
         parts = [
-            (nodes, begin, end, *common, *scratch_of(len(layout.feature), layout.codes, 0)[:2], *shape)
+            (nodes, begin, end, *common, *Scratch.of(len(layout.feature), layout.codes, 0)[:2], layout.bundle)
             for begin, end in itertools.pairwise(edges)
         ]
         self._workers.run(find_splits, parts)
@@ -429,12 +426,12 @@ class BinnedGrower:
             sets[listed] = self._sets[nodes["category"][listed]]
             nodes["category"][listed] = listed
         counts = grow_subtrees(
-            nodes, count, stop_depth, self._params.max_depth, free, unused, self._partition.order,
-            self._partition.spare, self._statistics.values, *self._dense, self._partition.entries, number,
-            layout.feature, layout.first, layout.scan, layout.missing, layout.missing_code, layout.codes,
-            self._histograms.pool.reshape(-1), packed, self._depth_masks & self._numeric,
-            self._monotone, self._plain, self._rules, categories, layout.narrow, layout.bundle,
-            *scratch_of(len(layout.feature), layout.codes, len(nodes)),
+            nodes, count, (stop_depth, self._params.max_depth),
+            Slots(self._histograms.pool.reshape(-1), packed, free, unused),
+            Rows(self._partition.order, self._partition.spare, number), self._statistics.values, self._dense,
+            self._partition.entries, layout.positions,
+            Limits(self._depth_masks & self._numeric, self._monotone, self._plain, self._rules), categories,
+            Scratch.of(len(layout.feature), layout.codes, len(nodes)), layout.bundle,
         )  # fmt: skip
         return *counts, sets
 
