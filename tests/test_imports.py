@@ -45,3 +45,47 @@ def test_imports_point_upwards_to_earlier_floors() -> None:
             if used not in FLOORS or FLOORS.index(used) > FLOORS.index(floor):
                 wrong.append(f"{file.relative_to(HOUSE)}:{line}: {floor!r} imports {used!r}")
     assert not wrong, "\n".join(wrong)
+
+
+def module_imports(package: Path) -> dict[str, set[str]]:
+    """The modules of a package that each of its modules imports, also from inside functions and for types alone."""
+    files = {}
+    for file in sorted(package.rglob("*.py")):
+        parts = file.relative_to(HOUSE.parent).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    found: dict[str, set[str]] = {}
+    for name, file in files.items():
+        used = set()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                used |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                used |= (inner & files.keys()) or {node.module}
+        found[name] = (used & files.keys()) - {name}
+    return found
+
+
+def circles(imports: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The sets of modules that reach each other by imports."""
+    reached = {name: set(used) for name, used in imports.items()}
+    for middle in imports:
+        for used in reached.values():
+            if middle in used:
+                used |= reached[middle]
+    return {
+        frozenset({name} | {other for other in used if name in reached[other]})
+        for name, used in reached.items()
+        if name in used
+    }
+
+
+def test_modules_of_boosting_import_each_other_in_no_circle() -> None:
+    imports = module_imports(HOUSE / "boost")
+    del imports["burnish.boost"]  # the public names, which are imported when they are asked for
+    assert circles({name: used - {"burnish.boost"} for name, used in imports.items()}) == set()
+
+
+def test_circles_of_imports_are_found() -> None:
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"f"}, "f": {"e"}}
+    assert circles(imports) == {frozenset("bc"), frozenset("ef")}

@@ -12,8 +12,8 @@ import numpy as np
 import burnish
 from benchmarks.boosting.datasets import higgs_like, wide
 from benchmarks.boosting.report import Row, row
+from burnish.boost.ensemble import Ensemble
 from burnish.boost.formats.xgboost_format import loads_xgboost
-from burnish.boost.model import Model
 from burnish.boost.threads import Workers
 from burnish.optional import require
 
@@ -71,7 +71,7 @@ def _as_the_tuner(rows: int, trees: int) -> Row:
     return row(name, ours * 1e3, {"xgboost": theirs * 1e3}, "≤ 20 ms", "")
 
 
-def _trained(table: Any, trees: int) -> tuple[Any, Model]:
+def _trained(table: Any, trees: int) -> tuple[Any, Ensemble]:
     """A model of XGBoost, and the same here. Its nodes may hold single rows, so that nearly all trees are full."""
     xgboost = require("xgboost", "bench")
     params = {"max_depth": 6, "min_child_weight": 0.0, "eta": 0.1, "nthread": THREADS, "objective": "reg:squarederror"}

@@ -26,7 +26,7 @@ def state_of(words: NDArray[np.int64], slots: int) -> tuple[NDArray[np.float64],
     table[-1, int(scan.TOTAL_H)] = -np.inf
     rule = (2.0**23, 2.0**23, 2.0**-23, 2.0**-23, 1.0, 0.0, 0.0, 1.0, True)
     state = table.ravel()
-    scan.clear(state, slots + 1, rule)
+    scan.clear(state, slots + 1, rule, None)
     return state, rule
 
 
@@ -34,7 +34,7 @@ def state_of(words: NDArray[np.int64], slots: int) -> tuple[NDArray[np.float64],
 def _naive(rows, values, first, last, words, state, rule, bounds):  # type: ignore[no-untyped-def]
     for j in range(np.uint64(first), np.uint64(last)):
         slot, g, h = scan.read(words, np.uint64(rows[j]))
-        scan.visit(state, slot * scan.WIDTH, g, h, float(values[j]), rule, bounds, 0)
+        scan.visit(state, slot * scan.WIDTH, g, h, float(values[j]), rule, bounds, 0, None)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -51,11 +51,11 @@ def _buffered(rows, values, first, last, words, state, rule, bounds, buffer):  #
             buffer[k] = words[np.uint64(rows[low + k])]
         for k in range(count):
             slot, g, h = scan.read(buffer, k)
-            scan.visit(state, slot * scan.WIDTH, g, h, float(values[low + k]), rule, bounds, 0)
+            scan.visit(state, slot * scan.WIDTH, g, h, float(values[low + k]), rule, bounds, 0, None)
 
 
 def _prefetch(rows, values, first, last, words, state, rule, bounds):  # type: ignore[no-untyped-def]
-    scan.scan_complete(rows, values, first, last, words, state, rule, bounds, 0)
+    scan.scan_complete(rows, values, first, last, words, state, rule, bounds, 0, None)
 
 
 FORMS = {"naive": _naive, "buffer": _buffer, "prefetch": _prefetch}

@@ -16,7 +16,9 @@ from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import BinnedGrower, HistGrower
 from burnish.boost.growth import requantize as rebin
 from burnish.boost.growth.bins import DenseBins
-from burnish.boost.growth.local import find_local_splits, scratch_of
+from burnish.boost.growth.counted import Counted
+from burnish.boost.growth.local import Scratch, find_local_splits
+from burnish.boost.growth.nodes import Limits
 from burnish.boost.params import Params
 from burnish.boost.quantiles import SharedColumns
 from burnish.boost.sampling import ColumnSampler
@@ -60,15 +62,18 @@ class LocalGrower(HistGrower):
     def _masks(self, columns: ColumnSampler) -> None:
         """None: no subtrees are grown apart, since the kernel that grows them searches all bins."""
 
-    def _evaluate(self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_]) -> None:
+    def _evaluate(
+        self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_], counted: Counted | None
+    ) -> None:
         """The best splits of nodes at candidates of their own, dealt to threads at `edges`."""
+        if counted is not None:
+            self._evaluate_counted(nodes, edges, masks, counted, self._candidates)
+            return
         layout = self._layout
-        common = (
-            self._histograms.pool.reshape(-1), layout.feature, layout.first, layout.scan, layout.missing, masks,
-            self._monotone, self._plain, self._rules, self._candidates,
-        )  # fmt: skip
+        limits = Limits(masks, self._monotone, self._plain, self._rules)
+        common = self._histograms.pool.reshape(-1), layout.positions, limits, self._candidates
         parts = [
-            (nodes, begin, end, *common, *scratch_of(len(layout.feature))) for begin, end in itertools.pairwise(edges)
+            (nodes, begin, end, *common, Scratch.of(len(layout.feature))) for begin, end in itertools.pairwise(edges)
         ]
         self._workers.run(find_local_splits, parts)
 

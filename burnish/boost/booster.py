@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.categories import encode_as
+from burnish.boost.dart import Drops, check_dart, without
 from burnish.boost.data import Dataset, Sparse, check_dataset
 from burnish.boost.inputs.tables import feature_label
 from burnish.boost.leaves import LeafSums
@@ -114,11 +115,7 @@ def train(
 
 def training_of(params: Params) -> "type[Training]":
     """The kind of training that `booster` names."""
-    if params.booster == "dart":
-        from burnish.boost.dart import DartTraining
-
-        return DartTraining
-    return Training
+    return DartTraining if params.booster == "dart" else Training
 
 
 class Training:
@@ -221,6 +218,40 @@ class Training:
             best_iteration=best_iteration,
             attributes=attributes or {},
         )
+
+
+class DartTraining(Training):
+    """Each round is fitted to what a random part of the trees lacks; then new and dropped trees share the step.
+
+    Weights are multiplied into the leaves, so that a model is one as any other. Margins are computed anew whenever
+    trees were dropped: a model predicts what its training saw, bit for bit.
+    """
+
+    rescales = True
+
+    def __init__(self, params: Params, dataset: Dataset, workers: Workers, *more: Any) -> None:
+        check_dart(params)
+        super().__init__(params, dataset, workers, *more)
+        self._drops = Drops(params, self.trees)
+
+    def boost(self) -> list[Tree]:
+        """One round; see Training."""
+        dropped = self._drops.chosen(self.rounds)
+        if dropped:
+            whole, self.trees = self.trees, without(self.trees, dropped)
+            self.margin[:] = self.margins(self.dataset)
+            self.trees = whole
+        grown = super().boost()
+        self._drops.add(grown)
+        if dropped:
+            for number, tree in self._drops.shared(dropped, len(grown)).items():
+                self.trees[number] = tree
+            self.margin[:] = self.margins(self.dataset)
+        return grown
+
+    def replay(self, trees: Any) -> None:
+        """Not possible: weights are not kept."""
+        raise ParameterError("resume_from: found with booster 'dart', whose trees change later; allowed: 'gbtree'")
 
 
 class Evaluation:

@@ -1,60 +1,25 @@
-"""Training with dropped trees: Vinayak and Gilad-Bachrach 2015, "DART: dropouts meet multiple additive regression"."""
+"""Dropped trees of a training: Vinayak and Gilad-Bachrach 2015, "DART: dropouts meet multiple additive regression"."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from burnish.boost.booster import Training
-from burnish.boost.data import Dataset
-from burnish.boost.objective import Floats
 from burnish.boost.params import Params
 from burnish.boost.sampling import DROPS, stream
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import ParameterError
 
 
-class DartTraining(Training):
-    """Each round is fitted to what a random part of the trees lacks; then new and dropped trees share the step.
+class Drops:
+    """The trees of a training as they were grown, and the weight of each; which trees a round does without."""
 
-    Weights are multiplied into the leaves, so that a model is one as any other. Margins are computed anew whenever
-    trees were dropped: a model predicts what its training saw, bit for bit.
-    """
+    def __init__(self, params: Params, trees: Sequence[Tree]) -> None:
+        self.params = params
+        self._whole = list(trees)
+        self._weights = [1.0] * len(trees)
 
-    rescales = True
-
-    def __init__(self, params: Params, dataset: Dataset, workers: Workers, *more: Any) -> None:
-        if params.early_stopping_rounds:
-            raise ParameterError(
-                "parameter 'early_stopping_rounds': found with booster 'dart', whose later rounds change the trees of "
-                "the best one; allowed: none, or booster 'gbtree'"
-            )
-        super().__init__(params, dataset, workers, *more)
-        self._whole = list(self.trees)
-        self._weights = [1.0] * len(self.trees)
-
-    def boost(self) -> list[Tree]:
-        """One round; see Training."""
-        dropped = self._dropped(self.rounds)
-        if dropped:
-            self.margin[:] = self._margins_without(dropped)
-        grown = super().boost()
-        self._whole.extend(grown)
-        self._weights.extend([1.0] * len(grown))
-        if dropped:
-            self._normalize(dropped, len(grown))
-            self.margin[:] = self.margins(self.dataset)
-        return grown
-
-    def replay(self, trees: Any) -> None:
-        """Not possible: weights are not kept."""
-        raise ParameterError("resume_from: found with booster 'dart', whose trees change later; allowed: 'gbtree'")
-
-    def _uniform(self, *counters: int) -> float:
-        return float(stream(self.params.seed, DROPS, *counters)) / 2.0**64
-
-    def _dropped(self, number: int) -> list[int]:
+    def chosen(self, number: int) -> list[int]:
         """The trees that round `number` does without."""
         params, count = self.params, len(self._whole)
         if not count or self._uniform(number, 0) < params.skip_drop:
@@ -68,16 +33,13 @@ class DartTraining(Training):
             found = [min(int(np.searchsorted(edges, self._uniform(number, 2) * edges[-1], "right")), count - 1)]
         return [int(tree) for tree in found]
 
-    def _margins_without(self, dropped: list[int]) -> Floats:
-        trees, self.trees = self.trees, list(self.trees)
-        for number in dropped:
-            self.trees[number] = replace(trees[number], value=np.zeros_like(trees[number].value))
-        margin = self.margins(self.dataset)
-        self.trees = trees
-        return margin
+    def add(self, grown: Sequence[Tree]) -> None:
+        """Keeps the trees of a round."""
+        self._whole.extend(grown)
+        self._weights.extend([1.0] * len(grown))
 
-    def _normalize(self, dropped: list[int], grown: int) -> None:
-        """Weights of dropped and new trees, as in XGBoost."""
+    def shared(self, dropped: Sequence[int], grown: int) -> dict[int, Tree]:
+        """The dropped trees and the last `grown` ones at their new weights, as in XGBoost, by number."""
         rate, count = self.params.learning_rate / grown, len(dropped)
         forest = self.params.normalize_type == "forest"
         kept = 1.0 / (1.0 + rate) if forest else count / (count + rate)
@@ -86,6 +48,28 @@ class DartTraining(Training):
         for number in dropped:
             self._weights[number] *= kept
         self._weights[total - grown :] = [new] * grown
-        for number in (*dropped, *range(total - grown, total)):
-            tree = self._whole[number]
-            self.trees[number] = replace(tree, value=tree.value * np.float32(self._weights[number]))
+        return {number: self._weighted(number) for number in (*dropped, *range(total - grown, total))}
+
+    def _weighted(self, number: int) -> Tree:
+        tree = self._whole[number]
+        return replace(tree, value=tree.value * np.float32(self._weights[number]))
+
+    def _uniform(self, *counters: int) -> float:
+        return float(stream(self.params.seed, DROPS, *counters)) / 2.0**64
+
+
+def without(trees: Sequence[Tree], dropped: Sequence[int]) -> list[Tree]:
+    """The trees, of which those dropped predict zero."""
+    kept = list(trees)
+    for number in dropped:
+        kept[number] = replace(kept[number], value=np.zeros_like(kept[number].value))
+    return kept
+
+
+def check_dart(params: Params) -> None:
+    """Raises ParameterError for what dropping trees rules out."""
+    if params.early_stopping_rounds:
+        raise ParameterError(
+            "parameter 'early_stopping_rounds': found with booster 'dart', whose later rounds change the trees of "
+            "the best one; allowed: none, or booster 'gbtree'"
+        )

@@ -76,6 +76,7 @@ class ExactGrower:
         self._presence = PresenceSums(dataset, self.block, workers)
         self._router = Router(dataset, self.block, workers)
         self._rows = dataset.rows
+        self._taken: NDArray[np.bool_] | None = None  # the rows to count, if rows are counted
         self._interactions = Interactions(params.interaction_constraints, dataset.features)
 
     def grow(
@@ -84,6 +85,8 @@ class ExactGrower:
         """One tree on gradient statistics (rows,), and the leaf (node number) of every training row."""
         records = self._records
         records.load(gradient, hessian)
+        if self._params.min_data_in_leaf > 1:  # rows that are not sampled do not count
+            self._taken = (gradient != 0.0) | (hessian != 0.0)
         tree, leaf = self._grow(columns)
         if records.narrow and too_coarse(tree, leaf, gradient, records.units[0], self._params, self._workers):
             records.load(gradient, hessian, wide=True)
@@ -127,7 +130,7 @@ class ExactGrower:
         """
         allowed, usable = self._allowed(nodes, depth, columns)
         found = scan.no_splits(len(nodes))
-        if self._presence.worthwhile(len(nodes)):
+        if self._taken is None and self._presence.worthwhile(len(nodes)):
             found = self._by_presence(nodes, size, position, allowed)
             usable = usable[self._kinds[usable] < _CONSTANT]
         else:
@@ -156,7 +159,8 @@ class ExactGrower:
         slots = len(nodes)
         slot_of = np.full(size, slots, np.int64)
         slot_of[[node.number for node in nodes]] = np.arange(slots)
-        self._records.assign(position, slot_of, slots)
+        self._records.assign(position, slot_of, slots, self._taken)
+        counts = self._counts(slot_of[position], slots)
         groups = self._groups(columns)
         rule = self._rule()
         bounds = np.array([(node.lower, node.upper) for node in nodes] + [(-UNBOUNDED, UNBOUNDED)])
@@ -169,6 +173,7 @@ class ExactGrower:
             scratch = np.zeros((3, slots + 1), np.int64)
             scratch[0] = np.arange(slots + 1)
             best = scan.no_splits(slots + 1)
+            own = None if counts is None else counts.copy()
             while groups:
                 try:
                     group = groups.pop()  # the first that no thread has taken
@@ -176,11 +181,20 @@ class ExactGrower:
                     break
                 scan.scan_columns(
                     group, block, self._kinds, self._records.words, state, scratch, rule,
-                    bounds, self._monotone, allowed, best,
+                    bounds, self._monotone, allowed, best, own,
                 )  # fmt: skip
             return best[:-1]
 
         return _best_of(self._workers.run(work, [(groups,)] * self._workers.threads))
+
+    def _counts(self, slot: NDArray[np.int64], slots: int) -> NDArray[np.int64] | None:
+        """Rows of each slot, as `scan.LEFT_N` tells, if they are counted; slot: (rows,)."""
+        if self._taken is None:
+            return None
+        counts = np.zeros((slots + 1, 4), np.int64)
+        counts[:, int(scan.TOTAL_N)] = np.bincount(slot[self._taken], minlength=slots + 1)
+        counts[:, int(scan.LEAST_N)] = self._params.min_data_in_leaf
+        return counts
 
     def _state(self, nodes: list[Node]) -> NDArray[np.float64]:
         """Slots' states with the nodes' sums; that of rows in no node has one of Hessians that allows no split."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import BinnedGrower
 from burnish.boost.growth.bins import Layout, SparseBins
+from burnish.boost.growth.counted import Counted
 from burnish.boost.model import Model
 from burnish.boost.outofcore.accumulate import Accumulator, BlockQuantizer, Routing, Statistics, Targets
 from burnish.boost.outofcore.budget import DEPTH, OVERHEAD, Plan, plan, state_of_row
@@ -54,7 +56,7 @@ class ExternalGrower(BinnedGrower):
         layout = histogram_layout(store, cuts)
         self.store = store
         self.plan: Plan = plan(store, columns, layout.size, params, row_bytes, memory_budget)
-        super().__init__(no_rows(layout), cuts, categorical, params, workers)
+        super().__init__(no_rows(layout), cuts, categorical, replace(params, min_data_in_leaf=0), workers)
         self._comm: Any = self  # not None: which child is smaller is told by the Hessian, not by rows
         self._passes = _Passes(store, cuts, layout, self.plan, workers)
         both: Any = self._passes
@@ -62,6 +64,9 @@ class ExternalGrower(BinnedGrower):
         quantizer = BlockQuantizer(int(store.header["rows"]), workers, min_child_weight=params.min_child_weight)
         self._quantize: Any = quantizer.statistics
         self._total_rows = quantizer.total_rows
+        self._counts: Any = None
+        if params.min_data_in_leaf > 1:
+            self._counts = _PassCounts(self._passes, params.min_data_in_leaf, self.plan.slots)
         self._passes.open(Prefetcher(store, columns, DEPTH, self.plan.resident))
 
     def grow(
@@ -77,6 +82,9 @@ class ExternalGrower(BinnedGrower):
     def _build(self, ids: NDArray[np.int64]) -> None:
         statistics: Any = self._statistics  # those of BlockQuantizer
         self._passes.add(statistics, ids, np.ascontiguousarray(self._nodes["slot"][ids]), self._size)
+
+    def _count(self, nodes: NDArray[Any], ids: NDArray[np.int64]) -> Counted | None:
+        return None if self._counts is None else self._counts.of(ids)
 
     def _histograms_of_children(
         self, chosen: NDArray[np.int64], left: NDArray[np.int64]
@@ -115,7 +123,7 @@ class _Passes:
         self._free = list(range(buffers.slots - 1, -1, -1))
         self._node = np.zeros(self.rows, np.int32)
         self._routing: Routing | None = None
-        self._statistics: Statistics
+        self._nodes = 1
 
     def open(self, prefetcher: Prefetcher) -> None:
         """Takes the blocks to pass over."""
@@ -138,17 +146,39 @@ class _Passes:
 
     def add(self, statistics: Statistics, ids: NDArray[np.int64], slots: NDArray[np.int64], nodes: int) -> None:
         """Sets the slots of some nodes to their histograms, in one pass."""
-        self._statistics = statistics
+        self._add(statistics, ids, slots, nodes, self.pool)
+
+    def count(
+        self, statistics: Statistics, ids: NDArray[np.int64], slots: NDArray[np.int64], pool: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """As `add`, for statistics of ones and zeros and a pool (slots, 2, size) of their own; returns the nodes' rows.
+
+        Rows whose statistics are zero do not count.
+        """
+        nodes = int(ids.max()) + 1
+        self._add(statistics, ids, slots, nodes, pool)
+        rows = np.zeros(nodes, np.int64)
+        for begin in range(0, self.rows, READ_ROWS):
+            node, taken = self._node[begin : begin + READ_ROWS], statistics.hessian[begin : begin + READ_ROWS] > 0
+            rows += np.bincount(node[taken & (node < nodes)], minlength=nodes)
+        return rows[ids]
+
+    def _add(
+        self, statistics: Statistics, ids: NDArray[np.int64], slots: NDArray[np.int64], nodes: int,
+        pool: NDArray[np.int64],
+    ) -> None:  # fmt: skip
+        nodes = max(nodes, self._nodes)  # as many as rows may be in
         slot_of = np.full(nodes, len(ids), np.int32)
         slot_of[ids] = np.arange(len(ids))
         routing, self._routing = self._routing, None
-        self._accumulator.run(statistics, self._node, routing, Targets(slot_of, slots, self.pool), self.wanted)
+        self._accumulator.run(statistics, self._node, routing, Targets(slot_of, slots, pool), self.wanted)
 
     # As partition.Partition, without segments
 
     def reset(self) -> None:
         """All rows are in the root."""
         self._node[:] = 0
+        self._nodes = 1
         self._routing = None
 
     def split(
@@ -162,7 +192,8 @@ class _Passes:
     ) -> NDArray[np.int64]:
         """Notes the splits of nodes for the next pass."""
         self._follow()
-        place = np.full(int(left_child.max()) + 2, -1, np.int32)
+        self._nodes = int(left_child.max()) + 2
+        place = np.full(self._nodes, -1, np.int32)
         place[nodes] = np.arange(len(nodes))
         each, layout = np.arange(len(nodes)), self._layout
         missing, right = right[each, layout.missing_code[position]], right.copy()
@@ -183,17 +214,37 @@ class _Passes:
             self._accumulator.run(None, self._node, routing)
 
 
+class _PassCounts:
+    """As counted.Counts: rows of nodes by bin, each level's in a further pass; keeps 4 bytes a row and a pool."""
+
+    def __init__(self, passes: _Passes, least: int, slots: int) -> None:
+        self._passes, self._least = passes, least
+        self._pool = np.zeros((slots, 2, passes.size), np.int64)
+        self._taken = np.zeros(passes.rows, np.float32)
+
+    def start(self, gradient: NDArray[np.float32], hessian: NDArray[np.float32]) -> None:
+        """Takes the rows of a tree: those whose statistics are not zero."""
+        for begin in range(0, len(gradient), READ_ROWS):
+            rows = slice(begin, begin + READ_ROWS)
+            self._taken[rows] = (gradient[rows] != 0.0) | (hessian[rows] != 0.0)
+
+    def of(self, ids: NDArray[np.int64]) -> Counted:
+        """The counts of nodes; no more than there are slots."""
+        ones = Statistics(self._taken, self._taken, 1.0, 1.0, (0, 0), True)
+        slots = np.arange(len(ids))
+        rows = self._passes.count(ones, ids, slots, self._pool)
+        return Counted(self._pool.reshape(-1), slots, rows, self._least)
+
+    def give_back(self, counted: Counted) -> None:
+        """Nothing: the next nodes' counts replace these."""
+
+
 def refuse(params: Params) -> None:
     """Raises ParameterError for growth that cannot be done level by level from bins."""
     if params.objective == "survival:aft":
         raise ParameterError(
             "objective: found 'survival:aft', whose labels are pairs of bounds; allowed with memory_budget: others, "
             "such as 'survival:cox'"
-        )
-    if params.min_data_in_leaf > 1:
-        raise ParameterError(
-            f"min_data_in_leaf: found {params.min_data_in_leaf}; allowed with memory_budget: 0 and 1, or "
-            "'min_child_weight'"
         )
     if params.num_parallel_tree > 1:
         raise ParameterError(f"num_parallel_tree: found {params.num_parallel_tree}; allowed with memory_budget: 1")

@@ -17,12 +17,12 @@ from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.growth.bundles import bundled
 from burnish.boost.growth.categorical_split import categories_of, find_categories, right_of, set_words
 from burnish.boost.growth.coarse import too_coarse
-from burnish.boost.growth.counted import Counts, find_counted_splits
+from burnish.boost.growth.counted import Counted, Counts, find_counted_splits
 from burnish.boost.growth.evaluate import find_splits
 from burnish.boost.growth.interactions import Interactions
-from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
+from burnish.boost.growth.nodes import NODE, Limits, rules_of, split_nodes, to_tree
 from burnish.boost.growth.partition import Partition
-from burnish.boost.growth.subtrees import by_level, capacity, copies, grow_subtrees, scratch_of
+from burnish.boost.growth.subtrees import Dense, Rows, Scratch, Slots, by_level, capacity, copies, grow_subtrees
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
 from burnish.boost.quantiles import shared_cuts
@@ -30,7 +30,6 @@ from burnish.boost.sampling import ColumnSampler
 from burnish.boost.splitter import UNBOUNDED, leaf_weight
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
-from burnish.errors import ParameterError
 
 _SHARE = 30_000  # bins for which a further thread is worth its start
 _SUBTREES = 8  # for each thread: so many balance their work
@@ -58,19 +57,15 @@ class BinnedGrower:
         self._comm = self._shared = comm  # out of core, the first is set where rows are not shared
         self._layout = bins.layout
         self._partition = Partition(bins, workers)
-        self._dense: tuple[Any, ...] = (None, None, None)
+        self._dense: Dense | None = None
         if isinstance(bins, DenseBins):
-            self._dense = bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width
+            self._dense = Dense(bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width)
         self._histograms = Histograms(bins, workers, comm)
         self._quantize = Quantizer(self._partition.rows, workers, comm, params.min_child_weight)
         self._total_rows = self._quantize.total_rows
         self._counts: Counts | None = None
         if params.min_data_in_leaf > 1:
-            self._counts = Counts(bins, self._partition.rows, workers, comm)
-            if categorical.any():
-                raise ParameterError(
-                    "parameter 'min_data_in_leaf': found with categorical features; the nearest is 'min_child_weight'"
-                )
+            self._counts = Counts(bins, self._partition.rows, params.min_data_in_leaf, workers, comm)
         self._nodes = np.zeros(256, NODE)
         self._depth_masks: NDArray[np.bool_] | None = None
         self._every = np.ones((1, cuts.features), np.bool_)
@@ -175,17 +170,27 @@ class BinnedGrower:
             worth = nodes["slot"] >= 0
         else:
             allowed = self._allowed(ids, columns)
-            self._evaluate(nodes, edges, allowed & self._numeric)
+            counted = self._count(nodes, ids)
+            self._evaluate(nodes, edges, allowed & self._numeric, counted)
             if self._by_category:
                 each = np.broadcast_to(allowed, (len(ids), allowed.shape[1]))
-                parts = [(nodes[begin:end], each[begin:end]) for begin, end in pairs]
+                parts = [
+                    (nodes[begin:end], each[begin:end], None if counted is None else counted.part(begin, end))
+                    for begin, end in pairs
+                ]
                 self._keep(nodes, ids, self._workers.run(self._evaluate_categories, parts))
+            if self._counts is not None and counted is not None:
+                self._counts.give_back(counted)
             self._nodes[ids] = nodes
             self._nodes["subtract"][ids] = -1
             worth = (nodes["gain"] > 0) & (nodes["gain"] >= params.gamma)
             self._drop(ids[~worth])
         for node, gain in zip(ids[worth].tolist(), nodes["gain"][worth].tolist(), strict=True):
             heapq.heappush(self._queue, (-gain, node))
+
+    def _count(self, nodes: NDArray[Any], ids: NDArray[np.int64]) -> Counted | None:
+        """Rows of nodes by bin, if leaves must have a least number of them."""
+        return None if self._counts is None else self._counts.of(nodes, self._partition.order)
 
     def _evaluate_apart(self, nodes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Finds the splits of nodes by the kernel that grows subtrees; returns the slots of those that gain too little.
@@ -196,13 +201,15 @@ class BinnedGrower:
         _, unused, sets = self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0], 0)
         return free[:unused], sets
 
-    def _evaluate_categories(self, nodes: NDArray[Any], allowed: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    def _evaluate_categories(
+        self, nodes: NDArray[Any], allowed: NDArray[np.bool_], counted: Counted | None
+    ) -> NDArray[np.uint64]:
         """Improves the splits of nodes by such by category; returns their sets, (nodes, words)."""
         layout = self._layout
         categories = categories_of(layout, allowed, ~self._numeric, len(nodes))
         find_categories(
             nodes, self._histograms.pool.reshape(-1), layout.feature, layout.first, categories, self._rules,
-            layout.narrow,
+            layout.narrow, counted,
         )  # fmt: skip
         return categories.sets.reshape(-1, categories.words)
 
@@ -214,28 +221,38 @@ class BinnedGrower:
         self._sets[ids] = sets
         nodes["category"] = np.where(nodes["category"] >= 0, ids, -1)
 
-    def _evaluate(self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_]) -> None:
+    def _evaluate(
+        self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_], counted: Counted | None
+    ) -> None:
         """`find_splits` for nodes, dealt to threads at `edges`."""
-        layout = self._layout
-        if self._counts is not None:
-            slots, rows = self._counts.of(nodes, self._partition.order)
-            find_counted_splits(
-                nodes, self._histograms.pool.reshape(-1), self._counts.histograms.pool.reshape(-1), slots, rows,
-                layout.feature, layout.first, layout.scan, layout.missing, masks, self._monotone, self._rules,
-                self._params.min_data_in_leaf,
-            )  # fmt: skip
-            self._counts.histograms.give_back(slots)
+        if counted is not None:
+            self._evaluate_counted(nodes, edges, masks, counted, 0)
             return
-        common = (
-            self._histograms.pool.reshape(-1), layout.feature, layout.first, layout.scan, layout.missing, masks,
-            self._monotone, self._plain, self._rules,
-        )  # fmt: skip
-        shape = layout.narrow, layout.bundle
+        layout = self._layout
+        limits = Limits(masks, self._monotone, self._plain, self._rules)
+        common = self._histograms.pool.reshape(-1), layout.positions, limits
         parts = [
-            (nodes, begin, end, *common, *scratch_of(len(layout.feature), layout.codes, 0)[:2], *shape)
+            (nodes, begin, end, *common, *Scratch.of(len(layout.feature), layout.codes, 0)[:2], layout.bundle)
             for begin, end in itertools.pairwise(edges)
         ]
         self._workers.run(find_splits, parts)
+
+    def _evaluate_counted(
+        self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_], counted: Counted, candidates: int
+    ) -> None:
+        """`find_counted_splits` for nodes, dealt to threads at `edges`."""
+        layout = self._layout
+        common = layout.feature, layout.first, layout.scan, layout.missing
+        rules = self._monotone, self._rules, candidates
+        pool = self._histograms.pool.reshape(-1)
+        parts = [
+            (
+                nodes[begin:end], pool, counted.part(begin, end), *common,
+                masks[begin:end] if len(masks) > 1 else masks, *rules,
+            )
+            for begin, end in itertools.pairwise(edges)
+        ]  # fmt: skip
+        self._workers.run(find_counted_splits, parts)
 
     def _drop(self, ids: NDArray[np.int64]) -> None:
         """Frees the histograms of nodes."""
@@ -409,12 +426,12 @@ class BinnedGrower:
             sets[listed] = self._sets[nodes["category"][listed]]
             nodes["category"][listed] = listed
         counts = grow_subtrees(
-            nodes, count, stop_depth, self._params.max_depth, free, unused, self._partition.order,
-            self._partition.spare, self._statistics.values, *self._dense, self._partition.entries, number,
-            layout.feature, layout.first, layout.scan, layout.missing, layout.missing_code, layout.codes,
-            self._histograms.pool.reshape(-1), packed, self._depth_masks & self._numeric,
-            self._monotone, self._plain, self._rules, categories, layout.narrow, layout.bundle,
-            *scratch_of(len(layout.feature), layout.codes, len(nodes)),
+            nodes, count, (stop_depth, self._params.max_depth),
+            Slots(self._histograms.pool.reshape(-1), packed, free, unused),
+            Rows(self._partition.order, self._partition.spare, number), self._statistics.values, self._dense,
+            self._partition.entries, layout.positions,
+            Limits(self._depth_masks & self._numeric, self._monotone, self._plain, self._rules), categories,
+            Scratch.of(len(layout.feature), layout.codes, len(nodes)), layout.bundle,
         )  # fmt: skip
         return *counts, sets
 

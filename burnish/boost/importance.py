@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from burnish.errors import ParameterError
 
 if TYPE_CHECKING:
-    from burnish.boost.model import Model
+    from burnish.boost.ensemble import Ensemble
 
 KINDS = ("weight", "gain", "cover", "total_gain", "total_cover")
 
 
-def importance(model: Model, kind: str = "gain") -> NDArray[np.float64]:
+def importance(model: Ensemble, kind: str = "gain") -> NDArray[np.float64]:
     """The importance of every feature, (features,), not normalised; 0 for features that no tree tests.
 
     `weight`: the number of nodes that test the feature. `total_gain`: the reduction of the loss by those nodes
@@ -40,7 +40,7 @@ def importance(model: Model, kind: str = "gain") -> NDArray[np.float64]:
     return np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
 
 
-def importance_by_name(model: Model, kind: str = "gain") -> dict[str, float]:
+def importance_by_name(model: Ensemble, kind: str = "gain") -> dict[str, float]:
     """The importance of the features that any tree tests, by name, the most important first."""
     used = importance(model, "weight") > 0
     scores = zip(model.names, importance(model, kind).tolist(), used.tolist(), strict=True)

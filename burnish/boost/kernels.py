@@ -14,3 +14,6 @@ lean = njit(cache=True, light=True, **_OPTIONS, _nrt=False)
 
 # A part of other kernels, that Python never calls: it has no entry for it, and no file in the cache.
 inlined = njit(**_OPTIONS, no_cpython_wrapper=True, _nrt=False)
+
+# The same, where a call costs as much as its work (a few bytes of text): in machine code there is never one.
+always_inlined = njit(**_OPTIONS, no_cpython_wrapper=True, _nrt=False, forceinline=True)

@@ -182,12 +182,6 @@ class Params:
                 "parameters 'rate_drop', 'one_drop', 'skip_drop': found with booster 'gbtree', where they mean "
                 "nothing; allowed: with booster 'dart'"
             )
-        if self.min_data_in_leaf > 1 and self.tree_method != "hist":
-            raise ParameterError(
-                f"parameter 'min_data_in_leaf': found {self.min_data_in_leaf}; allowed with tree method "
-                f"{self.tree_method!r}: 0 and 1. The nearest is 'min_child_weight', the least sum of Hessians: "
-                "of squared error without weights, of rows"
-            )
         if self.objective in ("quantile", "reg:absoluteerror") and any(self.monotone_constraints):
             raise ParameterError(
                 f"parameter 'monotone_constraints': found constraints with objective {self.objective!r}, whose leaves "

@@ -10,12 +10,12 @@ from burnish.errors import ParameterError
 from burnish.optional import require
 
 if TYPE_CHECKING:
-    from burnish.boost.model import Model
+    from burnish.boost.ensemble import Ensemble
 
 _PIXELS = 100.0  # of an inch
 
 
-def plot_tree(model: Model, tree: int = 0, ax: Any = None) -> Any:
+def plot_tree(model: Ensemble, tree: int = 0, ax: Any = None) -> Any:
     """Draws one tree into `ax`, or a new figure as large as it needs; returns the axes.
 
     Raises ParameterError if the model has no such tree, MissingDependencyError without matplotlib.
@@ -36,7 +36,7 @@ def plot_tree(model: Model, tree: int = 0, ax: Any = None) -> Any:
     return ax
 
 
-def plot_importance(model: Model, kind: str = "gain", most: int = 20, ax: Any = None) -> Any:
+def plot_importance(model: Ensemble, kind: str = "gain", most: int = 20, ax: Any = None) -> Any:
     """Draws the importances of the `most` important features as bars into `ax`, or a new figure; returns the axes.
 
     Raises ParameterError for another kind or number, MissingDependencyError without matplotlib.

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.model import Model
+from burnish.boost.ensemble import Ensemble
 from burnish.boost.objective import transform
 from burnish.boost.predictor import of_values
 from burnish.boost.threads import Workers
@@ -16,7 +16,7 @@ RAW = ("custom", "binary:logitraw")  # objectives whose predictions are margins,
 
 
 def predict(
-    model: Model,
+    model: Ensemble,
     data: Any,
     *,
     output: str = "prediction",

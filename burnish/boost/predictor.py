@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +25,38 @@ from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
 
-if TYPE_CHECKING:
-    from burnish.boost.model import Model
-
 _WORKERS = Workers()
 _LEAST = 16 * LANES  # rows for which a further thread is worth waking
 _CHUNK = 64  # blocks filled at once, at most,
 _CHUNK_FLOATS = 100_000  # and as many as fit in about so much of a second-level cache
 
 
+@runtime_checkable
+class TreeEnsemble(Protocol):
+    """What predictions need of a model; see `ensemble.Ensemble`."""
+
+    @property
+    def trees(self) -> tuple[Tree, ...]: ...
+    @property
+    def features(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def rounds(self) -> int: ...
+    @property
+    def base_score(self) -> NDArray[np.float32]: ...
+    @property
+    def feature_names(self) -> tuple[str, ...]: ...
+    @property
+    def categories(self) -> tuple[tuple[Any, ...] | None, ...]: ...
+    @property
+    def category_policy(self) -> str: ...
+    @property
+    def forest(self) -> Forest: ...
+
+
 def predict_margin(
-    model: Model,
+    model: TreeEnsemble,
     data: Dataset | Sparse | NDArray[np.float32],
     workers: Workers | None = None,
     rounds: tuple[int, int] | None = None,
@@ -64,7 +85,7 @@ def predict_margin(
 
 
 def predict_leaf(
-    model: Model,
+    model: TreeEnsemble,
     data: Dataset | Sparse | NDArray[np.float32],
     workers: Workers | None = None,
     rounds: tuple[int, int] | None = None,
@@ -156,11 +177,9 @@ def _filler(forest: Forest, table: Sparse | NDArray[np.float32]) -> Callable[...
     )  # fmt: skip
 
 
-def of_values(data: Any, model: Model) -> Any:
+def of_values(data: Any, model: TreeEnsemble) -> Any:
     """A table of the user's, whose categories are values, as `as_table` takes it. Raises DataError."""
-    from burnish.boost.model import Model
-
-    if not isinstance(model, Model):
+    if not isinstance(model, TreeEnsemble):
         raise ParameterError(f"predict: model: found {type(model).__name__}; allowed: a Model, as `train` makes")
     if isinstance(data, (Dataset, Sparse)):
         return data
@@ -169,7 +188,7 @@ def of_values(data: Any, model: Model) -> Any:
     return dataset_for(model, data)
 
 
-def as_table(data: Dataset | Sparse | Any, model: Model) -> tuple[Sparse | NDArray[np.float32], int]:
+def as_table(data: Dataset | Sparse | Any, model: TreeEnsemble) -> tuple[Sparse | NDArray[np.float32], int]:
     """The table of features in `data`, float32 in C order or Sparse, and its number of rows. Raises DataError.
 
     Columns are found by name where both the data and the model have names. A Dataset with other categories than the
@@ -197,12 +216,12 @@ def as_table(data: Dataset | Sparse | Any, model: Model) -> tuple[Sparse | NDArr
     return (table if isinstance(table, Sparse) else np.require(table, np.float32, ["C", "A"])), rows
 
 
-def dataset_for(model: Model, x: Any) -> Dataset:
+def dataset_for(model: TreeEnsemble, x: Any) -> Dataset:
     """The rows of any table as the model's features: columns by name, categories numbered as in training."""
     return Dataset.of(x, categories=model.categories, policy=model.category_policy, columns=model.feature_names)
 
 
-def round_range(model: Model, rounds: tuple[int, int] | None) -> tuple[int, int]:
+def round_range(model: TreeEnsemble, rounds: tuple[int, int] | None) -> tuple[int, int]:
     """`rounds`, or all. Raises ParameterError if the model does not have them."""
     begin, end = rounds or (0, model.rounds)
     if not 0 <= begin <= end <= model.rounds:

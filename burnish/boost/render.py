@@ -9,14 +9,14 @@ from burnish.boost.tree import PRESENT
 from burnish.errors import ParameterError
 
 if TYPE_CHECKING:
-    from burnish.boost.model import Model
+    from burnish.boost.ensemble import Ensemble
     from burnish.boost.tree import Tree
 
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 132, 40, 14, 44  # of a node's box, and between boxes, in pixels
 _SHOWN = 6  # categories that a test lists before it abbreviates
 
 
-def text(model: Model, tree: int, statistics: bool = True) -> str:
+def text(model: Ensemble, tree: int, statistics: bool = True) -> str:
     """One tree, a node on each line, indented by depth. Raises ParameterError if the model has no such tree."""
     chosen = _tree(model, tree)
     lines: list[str] = []
@@ -35,7 +35,7 @@ def text(model: Model, tree: int, statistics: bool = True) -> str:
     return "\n".join(lines) + "\n"
 
 
-def dot(model: Model, tree: int) -> str:
+def dot(model: Ensemble, tree: int) -> str:
     """One tree in the language of Graphviz: tests in boxes, leaves in ellipses. Raises ParameterError."""
     chosen = _tree(model, tree)
     lines = [f"digraph tree{tree} {{", "  node [fontname=sans];"]
@@ -48,7 +48,7 @@ def dot(model: Model, tree: int) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def svg(model: Model, tree: int) -> str:
+def svg(model: Ensemble, tree: int) -> str:
     """One tree as an SVG drawing. Raises ParameterError."""
     chosen = _tree(model, tree)
     x, y = _places(chosen)
@@ -78,7 +78,7 @@ def svg(model: Model, tree: int) -> str:
 
 
 def picture(
-    model: Model, tree: int
+    model: Ensemble, tree: int
 ) -> tuple[
     list[tuple[float, float, str, bool]],
     list[tuple[tuple[float, float], tuple[float, float], str]],
@@ -126,7 +126,7 @@ def _places(tree: Tree) -> tuple[list[float], list[float]]:
     return x, y
 
 
-def _label(model: Model, tree: Tree, node: int) -> str:
+def _label(model: Ensemble, tree: Tree, node: int) -> str:
     """What a node tests, or the value of a leaf."""
     if tree.left[node] < 0:
         return f"value {tree.value[node]:.6g}"
@@ -152,7 +152,7 @@ def _quoted(label: str) -> str:
     return '"' + label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-def _tree(model: Model, tree: int) -> Tree:
+def _tree(model: Ensemble, tree: int) -> Tree:
     if not 0 <= tree < len(model.trees):
         raise ParameterError(f"render: tree is {tree}, allowed: 0 … {len(model.trees) - 1}")
     return model.trees[tree]

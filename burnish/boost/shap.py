@@ -19,7 +19,7 @@ from burnish.errors import DataError
 from burnish.jit import njit
 
 if TYPE_CHECKING:
-    from burnish.boost.model import Model
+    from burnish.boost.ensemble import Ensemble
 
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True}
 _ROWS = 1 << 12  # of a sparse table that are made dense at once
@@ -27,7 +27,7 @@ MOST_LEVELS = 512  # of a tree: the work grows with their square
 
 
 def contributions(
-    model: Model,
+    model: Ensemble,
     data: Dataset | Sparse | NDArray[np.float32],
     workers: Workers | None = None,
     rounds: tuple[int, int] | None = None,
@@ -42,7 +42,7 @@ def contributions(
 
 
 def interactions(
-    model: Model,
+    model: Ensemble,
     data: Dataset | Sparse | NDArray[np.float32],
     workers: Workers | None = None,
     rounds: tuple[int, int] | None = None,
@@ -68,7 +68,7 @@ def interactions(
 
 
 def _explain(
-    model: Model,
+    model: Ensemble,
     data: Dataset | Sparse | NDArray[np.float32],
     workers: Workers | None,
     rounds: tuple[int, int] | None,

@@ -26,10 +26,10 @@ _NOTHING: dict[str, tuple[Any, ...]] = {
     "predictor": ("auto", "cpu_predictor"), "enable_categorical": (True, False), "importance_type": (_ANY,),
     "device_type": ("cpu",), "task_type": ("CPU", "cpu"), "gpu_id": (-1,), "sampling_method": ("uniform",),
     "process_type": ("default",), "num_parallel_tree": (1,), "multi_strategy": ("one_output_per_tree",),
-    "bagging_freq": (0, 1), "subsample_freq": (0, 1), "min_data_in_leaf": (0, 1), "min_child_samples": (0, 1),
-    "min_samples_leaf": (1,), "is_unbalance": (False,), "boost_from_average": (True,), "linear_tree": (False,),
-    "extra_trees": (False,), "path_smooth": (0,), "use_missing": (True,), "zero_as_missing": (False,),
-    "use_quantized_grad": (False,), "subsample_for_bin": (_ANY,), "bin_construct_sample_cnt": (_ANY,),
+    "bagging_freq": (0, 1), "subsample_freq": (0, 1), "is_unbalance": (False,), "boost_from_average": (True,),
+    "linear_tree": (False,), "extra_trees": (False,), "path_smooth": (0,), "use_missing": (True,),
+    "zero_as_missing": (False,), "use_quantized_grad": (False,),
+    "subsample_for_bin": (_ANY,), "bin_construct_sample_cnt": (_ANY,),
     "force_col_wise": (_ANY,), "force_row_wise": (_ANY,), "histogram_pool_size": (_ANY,), "two_round": (_ANY,),
     "first_metric_only": (False,), "logging_level": (_ANY,), "allow_writing_files": (_ANY,), "metric_period": (_ANY,),
     "single_precision_histogram": (_ANY,), "max_cached_hist_node": (_ANY,), "use_rmm": (False,), "warm_start":
@@ -39,9 +39,6 @@ _NOTHING: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 # The nearest thing that exists.
 _ADVICE = {
-    "min_data_in_leaf": "min_child_weight, the least sum of Hessians of a leaf (rows, for squared_error)",
-    "min_child_samples": "min_child_weight, the least sum of Hessians of a leaf (rows, for squared_error)",
-    "min_samples_leaf": "min_child_weight, the least sum of Hessians of a leaf (rows, for squared_error)",
     "min_samples_split": "min_child_weight", "is_unbalance": "scale_pos_weight, or weights of rows",
     "class_weight": "weights of rows, or class_weight of GBTClassifier", "auto_class_weights": "class_weight",
     "feature_fraction_seed": "seed", "bagging_seed": "seed", "data_random_seed": "seed", "extra_seed": "seed",

@@ -54,6 +54,8 @@ def candidates(table: Any, cuts: Cuts, order: Any, rows: Any, gradient: Any, hes
                 g, h = gradient[rows][goes].sum(), hessian[rows][goes].sum()
                 if min(h, total_hessian - h) < params.min_child_weight or goes.all() or not goes.any():
                     continue
+                if min(goes.sum(), len(goes) - goes.sum()) < params.min_data_in_leaf:
+                    continue
                 gain = score(g, h, params) + score(total - g, total_hessian - h, params)
                 yield gain - score(total, total_hessian, params), feature, threshold, default_left
 

@@ -186,6 +186,21 @@ def test_local_splits_are_the_best_of_the_definition(candidates, alpha, sparse):
         np.testing.assert_allclose(tree.gain[node], max(best, 0), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("candidates", [2, 3, 5])
+def test_missing_values_do_not_count_for_the_rank_of_local_candidates(candidates):
+    """Every column lacks a share of its own, and all gain about as much: other candidates give another split."""
+    params = Params(max_bin=candidates, max_depth=1, proposal="local", min_child_weight=0.0)
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        table = random.normal(size=(300, 6)).astype(np.float32)
+        table[random.random(table.shape) < np.linspace(0.1, 0.8, 6)] = np.nan
+        gradient = (random.normal(size=300) + np.isnan(table).sum(axis=1) / 4 - 0.7).astype(np.float32)
+        hessian = random.gamma(2.0, size=300).astype(np.float32)
+        tree, _ = ApproxGrower(Dataset(table, *table.shape), params, ONE).grow(gradient, hessian, EVERY_COLUMN)
+        best = best_gain(table, gradient.astype(np.float64), hessian.astype(np.float64), params)
+        np.testing.assert_allclose(tree.gain[0], best, rtol=1e-4)
+
+
 def test_local_candidates_are_quantiles_of_the_node():
     """With 4 candidates a node, every split leaves about a multiple of a quarter of the node's Hessians to the left."""
     random = np.random.default_rng(5)

@@ -85,6 +85,7 @@ def test_trees_are_those_in_memory(tmp_path, name, threads, folders, block_rows)
     params = Params(max_depth=5, max_bin=32, monotone_constraints=(1, -1) if name == "dense" else ())
     paths = [tmp_path / str(k) for k in range(folders)]
     variants = [{}, {"colsample_bytree": 0.5}, {"colsample_bynode": 0.5, "gamma": 1.0}, {"max_leaves": 13}]
+    variants.append({"min_data_in_leaf": 150, "min_child_weight": 0.0})
     with ingest(chunks(dataset), paths, 32, workers, memory=10**7, block_rows=block_rows) as store:
         for variant in variants:
             chosen = replace(params, **variant)

@@ -1,4 +1,4 @@
-"""Model files of any format that is read: which one it is, by its content; and writing the one that is asked for."""
+"""Ensemble files of any format that is read: which one it is, by its content; and writing the one that is asked for."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import difflib
 import json
 from pathlib import Path
 
+from burnish.boost.ensemble import Ensemble
 from burnish.boost.formats.lightgbm_format import loads_lightgbm
+from burnish.boost.formats.own_format import dumps_own, loads_own
 from burnish.boost.formats.ubjson import loads_ubjson
 from burnish.boost.formats.xgboost_format import dumps_xgboost, dumps_xgboost_ubj, loads_xgboost, model_of_document
-from burnish.boost.model import Model, dumps, loads
 from burnish.errors import DataError, ParameterError
 from burnish.files import write_atomic
 
@@ -22,7 +23,7 @@ _UBJ_LENGTHS = b"iUIlL"  # what follows the brace of an object in UBJ: the lengt
 _HEAD = 4096
 
 
-def loads_any(content: bytes, source: str = "model") -> Model:
+def loads_any(content: bytes, source: str = "model") -> Ensemble:
     """The model in a file's content: our own JSON, XGBoost's JSON or UBJ, or LightGBM's text.
 
     Raises DataError, naming `source` and what is wrong, or that the content is none of these.
@@ -31,7 +32,7 @@ def loads_any(content: bytes, source: str = "model") -> Model:
     if head[:1] == b"{" and head[1:2] and head[1:2] in _UBJ_LENGTHS:
         return model_of_document(loads_ubjson(content, source), source)
     if head[:1] == b"{":
-        return loads_xgboost(content, source) if _holds_learner(content) else loads(content, source)
+        return loads_xgboost(content, source) if _holds_learner(content) else loads_own(content, source)
     if head.startswith((b"tree\n", b"tree\r\n")):
         return loads_lightgbm(content.replace(b"\r\n", b"\n"), source)
     if head[:4] == b"binf" or head[:2] == b"PK" or content[:1] in (b"\x80", b"\x93"):
@@ -41,7 +42,7 @@ def loads_any(content: bytes, source: str = "model") -> Model:
     raise DataError(f"{source} {found}; allowed: models of burnish (JSON), XGBoost (JSON, UBJ) and LightGBM (text)")
 
 
-def save_as(model: Model, path: str | Path, form: str | None = None) -> None:
+def save_as(model: Ensemble, path: str | Path, form: str | None = None) -> None:
     """Writes the model, whole or not at all: by `form`, one of FORMATS, and the suffix: ``.ubj`` is XGBoost's UBJ.
 
     XGBoost takes a file's format from its name, so that "xgboost" and a name ending in ``.ubj`` are UBJ too.
@@ -57,7 +58,7 @@ def save_as(model: Model, path: str | Path, form: str | None = None) -> None:
     if chosen == "xgboost-ubj":
         content = dumps_xgboost_ubj(model)
     else:
-        content = (dumps_xgboost(model) if chosen == "xgboost" else dumps(model)).encode()
+        content = (dumps_xgboost(model) if chosen == "xgboost" else dumps_own(model)).encode()
     write_atomic(Path(path), [content])
 
 

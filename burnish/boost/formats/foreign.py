@@ -46,10 +46,10 @@ def as_model(model: Any) -> Model:
         return found
     if library == "lightgbm":
         booster = _booster(model, "booster_") if hasattr(model, "fit") else model
-        return loads_any(booster.model_to_string().encode(), "lightgbm")
+        return Model.of(loads_any(booster.model_to_string().encode(), "lightgbm"))
     estimator = hasattr(model, "get_booster")
     booster = _booster(model, "get_booster") if estimator else model
-    found = loads_any(bytes(booster.save_raw(raw_format="ubj")), "xgboost")
+    found = Model.of(loads_any(bytes(booster.save_raw(raw_format="ubj")), "xgboost"))
     return found if estimator else replace(found, best_iteration=None)  # a Booster predicts by all of its trees
 
 

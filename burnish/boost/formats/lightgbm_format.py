@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from burnish.boost.ensemble import MOST_OUTPUTS, Ensemble
 from burnish.boost.formats.lightgbm_trees import tree_from_lightgbm
-from burnish.boost.model import MOST_OUTPUTS, Model
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
 from burnish.files import read_regular
@@ -43,12 +43,12 @@ OBJECTIVES = {
 }
 
 
-def read_lightgbm(path: str | Path) -> Model:
+def read_lightgbm(path: str | Path) -> Ensemble:
     """The model in a text file that LightGBM saved. Raises DataError, naming what is wrong; OSError."""
     return loads_lightgbm(read_regular(path), str(path))
 
 
-def loads_lightgbm(text: str | bytes, source: str = "model") -> Model:
+def loads_lightgbm(text: str | bytes, source: str = "model") -> Ensemble:
     """The model in LightGBM's text. Raises DataError, naming `source` and what is wrong or not supported.
 
     Covers are numbers of rows, as LightGBM's own contributions take them. Where the logistic link has a factor
@@ -68,7 +68,7 @@ def loads_lightgbm(text: str | bytes, source: str = "model") -> Model:
         raise DataError(f"{source}: a part has the wrong form: {error}") from None
 
 
-def _model(text: str) -> Model:
+def _model(text: str) -> Ensemble:
     body, mark, after = text.partition("\n" + _END_OF_TREES)
     if not mark:
         raise DataError(f"the line {_END_OF_TREES!r} is missing: the file is truncated")
@@ -96,7 +96,7 @@ def _model(text: str) -> Model:
     if kind == "quantile" and "alpha" in settings:
         parameters["quantile_alpha"] = float(settings["alpha"])
     known = OBJECTIVES[kind] if not (kind == "regression" and "sqrt" in settings) else "lightgbm:regression_sqrt"
-    return Model(
+    return Ensemble(
         trees=tuple(_scaled(tree, scale) for tree in trees),
         features=features,
         outputs=outputs,

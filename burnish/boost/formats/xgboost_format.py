@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost.ensemble import MOST_FEATURES, MOST_OUTPUTS, Ensemble
 from burnish.boost.formats.ubjson import dumps_ubjson, loads_ubjson
+from burnish.boost.formats.values import float32_array, floats, int32_array, parse_json
 from burnish.boost.formats.xgboost_trees import tree_from_xgboost, tree_to_xgboost, with_lists
-from burnish.boost.model import MOST_FEATURES, MOST_OUTPUTS, Model, float32_array, floats, int32_array, parse_json
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
 from burnish.files import read_regular
@@ -74,27 +75,27 @@ _KINDS = {
 _CATEGORY_KINDS = {7: "f4", 8: "f8", 9: "i1", 10: "u1", 11: "i2", 13: "i4", 15: "i8"}  # XGBoost's numbers of them
 
 
-def read_xgboost(path: str | Path) -> Model:
+def read_xgboost(path: str | Path) -> Ensemble:
     """The model in a file that XGBoost saved as JSON. Raises DataError, naming what is wrong; OSError."""
     return loads_xgboost(read_regular(path), str(path))
 
 
-def write_xgboost(model: Model, path: str | Path) -> None:
+def write_xgboost(model: Ensemble, path: str | Path) -> None:
     """Writes a file that XGBoost loads, with the same predictions. Raises DataError, OSError."""
     Path(path).write_text(dumps_xgboost(model), encoding="utf-8")
 
 
-def loads_xgboost_ubj(data: bytes, source: str = "model") -> Model:
+def loads_xgboost_ubj(data: bytes, source: str = "model") -> Ensemble:
     """The model in the UBJ of XGBoost (``.ubj``, its default since 2.1). Raises DataError."""
     return model_of_document(loads_ubjson(data, source), source)
 
 
-def dumps_xgboost_ubj(model: Model) -> bytes:
+def dumps_xgboost_ubj(model: Ensemble) -> bytes:
     """The model as UBJ that XGBoost loads; what `dumps_xgboost` says of predictions holds. Raises DataError."""
     return dumps_ubjson(_typed(document_of_model(model)))
 
 
-def loads_xgboost(text: str | bytes, source: str = "model") -> Model:
+def loads_xgboost(text: str | bytes, source: str = "model") -> Ensemble:
     """The model in the JSON text of XGBoost. Raises DataError, naming `source` and what is wrong or not supported.
 
     A round of k parallel trees becomes k rounds. An inner node's value is the mean of its leaves by cover, since the
@@ -103,7 +104,7 @@ def loads_xgboost(text: str | bytes, source: str = "model") -> Model:
     return model_of_document(parse_json(text, source), source)
 
 
-def model_of_document(document: Mapping[str, Any], source: str = "model") -> Model:
+def model_of_document(document: Mapping[str, Any], source: str = "model") -> Ensemble:
     """The model in a parsed file of XGBoost. Raises DataError as `loads_xgboost`."""
     try:
         return _model(document["learner"])
@@ -115,7 +116,7 @@ def model_of_document(document: Mapping[str, Any], source: str = "model") -> Mod
         raise DataError(f"{source}: a part has the wrong type: {error}") from None
 
 
-def _model(learner: Mapping[str, Any]) -> Model:
+def _model(learner: Mapping[str, Any]) -> Ensemble:
     booster = learner["gradient_booster"]
     if booster["name"] not in ("gbtree", "dart"):
         raise DataError(f"booster is {booster['name']!r}, which has no trees; allowed: 'gbtree', 'dart'")
@@ -139,7 +140,7 @@ def _model(learner: Mapping[str, Any]) -> Model:
     if best_iteration is not None and not 0 <= best_iteration < max(len(trees) // outputs, 1):
         best_iteration = None  # of a model that was cut
     names = tuple(map(str, learner.get("feature_names", ())))
-    return Model(
+    return Ensemble(
         trees=tuple(trees),
         features=features,
         outputs=outputs,
@@ -245,7 +246,7 @@ def _categories(cats: Mapping[str, Any], types: Sequence[str], features: int) ->
     return tuple(result)
 
 
-def dumps_xgboost(model: Model) -> str:
+def dumps_xgboost(model: Ensemble) -> str:
     """The model as JSON text that XGBoost loads, with the same predictions.
 
     Margins agree to the last bit where the base score has an equal in XGBoost's terms (a probability for "logistic", a
@@ -255,7 +256,7 @@ def dumps_xgboost(model: Model) -> str:
     return json.dumps(document_of_model(model), separators=(",", ":"), allow_nan=False)
 
 
-def document_of_model(model: Model) -> dict[str, Any]:
+def document_of_model(model: Ensemble) -> dict[str, Any]:
     """What `dumps_xgboost` writes, as lists and mappings. Raises DataError."""
     objective = "reg:squarederror" if model.objective == "custom" else _name_of(model.objective)
     if objective is None:
@@ -308,7 +309,7 @@ def _typed(value: Any, kind: str | None = None) -> Any:
     return value
 
 
-def _corrected(model: Model, rest: NDArray[np.float64]) -> list[Tree]:
+def _corrected(model: Ensemble, rest: NDArray[np.float64]) -> list[Tree]:
     """The trees, where a base score has no equal in XGBoost's terms with the difference in the leaves of the first."""
     trees = list(model.trees)
     large = np.abs(rest) > 1e-7 * np.maximum(np.abs(model.base_score), 1)
@@ -322,7 +323,7 @@ def _corrected(model: Model, rest: NDArray[np.float64]) -> list[Tree]:
     return trees
 
 
-def _objective(model: Model, name: str) -> dict[str, Any]:
+def _objective(model: Ensemble, name: str) -> dict[str, Any]:
     ours = OBJECTIVES[name]
     if ours not in _PARAMETERS:
         return {"name": name}
@@ -336,12 +337,12 @@ def _objective(model: Model, name: str) -> dict[str, Any]:
     return {"name": name, section: {key: str(value) for key, value in values.items()}}
 
 
-def _attributes(model: Model) -> dict[str, str]:
+def _attributes(model: Ensemble) -> dict[str, str]:
     best = {} if model.best_iteration is None else {"best_iteration": str(model.best_iteration)}
     return {**model.attributes, **best}
 
 
-def _categorical(model: Model) -> list[bool]:
+def _categorical(model: Ensemble) -> list[bool]:
     """Which features are categorical: by their categories, or by a test of any tree."""
     found = [values is not None for values in model.categories] or [False] * model.features
     for tree in model.trees:
@@ -355,7 +356,7 @@ def _signed(value: Any) -> Any:
     return [byte - 256 if byte > 127 else byte for byte in value] if isinstance(value, bytes) else value
 
 
-def _encoded(model: Model) -> dict[str, Any]:
+def _encoded(model: Ensemble) -> dict[str, Any]:
     """The categories as XGBoost keeps them: text as signed bytes with offsets, integers of pandas' int64.
 
     Raises DataError for others, which XGBoost refuses in frames: with the values left out, it would take the numbers

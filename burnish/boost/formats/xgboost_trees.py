@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost.formats.values import float32_array, floats, int32_array
 from burnish.boost.inference.validate import check_shapes
-from burnish.boost.model import float32_array, floats, int32_array
 from burnish.boost.tree import PRESENT, Tree
 from burnish.errors import DataError
 

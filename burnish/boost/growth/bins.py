@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,18 @@ def lanes_of(narrow: Any) -> np.uint64:
     if narrow is None:
         return _LANES
     return _FEW
+
+
+class Positions(NamedTuple):
+    """A `Layout` as the kernels that find splits take it."""
+
+    feature: NDArray[np.int64]
+    first: NDArray[np.int64]
+    scan: NDArray[np.int64]
+    missing: NDArray[np.int64]
+    missing_code: NDArray[np.int64]
+    codes: int
+    narrow: bool | None
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,13 @@ class Layout:
         """Where the first bin of each position lies in a histogram, (positions,)."""
         group, lane = np.divmod(np.arange(len(self.feature)), self.lanes)
         return np.asarray(self.first[group] + lane)
+
+    @property
+    def positions(self) -> Positions:
+        """The same for kernels; `bundle`, which decides what of them is compiled, they take as an argument."""
+        return Positions(
+            self.feature, self.first, self.scan, self.missing, self.missing_code, self.codes, self.narrow
+        )  # fmt: skip
 
     @property
     def groups(self) -> int:

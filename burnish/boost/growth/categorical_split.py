@@ -97,26 +97,28 @@ def _score(gradient: float, hessian: float, smoothing: float, node: Any, rules: 
 
 @inlined
 def _offer(
-    node: Any, right: int, right_hessian: int, missing: int, missing_hessian: int, smoothing: float, handicap: float,
-    floor: float, rules: NDArray[np.float64],
+    node: Any, right: int, right_hessian: int, right_rows: int, missing: int, missing_hessian: int, missing_rows: int,
+    rows: int, least: int, smoothing: float, handicap: float, floor: float, rules: NDArray[np.float64],
 ) -> int:  # fmt: skip
     """Takes a split that gains more than the node's best: the set's sums go right, and missing values to either side.
 
-    Returns whether it was taken. `handicap` is taken off the gain, which must exceed `floor`.
+    Returns whether it was taken. `handicap` is taken off the gain, which must exceed `floor`. Either side must have
+    `least` of the node's rows.
     """
     total, total_hessian = node.gradient * rules[UNIT], node.hessian * rules[HESSIAN_UNIT]
     taken = 0
     for way in range(2 if missing | missing_hessian else 1):
-        g, h = right, right_hessian
+        g, h, c = right, right_hessian, right_rows
         if way == 1:
             g += missing
             h += missing_hessian
+            c += missing_rows
         x, y = g * rules[UNIT], h * rules[HESSIAN_UNIT]
         gain = split_gain(
             total - x, total_hessian - y, x, y, rules[REG_LAMBDA] + smoothing, rules[REG_ALPHA], rules[MAX_DELTA_STEP],
             rules[MIN_CHILD_WEIGHT], 0, node.lower, node.upper,
         ) - handicap  # fmt: skip
-        if gain > node.gain and gain > floor and h < node.hessian:
+        if gain > node.gain and gain > floor and h < node.hessian and c >= least and rows - c >= least:
             node.gain = gain
             node.bin = 0
             node.default_left = 1 - way
@@ -150,6 +152,34 @@ def send_right(categories: Any, category: int, codes: int, right: NDArray[np.uin
 
 
 @inlined
+def _least_of(counted: Any) -> np.int64:
+    if counted is None:
+        return _NOTHING
+    return np.int64(counted[3])
+
+
+@inlined
+def _rows_of(counted: Any, here: int) -> np.int64:
+    if counted is None:
+        return _NOTHING
+    return counted[2][here]
+
+
+@inlined
+def _counts_begin(counted: Any, here: int, plane: np.uint64, at: np.uint64) -> np.uint64:
+    if counted is None:
+        return at
+    return np.uint64(counted[1][here] * 2 + 1) * plane + at
+
+
+@inlined
+def _count_of(counted: Any, begin: np.uint64, offset: np.uint64) -> np.int64:
+    if counted is None:
+        return _NOTHING
+    return counted[0][begin + offset]
+
+
+@inlined
 def find_partition(
     pool: NDArray[np.int64],
     at: np.uint64,
@@ -166,8 +196,12 @@ def find_partition(
     handicap: float,
     rules: NDArray[np.float64],
     lanes: np.uint64,
+    counted: Any,
+    count_at: np.uint64,
 ) -> None:
     """Replaces a node's best split by a better one of one feature's categories, whose histogram begins at pool[at].
+
+    Their numbers of rows, if they are `counted` (else None), begin at count_at.
 
     Sorted by G / (H + cat_smooth), the best partition in two is one by threshold (Fisher 1958). As in LightGBM, rare
     categories are not sorted, but stay with the larger side; the smaller one has at most `max_cat_threshold`; either
@@ -176,8 +210,12 @@ def find_partition(
     """
     begin = np.uint64(here * words)
     g, h, present = _NOTHING, _NOTHING, _NOTHING
+    fewest = _least_of(counted)
+    rows = _rows_of(counted, here)
+    missing_rows = rows
     lane = at
     for c in range(count):
+        missing_rows -= _count_of(counted, count_at, np.uint64(c) * lanes)
         own, own_hessian = pool[lane], pool[lane + plane]
         if own | own_hessian:
             g += own
@@ -189,15 +227,19 @@ def find_partition(
     better = 0
     # The missing ones against all categories, of which none is in the set.
     if missing | missing_hessian and _offer(
-        node, missing, missing_hessian, _NOTHING, _NOTHING, 0.0, 0.0, floor, rules
+        node, missing, missing_hessian, missing_rows, _NOTHING, _NOTHING, _NOTHING, rows, fewest, 0.0, 0.0, floor, rules
     ):  # fmt: skip
         node.default_left = 0
         _choose(sets, begin, words, order, 0, 0)
         better = 1
     if count < rules[ONE_HOT]:
         for k in range(present):
-            lane = at + np.uint64(order[k]) * lanes
-            if _offer(node, pool[lane], pool[lane + plane], missing, missing_hessian, 0.0, 0.0, floor, rules):
+            offset = np.uint64(order[k]) * lanes
+            own_rows = _count_of(counted, count_at, offset)
+            if _offer(
+                node, pool[at + offset], pool[at + plane + offset], own_rows, missing, missing_hessian, missing_rows,
+                rows, fewest, 0.0, 0.0, floor, rules,
+            ):  # fmt: skip
                 _choose(sets, begin, words, order, k, k + 1)
                 better = 1
     else:
@@ -216,18 +258,23 @@ def find_partition(
         most, half = np.int64(rules[CAT_THRESHOLD]), (sorted_out + 1) // 2
         most = most if most < half else half
         for way in range(2):
-            g, h, since = _NOTHING, _NOTHING, _NOTHING
+            g, h, since, right_rows = _NOTHING, _NOTHING, _NOTHING, _NOTHING
             for k in range(most):
-                lane = at + np.uint64(order[k if way == 0 else sorted_out - 1 - k]) * lanes
+                offset = np.uint64(order[k if way == 0 else sorted_out - 1 - k]) * lanes
+                lane = at + offset
+                right_rows += _count_of(counted, count_at, offset)
                 g += pool[lane]
                 h += pool[lane + plane]
                 since += pool[lane + plane]
-                if node.hessian - h < group:
+                if node.hessian - h < group or rows - right_rows < fewest:
                     break
-                if since < group:
+                if since < group or right_rows + missing_rows < fewest:
                     continue
                 since = _NOTHING
-                if _offer(node, g, h, missing, missing_hessian, rules[CAT_L2], handicap, floor, rules):
+                if _offer(
+                    node, g, h, right_rows, missing, missing_hessian, missing_rows, rows, fewest, rules[CAT_L2],
+                    handicap, floor, rules,
+                ):  # fmt: skip
                     if way == 0:
                         _choose(sets, begin, words, order, 0, k + 1)
                     else:
@@ -249,8 +296,12 @@ def improve_by_category(
     categories: Any,
     rules: NDArray[np.float64],
     narrow: Any,
+    counted: Any,
 ) -> None:
-    """Replaces a node's best split where one by category gains more; its set becomes number `here` of the sets."""
+    """Replaces a node's best split where one by category gains more; its set becomes number `here` of the sets.
+
+    counted: `counted.Counted` of nodes of which this is number `here`, or None.
+    """
     positions, counts, masks, sets, words, key, order = categories
     plane, lanes = np.uint64(first[len(first) - 1]), lanes_of(narrow)
     width = np.int64(lanes)
@@ -263,9 +314,10 @@ def improve_by_category(
     for i in range(len(positions)):
         p = positions[i]
         if masks[mask, feature[p]]:
+            at = np.uint64(first[p // width] + p % width)
             find_partition(
-                pool, begin + np.uint64(first[p // width] + p % width), plane, counts[i], p, node, here, sets, words,
-                key, order, floor, handicap, rules, lanes,
+                pool, begin + at, plane, counts[i], p, node, here, sets, words, key, order, floor, handicap, rules,
+                lanes, counted, _counts_begin(counted, here, plane, at),
             )  # fmt: skip
 
 
@@ -278,8 +330,9 @@ def find_categories(
     categories: Any,
     rules: NDArray[np.float64],
     narrow: Any,
+    counted: Any,
 ) -> None:
     """`improve_by_category` for some nodes; the set of node i is number i."""
     for i in range(len(nodes)):
         mask = i if len(categories[2]) > 1 else 0
-        improve_by_category(pool, nodes[i], i, mask, feature, first, categories, rules, narrow)
+        improve_by_category(pool, nodes[i], i, mask, feature, first, categories, rules, narrow, counted)

@@ -145,28 +145,24 @@ def _find_bundled(
 def find_split(
     pool: NDArray[np.int64],
     node: Any,
-    feature: NDArray[np.int64],
-    first: NDArray[np.int64],
-    scan: NDArray[np.int64],
-    missing: NDArray[np.int64],
-    masks: NDArray[np.bool_],
+    positions: Any,
+    limits: Any,
     mask: int,
-    monotone: NDArray[np.int64],
-    plain: bool,
-    rules: NDArray[np.float64],
     score: NDArray[np.float32],
     left: NDArray[np.int64],
-    narrow: Any,
     bundle: Any,
 ) -> None:
     """Sets a node's best split; of equal gains the first position's, default's and bin's wins.
 
-    pool: (slots, 2, size), flat. ``masks[mask, feature]``: which features may be split on. If `plain` (no constraint,
-    no L1 penalty), scores are estimated in single precision, 32 features in step (8 if narrow); then only the features
-    whose estimate is near the largest are searched. score (positions, whole groups) and left (`LANES`) are scratch.
+    pool: (slots, 2, size), flat. positions: `bins.Positions`; limits: `nodes.Limits`, of whose masks `mask` is the
+    node's. If they are plain, scores are estimated in single precision, 32 features in step (8 if narrow); then only
+    the features whose estimate is near the largest are searched. score (positions, whole groups) and left (`LANES`)
+    are scratch.
     """
     node.gain = -math.inf
-    few = lanes_of(narrow)
+    feature, first, scan, missing = positions.feature, positions.first, positions.scan, positions.missing
+    masks, monotone, plain, rules = limits.masks, limits.monotone, limits.plain, limits.rules
+    few = lanes_of(positions.narrow)
     width = np.int64(few)
     groups = len(scan)
     plane = np.uint64(first[groups])
@@ -191,7 +187,7 @@ def find_split(
             for _ in range(2):
                 _scan_lanes(
                     pool, begin + np.uint64(first[group]), plane, scan[group], node.gradient, node.hessian,
-                    scaled_lambda, least, left, score, lanes, narrow,
+                    scaled_lambda, least, left, score, lanes, positions.narrow,
                 )  # fmt: skip
                 if first[group + 1] - first[group] == width:  # one bin: missing values beside it leave nothing opposite
                     break
@@ -228,27 +224,18 @@ def find_splits(
     begin: int,
     end: int,
     pool: NDArray[np.int64],
-    feature: NDArray[np.int64],
-    first: NDArray[np.int64],
-    scan: NDArray[np.int64],
-    missing: NDArray[np.int64],
-    masks: NDArray[np.bool_],
-    monotone: NDArray[np.int64],
-    plain: bool,
-    rules: NDArray[np.float64],
+    positions: Any,
+    limits: Any,
     score: NDArray[np.float32],
     left: NDArray[np.int64],
-    narrow: Any,
     bundle: Any,
 ) -> None:
-    """`find_split` for ``nodes[begin:end]``; ``masks[i]``, or [0] for all nodes, is the mask of features.
+    """`find_split` for ``nodes[begin:end]``; ``limits.masks[i]``, or [0] for all nodes, is the mask of features.
 
     Where ``nodes[i].subtract`` is a slot, the node's histogram is its parent's still, and that slot's is taken off.
     """
+    size = np.uint64(2 * positions.first[len(positions.scan)])
     for i in range(begin, end):
         if nodes[i].subtract >= 0:
-            take_off(pool, nodes[i].slot, nodes[i].subtract, np.uint64(2 * first[len(scan)]))
-        find_split(
-            pool, nodes[i], feature, first, scan, missing, masks, i if len(masks) > 1 else 0, monotone, plain, rules,
-            score, left, narrow, bundle,
-        )  # fmt: skip
+            take_off(pool, nodes[i].slot, nodes[i].subtract, size)
+        find_split(pool, nodes[i], positions, limits, i if len(limits.masks) > 1 else 0, score, left, bundle)

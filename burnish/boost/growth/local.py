@@ -5,7 +5,7 @@ of its Hessians passes a multiple of ``total / candidates`` (eq. 2.9), which a s
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,21 @@ _NOISE = 1e-12  # share of a node's score that a gain must exceed to be more tha
 _OVER = 1 + 1e-5  # so that all of the Hessians reach the last multiple, however they are rounded
 
 
-def scratch_of(positions: int) -> tuple[NDArray[Any], ...]:
-    """The last five arguments of `find_local_splits`."""
-    lanes = -(-positions // GROUP) * GROUP
-    floats = np.empty(lanes, np.float32), np.empty(lanes, np.float32), np.empty(GROUP, np.float32)
-    return *floats, np.empty(2 * lanes, np.int64), np.empty(3 * GROUP, np.int64)
+class Scratch(NamedTuple):
+    """Where `find_local_splits` works, for lanes of whole groups."""
+
+    score: NDArray[np.float32]  # (lanes,): the best estimate of a feature
+    share: NDArray[np.float32]  # (lanes,): candidates per unit of Hessian
+    passed: NDArray[np.float32]  # (GROUP,): the rank at the bin before
+    absent: NDArray[np.int64]  # (2 lanes,): sums over missing values, of gradients and then of Hessians
+    left: NDArray[np.int64]  # (3 GROUP,): see `_scan_lanes`
+
+    @classmethod
+    def of(cls, positions: int) -> "Scratch":
+        """Of so many positions."""
+        lanes = -(-positions // GROUP) * GROUP
+        floats = np.empty(lanes, np.float32), np.empty(lanes, np.float32), np.empty(GROUP, np.float32)
+        return cls(*floats, np.empty(2 * lanes, np.int64), np.empty(3 * GROUP, np.int64))
 
 
 @inlined
@@ -159,24 +169,17 @@ def _absent_sums(
 def _find_split(
     pool: NDArray[np.int64],
     node: Any,
-    feature: NDArray[np.int64],
-    first: NDArray[np.int64],
-    scan: NDArray[np.int64],
-    missing: NDArray[np.int64],
-    masks: NDArray[np.bool_],
+    positions: Any,
+    limits: Any,
     mask: int,
-    monotone: NDArray[np.int64],
-    plain: bool,
-    rules: NDArray[np.float64],
     candidates: int,
-    score: NDArray[np.float32],
-    share: NDArray[np.float32],
-    passed: NDArray[np.float32],
-    absent: NDArray[np.int64],
-    left: NDArray[np.int64],
+    scratch: Any,
 ) -> None:
     """`evaluate.find_split` at the node's candidates."""
     node.gain = -math.inf
+    feature, first, scan, missing = positions.feature, positions.first, positions.scan, positions.missing
+    masks, monotone, plain, rules = limits.masks, limits.monotone, limits.plain, limits.rules
+    score, share, passed, absent, left = scratch
     groups, half = len(scan), np.uint64(len(score))
     plane = np.uint64(first[groups])
     begin = np.uint64(node.slot * 2) * plane
@@ -224,26 +227,14 @@ def find_local_splits(
     begin: int,
     end: int,
     pool: NDArray[np.int64],
-    feature: NDArray[np.int64],
-    first: NDArray[np.int64],
-    scan: NDArray[np.int64],
-    missing: NDArray[np.int64],
-    masks: NDArray[np.bool_],
-    monotone: NDArray[np.int64],
-    plain: bool,
-    rules: NDArray[np.float64],
+    positions: Any,
+    limits: Any,
     candidates: int,
-    score: NDArray[np.float32],
-    share: NDArray[np.float32],
-    passed: NDArray[np.float32],
-    absent: NDArray[np.int64],
-    left: NDArray[np.int64],
+    scratch: Any,
 ) -> None:
-    """`evaluate.find_splits` with at most so many candidates for each node and feature; see `scratch_of`."""
+    """`evaluate.find_splits` with at most so many candidates for each node and feature; scratch: `Scratch`."""
+    size = np.uint64(2 * positions.first[len(positions.scan)])
     for i in range(begin, end):
         if nodes[i].subtract >= 0:
-            take_off(pool, nodes[i].slot, nodes[i].subtract, np.uint64(2 * first[len(scan)]))
-        _find_split(
-            pool, nodes[i], feature, first, scan, missing, masks, i if len(masks) > 1 else 0, monotone, plain, rules,
-            candidates, score, share, passed, absent, left,
-        )  # fmt: skip
+            take_off(pool, nodes[i].slot, nodes[i].subtract, size)
+        _find_split(pool, nodes[i], positions, limits, i if len(limits.masks) > 1 else 0, candidates, scratch)

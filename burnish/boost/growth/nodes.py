@@ -1,6 +1,6 @@
 """Nodes of a tree while it grows, as records that kernels read and write, and the tree that they become."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,15 @@ ONE_HOT, CAT_THRESHOLD, CAT_SMOOTH, CAT_L2, CATEGORY, GROUP, SHARED, SHARED_GROU
 
 _GROUP_ROWS, _GROUP_SHARE = 100, 0.05  # least rows of a side of a partition: this many, at most this share of all,
 _GROUP_CATEGORIES = 10.0  # and at most this many times the mean of a category
+
+
+class Limits(NamedTuple):
+    """Which splits of nodes are allowed, and what they gain."""
+
+    masks: NDArray[np.bool_]  # (nodes, depths or 1, features): the features that may be split on
+    monotone: NDArray[np.int64]  # (features,)
+    plain: bool  # no constraint, no L1 penalty: gains can be estimated in single precision
+    rules: NDArray[np.float64]  # see `rules_of`
 
 
 def rules_of(params: Params, units: tuple[float, float], rows: float, hessian: int) -> NDArray[np.float64]:

@@ -39,6 +39,10 @@ SCORE, FEATURE, THRESHOLD, DEFAULT_LEFT, SPLIT_G, SPLIT_H = range(6)
 # takes; and whether none of α, a largest weight and monotone constraints is in use.
 LAMBDA, LEAST, UNIT_G, UNIT_H, REG_LAMBDA, REG_ALPHA, MAX_DELTA, MIN_CHILD, SIMPLE = range(9)
 
+# Rows of a slot during the scan, (slots, 4) int64 where sides of splits must have a least number of rows, else None:
+# left of the entry, of the node, missing in the column; and that least number, in every slot.
+LEFT_N, TOTAL_N, MISSING_N, LEAST_N = (np.uint64(i) for i in range(4))
+
 
 def no_splits(slots: int) -> NDArray[np.float64]:
     """What is kept of the best splits of slots before there are any, (slots, 6)."""
@@ -48,15 +52,41 @@ def no_splits(slots: int) -> NDArray[np.float64]:
     return best
 
 
+@inlined
+def set_left(counts, slot, number):  # type: ignore[no-untyped-def]
+    """Rows left of the entry, if they are counted."""
+    if counts is not None:
+        counts[slot, LEFT_N] = number
+
+
+@inlined
+def add_row(counts, slot):  # type: ignore[no-untyped-def]
+    """One row more left of the entry, if they are counted."""
+    if counts is not None:
+        counts[slot, LEFT_N] += 1
+
+
+@inlined
+def _enough_rows(counts, slot, missing_left):  # type: ignore[no-untyped-def]
+    """Whether both sides of a split have the least number of rows; missing ones go left with missing_left > 0."""
+    if counts is None:
+        return True
+    left = counts[slot, LEFT_N]
+    if missing_left > 0.0:
+        left += counts[slot, MISSING_N]
+    return left >= counts[slot, LEAST_N] and counts[slot, TOTAL_N] - left >= counts[slot, LEAST_N]
+
+
 @kernel
-def clear(state, slots, rule):  # type: ignore[no-untyped-def]
+def clear(state, slots, rule, counts):  # type: ignore[no-untyped-def]
     """Makes slots ready for a column that no row misses."""
     for slot in range(slots):
-        _clear_slot(state, np.uint64(slot) * WIDTH, rule)
+        _clear_slot(state, np.uint64(slot) * WIDTH, rule, counts)
 
 
 @kernel
-def _clear_slot(state, s, rule):  # type: ignore[no-untyped-def]
+def _clear_slot(state, s, rule, counts):  # type: ignore[no-untyped-def]
+    set_left(counts, s // WIDTH, 0)
     state[s + LEFT_G] = 0.0
     state[s + LEFT_H] = 0.0
     state[s + LAST] = np.nan  # nothing is greater
@@ -86,9 +116,11 @@ def fraction(left_g, left_h, right_g, right_h, rule, monotone, lower, upper):  #
 
 
 @inlined
-def _offer(state, s, left_g, left_h, value, default, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+def _offer(state, s, left_g, left_h, value, default, rule, bounds, monotone, counts):  # type: ignore[no-untyped-def]
     """Keeps the split with these sums to the left, if it is the best so far."""
     slot = s // WIDTH
+    if not _enough_rows(counts, slot, default):
+        return
     right_g, right_h = state[s + TOTAL_G] - left_g, state[s + TOTAL_H] - left_h
     numerator, denominator = fraction(
         left_g, left_h, right_g, right_h, rule, monotone, bounds[slot, 0], bounds[slot, 1]
@@ -120,28 +152,38 @@ def look_ahead(words, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def visit(state, s, g, h, value, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+def visit(state, s, g, h, value, rule, bounds, monotone, counts):  # type: ignore[no-untyped-def]
     """One entry of a column that no row misses: what every form of the scan of such a column repeats."""
     left_g = state[s + LEFT_G]
     left_h = state[s + LEFT_H]
     if value > state[s + LAST] and left_h >= rule[LEAST]:
-        _offer(state, s, left_g, left_h, value, 0.0, rule, bounds, monotone)
+        _offer(state, s, left_g, left_h, value, 0.0, rule, bounds, monotone, counts)
     state[s + LAST] = value
     state[s + LEFT_G] = left_g + g
     state[s + LEFT_H] = left_h + h
+    add_row(counts, s // WIDTH)
 
 
 @kernel
-def scan_complete(rows, values, first, last, words, state, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+def scan_complete(rows, values, first, last, words, state, rule, bounds, monotone, counts):  # type: ignore[no-untyped-def]
     """Scans a column that no row misses; `clear` first."""
     for j in range(np.uint64(first), np.uint64(last)):
         look_ahead(words, np.uint64(rows[j + AHEAD]))
         slot, g, h = read(words, np.uint64(rows[j]))
-        visit(state, slot * WIDTH, g, h, float(values[j]), rule, bounds, monotone)
+        visit(state, slot * WIDTH, g, h, float(values[j]), rule, bounds, monotone, counts)
+
+
+@inlined
+def count_missing(counts, slot):  # type: ignore[no-untyped-def]
+    """After `present_sums`: notes the rows that miss in the column; returns the number of the others."""
+    if counts is None:
+        return 0
+    counts[slot, MISSING_N] = counts[slot, TOTAL_N] - counts[slot, LEFT_N]
+    return counts[slot, LEFT_N]
 
 
 @kernel
-def present_sums(rows, values, first, last, words, state, stamp, column, touched):  # type: ignore[no-untyped-def]
+def present_sums(rows, values, first, last, words, state, stamp, column, touched, counts):  # type: ignore[no-untyped-def]
     """Sums over the present entries of a column, of the slots that have some; returns how many, and lists them.
 
     Leaves the sums in LEFT, the least value in LOWEST. stamp: (slots,), the last column that touched each.
@@ -158,13 +200,15 @@ def present_sums(rows, values, first, last, words, state, stamp, column, touched
             state[s + LEFT_G] = 0.0
             state[s + LEFT_H] = 0.0
             state[s + LOWEST] = values[j]
+            set_left(counts, slot, 0)
         state[s + LEFT_G] += g
         state[s + LEFT_H] += h
+        add_row(counts, slot)
     return count
 
 
 @kernel
-def separate_missing(state, touched, constant, greatest, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+def separate_missing(state, touched, constant, greatest, rule, bounds, monotone, counts):  # type: ignore[no-untyped-def]
     """After `present_sums`: considers to separate present from missing, then makes the slots ready for the scan.
 
     Which of the two goes left matters to monotone constraints only. constant: whether there is no scan to come.
@@ -178,15 +222,18 @@ def separate_missing(state, touched, constant, greatest, rule, bounds, monotone)
         present_g, present_h, lowest = state[s + LEFT_G], state[s + LEFT_H], state[s + LOWEST]
         state[s + MISSING_G] = state[s + TOTAL_G] - present_g
         state[s + MISSING_H] = state[s + TOTAL_H] - present_h
-        _clear_slot(state, s, rule)
+        present = count_missing(counts, slot)
+        _clear_slot(state, s, rule, counts)
         if state[s + MISSING_H] > 0.0:
-            _offer(state, s, state[s + MISSING_G], state[s + MISSING_H], lowest, 1.0, rule, bounds, monotone)
+            _offer(state, s, state[s + MISSING_G], state[s + MISSING_H], lowest, 1.0, rule, bounds, monotone, counts)
             if monotone != 0 and greatest < LAST_CUT:
-                _offer(state, s, present_g, present_h, LAST_CUT, 0.0, rule, bounds, monotone)
+                set_left(counts, slot, present)
+                _offer(state, s, present_g, present_h, LAST_CUT, 0.0, rule, bounds, monotone, counts)
+                set_left(counts, slot, 0)
 
 
 @kernel
-def scan_incomplete(rows, values, first, last, words, state, rule, bounds, monotone):  # type: ignore[no-untyped-def]
+def scan_incomplete(rows, values, first, last, words, state, rule, bounds, monotone, counts):  # type: ignore[no-untyped-def]
     """Scans a column that some rows miss, which go to the better side (Algorithm 3); `separate_missing` first."""
     for j in range(np.uint64(first), np.uint64(last)):
         look_ahead(words, np.uint64(rows[j + AHEAD]))
@@ -195,13 +242,14 @@ def scan_incomplete(rows, values, first, last, words, state, rule, bounds, monot
         value = float(values[j])
         left_g, left_h = state[s + LEFT_G], state[s + LEFT_H]
         if value > state[s + LAST]:
-            _offer(state, s, left_g, left_h, value, 0.0, rule, bounds, monotone)
+            _offer(state, s, left_g, left_h, value, 0.0, rule, bounds, monotone, counts)
             if state[s + MISSING_H] > 0.0:
-                left = left_g + state[s + MISSING_G]
-                _offer(state, s, left, left_h + state[s + MISSING_H], value, 1.0, rule, bounds, monotone)
+                left, left_hessian = left_g + state[s + MISSING_G], left_h + state[s + MISSING_H]
+                _offer(state, s, left, left_hessian, value, 1.0, rule, bounds, monotone, counts)
         state[s + LAST] = value
         state[s + LEFT_G] = left_g + g
         state[s + LEFT_H] = left_h + h
+        add_row(counts, slot)
 
 
 @kernel
@@ -232,13 +280,13 @@ def _between(low, high):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def scan_columns(columns, block, kinds, words, state, scratch, rule, bounds, monotone, allowed, best):  # type: ignore[no-untyped-def]
+def scan_columns(columns, block, kinds, words, state, scratch, rule, bounds, monotone, allowed, best, counts):  # type: ignore[no-untyped-def]
     """Scans columns for the best split of each slot; the last slot is of rows in no node.
 
     scratch: (3, slots), in which row 0 counts the slots from 0.
     block: start, rows and values of a `blocks.ColumnBlock`; kinds: (features,), its `dense` + 2 · `constant`.
     bounds: (slots, 2), of the nodes' weights. monotone: (features,). allowed: (features or 1, slots).
-    best: (slots, 6), the best splits of earlier columns, which these must beat.
+    best: (slots, 6), the best splits of earlier columns, which these must beat. counts: see `LEFT_N`.
     """
     start, rows, values = block
     every, stamp, touched = scratch[0], scratch[1], scratch[2]
@@ -247,13 +295,15 @@ def scan_columns(columns, block, kinds, words, state, scratch, rule, bounds, mon
         entries = rows, values, start[column], start[column + 1], words, state
         here = allowed[column if len(allowed) > 1 else 0]
         if kinds[column] == 1:
-            clear(state, len(every), rule)
-            scan_complete(*entries, rule, bounds, monotone[column])
+            clear(state, len(every), rule, counts)
+            scan_complete(*entries, rule, bounds, monotone[column], counts)
             harvest(state, every, column, here, best)
         elif kinds[column] != 3:
-            count = present_sums(*entries, stamp, column, touched)
+            count = present_sums(*entries, stamp, column, touched, counts)
             greatest = values[start[column + 1] - 1]
-            separate_missing(state, touched[:count], kinds[column] == 2, greatest, rule, bounds, monotone[column])
+            separate_missing(
+                state, touched[:count], kinds[column] == 2, greatest, rule, bounds, monotone[column], counts
+            )
             if kinds[column] == 0:
-                scan_incomplete(*entries, rule, bounds, monotone[column])
+                scan_incomplete(*entries, rule, bounds, monotone[column], counts)
             harvest(state, touched[:count], column, here, best)

@@ -61,12 +61,16 @@ class Records:
         sums = fixed.reduced(self._workers.run(_write, [(*arguments, *part) for part in self._ranges]), "sum")
         self.total = float(sums[0]), float(sums[1])
 
-    def assign(self, position: NDArray[np.int32], slot_of: NDArray[np.int64], nowhere: int) -> None:
+    def assign(
+        self, position: NDArray[np.int32], slot_of: NDArray[np.int64], nowhere: int,
+        taken: NDArray[np.bool_] | None = None,
+    ) -> None:  # fmt: skip
         """Gives each row the slot of the node at which it is, ``slot_of[position]``; `nowhere` if it has no statistics.
 
-        slot_of: (nodes,). position: (rows,).
+        slot_of: (nodes,). position: (rows,). taken: (rows,), which rows have some, where rows must be counted even if
+        theirs are smaller than a unit; None: those that have some units.
         """
-        arguments = (self.words, position, slot_of, nowhere)
+        arguments = (self.words, position, slot_of, nowhere, taken)
         self._workers.run(_assign, [(*arguments, *part) for part in self._ranges])
 
 
@@ -87,13 +91,20 @@ def _write(gradient, hessian, scale, scale_h, limit, words, begin, end):  # type
 
 
 @njit(cache=True, nogil=True)
-def _assign(words, position, slot_of, nowhere, begin, end):  # type: ignore[no-untyped-def]
+def _left_out(taken, row, empty):  # type: ignore[no-untyped-def]
+    if taken is None:
+        return empty
+    return not taken[row]
+
+
+@njit(cache=True, nogil=True)
+def _assign(words, position, slot_of, nowhere, taken, begin, end):  # type: ignore[no-untyped-def]
     for row in range(np.uint64(begin), np.uint64(end)):
         slot = slot_of[np.uint64(position[row])]
         if words.ndim == 1:
             statistics = words[row] & ~0xFFFF
-            words[row] = statistics | (nowhere if statistics == 0 else slot)
+            words[row] = statistics | (nowhere if _left_out(taken, row, statistics == 0) else slot)
         else:
             statistics = words[row, np.uint64(0)] & ~0xFFFF
             empty = statistics == 0 and words[row, np.uint64(1)] == 0
-            words[row, np.uint64(0)] = statistics | (nowhere if empty else slot)
+            words[row, np.uint64(0)] = statistics | (nowhere if _left_out(taken, row, empty) else slot)

@@ -1,6 +1,6 @@
 """Grows whole subtrees in one kernel: no return to Python between nodes, and histograms that stay in the cache."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,54 +18,81 @@ _LEFT, _SLOT = NODE.names.index("left"), NODE.names.index("slot")  # type: ignor
 _NO_ROWS = np.uint64(0)
 
 
+class Rows(NamedTuple):
+    """The rows of nodes, and how those of a sparse table are told apart: by numbers from `number` on."""
+
+    order: NDArray[np.uint32]
+    spare: NDArray[np.uint32]
+    number: int
+
+
+class Dense(NamedTuple):
+    """Flat arrays of `DenseBins`."""
+
+    bins: NDArray[Any]
+    columns: NDArray[Any]
+    width: NDArray[np.uint64]
+
+
+class Slots(NamedTuple):
+    """A flat pool of histograms, where one is added up, and ``free[:unused]``, the slots to use."""
+
+    pool: NDArray[np.int64]
+    packed: NDArray[np.int64]
+    free: NDArray[np.int64]  # with room for as many more as are taken
+    unused: int
+
+
+class Scratch(NamedTuple):
+    """Where `grow_subtrees` works."""
+
+    score: NDArray[np.float32]  # of `find_split`
+    left: NDArray[np.int64]  # the same
+    right: NDArray[np.uint8]  # (codes + 1,): whether a code goes right
+    stack: NDArray[np.int64]  # (nodes,)
+
+    @classmethod
+    def of(cls, positions: int, codes: int, nodes: int) -> "Scratch":
+        """For so many features, codes and nodes."""
+        lanes = -(-positions // GROUP) * GROUP
+        floats, sums = np.empty(lanes, np.float32), np.empty(LANES, np.int64)
+        return cls(floats, sums, np.empty(codes + 1, np.uint8), np.empty(nodes, np.int64))
+
+
 @lean
 def grow_subtrees(
     nodes: NDArray[Any],
     count: int,
-    stop_depth: int,
-    max_depth: int,
-    free: NDArray[np.int64],
-    unused: int,
-    order: NDArray[np.uint32],
-    spare: NDArray[np.uint32],
+    depths: tuple[int, int],
+    slots: Any,
+    given: Any,
     statistics: NDArray[np.int64],
-    bins: Any,
-    columns: Any,
-    width: Any,
+    dense: Any,
     entries: Any,
-    number: int,
-    feature: NDArray[np.int64],
-    first: NDArray[np.int64],
-    scan: NDArray[np.int64],
-    missing: NDArray[np.int64],
-    missing_code: NDArray[np.int64],
-    codes: int,
-    pool: NDArray[np.int64],
-    packed: NDArray[np.int64],
-    masks: NDArray[np.bool_],
-    monotone: NDArray[np.int64],
-    plain: bool,
-    rules: NDArray[np.float64],
+    layout: Any,
+    limits: Any,
     categories: Any,
-    narrow: Any,
+    scratch: Any,
     bundle: Any,
-    score: NDArray[np.float32],
-    left: NDArray[np.int64],
-    right: NDArray[np.uint8],
-    stack: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Grows below ``nodes[:count]``, which have histograms, down to nodes of `stop_depth`; depth first.
+    """Grows below ``nodes[:count]``, which have histograms, down to nodes of depths[0]; depth first.
 
     Children are appended to `nodes`. Where a node's `subtract` is a slot, its histogram is its parent's still, and that
-    slot's is taken off first. Its best split is found if it has none yet; one that does not gain enough
-    loses its slot, and one of `stop_depth` that does keeps it. ``free[:unused]``: slots to use, as many as levels that
-    grow and one, and room for more. ``masks[depth]`` (or [0]): the allowed features. pool, bins and columns are flat.
-    Of a sparse table these two and width are None, and entries the arrays that `split_entries` takes, else None; the
-    nodes' rows are told apart by numbers from `number` on. categories: `Categories` with sets of the nodes, if there
-    are any, else None; `masks` allows none of these features then. narrow and bundle are the layout's. score and left
-    are scratch of `find_split`, right (codes + 1,) and stack (nodes,) of this. Returns the numbers of nodes and of
-    unused slots then.
+    slot's is taken off first. Its best split is found if it has none yet; one that does not gain enough loses its slot,
+    and one of depths[0] that does keeps it. No node of depths[1], unless that is 0, is split. slots: `Slots`, as many
+    as levels that grow and one; given: `Rows`; layout: `bins.Positions`; limits: `nodes.Limits`, with a mask of each
+    depth or one; scratch: `Scratch`. Either `dense` is `Dense`, or, of a sparse table, `entries` the arrays that
+    `split_entries` takes; the other is None. categories: `Categories` with sets of the nodes, if there are any, else
+    None; the limits' masks allow none of these features then. bundle is the layout's. Returns the numbers of nodes and
+    of unused slots then.
     """
+    stop_depth, max_depth = depths
+    pool, packed, free, unused = slots
+    order, spare, number = given
+    feature, first, scan, narrow = layout.feature, layout.first, layout.scan, layout.narrow
+    missing_code, codes = layout.missing_code, layout.codes
+    masks, rules = limits.masks, limits.rules
+    score, left, right, stack = scratch
     starts, plane, rows = count, np.uint64(first[len(scan)]), np.int64(len(order))
     for i in range(count):
         stack[i] = i
@@ -81,14 +108,11 @@ def grow_subtrees(
         here = stack[waiting]
         node = nodes[here]
         if node.gain < 0:
-            find_split(
-                pool, node, feature, first, scan, missing, masks, node.depth if len(masks) > 1 else 0, monotone, plain,
-                rules, score, left, narrow, bundle,
-            )  # fmt: skip
+            find_split(pool, node, layout, limits, node.depth if len(masks) > 1 else 0, score, left, bundle)
             if categories is not None:
                 improve_by_category(
                     pool, node, here, node.depth if len(masks) > 1 else 0, feature, first, categories, rules,
-                    narrow,
+                    narrow, None,
                 )  # fmt: skip
             if node.gain <= 0 or node.gain < rules[GAMMA]:
                 free[unused] = node.slot
@@ -97,7 +121,7 @@ def grow_subtrees(
                 continue
         if node.depth >= stop_depth:
             continue
-        split_node(nodes, here, count, feature, monotone, rules)
+        split_node(nodes, here, count, feature, limits.monotone, rules)
         for code in range(codes + 1):
             right[code] = code > node.bin
         if categories is not None:
@@ -109,9 +133,9 @@ def grow_subtrees(
             send_range(bundle, node.position, node.bin, node.default_left, right)
         begin, end = np.uint64(node.begin), np.uint64(node.end)
         middle = node.begin
-        if columns is not None:  # what lies below such a test is not compiled if it fails
+        if dense is not None:  # what lies below such a test is not compiled if it fails
             middle += split_segment(
-                order, order, spare, columns, np.uint64(column * rows), right, _NO_ROWS, begin, end, whole
+                order, order, spare, dense.columns, np.uint64(column * rows), right, _NO_ROWS, begin, end, whole
             )
         if entries is not None:
             middle += split_entries(
@@ -133,19 +157,19 @@ def grow_subtrees(
             begin, end = np.uint64(nodes[small].begin), np.uint64(nodes[small].end)
             at = np.uint64(built * 2) * plane
             if begin < end:
-                if bins is not None:
+                if dense is not None:
                     for g in range(len(scan)):
-                        lanes, bin_count = width[g], np.uint64(first[g + 1] - first[g])
+                        lanes, bin_count = dense.width[g], np.uint64(first[g + 1] - first[g])
                         bins_begin, out_begin = np.uint64(g * rows) * lanes_of(narrow), at + np.uint64(first[g])
                         if statistics.ndim == 1:
                             add_group(
-                                order, begin, end, statistics, bins, bins_begin, lanes, bin_count, pool, out_begin,
-                                plane, packed, narrow,
+                                order, begin, end, statistics, dense.bins, bins_begin, lanes, bin_count, pool,
+                                out_begin, plane, packed, narrow,
                             )  # fmt: skip
                         else:
                             add_group_pairs(
-                                order, begin, end, statistics, bins, bins_begin, lanes, bin_count, pool, out_begin,
-                                plane, packed, narrow,
+                                order, begin, end, statistics, dense.bins, bins_begin, lanes, bin_count, pool,
+                                out_begin, plane, packed, narrow,
                             )  # fmt: skip
                 if entries is not None:
                     if statistics.ndim == 1:
@@ -172,12 +196,6 @@ def grow_subtrees(
             unused += 1
         count += 2
     return count, unused
-
-
-def scratch_of(positions: int, codes: int, nodes: int) -> tuple[NDArray[Any], ...]:
-    """The last four arguments of `grow_subtrees`."""
-    lanes = -(-positions // GROUP) * GROUP
-    return np.empty(lanes, np.float32), np.empty(LANES, np.int64), np.empty(codes + 1, np.uint8), np.empty(nodes, int)
 
 
 @lean

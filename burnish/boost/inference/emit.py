@@ -18,7 +18,7 @@ from burnish.boost.inference.emit_trees import row_tables, tree_function, walks
 from burnish.boost.inference.forest import Forest
 
 if TYPE_CHECKING:
-    from burnish.boost.model import Model
+    from burnish.boost.ensemble import Ensemble
 
 DEEPEST_STRAIGHT = 7  # levels: the work of straight-line code doubles with each, that of walking grows by one step
 FEW_ROWS = 4  # so many rows are walked one by one: fewer than fill a vector
@@ -51,7 +51,7 @@ class _Shape:
         return max(1, len(self.columns)) * self.lanes
 
 
-def emit(model: Model, name: str, lanes: int = 16) -> Code:
+def emit(model: Ensemble, name: str, lanes: int = 16) -> Code:
     """The kernel `name` that predicts margins, for vectors of `lanes` float32 (4, 8 or 16)."""
     columns = Forest(model.trees).columns
     block_bytes = 4 * lanes * (max(1, len(columns)) + model.outputs)
@@ -73,7 +73,7 @@ def _module(parts: list[str]) -> str:
     return "\n\n".join([*parts, 'attributes #0 = { nounwind "no-builtins" "prefer-vector-width"="512" }', ""])
 
 
-def _trees(model: Model, shape: _Shape) -> str:
+def _trees(model: Ensemble, shape: _Shape) -> str:
     """``name.trees(x, sums, blocks)``: every tree on all blocks of a chunk before the next."""
     slot = {int(column): number for number, column in enumerate(shape.columns)}
     parts = [tree_function(f"tree{t}", tree, slot, shape.lanes) for t, tree in enumerate(model.trees)]

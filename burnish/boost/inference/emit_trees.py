@@ -13,7 +13,7 @@ from burnish.boost.inference.forest import Forest
 from burnish.boost.tree import Tree
 
 if TYPE_CHECKING:
-    from burnish.boost.model import Model
+    from burnish.boost.ensemble import Ensemble
 
 GROUP = 32  # trees whose values are summed at once
 TOGETHER = 8  # trees that take their steps together
@@ -81,7 +81,7 @@ def _goes_left(text: Text, tree: Tree, node: int, x: str, lanes: int, table: str
     return text.value(f"xor {bits} {right}, splat (i1 true)")
 
 
-def row_tables(model: Model, columns: NDArray[np.int32]) -> str:
+def row_tables(model: Ensemble, columns: NDArray[np.int32]) -> str:
     """The function ``group(row, number)`` -> what 32 trees give a row, and its tables.
 
     The row is followed by its negative: where missing goes left, the test is ``-x < the float after -t`` and the

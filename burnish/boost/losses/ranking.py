@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset
+from burnish.boost.losses.base import Floats, Objective, check_values
 from burnish.boost.losses.pairs import MAP, NDCG, PAIRWISE, lambda_gradients, order_queries
 from burnish.boost.losses.reduction import Reduction
-from burnish.boost.objective import Floats, Objective, _check
 from burnish.boost.params import Params
 from burnish.boost.sampling import PAIRS, stream
 from burnish.boost.threads import Workers
@@ -49,11 +49,13 @@ class Ranking(Objective):
     def check_labels(self) -> None:
         """See Objective."""
         label, exponential = self.label, self.params.ndcg_exp_gain and self.kind == NDCG
-        _check("label", label, label >= 0.0, "relevance grades, not negative")
+        check_values("label", label, label >= 0.0, "relevance grades, not negative")
         if exponential:
-            _check("label", label, label <= LARGEST_EXPONENT, f"grades up to {LARGEST_EXPONENT}, for gains 2^label - 1")
+            check_values(
+                "label", label, label <= LARGEST_EXPONENT, f"grades up to {LARGEST_EXPONENT}, for gains 2^label - 1"
+            )
         if self.kind == MAP:
-            _check("label", label, (label == 0.0) | (label == 1.0), "0 or 1")
+            check_values("label", label, (label == 0.0) | (label == 1.0), "0 or 1")
 
     def _ideals(self) -> Floats:
         """1 / best possible value of each query, (queries,); 0 where nothing is relevant."""

@@ -6,8 +6,9 @@ import numpy as np
 
 from burnish.boost.kernels import lean
 from burnish.boost.losses import gradients
+from burnish.boost.losses.base import Floats, Objective, check_values, transformed
+from burnish.boost.losses.basic import Quantile
 from burnish.boost.losses.elementary import exp32, round20
-from burnish.boost.objective import Floats, Objective, Quantile, _check, _transform
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
@@ -127,7 +128,7 @@ class _Exponential(Objective):
 
     def prediction(self, margin: Floats, workers: Workers | None = None) -> Floats:
         """The mean."""
-        return _transform(gradients.exponential_of, margin, workers)
+        return transformed(gradients.exponential_of, margin, workers)
 
 
 class Gamma(_Exponential):
@@ -138,7 +139,7 @@ class Gamma(_Exponential):
 
     def check_labels(self) -> None:
         """See Objective."""
-        _check("label", self.label, self.label > 0.0, "positive numbers, of objective 'reg:gamma'")
+        check_values("label", self.label, self.label > 0.0, "positive numbers, of objective 'reg:gamma'")
 
     def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
         """See Objective."""
@@ -153,7 +154,9 @@ class Tweedie(_Exponential):
 
     def check_labels(self) -> None:
         """See Objective."""
-        _check("label", self.label, self.label >= 0.0, "numbers that are not negative, of objective 'reg:tweedie'")
+        check_values(
+            "label", self.label, self.label >= 0.0, "numbers that are not negative, of objective 'reg:tweedie'"
+        )
 
     def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
         """See Objective."""

@@ -24,7 +24,7 @@ class Plan:
     rows: int  # state of the rows: margins, gradients, Hessians, labels, weights, nodes
     ring: int  # blocks that are read ahead
     work: int  # sorted rows of the block at hand, compressed pieces, the store's index
-    slot: int  # one histogram
+    slot: int  # one histogram, with that of counts where rows are counted
     slots: int  # histograms at a time: with fewer than a level has nodes, the level takes several passes
     resident: int  # blocks that stay in memory, from the first
     resident_bytes: int
@@ -51,7 +51,8 @@ def plan(store: Store, layout: ColumnLayout, bins: int, params: Params, row_byte
     work = pieces + store.pieces.nbytes + Accumulator.row_bytes() * min(reader.block_rows, reader.rows)
     dense = -(-layout.dense // QUAD) * QUAD
     widest = int(np.diff(store.arrays["cut_start"]).max(initial=0)) + 1
-    slot = 16 * bins + 8 * dense * widest
+    planes = 32 if params.min_data_in_leaf > 1 else 16  # bytes of a bin: a histogram of counts beside that of sums
+    slot = planes * bins + 8 * dense * widest
     least = rows + ring + work + slot + OVERHEAD
     if budget is not None and budget < least:
         raise ParameterError(
@@ -76,6 +77,7 @@ def state_of_row(params: Params, row_widths: Mapping[str, int]) -> int:
     name = params.objective if isinstance(params.objective, str) else "custom"
     extra = {"softmax": 4, "quantile": 40, "custom": 20 * outputs}.get(name, 24 if name.startswith("rank") else 0)
     extra += 4 if params.scale_pos_weight != 1.0 else 0
+    extra += 4 if params.min_data_in_leaf > 1 else 0  # whether it is sampled
     return 12 * outputs + 4 + 4 * sum(row_widths.values()) + extra
 
 

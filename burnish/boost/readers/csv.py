@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.inputs.factors import Factor
+from burnish.boost.kernels import always_inlined
 from burnish.boost.readers.digits import exact, marked, number, shown, single
 from burnish.boost.readers.files import QUOTE, Block, ahead, blocks
 from burnish.boost.readers.parts import Part
@@ -19,6 +20,8 @@ from burnish.jit import njit
 
 MISSING = frozenset((b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"NAN", b"null", b"NULL", b"None", b"?"))
 SEPARATORS = (",", "\t", ";", "|")
+RAGGED, OPEN_QUOTE, AFTER_QUOTE = 1, 2, 3  # errors of a line
+_ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
@@ -39,107 +42,152 @@ class Layout:
         return int(np.count_nonzero(self.roles >= 0))
 
 
-@njit(cache=True, nogil=True)
-def _parse(
-    text: Any, separator: Any, slots: Any, textual: Any, table: Any, extra: Any, spans: Any, lines: Any,
-    doubts: Any, flags: Any,
-) -> Any:  # fmt: skip
-    """Parses lines. Field f of row r goes to ``table[r, slots[f]]``, to ``extra[r, …]`` if slots[f] < -1, or as a span
-    of the text to ``spans[r, textual[f]]`` (begin, end). `doubts` (n, 4) receives what is no plain number: row, field,
-    begin, end. `flags`: rows, doubts, error (1 ragged, 2 open quote, 3 text after a quote), its position, fields found.
+class _Form(NamedTuple):
+    """`Layout` as kernels take it."""
+
+    separator: int
+    slots: NDArray[np.int64]
+    textual: NDArray[np.int64]
+
+
+class _Rows(NamedTuple):
+    """Where the fields of row r go: to ``table[r, slot]``, to ``extra[r, -2 - slot]`` of a slot below -1, or as a span
+    of the text (begin, end) to ``spans[r, textual]``. What is no plain number goes to ``doubts`` as (row, field, begin,
+    end) too. ``lines[r]`` is the row's line.
     """
-    one = np.uint64(1)
+
+    table: NDArray[np.float32]
+    extra: NDArray[np.float32]
+    spans: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    doubts: NDArray[np.int64]
+
+
+@always_inlined
+def _after_blanks(text: Any, at: Any, separator: Any) -> Any:
+    """The position after spaces and tabs, unless tabs separate."""
+    while text[at] == 32 or (text[at] == 9 and separator != 9):
+        at += _ONE
+    return at
+
+
+@always_inlined
+def _after_padding(text: Any, at: Any, separator: Any) -> Any:
+    """The same, after carriage returns too."""
+    while text[at] == 32 or text[at] == 13 or (text[at] == 9 and separator != 9):
+        at += _ONE
+    return at
+
+
+@always_inlined
+def _before_padding(text: Any, begin: Any, at: Any, separator: Any) -> Any:
+    """The end of a field of which padding is taken off."""
+    while at > begin:
+        last = text[at - _ONE]
+        if last != 32 and last != 13 and (last != 9 or separator == 9):
+            break
+        at -= _ONE
+    return at
+
+
+@always_inlined
+def _ends(character: Any, separator: Any) -> Any:
+    return character == separator or character == 10
+
+
+@always_inlined
+def _plain(text: Any, at: Any, separator: Any, numeric: Any) -> Any:
+    """A field without quotes: its end, the position of what ends it, its number, whether that is certain."""
+    begin = at
+    value, certain = np.float32(0.0), False
+    if numeric:
+        value, at, certain = number(text, at)
+    finish = at
+    at = _after_padding(text, at, separator)
+    if not _ends(text[at], separator):
+        certain = False
+        while not _ends(text[at], separator):
+            at += _ONE
+    if not certain:
+        finish = _before_padding(text, begin, at, separator)
+    return finish, at, value, certain
+
+
+@always_inlined
+def _quoted(text: Any, at: Any, separator: Any, numeric: Any) -> Any:
+    """What `_plain` returns, of a field after its opening quote; then lines that end in it, and the error."""
+    end = np.uint64(len(text))
+    value, certain, lines = np.float32(0.0), False, 0
+    if numeric:
+        value, at, certain = number(text, at)
+    while at < end and (text[at] != 34 or (at + _ONE < end and text[at + _ONE] == 34)):
+        lines += text[at] == 10
+        certain = False
+        at += _ONE if text[at] != 34 else _ONE + _ONE
+    if at >= end:
+        return at, at, value, certain, lines, OPEN_QUOTE
+    finish = at
+    at = _after_padding(text, at + _ONE, separator)
+    return finish, at, value, certain, lines, 0 if _ends(text[at], separator) else AFTER_QUOTE
+
+
+@always_inlined
+def _parse_row(text: Any, at: Any, row: Any, doubt: Any, form: Any, rows: Any) -> Any:
+    """Parses one row: the position of what ends it, fields found, doubts so far, lines that end in it, the error."""
+    found, fields = np.uint64(0), np.uint64(len(form.slots))
+    separator, lines = form.separator, 0
+    while True:
+        slot, place = np.int64(-1), np.int64(-1)
+        if found < fields:
+            slot, place = form.slots[found], form.textual[found]
+        numeric = place < 0 and slot != -1
+        begin = _after_blanks(text, at, separator)
+        if text[begin] == 34:
+            begin += _ONE
+            finish, at, value, certain, more, error = _quoted(text, begin, separator, numeric)
+            lines += more
+            if error:
+                return at, found, doubt, lines, error
+        else:
+            finish, at, value, certain = _plain(text, begin, separator, numeric)
+        if place >= 0:
+            rows.spans[row, place, 0] = begin
+            rows.spans[row, place, 1] = finish
+        elif numeric:
+            if not certain:
+                value = np.float32(np.nan)
+                if finish > begin:
+                    entry = rows.doubts[doubt]
+                    entry[0], entry[1], entry[2], entry[3] = row, found, begin, finish
+                    doubt += _ONE
+            if slot >= 0:
+                rows.table[row, slot] = value
+            else:
+                rows.extra[row, -2 - slot] = value
+        found += _ONE
+        if text[at] == 10:
+            return at, found, doubt, lines, 0 if found == fields else RAGGED
+        at += _ONE
+
+
+@njit(cache=True, nogil=True)
+def _parse(text: Any, form: Any, rows: Any, flags: Any) -> Any:
+    """Parses lines. `flags`: rows, doubts, error (RAGGED, …), the position of its line, fields found there."""
     at, end = np.uint64(0), np.uint64(len(text))
     row, doubt, line = np.uint64(0), np.uint64(0), 0
-    fields = np.uint64(len(slots))
-    error, found = 0, np.uint64(0)
-    position = at
-    while at < end and error == 0:
+    error, found, position = 0, np.uint64(0), np.uint64(0)
+    while at < end:
         position = at
-        while text[at] == 32 or text[at] == 13 or (text[at] == 9 and separator != 9):
-            at += one
-        if text[at] == 10:  # a blank line
-            at += one
-            line += 1
-            continue
-        lines[row] = line
-        found = np.uint64(0)
-        while True:
-            while text[at] == 32 or (text[at] == 9 and separator != 9):
-                at += one
-            quoted = text[at] == 34
-            if quoted:
-                at += one
-            begin = at
-            slot = np.int64(-1)
-            place = np.int64(-1)
-            if found < fields:
-                slot = slots[found]
-                place = textual[found]
-            value, certain = np.float32(0.0), False
-            if place < 0 and slot != -1:
-                value, at, certain = number(text, at)
-            if quoted:
-                while text[at] != 34 or (at + one < end and text[at + one] == 34):
-                    step = one if text[at] != 34 else one + one
-                    line += text[at] == 10
-                    certain = False
-                    at += step
-                    if at >= end:
-                        break
-                if at >= end:
-                    error = 2
-                    break
-                finish = at
-                at += one
-                while text[at] == 32 or text[at] == 13 or (text[at] == 9 and separator != 9):
-                    at += one
-                if text[at] != separator and text[at] != 10:
-                    error = 3
-                    break
-            else:
-                finish = at
-                while text[at] == 32 or text[at] == 13 or (text[at] == 9 and separator != 9):
-                    at += one
-                if text[at] != separator and text[at] != 10:
-                    certain = False
-                    while text[at] != separator and text[at] != 10:
-                        at += one
-                if not certain:
-                    finish = at
-                    while finish > begin and (text[finish - one] == 32 or text[finish - one] == 13 or (
-                        text[finish - one] == 9 and separator != 9
-                    )):  # fmt: skip
-                        finish -= one
-            if place >= 0:
-                spans[row, place, 0] = begin
-                spans[row, place, 1] = finish
-            elif slot != -1:
-                if not certain:
-                    value = np.float32(np.nan)
-                    if finish > begin:
-                        doubts[doubt, 0], doubts[doubt, 1], doubts[doubt, 2], doubts[doubt, 3] = (
-                            row,
-                            found,
-                            begin,
-                            finish,
-                        )
-                        doubt += one
-                if slot >= 0:
-                    table[row, slot] = value
-                else:
-                    extra[row, -2 - slot] = value
-            found += one
-            if text[at] == 10:
+        at = _after_padding(text, at, form.separator)
+        if text[at] != 10:  # no blank line
+            rows.lines[row] = line
+            at, found, doubt, more, error = _parse_row(text, at, row, doubt, form, rows)
+            line += more
+            if error:
                 break
-            at += one
-        if error == 0:
-            if found != fields:
-                error = 1
-                break
-            row += one
-            at += one
-            line += 1
+            row += _ONE
+        at += _ONE
+        line += 1
     flags[0], flags[1], flags[2], flags[3], flags[4] = row, doubt, error, position, found
 
 
@@ -153,15 +201,14 @@ def parse(block: Block, layout: Layout) -> Part:
     spans = np.empty((most_rows, kept, 2), np.int64)
     lines, flags = np.empty(most_rows, np.int64), np.zeros(5, np.int64)
     doubts = np.empty((min(most_rows * fields, len(text)), 4), np.int64)
-    _parse(
-        text, layout.separator, layout.roles, layout.textual, table, extra, spans, lines, doubts, flags,
-    )  # fmt: skip
+    form = _Form(layout.separator, layout.roles, layout.textual)
+    _parse(text, form, _Rows(table, extra, spans, lines, doubts), flags)
     rows, doubt, error, position, found = flags.tolist()
-    if error == 1:
+    if error == RAGGED:
         raise block.error(position, f"{found} fields; allowed is {fields}, as in the first line")
     if error:
-        what = "a quoted field does not end" if error == 2 else "a quoted field goes on after its closing quote"
-        raise block.error(position, what)
+        what = "does not end" if error == OPEN_QUOTE else "goes on after its closing quote"
+        raise block.error(position, f"a quoted field {what}")
     table, extra, lines = table[:rows], extra[:rows], lines[:rows] + block.line
     _resolve(block, layout, doubts[:doubt], table, extra)
     if len(layout.marks):

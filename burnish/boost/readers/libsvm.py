@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.inputs.tables import Sparse
+from burnish.boost.kernels import always_inlined
 from burnish.boost.readers.digits import exact, marked, number, shown, single
 from burnish.boost.readers.files import Block, ahead, blocks
 from burnish.boost.readers.parts import Part
@@ -17,13 +18,18 @@ from burnish.errors import DataError
 from burnish.jit import njit
 
 LARGEST = np.iinfo(np.int32).max - 1  # feature numbers are int32
+LABEL, WEIGHT, VALUE = range(3)
+NO_FEATURE, NO_VALUE, OUT_OF_RANGE, NO_QUERY, BELOW_FIRST, TOO_MANY = range(1, 7)  # errors
+_ONE = np.uint64(1)
+_MOST_DIGITS = np.uint64(18)  # of a query, which int64 holds
 _MESSAGES = {
-    1: "{token} is no feature number; allowed are lines of label[:weight] [qid:query] feature:value …",
-    2: "feature {token} has no value; allowed is feature:value",
-    3: f"feature {{token}} is out of range; allowed are 0 to {LARGEST}",
-    4: "{token} is no query; allowed is qid: and a whole number",
-    5: "feature {token} is numbered below the first, which is 1; pass first_index=0 if the file counts from 0",
-    6: "feature {token} is more than the number of features allows",
+    NO_FEATURE: "{token} is no feature number; allowed are lines of label[:weight] [qid:query] feature:value …",
+    NO_VALUE: "feature {token} has no value; allowed is feature:value",
+    OUT_OF_RANGE: f"feature {{token}} is out of range; allowed are 0 to {LARGEST}",
+    NO_QUERY: "{token} is no query; allowed is qid: and a whole number",
+    BELOW_FIRST: "feature {token} is numbered below the first, which is 1; "
+    "pass first_index=0 if the file counts from 0",
+    TOO_MANY: "feature {token} is more than the number of features allows",
 }
 
 
@@ -35,115 +41,151 @@ class Numbering:
     features: int = LARGEST + 1
 
 
-@njit(cache=True, nogil=True)
+class _Entries(NamedTuple):
+    """Rows and their entries, as `_parse` writes them."""
+
+    label: NDArray[np.float32]
+    weight: NDArray[np.float32]
+    qid: NDArray[np.int64]
+    start: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    values: NDArray[np.float32]
+    doubts: NDArray[np.int64]  # (n, 4), of numbers that need `exact`: LABEL, WEIGHT or VALUE, index, begin, end
+
+
+@always_inlined
 def _space(character: Any) -> Any:
     return character == 32 or character == 9 or character == 13
 
 
-@njit(cache=True, nogil=True)
-def _parse(
-    text: Any, first: Any, last: Any, label: Any, weight: Any, qid: Any, start: Any, columns: Any,
-    values: Any, doubts: Any, flags: Any,
-) -> Any:  # fmt: skip
-    """Parses lines of text. `doubts` (n, 4) receives numbers that need `exact`: kind (0 label, 1 weight, 2 value),
-    index, begin, end. `flags`: rows, entries, doubts, error, its position, weights, queries, rows out of order.
+@always_inlined
+def _ends(character: Any) -> Any:
+    """Whether a token ends: at a space, the end of the line or a comment."""
+    return _space(character) or character == 10 or character == 35
+
+
+@always_inlined
+def _after_spaces(text: Any, at: Any) -> Any:
+    """The position after spaces, and after a comment if that follows."""
+    while _space(text[at]):
+        at += _ONE
+    if text[at] == 35:
+        while text[at] != 10:
+            at += _ONE
+    return at
+
+
+@always_inlined
+def _note(doubts: Any, doubt: Any, kind: Any, index: Any, begin: Any, end: Any) -> Any:
+    """Leaves a number to `exact`; the number of these."""
+    doubts[doubt, 0], doubts[doubt, 1], doubts[doubt, 2], doubts[doubt, 3] = kind, index, begin, end
+    return doubt + _ONE
+
+
+@always_inlined
+def _label_part(text: Any, at: Any, kind: Any, row: Any, doubt: Any, doubts: Any) -> Any:
+    """A label or weight: its value, the position after it, the doubts so far."""
+    begin = at
+    value, at, certain = number(text, at)
+    if not certain or not (_ends(text[at]) or text[at] == 58):
+        while not (_ends(text[at]) or text[at] == 58):
+            at += _ONE
+        doubt = _note(doubts, doubt, kind, row, begin, at)
+    return value, at, doubt
+
+
+@always_inlined
+def _query(text: Any, at: Any) -> Any:
+    """What follows the q of ``qid:``: the query, the position after it, the error."""
+    if not (text[at + _ONE] == 105 and text[at + _ONE + _ONE] == 100 and text[at + np.uint64(3)] == 58):
+        return np.int64(0), at, NO_QUERY
+    at += np.uint64(4)
+    begin, query = at, np.int64(0)
+    while np.uint8(text[at] - np.uint8(48)) < 10 and at - begin < _MOST_DIGITS:
+        query = query * 10 + np.int64(text[at] - np.uint8(48))
+        at += _ONE
+    return query, at, 0 if at > begin and _ends(text[at]) else NO_QUERY
+
+
+@always_inlined
+def _column(text: Any, at: Any, first: Any, last: Any) -> Any:
+    """The number of a feature before its colon, the position after that, the error."""
+    begin = at
+    column: Any = 0
+    while np.uint8(text[at] - np.uint8(48)) < 10:
+        column = min(column * 10 + np.int64(text[at] - np.uint8(48)), 99999999999)
+        at += _ONE
+    if text[at] != 58 or at == begin:
+        if text[begin] == 45:
+            return column, at, OUT_OF_RANGE
+        return column, at, NO_VALUE if at > begin and _ends(text[at]) else NO_FEATURE
+    if column > LARGEST:
+        return column, at, OUT_OF_RANGE
+    return column, at + _ONE, BELOW_FIRST if column < first else TOO_MANY if column >= last else 0
+
+
+@always_inlined
+def _parse_entries(text: Any, at: Any, row: Any, entry: Any, doubt: Any, first: Any, last: Any, out: Any) -> Any:
+    """Parses the rest of a line after its label: the position of its end or of the token in error, entries and doubts
+    so far, queries, whether columns are out of order, the error.
     """
-    one = np.uint64(1)
+    queries, disorder, previous = 0, 0, np.int64(-1)
+    while True:
+        at = _after_spaces(text, at)
+        token = at
+        if text[at] == 10:
+            return at, entry, doubt, queries, disorder, 0
+        if text[at] == 113:
+            query, at, error = _query(text, at)
+            if error:
+                return token, entry, doubt, queries, disorder, error
+            out.qid[row] = query
+            queries += 1
+            continue
+        column, begin, error = _column(text, at, first, last)
+        if error:
+            return token, entry, doubt, queries, disorder, error
+        value, at, certain = number(text, begin)
+        if not certain or not _ends(text[at]):
+            while not _ends(text[at]):
+                at += _ONE
+            if at == begin:
+                return token, entry, doubt, queries, disorder, NO_VALUE
+            doubt = _note(out.doubts, doubt, VALUE, entry, begin, at)
+        column -= first
+        disorder |= column <= previous
+        previous = column
+        out.columns[entry] = column
+        out.values[entry] = value
+        entry += _ONE
+
+
+@njit(cache=True, nogil=True)
+def _parse(text: Any, first: Any, last: Any, out: Any, flags: Any) -> Any:
+    """Parses lines. `flags`: rows, entries, doubts, error, its position, weights, queries, rows out of order."""
     at, end = np.uint64(0), np.uint64(len(text))
     row, entry, doubt = np.uint64(0), np.uint64(0), np.uint64(0)
     error, weights, queries, disorder = 0, 0, 0, 0
-    position = at
     while at < end:
-        while _space(text[at]):
-            at += one
-        if text[at] == 35:  # a comment
-            while text[at] != 10:
-                at += one
-        if text[at] == 10:
-            at += one
-            continue
-        weight[row] = 1.0
-        qid[row] = 0
-        for kind in range(2):
-            begin = at
-            value, at, certain = number(text, at)
-            if not certain or not (_space(text[at]) or text[at] == 58 or text[at] == 10 or text[at] == 35):
-                while not (_space(text[at]) or text[at] == 58 or text[at] == 10 or text[at] == 35):
-                    at += one
-                doubts[doubt, 0], doubts[doubt, 1], doubts[doubt, 2], doubts[doubt, 3] = kind, row, begin, at
-                doubt += one
-            if kind == 0:
-                label[row] = value
-            else:
-                weight[row] = value
+        at = _after_spaces(text, at)
+        if text[at] != 10:
+            value, at, doubt = _label_part(text, at, LABEL, row, doubt, out.doubts)
+            out.label[row] = value
+            value, out.qid[row] = np.float32(1.0), 0
+            if text[at] == 58:
+                value, at, doubt = _label_part(text, at + _ONE, WEIGHT, row, doubt, out.doubts)
                 weights += 1
-            if text[at] != 58:
+            out.weight[row] = value
+            at, entry, doubt, more, wrong, error = _parse_entries(text, at, row, entry, doubt, first, last, out)
+            if error:
                 break
-            if kind == 0:
-                at += one
-        previous = -1
-        while True:
-            while _space(text[at]):
-                at += one
-            if text[at] == 35:
-                while text[at] != 10:
-                    at += one
-            if text[at] == 10:
-                break
-            position = at
-            if text[at] == 113:  # qid:
-                if not (text[at + one] == 105 and text[at + one + one] == 100 and text[at + np.uint64(3)] == 58):
-                    error = 4
-                    break
-                at += np.uint64(4)
-                begin = at
-                query: Any = 0
-                while np.uint8(text[at] - np.uint8(48)) < 10 and at - begin < np.uint64(18):
-                    query = query * 10 + np.int64(text[at] - np.uint8(48))
-                    at += one
-                if at == begin or not (_space(text[at]) or text[at] == 10 or text[at] == 35):
-                    error = 4
-                    break
-                qid[row] = query
-                queries += 1
-                continue
-            begin = at
-            column: Any = 0
-            while np.uint8(text[at] - np.uint8(48)) < 10:
-                column = min(column * 10 + np.int64(text[at] - np.uint8(48)), 99999999999)
-                at += one
-            if text[at] != 58 or at == begin:
-                error = 2 if at > begin and (_space(text[at]) or text[at] == 10 or text[at] == 35) else 1
-                if text[begin] == 45:
-                    error = 3
-                break
-            at += one
-            if column > 2147483646 or column < first or column >= last:
-                error = 3 if column > 2147483646 else (5 if column < first else 6)
-                break
-            begin = at
-            value, at, certain = number(text, at)
-            if not certain or not (_space(text[at]) or text[at] == 10 or text[at] == 35):
-                while not (_space(text[at]) or text[at] == 10 or text[at] == 35):
-                    at += one
-                if at == begin:
-                    error = 2
-                    break
-                doubts[doubt, 0], doubts[doubt, 1], doubts[doubt, 2], doubts[doubt, 3] = 2, entry, begin, at
-                doubt += one
-            column -= first
-            disorder += column <= previous
-            previous = column
-            columns[entry] = column
-            values[entry] = value
-            entry += one
-        if error:
-            break
-        row += one
-        start[row] = entry
-        at += one
+            queries += more
+            disorder += wrong
+            row += _ONE
+            out.start[row] = entry
+        at += _ONE
     flags[0], flags[1], flags[2], flags[3] = row, entry, doubt, error
-    flags[4], flags[5], flags[6], flags[7] = position, weights, queries, disorder
+    flags[4], flags[5], flags[6], flags[7] = at, weights, queries, disorder
 
 
 @njit(cache=True, nogil=True)
@@ -174,9 +216,7 @@ def parse(block: Block, numbering: Numbering, marks: NDArray[np.float32]) -> Par
     columns, values = np.empty(colons, np.int32), np.empty(colons, np.float32)
     doubts, flags = np.empty((most_rows + colons, 4), np.int64), np.zeros(8, np.int64)
     last = numbering.first + numbering.features
-    _parse(
-        text, numbering.first, last, label, weight, qid, start, columns, values, doubts, flags,
-    )  # fmt: skip
+    _parse(text, numbering.first, last, _Entries(label, weight, qid, start, columns, values, doubts), flags)
     rows, entries, doubt, error, position, weights, queries, disorder = flags.tolist()
     if error:
         raise block.error(position, _MESSAGES[error].format(token=shown(_token(text, position))))
@@ -230,7 +270,7 @@ def _resolve(block: Block, doubts: NDArray[np.int64], targets: tuple[NDArray[np.
             value = exact(token)
         except ValueError:
             raise block.error(begin, f"the {what} {shown(token)} is not a number") from None
-        if np.isinf(single(value)) or (kind < 2 and value != value):
+        if np.isinf(single(value)) or (kind != VALUE and value != value):
             raise block.error(begin, f"the {what} is {shown(token)}; allowed are finite numbers of float32") from None
         targets[kind][index] = single(value)
 

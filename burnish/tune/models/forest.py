@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset
+from burnish.boost.formats.values import float32_array, floats
 from burnish.boost.grower import HistGrower
 from burnish.boost.inference.forest import Forest
-from burnish.boost.model import Model, dumps, float32_array, floats, loads
+from burnish.boost.model import Model, dumps, loads
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_forest
 from burnish.boost.sampling import column_sampler

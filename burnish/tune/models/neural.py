@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.model import float32_array, floats
+from burnish.boost.formats.values import float32_array, floats
 from burnish.errors import DataError, ParameterError
 from burnish.optional import require
 from burnish.tune.models.base import Floats, LoopNests, Measured, check_objective, document, not_fitted, opened
