@@ -36,6 +36,7 @@ _NOTHING: dict[str, tuple[Any, ...]] = {
     (False,), "early_stopping": (False,), "bootstrap_type": ("No", "Bernoulli"),
     "sampling_frequency": ("PerTree",), "nan_mode": ("Min",), "feature_pre_filter": (_ANY,), "init": (None,),
     "refresh_leaf": (0, 1), "interaction_constraints": ("", "[]"), "categorical_feature": ("auto", ""),
+    "lambdarank_unbiased": (False,),
 }  # fmt: skip
 # The nearest thing that exists.
 _ADVICE = {
@@ -61,6 +62,8 @@ _ADVICE = {
     "sketch_eps": "max_bin", "border_count": "max_bin, one more than the borders", "max_bin_by_feature": "max_bin",
     "grow_policy_type": "grow_policy", "bagging_temperature": "subsample", "random_strength": "gamma",
     "linear_tree": "leaves have one value", "extra_trees": "colsample_bynode", "path_smooth": "reg_lambda",
+    "multi_strategy": "'one_output_per_tree': a tree for each column of the label",
+    "num_target": "the columns of the label matrix", "lambdarank_unbiased": "lambdarank_normalization, or query_weight",
     "num_parallel_tree": "rounds", "callbacks": "train(…, callbacks=…)", "feature_names": "Dataset.of",
     "pos_bagging_fraction": "weights of rows", "neg_bagging_fraction": "weights of rows", "scoring": "eval_metric",
 }  # fmt: skip

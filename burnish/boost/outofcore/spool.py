@@ -199,7 +199,9 @@ class Spool:
 
 
 def rows_of(data: Dataset, first: int, last: int) -> Dataset:
-    """Rows first … last - 1 as views, without query groups."""
+    """Rows first … last - 1 as views, without query groups. Raises DataError for labels that are bounds."""
+    if data.bounded:
+        raise DataError("label: found lower and upper bounds; allowed with memory_budget: one label of each output")
     table: NDArray[np.float32] | Sparse
     if isinstance(data.table, Sparse):
         start = data.table.start[first : last + 1]
