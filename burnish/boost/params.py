@@ -157,11 +157,6 @@ class Params:
         return cls(**given)._checked()
 
     @staticmethod
-    def named(key: str, value: Any) -> str | None:
-        """Our name of a parameter by any library's, or None for a value without effect. Raises ParameterError."""
-        return _name_of(key, value)
-
-    @staticmethod
     def objective_named(name: str) -> str:
         """Our own name of an objective by any library's name. Raises ParameterError."""
         return str(_objective("objective", name, ()))

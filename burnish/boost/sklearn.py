@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset
 from burnish.boost.inputs.arguments import (
+    column_of,
     either,
     label_indicators,
+    labels_of,
     of_true_and_predicted,
     pairs_of,
     rows_of_sets,
+    weights_of,
     with_others,
 )
 from burnish.boost.model import Model
@@ -34,8 +37,8 @@ _exceptions: Any = require("sklearn.exceptions", "boost")
 class _Estimator(_base.BaseEstimator):
     """What the three have in common. Parameters are those of `Params`; None stands for its default.
 
-    Other keywords that `train` knows (`alpha`, `num_leaves`, `rate_drop`, …) become entries of `extra`; one that it
-    does not know is a ParameterError.
+    Other keywords that `train` knows (`alpha`, `num_leaves`, `rate_drop`, …) become entries of `extra`; `fit` raises
+    ParameterError for one that it does not know.
 
     After `fit`: model_ (a Model), evals_result_ (metrics of eval_set by round), best_iteration_ and best_score_ with
     early stopping, feature_importances_, n_features_in_.
@@ -119,6 +122,15 @@ class _Estimator(_base.BaseEstimator):
         self.extra = extra
         self.class_weight = class_weight
 
+    def set_params(self, **params: Any) -> Any:
+        """Sets parameters, by their names or those of other libraries as in the constructor. Returns the estimator."""
+        own = self.get_params(deep=False)
+        others = {name: params.pop(name) for name in tuple(params) if name not in own and "__" not in name}
+        super().set_params(**params)
+        rounds, self.extra = with_others(None, self.extra, others)
+        self.n_estimators = self.n_estimators if rounds is None else rounds
+        return self
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -140,7 +152,11 @@ class _Estimator(_base.BaseEstimator):
         seed = self.random_state
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = int(_validation.check_random_state(seed).randint(2**31 - 1))
+        if not isinstance(self.extra, (dict, type(None))):
+            raise ParameterError(f"extra: found {self.extra!r}; allowed: a dictionary of parameters, or None")
         extra = dict(self.extra or {})
+        if _base.is_classifier(self):
+            extra = {key: value for key, value in extra.items() if not self._says_classes(key, value)}
         twice = [name for name in extra if given.get(name) is not None and given[name] != extra[name]]
         if twice:
             name = twice[0]
@@ -215,7 +231,9 @@ class _Estimator(_base.BaseEstimator):
     def feature_importances_(self) -> NDArray[np.float32]:
         """Share of each feature in the importance `importance_type`, (features,), adding up to 1 (or all 0)."""
         _validation.check_is_fitted(self, "model_")
-        return _importances(self.model_, self.importance_type)
+        from burnish.boost.importance import shares
+
+        return shares(self.model_, self.importance_type)
 
 
 class GBTRegressor(_base.RegressorMixin, _Estimator):
@@ -238,8 +256,8 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
         eval_set holds further pairs (X, y) to evaluate.
         sample_weight_eval_set, base_margin_eval_set: those of each pair, or None for a pair that has none.
         """
-        x, y = self._checked(X, reset=True), _labels(self, y)
-        weight = None if sample_weight is None else _weights(sample_weight, x)
+        x, y = self._checked(X, reset=True), labels_of(self, y)
+        weight = None if sample_weight is None else weights_of(sample_weight, x)
         training = self._dataset(x, label=y, weight=weight, base_margin=base_margin)
         rows = rows_of_sets(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
         valid = {}
@@ -279,14 +297,14 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         sample_weight_eval_set, base_margin_eval_set: those of each pair, or None for a pair that has none.
         """
         x, matrix = self._checked(X, reset=True), label_indicators(y)
-        y = _column(y) if matrix is None else matrix
+        y = column_of(y) if matrix is None else matrix
         _validation.check_consistent_length(x, y)
         self.multilabel_ = matrix is not None
         label = self._classes_of(y) if matrix is None else matrix
         if matrix is not None:
             self.n_classes_ = matrix.shape[1]
             self.classes_ = np.arange(self.n_classes_)
-        weight = None if sample_weight is None else _weights(sample_weight, x)
+        weight = None if sample_weight is None else weights_of(sample_weight, x)
         if self.class_weight is not None:
             own = _class_weight.compute_sample_weight(self.class_weight, y)
             weight = own if weight is None else weight * own
@@ -336,6 +354,10 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
             raise ParameterError(f"num_class: found {params.num_class}; allowed: {self.n_classes_}, the classes of y")
         return params
 
+    def _says_classes(self, key: str, value: Any) -> bool:
+        """Whether an entry of `extra` is the number of classes, which the labels tell anyway."""
+        return key in ("num_class", "num_classes") and value == self.n_classes_
+
     @property
     def _one(self) -> bool:
         """Whether a function of the user's has one margin for two classes."""
@@ -350,7 +372,7 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
                     f"eval_set: found labels of shape {np.shape(y)}; allowed: (rows, {self.n_classes_}) of 0 and 1"
                 )
             return matrix
-        y = _column(y)
+        y = column_of(y)
         place = np.minimum(np.searchsorted(self.classes_, y), self.n_classes_ - 1)
         unseen = self.classes_[place] != y
         if unseen.any():
@@ -384,6 +406,7 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
 
         Of several labels 0 or 1 for each, (rows, labels).
         """
+        _validation.check_is_fitted(self, "model_")
         if self.multilabel_:
             border = 0.0 if self.model_.objective == "custom" else 0.5
             return (self._predict(X, "prediction") > border).astype(np.int64)
@@ -409,25 +432,26 @@ class GBTRanker(_Estimator):
         eval_group: Sequence[Any] | None = None,
         eval_qid: Sequence[Any] | None = None,
         base_margin: Any = None,
-        sample_weight: Any = None,
         sample_weight_eval_set: Sequence[Any] | None = None,
         eval_sample_weight: Sequence[Any] | None = None,
         base_margin_eval_set: Sequence[Any] | None = None,
         callbacks: Sequence[Any] = (),
+        **others: Any,
     ) -> "GBTRanker":
         """Trains on rows X with relevance grades y. Queries are given by the sizes `group` or a `qid` for each row.
 
         Without both, all rows are of one query. query_weight: (queries,), or (rows,) equal within a query. eval_set
-        holds (X, y, group), or (X, y) with the sizes or ids of each set in eval_group or eval_qid; a set that is X
-        itself has its queries. sample_weight is another name of query_weight, and eval_sample_weight of
-        sample_weight_eval_set: weights of each set, of its queries or rows, or None for one that has none;
-        base_margin_eval_set likewise. Raises ParameterError for a set without queries beside training data that have
-        them.
+        holds (X, y, group), or (X, y) with the sizes or ids of each set in eval_group or eval_qid.
+        sample_weight_eval_set, or by its other name eval_sample_weight: weights of each set, of its queries or rows, or
+        None for one that has none; base_margin_eval_set likewise. A keyword sample_weight is query_weight. Raises
+        ParameterError for a set without queries beside training data that have them.
         """
-        query_weight = either("query_weight", query_weight, "sample_weight", sample_weight)
+        query_weight = either("query_weight", query_weight, "sample_weight", others.pop("sample_weight", None))
+        if others:
+            raise ParameterError(f"fit: found the keyword {next(iter(others))!r}; allowed: those that help(fit) lists")
         weights = either("sample_weight_eval_set", sample_weight_eval_set, "eval_sample_weight", eval_sample_weight)
         more = rows_of_sets(len(eval_set), weights, base_margin_eval_set)
-        x, y = self._checked(X, reset=True), _column(_labels(self, y))
+        x, y = self._checked(X, reset=True), column_of(labels_of(self, y))
         whole = group is None and qid is None
         if whole:
             group = [len(y)]
@@ -440,15 +464,12 @@ class GBTRanker(_Estimator):
             sizes = rest[0] if rest else None if eval_group is None else eval_group[number]
             ids = None if eval_qid is None else eval_qid[number]
             if sizes is None and ids is None:
-                if a is X:
-                    sizes, ids = group, qid
-                elif not whole:
+                if not whole:
                     raise ParameterError(
                         f"eval_set: found entry {number} without queries; allowed: (X, y, group), or (X, y) with "
                         "eval_group or eval_qid"
                     )
-                else:
-                    sizes = [len(b)]
+                sizes = [len(b)]
             table = self._checked(a, reset=False)
             valid[f"valid_{number}"] = self._dataset(table, training, label=b, group=sizes, qid=ids, **more[number])
         self._fit(self._settings(), training, valid, callbacks)
@@ -457,33 +478,3 @@ class GBTRanker(_Estimator):
     def predict(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """Scores (rows,): larger ones come first."""
         return self._predict(X, "prediction")
-
-
-def _column(y: Any) -> NDArray[Any]:
-    """Labels as one dimension, with scikit-learn's warning for a column."""
-    if y is None:
-        raise ValueError("requires y to be passed, but the target y is None")
-    return np.asarray(_validation.column_or_1d(y, warn=True))
-
-
-def _labels(estimator: Any, y: Any) -> NDArray[np.float64]:
-    """Labels as numbers, (rows,) or (rows, outputs)."""
-    if y is None:
-        name = type(estimator).__name__
-        raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None")
-    y = _validation.check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
-    return y if y.ndim == 2 and y.shape[1] > 1 else _column(y)
-
-
-def _weights(weight: Any, x: Any) -> NDArray[np.float64]:
-    weights: NDArray[np.float64] = _validation._check_sample_weight(weight, x, dtype=np.float64)
-    return weights
-
-
-def _importances(model: Model, kind: str) -> NDArray[np.float32]:
-    """Shares of the features in a kind of importance."""
-    from burnish.boost.importance import importance
-
-    values = np.asarray(importance(model, kind), np.float64)
-    total = values.sum()
-    return (values / total if total else values).astype(np.float32)

@@ -10,35 +10,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.params import Params
+from burnish.boost.params import ALIASES
+from burnish.boost.synonyms import NAMES
 from burnish.errors import ParameterError
 from burnish.optional import require
 
 _multiclass: Any = require("sklearn.utils.multiclass", "boost")
+_validation: Any = require("sklearn.utils.validation", "boost")
 
 DEFAULT_ROUNDS = 100
 _TRUE = ("y_true", "labels", "label", "y", "target", "true", "actual")
 _PREDICTED = ("y_pred", "preds", "pred", "prediction", "predictions", "predt", "y_hat", "yhat", "raw", "margin")
 
 
-def with_others(rounds: int, extra: dict[str, Any] | None, others: Mapping[str, Any]) -> tuple[int, Any]:
+def with_others(rounds: Any, extra: Any, others: Mapping[str, Any]) -> tuple[Any, Any]:
     """Rounds and the entries of `extra`, with the keywords that are no arguments of an estimator.
 
-    Raises ParameterError for one that `train` does not know, or that says otherwise than an argument.
+    What they hold is checked by `fit`, as scikit-learn wants it.
     """
-    if not others:
+    if not others or not isinstance(extra, (Mapping, type(None))):
         return rounds, extra
     merged = dict(extra or {})
     for key, value in others.items():
-        name = Params.named(key, value)
-        if name is None:
-            continue
-        if name == "rounds":
-            if rounds not in (DEFAULT_ROUNDS, value):
-                raise ParameterError(f"n_estimators={rounds!r} and {key}={value!r}: found both; allowed: one of them")
+        if (ALIASES.get(key) or NAMES.get(key)) == "rounds" and rounds in (None, DEFAULT_ROUNDS):
             rounds = value
-        elif key in merged and merged[key] != value:
-            raise ParameterError(f"extra: found {key}={merged[key]!r}; allowed: {value!r}, the keyword itself")
         else:
             merged[key] = value
     return rounds, merged or None
@@ -73,12 +68,15 @@ def label_indicators(y: Any) -> NDArray[np.float64] | None:
     """
     if y is None:
         return None
-    kind = _multiclass.type_of_target(y) if hasattr(y, "toarray") or np.ndim(y) == 2 else ""
+    y = y.toarray() if hasattr(y, "toarray") else np.asarray(y)
+    if y.ndim != 2 or y.shape[1] < 2:
+        return None
+    kind = _multiclass.type_of_target(y)
     if kind == "multilabel-indicator":
-        return np.asarray(y.toarray() if hasattr(y, "toarray") else y, np.float64)
-    if np.ndim(y) == 2 and np.shape(y)[1] > 1:
+        return y.astype(np.float64)
+    if kind in ("multiclass-multioutput", "unknown"):
         raise ParameterError(
-            f"y: found {np.shape(y)[1]} columns of classes ({kind}); allowed: one column, or several of 0 and 1; the "
+            f"y: found {y.shape[1]} columns of classes ({kind}); allowed: one column, or several of 0 and 1; the "
             "nearest there is: sklearn.multioutput.MultiOutputClassifier of this estimator"
         )
     return None
@@ -112,3 +110,24 @@ def rows_of_sets(sets: int, weights: Any, margins: Any) -> list[dict[str, Any]]:
         for row, values in zip(rows, given, strict=True):
             row[key] = values
     return rows
+
+
+def column_of(y: Any) -> NDArray[Any]:
+    """Labels as one dimension, with scikit-learn's warning for a column."""
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    return np.asarray(_validation.column_or_1d(y, warn=True))
+
+
+def labels_of(estimator: Any, y: Any) -> NDArray[np.float64]:
+    """Labels as numbers, (rows,) or (rows, outputs)."""
+    if y is None:
+        name = type(estimator).__name__
+        raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None")
+    y = _validation.check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
+    return y if y.ndim == 2 and y.shape[1] > 1 else column_of(y)
+
+
+def weights_of(weight: Any, x: Any) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = _validation._check_sample_weight(weight, x, dtype=np.float64)
+    return weights
