@@ -31,7 +31,6 @@ _base: Any = require("sklearn.base", "boost")
 _validation: Any = require("sklearn.utils.validation", "boost")
 _multiclass: Any = require("sklearn.utils.multiclass", "boost")
 _class_weight: Any = require("sklearn.utils.class_weight", "boost")
-_exceptions: Any = require("sklearn.exceptions", "boost")
 
 
 class _Estimator(_base.BaseEstimator):

@@ -82,9 +82,8 @@ class Spool:
 
     def _check(self, chunk: Dataset) -> None:
         """Compares a chunk with the first."""
-        form = {name: 1 for name in ROW_ARRAYS if getattr(chunk, name) is not None}
-        if chunk.base_margin is not None:
-            form["base_margin"] = chunk.base_margin.shape[1]
+        arrays = {name: getattr(chunk, name) for name in ROW_ARRAYS}
+        form = {name: 1 if array.ndim == 1 else array.shape[1] for name, array in arrays.items() if array is not None}
         found = (isinstance(chunk.table, Sparse), chunk.features, form, chunk.categories, chunk.group_start is None)
         if not self.features:
             self.features = chunk.features
