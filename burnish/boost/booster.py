@@ -14,10 +14,11 @@ from burnish.boost.data import Dataset, Sparse, check_dataset
 from burnish.boost.inputs.tables import feature_label
 from burnish.boost.leaves import LeafSums
 from burnish.boost.losses import gradients
+from burnish.boost.losses.outputs import objective_for
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.metric import Metric, distinct, metric_of
 from burnish.boost.model import Model
-from burnish.boost.objective import Floats, Objective, objective_of, row_ranges
+from burnish.boost.objective import Floats, Objective, row_ranges
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_tree
 from burnish.boost.sampling import ColumnSampler, column_sampler, sample_rows
@@ -135,7 +136,7 @@ class Training:
         self.params, self.dataset, self.workers = params, dataset, workers
         self.reduction = Reduction(comm)
         _check_features(params, dataset)
-        self.objective: Objective = objective_of(params)
+        self.objective: Objective = objective_for(params, dataset)
         self.outputs = self.objective.outputs
         self._each = self.outputs * params.num_parallel_tree  # trees of a round
         self.objective.prepare(dataset, self.reduction)
@@ -442,7 +443,7 @@ def _like(name: str, dataset: Dataset, fitted: "Training") -> Dataset:
         raise DataError(f"valid {name!r}: found {dataset.features} features; allowed: {training.features}")
     try:
         if dataset.label is not None:  # a metric that wants labels says so itself
-            objective_of(fitted.params).prepare(dataset, Reduction())
+            objective_for(fitted.params, dataset, training.targets).prepare(dataset, Reduction())
         return encode_as(dataset, training.categories, training.policy)
     except DataError as error:
         raise DataError(f"valid {name!r}: {error}") from None

@@ -24,13 +24,14 @@ class Dataset:
     table: NDArray[np.float32] | Sparse
     rows: int
     features: int
-    label: NDArray[np.float32] | None = None  # (rows,), or (rows, 2): lower and upper bounds of times
+    label: NDArray[np.float32] | None = None  # (rows,), or (rows, outputs), or bounds of times (rows, 2)
     weight: NDArray[np.float32] | None = None  # (rows,)
     base_margin: NDArray[np.float32] | None = None  # (rows, outputs)
     group_start: NDArray[np.int64] | None = None  # (groups + 1,): query q has rows group_start[q] … group_start[q + 1]
     feature_names: tuple[str, ...] = ()
     categories: tuple[Any, ...] = ()  # for each feature None or its category values; empty if none is categorical
     policy: str = "error"  # what a category is that training has not seen: one of factors.POLICIES
+    bounded: bool = False  # whether the label is lower and upper bounds of times
 
     @property
     def categorical(self) -> NDArray[np.bool_]:
@@ -38,6 +39,11 @@ class Dataset:
         if not self.categories:
             return np.zeros(self.features, np.bool_)
         return np.array([values is not None for values in self.categories])
+
+    @property
+    def targets(self) -> int:
+        """Columns of a label matrix, each of which is an output of its own; else 1."""
+        return 1 if self.label is None or self.label.ndim == 1 or self.bounded else self.label.shape[1]
 
     @classmethod
     def of(
@@ -61,8 +67,9 @@ class Dataset:
         """Data from arrays and frames: x is (rows, features); nothing of it is copied if it is float32 in C order.
 
         x: NumPy or a list of rows, SciPy sparse (absent is missing; duplicates add up), pandas, or Arrow.
-        label: (rows,), finite; or for "survival:aft" label_lower_bound and label_upper_bound, (rows,), which may be
-        infinite. weight: (rows,), or (groups,) for all rows of a query; not negative.
+        label: (rows,), finite, or (rows, outputs) of several outputs; or for "survival:aft" label_lower_bound and
+        label_upper_bound, (rows,), which may be infinite.
+        weight: (rows,), or (groups,) for all rows of a query; not negative.
         base_margin: (rows,) or (rows, outputs), added to the margins. group: sizes of the queries in order of the
         rows; or qid: (rows,), equal in the rows of a query, which stand together.
         missing: a value that stands for a missing one, beside NaN and None.
@@ -101,6 +108,7 @@ class Dataset:
             feature_names=converted.names,
             categories=converted.categories,
             policy=policy,
+            bounded=label_lower_bound is not None,
         )
 
     def arranged(self, names: Sequence[str], what: str = "x") -> "Dataset":
@@ -121,9 +129,9 @@ class Dataset:
 
 
 def _labels(label: Any, lower: Any, upper: Any, rows: int) -> NDArray[np.float32] | None:
-    """Labels (rows,), or bounds (rows, 2)."""
+    """Labels (rows,), a matrix of them (rows, outputs), or bounds (rows, 2)."""
     if label is not None:
-        return checked.vector("label", label, rows)
+        return checked.labels(label, rows)
     return None if lower is None else checked.bounds(lower, upper, rows)
 
 

@@ -371,7 +371,7 @@ def rows_of_store(store: Store) -> Dataset:
             first, count = reader.span(number)
             values = reader.read_rows(number, groups + offset, np.dtype(np.float32))
             array[first : first + count] = values.reshape(count, width)
-        arrays[name] = array if name == "base_margin" else array[:, 0]
+        arrays[name] = array if name == "base_margin" or width > 1 else array[:, 0]
     start = np.broadcast_to(np.int64(0), (rows + 1,))  # takes no memory
     categories = tuple(None if known is None else tuple(known) for known in header["categories"])
     return Dataset(

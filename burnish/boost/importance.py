@@ -40,6 +40,13 @@ def importance(model: Ensemble, kind: str = "gain") -> NDArray[np.float64]:
     return np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
 
 
+def shares(model: Ensemble, kind: str = "gain") -> NDArray[np.float32]:
+    """The importance of every feature as a share of their sum, (features,); all 0 if no tree tests any."""
+    values = importance(model, kind)
+    total = values.sum()
+    return (values / total if total else values).astype(np.float32)
+
+
 def importance_by_name(model: Ensemble, kind: str = "gain") -> dict[str, float]:
     """The importance of the features that any tree tests, by name, the most important first."""
     used = importance(model, "weight") > 0

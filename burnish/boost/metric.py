@@ -123,17 +123,32 @@ def _label(dataset: Dataset) -> Floats:
         raise DataError("eval_metric: the data has no labels; allowed: one for each row")
     if dataset.label.ndim != 1:
         raise DataError(
-            f"eval_metric: found labels of shape {dataset.label.shape}; this metric allows one for each row"
+            f"eval_metric: found labels of shape {dataset.label.shape}; this metric allows one for each row. Of a "
+            "label matrix there are 'rmse', 'mae', 'logloss', 'error', 'auc' and others that are means of outputs"
         )
     return dataset.label
 
 
+def _outputs(prediction: Floats, dataset: Dataset) -> tuple[Floats, Floats]:
+    """Predictions and labels of every output, both (outputs, rows): of one, or of the columns of a label matrix."""
+    if dataset.targets == 1:
+        return _single(prediction)[None], _label(dataset)[None]
+    assert dataset.label is not None
+    if len(prediction) != dataset.targets:
+        raise DataError(
+            f"eval_metric: found predictions of {len(prediction)} outputs; allowed: {dataset.targets}, one for each "
+            "column of the label"
+        )
+    return prediction, dataset.label.T
+
+
 def _row_wise(loss: Callable[[Doubles, Doubles, Params], Doubles]) -> Function:
-    """The weighted mean of a loss of one output's prediction and the label."""
+    """The weighted mean over rows and outputs of a loss of an output's prediction and label, as in XGBoost."""
 
     def function(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
-        values = loss(_single(prediction).astype(np.float64), _label(dataset).astype(np.float64), params)
-        return reduction.mean(values, dataset.weight)
+        predicted, label = _outputs(prediction, dataset)
+        values = loss(predicted.astype(np.float64), label.astype(np.float64), params)
+        return reduction.mean(values.mean(axis=0), dataset.weight)
 
     return function
 
@@ -172,9 +187,10 @@ def _pinball(prediction: Floats, dataset: Dataset, reduction: Reduction, params:
     """The weighted mean of the pinball loss, over all quantiles."""
     alpha = params.quantile_alpha
     level = np.array(alpha if isinstance(alpha, tuple) else (alpha,))[:, None]
-    if len(prediction) != len(level):
+    prediction, label = _outputs(prediction, dataset) if len(level) == 1 else (prediction, _label(dataset))
+    if len(level) > 1 and len(prediction) != len(level):
         raise DataError(f"eval_metric: found predictions of {len(prediction)} outputs; 'quantile' allows {len(level)}")
-    p, y = prediction.astype(np.float64), _label(dataset).astype(np.float64)
+    p, y = prediction.astype(np.float64), label.astype(np.float64)
     losses = np.where(y >= p, level * (y - p), (1.0 - level) * (p - y))
     return reduction.mean(losses.mean(axis=0), dataset.weight)
 
@@ -206,8 +222,9 @@ def _rmse(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Pa
 
 def _error(prediction: Floats, dataset: Dataset, reduction: Reduction, threshold: float = 0.5) -> float:
     """Share of rows on the wrong side of a threshold; a probability at the threshold says label 0."""
-    wrong = (_single(prediction) > threshold) != (_label(dataset) > 0.5)
-    return reduction.mean(wrong.astype(np.float64), dataset.weight)
+    predicted, label = _outputs(prediction, dataset)
+    wrong = (predicted > threshold) != (label > 0.5)
+    return reduction.mean(wrong.mean(axis=0), dataset.weight)
 
 
 def _class_loss(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
@@ -247,10 +264,14 @@ def _of_classes(
 ) -> float:
     """An area of positive rows by score; of several classes the mean of each against the rest, as in XGBoost.
 
-    by_rows: a class counts by the weight of its rows.
+    by_rows: a class counts by the weight of its rows. Of a label matrix the mean of the outputs.
     """
-    score, label = reduction.gather(prediction), reduction.gather(_label(dataset))
     weight = None if dataset.weight is None else reduction.gather(dataset.weight)
+    if dataset.targets > 1:
+        pairs = zip(*_outputs(prediction, dataset), strict=True)
+        areas = [area(reduction.gather(own), reduction.gather(label) > 0.5, weight) for own, label in pairs]
+        return float(np.mean(areas))
+    score, label = reduction.gather(prediction), reduction.gather(_label(dataset))
     if len(score) == 1:
         return area(score[0], label > 0.5, weight)
     total = share = 0.0

@@ -185,7 +185,7 @@ class Params:
         if self.objective in ("quantile", "reg:absoluteerror") and any(self.monotone_constraints):
             raise ParameterError(
                 f"parameter 'monotone_constraints': found constraints with objective {self.objective!r}, whose leaves "
-                "become quantiles after growth and may break them; allowed: none"
+                "become quantiles after growth and may break them; allowed: none. The nearest there is: 'huber'"
             )
         return self
 
@@ -237,7 +237,7 @@ def _name_of(key: str, value: Any) -> str | None:
         return None
     if key in _ONLY:
         if value is not None and value not in _ONLY[key]:
-            raise ParameterError(f"parameter {key!r}: found {value!r}; allowed: {_listed(_ONLY[key])}")
+            raise ParameterError(f"parameter {key!r}: found {value!r}; allowed: {_listed(_ONLY[key])}{_instead(value)}")
         return None
     nothing, instead = synonyms.is_nothing(key, value), synonyms.advice(key)
     if nothing:
@@ -250,6 +250,12 @@ def _name_of(key: str, value: Any) -> str | None:
     near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else f"; allowed: {_listed(sorted(_READERS))}"
     raise ParameterError(f"unknown parameter {key!r}{hint}")
+
+
+def _instead(value: Any) -> str:
+    """What there is instead of a value of other libraries, as the end of an error; else nothing."""
+    found = synonyms.INSTEAD.get(str(value).split(":")[0] if str(value).startswith("cuda") else str(value))
+    return "" if found is None else f"; the nearest there is: {found}"
 
 
 def _listed(names: Sequence[Any]) -> str:
@@ -306,7 +312,7 @@ def _choice(choices: Mapping[str, str]) -> Reader:
         if not isinstance(value, str) or value not in choices:
             own = sorted(set(choices.values()))
             near = difflib.get_close_matches(str(value), list(choices), n=1, cutoff=0.6)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = _instead(value) or (f"; did you mean {near[0]!r}?" if near else "")
             raise ParameterError(f"parameter {name!r}: found {value!r}; allowed: {_listed(own)}{hint}")
         return choices[value]
 

@@ -13,6 +13,7 @@ from burnish.errors import ParameterError
 
 OUTPUTS = ("prediction", "margin", "class", "leaf")
 RAW = ("custom", "binary:logitraw")  # objectives whose predictions are margins, which are above 0 for class 1
+LABELS = ("logistic", "binary:logitraw", "binary:hinge")  # objectives of several outputs that are labels, not classes
 
 
 def predict(
@@ -29,8 +30,9 @@ def predict(
     data: a Dataset, or anything that `Dataset.of` reads; category values become the model's category numbers, and
     columns that have names are found by those of training, in any order.
     output: "prediction" (a probability, mean count, value or score), "margin" (before the objective's transform),
-    "class" (the most probable one) or "leaf" (rows, trees). rounds: begin and end of those to use; by default all, or
-    those up to `best_iteration`. Raises DataError and ParameterError.
+    "class" (the most probable one; of several binary labels 0 or 1 for each, (rows, outputs)) or "leaf" (rows, trees).
+    rounds: begin and end of those to use; by default all, or those up to `best_iteration`. Raises DataError and
+    ParameterError.
     """
     if output not in OUTPUTS:
         raise ParameterError(f"output: found {output!r}; allowed: {', '.join(map(repr, OUTPUTS))}")
@@ -43,5 +45,7 @@ def predict(
     result = margin if output == "margin" else transform(model.objective, margin, workers)
     if output == "class":
         border = 0.0 if model.objective in RAW else 0.5
+        if model.outputs > 1 and model.objective in LABELS:
+            return np.ascontiguousarray((result > border).T).astype(np.int64)
         return (result[0] > border).astype(np.int64) if model.outputs == 1 else result.argmax(axis=0)
     return result[0] if model.outputs == 1 else np.ascontiguousarray(result.T)

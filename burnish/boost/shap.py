@@ -12,16 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset, Sparse
+from burnish.boost.kernels import inlined, lean
 from burnish.boost.predictor import as_table, of_values, round_range
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
-from burnish.jit import njit
 
 if TYPE_CHECKING:
     from burnish.boost.ensemble import Ensemble
 
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True}
 _ROWS = 1 << 12  # of a sparse table that are made dense at once
 MOST_LEVELS = 512  # of a tree: the work grows with their square
 
@@ -84,11 +83,12 @@ def _explain(
     feature, present = condition or (-1, False)
 
     def part(first: int, last: int) -> None:
+        paths = _paths(max((int(arrays[-2].max()) for arrays in chosen), default=0) + 3)
         for row in range(first, last, _ROWS):
             stop = min(row + _ROWS, last)
             dense = _dense(table, row, stop, model.features) if isinstance(table, Sparse) else table[row:stop]
             for number, arrays in enumerate(chosen):
-                _explain_tree(dense, *arrays, feature, present, result[number % model.outputs, row:stop])
+                _explain_tree(dense, *arrays, feature, present, *paths, result[number % model.outputs, row:stop])
 
     workers.run(part, workers.ranges(rows, 64))
     for number, arrays in enumerate(chosen):
@@ -103,12 +103,23 @@ def _explain(
 def _prepared(tree: Tree, number: int) -> tuple[NDArray[Any], ...]:
     """The arrays that the kernel takes; the last are the means of the leaves below every node, and the depth."""
     cover = tree.cover.astype(np.float64)
-    mean, level = _means(tree.left, tree.right, tree.value, cover)
+    mean, level = tree.value.astype(np.float64), np.zeros(tree.size, np.int32)
+    _means(tree.left, tree.right, cover, mean, level)
     if level.max() > MOST_LEVELS:
         raise DataError(f"contributions: tree {number} has {level.max()} levels, allowed: {MOST_LEVELS}")
     return (
         tree.left, tree.right, tree.feature, tree.threshold, tree.default_left, tree.value, cover, tree.category_start,
         tree.category, level, mean,
+    )  # fmt: skip
+
+
+def _paths(levels: int) -> tuple[NDArray[Any], ...]:
+    """Room for the paths to a node and to those above it, and for the nodes that are still to be seen."""
+    square, line = (levels, levels), 2 * levels
+    shares = np.zeros(square), np.zeros(square), np.zeros(square)
+    return (
+        np.zeros(square, np.int32), *shares, np.zeros(levels, np.int64), np.zeros(levels),
+        np.zeros((line, 2), np.int64), np.zeros((line, 4)),
     )  # fmt: skip
 
 
@@ -120,11 +131,12 @@ def _dense(table: Sparse, first: int, last: int, features: int) -> NDArray[np.fl
     return result
 
 
-@njit(**_OPTIONS)
-def _means(left, right, value, cover):  # type: ignore[no-untyped-def]
-    """The mean leaf below every node, weighted as paths are, and the level of every node."""
-    mean = value.astype(np.float64)
-    level = np.zeros(len(left), np.int32)
+@lean
+def _means(left, right, cover, mean, level):  # type: ignore[no-untyped-def]
+    """The mean leaf below every node, weighted as paths are, and the level of every node.
+
+    Into `mean`, which holds the leaves' values, and `level`, zeros.
+    """
     for node in range(len(left)):
         if left[node] >= 0:
             level[left[node]] = level[right[node]] = level[node] + 1
@@ -132,17 +144,16 @@ def _means(left, right, value, cover):  # type: ignore[no-untyped-def]
         if left[node] >= 0:
             share = _share(cover, node, left, right)
             mean[node] = share * mean[left[node]] + (1 - share) * mean[right[node]]
-    return mean, level
 
 
-@njit(**_OPTIONS)
+@inlined
 def _share(cover, node, left, right):  # type: ignore[no-untyped-def]
     """The share of a node's training rows that go left; of a node without cover, half."""
     total = cover[left[node]] + cover[right[node]]
     return cover[left[node]] / total if total > 0 else 0.5
 
 
-@njit(**_OPTIONS)
+@inlined
 def _goes_left(x, node, threshold, default_left, category_start, category):  # type: ignore[no-untyped-def]
     if np.isnan(x):
         return default_left[node]
@@ -155,63 +166,58 @@ def _goes_left(x, node, threshold, default_left, category_start, category):  # t
     return True
 
 
-@njit(**_OPTIONS)
-def _extend(path, zero, one, weight, length, feature, zero_share, one_share):  # type: ignore[no-untyped-def]
-    """EXTEND: grows the subsets of all sizes by a feature; `length` features are there before."""
-    path[length], zero[length], one[length] = feature, zero_share, one_share
-    weight[length] = 1.0 if length == 0 else 0.0
+@inlined
+def _extend(path, zero, one, weight, row, length, feature, zero_share, one_share):  # type: ignore[no-untyped-def]
+    """EXTEND: grows the subsets of all sizes by a feature; `length` features of the path `row` are there before."""
+    path[row, length], zero[row, length], one[row, length] = feature, zero_share, one_share
+    weight[row, length] = 1.0 if length == 0 else 0.0
     for i in range(length - 1, -1, -1):
-        weight[i + 1] += one_share * weight[i] * (i + 1) / (length + 1)
-        weight[i] = zero_share * weight[i] * (length - i) / (length + 1)
+        weight[row, i + 1] += one_share * weight[row, i] * (i + 1) / (length + 1)
+        weight[row, i] = zero_share * weight[row, i] * (length - i) / (length + 1)
 
 
-@njit(**_OPTIONS)
-def _unwind(path, zero, one, weight, length, at):  # type: ignore[no-untyped-def]
+@inlined
+def _unwind(path, zero, one, weight, row, length, at):  # type: ignore[no-untyped-def]
     """UNWIND: takes the feature `at` out again; `length` features are there, and one fewer after."""
     last = length - 1
-    zero_share, one_share = zero[at], one[at]
-    n = weight[last]
+    zero_share, one_share = zero[row, at], one[row, at]
+    n = weight[row, last]
     for j in range(last - 1, -1, -1):
         if one_share != 0:
-            t = weight[j]
-            weight[j] = n * length / ((j + 1) * one_share)
-            n = t - weight[j] * zero_share * (last - j) / length
+            t = weight[row, j]
+            weight[row, j] = n * length / ((j + 1) * one_share)
+            n = t - weight[row, j] * zero_share * (last - j) / length
         else:
-            weight[j] = weight[j] * length / (zero_share * (last - j))
+            weight[row, j] = weight[row, j] * length / (zero_share * (last - j))
     for j in range(at, last):
-        path[j], zero[j], one[j] = path[j + 1], zero[j + 1], one[j + 1]
+        path[row, j], zero[row, j], one[row, j] = path[row, j + 1], zero[row, j + 1], one[row, j + 1]
 
 
-@njit(**_OPTIONS)
-def _unwound_sum(zero, one, weight, length, at):  # type: ignore[no-untyped-def]
+@inlined
+def _unwound_sum(zero, one, weight, row, length, at):  # type: ignore[no-untyped-def]
     """The sum of the weights after UNWIND, which is not carried out."""
     last = length - 1
     total = 0.0
-    n = weight[last]
+    n = weight[row, last]
     for j in range(last - 1, -1, -1):
-        if one[at] != 0:
-            t = n * length / ((j + 1) * one[at])
+        if one[row, at] != 0:
+            t = n * length / ((j + 1) * one[row, at])
             total += t
-            n = weight[j] - t * zero[at] * (last - j) / length
+            n = weight[row, j] - t * zero[row, at] * (last - j) / length
         else:
-            total += weight[j] * length / (zero[at] * (last - j))
+            total += weight[row, j] * length / (zero[row, at] * (last - j))
     return total
 
 
-@njit(**_OPTIONS)
+@lean
 def _explain_tree(  # type: ignore[no-untyped-def]
     table, left, right, feature, threshold, default_left, value, cover, category_start, category, level, mean,
-    condition, present, result,
+    condition, present, path, zero, one, weight, length, factor, stack, split, result,
 ):  # fmt: skip
     """Adds a tree's contributions to `result` (rows, features + 1). `condition`: a feature that is known, or, if not
-    `present`, unknown, whatever the subset; -1 for none.
+    `present`, unknown, whatever the subset; -1 for none. path, zero, one, weight: feature, shares and weight by level
+    of node and place in its path; stack: node and level; split: zero share, one share, feature and factor of it.
     """
-    levels = level.max() + 3
-    path = np.zeros((levels, levels), np.int32)
-    zero, one, weight = np.zeros((levels, levels)), np.zeros((levels, levels)), np.zeros((levels, levels))
-    length, factor = np.zeros(levels, np.int64), np.zeros(levels)
-    stack = np.zeros((2 * levels, 2), np.int64)
-    split = np.zeros((2 * levels, 4))  # of the node on the stack: zero share, one share, feature, factor
     for row in range(len(table)):
         depth = 1
         stack[0, 0], stack[0, 1] = 0, 0
@@ -233,15 +239,17 @@ def _explain_tree(  # type: ignore[no-untyped-def]
                 for i in range(1, count):
                     if path[at, i] == tested:  # tested above, too: its shares are multiplied
                         zero_share, one_share = zero_share * zero[at, i], one_share * one[at, i]
-                        _unwind(path[at], zero[at], one[at], weight[at], count, i)
+                        _unwind(path, zero, one, weight, at, count, i)
                         count -= 1
                         break
-                _extend(path[at], zero[at], one[at], weight[at], count, tested, zero_share, one_share)
+                if zero_share == 0.0 and one_share == 0.0:  # no subset reaches what is below
+                    continue
+                _extend(path, zero, one, weight, at, count, tested, zero_share, one_share)
                 count += 1
             length[at] = count
             if left[node] < 0:
                 for i in range(1, count):
-                    total = _unwound_sum(zero[at], one[at], weight[at], count, i)
+                    total = _unwound_sum(zero, one, weight, at, count, i)
                     result[row, path[at, i]] += total * (one[at, i] - zero[at, i]) * value[node] * factor[at]
                 continue
             f = feature[node]

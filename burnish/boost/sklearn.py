@@ -10,6 +10,17 @@ from numpy.typing import NDArray
 
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset
+from burnish.boost.inputs.arguments import (
+    column_of,
+    either,
+    label_indicators,
+    labels_of,
+    of_true_and_predicted,
+    pairs_of,
+    rows_of_sets,
+    weights_of,
+    with_others,
+)
 from burnish.boost.model import Model
 from burnish.boost.params import Params
 from burnish.boost.prediction import predict
@@ -20,17 +31,20 @@ _base: Any = require("sklearn.base", "boost")
 _validation: Any = require("sklearn.utils.validation", "boost")
 _multiclass: Any = require("sklearn.utils.multiclass", "boost")
 _class_weight: Any = require("sklearn.utils.class_weight", "boost")
-_exceptions: Any = require("sklearn.exceptions", "boost")
 
 
 class _Estimator(_base.BaseEstimator):
     """What the three have in common. Parameters are those of `Params`; None stands for its default.
+
+    Other keywords that `train` knows (`alpha`, `num_leaves`, `rate_drop`, …) become entries of `extra`; `fit` raises
+    ParameterError for one that it does not know.
 
     After `fit`: model_ (a Model), evals_result_ (metrics of eval_set by round), best_iteration_ and best_score_ with
     early stopping, feature_importances_, n_features_in_.
     """
 
     _objective = "squared_error"
+    _multi_output = True
 
     def __init__(
         self,
@@ -69,7 +83,9 @@ class _Estimator(_base.BaseEstimator):
         n_jobs: int | None = None,
         extra: dict[str, Any] | None = None,
         class_weight: Any = None,
+        **others: Any,
     ) -> None:
+        n_estimators, extra = with_others(n_estimators, extra, others)
         self.n_estimators = n_estimators
         self.objective = objective
         self.learning_rate = learning_rate
@@ -105,12 +121,22 @@ class _Estimator(_base.BaseEstimator):
         self.extra = extra
         self.class_weight = class_weight
 
+    def set_params(self, **params: Any) -> Any:
+        """Sets parameters, by their names or those of other libraries as in the constructor. Returns the estimator."""
+        own = self.get_params(deep=False)
+        others = {name: params.pop(name) for name in tuple(params) if name not in own and "__" not in name}
+        super().set_params(**params)
+        rounds, self.extra = with_others(None, self.extra, others)
+        self.n_estimators = self.n_estimators if rounds is None else rounds
+        return self
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         tags.input_tags.categorical = bool(self.categorical)
         tags.target_tags.required = True
+        tags.target_tags.multi_output = self._multi_output
         return tags
 
     def _settings(self, **more: Any) -> Params:
@@ -125,12 +151,17 @@ class _Estimator(_base.BaseEstimator):
         seed = self.random_state
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = int(_validation.check_random_state(seed).randint(2**31 - 1))
+        if not isinstance(self.extra, (dict, type(None))):
+            raise ParameterError(f"extra: found {self.extra!r}; allowed: a dictionary of parameters, or None")
         extra = dict(self.extra or {})
+        if _base.is_classifier(self):
+            extra = {key: value for key, value in extra.items() if not self._says_classes(key, value)}
         twice = [name for name in extra if given.get(name) is not None and given[name] != extra[name]]
         if twice:
             name = twice[0]
             raise ParameterError(f"extra: found {name}={extra[name]!r}; allowed: {given[name]!r}, the parameter itself")
         given |= {"seed": seed, "objective": self.objective or self._objective, "num_class": None} | more
+        given["objective"] = of_true_and_predicted(given["objective"])
         return Params.of(given | extra, self._names() or ())
 
     def _checked(self, x: Any, reset: bool) -> Any:
@@ -199,7 +230,9 @@ class _Estimator(_base.BaseEstimator):
     def feature_importances_(self) -> NDArray[np.float32]:
         """Share of each feature in the importance `importance_type`, (features,), adding up to 1 (or all 0)."""
         _validation.check_is_fitted(self, "model_")
-        return _importances(self.model_, self.importance_type)
+        from burnish.boost.importance import shares
+
+        return shares(self.model_, self.importance_type)
 
 
 class GBTRegressor(_base.RegressorMixin, _Estimator):
@@ -217,28 +250,33 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
         base_margin_eval_set: Sequence[Any] | None = None,
         callbacks: Sequence[Any] = (),
     ) -> "GBTRegressor":
-        """Trains on rows X (rows, features) with labels y (rows,); eval_set holds further pairs (X, y) to evaluate.
+        """Trains on rows X (rows, features) with labels y (rows,), or (rows, outputs) with trees for each output.
 
+        eval_set holds further pairs (X, y) to evaluate.
         sample_weight_eval_set, base_margin_eval_set: those of each pair, or None for a pair that has none.
         """
-        x, y = self._checked(X, reset=True), _labels(self, y)
-        weight = None if sample_weight is None else _weights(sample_weight, x)
+        x, y = self._checked(X, reset=True), labels_of(self, y)
+        weight = None if sample_weight is None else weights_of(sample_weight, x)
         training = self._dataset(x, label=y, weight=weight, base_margin=base_margin)
-        rows = _eval_rows(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
+        rows = rows_of_sets(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
         valid = {}
-        for number, (a, b, *_) in enumerate(_pairs(eval_set)):
+        for number, (a, b, *_) in enumerate(pairs_of(eval_set)):
             table = self._checked(a, reset=False)
             valid[f"valid_{number}"] = self._dataset(table, training, label=b, **rows[number])
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
-        """Values (rows,)."""
-        return self._predict(X, "prediction")
+        """Values (rows,), float32; of several outputs (rows, outputs), float64 as scikit-learn wants them."""
+        values = self._predict(X, "prediction")
+        return values if values.ndim == 1 else values.astype(np.float64)
 
 
 class GBTClassifier(_base.ClassifierMixin, _Estimator):
-    """Tree boosting for classification: log-odds of two classes, or a margin for each of more. classes_ after `fit`."""
+    """Tree boosting for classification: log-odds of two classes, or a margin for each of more. classes_ after `fit`.
+
+    Labels (rows, labels) of 0 and 1 are multi-label: each is an output of its own, `classes_` their numbers.
+    """
 
     def fit(
         self,
@@ -252,33 +290,52 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         base_margin_eval_set: Sequence[Any] | None = None,
         callbacks: Sequence[Any] = (),
     ) -> "GBTClassifier":
-        """Trains on rows X (rows, features) with classes y (rows,) of any type; eval_set holds further pairs (X, y).
+        """Trains on rows X (rows, features) with classes y (rows,) of any type, or labels 0 and 1 (rows, labels).
 
+        eval_set holds further pairs (X, y).
         sample_weight_eval_set, base_margin_eval_set: those of each pair, or None for a pair that has none.
         """
-        x, y = self._checked(X, reset=True), _column(y)
+        x, matrix = self._checked(X, reset=True), label_indicators(y)
+        y = column_of(y) if matrix is None else matrix
         _validation.check_consistent_length(x, y)
-        _multiclass.check_classification_targets(y)
-        self.classes_, label = np.unique(y, return_inverse=True)
-        self.n_classes_ = len(self.classes_)
-        if self.n_classes_ < 2:
-            raise ValueError(f"{type(self).__name__} needs 2 classes and more; found 1 class: {self.classes_[0]!r}")
-        weight = None if sample_weight is None else _weights(sample_weight, x)
+        self.multilabel_ = matrix is not None
+        label = self._classes_of(y) if matrix is None else matrix
+        if matrix is not None:
+            self.n_classes_ = matrix.shape[1]
+            self.classes_ = np.arange(self.n_classes_)
+        weight = None if sample_weight is None else weights_of(sample_weight, x)
         if self.class_weight is not None:
             own = _class_weight.compute_sample_weight(self.class_weight, y)
             weight = own if weight is None else weight * own
         training = self._dataset(x, label=label, weight=weight, base_margin=base_margin)
-        rows = _eval_rows(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
+        rows = rows_of_sets(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
         valid = {}
-        for number, (a, b, *_) in enumerate(_pairs(eval_set)):
+        for number, (a, b, *_) in enumerate(pairs_of(eval_set)):
             table = self._checked(a, reset=False)
             label = self._numbers(b)
             valid[f"valid_{number}"] = self._dataset(table, training, label=label, **rows[number])
         self._fit(self._class_settings(), training, valid, callbacks)
         return self
 
+    def _classes_of(self, y: NDArray[Any]) -> NDArray[np.int64]:
+        """The numbers of the classes of training, which become `classes_`. Raises ValueError for one alone."""
+        _multiclass.check_classification_targets(y)
+        self.classes_, label = np.unique(y, return_inverse=True)
+        self.n_classes_ = len(self.classes_)
+        if self.n_classes_ < 2:
+            raise ValueError(f"{type(self).__name__} needs 2 classes and more; found 1 class: {self.classes_[0]!r}")
+        return np.asarray(label)
+
     def _class_settings(self) -> Params:
         """The parameters of `train`. Raises ParameterError for an objective that is none of so many classes."""
+        if self.multilabel_:
+            params = self._settings(objective=self.objective or "logistic")
+            if not callable(params.objective) and params.objective != "logistic":
+                raise ParameterError(
+                    f"objective: found {params.objective!r} with a matrix of labels; allowed: None, 'logistic' or a "
+                    "function"
+                )
+            return params
         objective = self.objective or ("logistic" if self.n_classes_ == 2 else "softmax")
         alone = not callable(objective) and Params.objective_named(objective) != "softmax"
         if alone and self.n_classes_ > 2:
@@ -296,14 +353,25 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
             raise ParameterError(f"num_class: found {params.num_class}; allowed: {self.n_classes_}, the classes of y")
         return params
 
+    def _says_classes(self, key: str, value: Any) -> bool:
+        """Whether an entry of `extra` is the number of classes, which the labels tell anyway."""
+        return key in ("num_class", "num_classes") and value == self.n_classes_
+
     @property
     def _one(self) -> bool:
         """Whether a function of the user's has one margin for two classes."""
         return callable(self.objective) and self.n_classes_ == 2
 
-    def _numbers(self, y: Any) -> NDArray[np.int64]:
-        """The numbers of classes. Raises ParameterError for a class that training has not seen."""
-        y = _column(y)
+    def _numbers(self, y: Any) -> NDArray[Any]:
+        """The numbers of classes, or labels. Raises ParameterError for a class that training has not seen."""
+        if self.multilabel_:
+            matrix = label_indicators(y)
+            if matrix is None or matrix.shape[1] != self.n_classes_:
+                raise ParameterError(
+                    f"eval_set: found labels of shape {np.shape(y)}; allowed: (rows, {self.n_classes_}) of 0 and 1"
+                )
+            return matrix
+        y = column_of(y)
         place = np.minimum(np.searchsorted(self.classes_, y), self.n_classes_ - 1)
         unseen = self.classes_[place] != y
         if unseen.any():
@@ -312,14 +380,14 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         return place
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
-        """Margins: (rows,) of two classes, else (rows, classes)."""
+        """Margins: (rows,) of two classes, else (rows, classes) or (rows, labels)."""
         return self._predict(X, "margin")
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
-        """Probabilities (rows, classes). Raises ParameterError if the objective is a function, of which none are known.
+        """Probabilities (rows, classes), or of label 1 (rows, labels).
 
         A function may have an attribute `prediction`: what gives probabilities at margins, (rows,) of class 1 for two
-        classes, else (rows, classes).
+        classes, else (rows, classes). Raises ParameterError for a function without, of which none are known.
         """
         p = self._predict(X, "prediction")
         if self.model_.objective == "custom":
@@ -333,7 +401,14 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The most probable class of each row, (rows,); by a function as objective, of positive or largest margin."""
+        """The most probable class of each row, (rows,); by a function as objective, of positive or largest margin.
+
+        Of several labels 0 or 1 for each, (rows, labels).
+        """
+        _validation.check_is_fitted(self, "model_")
+        if self.multilabel_:
+            border = 0.0 if self.model_.objective == "custom" else 0.5
+            return (self._predict(X, "prediction") > border).astype(np.int64)
         number = self._predict(X, "class")
         return self.classes_[number]
 
@@ -342,6 +417,7 @@ class GBTRanker(_Estimator):
     """Tree boosting for ranking: objectives "rank_ndcg" (LambdaMART), "rank_map" and "rank_pairwise"."""
 
     _objective = "rank_ndcg"
+    _multi_output = False
 
     def fit(
         self,
@@ -354,24 +430,36 @@ class GBTRanker(_Estimator):
         eval_set: Sequence[tuple[Any, ...]] = (),
         eval_group: Sequence[Any] | None = None,
         eval_qid: Sequence[Any] | None = None,
+        base_margin: Any = None,
+        sample_weight_eval_set: Sequence[Any] | None = None,
+        eval_sample_weight: Sequence[Any] | None = None,
+        base_margin_eval_set: Sequence[Any] | None = None,
         callbacks: Sequence[Any] = (),
+        **others: Any,
     ) -> "GBTRanker":
         """Trains on rows X with relevance grades y. Queries are given by the sizes `group` or a `qid` for each row.
 
         Without both, all rows are of one query. query_weight: (queries,), or (rows,) equal within a query. eval_set
-        holds (X, y, group), or (X, y) with the sizes or ids of each set in eval_group or eval_qid. Raises
+        holds (X, y, group), or (X, y) with the sizes or ids of each set in eval_group or eval_qid.
+        sample_weight_eval_set, or by its other name eval_sample_weight: weights of each set, of its queries or rows, or
+        None for one that has none; base_margin_eval_set likewise. A keyword sample_weight is query_weight. Raises
         ParameterError for a set without queries beside training data that have them.
         """
-        x, y = self._checked(X, reset=True), _labels(self, y)
+        query_weight = either("query_weight", query_weight, "sample_weight", others.pop("sample_weight", None))
+        if others:
+            raise ParameterError(f"fit: found the keyword {next(iter(others))!r}; allowed: those that help(fit) lists")
+        weights = either("sample_weight_eval_set", sample_weight_eval_set, "eval_sample_weight", eval_sample_weight)
+        more = rows_of_sets(len(eval_set), weights, base_margin_eval_set)
+        x, y = self._checked(X, reset=True), column_of(labels_of(self, y))
         whole = group is None and qid is None
         if whole:
             group = [len(y)]
-        training = self._dataset(x, label=y, group=group, qid=qid, weight=query_weight)
+        training = self._dataset(x, label=y, group=group, qid=qid, weight=query_weight, base_margin=base_margin)
         valid = {}
         for name, given in (("eval_group", eval_group), ("eval_qid", eval_qid)):
             if given is not None and len(given) != len(eval_set):
                 raise ParameterError(f"{name}: found {len(given)} entries; allowed: {len(eval_set)}, one for each set")
-        for number, (a, b, *rest) in enumerate(_pairs(eval_set)):
+        for number, (a, b, *rest) in enumerate(pairs_of(eval_set)):
             sizes = rest[0] if rest else None if eval_group is None else eval_group[number]
             ids = None if eval_qid is None else eval_qid[number]
             if sizes is None and ids is None:
@@ -382,63 +470,10 @@ class GBTRanker(_Estimator):
                     )
                 sizes = [len(b)]
             table = self._checked(a, reset=False)
-            valid[f"valid_{number}"] = self._dataset(table, training, label=b, group=sizes, qid=ids)
+            valid[f"valid_{number}"] = self._dataset(table, training, label=b, group=sizes, qid=ids, **more[number])
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """Scores (rows,): larger ones come first."""
         return self._predict(X, "prediction")
-
-
-def _pairs(eval_set: Any) -> list[tuple[Any, ...]]:
-    """The entries of eval_set. Raises ParameterError for what is no list of them, such as one pair alone."""
-    entries: list[Any] = list(eval_set) if isinstance(eval_set, (list, tuple)) else [None]
-    if not all(isinstance(entry, (list, tuple)) and 2 <= len(entry) <= 3 for entry in entries):
-        raise ParameterError("eval_set: found an entry that is no pair (X, y); allowed: a list of pairs, [(X, y), …]")
-    return [tuple(entry) for entry in entries]
-
-
-def _column(y: Any) -> NDArray[Any]:
-    """Labels as one dimension, with scikit-learn's warning for a column."""
-    if y is None:
-        raise ValueError("requires y to be passed, but the target y is None")
-    return np.asarray(_validation.column_or_1d(y, warn=True))
-
-
-def _labels(estimator: Any, y: Any) -> NDArray[np.float64]:
-    """Labels as numbers."""
-    if y is None:
-        name = type(estimator).__name__
-        raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None")
-    y = _validation.check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
-    return _column(y)
-
-
-def _weights(weight: Any, x: Any) -> NDArray[np.float64]:
-    weights: NDArray[np.float64] = _validation._check_sample_weight(weight, x, dtype=np.float64)
-    return weights
-
-
-def _eval_rows(sets: int, weights: Any, margins: Any) -> list[dict[str, Any]]:
-    """The weights and base margins of each evaluation set. Raises ParameterError for another number of them."""
-    rows: list[dict[str, Any]] = [{} for _ in range(sets)]
-    for name, key, given in (
-        ("sample_weight_eval_set", "weight", weights), ("base_margin_eval_set", "base_margin", margins)
-    ):  # fmt: skip
-        if given is None:
-            continue
-        if len(given) != sets:
-            raise ParameterError(f"{name}: found {len(given)} entries; allowed: {sets}, one for each set")
-        for row, values in zip(rows, given, strict=True):
-            row[key] = values
-    return rows
-
-
-def _importances(model: Model, kind: str) -> NDArray[np.float32]:
-    """Shares of the features in a kind of importance."""
-    from burnish.boost.importance import importance
-
-    values = np.asarray(importance(model, kind), np.float64)
-    total = values.sum()
-    return (values / total if total else values).astype(np.float32)

@@ -20,6 +20,24 @@ OBJECTIVES = {
     "cross_entropy": "logistic", "xentropy": "logistic", "YetiRank": "rank_ndcg", "PairLogit": "rank_pairwise",
 }  # fmt: skip
 
+# What there is instead of an objective, a kind of booster or a device that is not here.
+INSTEAD = {
+    "reg:squaredlogerror": "'squared_error' on log(1 + label), and eval_metric 'rmsle'",
+    "binary:logitraw": "'logistic', and predict(…, output='margin')",
+    "binary:hinge": "'logistic', and predict(…, output='class')",
+    "lambdarank_map": "'rank_map'", "rank_xendcg": "'rank_ndcg'", "xendcg": "'rank_ndcg'", "fair": "'huber'",
+    "mape": "'reg:absoluteerror' with weights 1 / |label|, and eval_metric 'mape'",
+    "quantile_l2": "'quantile'", "reg:expectileerror": "'quantile'", "Quantile": "'quantile'", "MAE": "'l1'",
+    "multiclassova": "'softmax', or a label matrix of 0 and 1 with 'logistic'",
+    "MultiRMSE": "'squared_error', with a label matrix", "MultiLogloss": "'logistic', with a label matrix",
+    "MultiCrossEntropy": "'logistic', with a label matrix", "one_vs_rest": "'softmax'", "ova": "'softmax'",
+    "custom": "a function (margin, dataset) -> (gradient, Hessian)",
+    "gblinear": "trees of one level, max_depth=1; a linear model is sklearn.linear_model's",
+    "goss": "'gbtree' with subsample", "rf": "num_parallel_tree with subsample, and one round",
+    "random_forest": "num_parallel_tree with subsample, and one round",
+    "cuda": "'cpu', with threads", "gpu": "'cpu', with threads", "GPU": "'cpu', with threads",
+    "gpu_hist": "'hist'",
+}  # fmt: skip
 _ANY = object()
 # Values that ask for what happens anyway.
 _NOTHING: dict[str, tuple[Any, ...]] = {
@@ -36,6 +54,7 @@ _NOTHING: dict[str, tuple[Any, ...]] = {
     (False,), "early_stopping": (False,), "bootstrap_type": ("No", "Bernoulli"),
     "sampling_frequency": ("PerTree",), "nan_mode": ("Min",), "feature_pre_filter": (_ANY,), "init": (None,),
     "refresh_leaf": (0, 1), "interaction_constraints": ("", "[]"), "categorical_feature": ("auto", ""),
+    "lambdarank_unbiased": (False,),
 }  # fmt: skip
 # The nearest thing that exists.
 _ADVICE = {
@@ -58,6 +77,8 @@ _ADVICE = {
     "sketch_eps": "max_bin", "border_count": "max_bin, one more than the borders", "max_bin_by_feature": "max_bin",
     "grow_policy_type": "grow_policy", "bagging_temperature": "subsample", "random_strength": "gamma",
     "linear_tree": "leaves have one value", "extra_trees": "colsample_bynode", "path_smooth": "reg_lambda",
+    "multi_strategy": "'one_output_per_tree': a tree for each column of the label",
+    "num_target": "the columns of the label matrix", "lambdarank_unbiased": "lambdarank_normalization, or query_weight",
     "num_parallel_tree": "rounds", "callbacks": "train(…, callbacks=…)", "feature_names": "Dataset.of",
     "pos_bagging_fraction": "weights of rows", "neg_bagging_fraction": "weights of rows", "scoring": "eval_metric",
 }  # fmt: skip

@@ -198,3 +198,67 @@ def test_weights_reach_training_through_pipelines() -> None:
     scaled = StandardScaler().fit_transform(plain)
     assert np.array_equal(piped.predict(plain), GBTRegressor(**SMALL).fit(scaled, SIGNAL, weight).predict(scaled))
     assert not np.array_equal(piped.predict(plain), GBTRegressor(**SMALL).fit(scaled, SIGNAL).predict(scaled))
+
+
+def test_keywords_of_other_libraries() -> None:
+    label = (SIGNAL > 0).astype(int)
+    plain = GBTClassifier(**SMALL, reg_alpha=0.5, min_child_weight=2.0).fit(X, label)
+    typed = GBTClassifier(**SMALL, alpha=0.5, min_child_weight=2.0, num_class=2, verbose=0).fit(X, label)
+    assert np.array_equal(typed.predict_proba(X), plain.predict_proba(X))
+    again = clone(typed)
+    assert again.get_params() == typed.get_params() and again.extra == {"alpha": 0.5, "num_class": 2, "verbose": 0}
+    assert GBTRegressor(num_iterations=7).get_params()["n_estimators"] == 7
+    search = GridSearchCV(GBTRegressor(**SMALL), {"lambda_l2": [0.1, 1e6]}, cv=2).fit(X, SIGNAL)
+    assert search.best_params_ == {"lambda_l2": 0.1}
+    for given, message in (
+        ({"max_dept": 3}, "did you mean 'max_depth'"),
+        ({"n_iter_no_change": 3}, "early_stopping_rounds: found 3 without eval_set"),
+        ({"num_class": 3}, "num_class"),
+        ({"device": "cuda"}, "nearest there is: 'cpu'"),
+        ({"extra": [1]}, "extra: found"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            GBTClassifier(**given).fit(X, label)  # type: ignore[arg-type]
+
+
+def test_functions_of_true_and_predicted_values() -> None:
+    def weighed(y_true: Any, y_pred: Any, weight: Any) -> Any:
+        return weight * (y_pred - y_true), weight
+
+    def squares(labels: Any, preds: Any) -> Any:
+        return preds - labels, np.ones_like(labels)
+
+    weight = RANDOM.random(300) + 0.1
+    found = GBTRegressor(**SMALL, objective=squares, base_score=0.0).fit(X, SIGNAL, sample_weight=weight).predict(X)
+    expected = GBTRegressor(**SMALL, base_score=0.0).fit(X, SIGNAL, sample_weight=weight).predict(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    GBTRegressor(**SMALL, objective=weighed).fit(X, SIGNAL, sample_weight=weight)
+
+
+def test_weights_and_margins_of_a_rankers_evaluation_sets() -> None:
+    grades, sizes, weight = np.digitize(SIGNAL, [-1, 0, 1]), [20] * 15, np.linspace(0.1, 2.0, 15)
+    margin, sets = RANDOM.normal(size=300), [(X, grades, [20] * 15)]
+    ranker = GBTRanker(**SMALL, eval_metric="ndcg@5")
+    common = {"group": sizes, "eval_set": sets}
+    plain = ranker.fit(X, grades, **common).evals_result_["valid_0"]["ndcg@5"]  # type: ignore[arg-type]
+    for name in ("sample_weight_eval_set", "eval_sample_weight"):
+        ranker.fit(X, grades, **common, **{name: [weight]})  # type: ignore[arg-type]
+        found = ranker.evals_result_["valid_0"]["ndcg@5"]
+        assert found != plain
+        position = ranker.predict(X)
+        each = [ndcg5(grades[a : a + 20], position[a : a + 20]) for a in range(0, 300, 20)]
+        assert found[-1] == pytest.approx(np.average(each, weights=weight), rel=1e-5)
+    ranker.fit(X, grades, **common, base_margin_eval_set=[margin])  # type: ignore[arg-type]
+    each = [ndcg5(grades[a : a + 20], (ranker.predict(X) + margin)[a : a + 20]) for a in range(0, 300, 20)]
+    assert ranker.evals_result_["valid_0"]["ndcg@5"][-1] == pytest.approx(np.mean(each), rel=1e-5)
+    with pytest.raises(ParameterError, match="sample_weight_eval_set, eval_sample_weight: found both"):
+        ranker.fit(X, grades, **common, sample_weight_eval_set=[weight], eval_sample_weight=[weight])  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="found the keyword 'eval_names'"):
+        ranker.fit(X, grades, **common, eval_names=["a"])  # type: ignore[arg-type]
+
+
+def ndcg5(grades: Any, score: Any) -> float:
+    """NDCG of the first 5 ranks with exponential gains."""
+    gain, discount = 2.0**grades - 1.0, 1.0 / np.log2(np.arange(5) + 2.0)
+    best = float((np.sort(gain)[::-1][:5] * discount).sum())
+    return float((gain[np.argsort(-score, kind="stable")][:5] * discount).sum() / best)

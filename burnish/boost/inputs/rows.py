@@ -54,6 +54,16 @@ def vector(name: str, values: Any, rows: int) -> NDArray[np.float32]:
     return finite(name, array)
 
 
+def labels(values: Any, rows: int) -> NDArray[np.float32]:
+    """Labels (rows,), or of several outputs (rows, outputs); a single column is taken for a vector."""
+    array = numbers("label", values)
+    if array.ndim != 2 or array.shape[1] < 2:
+        return vector("label", array, rows)
+    if len(array) != rows:
+        raise DataError(f"label: found shape {array.shape}; allowed is ({rows},) or ({rows}, outputs)")
+    return finite("label", array)
+
+
 def bounds(lower: Any, upper: Any, rows: int) -> NDArray[np.float32]:
     """Lower and upper bounds of labels, (rows, 2); an upper one may be infinite."""
     high = numbers("label_upper_bound", upper).astype(np.float64)

@@ -169,7 +169,8 @@ class Softmax(Objective):
 class Custom(Objective):
     """A user's function (margin, dataset) -> (gradient, Hessian), each of the shape of the margin.
 
-    That is (rows,), or (rows, outputs) of several outputs. Weights are multiplied in after it. Predictions are margins.
+    That is (rows,), or (rows, outputs) of several outputs, such as those of a label matrix. Weights are multiplied in
+    after it. Predictions are margins.
     """
 
     name = "custom"

@@ -99,6 +99,11 @@ def bounds_of(dataset: Dataset, who: str) -> Floats:
     label = dataset.label
     if label is None:
         raise DataError(f"{who}: the data has no labels; allowed: times, or label_lower_bound and label_upper_bound")
+    if dataset.targets > 1:
+        raise DataError(
+            f"{who}: found a label matrix of {dataset.targets} outputs; allowed: times, or label_lower_bound and "
+            "label_upper_bound"
+        )
     if label.ndim == 1:
         label = np.stack([label, label], axis=1)
     if label.shape != (dataset.rows, 2):

@@ -73,7 +73,7 @@ def state_of_row(params: Params, row_widths: Mapping[str, int]) -> int:
 
     Margin, gradient and Hessian of every output, node, what the store has for rows; and what the objective adds.
     """
-    outputs = params.num_class
+    outputs = max(params.num_class, row_widths.get("label", 1))
     name = params.objective if isinstance(params.objective, str) else "custom"
     extra = {"softmax": 4, "quantile": 40, "custom": 20 * outputs}.get(name, 24 if name.startswith("rank") else 0)
     extra += 4 if params.scale_pos_weight != 1.0 else 0

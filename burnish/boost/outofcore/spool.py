@@ -82,9 +82,8 @@ class Spool:
 
     def _check(self, chunk: Dataset) -> None:
         """Compares a chunk with the first."""
-        form = {name: 1 for name in ROW_ARRAYS if getattr(chunk, name) is not None}
-        if chunk.base_margin is not None:
-            form["base_margin"] = chunk.base_margin.shape[1]
+        arrays = {name: getattr(chunk, name) for name in ROW_ARRAYS}
+        form = {name: 1 if array.ndim == 1 else array.shape[1] for name, array in arrays.items() if array is not None}
         found = (isinstance(chunk.table, Sparse), chunk.features, form, chunk.categories, chunk.group_start is None)
         if not self.features:
             self.features = chunk.features
@@ -199,7 +198,9 @@ class Spool:
 
 
 def rows_of(data: Dataset, first: int, last: int) -> Dataset:
-    """Rows first … last - 1 as views, without query groups."""
+    """Rows first … last - 1 as views, without query groups. Raises DataError for labels that are bounds."""
+    if data.bounded:
+        raise DataError("label: found lower and upper bounds; allowed with memory_budget: one label of each output")
     table: NDArray[np.float32] | Sparse
     if isinstance(data.table, Sparse):
         start = data.table.start[first : last + 1]
