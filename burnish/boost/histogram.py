@@ -93,7 +93,7 @@ def _spread(
 
 
 @inlined
-def add_group(
+def _add_group_packed(
     order: NDArray[np.uint32],
     begin: np.uint64,
     end: np.uint64,
@@ -136,7 +136,7 @@ def add_group(
 
 
 @inlined
-def add_group_pairs(
+def _add_group_pairs(
     order: NDArray[np.uint32],
     begin: np.uint64,
     end: np.uint64,
@@ -151,7 +151,7 @@ def add_group_pairs(
     pairs: NDArray[np.int64],
     narrow: Any,
 ) -> None:
-    """`add_group` of statistics that are pairs, which are added up side by side in `pairs`, (2 size,) zeros."""
+    """The same of statistics that are pairs, which are added up side by side in `pairs`, (2 size,) zeros."""
     lanes = lanes_of(narrow)
     last = end - _ONE
     for i in range(begin, end):
@@ -168,8 +168,35 @@ def add_group_pairs(
     _spread(pairs, size, out, out_begin, plane)
 
 
+@inlined
+def add_group(
+    order: NDArray[np.uint32],
+    begin: np.uint64,
+    end: np.uint64,
+    statistics: NDArray[np.int64],
+    bins: NDArray[np.uint8],
+    group_begin: np.uint64,
+    width: np.uint64,
+    size: np.uint64,
+    out: NDArray[np.int64],
+    out_begin: np.uint64,
+    plane: np.uint64,
+    packed: NDArray[np.int64],
+    narrow: Any,
+) -> None:
+    """Sets a part of `out` to one group's histogram of some rows: of packed statistics (rows,) or pairs (rows, 2)."""
+    if statistics.ndim == 1:  # known when it is compiled
+        _add_group_packed(
+            order, begin, end, statistics, bins, group_begin, width, size, out, out_begin, plane, packed, narrow
+        )
+    else:
+        _add_group_pairs(
+            order, begin, end, statistics, bins, group_begin, width, size, out, out_begin, plane, packed, narrow
+        )
+
+
 @lean
-def dense_packed(
+def dense_histograms(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
     bins: NDArray[np.uint8],
@@ -201,38 +228,8 @@ def dense_packed(
         )  # fmt: skip
 
 
-@lean
-def dense_pairs(
-    order: NDArray[np.uint32],
-    statistics: NDArray[np.int64],
-    bins: NDArray[np.uint8],
-    rows: int,
-    width: NDArray[np.uint64],
-    first: NDArray[np.int64],
-    pieces: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    pool: NDArray[np.int64],
-    packed: NDArray[np.int64],
-    spare: NDArray[np.int64],
-    narrow: Any,
-) -> None:
-    """The same of statistics that are pairs."""
-    whole = first[len(width)]
-    for p in range(len(pieces)):
-        group = pieces[p, 0]
-        size = first[group + 1] - first[group]
-        out, out_begin, plane = pool, slots[pieces[p, 1]] * 2 * whole + first[group], whole
-        if pieces[p, 4]:
-            out, out_begin, plane = spare, 0, len(spare) >> 1
-        add_group_pairs(
-            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, bins,
-            np.uint64(group * rows) * lanes_of(narrow), width[group], np.uint64(size), out, np.uint64(out_begin),
-            np.uint64(plane), packed, narrow,
-        )  # fmt: skip
-
-
 @inlined
-def add_sparse(
+def _add_sparse_packed(
     order: NDArray[np.uint32],
     begin: np.uint64,
     end: np.uint64,
@@ -267,7 +264,7 @@ def add_sparse(
 
 
 @inlined
-def add_sparse_pairs(
+def _add_sparse_pairs(
     order: NDArray[np.uint32],
     begin: np.uint64,
     end: np.uint64,
@@ -278,7 +275,7 @@ def add_sparse_pairs(
     out_begin: np.uint64,
     pairs: NDArray[np.int64],
 ) -> None:
-    """`add_sparse` of statistics that are pairs, which are added up side by side in `pairs`, (2 size,) zeros."""
+    """The same of statistics that are pairs, which are added up side by side in `pairs`, (2 size,) zeros."""
     size = np.uint64(len(pairs) >> 1)
     last = end - _ONE
     for i in range(begin, end):
@@ -296,8 +293,27 @@ def add_sparse_pairs(
     _spread(pairs, size, out, out_begin, size)
 
 
+@inlined
+def add_sparse(
+    order: NDArray[np.uint32],
+    begin: np.uint64,
+    end: np.uint64,
+    statistics: NDArray[np.int64],
+    start: NDArray[np.int64],
+    bins: NDArray[np.uint16],
+    out: NDArray[np.int64],
+    out_begin: np.uint64,
+    packed: NDArray[np.int64],
+) -> None:
+    """Sets a part of `out` to the histogram of some rows: of packed statistics (rows,) or pairs (rows, 2)."""
+    if statistics.ndim == 1:
+        _add_sparse_packed(order, begin, end, statistics, start, bins, out, out_begin, packed)
+    else:
+        _add_sparse_pairs(order, begin, end, statistics, start, bins, out, out_begin, packed)
+
+
 @lean
-def sparse_packed(
+def sparse_histograms(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
     start: NDArray[np.int64],
@@ -308,35 +324,12 @@ def sparse_packed(
     packed: NDArray[np.int64],
     spare: NDArray[np.int64],
 ) -> None:
-    """Histograms of the pieces of one thread, as `dense_packed`."""
+    """Histograms of the pieces of one thread, as `dense_histograms`."""
     for p in range(len(pieces)):
         out, out_begin = pool, slots[pieces[p, 1]] * len(packed)
         if pieces[p, 4]:
             out, out_begin = spare, 0
         add_sparse(
-            order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, start, bins, out,
-            np.uint64(out_begin), packed,
-        )  # fmt: skip
-
-
-@lean
-def sparse_pairs(
-    order: NDArray[np.uint32],
-    statistics: NDArray[np.int64],
-    start: NDArray[np.int64],
-    bins: NDArray[np.uint16],
-    pieces: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    pool: NDArray[np.int64],
-    packed: NDArray[np.int64],
-    spare: NDArray[np.int64],
-) -> None:
-    """The same of statistics that are pairs."""
-    for p in range(len(pieces)):
-        out, out_begin = pool, slots[pieces[p, 1]] * len(packed)
-        if pieces[p, 4]:
-            out, out_begin = spare, 0
-        add_sparse_pairs(
             order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, start, bins, out,
             np.uint64(out_begin), packed,
         )  # fmt: skip
@@ -396,7 +389,7 @@ class Histograms:
         pieces, start = share_rows(begin, end, self._groups, threads)
         for slot in slots[begin == end]:
             self.pool[slot] = 0
-        kernel, arguments = self._kernel(statistics)
+        kernel, arguments = self._kernel()
         pool = self.pool.reshape(-1)
         narrow = (self.bins.layout.narrow,) if isinstance(self.bins, DenseBins) else ()
         parts = [
@@ -410,12 +403,11 @@ class Histograms:
         if self._comm is not None:
             self.pool[slots] = self._comm.all_reduce(self.pool[slots], op="sum")
 
-    def _kernel(self, statistics: FixedPoint) -> tuple[Any, tuple[Any, ...]]:
+    def _kernel(self) -> tuple[Any, tuple[Any, ...]]:
         bins = self.bins
         if isinstance(bins, DenseBins):
-            kernel = dense_packed if statistics.packed else dense_pairs
-            return kernel, (bins.rows.reshape(-1), bins.rows.shape[1], bins.width, bins.layout.first)
-        return (sparse_packed if statistics.packed else sparse_pairs), (bins.row_start, bins.row_bins)
+            return dense_histograms, (bins.rows.reshape(-1), bins.rows.shape[1], bins.width, bins.layout.first)
+        return sparse_histograms, (bins.row_start, bins.row_bins)
 
     def _merge(self, piece: NDArray[np.int64], slots: NDArray[np.int64], spare: NDArray[np.int64]) -> None:
         begin, end = 0, self.size

@@ -184,14 +184,10 @@ def find_partition(
     pool: NDArray[np.int64],
     at: np.uint64,
     plane: np.uint64,
-    count: int,
-    position: int,
+    index: int,
     node: Any,
     here: int,
-    sets: NDArray[np.uint64],
-    words: int,
-    key: NDArray[np.float64],
-    order: NDArray[np.int64],
+    categories: Any,
     floor: float,
     handicap: float,
     rules: NDArray[np.float64],
@@ -199,7 +195,7 @@ def find_partition(
     counted: Any,
     count_at: np.uint64,
 ) -> None:
-    """Replaces a node's best split by a better one of one feature's categories, whose histogram begins at pool[at].
+    """Replaces a node's best split by a better one by feature `index` of `Categories`, whose histogram is at pool[at].
 
     Their numbers of rows, if they are `counted` (else None), begin at count_at.
 
@@ -208,6 +204,8 @@ def find_partition(
     side, and each step between thresholds, has `min_data_per_group` rows. The smaller side goes right, so that
     categories that no row of the node has go with the larger one.
     """
+    position, count = categories.positions[index], categories.counts[index]
+    sets, words, key, order = categories.sets, categories.words, categories.key, categories.order
     begin = np.uint64(here * words)
     g, h, present = _NOTHING, _NOTHING, _NOTHING
     fewest = _least_of(counted)
@@ -302,7 +300,7 @@ def improve_by_category(
 
     counted: `counted.Counted` of nodes of which this is number `here`, or None.
     """
-    positions, counts, masks, sets, words, key, order = categories
+    positions, masks = categories.positions, categories.masks
     plane, lanes = np.uint64(first[len(first) - 1]), lanes_of(narrow)
     width = np.int64(lanes)
     begin = np.uint64(node.slot * 2) * plane
@@ -316,8 +314,8 @@ def improve_by_category(
         if masks[mask, feature[p]]:
             at = np.uint64(first[p // width] + p % width)
             find_partition(
-                pool, begin + at, plane, counts[i], p, node, here, sets, words, key, order, floor, handicap, rules,
-                lanes, counted, _counts_begin(counted, here, plane, at),
+                pool, begin + at, plane, i, node, here, categories, floor, handicap, rules, lanes, counted,
+                _counts_begin(counted, here, plane, at),
             )  # fmt: skip
 
 

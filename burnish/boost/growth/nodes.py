@@ -121,6 +121,19 @@ def split_nodes(
         split_node(nodes, chosen[k], size + 2 * k, layout_feature, monotone, rules)
 
 
+class _Columns(NamedTuple):
+    """Arrays of a `Tree`, (nodes,) each."""
+
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    default_left: NDArray[np.bool_]
+    value: NDArray[np.float32]
+    gain: NDArray[np.float32]
+    cover: NDArray[np.float32]
+
+
 @lean
 def _fill(
     nodes: NDArray[Any],
@@ -129,16 +142,10 @@ def _fill(
     cuts: NDArray[np.float32],
     learning_rate: float,
     hessian_unit: float,
-    left: NDArray[np.int32],
-    right: NDArray[np.int32],
-    feature: NDArray[np.int32],
-    threshold: NDArray[np.float32],
-    default_left: NDArray[np.bool_],
-    value: NDArray[np.float32],
-    gain: NDArray[np.float32],
-    cover: NDArray[np.float32],
+    columns: Any,
 ) -> None:
-    """Writes the arrays of a tree."""
+    """Writes the arrays of a tree, `_Columns`."""
+    left, right, feature, threshold, default_left, value, gain, cover = columns
     for i in range(len(nodes)):
         node = nodes[i]
         left[i] = right[i] = feature[i] = -1
@@ -172,10 +179,8 @@ def to_tree(
     left, right, feature = np.empty((3, size), np.int32)
     threshold, value, gain, cover = np.empty((4, size), np.float32)
     default_left = np.empty(size, np.bool_)
-    _fill(
-        nodes, layout_feature, cuts.start, cuts.values, float(learning_rate), hessian_unit, left, right, feature,
-        threshold, default_left, value, gain, cover,
-    )  # fmt: skip
+    columns = _Columns(left, right, feature, threshold, default_left, value, gain, cover)
+    _fill(nodes, layout_feature, cuts.start, cuts.values, float(learning_rate), hessian_unit, columns)
     start = np.zeros(size + 1, np.int32)
     category = np.empty(0, np.int32)
     if categories:

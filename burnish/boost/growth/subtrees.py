@@ -10,7 +10,7 @@ from burnish.boost.growth.categorical_split import improve_by_category, send_rig
 from burnish.boost.growth.evaluate import LANES, find_split, take_off
 from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
 from burnish.boost.growth.partition import send_range, split_entries, split_segment
-from burnish.boost.histogram import add_group, add_group_pairs, add_sparse, add_sparse_pairs
+from burnish.boost.histogram import add_group, add_sparse
 from burnish.boost.kernels import lean
 
 _WORDS = NODE.itemsize // 8
@@ -161,21 +161,12 @@ def grow_subtrees(
                     for g in range(len(scan)):
                         lanes, bin_count = dense.width[g], np.uint64(first[g + 1] - first[g])
                         bins_begin, out_begin = np.uint64(g * rows) * lanes_of(narrow), at + np.uint64(first[g])
-                        if statistics.ndim == 1:
-                            add_group(
-                                order, begin, end, statistics, dense.bins, bins_begin, lanes, bin_count, pool,
-                                out_begin, plane, packed, narrow,
-                            )  # fmt: skip
-                        else:
-                            add_group_pairs(
-                                order, begin, end, statistics, dense.bins, bins_begin, lanes, bin_count, pool,
-                                out_begin, plane, packed, narrow,
-                            )  # fmt: skip
+                        add_group(
+                            order, begin, end, statistics, dense.bins, bins_begin, lanes, bin_count, pool, out_begin,
+                            plane, packed, narrow,
+                        )  # fmt: skip
                 if entries is not None:
-                    if statistics.ndim == 1:
-                        add_sparse(order, begin, end, statistics, entries[0], entries[1], pool, at, packed)
-                    else:
-                        add_sparse_pairs(order, begin, end, statistics, entries[0], entries[1], pool, at, packed)
+                    add_sparse(order, begin, end, statistics, entries[0], entries[1], pool, at, packed)
             else:
                 for i in range(plane + plane):
                     pool[at + i] = 0

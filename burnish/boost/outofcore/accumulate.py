@@ -219,8 +219,7 @@ class Accumulator:
         order, ordered = self._order[first:], self._form(statistics, self._ordered)[first:]
         columnwise.sort_rows(first, last, node, slot_of, self._slot, order, run)
         if len(task.quads):
-            collect = columnwise.gather_packed if statistics.packed else columnwise.gather_pairs
-            collect(order, int(run[-2]), values, ordered)
+            columnwise.gather(order, int(run[-2]), values, ordered)
 
     @staticmethod
     def _form(statistics: Statistics, buffer: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -251,8 +250,9 @@ class Accumulator:
             place = selection.sparse_row[task.sparse].astype(np.int64)
             entries = place, block.start, block.offsets, block.bins, self._slot
             values = self._form(task.statistics, self._values)
-            add = columnwise.add_sparse_packed if task.statistics.packed else columnwise.add_sparse_pairs
-            add(*share.sparse, *entries, values, task.targets.slot, task.targets.pool, task.sparse_start)
+            columnwise.add_sparse(
+                *share.sparse, *entries, values, task.targets.slot, task.targets.pool, task.sparse_start
+            )
 
 
 @dataclass(frozen=True)

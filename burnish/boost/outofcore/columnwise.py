@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from burnish.boost.fixed import PACKED_ROWS
 from burnish.boost.growth.bins import GROUP
 from burnish.boost.intrinsics import prefetch
+from burnish.boost.kernels import inlined
 from burnish.boost.outofcore.layout import QUAD
 from burnish.jit import njit
 
@@ -105,19 +106,15 @@ def sort_rows(
 
 
 @njit(cache=True, nogil=True)
-def gather_packed(order: NDArray[np.uint16], count: int, packed: NDArray[np.int64], ordered: NDArray[np.int64]) -> None:
-    """``ordered[i] = packed[order[i]]`` for the first `count` rows."""
-    for i in range(np.uint64(count)):
-        ordered[i] = packed[np.uint64(order[i])]
-
-
-@njit(cache=True, nogil=True)
-def gather_pairs(order: NDArray[np.uint16], count: int, pairs: NDArray[np.int64], ordered: NDArray[np.int64]) -> None:
-    """As `gather_packed`, for pairs, (rows, 2)."""
+def gather(order: NDArray[np.uint16], count: int, values: NDArray[np.int64], ordered: NDArray[np.int64]) -> None:
+    """``ordered[i] = values[order[i]]`` for the first `count` rows, of packed statistics (rows,) or pairs (rows, 2)."""
     for i in range(np.uint64(count)):
         row = np.uint64(order[i])
-        ordered[i, np.uint64(0)] = pairs[row, np.uint64(0)]
-        ordered[i, np.uint64(1)] = pairs[row, np.uint64(1)]
+        if values.ndim == 1:  # known when it is compiled
+            ordered[i] = values[row]
+        else:
+            ordered[i, np.uint64(0)] = values[row, np.uint64(0)]
+            ordered[i, np.uint64(1)] = values[row, np.uint64(1)]
 
 
 @njit(cache=True, nogil=True)
@@ -249,8 +246,16 @@ def add_pairs(
                         hessian[base + b * stride] += ordered[i, np.uint64(1)]
 
 
+@inlined
+def _sums_of(values: NDArray[np.int64], row: np.uint64) -> tuple[np.int64, np.int64]:
+    """Gradient and Hessian of a row, of packed statistics (rows,) or pairs (rows, 2)."""
+    if values.ndim == 1:
+        return values[row] >> 32, values[row] & np.int64(0xFFFFFFFF)
+    return values[row, np.uint64(0)], values[row, np.uint64(1)]
+
+
 @njit(cache=True, nogil=True)
-def add_sparse_packed(
+def add_sparse(
     first: int,
     last: int,
     place: NDArray[np.int64],
@@ -258,7 +263,7 @@ def add_sparse_packed(
     offsets: NDArray[np.uint16],
     bins: NDArray[Any],
     slot: NDArray[np.uint16],
-    packed: NDArray[np.int64],
+    values: NDArray[np.int64],
     target: NDArray[np.int64],
     pool: NDArray[np.int64],
     bin_start: NDArray[np.int64],
@@ -266,7 +271,8 @@ def add_sparse_packed(
     """Adds the entries of the sparse columns first … last - 1 to the histograms of their rows' wanted slots.
 
     start, offsets, bins: as in `prefetch.Block`, where column k is number ``place[k]``. By row of the block: slot, and
-    packed statistics. Column k's bins begin at ``bin_start[k]`` of ``pool[target[slot]]`` (2, size).
+    values, packed statistics (rows,) or pairs (rows, 2). Column k's bins begin at ``bin_start[k]`` of
+    ``pool[target[slot]]`` (2, size).
     """
     wanted, stride = np.uint16(len(target)), np.uint64(GROUP)
     for column in range(first, last):
@@ -275,31 +281,6 @@ def add_sparse_packed(
             row = np.uint64(offsets[entry])
             if slot[row] < wanted:
                 here, at = np.uint64(target[np.uint64(slot[row])]), base + np.uint64(bins[entry]) * stride
-                pool[here, np.uint64(0), at] += packed[row] >> 32
-                pool[here, np.uint64(1), at] += packed[row] & np.int64(0xFFFFFFFF)
-
-
-@njit(cache=True, nogil=True)
-def add_sparse_pairs(
-    first: int,
-    last: int,
-    place: NDArray[np.int64],
-    start: NDArray[np.int64],
-    offsets: NDArray[np.uint16],
-    bins: NDArray[Any],
-    slot: NDArray[np.uint16],
-    pairs: NDArray[np.int64],
-    target: NDArray[np.int64],
-    pool: NDArray[np.int64],
-    bin_start: NDArray[np.int64],
-) -> None:
-    """As `add_sparse_packed`, for statistics that are pairs of int64, (rows, 2)."""
-    wanted, stride = np.uint16(len(target)), np.uint64(GROUP)
-    for column in range(first, last):
-        base = np.uint64(bin_start[column])
-        for entry in range(np.uint64(start[place[column]]), np.uint64(start[place[column] + 1])):
-            row = np.uint64(offsets[entry])
-            if slot[row] < wanted:
-                here, at = np.uint64(target[np.uint64(slot[row])]), base + np.uint64(bins[entry]) * stride
-                pool[here, np.uint64(0), at] += pairs[row, np.uint64(0)]
-                pool[here, np.uint64(1), at] += pairs[row, np.uint64(1)]
+                gradient, hessian = _sums_of(values, row)
+                pool[here, np.uint64(0), at] += gradient
+                pool[here, np.uint64(1), at] += hessian
