@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from burnish.boost.booster import Callback, Progress, train
     from burnish.boost.checkpoint import keep_on_interrupt, print_scores, save_every
-    from burnish.boost.cv import cv
+    from burnish.boost.cross_validation import cv
     from burnish.boost.data import Dataset, Sparse
     from burnish.boost.distributed import train_distributed
     from burnish.boost.model import Model
@@ -26,7 +26,7 @@ _HOME = {
     "Progress": "booster",
     "Sparse": "data",
     "Tree": "tree",
-    "cv": "cv",
+    "cv": "cross_validation",
     "keep_on_interrupt": "checkpoint",
     "predict": "prediction",
     "print_scores": "checkpoint",
