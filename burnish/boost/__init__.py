@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from burnish.boost.booster import Callback, Progress, train
     from burnish.boost.checkpoint import keep_on_interrupt, print_scores, save_every
+    from burnish.boost.cross_validation import cv
     from burnish.boost.data import Dataset, Sparse
     from burnish.boost.distributed import train_distributed
     from burnish.boost.model import Model
@@ -25,7 +26,7 @@ _HOME = {
     "Progress": "booster",
     "Sparse": "data",
     "Tree": "tree",
-    "cv": "cv",
+    "cv": "cross_validation",
     "keep_on_interrupt": "checkpoint",
     "predict": "prediction",
     "print_scores": "checkpoint",
@@ -36,17 +37,19 @@ _HOME = {
 
 __all__ = [
     "Callback", "Dataset", "GBTClassifier", "GBTRanker", "GBTRegressor", "Model", "Params", "Progress", "Sparse",
-    "Tree", "keep_on_interrupt", "predict", "print_scores", "save_every", "train", "train_distributed",
+    "Tree", "cv", "keep_on_interrupt", "predict", "print_scores", "save_every", "train", "train_distributed",
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used: numba, and scikit-learn for its three estimators, take time."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a checker is to know the names above, and no other
+
+    def __getattr__(name: str) -> Any:
+        """Imports a public name when it is first used: numba, and scikit-learn for its three estimators, take time."""
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -140,6 +140,8 @@ class Training:
         self.outputs = self.objective.outputs
         self._each = self.outputs * params.num_parallel_tree  # trees of a round
         self.objective.prepare(dataset, self.reduction)
+        if dataset.weight is not None and self.reduction.maximum(float(dataset.weight.max(initial=0.0))) == 0.0:
+            raise DataError("weight: found 0 for all rows; allowed: one that is positive, at least")
         self._first_row = self.reduction.before(dataset.rows)
         self.trees: list[Tree] = []
         if continue_from is None:

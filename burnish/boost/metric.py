@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -246,7 +247,16 @@ def _class_error(prediction: Floats, dataset: Dataset, reduction: Reduction, par
 
 
 def _auc(prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
-    """The weighted share of pairs of a positive and a negative row that are in order; ties count half."""
+    """The weighted share of pairs of a positive and a negative row that are in order; ties count half.
+
+    Of rows in queries, as in XGBoost, the mean over queries of 3 rows and more: see `scores.ordered_pairs`.
+    """
+    if dataset.group_start is not None and dataset.targets == len(prediction) == 1:
+        score, label, start = _single(prediction), _label(dataset), dataset.group_start
+        spans = [slice(a, b) for a, b in pairwise(start.tolist()) if b - a >= 3]
+        total = reduction.sum(np.array([scores.ordered_pairs(score[span], label[span]) for span in spans]))
+        count = reduction.count(len(spans))
+        return total / count if count else float("nan")
     return _of_classes(area_under_curve, prediction, dataset, reduction, by_rows=True)
 
 

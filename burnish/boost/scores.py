@@ -11,6 +11,7 @@ from burnish.boost.params import Params
 Doubles = NDArray[np.float64]
 _LEAST = 1e-6  # of predictions and labels of the gamma distribution, as in XGBoost
 _POSITIVE = 1e-16
+_PAIR_ROWS = 256  # of a query that are compared with all others at once
 
 
 def squared_log(p: Doubles, y: Doubles, params: Params) -> Doubles:
@@ -90,6 +91,22 @@ def area_of_precision(score: NDArray[Any], positive: NDArray[np.bool_], weight: 
     with np.errstate(divide="ignore", invalid="ignore"):
         bent = b / a * np.log((a * high + b) / (a * low + b))
     return float(np.sum((high - low - np.where(b != 0.0, bent, 0.0)) / a))
+
+
+def ordered_pairs(score: NDArray[Any], grade: NDArray[Any]) -> float:
+    """The share of pairs of a query's rows that scores order as grades do; equal scores count half.
+
+    As XGBoost's auc of queries, all pairs count: rows of equal grades should keep the order in which they stand.
+    """
+    ranked = score[np.argsort(-grade, kind="stable")]
+    count = len(ranked)
+    total = 0.0
+    for begin in range(0, count, _PAIR_ROWS):  # in parts, as a long query has many pairs
+        first = ranked[begin : begin + _PAIR_ROWS, None]
+        later = np.arange(begin, count)[None, :] > np.arange(begin, begin + len(first))[:, None]
+        rest = ranked[None, begin:]
+        total += float(((first > rest) & later).sum()) + float(((first == rest) & later).sum()) / 2.0
+    return total / (count * (count - 1) / 2.0) if count > 1 else float("nan")
 
 
 def cox_likelihood(hazard: Doubles, label: NDArray[Any]) -> float:

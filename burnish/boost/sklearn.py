@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,19 @@ from numpy.typing import NDArray
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset
 from burnish.boost.inputs.arguments import (
+    check_label_objective,
     column_of,
     either,
     label_indicators,
     labels_of,
+    of_fit,
     of_true_and_predicted,
     pairs_of,
+    refuse_of_predict,
     rows_of_sets,
     weights_of,
     with_others,
+    without_class_count,
 )
 from burnish.boost.model import Model
 from burnish.boost.params import Params
@@ -155,7 +159,7 @@ class _Estimator(_base.BaseEstimator):
             raise ParameterError(f"extra: found {self.extra!r}; allowed: a dictionary of parameters, or None")
         extra = dict(self.extra or {})
         if _base.is_classifier(self):
-            extra = {key: value for key, value in extra.items() if not self._says_classes(key, value)}
+            extra = without_class_count(extra, self.n_classes_)
         twice = [name for name in extra if given.get(name) is not None and given[name] != extra[name]]
         if twice:
             name = twice[0]
@@ -216,15 +220,16 @@ class _Estimator(_base.BaseEstimator):
             self.best_iteration_ = self.model_.best_iteration
             self.best_score_ = float(self.model_.attributes["best_score"])
 
-    def _predict(self, x: Any, output: str) -> NDArray[Any]:
+    def _predict(self, x: Any, output: str, others: Mapping[str, Any]) -> NDArray[Any]:
+        refuse_of_predict(others)
         _validation.check_is_fitted(self, "model_")
         x = self._checked(x, reset=False)
         data = self._dataset(x, self.model_)
         return predict(self.model_, data, output=output, threads=self.n_jobs)
 
-    def apply(self, X: Any) -> NDArray[np.int32]:  # noqa: N803 - scikit-learn's name
+    def apply(self, X: Any, **others: Any) -> NDArray[np.int32]:  # noqa: N803 - scikit-learn's name
         """The leaf (node number) of every row in every tree, (rows, trees)."""
-        return self._predict(X, "leaf")
+        return self._predict(X, "leaf", others)
 
     @property
     def feature_importances_(self) -> NDArray[np.float32]:
@@ -249,12 +254,16 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
         sample_weight_eval_set: Sequence[Any] | None = None,
         base_margin_eval_set: Sequence[Any] | None = None,
         callbacks: Sequence[Any] = (),
+        **others: Any,
     ) -> "GBTRegressor":
         """Trains on rows X (rows, features) with labels y (rows,), or (rows, outputs) with trees for each output.
 
         eval_set holds further pairs (X, y) to evaluate.
         sample_weight_eval_set, base_margin_eval_set: those of each pair, or None for a pair that has none.
         """
+        base_margin, sample_weight_eval_set, base_margin_eval_set = of_fit(
+            others, base_margin, sample_weight_eval_set, base_margin_eval_set
+        )
         x, y = self._checked(X, reset=True), labels_of(self, y)
         weight = None if sample_weight is None else weights_of(sample_weight, x)
         training = self._dataset(x, label=y, weight=weight, base_margin=base_margin)
@@ -266,9 +275,9 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
-    def predict(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+    def predict(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Values (rows,), float32; of several outputs (rows, outputs), float64 as scikit-learn wants them."""
-        values = self._predict(X, "prediction")
+        values = self._predict(X, "prediction", others)
         return values if values.ndim == 1 else values.astype(np.float64)
 
 
@@ -289,12 +298,16 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         sample_weight_eval_set: Sequence[Any] | None = None,
         base_margin_eval_set: Sequence[Any] | None = None,
         callbacks: Sequence[Any] = (),
+        **others: Any,
     ) -> "GBTClassifier":
         """Trains on rows X (rows, features) with classes y (rows,) of any type, or labels 0 and 1 (rows, labels).
 
         eval_set holds further pairs (X, y).
         sample_weight_eval_set, base_margin_eval_set: those of each pair, or None for a pair that has none.
         """
+        base_margin, sample_weight_eval_set, base_margin_eval_set = of_fit(
+            others, base_margin, sample_weight_eval_set, base_margin_eval_set
+        )
         x, matrix = self._checked(X, reset=True), label_indicators(y)
         y = column_of(y) if matrix is None else matrix
         _validation.check_consistent_length(x, y)
@@ -329,13 +342,8 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
     def _class_settings(self) -> Params:
         """The parameters of `train`. Raises ParameterError for an objective that is none of so many classes."""
         if self.multilabel_:
-            params = self._settings(objective=self.objective or "logistic")
-            if not callable(params.objective) and params.objective != "logistic":
-                raise ParameterError(
-                    f"objective: found {params.objective!r} with a matrix of labels; allowed: None, 'logistic' or a "
-                    "function"
-                )
-            return params
+            check_label_objective(self.objective)
+            return self._settings(objective=self.objective or "logistic")
         objective = self.objective or ("logistic" if self.n_classes_ == 2 else "softmax")
         alone = not callable(objective) and Params.objective_named(objective) != "softmax"
         if alone and self.n_classes_ > 2:
@@ -353,24 +361,15 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
             raise ParameterError(f"num_class: found {params.num_class}; allowed: {self.n_classes_}, the classes of y")
         return params
 
-    def _says_classes(self, key: str, value: Any) -> bool:
-        """Whether an entry of `extra` is the number of classes, which the labels tell anyway."""
-        return key in ("num_class", "num_classes") and value == self.n_classes_
-
     @property
     def _one(self) -> bool:
         """Whether a function of the user's has one margin for two classes."""
         return callable(self.objective) and self.n_classes_ == 2
 
-    def _numbers(self, y: Any) -> NDArray[Any]:
+    def _numbers(self, y: Any) -> Any:
         """The numbers of classes, or labels. Raises ParameterError for a class that training has not seen."""
         if self.multilabel_:
-            matrix = label_indicators(y)
-            if matrix is None or matrix.shape[1] != self.n_classes_:
-                raise ParameterError(
-                    f"eval_set: found labels of shape {np.shape(y)}; allowed: (rows, {self.n_classes_}) of 0 and 1"
-                )
-            return matrix
+            return label_indicators(y, self.n_classes_)
         y = column_of(y)
         place = np.minimum(np.searchsorted(self.classes_, y), self.n_classes_ - 1)
         unseen = self.classes_[place] != y
@@ -379,17 +378,17 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
             raise ParameterError(f"eval_set: found class {found!r}; allowed: {self.classes_.tolist()}")
         return place
 
-    def decision_function(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+    def decision_function(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Margins: (rows,) of two classes, else (rows, classes) or (rows, labels)."""
-        return self._predict(X, "margin")
+        return self._predict(X, "margin", others)
 
-    def predict_proba(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+    def predict_proba(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Probabilities (rows, classes), or of label 1 (rows, labels).
 
         A function may have an attribute `prediction`: what gives probabilities at margins, (rows,) of class 1 for two
         classes, else (rows, classes). Raises ParameterError for a function without, of which none are known.
         """
-        p = self._predict(X, "prediction")
+        p = self._predict(X, "prediction", others)
         if self.model_.objective == "custom":
             link = getattr(self.objective, "prediction", None)
             if link is None:
@@ -400,7 +399,7 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
             p = np.asarray(link(p), np.float32)
         return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
 
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Any, **others: Any) -> NDArray[Any]:  # noqa: N803
         """The most probable class of each row, (rows,); by a function as objective, of positive or largest margin.
 
         Of several labels 0 or 1 for each, (rows, labels).
@@ -408,8 +407,8 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         _validation.check_is_fitted(self, "model_")
         if self.multilabel_:
             border = 0.0 if self.model_.objective == "custom" else 0.5
-            return (self._predict(X, "prediction") > border).astype(np.int64)
-        number = self._predict(X, "class")
+            return (self._predict(X, "prediction", others) > border).astype(np.int64)
+        number = self._predict(X, "class", others)
         return self.classes_[number]
 
 
@@ -446,9 +445,10 @@ class GBTRanker(_Estimator):
         ParameterError for a set without queries beside training data that have them.
         """
         query_weight = either("query_weight", query_weight, "sample_weight", others.pop("sample_weight", None))
-        if others:
-            raise ParameterError(f"fit: found the keyword {next(iter(others))!r}; allowed: those that help(fit) lists")
-        weights = either("sample_weight_eval_set", sample_weight_eval_set, "eval_sample_weight", eval_sample_weight)
+        base_margin, weights, base_margin_eval_set = of_fit(
+            others | {"eval_sample_weight": eval_sample_weight}, base_margin, sample_weight_eval_set,
+            base_margin_eval_set,
+        )  # fmt: skip
         more = rows_of_sets(len(eval_set), weights, base_margin_eval_set)
         x, y = self._checked(X, reset=True), column_of(labels_of(self, y))
         whole = group is None and qid is None
@@ -474,6 +474,6 @@ class GBTRanker(_Estimator):
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
-    def predict(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+    def predict(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Scores (rows,): larger ones come first."""
-        return self._predict(X, "prediction")
+        return self._predict(X, "prediction", others)

@@ -394,3 +394,9 @@ def test_classes_of_an_own_objective_are_by_the_sign_of_the_margin() -> None:
     margin = predict(model, X, output="margin")
     assert ((margin > 0) != (margin > 0.5)).any()
     assert np.array_equal(predict(model, X, output="class"), margin > 0)
+
+
+def test_weights_that_are_all_zero_are_refused() -> None:
+    table = np.arange(12, dtype=np.float32).reshape(6, 2)
+    with pytest.raises(DataError, match="weight: found 0 for all rows"):
+        train({}, Dataset.of(table, label=np.arange(6), weight=np.zeros(6)), 2)

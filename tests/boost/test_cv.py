@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse
 
 from burnish.boost import Dataset, GBTRegressor, cv, train
-from burnish.boost.cv import take
+from burnish.boost.cross_validation import take
 from burnish.errors import ParameterError
 
 RANDOM = np.random.default_rng(0)

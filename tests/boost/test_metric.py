@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnish.boost.booster import train
 from burnish.boost.data import Dataset
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.metric import _log_gamma, area_under_curve, metric_of
@@ -213,3 +215,22 @@ def test_labels_that_are_no_class_are_refused(label: float) -> None:
         value("mlogloss", SHARES, data(labels))
     with pytest.raises(DataError, match="predictions of 1 output; 'mlogloss' allows 2 and more"):
         value("mlogloss", UNIT, data(BINARY))
+
+
+@pytest.mark.parametrize("sizes", [[10] * 30, [300], [2] * 20 + [5] * 52, [1] * 10 + [7] * 41 + [3]])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_auc_of_queries_is_xgboosts(sizes: list[int], weighted: bool, tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(sum(sizes), 4)).astype(np.float32)
+    grades = np.digitize(x[:, 0] + rng.normal(size=len(x)), [-0.5, 0.5, 1.0])
+    weight = rng.random(len(sizes)) + 0.1 if weighted else None
+    data, history = Dataset.of(x, label=grades, group=sizes, weight=weight), {}  # type: ignore[var-annotated]
+    params = {"objective": "rank:pairwise", "eval_metric": "auc", "max_depth": 2}
+    train(params, data, 4, valid={"t": data}, history=history).save(tmp_path / "m.json", format="xgboost")
+    matrix = xgboost.DMatrix(x, label=grades)
+    matrix.set_group(sizes)
+    if weighted:
+        matrix.set_weight(weight)
+    booster = xgboost.Booster({"eval_metric": "auc"}, model_file=tmp_path / "m.json")
+    assert history["t"]["auc"][-1] == pytest.approx(float(booster.eval(matrix).split(":")[-1]), abs=1e-9)

@@ -41,3 +41,24 @@ def test_evaluation_sets_have_weights_and_margins(kind: type) -> None:
     assert start.evals_result_["valid_0"][name][0] == pytest.approx(expected, rel=1e-4)
     with pytest.raises(ParameterError, match="sample_weight_eval_set: found 2"):
         kind(n_estimators=1).fit(X, Y, eval_set=[(X, Y)], sample_weight_eval_set=[W, W])
+
+
+def test_keywords_of_fit_and_predict_of_other_libraries() -> None:
+    margin = np.linspace(-1, 1, len(X))
+    own = {"base_margin": margin, "base_margin_eval_set": [margin], "sample_weight_eval_set": [W]}
+    theirs = {"init_score": margin, "eval_init_score": [margin], "eval_sample_weight": [W], "verbose": False}
+    first, second = GBTRegressor(n_estimators=3), GBTRegressor(n_estimators=3)
+    first.fit(X, Y, eval_set=[(X, Y)], **own)  # type: ignore[arg-type]
+    second.fit(X, Y, eval_set=[(X, Y)], **theirs)
+    assert first.evals_result_ == second.evals_result_
+    for keyword, hint in (
+        ({"early_stopping_rounds": 3}, "nearest there is: the estimator's parameter early_stopping_rounds"),
+        ({"eval_names": ["a"]}, "nearest there is: valid_0"),
+        ({"nonsense": 1}, "found the keyword 'nonsense'"),
+        ({"init_score": margin, "base_margin": margin}, "found both"),
+    ):
+        with pytest.raises(ParameterError, match=hint):
+            first.fit(X, Y, **keyword)  # type: ignore[arg-type]
+    assert np.array_equal(first.predict(X, output_margin=False), first.predict(X))
+    with pytest.raises(ParameterError, match=r"'iteration_range'.*nearest there is: burnish\.boost\.predict"):
+        first.predict(X, iteration_range=(0, 1))

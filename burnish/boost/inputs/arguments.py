@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.params import ALIASES
+from burnish.boost.params import ALIASES, Params
 from burnish.boost.synonyms import NAMES
 from burnish.errors import ParameterError
 from burnish.optional import require
@@ -61,11 +61,13 @@ def of_true_and_predicted(objective: Any) -> Any:
     return swapped
 
 
-def label_indicators(y: Any) -> NDArray[np.float64] | None:
+def label_indicators(y: Any, labels: int = 0) -> NDArray[np.float64] | None:
     """Labels 0 and 1 of each row, (rows, labels); None for classes in one column.
 
-    Raises ParameterError for several columns of other values.
+    labels: how many there have to be, of an evaluation set. Raises ParameterError for several columns of other values.
     """
+    if labels and (np.ndim(y) != 2 or np.shape(y)[1] != labels) and not hasattr(y, "toarray"):
+        raise ParameterError(f"eval_set: found labels of shape {np.shape(y)}; allowed: (rows, {labels}) of 0 and 1")
     if y is None:
         return None
     y = y.toarray() if hasattr(y, "toarray") else np.asarray(y)
@@ -131,3 +133,66 @@ def labels_of(estimator: Any, y: Any) -> NDArray[np.float64]:
 def weights_of(weight: Any, x: Any) -> NDArray[np.float64]:
     weights: NDArray[np.float64] = _validation._check_sample_weight(weight, x, dtype=np.float64)
     return weights
+
+
+# Keywords of `fit` in other libraries that change nothing, and what there is instead of others.
+_QUIET = {"verbose": None, "feature_name": "auto", "categorical_feature": "auto", "feature_weights": None}
+_OF_FIT = {
+    "early_stopping_rounds": "the estimator's parameter early_stopping_rounds",
+    "eval_metric": "the estimator's parameter eval_metric",
+    "categorical_feature": "the estimator's parameter categorical",
+    "cat_features": "the estimator's parameter categorical",
+    "xgb_model": "the estimator's parameter warm_start", "init_model": "the estimator's parameter warm_start",
+    "eval_names": "valid_0, valid_1, … in evals_result_", "eval_class_weight": "sample_weight_eval_set",
+    "feature_name": "a frame with named columns", "feature_weights": "colsample_bynode", "group": "GBTRanker",
+    "qid": "GBTRanker", "eval_group": "GBTRanker", "eval_qid": "GBTRanker", "eval_at": "eval_metric 'ndcg@k'",
+}  # fmt: skip
+_OF_PREDICT = {
+    "iteration_range": "burnish.boost.predict(model_, X, rounds=(begin, end))",
+    "num_iteration": "burnish.boost.predict(model_, X, rounds=(0, end))",
+    "ntree_limit": "burnish.boost.predict(model_, X, rounds=(0, end))",
+    "output_margin": "decision_function, or burnish.boost.predict(model_, X, output='margin')",
+    "raw_score": "decision_function, or burnish.boost.predict(model_, X, output='margin')",
+    "base_margin": "burnish.boost.predict(model_, X, base_margin=…)",
+    "pred_contrib": "burnish.boost.shap.contributions(model_, X)", "pred_leaf": "apply(X)",
+}  # fmt: skip
+
+
+def of_fit(others: Mapping[str, Any], base_margin: Any, weights: Any, margins: Any) -> tuple[Any, Any, Any]:
+    """Base margin, and weights and base margins of evaluation sets, by those names or by LightGBM's in `others`.
+
+    Raises ParameterError for any other keyword that asks for something, with the nearest there is.
+    """
+    left = dict(others)
+    base_margin = either("base_margin", base_margin, "init_score", left.pop("init_score", None))
+    weights = either("sample_weight_eval_set", weights, "eval_sample_weight", left.pop("eval_sample_weight", None))
+    margins = either("base_margin_eval_set", margins, "eval_init_score", left.pop("eval_init_score", None))
+    for key, value in left.items():
+        if value is None or key == "verbose" or (isinstance(value, str) and value == _QUIET.get(key)):
+            continue
+        hint = f"; the nearest there is: {_OF_FIT[key]}" if key in _OF_FIT else ""
+        raise ParameterError(f"fit: found the keyword {key!r}; allowed: those that help(fit) lists{hint}")
+    return base_margin, weights, margins
+
+
+def refuse_of_predict(others: Mapping[str, Any]) -> None:
+    """Raises ParameterError for a keyword of other libraries' predictions, with the nearest there is."""
+    for key, value in others.items():
+        if value is None or value is False or key == "validate_features":
+            continue
+        hint = f"; the nearest there is: {_OF_PREDICT[key]}" if key in _OF_PREDICT else ""
+        raise ParameterError(f"predict: found the keyword {key!r}; allowed: X alone{hint}")
+
+
+def without_class_count(extra: Mapping[str, Any], classes: int) -> dict[str, Any]:
+    """Entries of `extra` but the number of classes, which the labels tell anyway."""
+    names = ("num_class", "num_classes")
+    return {key: value for key, value in extra.items() if key not in names or value != classes}
+
+
+def check_label_objective(objective: Any) -> None:
+    """Raises ParameterError for an objective that has no form for a matrix of labels 0 and 1."""
+    if objective is not None and not callable(objective) and Params.objective_named(objective) != "logistic":
+        raise ParameterError(
+            f"objective: found {objective!r} with a matrix of labels; allowed: None, 'logistic' or a function"
+        )

@@ -56,7 +56,7 @@ def vector(name: str, values: Any, rows: int) -> NDArray[np.float32]:
 
 def labels(values: Any, rows: int) -> NDArray[np.float32]:
     """Labels (rows,), or of several outputs (rows, outputs); a single column is taken for a vector."""
-    array = numbers("label", values)
+    array = numbers("label", values.toarray() if hasattr(values, "toarray") else values)
     if array.ndim != 2 or array.shape[1] < 2:
         return vector("label", array, rows)
     if len(array) != rows:
