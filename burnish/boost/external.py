@@ -56,7 +56,8 @@ class ExternalGrower(BinnedGrower):
         layout = histogram_layout(store, cuts)
         self.store = store
         self.plan: Plan = plan(store, columns, layout.size, params, row_bytes, memory_budget)
-        super().__init__(no_rows(layout), cuts, categorical, replace(params, min_data_in_leaf=0), workers)
+        uncounted = replace(params, min_data_in_leaf=0)  # rows are counted by passes, see `_PassCounts`
+        super().__init__(no_rows(layout), cuts, categorical, uncounted, workers)
         self._comm: Any = self  # not None: which child is smaller is told by the Hessian, not by rows
         self._passes = _Passes(store, cuts, layout, self.plan, workers)
         both: Any = self._passes
