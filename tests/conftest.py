@@ -5,17 +5,19 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hypothesis import settings
 
-from burnish.codegen.llvm import emit
+from burnish.codegen.llvm import Code, emit
 from burnish.codegen.objects import compile_ir
 from burnish.files import cache_folder
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import Program
+from burnish.loops.specialize import buffer_at
 from burnish.lower.pipeline import lower
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
@@ -43,6 +45,13 @@ class Runtime(ctypes.Structure):
     )
 
 
+@lru_cache(maxsize=8)
+def compiled(program: Program, lowered: bool, machine: Target) -> tuple[Code, LoadedImage]:
+    """A program's code, loaded; remembered because a symbolic one is run at many sizes."""
+    code = emit(program if lowered else lower(program), machine)
+    return code, LoadedImage(link({program.name: compile_ir(code.text, machine)}))
+
+
 def run_native(
     program: Program,
     arrays: Mapping[str, np.ndarray],
@@ -51,27 +60,28 @@ def run_native(
     threads: int = 2,
     lowered: bool = False,
     machine: Target | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
     """What the compiled ``program`` leaves in the parameters that it writes; ``arrays`` are the others.
 
-    ``lowered``: the program is emitted as it is. ``machine``: this one, perhaps with more than it ships with. Fails if
-    the code reads or writes a byte outside its buffers (such an access kills the child or shows afterwards), or changes
-    a parameter that it only reads.
+    ``lowered``: the program is emitted as it is. ``machine``: this one, perhaps with more than it ships with.
+    ``sizes``: the values of the program's dimensions. Fails if the code reads or writes a byte outside its buffers
+    (such an access kills the child or shows afterwards), or changes a parameter that it only reads.
     """
-    machine = machine or host()
-    code = emit(program if lowered else lower(program), machine)
-    loaded = LoadedImage(link({program.name: compile_ir(code.text, machine)}))
+    code, loaded = compiled(program, lowered, machine or host())
+    params = [buffer_at(p, sizes or {}) for p in program.params]
     workers = pool(driver_image(llvm.get_process_triple()), threads)
-    outputs = program.body.writes & {p.name for p in program.params}
-    fenced = {p.name: Fenced(p.nbytes, edge) for p in program.params}
-    for p in program.params:
+    outputs = program.body.writes & {p.name for p in params}
+    fenced = {p.name: Fenced(p.nbytes, edge) for p in params}
+    for p in params:
         if p.name in arrays:
             given = np.ascontiguousarray(arrays[p.name])
             assert (given.shape, given.dtype) == (p.shape, numpy_dtype(p.dtype)), p
             fenced[p.name].bytes[:] = given.reshape(-1).view(np.uint8)
     stride = -(-code.scratch_bytes // 64) * 64
     scratch = Fenced(stride * threads, edge)
-    args = (ctypes.c_void_p * len(fenced))(*(f.address for f in fenced.values()))
+    values = [(sizes or {})[name] for name in code.dims]
+    args = (ctypes.c_void_p * (len(fenced) + len(values)))(*(f.address for f in fenced.values()), *values)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(loaded.address(program.name))
     child = os.fork()
     if child == 0:
@@ -86,7 +96,7 @@ def run_native(
     assert not os.WIFSIGNALED(status), f"killed by signal {os.WTERMSIG(status)}: memory outside the buffers\n{program}"
     assert os.WEXITSTATUS(status) == 0
     results = {}
-    for p in program.params:
+    for p in params:
         assert fenced[p.name].untouched_around(), f"bytes next to '{p.name}' were written\n{program}"
         value = fenced[p.name].bytes.view(numpy_dtype(p.dtype)).reshape(p.shape).copy()
         if p.name in outputs:

@@ -13,6 +13,7 @@ import burnish as bn
 from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, parse_shapes, print_json
 from burnish.cli.rewriting import rewriting_text
 from burnish.errors import ParameterError
+from burnish.loops.sizes import extent_text
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def compile_model(model: Path, output: Path, options: Options, force: bool) -> N
 def facts(module: bn.Module) -> dict[str, Any]:
     """What JSON tells of every compiled model. ``assumed``: names of open extents, taken as 1, by input."""
     inputs, outputs = (
-        [{"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)} for spec in specs]
+        [{"name": spec.name, "dtype": spec.dtype, "shape": list(map(extent_text, spec.shape))} for spec in specs]
         for specs in (module.inputs, module.outputs)
     )
     recorded, kernels = recorded_kernels(module)

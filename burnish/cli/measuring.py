@@ -23,6 +23,7 @@ from burnish.driver.check import check as check_kernels
 from burnish.driver.compilation import import_graph, stored
 from burnish.errors import BurnishError, InputError, ModelError, ParameterError
 from burnish.graph.domain import input_domains
+from burnish.loops.sizes import hinted
 from burnish.measure import peers
 from burnish.measure.accuracy import EXACT_TOLERANCE, TOLERANCE, scaled_error
 from burnish.measure.samples import module_inputs, random_inputs
@@ -112,7 +113,9 @@ def check(
         if path is not None:
             check_input(path, what)
     module = bn.load(artifact, options.threads) if artifact else None
-    shapes = {spec.name: spec.shape for spec in module.inputs} if module else options.arguments["shapes"]
+    shapes = options.arguments["shapes"]
+    if module:
+        shapes = {spec.name: tuple(map(hinted, spec.shape)) for spec in module.inputs}
     graph = import_graph(source, shapes)
     specs = [stored(graph, name, {}) for name in graph.inputs]
     arrays = read_inputs(inputs, specs) if inputs else random_inputs(specs, seed, input_domains(graph))

@@ -11,7 +11,14 @@ from burnish.codegen.resolve import Resolver
 from burnish.errors import ScheduleError
 from burnish.loops.bounds import bounds
 from burnish.loops.expr import COMPARISONS, INDEX, ITEM_BYTES, LOGICAL, Binary, Buffer, Cast, Const, Expr, Select, Var
+from burnish.loops.sizes import Dim, Quotient, Size, is_size
 from burnish.loops.traverse import index_only
+
+
+def argument_name(dim: str) -> str:
+    """What the value of a dimension is called among the variables of a function."""
+    return f"size {dim}"
+
 
 _LAUNDER = "llvm.launder.invariant.group.p0"
 
@@ -98,11 +105,40 @@ class Addressing(Builder):
             return str(int(e.value))
         if isinstance(e, Var):
             return self.variables[e.name]
+        if is_size(e):
+            return self._size(e)
         depth = self.depth_of(e)
         cache = self.scopes[depth].cache
         if e not in cache:
             cache[e] = self._index(e, depth)
         return cache[e]
+
+    def _size(self, e: Size) -> str:
+        """A size, computed once, where the function begins."""
+        cache = self.scopes[0].cache
+        if e not in cache:
+            total = str(e.constant)
+            for monomial, factor in e.terms:
+                product = str(factor)
+                for atom in monomial:
+                    product = self.hoist(0, f"mul nsw i64 {product}, {self._atom(atom)}")
+                total = self.hoist(0, f"add nsw i64 {total}, {product}")
+            cache[e] = total
+        return cache[e]
+
+    def _atom(self, atom: Dim | Quotient) -> str:
+        """A dimension, which is an argument of the kernel, or a quotient."""
+        if isinstance(atom, Dim):
+            return self.variables[argument_name(atom.name)]
+        key = Size((((atom,), 1),))
+        cache = self.scopes[0].cache
+        if key not in cache:
+            a, divisor = Value(self._size(atom.size), INDEX), self.const(atom.divisor, INDEX)
+            if atom.size.low >= 0:
+                cache[key] = self.hoist(0, f"udiv i64 {a.text}, {atom.divisor}")
+            else:
+                cache[key] = self._hoisted(lambda: self.floor_divide("//", a, divisor), 0)
+        return cache[key]
 
     def _index(self, e: Expr, depth: int) -> str:
         if isinstance(e, Select):

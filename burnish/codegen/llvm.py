@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from burnish.codegen.access import ZEROS
-from burnish.codegen.addressing import Memory, Scope
+from burnish.codegen.addressing import Memory, Scope, argument_name
 from burnish.codegen.builder import Value
 from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
-from burnish.loops.expr import FLOATS, INDEX, Binary, Buffer, Expr, Literal, Load
+from burnish.loops.expr import FLOATS, INDEX, Binary, Buffer, Const, Expr, Literal, Load
 from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store, walk_stmt
+from burnish.loops.sizes import Size, is_size
+from burnish.loops.specialize import dims_of_program
 from burnish.machines.scopes import Scope as MemoryScope
 from burnish.machines.unit import MatrixUnit
 from burnish.target import Target
@@ -30,10 +32,14 @@ MOST_STATEMENTS = 1 << 16  # of one kernel, unrolled loops counted: minutes of L
 
 @dataclass(frozen=True)
 class Code:
-    """LLVM IR text of one kernel, and the bytes of scratch it needs per thread."""
+    """LLVM IR text of one kernel, and the bytes of scratch it needs per thread.
+
+    ``dims``: the dimensions whose values it takes, as ``i64`` behind the addresses of its buffers.
+    """
 
     text: str
     scratch_bytes: int
+    dims: tuple[str, ...] = ()
 
 
 @dataclass
@@ -66,11 +72,15 @@ def emit(program: Program, target: Target) -> Code:
     for i, buffer in enumerate(program.params):
         slot = function.hoist(0, f"getelementptr ptr, ptr %args, i64 {i}")
         function.memory[buffer.name] = Memory(buffer, function.hoist(0, f"load ptr, ptr {slot}"))
+    dims = [d.name for d in dims_of_program(program)]
+    for i, name in enumerate(dims, len(program.params)):
+        slot = function.hoist(0, f"getelementptr i64, ptr %args, i64 {i}")
+        function.variables[argument_name(name)] = function.hoist(0, f"load i64, ptr {slot}")
     function.statement(program.body)
     convention = f"{target.machine.dialect.kernel} void".lstrip()
     signature = f"define {convention} @{program.name}(ptr noalias %args, ptr noalias %rt)"
     module.functions.append(function.finish(signature))
-    return Code(module.text(), module.scratch)
+    return Code(module.text(), module.scratch, tuple(dims))
 
 
 class FunctionEmitter(Values):
@@ -86,6 +96,7 @@ class FunctionEmitter(Values):
         self.scratch_used = scratch_used
         self.inside_parallel = False
         self.units: dict[str, MatrixUnit] = {}  # those whose tiles the function holds
+        self.entered: list[For] = []  # the loops that may have no iteration, of which it is known here that they have
 
     def finish(self, signature: str) -> str:
         """The whole function: entry head, then the body, between what a matrix unit needs around its use."""
@@ -130,7 +141,9 @@ class FunctionEmitter(Values):
             raise ScheduleError(f"loop '{loop.var}' occurs with extents {r.ranges[loop.var]} and {loop.extent}")
         r.ranges[loop.var] = loop.extent
         code = self.target.machine.dialect.loops[loop.kind]
-        if code is not None:
+        if is_size(loop.extent):
+            self._symbolic(loop, loop.extent)
+        elif code is not None:
             code(self, loop)
         elif loop.kind == "unroll" or loop.extent == 1:
             for value in range(loop.extent):
@@ -144,9 +157,22 @@ class FunctionEmitter(Values):
             self.statement(loop.body)
             r.vector = None
         elif loop.kind == "parallel" and not self.inside_parallel:
-            self._parallel(loop)
+            self._parallel(loop, str(loop.extent))
         elif loop.extent > 0:
             self._serial(loop.var, "0", str(loop.extent), loop.body)
+
+    def _symbolic(self, loop: For, extent: Size) -> None:
+        """A loop of a symbolic extent; one that may have no iteration is under a condition."""
+        if loop.kind not in ("serial", "parallel"):
+            raise ScheduleError(f"loop '{loop.var}' is {loop.kind}, found {extent} iterations; allowed: a number")
+        if extent.low < 1 and loop not in self.entered:
+            self.entered.append(loop)
+            self._if(Binary(">=", extent, Const(1, INDEX)), loop)
+            self.entered.pop()
+        elif loop.kind == "parallel" and not self.inside_parallel:
+            self._parallel(loop, self.index(extent))
+        else:
+            self._serial(loop.var, "0", self.index(extent), loop.body)
 
     def _serial(self, var: str, begin: str, end: str, body: Stmt) -> None:
         n = self.fresh()
@@ -183,7 +209,7 @@ class FunctionEmitter(Values):
         """Register slots, some of which ``body`` writes."""
         return [m for m in self.memory.values() if m.slots is not None and m.buffer.name in body.writes]
 
-    def _parallel(self, loop: For) -> None:
+    def _parallel(self, loop: For, extent: str) -> None:
         """``body(ctx, begin, end, thread)``; ctx holds rt, and the buffers and variables of the code around."""
         buffers = [m for m in self.memory.values() if m.slots is None]
         variables = list(self.variables.items())
@@ -212,7 +238,7 @@ class FunctionEmitter(Values):
         run = self.result(f"load ptr, ptr {self.rt}", INDEX).text
         slot = self.result(f"getelementptr ptr, ptr {self.rt}, i64 1", INDEX).text
         pool = self.result(f"load ptr, ptr {slot}", INDEX).text
-        self.emit(f"call void {run}(ptr {pool}, ptr @{name}, ptr {ctx}, i64 {loop.extent})")
+        self.emit(f"call void {run}(ptr {pool}, ptr @{name}, ptr {ctx}, i64 {extent})")
         self.forget()
 
     def _if(self, cond: Expr, body: Stmt) -> None:

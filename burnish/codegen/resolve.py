@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from burnish.loops.bounds import linear_bounds
 from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Select, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import bounds, simplify
+from burnish.loops.sizes import is_size
 from burnish.loops.traverse import index_only, substitute
 
 
@@ -192,6 +194,13 @@ class Resolver:
         if found is None:
             axes = zip(access.indices, access.buffer.shape, strict=True)
             concerned = [(i, extent) for i, extent in axes if loop is None or loop in i.variables]
-            intervals = [(bounds(self.expr(i), self.ranges), extent) for i, extent in concerned]
-            found = self._safe[key] = all(low >= 0 and high < extent for (low, high), extent in intervals)
+            found = self._safe[key] = all(self._inside(self.expr(i), extent) for i, extent in concerned)
         return found
+
+    def _inside(self, index: Expr, extent: int) -> bool:
+        """Whether a resolved index is from 0 to below ``extent``."""
+        low, high = bounds(index, self.ranges)
+        if is_size(extent):
+            beyond = simplify(index - extent, self.ranges)
+            return low >= 0 and linear_bounds(to_linear(beyond), self.ranges)[1] < 0
+        return low >= 0 and high < extent

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 
 from burnish.codegen.addressing import Addressing, Memory
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.resolve import Address
+from burnish.loops.bounds import bounds, linear_bounds, plus
 from burnish.loops.expr import ITEM_BYTES, Expr, Load
-from burnish.loops.simplify import bounds
+from burnish.loops.linear import to_linear
+from burnish.loops.sizes import is_size
 
 UNIT_BYTES = 16  # vector units shuffle fastest within so many, or exchange them whole
 
@@ -129,7 +132,7 @@ class Shuffles(Addressing):
 
     def _aligned(self, memory: Memory, terms: Terms, lanes: int) -> bool:
         """Whether ``terms`` are multiples of ``lanes``: an aligned vector with one element inside is all inside."""
-        return memory.buffer.size % lanes == 0 and all(c % lanes == 0 and not atom.buffers for atom, c in terms)
+        return prod(memory.buffer.shape) % lanes == 0 and all(c % lanes == 0 and not atom.buffers for atom, c in terms)
 
     def _any_of(self, guard: Value, mine: Sequence[bool]) -> Value:
         """Whether a condition holds for any of the chosen lanes."""
@@ -184,8 +187,11 @@ class Shuffles(Addressing):
         """Whether the buffer has ``end`` elements from ``terms`` on, whatever the running loops are at."""
         if any(atom.buffers for atom, _ in terms):
             return False
+        elements = prod(memory.buffer.shape)
+        if is_size(elements):
+            return linear_bounds(plus((dict(terms), end), to_linear(-elements)), self.resolver.ranges)[1] <= 0
         most = sum(max(c * b for b in bounds(atom, self.resolver.ranges)) for atom, c in terms)
-        return most + end <= memory.buffer.size
+        return most + end <= elements
 
     def masked_load(self, dtype: str, lanes: int, pointer: str, mask: str) -> Value:
         """The lanes at ``pointer`` where the mask is set, zeros elsewhere."""

@@ -24,6 +24,7 @@ from burnish.loops.expr import (
     Var,
     identity,
 )
+from burnish.loops.sizes import Size
 from burnish.loops.traverse import index_only, loads, repeated
 
 
@@ -60,7 +61,7 @@ class Values(Padding):
                 return self.read(e)
             case Binary(op, _, _) if op in LOGICAL or op in COMPARISONS:
                 return self._condition_value(e)
-            case Var():
+            case Var() | Size():
                 return self._index_value(e)
             case Binary() if e.dtype == INDEX and not e.buffers:
                 return self._index_value(e)

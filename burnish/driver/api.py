@@ -35,7 +35,7 @@ def compile(
     threads: int | None = None,
     exact: bool = False,
     rewrite: bool | Objective = True,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     tune: Tune | None = None,
@@ -51,7 +51,9 @@ def compile(
     transformation that changes rounding beyond re-association. ``rewrite``: look for half a second for an equal graph
     that should be faster, and take it where it is measured to be; the module's ``rewrites`` tell. An
     :class:`Objective` says what else shall be less, and how much memory the model may take. ``shapes``: extents of
-    inputs the model leaves open; an open first one is else taken as 1, with a warning.
+    inputs the model leaves open; an open first one is else taken as 1, with a warning. ``{"batch": (1, 32)}`` keeps a
+    dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one: the module takes
+    any value of it, and no substitutions are looked for.
     ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
     in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
     "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
@@ -78,7 +80,7 @@ def compile(
             raise refusal("output", output, "None for models of operators")
         found = import_model(model, shapes)
         choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
-        if rewrite:
+        if rewrite and not found.graph.dims:
             made = rewrite_model(
                 found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
                 progress=progress, choices=choices, objective=_objective(rewrite),
@@ -96,7 +98,7 @@ def tuned(
     threads: int | None = None,
     exact: bool = False,
     rewrite: bool | Objective = True,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     records: str | Path = RECORDS,
@@ -121,6 +123,10 @@ def tuned(
         check_model(model)
         found = import_model(model, shapes)
         graph = found.graph
+        if graph.dims:
+            named = ", ".join(f"'{d}'" for d in graph.dims)
+            found_text = f"a model with open dimensions {named}"
+            raise ParameterError(f"tune: found {found_text}; allowed: numbers, one size at a time")
         if rewrite:
             chosen = rewrite_model(
                 graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,

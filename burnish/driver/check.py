@@ -13,6 +13,7 @@ from burnish.arguments import check_common
 from burnish.driver.api import read_choices
 from burnish.driver.compilation import Compilation, Progress, Stage, compile_kernels, import_graph, link
 from burnish.driver.rewritten import rewrite_model, shipped_rules
+from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.graph.graph import Graph
@@ -65,6 +66,9 @@ def check(
     )
     report = progress or (lambda stage, done, total: None)
     machine, graph = find_target(target), import_graph(model, shapes)
+    if graph.dims:
+        named = ", ".join(f"'{d}'" for d in graph.dims)
+        raise ParameterError(f"check: found open dimensions {named}; allowed: numbers, one size at a time")
     choices = DEFAULTS if records is None else read_choices(graph, records, machine, threads)
     computed, whole = graph, None
     if rewrite:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.kernels.task import Task
 from burnish.loops.layout import Layout, layout
+from burnish.loops.sizes import hinted, is_size
 from burnish.measure.samples import plain_domains
-from burnish.memory.lifetimes import Step, lifetimes
+from burnish.memory.lifetimes import Interval, Step, lifetimes
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
 from burnish.pipeline import kernel as kernels
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels
-from burnish.runtime.buffers import allocate, round_up
+from burnish.runtime.buffers import allocate, numpy_dtype, round_up
 from burnish.runtime.build import build as link_executable
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
@@ -80,12 +82,12 @@ class Compilation:
         return [step for step in self.steps if isinstance(step, Stage)]
 
 
-def import_graph(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def import_graph(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None) -> Graph:
     """A graph from whatever the user has: that of :func:`import_model`."""
     return import_model(model, shapes).graph
 
 
-def import_model(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
+def import_model(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None) -> Imported:
     """A graph from whatever the user has, and the extents that were assumed, of which it warns with the remedy.
 
     Raises what ``import_onnx`` raises, and ParameterError for ``shapes`` of a graph, whose shapes are known.
@@ -122,7 +124,29 @@ def compile_kernels(
     choices: Choices = DEFAULTS,
     optimized: bool = False,
 ) -> Compilation:
-    """Everything up to the machine code of every kernel. ``optimized``: the passes have been over the graph."""
+    """Everything up to the machine code of every kernel. ``optimized``: the passes have been over the graph.
+
+    Raises UnsupportedOperator for a graph with open dimensions of which a pass needs to know more than their bounds.
+    """
+    if graph.dims:
+        try:
+            return _lowered(graph, target, exact, cache_dir, progress, choices, optimized)
+        except TypeError as error:
+            named = ", ".join(f"'{d}'" for d in graph.dims)
+            raise UnsupportedOperator(f"model: open dimensions {named}: {error}; allowed: numbers for them") from error
+    return _lowered(graph, target, exact, cache_dir, progress, choices, optimized)
+
+
+def _lowered(
+    graph: Graph,
+    target: Target,
+    exact: bool,
+    cache_dir: str | Path | None,
+    progress: Progress | None,
+    choices: Choices,
+    optimized: bool,
+) -> Compilation:
+    """See :func:`compile_kernels`."""
     report = progress or (lambda stage, done, total: None)
     dump.form("graph", graph)
     if not optimized:
@@ -172,16 +196,22 @@ def build_group(
 def link(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
-    memory, home = plan_memory(made)
+    intervals, pairs, home = live_values(made)
+    symbolic = any(is_size(i.nbytes) for i in intervals)
+    memory = plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs)
+    places = {
+        i.name: Slot("arena", at) if symbolic else Slot("arena", 0, memory.offsets[i.name])
+        for at, i in enumerate(intervals)
+    }
     dump.form("memory", memory)
     callers = {name: Slot("input", i, 0) for i, name in enumerate(graph.inputs)}
     callers |= {name: Slot("output", i, 0) for i, name in enumerate(graph.outputs)}
-    params, places = pack_parameters(stages, made.constants)
+    params, constants = pack_parameters(stages, made.constants)
     domains = input_domains(made.reference) if graph.inputs == made.reference.inputs else {}
     return link_executable(
         inputs=[stored(graph, n, made.layouts) for n in graph.inputs],
         outputs=[stored(graph, n, made.layouts) for n in graph.outputs],
-        calls=[make_call(s, memory, home, places, callers) for s in stages],
+        calls=[make_call(s, home, constants, {**places, **callers}, [d.name for d in graph.dims]) for s in stages],
         objects={s.kernel.symbol: s.kernel.code for s in stages},
         params=params,
         arena_bytes=memory.arena_bytes,
@@ -189,6 +219,8 @@ def link(made: Compilation) -> Executable:
         target=fingerprint(made.target.triple, made.target.cpu, made.target.features),
         graph=str(graph),
         info={"arena": str(memory), "kernels": describe(stages, made.layouts), "domains": plain_domains(domains)},
+        buffers=intervals if symbolic else (),
+        in_place=pairs if symbolic else (),
     )
 
 
@@ -199,9 +231,17 @@ def stored(graph: Graph, name: str, layouts: Mapping[str, Layout]) -> TensorSpec
 
 
 def plan_memory(made: Compilation) -> tuple[Plan, dict[str, Place]]:
-    """The arena, and for every computed value its place in a buffer (a graph output's memory is the caller's)."""
+    """The arena, at the hints of dimensions, and for every computed value its place in a buffer."""
+    intervals, pairs, home = live_values(made)
+    return plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs), home
+
+
+def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]], dict[str, Place]]:
+    """The buffers of the arena, which pairs of them may share memory, and for every computed value its place in a
+    buffer (a graph output's memory is the caller's).
+    """
     graph, layouts, pieces = made.graph, made.layouts, made.pieces
-    sizes = {name: stored(graph, name, layouts).nbytes for name in graph.types}
+    sizes = {name: nbytes_of(stored(graph, name, layouts)) for name in graph.types}
     accesses = []
     for step in made.steps:
         group = step.group if isinstance(step, Stage) else step
@@ -212,7 +252,12 @@ def plan_memory(made: Compilation) -> tuple[Plan, dict[str, Place]]:
     intervals = [i for i in intervals if i.name not in graph.outputs]
     shared = {*pieces, *(place.buffer for place in pieces.values())}
     alone = {i.name for i in intervals} - shared
-    return plan(intervals, in_place_pairs(graph, made.steps, layouts, alone)), home
+    return intervals, in_place_pairs(graph, made.steps, layouts, alone), home
+
+
+def nbytes_of(spec: TensorSpec) -> int:
+    """Bytes of a tensor: a size where its shape has dimensions."""
+    return prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
 
 
 def in_place_pairs(
@@ -261,12 +306,15 @@ def pack_parameters(
 
 def make_call(
     stage: Stage,
-    memory: Plan,
     home: Mapping[str, Place],
     constants: Mapping[tuple[str, str], Slot],
-    callers: Mapping[str, Slot],
+    buffers: Mapping[str, Slot],
+    dims: Sequence[str],
 ) -> Call:
-    """The kernel call of a stage: where it finds every argument. ``callers``: the buffers that the caller owns."""
+    """The kernel call of a stage: where it finds every argument. ``buffers``: those of the arena and of the caller.
+
+    ``dims``: the dimensions of the model, in order.
+    """
     slots = []
     for t in (*stage.task.inputs, *stage.task.outputs):
         value = stage.values[t.name]
@@ -276,10 +324,8 @@ def make_call(
         buffer, offset = home.get(value, Place(value))
         own = stage.task.layouts.get(t.name)
         nbytes = TensorSpec(t.name, own.physical_shape(t.shape) if own else t.shape, t.dtype).nbytes
-        if buffer in callers:
-            slots.append(replace(callers[buffer], offset=offset, nbytes=nbytes))
-        else:
-            slots.append(Slot("arena", 0, memory.offsets[buffer] + offset, nbytes))
+        slots.append(replace(buffers[buffer], offset=buffers[buffer].offset + offset, nbytes=nbytes))
+    slots += [Slot("size", dims.index(name)) for name in stage.kernel.dims]
     return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
 
 

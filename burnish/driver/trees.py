@@ -13,12 +13,14 @@ from burnish.boost.formats.foreign import as_model, holds_trees
 from burnish.cache import ObjectCache, cache_key
 from burnish.codegen.objects import compile_ir
 from burnish.errors import ParameterError
+from burnish.loops.sizes import dim
 from burnish.runtime.build import build
-from burnish.runtime.executable import ANY, Call, Executable, Slot, TensorSpec
+from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.target import Target
 
 KERNEL, LINK_KERNEL = "predict_margin", "predict_link"
+_MOST_ROWS = 1 << 40  # of a table
 _MOST_LANES = 16  # rows side by side: more of them need more registers than there are
 
 
@@ -62,15 +64,16 @@ def compile_trees(
     report("kernels", 1, 2)
     if code.trees:
         objects["trees"] = _object(code.trees, target, 0, store)
-    calls = [Call(KERNEL, (Slot("input"), Slot("output"), Slot("rows")), f"{len(model.trees)} trees")]
+    calls = [Call(KERNEL, (Slot("input"), Slot("output"), Slot("size")), f"{len(model.trees)} trees")]
     if link is not None:
         objects["link"] = _object(emit_link(link, LINK_KERNEL, model.outputs), target, 3, store)
-        calls.append(Call(LINK_KERNEL, (Slot("output"), Slot("rows")), link))
+        calls.append(Call(LINK_KERNEL, (Slot("output"), Slot("size")), link))
     report("link", 0, 1)
     node = f"{len(model.trees)} trees"
+    rows = dim("rows", 0, _MOST_ROWS)
     return build(
-        inputs=[TensorSpec("x", (ANY, model.features), "float32")],
-        outputs=[TensorSpec(output, (ANY,) if model.outputs == 1 else (ANY, model.outputs), "float32")],
+        inputs=[TensorSpec("x", (rows, model.features), "float32")],
+        outputs=[TensorSpec(output, (rows,) if model.outputs == 1 else (rows, model.outputs), "float32")],
         calls=calls,
         objects=objects,
         params=np.zeros(0, np.uint8),

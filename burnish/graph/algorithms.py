@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from burnish.graph.estimates import Estimate, Window, estimates
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
+from burnish.loops.sizes import greatest, hinted
 from burnish.ops.convolution import band, band_depth, window_extent
 from burnish.ops.polyphase import transform_phases
 from burnish.ops.split import DEPTH, ROWS, multiplies_parts, split_matrix, split_stem_weight, split_weight
@@ -95,7 +97,7 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
 
 def _window(graph: Graph, node: Node, pads: tuple[int, ...]) -> Window:
     strides = _ints(node.attrs.get("strides", (1, 1)))
-    batch, channels, height, width = graph.types[node.inputs[0]].shape
+    batch, channels, height, width = map(hinted, graph.types[node.inputs[0]].shape)
     outputs, _, kernel_h, kernel_w = graph.types[node.inputs[1]].shape
     out = (
         window_extent(height, kernel_h, strides[0], pads[0], pads[2], 1),
@@ -150,8 +152,8 @@ def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:
     plain = len(b.shape) == 2 and len(a.shape) >= 2 and not any(node.attrs.values())
     if not plain or node.inputs[0] in graph.constants or not multiplies_parts(target.unit):
         return False
-    rows = a.size // max(1, a.shape[-1])
-    if sum(extent > 1 for extent in a.shape[:-1]) > 2:  # blocks of rows would cross the ends of several axes
+    rows = hinted(prod(a.shape[:-1]))
+    if sum(greatest(extent) > 1 for extent in a.shape[:-1]) > 2:  # blocks of rows would cross the ends of several axes
         return False
     return rows > ROWS // 2 and b.shape[0] >= DEPTH and b.shape[1] >= ROWS
 

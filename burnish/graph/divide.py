@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from burnish.graph.fusion_properties import facts_of, follow_one_another
 from burnish.graph.graph import Graph, Node, TensorType
+from burnish.loops.sizes import hinted
 
 COPIED = 1 << 14  # bytes of a join that one kernel copies in less time than it takes to start one for every part
 MOST_PARTS = 16  # of a join that one kernel copies: its code looks at every part for every vector
@@ -22,7 +23,7 @@ def joins_in_place(graph: Graph, lanes: int) -> set[int]:
     } - set(graph.outputs)  # fmt: skip
     joins: set[int] = set()
     for p, node in enumerate(graph.nodes):
-        if node.op != "concat" or graph.types[node.outputs[0]].nbytes < COPIED:
+        if node.op != "concat" or hinted(graph.types[node.outputs[0]].nbytes) < COPIED:
             continue
         parts = [graph.types[name] for name in node.inputs]
         distinct = len(set(node.inputs)) == len(parts) and computed.issuperset(node.inputs)

@@ -12,6 +12,7 @@ from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.loops.expr import Binary, Expr, Load, Var, wrap
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
+from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, placeholder, stages
 from burnish.loops.traverse import depth, free_vars
 from burnish.ops.classify import Access, accesses, axis_inputs, fusion_class, inlined, is_elementwise, is_view
@@ -79,10 +80,10 @@ def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> Facts:
     read: dict[str, list[Access]] = {}
     for access in accesses(output):
         read.setdefault(access.source.name, []).append(access)
-    moving = {v.name for v, extent in zip(output.axes, output.shape, strict=True) if extent > 1}
+    moving = {v.name for v, extent in zip(output.axes, output.shape, strict=True) if greatest(extent) > 1}
     once = frozenset(i for i, t in enumerate(inputs) if all(moving <= _index_vars(a) for a in read.get(t.name, ())))
     view = len(inputs) == 1 and is_view([output]) and 0 in once
-    bijection = view and inputs[0].buffer.size == output.buffer.size
+    bijection = view and prod(inputs[0].shape) == prod(output.shape)
     alias = bijection and _keeps_order(inputs[0], output)
     return Facts("injective", is_elementwise([output]), view, bijection, alias, once)
 
@@ -103,7 +104,7 @@ def _reduced(inputs: Sequence[Tensor], output: Tensor) -> frozenset[int]:
         used = _index_vars(access)
         if used - own:
             along.add(access.source.name)
-        if prod(extents[v] for v in used) > access.source.buffer.size:  # overlapping windows
+        if prod(greatest(extents[v]) for v in used) > access.source.buffer.size:  # overlapping windows
             repeated.add(access.source.name)
     return frozenset(i for i, t in enumerate(inputs) if t.name in along - repeated)
 
@@ -126,7 +127,7 @@ def run_of(graph: Graph, node: Node, lanes: int, blocked: bool | None = None) ->
         return None
     shape, own = graph.types[node.inputs[0]].shape, graph.types[node.outputs[0]].shape
     starts: tuple[int, ...] = node.attrs["starts"]  # type: ignore[assignment]
-    first = next((d for d, extent in enumerate(own) if extent > 1), len(own))
+    first = next((d for d, extent in enumerate(own) if greatest(extent) > 1), len(own))
     if 0 in own or own[first + 1 :] != shape[first + 1 :]:
         return None
     blocks = len(shape) == 4 and shape[1] >= lanes > 1 if blocked is None else blocked

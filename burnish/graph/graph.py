@@ -4,7 +4,7 @@ Grammar (frozen dataclasses; ``str(graph)`` is the debug and golden-test format)
 
     graph ::= Graph(inputs, outputs, nodes, types, constants)     nodes in topological order
     node  ::= Node(op, inputs, outputs, attrs, name)              op: a name in ops.OPERATORS
-    type  ::= TensorType(shape, dtype)                            every shape is static
+    type  ::= TensorType(shape, dtype)                            extents are integers or sizes
 
 A tensor is known by its name; every name is defined once: by the graph's inputs, its constants or one node.
 """
@@ -21,6 +21,7 @@ import numpy as np
 from burnish import ops
 from burnish.errors import ModelError
 from burnish.loops.expr import ITEM_BYTES
+from burnish.loops.sizes import Dim, dims_of, extent_of
 
 Attribute = bool | int | float | str | tuple["Attribute", ...]
 
@@ -76,6 +77,12 @@ class Graph:
         for node in self.nodes:
             lines.append(f"  {node} : {', '.join(str(self.types[n]) for n in node.outputs)}")
         return "\n".join(lines) + "\n"
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """The dimensions in the shapes of inputs, in order of their names; none in a static graph."""
+        found = dims_of(d for name in self.inputs for d in self.types[name].shape)
+        return tuple(sorted(found, key=lambda d: d.name))
 
     def producers(self) -> dict[str, Node]:
         """Tensor name -> the node that computes it."""
@@ -159,8 +166,8 @@ class GraphBuilder:
         return name
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> str:
-        """Declares a graph input."""
-        self._define(name, TensorType(tuple(int(d) for d in shape), dtype))
+        """Declares a graph input; an extent may be a size (``loops.sizes.dim``), known when the model is called."""
+        self._define(name, TensorType(tuple(extent_of(d) for d in shape), dtype))
         self._inputs.append(name)
         return name
 

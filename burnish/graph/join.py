@@ -10,6 +10,7 @@ from burnish.graph.fusion_properties import run_of
 from burnish.graph.graph import Graph
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.layout import Layout
+from burnish.loops.sizes import greatest
 
 
 def find_pieces(graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout]) -> dict[str, tuple[str, int]]:
@@ -47,7 +48,7 @@ def find_views(
             continue
         layout, t = layouts.get(name), graph.types[group.outputs[0]]
         begin = run_of(graph, group.nodes[0], layout.block(1) if layout else 1, blocked=layout is not None)
-        if begin is not None and layouts.get(source) == layout:
+        if isinstance(begin, int) and layouts.get(source) == layout:
             views[name] = (source, begin * ITEM_BYTES[t.dtype])
     return views
 
@@ -63,14 +64,14 @@ def _offsets(
         return None
     block = 1
     if layout is not None:
-        first = next((p.dim for p in layout.parts if p.block == 0 and shape[p.dim] > 1), axis)
+        first = next((p.dim for p in layout.parts if p.block == 0 and greatest(shape[p.dim]) > 1), axis)
         block = layout.block(axis)
         if first != axis or any(layout.block(d) != 1 for d in range(len(shape)) if d != axis):
             return None
     row = prod(shape[axis + 1 :]) * ITEM_BYTES[graph.types[whole].dtype]
     offsets, begin = [], 0
     for part in parts:
-        if begin % block:
+        if not isinstance(begin, int) or begin % block:
             return None
         offsets.append(begin * row)
         begin += graph.types[part].shape[axis]

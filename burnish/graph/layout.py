@@ -8,6 +8,7 @@ from dataclasses import replace
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node
 from burnish.loops.layout import Layout, layout
+from burnish.loops.sizes import hinted
 
 # What a value's neighbours gain from blocks, relative to moving the value once: a convolution that reads plain channels
 # cannot vectorize its stores, an element-wise map does not care.
@@ -51,7 +52,7 @@ def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[st
 
 def _blockable(graph: Graph, name: str, lanes: int) -> bool:
     shape = graph.types[name].shape
-    return len(shape) == 4 and 2 * shape[1] > lanes and graph.types[name].dtype == "float32"
+    return len(shape) == 4 and 2 * hinted(shape[1]) > lanes and graph.types[name].dtype == "float32"
 
 
 def separate_inputs(graph: Graph, lanes: int) -> Graph:

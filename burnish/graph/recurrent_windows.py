@@ -45,7 +45,9 @@ def _window(graph: Graph, node: Node) -> int | None:
     """The row of its operand at which a step's window begins; None where the slice is no step among several."""
     shape, own = graph.types[node.inputs[0]].shape, graph.types[node.outputs[0]].shape
     rows, row = own[0], _first_row(node)
-    if run_of(graph, node, 1) is None or own[1:] != shape[1:] or shape[0] < 2 * rows or row % rows:
+    if not isinstance(run_of(graph, node, 1), int) or not isinstance(rows, int):
+        return None
+    if own[1:] != shape[1:] or shape[0] < 2 * rows or row % rows:
         return None
     return row if row // rows % 2 == 0 and row + 2 * rows <= shape[0] else row - rows
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from burnish.loops.expr import Binary, Reduce, Select
 from burnish.loops.layout import Layout, row_major
 from burnish.loops.program import Program
+from burnish.loops.sizes import Dim
+from burnish.loops.specialize import dims_of_tensors, tensors_at
 from burnish.loops.tensor import Tensor, create_program, stages
 from burnish.loops.traverse import loads
 from burnish.schedule.schedule import Schedule
@@ -29,6 +31,22 @@ class Task:
     op: str
     layouts: Mapping[str, Layout]
     constants: frozenset[str]
+
+    @cached_property
+    def dims(self) -> tuple[Dim, ...]:
+        """The dimensions in its shapes and definitions, in order of their names; none of a static task."""
+        return dims_of_tensors((*self.inputs, *self.outputs))
+
+    @cached_property
+    def hinted(self) -> Task:
+        """The static task where every dimension has its hint: what templates, costs and tuners see."""
+        return self.at({d.name: d.hint for d in self.dims}) if self.dims else self
+
+    def at(self, sizes: Mapping[str, int]) -> Task:
+        """The static task for these values of dimensions."""
+        made = tensors_at((*self.inputs, *self.outputs), sizes)
+        inputs, outputs = (tuple(made[t.name] for t in tensors) for tensors in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs)
 
     def program(self) -> Program:
         """The naive loop program: always the same object."""

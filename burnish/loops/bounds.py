@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from burnish.loops.expr import INDEX, ITEM_BYTES, Binary, Cast, Const, Expr, Load, Not, Select, Var
-from burnish.loops.linear import Linear, to_linear
+from burnish.loops.expr import INDEX, ITEM_BYTES, Binary, Cast, Const, Expr, Load, Not, Select, Var, wrap
+from burnish.loops.linear import Linear, divided, factors, monomial, multiply, size_part, to_linear, total_of
+from burnish.loops.sizes import Size, greatest, is_size
 from burnish.loops.traverse import conjuncts
 
 Ranges = Mapping[str, int]  # variable -> extent: the variable is in range(extent)
 Interval = tuple[float, float]  # inclusive; -inf / inf where unknown
 UNKNOWN: Interval = (-math.inf, math.inf)
 _TOP = 1 << 63
+_COUNTERS = 12  # loops to a size that are put at their ends in the search for a bound
 
 
 def bounds(e: Expr, ranges: Ranges) -> Interval:
@@ -21,7 +24,9 @@ def bounds(e: Expr, ranges: Ranges) -> Interval:
         case Const(value, _):
             return (int(value), int(value))
         case Var(name):
-            return (0, ranges[name] - 1) if name in ranges else UNKNOWN
+            return (0, greatest(ranges[name]) - 1) if name in ranges else UNKNOWN
+        case Size():
+            return (e.low, e.high)
         case Binary("+" | "-", _, _):
             return linear_bounds(to_linear(e), ranges)
         case Binary("*", a, b):
@@ -32,6 +37,8 @@ def bounds(e: Expr, ranges: Ranges) -> Interval:
         case Binary("%", a, Const(c, _)) if c > 0:
             low, high = bounds(a, ranges)
             return (low, high) if low >= 0 and high < c else (0, int(c) - 1)
+        case Binary("//" | "%", a, b) if b.symbolic:
+            return _divided_by_size(e, ranges)
         case Binary("min", a, b):
             (p, q), (r, s) = bounds(a, ranges), bounds(b, ranges)
             return (min(p, r), min(q, s))
@@ -49,7 +56,16 @@ def bounds(e: Expr, ranges: Ranges) -> Interval:
 
 
 def linear_bounds(form: Linear, ranges: Ranges) -> Interval:
-    """Bounds of a linear form; atoms are independent of each other."""
+    """Bounds of a linear form; atoms are independent of each other, but for what sizes say of them."""
+    terms, const = form
+    for atom in terms:
+        if atom.symbolic or any(is_size(ranges.get(name)) for name in atom.variables):
+            return -_most(({a: -c for a, c in terms.items()}, -const), ranges), _most(form, ranges)
+    return _independent(form, ranges)
+
+
+def _independent(form: Linear, ranges: Ranges) -> Interval:
+    """Bounds of a linear form whose atoms are independent of each other."""
     terms, const = form
     low: float = const
     high: float = const
@@ -58,6 +74,103 @@ def linear_bounds(form: Linear, ranges: Ranges) -> Interval:
         low += c * (p if c > 0 else q)
         high += c * (q if c > 0 else p)
     return _unless_wrapped((low, high), any(atom.buffers for atom in terms))
+
+
+def _divided_by_size(e: Binary, ranges: Ranges) -> Interval:
+    """Bounds of ``a // b`` and ``a % b`` for a symbolic ``b``."""
+    extent = _counted(e, ranges)
+    if extent is not None:
+        return (0, greatest(extent) - 1)
+    (low, high), (p, q) = bounds(e.a, ranges), bounds(e.b, ranges)
+    if p <= 0:
+        return UNKNOWN
+    if e.op == "%":
+        return (0, q - 1)
+    return (low // q, high // p) if low >= 0 and math.isfinite(high) else UNKNOWN
+
+
+def symbolic_extent(e: Expr, ranges: Ranges) -> Size | None:
+    """The size to which an expression counts from zero: a loop's variable, or digits of one; None for any other."""
+    extent = _counted(e, ranges)
+    return extent if is_size(extent) else None
+
+
+def _counted(e: Expr, ranges: Ranges) -> Any:
+    """See :func:`symbolic_extent`; a number where a quotient counts to one."""
+    match e:
+        case Var(name):
+            return ranges.get(name)
+        case Binary("//", Var(name), Const(c, _)) if c > 0 and is_size(ranges.get(name)):
+            return (ranges[name] - 1) // int(c) + 1
+        case Binary("%", _, Size() as divisor) if divisor.low > 0:
+            return divisor
+        case Binary("//", Var(name), Size() as divisor) if name in ranges:
+            whole = divided(to_linear(wrap(ranges[name])), divisor)
+            return size_part(whole) if whole is not None else None
+    return None
+
+
+def _most(form: Linear, ranges: Ranges) -> float:
+    """An upper bound of a form with sizes: what counts from zero is put at the end that its slope says.
+
+    A minimum or maximum is either of its operands: that which bounds it better, or where it is subtracted, worse.
+    """
+    for atom, c in form[0].items():
+        if isinstance(atom, Binary) and atom.op in ("min", "max"):
+            rest: Linear = ({other: k for other, k in form[0].items() if other is not atom}, form[1])
+            either = [_most(plus(rest, multiply(to_linear(x), ({}, c))), ranges) for x in (atom.a, atom.b)]
+            return min(either) if (atom.op == "min") == (c > 0) else max(either)
+    for _ in range(_COUNTERS):
+        found = _counter(form, ranges)
+        if found is None:
+            break
+        counter, last = found
+        slope, rest = _apart(form, counter)
+        low, high = linear_bounds(slope, ranges)
+        if low >= 0:
+            form = plus(rest, multiply(slope, to_linear(last)))
+        elif high <= 0:
+            form = rest
+        else:
+            return _independent(form, ranges)[1]
+    terms, const = form
+    sizes = {atom: c for atom, c in terms.items() if is_size(atom)}
+    others = {atom: c for atom, c in terms.items() if atom not in sizes}
+    return greatest(total_of(sizes, const)) + _independent((others, 0), ranges)[1]
+
+
+def _counter(form: Linear, ranges: Ranges) -> tuple[Expr, Expr] | None:
+    """What counts to a size, or is multiplied by one, in a form, and its last value; None where nothing is left."""
+    for atom in form[0]:
+        parts = factors(atom)
+        for part in parts:
+            extent = symbolic_extent(part, ranges)
+            if extent is not None:
+                return part, wrap(extent - 1)
+            if len(parts) > 1 and isinstance(part, Var) and part.name in ranges:
+                return part, wrap(ranges[part.name] - 1)
+    return None
+
+
+def _apart(form: Linear, factor: Expr) -> tuple[Linear, Linear]:
+    """A form as (slope, rest): ``slope * factor + rest``."""
+    slope: Linear = ({}, 0)
+    rest: dict[Expr, int] = {}
+    for atom, c in form[0].items():
+        parts = list(factors(atom))
+        if factor in parts:
+            parts.remove(factor)
+            slope = plus(slope, ({monomial(tuple(parts)): c}, 0) if parts else ({}, c))
+        else:
+            rest[atom] = c
+    return slope, (rest, form[1])
+
+
+def plus(x: Linear, y: Linear) -> Linear:
+    terms = dict(x[0])
+    for atom, c in y[0].items():
+        terms[atom] = terms.get(atom, 0) + c
+    return {atom: c for atom, c in terms.items() if c}, x[1] + y[1]
 
 
 def counts(e: Expr, ranges: Ranges) -> bool:

@@ -4,11 +4,12 @@ Grammar (every form is an immutable dataclass, interned: equal expressions are o
 
     expr   ::= Const(value, dtype) | Literal(value, dtype) | Var(name) | Binary(op, a, b) | Not(a) | Select(cond, a, b)
              | Cast(dtype, value) | Call(fn, args) | Load(buffer, indices) | Reduce(kind, body, axes)
+             | Size(terms, constant)                            (see sizes.py: known when a kernel is called)
     op     ::= + - * / // % min max == != < <= > >= and or       (// and % round towards minus infinity; of integers
                                                                     x // 0 = x % 0 = 0, and least // -1 = least)
     fn     ::= a name in MATH                                       (element-wise functions)
     kind   ::= sum | prod | max | min                               (Reduce occurs in definitions only)
-    buffer ::= Buffer(name, shape, dtype, scope)
+    buffer ::= Buffer(name, shape, dtype, scope)                (an extent is an integer or a Size, annotated as one)
 
 Loop variables and indices are int64, and never overflow; integers that are computed from loaded ones wrap. A ``Load``
 under a false ``Select`` condition is never executed, nor one in the second operand of ``and`` or ``or`` which the first
@@ -59,15 +60,15 @@ class Buffer(Rebuilt, metaclass=Interned):
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements, where extents are sizes the greatest."""
         total = 1
         for extent in self.shape:
-            total *= extent
+            total *= getattr(extent, "high", extent)
         return total
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the dense array."""
+        """Bytes of the dense array, where extents are sizes of the greatest."""
         return self.size * ITEM_BYTES[self.dtype]
 
     def with_(self, **changes: object) -> Buffer:
@@ -79,15 +80,16 @@ class Expr(Rebuilt, metaclass=Interned):
     """Base of all expressions; carries the operators. ``a == b`` compares structure: use :func:`equal` for the test.
 
     Every expression knows from its creation on its element type, its direct sub-expressions in order, the names of the
-    variables in it, and the names of the buffers it loads from.
+    variables in it, the names of the buffers it loads from, and whether it is symbolic: has sizes in it.
     """
 
-    __slots__ = ("__weakref__", "buffers", "children", "dtype", "variables")
+    __slots__ = ("__weakref__", "buffers", "children", "dtype", "symbolic", "variables")
 
     dtype: str
     children: tuple[Expr, ...]
     variables: frozenset[str]
     buffers: frozenset[str]
+    symbolic: bool
 
     def __str__(self) -> str:
         """The expression as text, each sub-expression formatted once; those of more than ``MOST_TEXT`` are left out."""
@@ -115,6 +117,7 @@ class Expr(Rebuilt, metaclass=Interned):
         self.children = children
         self.variables = union([c.variables for c in children])
         self.buffers = union([c.buffers for c in children])
+        self.symbolic = True in [c.symbolic for c in children]
 
     def __add__(self, other: Value) -> Expr:
         return binary("+", self, other)

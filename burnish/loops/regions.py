@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds, prove
+from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds, prove, symbolic_extent
 from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Not, Select, all_of
 from burnish.loops.hashcons import immutable, union
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.program import HINTS, For, If, Intrinsic, Stmt, Store
 from burnish.loops.simplify import simplify
+from burnish.loops.sizes import at_least, is_size
 from burnish.loops.traverse import free_vars, walk
 
 
@@ -219,6 +220,8 @@ def _span(e: Expr, outer: tuple[str, ...], known: tuple[tuple[str, int], ...], i
     if interval is None:
         return None
     low, width = interval
+    if is_size(width):
+        return Span(low, width + 1)
     fixed = {atom: c for atom, c in form[0].items() if _is_fixed(atom, outer)}
     moving: Linear = ({atom: c for atom, c in form[0].items() if atom not in fixed}, form[1])
     at = _constant(low, from_linear(fixed, 0), ranges)
@@ -236,7 +239,7 @@ def ranges_of(expressions: Iterable[Expr], ranges: Ranges) -> tuple[tuple[str, i
 
 def keep_single(ranges: Ranges) -> dict[str, int]:
     """Ranges with which :func:`simplify` does not replace the variable of a loop of one iteration by 0."""
-    return {name: max(extent, 2) for name, extent in ranges.items()}
+    return {name: 2 if extent == 1 else extent for name, extent in ranges.items()}
 
 
 def _interval(form: Linear, outer: Collection[str], ranges: Ranges) -> tuple[Expr, int] | None:
@@ -256,6 +259,9 @@ def _interval(form: Linear, outer: Collection[str], ranges: Ranges) -> tuple[Exp
 def _atom_interval(atom: Expr, outer: Collection[str], ranges: Ranges) -> tuple[Expr, int] | None:
     if _is_fixed(atom, outer):
         return atom, 0
+    extent = symbolic_extent(atom, ranges)
+    if extent is not None:
+        return Const(0, INDEX), extent - 1
     match atom:
         case Binary("//", a, Const(c, _)) if c > 0 and free_vars(a) & set(outer):
             inner = _interval(to_linear(a), outer, ranges)
@@ -275,9 +281,9 @@ def _hull(p: Span | None, q: Span | None, ranges: Ranges) -> Span | None:
     if p is None or q is None:
         return None
     if p.low is q.low:
-        return p if p.extent >= q.extent else q
+        return p if at_least(p.extent, q.extent) else q if at_least(q.extent, p.extent) else None
     step = _constant(q.low, p.low, ranges)
-    if step is None:
+    if step is None or is_size(p.extent) or is_size(q.extent):
         return None
     first = p if step >= 0 else q
     return Span(first.low, max(p.extent, step + q.extent) - min(0, step))

@@ -8,9 +8,24 @@ from functools import lru_cache
 from operator import add, mul, sub
 
 from burnish.loops.bounds import Ranges, bounds, linear_bounds, prove
-from burnish.loops.expr import COMPARISONS, FLOATS, INDEX, LOGICAL, Binary, Cast, Const, Expr, Literal, Not, Select, Var
-from burnish.loops.linear import Linear, from_linear, to_linear
+from burnish.loops.expr import (
+    COMPARISONS,
+    FLOATS,
+    INDEX,
+    LOGICAL,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Literal,
+    Not,
+    Select,
+    Var,
+    wrap,
+)
+from burnish.loops.linear import Linear, divided, from_linear, multiply, to_linear
 from burnish.loops.program import NOTHING, For, If, Stmt, map_exprs, rebuild_stmt, substitute_stmt
+from burnish.loops.sizes import Size, is_size
 from burnish.loops.traverse import rebuild
 
 __all__ = ["Ranges", "bounds", "from_linear", "linear", "prove", "simplify", "simplify_stmt"]
@@ -99,6 +114,8 @@ def _index(e: Binary, ranges: Ranges) -> Expr:
         case "//" | "%":
             if isinstance(b, Const) and b.value > 0:
                 return _divide(e.op, a, int(b.value), ranges)
+            if is_size(b):
+                return _divide_by_size(e.op, a, b, ranges)
         case "min" | "max":
             low, high = linear_bounds(_add(to_linear(a), to_linear(b), -1), ranges)
             if high <= 0 or low >= 0:
@@ -120,7 +137,8 @@ def _gather(e: Expr, factor: int, terms: dict[Expr, int], ranges: Ranges) -> int
             a, b = simplify(a, ranges), simplify(b, ranges)
             if isinstance(a, Const) or isinstance(b, Const):
                 return _gather(Binary("*", a, b), factor, terms, ranges)
-            own: Linear = {Binary("*", b, a): 1}, 0
+            symbolic = a.symbolic or b.symbolic
+            own: Linear = multiply(to_linear(a), to_linear(b)) if symbolic else ({Binary("*", b, a): 1}, 0)
         case _:
             own = to_linear(simplify(e, ranges))
     for atom, c in own[0].items():
@@ -147,8 +165,9 @@ def _from(form: Linear, ranges: Ranges) -> Expr:
     """Rejoins digits of a mixed radix, ``(x // c) * c + x % c`` and its kin, then builds the expression."""
     terms, const = form
     for atom, c in terms.items():
-        if isinstance(atom, Binary) and atom.op == "%" and isinstance(atom.b, Const):
-            joined = _join(atom, c, terms, ranges)
+        if isinstance(atom, Binary) and atom.op == "%" and isinstance(atom.b, (Const, Size)):
+            join = _join if isinstance(atom.b, Const) else _join_by_size
+            joined = join(atom, c, terms, ranges)
             if joined is not None:
                 higher, whole = joined
                 rest = {k: v for k, v in terms.items() if k not in (atom, higher)}
@@ -170,10 +189,21 @@ def _join(low: Binary, c: int, terms: Mapping[Expr, int], ranges: Ranges) -> tup
     return None
 
 
+def _join_by_size(low: Binary, c: int, terms: Mapping[Expr, int], ranges: Ranges) -> tuple[Expr, Expr] | None:
+    """For ``c * (x % n)`` the partner ``c * (n * (x // n))``, giving ``x``."""
+    higher = multiply(({Binary("//", low.a, low.b): 1}, 0), to_linear(low.b))[0]
+    if len(higher) != 1:
+        return None
+    ((atom, k),) = higher.items()
+    return (atom, low.a) if terms.get(atom) == c * k else None
+
+
 def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
     """``a // c`` or ``a % c`` for constant ``c`` > 0: splits off the part divisible by ``c``."""
     if c == 1:
         return a if op == "//" else Const(0, INDEX)
+    if is_size(a):
+        return wrap(a // c if op == "//" else a % c)
     terms, const = to_linear(a)
     whole = {atom: k // c for atom, k in terms.items() if k % c == 0}
     rest = {atom: k for atom, k in terms.items() if k % c}
@@ -200,10 +230,34 @@ def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
             return _from(
                 _add((whole, shift), to_linear(_divide("//", body.a, int(body.b.value) * c, ranges)), 1), ranges
             )
-        return _from(_add((whole, shift), ({Binary("//", body, Const(c, INDEX)): 1}, 0), 1), ranges)
+        last: Linear = to_linear(wrap(body // c)) if is_size(body) else ({Binary("//", body, Const(c, INDEX)): 1}, 0)
+        return _from(_add((whole, shift), last, 1), ranges)
+    if is_size(body):
+        return wrap(body % c)
     if isinstance(body, Binary) and body.op == "%" and isinstance(body.b, Const) and int(body.b.value) % c == 0:
         return _divide("%", body.a, c, ranges)
     return Binary("%", body, Const(c, INDEX))
+
+
+def _divide_by_size(op: str, a: Expr, n: Size, ranges: Ranges) -> Expr:
+    """``a // n`` or ``a % n`` for a size ``n`` > 0: splits off the part divisible by it."""
+    if n.low <= 0:
+        return Binary(op, a, n)
+    terms, const = to_linear(a)
+    whole: Linear = ({}, 0)
+    rest: dict[Expr, int] = {}
+    for atom, c in terms.items():
+        part = divided(({atom: c}, 0), n)
+        if part is None:
+            rest[atom] = c
+        else:
+            whole = _add(whole, part, 1)
+    low, _ = linear_bounds((rest, const), ranges)
+    _, high = linear_bounds(_add((rest, const), to_linear(n), -1), ranges)
+    body = from_linear(rest, const)
+    if low >= 0 and high < 0:
+        return from_linear(*whole) if op == "//" else body
+    return Binary("%", body, n) if op == "%" else _from(_add(whole, ({Binary("//", body, n): 1}, 0), 1), ranges)
 
 
 def _common_block(op: str, rest: Mapping[Expr, int], const: int, c: int, ranges: Ranges) -> Expr | None:

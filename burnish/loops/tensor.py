@@ -32,6 +32,7 @@ from burnish.loops.expr import (
     wrap,
 )
 from burnish.loops.program import Alloc, For, Program, Stmt, Store, seq
+from burnish.loops.sizes import extent_of, least
 from burnish.loops.traverse import substitute, walk
 
 _VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
@@ -109,7 +110,7 @@ def compute(shape: Sequence[int], fn: Callable[..., Value], name: str = "y", dty
 
 def reduce_axis(extent: int, name: str = "k") -> Axis:
     """A variable to reduce over ``range(extent)``."""
-    if extent < 0:
+    if least(extent) < 0:
         raise ScheduleError(f"reduce_axis '{name}': extent {extent} is negative")
     return Axis(Var(name), extent)
 
@@ -153,8 +154,8 @@ def argreduce(x: Tensor, dim: int, kind: str, name: str, last: bool = False) -> 
 
 
 def _shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
-    extents = tuple(int(d) for d in shape)
-    if any(d < 0 for d in extents):
+    extents = tuple(extent_of(d) for d in shape)
+    if any(least(d) < 0 for d in extents):
         raise ScheduleError(f"tensor '{name}': shape {extents} has a negative extent")
     return extents
 

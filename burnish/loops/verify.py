@@ -28,6 +28,7 @@ from burnish.loops.expr import (
 )
 from burnish.loops.program import KINDS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
 from burnish.loops.regions import accesses, within
+from burnish.loops.sizes import least
 from burnish.loops.traverse import children, loads
 
 
@@ -72,7 +73,7 @@ class _Checker:
     def declare(self, buffer: Buffer) -> None:
         if buffer.name in self.known:
             raise self.fail(f"buffer '{buffer.name}' is declared twice")
-        if buffer.dtype not in DTYPES or buffer.scope not in self.scopes or any(d < 0 for d in buffer.shape):
+        if buffer.dtype not in DTYPES or buffer.scope not in self.scopes or any(least(d) < 0 for d in buffer.shape):
             raise self.fail(f"buffer '{buffer}' has an unknown dtype or scope or a negative extent")
 
     def stmt(self, s: Stmt) -> None:
@@ -85,7 +86,7 @@ class _Checker:
                     raise self.fail(f"loop '{var}' shadows the loop of the same name around it")
                 if kind not in KINDS:
                     raise self.fail(f"loop '{var}' has unknown kind {kind!r}; allowed: {', '.join(KINDS)}")
-                if extent < 0:
+                if least(extent) < 0:
                     raise self.fail(f"loop '{var}' has negative extent {extent}")
                 _Checker(self.program, (*self.path, var), self.known, self.scopes).stmt(body)
             case If(cond, body):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from burnish.loops.bounds import Ranges, linear_bounds
 from burnish.loops.expr import Binary, Buffer, Const, Expr, Var, all_of, minimum
-from burnish.loops.linear import from_linear
+from burnish.loops.linear import from_linear, total_of
 from burnish.loops.program import (
     HINTS,
     For,
@@ -25,16 +25,17 @@ from burnish.loops.program import (
     substitute_stmt,
     walk_stmt,
 )
+from burnish.loops.sizes import at_least, extent_of, is_size
 from burnish.loops.traverse import conjuncts, transform
 from burnish.lower.conditions import nonnegative_forms
 
 _WASTE = 1 / 40  # of a loop's work: so much may be done twice
 
 
-class _Tail(NamedTuple):
+class Tail(NamedTuple):
     """Where a loop ends: tiles begin at ``step`` times its variable, the last one that is whole at ``last``.
 
-    ``places``: by condition that says so, the place within a tile.
+    ``places``: by condition that says so, the place within a tile. ``last`` may be a size: then it need not exist.
     """
 
     step: int
@@ -49,8 +50,8 @@ def overlapped(loop: For, params: Collection[Buffer], ranges: Ranges) -> tuple[F
     or one to a parameter that may share memory with another. None if the loop has no such end, or too much would be
     computed twice, or it is not known how to move what is in it.
     """
-    tail, own = _tail(loop, ranges), loop.body.allocates
-    if tail is None or not _guarded(loop.body, tail, own):
+    tail, own = find_tail(loop, ranges), loop.body.allocates
+    if tail is None or is_size(tail.last) or not guarded(loop.body, tail, own):
         return None
     lanes = {s.var for s in walk_stmt(loop.body) if isinstance(s, For) and s.kind == "vectorize"}
     masked = any(not lanes.isdisjoint(place.variables) for place in tail.places.values())
@@ -60,47 +61,53 @@ def overlapped(loop: For, params: Collection[Buffer], ranges: Ranges) -> tuple[F
     if not repeatable if masked else twice > _WASTE * (tail.last + tail.step):
         return None
     place = Var(f"{loop.var}'")
-    body = map_exprs(loop.body, lambda e: _begin_at(e, loop.var, place, tail.step))
+    body = map_exprs(loop.body, lambda e: begin_at(e, loop.var, place, tail.step))
     if loop.var in body.variables:
         return None
-    moved = tail._replace(places={_begin_at(c, loop.var, place, tail.step): p for c, p in tail.places.items()})
+    moved = tail._replace(places={begin_at(c, loop.var, place, tail.step): p for c, p in tail.places.items()})
     begin = {place.name: minimum(Var(loop.var) * tail.step, tail.last)}
 
     def finished(once: Expr | None) -> For:
-        return For(loop.var, loop.extent, loop.kind, substitute_stmt(_without(body, moved, own, once), begin))
+        return For(loop.var, loop.extent, loop.kind, substitute_stmt(without(body, moved, own, once), begin))
 
     whole = finished(None)
     return whole, whole if repeatable else finished(Var(loop.var) * tail.step - place)
 
 
-def _tail(loop: For, ranges: Ranges) -> _Tail | None:
+def find_tail(loop: For, ranges: Ranges) -> Tail | None:
     """Where the loop ends, if all conditions on that agree and only its last tile reaches over it."""
     inner = {s.var: s.extent for s in walk_stmt(loop.body) if isinstance(s, For)}
     found: dict[tuple[int, int], dict[Expr, Expr]] = {}
     for cond in dict.fromkeys(c for s in walk_stmt(loop.body) if isinstance(s, If) for c in conjuncts(s.cond)):
         for terms, const in nonnegative_forms(cond):
             step = -terms.get(Var(loop.var), 0)
-            place = {atom: -c for atom, c in terms.items() if atom != Var(loop.var)}
+            sizes = {atom: c for atom, c in terms.items() if is_size(atom)}
+            place = {atom: -c for atom, c in terms.items() if atom != Var(loop.var) and atom not in sizes}
             if step <= 1 or not all(isinstance(atom, Var) and atom.name in inner for atom in place):
                 continue
             low, high = linear_bounds((place, 0), {**ranges, **inner})
             if (low, high) != (0, step - 1):
                 return None
-            found.setdefault((step, const - step + 1), {})[cond] = from_linear(place, 0)
+            last = total_of(sizes, const) - step + 1
+            found.setdefault((step, last), {})[cond] = from_linear(place, 0)
     if len(found) != 1:
         return None
     (((step, last), places),) = found.items()
-    whole = step * (loop.extent - 2) <= last < step * (loop.extent - 1) and last > 0
-    return _Tail(step, last, places) if whole else None
+    if is_size(last):
+        end, begin = step * loop.extent, step * (loop.extent - 1)
+        whole = at_least(end, last + step) and at_least(last + step, begin + 1)
+    else:
+        whole = step * (loop.extent - 2) <= last < step * (loop.extent - 1) and last > 0
+    return Tail(step, extent_of(last), places) if whole else None
 
 
-def _guarded(s: Stmt, tail: _Tail, own: frozenset[str]) -> bool:
+def guarded(s: Stmt, tail: Tail, own: frozenset[str]) -> bool:
     """Whether all that is stored, but in buffers of the loop's ``own``, is stored only before the loop's end."""
     if s.writes <= own and not _intrinsics(s):
         return True
     if isinstance(s, If) and any(c in tail.places for c in conjuncts(s.cond)):
         return not _intrinsics(s) and s.writes.isdisjoint(own)
-    return bool(s.parts) and all(_guarded(part, tail, own) for part in s.parts)
+    return bool(s.parts) and all(guarded(part, tail, own) for part in s.parts)
 
 
 def _intrinsics(s: Stmt) -> bool:
@@ -123,7 +130,7 @@ def _stores(s: Stmt) -> Iterator[Store]:
     return (x for x in walk_stmt(s) if isinstance(x, Store))
 
 
-def _begin_at(e: Expr, var: str, place: Var, step: int) -> Expr:
+def begin_at(e: Expr, var: str, place: Var, step: int) -> Expr:
     """``e`` with whole multiples of ``step * var`` as multiples of ``place``; others are left."""
     def begun(x: Expr) -> Expr:
         match x:
@@ -134,11 +141,11 @@ def _begin_at(e: Expr, var: str, place: Var, step: int) -> Expr:
     return transform(e, begun, lambda x: var in x.variables)
 
 
-def _without(s: Stmt, tail: _Tail, own: frozenset[str], once: Expr | None) -> Stmt:
+def without(s: Stmt, tail: Tail, own: frozenset[str], once: Expr | None) -> Stmt:
     """``s`` without the conditions of the end; ``once``: and what is at a place before that only once."""
     if not isinstance(s, If):
-        return rebuild_stmt(s, lambda x: _without(x, tail, own, once))
-    conditions, body = conjuncts(s.cond), _without(s.body, tail, own, once)
+        return rebuild_stmt(s, lambda x: without(x, tail, own, once))
+    conditions, body = conjuncts(s.cond), without(s.body, tail, own, once)
     kept = [c for c in conditions if c not in tail.places]
     ends = [tail.places[c] for c in conditions if c in tail.places]
     if ends and once is not None and not s.writes <= own:

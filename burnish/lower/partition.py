@@ -13,11 +13,14 @@ import numpy as np
 
 from burnish.loops.bounds import Ranges, linear_bounds
 from burnish.loops.expr import INDEX, Buffer, Const, Expr, Select, Var
+from burnish.loops.linear import total_of
 from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
 from burnish.loops.simplify import simplify, simplify_stmt
+from burnish.loops.sizes import at_least, greatest, is_size
 from burnish.loops.traverse import conjuncts, substitute
 from burnish.lower.conditions import INNER, nonnegative_forms, selects
 from burnish.lower.overlap import overlapped
+from burnish.lower.remainders import remainders, versions_inside
 
 # Where fewer of a tile's vectors may have a factor that is zero by a condition, and fewer of all multiply-adds do, that
 # costs less than more code.
@@ -47,16 +50,31 @@ class _Partition:
     def of(self, s: Stmt, ranges: Ranges) -> Stmt:
         if not isinstance(s, For):
             return rebuild_stmt(s, lambda x: self.of(x, ranges))
-        if s.kind == "serial" and s.extent >= 2:
+        if s.kind == "serial" and greatest(s.extent) >= 2:
+            low, high = _main_range(s, ranges)
+            if is_size(high) or is_size(s.extent):
+                return self._symbolic(s, low, high, ranges)
             # Where both ends reach into each other, the middle has the conditions of both, and the others those of one
-            low, high = sorted(_main_range(s, ranges))
+            low, high = sorted((low, high))
             if (low, high) != (0, s.extent):
                 whole = self._whole(s, ranges)
                 if whole is not None:
                     return self._inside(whole, ranges)
                 ends = ((0, low), (low, high), (high, s.extent))
                 return seq(*(self._piece(s, begin, end, ranges) for begin, end in ends if begin < end))
+        if s.kind == "parallel" and is_size(s.extent):
+            return self._inside(versions_inside(s, ranges) or s, ranges)
         return self._inside(s, ranges)
+
+    def _symbolic(self, loop: For, low: int, high: int, ranges: Ranges) -> Stmt:
+        """A loop whose main range is symbolic, or is part of a symbolic one: whole tiles, then what is left."""
+        if (low, high) == (0, loop.extent) or not at_least(high, low):
+            return self._inside(loop, ranges)
+        rest = remainders(loop, ranges)
+        if rest is None:
+            ends = ((0, low), (low, high), (high, loop.extent))
+            return seq(*(self._piece(loop, begin, end, ranges) for begin, end in ends if begin != end))
+        return seq(self._piece(loop, 0, high, ranges), *(self.of(simplify_stmt(s, ranges), ranges) for s in rest))
 
     def _inside(self, loop: For, ranges: Ranges) -> For:
         """The loop with those in it cut."""
@@ -65,7 +83,7 @@ class _Partition:
 
     def _piece(self, loop: For, begin: int, end: int, ranges: Ranges) -> Stmt:
         """``for var in [begin, end)`` as a loop from zero, under a name of its own, its inner loops cut in turn."""
-        often = 4 * (end - begin) > loop.extent
+        often = 4 * greatest(end - begin) > greatest(loop.extent)
         whole = loop if often else self._inside(loop, ranges)
         name = f"{loop.var}~{next(self.numbers)}"
         body = substitute_stmt(whole.body, {loop.var: Var(name) + begin})
@@ -99,15 +117,20 @@ def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
     for cond in dict.fromkeys(_costly(loop, own)):
         for terms, const in nonnegative_forms(cond):
             c = terms.get(Var(loop.var), 0)
-            rest = {atom: k for atom, k in terms.items() if atom != Var(loop.var)}
+            sizes = {atom: k for atom, k in terms.items() if is_size(atom)}
+            rest = {atom: k for atom, k in terms.items() if atom != Var(loop.var) and atom not in sizes}
             if c == 0 or any(not (isinstance(a, Var) and a.name in inner) for a in rest):
                 continue
             worst, _ = linear_bounds((rest, const), {**own, **inner})
-            if c > 0:
+            if sizes or is_size(high):
+                end = (total_of(sizes, int(worst)) - c) // -c if c < 0 else None
+                high = end if end is not None and at_least(high, end) and at_least(end, 0) else high
+                low = max(low, int(-(worst // c)) if worst < 0 else 0) if c > 0 and not sizes else low
+            elif c > 0:
                 low = max(low, int(-(worst // c)) if worst < 0 else 0)
             else:
                 high = min(high, int(worst // -c) + 1 if worst >= 0 else 0)
-    return min(low, loop.extent), max(high, 0)
+    return min(low, greatest(loop.extent)), high if at_least(high, 0) else 0
 
 
 class _Around(NamedTuple):
@@ -148,7 +171,7 @@ def _costly(loop: For, ranges: Ranges) -> Iterator[Expr]:
 
 def _costs(chosen: Select, loop: For, ranges: Ranges, around: _Around) -> bool:
     """Whether it costs time that a factor is zero by a condition; a vector of factors has to be chosen by lane."""
-    if not around.lanes.isdisjoint(chosen.variables):
+    if not around.lanes.isdisjoint(chosen.variables) or chosen.cond.symbolic or is_size(loop.extent):
         return True
     ranges, conditions = {**ranges, **around.loops}, conjuncts(chosen.cond)
     tile = {name: around.loops[name] for name in around.unrolled}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.loops.sizes import hinted
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import TensorSpec
 from burnish.runtime.module import Module
@@ -25,11 +26,12 @@ def random_inputs(
 
     ``domains``: bounds of what inputs may be (``graph.domain.input_domains``). Floats are standard normal; within two
     bounds uniform, beyond a single one its distance is half normal. Integers are uniform within their bounds, or
-    without any within ±9; half of all bools are true.
+    without any within ±9; half of all bools are true. Dimensions have the values of their hints.
     """
     random = np.random.default_rng(seed)
     known = domains or {}
-    return {spec.name: draw(spec.shape, spec.dtype, known.get(spec.name, ANY), random) for spec in specs}
+    shapes = {spec.name: tuple(map(hinted, spec.shape)) for spec in specs}
+    return {spec.name: draw(shapes[spec.name], spec.dtype, known.get(spec.name, ANY), random) for spec in specs}
 
 
 def module_inputs(module: Module, seed: int = 0) -> dict[str, np.ndarray]:

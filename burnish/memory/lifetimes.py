@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish.errors import VerificationError
+from burnish.loops.sizes import at_least
 from burnish.memory.pieces import Place, resolve
 
 
@@ -80,5 +81,6 @@ def lifetimes(
     size = {buffer: nbytes[buffer] for buffer in first}
     for name, place in home.items():
         if place.buffer in size:
-            size[place.buffer] = max(size[place.buffer], place.offset + nbytes[name])
+            end = place.offset + nbytes[name]
+            size[place.buffer] = size[place.buffer] if at_least(size[place.buffer], end) else end
     return [Interval(b, size[b], first[b], last[b]) for b in first], home

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from burnish.loops.expr import ARITHMETIC, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Var
+from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import free_vars, loads, substitute, transform
 
@@ -191,7 +192,7 @@ def traffic(outputs: Sequence[Tensor]) -> int:
     for output in outputs:
         extents = _extents(output)
         for access in accesses(output):
-            points = prod(extents[v] for v in set().union(*(free_vars(i) for i in access.indices), set()))
+            points = prod(greatest(extents[v]) for v in set().union(*(free_vars(i) for i in access.indices), set()))
             name = access.source.name
             sources[name] = access.source
             touched[name] = min(touched.get(name, 0) + points, access.source.buffer.size)

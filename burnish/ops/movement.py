@@ -53,12 +53,12 @@ def reshaped_index(index: Sequence[Expr], shape: Shape, source: Shape) -> tuple[
     for own, other in matched_groups(source, shape):
         position: Expr = wrap(0)
         for d in other:
-            position = position * shape[d] + (index[d] if shape[d] > 1 else 0)
+            position = position * shape[d] + (index[d] if shape[d] != 1 else 0)
         stride = 1
         for d in reversed(own):
             above = prod(source[e] for e in own if e < d)
-            if source[d] > 1:
-                out[d] = position // stride % source[d] if above > 1 else position // stride
+            if source[d] != 1:
+                out[d] = position // stride % source[d] if above != 1 else position // stride
             stride *= source[d]
     return tuple(out)
 
@@ -69,7 +69,7 @@ def reshape(name: str, x: Tensor, *, shape: Ints) -> Tensor:
     size = prod(x.shape)
     known = prod(d for d in shape if d != -1)
     open_ = shape.count(-1)
-    ok = open_ <= 1 and min(shape, default=1) >= -1 and (known == size if not open_ else known and size % known == 0)
+    ok = open_ <= 1 and all(d >= -1 for d in shape) and (known == size if not open_ else known and size % known == 0)
     require(bool(ok), "attribute 'shape'", list(shape), f"{size} elements, as in {list(x.shape)}")
     full = tuple(size // known if d == -1 else d for d in shape)
     return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)

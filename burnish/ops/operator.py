@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
 from burnish.loops.expr import FLOATS, INTS, Expr, Value, cast
+from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, placeholder
 
 Shape = tuple[int, ...]
@@ -130,7 +131,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {  # annotation -> the value in it
     "Number": lambda v: int(v) if _is_int(v) else float(v) if _is_float(v) else _mistyped(),
     "bool": lambda v: bool(v) if isinstance(v, bool) or v in (0, 1) else _mistyped(),
     "str": lambda v: v if isinstance(v, str) else _mistyped(),
-    "Ints": lambda v: tuple(int(i) if _is_int(i) else _mistyped() for i in v),
+    "Ints": lambda v: tuple(i if is_size(i) else int(i) if _is_int(i) else _mistyped() for i in v),
     "Floats": lambda v: tuple(float(i) if _is_float(i) else _mistyped() for i in v),
 }
 

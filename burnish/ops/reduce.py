@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, identity, math, select, wrap
+from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import NUMBERS, absolute, truncated_quotient
 from burnish.ops.operator import (
@@ -94,7 +95,8 @@ def _square(x: Expr) -> Expr:
 
 def _mean(total: Expr, count: int) -> Expr:
     """The sum divided by the count; of integers truncated, as onnxruntime does."""
-    return total / float(count) if total.dtype in FLOATS else truncated_quotient(total, wrap(count, total.dtype))
+    number = cast(total.dtype, wrap(count)) if is_size(count) else wrap(count, total.dtype)
+    return total / number if total.dtype in FLOATS else truncated_quotient(total, number)
 
 
 REDUCTIONS = (

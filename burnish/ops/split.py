@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from burnish.loops.expr import Const, Expr, Var, all_of, cast, equal, math, select
+from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.machines.unit import MatrixUnit
@@ -184,7 +185,8 @@ def split_matmul(name: str, a: Tensor, b: Tensor, *, columns: int) -> Tensor:
     count = prod(lead)
     _, depth, width = b.shape
     require(depth == -(-extent // DEPTH) * DEPTH, "input 'b'", f"depth {depth}", f"{extent} in whole tiles of {DEPTH}")
-    granule = 2 * ROWS if count % (2 * ROWS) in (0, *range(ROWS + 1, 2 * ROWS)) else ROWS
+    rest = 0 if is_size(count) else count % (2 * ROWS)  # of any number of rows, not all fill pairs of tiles
+    granule = 2 * ROWS if rest > ROWS or (rest == 0 and not is_size(count)) else ROWS
     rows = -(-count // granule) * granule
 
     def part_of(s: Var, m: Var, k: Var) -> Expr:

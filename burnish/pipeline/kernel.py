@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,9 +22,10 @@ from burnish.kernels.cpu import template_for, templates_for, tunable_templates
 from burnish.kernels.task import Choice, Task, Template
 from burnish.loops.program import Program
 from burnish.lower.pipeline import lower, simplify_program
-from burnish.schedule.schedule import Schedule
+from burnish.schedule.schedule import Call, Schedule, replay
 from burnish.target import Target
 
+GRANULES = (16, 40)  # of a symbolic extent: the rows of a matrix tile; more than a vector, and whole ones of most
 # What decides which code a task becomes.
 _CODE = ("loops", "machines", "schedule", "kernels", "lower", "codegen", "pipeline/kernel.py")
 
@@ -33,7 +34,10 @@ _log = logging.getLogger("burnish")
 
 @dataclass(frozen=True)
 class Kernel:
-    """Machine code of one task. ``packing``: layout tag of each constant parameter that is not row-major."""
+    """Machine code of one task. ``packing``: layout tag of each constant parameter that is not row-major.
+
+    ``dims``: the dimensions whose values it takes behind its buffers.
+    """
 
     symbol: str
     code: bytes
@@ -41,6 +45,7 @@ class Kernel:
     packing: Mapping[str, str]
     template: str
     choice: Choice
+    dims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,11 @@ def code_version() -> str:
 
 
 def schedule(task: Task, target: Target, choice: Choice | None = None) -> tuple[Schedule, str, Choice]:
-    """The schedule of ``task`` (by default the analytic choice), its template's name, and the choice made."""
+    """The schedule of ``task`` (by default the analytic choice), its template's name, and the choice made.
+
+    Of a symbolic task that of its hint.
+    """
+    task = task.hinted
     template = template_for(task, target)
     chosen = {**template.space(task, target).default, **(choice or {})}
     return template.apply(task, target, chosen), template.name, chosen
@@ -76,8 +85,9 @@ def task_key(task: Task, target: Target) -> str:
     definition = "\n".join(str(t) for t in (*task.inputs, *task.stages()))
     layouts = json.dumps({name: str(layout) for name, layout in sorted(task.layouts.items())})
     outputs = " ".join(t.name for t in task.outputs)
+    dims = [f"{d} {d.low} {d.high} {d.hint}" for d in task.dims]
     constants = " ".join(sorted(task.constants))
-    return cache_key(code_version(), target.key, task.op, definition, outputs, layouts, constants)
+    return cache_key(code_version(), target.key, task.op, definition, outputs, layouts, constants, *dims)
 
 
 def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:
@@ -86,7 +96,8 @@ def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelC
     found = store.get(_entry(key, recipe)) if store and not dump.active() else None
     if found is not None:
         head, _, code = found.partition(b"\n")
-        return Kernel(code=code, **json.loads(head))
+        fields = json.loads(head)
+        return Kernel(code=code, **{**fields, "dims": tuple(fields["dims"])})
     own = named(task, key)
     with dump.kernel(own.name):
         dump.form("task", "\n".join(str(t) for t in (*own.inputs, *own.stages())))
@@ -98,7 +109,7 @@ def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelC
 
 def keep(store: ObjectCache, key: str, kernel: Kernel, recipe: KernelConfig | None = None) -> None:
     """Stores the kernel of the task with this key, which `build` then finds."""
-    fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice")}
+    fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice", "dims")}
     store.put(_entry(key, recipe), json.dumps(fields).encode() + b"\n" + kernel.code)
 
 
@@ -108,9 +119,10 @@ def _entry(key: str, recipe: KernelConfig | None) -> str:
 
 def compile_recipe(task: Task, target: Target, recipe: KernelConfig) -> Kernel:
     """The kernel that a recipe makes. Raises ScheduleError if its template does not match the task, or cannot."""
-    template = next((t for t in tunable_templates(task, target) if t.name == recipe.template), None)
+    matching = tunable_templates(task.hinted, target)
+    template = next((t for t in matching if t.name == recipe.template), None)
     if template is None:
-        names = ", ".join(t.name for t in tunable_templates(task, target))
+        names = ", ".join(t.name for t in matching)
         raise ScheduleError(f"task '{task.name}': template '{recipe.template}' does not match; those that do: {names}")
     return compile_by(template, task, target, recipe.choice)
 
@@ -125,7 +137,7 @@ def compile_task(task: Task, target: Target) -> Kernel:
 
     Raises ScheduleError if the last one, which takes everything, cannot either.
     """
-    *templates, last = templates_for(task, target)
+    *templates, last = templates_for(task.hinted, target)
     for template in templates:
         try:
             return compile_by(template, task, target)
@@ -138,12 +150,50 @@ def compile_task(task: Task, target: Target) -> Kernel:
 
 def compile_by(template: Template, task: Task, target: Target, chosen: Choice | None = None) -> Kernel:
     """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError."""
-    choice = {**template.space(task, target).default, **(chosen or {})}
     began = time.perf_counter()
-    made = template.apply(task, target, choice)
+    program, trace, choice = scheduled_program(template, task, target, chosen)
     if dump.active():
-        dump.form("schedule", scheduled(template.name, choice, made), time.perf_counter() - began)
-    return compile_program(made.program, target, packing(made.trace, task), template.name, choice)
+        dump.form("schedule", scheduled(template.name, choice, trace, program), time.perf_counter() - began)
+    return compile_program(program, target, packing(trace, task), template.name, choice)
+
+
+def scheduled_program(
+    template: Template, task: Task, target: Target, chosen: Choice | None = None
+) -> tuple[Program, list[Call], Choice]:
+    """The scheduled program of ``task``, the trace that led to it, and the choice made. Raises ScheduleError.
+
+    A symbolic task is scheduled at its hint, and the trace replayed with the dimensions open. What the template takes
+    by default there may not suit other sizes: blocks of a hundred rows, or one vector for all of an axis. Then it is
+    scheduled at a granule.
+    """
+    problem: ScheduleError | None = None
+    for at in [task.hinted] if chosen else _examples(task):
+        try:
+            return _scheduled_at(template, task, at, target, chosen)
+        except ScheduleError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
+
+
+def _examples(task: Task) -> Iterator[Task]:
+    """The static tasks at which a task may be scheduled, best first: itself if it is static."""
+    yield task.hinted
+    sizes = [{d.name: min(max(granule, d.low), d.high) for d in task.dims} for granule in GRANULES if task.dims]
+    tried = [{d.name: d.hint for d in task.dims}]
+    for each in sizes:
+        if each not in tried:
+            tried.append(each)
+            yield task.at(each)
+
+
+def _scheduled_at(
+    template: Template, task: Task, at: Task, target: Target, chosen: Choice | None
+) -> tuple[Program, list[Call], Choice]:
+    """See :func:`scheduled_program`; ``at``: the static task that the template sees."""
+    choice = {**template.space(at, target).default, **(chosen or {})}
+    made = template.apply(at, target, choice)
+    return made.program if at is task else replay(task.program(), made.trace), made.trace, choice
 
 
 def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:
@@ -166,10 +216,10 @@ def compile_program(
     dump.form("emit", code.text, emitted - began, ".ll")
     machine = compile_ir(code.text, target)
     dump.form("compile_ir", f"{len(machine)} bytes of object code", time.perf_counter() - emitted)
-    return Kernel(program.name, machine, code.scratch_bytes, packed, template, choice)
+    return Kernel(program.name, machine, code.scratch_bytes, packed, template, choice, code.dims)
 
 
-def scheduled(template: str, choice: Choice, made: Schedule) -> str:
+def scheduled(template: str, choice: Choice, trace: Iterable[Call], program: Program) -> str:
     """A schedule as text: its template and choices, every primitive, and the loop program that they give."""
-    steps = [f"{name}({', '.join(map(repr, args))})" for name, args in made.trace]
-    return "\n".join([f"template {template} {json.dumps(dict(choice))}", *steps, "", str(made.program)])
+    steps = [f"{name}({', '.join(map(repr, args))})" for name, args in trace]
+    return "\n".join([f"template {template} {json.dumps(dict(choice))}", *steps, "", str(program)])

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import ArtifactError, VerificationError
+from burnish.loops.sizes import Dim, extent_text, is_size, parse_extent
+from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import read_container, write_container
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.image import Image
@@ -41,6 +43,9 @@ def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]
             for call in executable.calls
         ],
         "arena_bytes": executable.arena_bytes,
+        "dims": [[d.name, d.low, d.high, d.hint] for d in executable.dims],
+        "buffers": [[b.name, extent_text(b.nbytes), b.first, b.last] for b in executable.buffers],
+        "in_place": [list(pair) for pair in executable.in_place],
         "scratch_bytes": executable.scratch_bytes,
         "graph": executable.graph,
         "info": executable.info,
@@ -77,9 +82,10 @@ def assembled(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> 
     """
     if header["digest"] != _digest(header):
         raise ValueError("the header does not match its own digest; it was edited")
+    dims = {name: Dim(name, low, high, hint) for name, low, high, hint in header["dims"]}
     return Executable(
-        inputs=tuple(_spec_from_json(spec) for spec in header["inputs"]),
-        outputs=tuple(_spec_from_json(spec) for spec in header["outputs"]),
+        inputs=tuple(_spec_from_json(spec, dims) for spec in header["inputs"]),
+        outputs=tuple(_spec_from_json(spec, dims) for spec in header["outputs"]),
         calls=tuple(_call_from_json(call) for call in header["calls"]),
         driver=_image_from_json(header["images"]["driver"], sections["driver"]),
         code=_image_from_json(header["images"]["code"], sections["code"]),
@@ -89,6 +95,8 @@ def assembled(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> 
         target=header["target"],
         graph=header["graph"],
         info=header["info"],
+        buffers=tuple(Interval(name, _extent(n, dims), first, last) for name, n, first, last in header["buffers"]),
+        in_place=tuple((dying, born) for dying, born in header["in_place"]),
     )
 
 
@@ -108,12 +116,18 @@ def _checked_key(key: bytes | None) -> bytes | None:
 
 
 def _spec_to_json(spec: TensorSpec) -> list[Any]:
-    return [spec.name, list(spec.shape), spec.dtype]
+    return [spec.name, list(map(extent_text, spec.shape)), spec.dtype]
 
 
-def _spec_from_json(data: Sequence[Any]) -> TensorSpec:
+def _spec_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> TensorSpec:
     name, shape, dtype = data
-    return TensorSpec(name, tuple(shape), dtype)
+    return TensorSpec(name, tuple(_extent(extent, dims) for extent in shape), dtype)
+
+
+def _extent(data: int | str, dims: Mapping[str, Dim]) -> int:
+    """A number, or the size of a text; whatever is neither stays, for the verifier to refuse."""
+    found = parse_extent(data, dims) if isinstance(data, str) else data
+    return found if is_size(found) else data  # type: ignore[return-value]
 
 
 def _call_from_json(data: Sequence[Any]) -> Call:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.memory.lifetimes import Interval
 from burnish.runtime.entry import driver_image
 from burnish.runtime.executable import Call, Executable, TensorSpec
 from burnish.runtime.image import Image
@@ -25,6 +26,8 @@ def build(
     target: str,
     graph: str = "",
     info: Mapping[str, Any] | None = None,
+    buffers: Sequence[Interval] = (),
+    in_place: Sequence[tuple[str, str]] = (),
 ) -> Executable:
     """The executable of ``objects`` (kernel symbol -> ELF object); the other arguments are those of ``Executable``.
 
@@ -34,5 +37,5 @@ def build(
     code = link(objects) if objects else Image(driver.machine, b"", {})
     return Executable(
         tuple(inputs), tuple(outputs), tuple(calls), driver, code, params, arena_bytes, scratch_bytes, target, graph,
-        dict(info or {}),
+        dict(info or {}), tuple(buffers), tuple(in_place),
     )  # fmt: skip

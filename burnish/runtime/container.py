@@ -29,7 +29,7 @@ from burnish.files import open_regular, write_atomic
 from burnish.runtime.buffers import allocate, round_up
 
 MAGIC = b"BURNISH\n"
-VERSION = 3
+VERSION = 4
 PAGE = 4096
 CHUNK = 4 << 20  # bytes under one CRC-32, so that several threads can check a large section
 MOST_HEADER_BYTES = 1 << 28

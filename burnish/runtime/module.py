@@ -23,6 +23,7 @@ from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.host import check_host
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.pool import Pool, available_cores, pool
+from burnish.runtime.sized import KEPT, Sized, bind, hints, sized
 from burnish.runtime.workspace import Workspace, borrow, give_back
 
 _SCRATCH_STRIDE = 4096  # bytes: a multiple of it per thread, so that no two threads touch one page
@@ -86,19 +87,19 @@ class Module:
     def _set_up(self, executable: Executable, workers: Pool, code: LoadedImage, params: np.ndarray) -> None:
         self.executable = executable
         self._inputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.inputs]
-        self._outputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.outputs]
-        self._any_rows = any(spec.any_rows for spec in executable.inputs)
         self._pool, self._code, self._params = workers, code, params
         stride = round_up(executable.scratch_bytes, _SCRATCH_STRIDE)
         self._runtime = _Runtime(self._pool.parallel, self._pool.address, None, stride, self._pool.threads, None)
-        self._io = (ctypes.c_void_p * (1 + len(self._inputs) + len(self._outputs) + self._any_rows))()
+        self._io = (ctypes.c_void_p * (1 + len(self._inputs) + len(executable.outputs) + len(executable.dims)))()
         self._plan = self._make_plan()
+        self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
+        self._now = sized(executable, hints(executable.dims), self._places)
+        self._fixed = None if executable.dims else self._now
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self._run = run(self._pool.driver.address("burnish_run"))
         self._run_args = tuple(ctypes.addressof(x) for x in (self._plan, self._io, self._runtime))
-        self._scratch_offset = round_up(executable.arena_bytes, _SCRATCH_STRIDE)  # in a workspace, behind the arena
-        self._workspace_bytes = self._scratch_offset + stride * self._pool.threads
         self._workspace: Workspace | None = None
+        self._for(self._now)
         if self._workspace_bytes:
             try:
                 workspace = borrow(self._workspace_bytes)
@@ -127,8 +128,10 @@ class Module:
         """The call table. Addresses of parameters are final; those of inputs, outputs and arena become patches."""
         calls = self.executable.calls
         params = address_of(self._params)
-        outputs, rows = 1 + len(self._inputs), 1 + len(self._inputs) + len(self._outputs)
-        first_io = {"arena": 0, "input": 1, "output": outputs, "rows": rows}
+        outputs, dims = 1 + len(self._inputs), 1 + len(self._inputs) + len(self.executable.outputs)
+        first_io = {"arena": 0, "input": 1, "output": outputs, "size": dims}
+        planned = bool(self.executable.buffers)
+        places: list[tuple[int, int]] = []
         args: list[int] = []
         table: list[tuple[int, int]] = []
         patches: list[tuple[int, int, int]] = []
@@ -137,10 +140,13 @@ class Module:
             for slot in call.args:
                 if slot.space == "param":
                     args.append(params + slot.offset)
-                else:
-                    patches.append((len(args), first_io[slot.space] + slot.index, slot.offset))
-                    args.append(0)
+                    continue
+                placed = planned and slot.space == "arena"  # in a buffer whose place depends on dimensions
+                places.append((slot.index if placed else -1, slot.offset))
+                patches.append((len(args), first_io[slot.space] + (0 if placed else slot.index), slot.offset))
+                args.append(0)
         self._args = np.array(args, np.uint64)
+        self._places = np.array(places, np.int64).reshape(-1, 2)
         place = address_of(self._args)
         table = [(kernel, place + 8 * position) for kernel, position in table]
         patches = [(place + 8 * position, index, offset) for position, index, offset in patches]
@@ -186,6 +192,7 @@ class Module:
     def memory(self) -> dict[str, int]:
         """Bytes of the ``arena`` (activations), the ``params``, the ``scratch`` of all threads, and the ``code``.
 
+        Where the arena depends on dimensions it is that at their hints.
         Arena and scratch are needed for the time of a call: modules that run in turn share them.
         """
         return {
@@ -202,10 +209,10 @@ class Module:
         copied unless they are not contiguous. Raises InputError for what is missing, unknown, or of another shape or
         dtype than compiled.
         """
-        arrays = self._accept_all(args if len(args) == len(self._inputs) and not kwargs else self._bind(args, kwargs))
-        outputs, rows = self._for_rows(arrays) if self._any_rows else (self._outputs, [])
-        results = [aligned_array(shape, dtype) for shape, dtype in outputs]
-        self._execute([address_of(a) for a in arrays] + [address for _, address in results] + rows)
+        given = args if len(args) == len(self._inputs) and not kwargs else self._bind(args, kwargs)
+        arrays, now = self._accept_all(given)
+        results = [aligned_array(shape, dtype) for shape, dtype in now.outputs]
+        self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
         return results[0][0] if len(results) == 1 else tuple(array for array, _ in results)
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
@@ -213,11 +220,10 @@ class Module:
 
         Raises InputError.
         """
-        arrays = self._accept_all(inputs)
-        if len(outputs) != len(self._outputs):
-            raise InputError(f"{len(outputs)} output arrays given, the model has {len(self._outputs)}")
-        wanted, rows = self._for_rows(arrays) if self._any_rows else (self._outputs, [])
-        for i, (array, (shape, dtype)) in enumerate(zip(outputs, wanted, strict=True)):
+        arrays, now = self._accept_all(inputs)
+        if len(outputs) != len(self.executable.outputs):
+            raise InputError(f"{len(outputs)} output arrays given, the model has {len(self.executable.outputs)}")
+        for i, (array, (shape, dtype)) in enumerate(zip(outputs, now.outputs, strict=True)):
             spec = self.executable.outputs[i]
             if array.shape != shape or array.dtype != dtype:
                 raise InputError(f"output '{spec.name}' is {_describe(array)}, allowed: {spec.dtype}{list(shape)}")
@@ -225,19 +231,18 @@ class Module:
                 raise InputError(f"output '{spec.name}' is not contiguous or not writable, allowed: both")
             if any(np.may_share_memory(array, other) for other in [*arrays, *outputs[:i]]):
                 raise InputError(f"output '{spec.name}' shares memory with another array, allowed: its own memory")
-        self._execute([address_of(a) for a in [*arrays, *outputs]] + rows)
+        self._execute([address_of(a) for a in [*arrays, *outputs]] + now.values, now)
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of every kernel call, in order: medians over ``repeat`` runs, after one that is not counted."""
-        arrays = self._accept_all(self._bind(args, kwargs))
-        outputs, rows = self._for_rows(arrays) if self._any_rows else (self._outputs, [])
-        results = [aligned_array(shape, dtype) for shape, dtype in outputs]
-        addresses = [address_of(a) for a in arrays] + [address for _, address in results] + rows
+        arrays, now = self._accept_all(self._bind(args, kwargs))
+        results = [aligned_array(shape, dtype) for shape, dtype in now.outputs]
+        addresses = [address_of(a) for a in arrays] + [address for _, address in results] + now.values
         calls = self.executable.calls
         stamps = np.zeros((len(calls) + 1, 2), np.int64)  # struct timespec: seconds, nanoseconds
         rounds = []
         for _ in range(repeat + 1):
-            self._execute(addresses, profile=address_of(stamps))
+            self._execute(addresses, now, profile=address_of(stamps))
             rounds.append(np.diff(stamps[:, 0] * 10**9 + stamps[:, 1]))
         medians = [statistics.median(times) / 1e3 for times in np.array(rounds[1:]).T.tolist()]
         total = sum(medians) or 1.0
@@ -256,18 +261,20 @@ class Module:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
         return f"Module({inputs} -> {outputs}; {len(self.executable.calls)} kernels, {self.threads} threads)"
 
-    def _execute(self, addresses: list[int], profile: int | None = None) -> None:
+    def _execute(self, addresses: list[int], now: Sized, profile: int | None = None) -> None:
         # Python runs handlers of signals and finalizers between any two steps, also here: they find the lock their own,
         # and the state in use. None of them runs within the native code.
         with self._lock:
             if self._caller:
-                self.__copy__()._execute(addresses, profile)
+                self.__copy__()._execute(addresses, now, profile)
                 return
             workspace = None
             try:
                 self._caller = threading.get_ident()
                 if not self._pool.running:
                     self._pool.start()
+                if now is not self._now:
+                    self._for(now)
                 workspace = borrow(self._workspace_bytes) if self._workspace_bytes else None
                 if workspace and workspace is not self._workspace:
                     self._work_in(workspace)
@@ -278,6 +285,14 @@ class Module:
                 self._caller = 0
                 if workspace:
                     give_back(workspace)
+
+    def _for(self, now: Sized) -> None:
+        """Makes calls find their arguments where they are for the sizes of this one."""
+        self._now, self._workspace = now, None
+        if len(now.offsets):
+            self._patches[:, 2] = now.offsets
+        self._scratch_offset = round_up(now.arena_bytes, _SCRATCH_STRIDE)  # in a workspace, behind the arena
+        self._workspace_bytes = self._scratch_offset + self._runtime.scratch_stride * self._pool.threads
 
     def _work_in(self, workspace: Workspace) -> None:
         """Puts arena and scratch into ``workspace``."""
@@ -299,19 +314,21 @@ class Module:
             raise InputError(f"input {'; '.join(missing)} is missing")
         return [values[name] for name in names] + list(args[len(names) :])
 
-    def _accept_all(self, values: Sequence[Any]) -> list[np.ndarray]:
+    def _accept_all(self, values: Sequence[Any]) -> tuple[list[np.ndarray], Sized]:
+        """The values as arrays that kernels can read, and what their shapes decide. Raises InputError."""
         if len(values) != len(self._inputs):
             listed = "; ".join(map(str, self.inputs)) or "none"
             raise InputError(f"{len(values)} inputs given, the model has {len(self._inputs)}: {listed}")
+        known = self._fixed or self._seen.get(tuple([getattr(value, "shape", None) for value in values]))
         arrays = []
-        for i, (value, (shape, dtype)) in enumerate(zip(values, self._inputs, strict=True)):
+        for i, (value, (shape, dtype)) in enumerate(zip(values, known.inputs if known else self._inputs, strict=True)):
             if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype:
                 value = self._convert(self.inputs[i], value)
             # Kernels read whole vectors at any address, but elements at multiples of their size.
             if not (value.flags.c_contiguous and value.flags.aligned):
                 value = np.array(value, order="C")
             arrays.append(value)
-        return arrays
+        return arrays, known or self._sized(arrays)
 
     def _convert(self, spec: TensorSpec, value: Any) -> np.ndarray:
         """The value as an array of exactly the dtype and shape of ``spec``. Raises InputError."""
@@ -344,15 +361,14 @@ class Module:
             f"shapes={{'{spec.name}': {array.shape}}}"
         )
 
-    def _for_rows(self, arrays: Sequence[np.ndarray]) -> tuple[list[tuple[tuple[int, ...], np.dtype]], list[int]]:
-        """The outputs' shapes and dtypes for these inputs, and the number of rows. Raises InputError if it differs."""
-        counts = {a.shape[0]: spec for a, spec in zip(arrays, self.inputs, strict=True) if spec.any_rows}
-        if len(counts) > 1:
-            listed = ", ".join(f"'{spec.name}' has {rows}" for rows, spec in counts.items())
-            raise InputError(f"inputs differ in rows: {listed}; allowed: the same number")
-        (rows,) = counts
-        outputs = zip(self.outputs, self._outputs, strict=True)
-        return [(spec.with_rows(rows), dtype) for spec, (_, dtype) in outputs], [rows]
+    def _sized(self, arrays: Sequence[np.ndarray]) -> Sized:
+        """What the shapes of these inputs decide, remembered for the last few. Raises InputError."""
+        shapes = tuple([array.shape for array in arrays])
+        found = sized(self.executable, bind(self.inputs, shapes), self._places)
+        while len(self._seen) >= KEPT:
+            self._seen.pop(next(iter(self._seen), shapes), None)
+        self._seen[shapes] = found
+        return found
 
 
 def load(

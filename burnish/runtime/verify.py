@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from burnish.errors import VerificationError
+from burnish.loops.sizes import dims_of, is_size, least, solve
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.host import machine_of
 
@@ -21,7 +22,6 @@ MOST_BYTES = 1 << 47  # of any memory: what a process can address
 DRIVER_SYMBOLS = ("burnish_run", "burnish_parallel", "burnish_worker")
 _ENTRY_ALIGNMENT = {"x86_64": 16, "aarch64": 4}  # of functions, in bytes
 _KINDS = "biufc"  # NumPy's letters of dtypes that are numbers; bfloat16, which has none, is one, too
-_ANY = -1  # executable.ANY
 
 
 def verify(executable: Executable) -> None:
@@ -40,12 +40,11 @@ def verify(executable: Executable) -> None:
         _require(isinstance(getattr(executable, what), str), f"{what} is no text")
     _require(isinstance(executable.info, dict), f"info is a {type(executable.info).__name__}, allowed: a mapping")
     _verify_images(executable)
-    given, wanted = (any(s.any_rows for s in specs) for specs in (executable.inputs, executable.outputs))
-    _require(given or not wanted, "an output has any number of rows, but no input has")
+    _verify_dims(executable)
     signatures: dict[str, list[tuple[bool, int]]] = {}
     for call in executable.calls:
         _verify_call(executable, call)
-        mine = [(slot.space == "rows", slot.nbytes) for slot in call.args]
+        mine = [(slot.space == "size", slot.nbytes) for slot in call.args]
         first = signatures.setdefault(call.kernel, mine)
         _require(first == mine, f"calls of '{call.kernel}' differ in arguments, the one of node '{call.node}' too")
     for number, spec in enumerate(executable.outputs):
@@ -54,7 +53,7 @@ def verify(executable: Executable) -> None:
 
 def _verify_tensor(role: str, spec: TensorSpec) -> None:
     _require(isinstance(spec.name, str), f"{role} {spec.name!r}: the name is no text")
-    extents = spec.shape[1:] if spec.any_rows else spec.shape
+    extents = [extent for extent in spec.shape if not is_size(extent)]
     found = list(spec.shape)
     _require(all(map(_is_size, extents)), f"{role} '{spec.name}' has shape {found}, allowed: integers from 0")
     try:
@@ -67,6 +66,26 @@ def _verify_tensor(role: str, spec: TensorSpec) -> None:
         f"{role} '{spec.name}' has dtype {spec.dtype!r}, allowed: numbers, such as float32",
     )
     _require(spec.nbytes <= MOST_BYTES, f"{role} '{spec.name}' has {spec.nbytes} bytes, allowed: up to 2^47")
+
+
+def _verify_dims(executable: Executable) -> None:
+    """Whether every dimension is known from an input, and what lies in a symbolic arena is of some size."""
+    names = [d.name for d in executable.dims]
+    _require(len(set(names)) == len(names), f"two dimensions have the same name in {names}")
+    solved = [solve(e, e.constant) for spec in executable.inputs for e in spec.shape if is_size(e)]
+    bound = {found[0] for found in solved if found is not None}
+    for d in executable.dims:
+        _require(d in bound, f"no input has an extent that is a multiple of dimension '{d}' alone")
+        ordered = all(map(_is_size, (d.low, d.high, d.hint))) and d.low <= d.hint <= d.high
+        _require(ordered, f"dimension '{d}' is from {d.low!r} to {d.high!r}, its hint {d.hint!r}")
+    for spec in executable.outputs:
+        for d in spec.dims:
+            _require(d in executable.dims, f"an output has any number of {d}, but no input has")
+    owners = {b.name for b in executable.buffers}
+    for b in executable.buffers:
+        known = dims_of((b.nbytes,)) <= set(executable.dims) and _is_size(least(b.nbytes))
+        _require(known and type(b.first) is type(b.last) is int, f"buffer '{b.name}' has {b.nbytes} bytes")
+    _require(all(name in owners for pair in executable.in_place for name in pair), "in-place pairs name no buffers")
 
 
 def _verify_images(executable: Executable) -> None:
@@ -112,12 +131,13 @@ def _bytes_of(executable: Executable, slot: Slot) -> int | None:
     specs = {"input": executable.inputs, "output": executable.outputs}.get(slot.space)
     if specs is not None:
         return specs[slot.index].nbytes if 0 <= slot.index < len(specs) else None
+    if slot.space == "size":
+        return 0 if 0 <= slot.index < len(executable.dims) else None
+    if slot.space == "arena" and executable.buffers:
+        return least(executable.buffers[slot.index].nbytes) if 0 <= slot.index < len(executable.buffers) else None
     if slot.index != 0:
         return None
-    sizes = {"param": executable.params.nbytes, "arena": executable.arena_bytes}
-    if any(spec.any_rows for spec in executable.inputs):
-        sizes["rows"] = 0
-    return sizes.get(slot.space)
+    return {"param": executable.params.nbytes, "arena": executable.arena_bytes}.get(slot.space)
 
 
 def _verify_written(executable: Executable, number: int, spec: TensorSpec) -> None:

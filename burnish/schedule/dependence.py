@@ -10,10 +10,11 @@ from itertools import pairwise
 
 from burnish.loops.bounds import linear_bounds
 from burnish.loops.expr import Binary, Const, Expr, Var
-from burnish.loops.linear import Linear, from_linear, to_linear
+from burnish.loops.linear import Linear, divided, from_linear, size_part, to_linear
 from burnish.loops.program import Intrinsic, Stmt, walk_stmt
 from burnish.loops.regions import Access, accesses, ranges_of
 from burnish.loops.simplify import Ranges, bounds, simplify
+from burnish.loops.sizes import extent_of, greatest, is_size
 from burnish.loops.traverse import free_vars, substitute, transform, walk
 
 Digit = tuple[str, int]  # (loop variable, place value): the variable in a mixed radix, (x // place) % size
@@ -44,12 +45,17 @@ def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: b
 
 def undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[str]:
     """Those of ``loops`` whose different iterations may touch a common element through any two of the accesses."""
+    divided_loop = _divide_loop(touching, loops)
+    if divided_loop is not None:
+        whole, parts, touching, parted = divided_loop
+        found = undetermined(touching, parted)
+        return [name for name in loops if name in found or (name == whole and not parts.isdisjoint(found))]
     joined = _join_loops(touching, loops)
     if joined is not None:
         whole, members, touching_whole, loops_whole = joined
         found = undetermined(touching_whole, loops_whole)
         return [name for name in loops if name in found or (whole in found and name in members)]
-    varying = {name: extent for name, extent in loops.items() if extent > 1}
+    varying = {name: greatest(extent) for name, extent in loops.items() if greatest(extent) > 1}
     tuples = [_dimensions(a.indices, ranges_of(a.indices, a.ranges)) for a in touching]
     digits = {name: _digits(name, extent, tuples) for name, extent in varying.items()}
     rank = len(tuples[0])
@@ -67,6 +73,46 @@ def undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[s
                 del open_digits[digit]
                 progress = True
     return [name for name in loops if any(digit[0] == name for digit in open_digits)]
+
+
+def _divide_loop(
+    touching: Sequence[Access], loops: Mapping[str, int]
+) -> tuple[str, set[str], list[Access], dict[str, int]] | None:
+    """A loop that is read as quotient and remainder by a size only, as two: its name, theirs, and what follows.
+
+    Its extent is a multiple of the size: two loops fused, of which the inner one's extent is not a number.
+    """
+    for name, extent in loops.items():
+        if not is_size(extent):
+            continue
+        indices = [simplify(i, a.ranges) for a in touching for i in a.indices if name in i.variables]
+        sizes = {x.b for i in indices for x in walk(i) if isinstance(x, Binary) and x.a == Var(name) and x.b.symbolic}
+        size = sizes.pop() if len(sizes) == 1 else None
+        whole = divided(to_linear(extent), size) if is_size(size) else None
+        count = None if whole is None else size_part(whole)
+        if size is None or count is None:
+            continue
+        over, under = f"{name}/", f"{name}%"
+        parts = {over: count, under: extent_of(size)}
+        values: dict[Expr, Expr] = {Binary("//", Var(name), size): Var(over), Binary("%", Var(name), size): Var(under)}
+        divided_touching = [_with_parts(a, name, parts, values) for a in touching]
+        if not any(name in i.variables for a in divided_touching for i in a.indices):
+            return name, set(parts), divided_touching, _in_place(loops, name, parts)
+    return None
+
+
+def _with_parts(a: Access, name: str, parts: Mapping[str, int], values: Mapping[Expr, Expr]) -> Access:
+    """An access in terms of the quotient and the remainder of a loop's variable."""
+    indices = tuple(transform(simplify(i, a.ranges), lambda x: values.get(x, x)) for i in a.indices)
+    return replace(a, indices=indices, ranges=_in_place(a.ranges, name, parts))
+
+
+def _in_place(ranges: Mapping[str, int], name: str, parts: Mapping[str, int]) -> dict[str, int]:
+    """Ranges with those of ``parts`` in the place of one."""
+    placed: dict[str, int] = {}
+    for other, extent in ranges.items():
+        placed.update({other: extent} if other != name else parts)
+    return placed
 
 
 def _join_loops(
@@ -118,7 +164,7 @@ def _radix(terms: Mapping[str, int], ranges: Ranges) -> tuple[list[str], str | N
     for name in (last, *reversed(outer)):
         if terms[name] <= reach:
             return [], None
-        reach += terms[name] * (ranges[name] - 1)
+        reach += terms[name] * (greatest(ranges[name]) - 1)
     return (outer, last) if terms[last] == 1 else ([], None)
 
 
@@ -230,7 +276,7 @@ def _form(form: Linear, ranges: Ranges, digits: Mapping[str, Mapping[int, int]],
         name = next(iter(names)) if len(names) == 1 else ""
         run = _run(atom, name) if name in digits else None
         places = digits.get(name, {})
-        if run and run[0] in places and (run[1] in places or run[1] >= loops[name]):
+        if run and run[0] in places and (run[1] in places or run[1] >= greatest(loops[name])):
             for place in places:
                 if run[0] <= place < run[1]:
                     digit = (name, place)

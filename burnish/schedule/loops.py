@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Var
 from burnish.loops.program import BINDINGS, For, If, Program, Stmt, substitute_stmt
+from burnish.loops.sizes import is_size, least
 from burnish.schedule.dependence import carried
 from burnish.schedule.nest import LoopSite, check_fresh, clean, find_loop, guard, perfect_chain, replace_site
 
@@ -38,7 +39,7 @@ def split(
     if (factor is None) == (parts is None):
         raise ScheduleError(f"split: loop '{loop}' needs either a factor or a number of parts")
     size = factor if factor is not None else -(-extent // max(parts or 0, 1))
-    if size < 1 or (parts is not None and parts < 1):
+    if least(size) < 1 or (parts is not None and parts < 1):
         raise ScheduleError(f"split: loop '{loop}': factor {factor} or parts {parts} must be at least 1")
     count = parts if parts is not None else -(-extent // size)
     outer, inner = names or split_names(loop)
@@ -279,4 +280,7 @@ def _independent(program: Program, loop: str, kind: str, primitive: str, reassoc
 
 
 def _with_kind(program: Program, site: LoopSite, kind: str) -> Program:
+    if kind in ("unroll", "vectorize") and is_size(site.loop.extent):
+        found = f"loop '{site.loop.var}' has {site.loop.extent} iterations"
+        raise ScheduleError(f"{kind}: {found}; allowed: a number of them; split it first")
     return replace_site(program, site, For(site.loop.var, site.loop.extent, kind, site.loop.body))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Expr, Var, all_of, select, wrap
+from burnish.loops.linear import as_extent
 from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, rebuild_stmt, walk_stmt
 from burnish.loops.regions import Access, accesses, span, within
+from burnish.loops.sizes import larger
 from burnish.loops.traverse import conjuncts, free_vars, loads
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.memory import buffers, replace_buffer
@@ -132,13 +134,22 @@ def _enlarge(program: Program, loop: str) -> Program:
         shape = list(known[name].shape)
         for d, index in enumerate(access.indices):
             reached = span(index, (), access.ranges, access.given)
-            if reached is not None:
-                shape[d] = max(shape[d], int(reached.low.value) + reached.extent)  # type: ignore[attr-defined]
+            end = None if reached is None else as_extent(reached.low + reached.extent)
+            if end is not None:
+                shape[d] = _larger(name, shape[d], end)
         if tuple(shape) != known[name].shape:
             larger = known[name].with_(shape=tuple(shape))
             program = replace_buffer(program, known[name], larger)
             known[name] = larger
     return program
+
+
+def _larger(buffer: str, a: int, b: int) -> int:
+    """The larger of two extents of a buffer. Raises ScheduleError where that depends on dimensions."""
+    found = larger(a, b)
+    if found is None:
+        raise ScheduleError(f"pad: buffer '{buffer}' needs {a} or {b} elements; which are more is not known")
+    return found
 
 
 def _guards(s: Stmt, loop: str) -> list[Expr]:

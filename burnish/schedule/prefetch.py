@@ -10,6 +10,7 @@ from burnish.loops.expr import INDEX, ITEM_BYTES, Buffer, Const, Expr, Load, Var
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
 from burnish.loops.regions import Span, accesses, region
 from burnish.loops.simplify import simplify
+from burnish.loops.sizes import at_least, greatest, hinted, is_size
 from burnish.loops.traverse import substitute
 from burnish.schedule.nest import LoopSite, find_loop, replace_site
 
@@ -29,7 +30,8 @@ def prefetch(
 
     ``over`` is ``loop`` or a loop around it, or several, outermost first, that are counted as one; hints stop at the
     last iteration: nothing outside the buffer is touched.
-    The iterations of ``share``, a loop between the two in which the same is read again, divide the cache lines.
+    The iterations of ``share``, a loop between the two in which the same is read again, divide the cache lines; of a
+    symbolic loop those that its hint says. Where it is not known how much is read, nothing is hinted.
     ``locality`` 3 is the first cache level, 2 the second, 0 the first without keeping it anywhere else::
 
         for c.i in 8:
@@ -52,9 +54,12 @@ def prefetch(
         raise ScheduleError(f"prefetch: distance {distance} must be at least 1, and locality {locality} from 0 to 3")
     found, box = _footprint(site, buffer, ranges)
     per_line = LINE // ITEM_BYTES[found.dtype]
-    lines = -(-prod(span.extent for span in box) // per_line)
+    elements = prod(span.extent for span in box)
+    if is_size(elements):
+        return program
+    lines = -(-elements // per_line)
     later = _later([(name, ranges[name]) for name in ahead], distance)
-    parts = min(ranges[share], lines) if share else 1
+    parts = min(hinted(ranges[share]), lines) if share else 1
     each = -(-lines // parts)
     hints: list[Stmt] = []
     for i in range(each):
@@ -90,8 +95,9 @@ def _footprint(site: LoopSite, buffer: str, ranges: dict[str, int]) -> tuple[Buf
     found = reads[0].buffer
     box = [span for span in region(reads, list(ranges)) if span is not None]
     whole = len(box) == len(found.shape)
-    first = next((d for d, span in enumerate(box) if span.extent > 1), len(box))
-    if not whole or any(span.extent < n for span, n in zip(box[first + 1 :], found.shape[first + 1 :], strict=True)):
+    first = next((d for d, span in enumerate(box) if greatest(span.extent) > 1), len(box))
+    inner = zip(box[first + 1 :], found.shape[first + 1 :], strict=False)
+    if not whole or not all(at_least(span.extent, n) for span, n in inner):
         raise ScheduleError(
             f"prefetch: what loop '{site.loop.var}' reads of buffer '{buffer}' is not one run of memory"
         )

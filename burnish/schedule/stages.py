@@ -23,6 +23,7 @@ from burnish.loops.program import (
     walk_stmt,
 )
 from burnish.loops.regions import Span, accesses, region
+from burnish.loops.sizes import at_least
 from burnish.loops.traverse import free_vars, substitute, transform
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.nest import (
@@ -147,10 +148,10 @@ def _shrink(
     shape = list(buffer.shape)
     loops: Shrunk = {}
     for d, span in enumerate(box):
-        if span is None or span.extent >= buffer.shape[d]:
+        if span is None or at_least(span.extent, buffer.shape[d]):
             continue
         owners = [_owner(n.stmt, buffer.name, d) for n in nests]
-        if all(o is not None and span.extent >= o.extent for o in owners):
+        if all(o is not None and at_least(span.extent, o.extent) for o in owners):
             continue
         for nest, owner in zip(nests, owners, strict=True):
             if owner is None:
@@ -366,7 +367,7 @@ def _windows(stage: str, producer: str, nest: Site, box: Sequence[Span | None], 
     inner = {s.var: s.extent for s in walk_stmt(nest.stmt) if isinstance(s, For)}
     reads = {a.indices for a in accesses(nest.stmt, {}, of=producer)}
     for d, span in enumerate(box):
-        if span is None or (span.extent >= shape[d] and span.low == Const(0)):
+        if span is None or (at_least(span.extent, shape[d]) and span.low == Const(0)):
             continue
         at = {indices[d] for indices in reads}
         index = at.pop()

@@ -255,7 +255,8 @@ def test_a_fenced_module_that_writes_beyond_its_output_is_killed() -> None:
     )
     outputs = (replace(spec, shape=(8,)),)  # 224 bytes short
     fenced.executable = replace(fenced.executable, outputs=outputs, calls=calls)
-    fenced._outputs = [((8,), np.dtype(np.float32))]
+    assert fenced._fixed is not None
+    fenced._fixed = replace(fenced._fixed, outputs=[((8,), np.dtype(np.float32))])
     child = os.fork()
     if child == 0:
         faulthandler.disable()  # the signal is what is expected

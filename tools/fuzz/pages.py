@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
-from burnish.runtime.buffers import ALIGNMENT, numpy_dtype, round_up
+from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.runtime.module import Module
 from burnish.runtime.workspace import Workspace
 from tools.fenced import Fenced
@@ -21,6 +22,7 @@ class FencedModule(Module):
         made = module.executable
         params = Fenced(round_up(made.params.nbytes, ALIGNMENT), edge)
         params.bytes[: made.params.nbytes] = made.params
+        self._edge = edge
         self._arena = Fenced(round_up(made.arena_bytes, ALIGNMENT), edge)
         self._fenced_params = params
         super().__init__(replace(made, params=params.bytes[: made.params.nbytes]), module.threads)
@@ -28,6 +30,9 @@ class FencedModule(Module):
 
     def _work_in(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        nbytes = round_up(self._now.arena_bytes, ALIGNMENT)
+        if nbytes != self._arena.bytes.nbytes:  # that of other sizes
+            self._arena = Fenced(nbytes, self._edge)
         self._io[0] = self._arena.address
         if hasattr(self, "_scratch"):
             self._runtime.scratch = self._scratch.address
@@ -37,9 +42,9 @@ class FencedModule(Module):
         if self._workspace is not None:
             self._work_in(self._workspace)
         given = [fenced_copy(array, edge) for array in inputs]
-        specs = [(spec.shape, numpy_dtype(spec.dtype)) for spec in self.outputs]
-        taken = [Fenced(spec.nbytes, edge) for spec in self.outputs]
-        arrays = [fence.array(*spec) for fence, spec in zip(taken, specs, strict=True)]
+        _, now = self._accept_all([array for _, array in given])
+        taken = [Fenced(prod(shape) * dtype.itemsize, edge) for shape, dtype in now.outputs]
+        arrays = [fence.array(*spec) for fence, spec in zip(taken, now.outputs, strict=True)]
         self.run_into([array for _, array in given], arrays)
         fences = [fence for fence, _ in given] + taken + [self._arena, self._scratch, self._fenced_params]
         assert all(fence.untouched_around() for fence in fences), "bytes next to a buffer were written"

@@ -15,6 +15,7 @@ from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
 from burnish.loops.expr import ITEM_BYTES
+from burnish.loops.sizes import greatest
 
 STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
 MOST_BYTES = min(1 << 47, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # of a tensor: what there is
@@ -25,9 +26,10 @@ def require_room(t: TensorType, where: str) -> None:
 
     Nor may the other extents of an empty one exceed what can be counted.
     """
-    if t.nbytes > MOST_BYTES or math.prod(max(d, 1) for d in t.shape) * ITEM_BYTES[t.dtype] > 1 << 62:
+    extents = tuple(greatest(d) for d in t.shape)
+    if greatest(t.nbytes) > MOST_BYTES or math.prod(max(d, 1) for d in extents) * ITEM_BYTES[t.dtype] > 1 << 62:
         raise ModelError(
-            f"{where}: found a tensor {t} of {t.nbytes} bytes; allowed: {MOST_BYTES}, this machine's memory"
+            f"{where}: found a tensor {t} of {greatest(t.nbytes)} bytes; allowed: {MOST_BYTES}, this machine's memory"
         )
 
 
@@ -90,7 +92,8 @@ class Context:
         types = infer_types(op, [self.builder.types[name] for name in inputs], attrs)
         for t in types:
             require_room(t, str(self.node))
-        small = all(t.size <= STATIC_ELEMENTS for t in types) and all(a.size <= STATIC_ELEMENTS for a in known)
+        sizes = [greatest(t.size) for t in types] + [a.size for a in known]
+        small = all(size <= STATIC_ELEMENTS for size in sizes)
         if len(known) == len(inputs) > 0 and small:
             node = Node(op, inputs, tuple(f"{i}" for i in range(len(types))), attrs, self.node.name)
             return tuple(self.constant(array) for array in evaluate_node(node, known))

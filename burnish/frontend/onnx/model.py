@@ -16,7 +16,7 @@ import onnx.inliner
 import onnx.shape_inference
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from burnish.errors import ModelError, UnsupportedOperator, VerificationError
+from burnish.errors import ModelError, ScheduleError, UnsupportedOperator, VerificationError
 from burnish.files import open_regular
 from burnish.frontend.onnx import elementwise, movement, product, recurrent, reduction, window
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, require_room
@@ -25,6 +25,7 @@ from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.frontend.onnx.validity import check_declared, check_dtypes, check_graph, label_of
 from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
 from burnish.graph.rewrite import drop_dead
+from burnish.loops.sizes import dim, dims_of
 
 MOST_BYTES = (1 << 31) - 1  # of a file: protobuf's own limit
 OLDEST_OPSET = 7  # before it, broadcasting was an attribute
@@ -52,21 +53,23 @@ class Imported:
 
 
 def from_onnx(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int | str]] | None = None
 ) -> Graph:
     """The model as a graph with static shapes: what :func:`import_onnx` says, without what it assumed."""
     return import_onnx(model, shapes).graph
 
 
 def import_onnx(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int | str]] | None = None
 ) -> Imported:
-    """The model as a graph with static shapes; names of inputs and outputs are the model's.
+    """The model as a graph; names of inputs and outputs are the model's.
 
     ``model`` is a path, the bytes of a file, or a ModelProto. ``shapes`` gives the full shape of inputs by name, which
     those with open dimensions need; an open *first* dimension that looks like a batch (unnamed, or called N, batch, …)
-    is otherwise taken as 1. Raises ModelError for what is no valid model, UnsupportedOperator (a ModelError) for valid
-    models that use what Burnish lacks.
+    is otherwise taken as 1. It also gives, by name, the bounds of dimensions that stay open: ``{"batch": (1, 32)}``,
+    ``(16, 512, 16)`` where only multiples of 16 occur, ``(1, 512, 1, 20)`` where kernels shall suit 20 best; the model,
+    or an entry such as ``{"x": ("batch", 768)}``, refers to them by that name. Raises ModelError for what is no valid
+    model, UnsupportedOperator (a ModelError) for valid models that use what Burnish lacks.
     """
     proto, data = _load(model)
     proto = _without_functions(proto)
@@ -203,14 +206,11 @@ def _add_constants(context: Context, graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def _add_inputs(
-    context: Context, graph: onnx.GraphProto, names: dict[str, str], shapes: Mapping[str, Sequence[int]]
+    context: Context, graph: onnx.GraphProto, names: dict[str, str], shapes: Mapping[str, Sequence[int | str]]
 ) -> dict[str, str]:
     """Adds the graph's inputs; one that an initializer gives a value is a constant. Returns ``Imported.assumed``."""
     inputs = [value for value in graph.input if value.name not in names]
-    unknown = sorted(set(shapes) - {value.name for value in inputs})
-    if unknown:
-        allowed = ", ".join(value.name for value in inputs)
-        raise ModelError(f"shapes: found names {unknown} of no model input; allowed: {allowed or 'none'}")
+    dims = _dimensions(inputs, shapes)
     assumed = {}
     for value in inputs:
         if not value.type.HasField("tensor_type"):
@@ -219,30 +219,55 @@ def _add_inputs(
                 raise ModelError(f"input '{value.name}': found no type; allowed: a tensor of some element type")
             raise UnsupportedOperator(f"input '{value.name}': found type {kind}; allowed: tensors")
         dtype = dtype_name(value.type.tensor_type.elem_type, f"input '{value.name}'")
-        shape = _input_shape(value, shapes.get(value.name))
+        shape = _input_shape(value, shapes.get(value.name), dims)
         require_room(TensorType(shape, dtype), f"input '{value.name}'")
         context.builder.input(value.name, shape, dtype)
         names[value.name] = value.name
         first = next((_dimension(d) for d in value.type.tensor_type.shape.dim), 1)
-        if value.name not in shapes and isinstance(first, str):
+        if value.name not in shapes and isinstance(first, str) and first not in dims:
             assumed[value.name] = first
     return assumed
 
 
-def _input_shape(value: onnx.ValueInfoProto, given: Sequence[int] | None) -> tuple[int, ...]:
+def _dimensions(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int | str]]) -> dict[str, int]:
+    """The dimensions that stay open, by name: those that ``shapes`` gives bounds."""
+    own = {value.name for value in inputs}
+    named = {d.dim_param for value in inputs for d in value.type.tensor_type.shape.dim if d.dim_param}
+    named |= {e for name in own & shapes.keys() for e in shapes[name] if isinstance(e, str)}
+    unknown = sorted(shapes.keys() - own - named)
+    if unknown:
+        allowed = ", ".join([*own, *sorted(named - own)])
+        raise ModelError(f"shapes: found names {unknown} of no model input; allowed: {allowed or 'none'}")
+    found: dict[str, int] = {}
+    for name in shapes.keys() - own:
+        bounds = shapes[name]
+        if len(bounds) not in (2, 3, 4) or not all(isinstance(b, int) for b in bounds):
+            allowed = "(low, high), (low, high, multiple) or (low, high, multiple, hint)"
+            raise ModelError(f"shapes: dimension '{name}': found {bounds}; allowed: {allowed}")
+        try:
+            found[name] = dim(re.sub(r"\W|^(?=\d)", "_", name), *bounds)  # type: ignore[arg-type]
+        except ScheduleError as error:
+            raise ModelError(f"shapes: {error}") from None
+    return found
+
+
+def _input_shape(
+    value: onnx.ValueInfoProto, given: Sequence[int | str] | None, dims: Mapping[str, int]
+) -> tuple[int, ...]:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         if given is None:
             raise ModelError(f"input '{value.name}' has no shape; pass shapes={{'{value.name}': (...)}}")
-        return tuple(given)
+        return tuple(_extent(value.name, g, dims) for g in given)
     declared = [_dimension(d) for d in tensor.shape.dim]
     if given is not None:
         fits = len(given) == len(declared) and all(
             isinstance(d, str) or d == g for d, g in zip(declared, given, strict=True)
         )
-        if not fits or any(g < 0 for g in given):
+        if not fits or any(isinstance(g, int) and g < 0 for g in given):
             raise ModelError(f"shapes: input '{value.name}': found {list(given)}; allowed: {declared}")
-        return tuple(int(g) for g in given)
+        return tuple(_extent(value.name, g, dims) for g in given)
+    declared = [dims.get(d, d) if isinstance(d, str) else d for d in declared]
     open_ = [d for position, d in enumerate(declared) if isinstance(d, str) and (position or not _BATCH.search(d))]
     if open_:
         words = ", ".join(str(d) for d in declared)
@@ -251,6 +276,14 @@ def _input_shape(value: onnx.ValueInfoProto, given: Sequence[int] | None) -> tup
             f"pass the whole shape: shapes={{'{value.name}': ({words})}} with numbers in their place"
         )
     return tuple(1 if isinstance(d, str) else d for d in declared)
+
+
+def _extent(name: str, given: int | str, dims: Mapping[str, int]) -> int:
+    """A number, or the dimension of this name. Raises ModelError for one without bounds."""
+    if isinstance(given, str) and given not in dims:
+        example = f"shapes={{'{given}': (1, 512), …}}"
+        raise ModelError(f"shapes: input '{name}': dimension '{given}' has no bounds; pass them: {example}")
+    return dims[given] if isinstance(given, str) else int(given)
 
 
 def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str:
@@ -278,6 +311,12 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
         kind = UnsupportedOperator if isinstance(error, UnsupportedOperator) else ModelError
         raise kind(f"{n}: {error}") from error
     except (KeyError, IndexError, ValueError, TypeError, ArithmeticError) as error:
+        open_ = {d for name in inputs if name for d in dims_of(context.shape(name))}
+        if open_ and isinstance(error, TypeError):
+            words = ", ".join(f"'{d}'" for d in sorted(map(str, open_)))
+            raise UnsupportedOperator(
+                f"{n}: not supported where extents depend on dimension {words} ({error}); allowed: a number for it"
+            ) from error
         raise ModelError(f"{n}: malformed inputs or attributes: {error!r}") from error
     found = [result] if isinstance(result, str) else list(result)
     for index, name in enumerate(node.output):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.loops.sizes import is_size
 
 FARTHEST = 1 << 31  # of strides, dilations and pads: positions are int64
 
@@ -53,6 +54,8 @@ def _image(c: Context, x: str) -> str:
     shape = c.shape(x)
     if len(shape) not in (3, 4):
         c.refuse("input 0", f"{len(shape)} dimensions", "3 or 4: [N, C, L] or [N, C, H, W]")
+    if any(is_size(extent) for extent in shape[1:]):
+        c.refuse("input 0", f"shape [{', '.join(map(str, shape))}]", "an open dimension in front; numbers behind it")
     return x if len(shape) == 4 else c.add("reshape", x, shape=(*shape[:2], 1, shape[2]))
 
 

@@ -1,0 +1,450 @@
+"""Symbolic sizes: integer polynomials over named dimensions that are known when a kernel is called.
+
+Grammar (interned like all expressions: equal sizes are one object; ``str`` prints it)::
+
+    extent    ::= integer | Size
+    size      ::= Size(terms, constant)            terms: (monomial, coefficient) pairs in order, no coefficient zero
+    monomial  ::= (atom, ...)                      in order, repeated for powers
+    atom      ::= Dim(name, low, high, hint)       an integer from low to high
+                | Quotient(size, divisor)          size // divisor, rounded down
+
+A size computes like an integer: ``+ - * // %`` with integers and sizes give an extent in this form, and a comparison is
+decided where its truth is the same for all values of the dimensions. With any other expression it is an operand.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from math import gcd, isqrt, prod
+from typing import Any, TypeGuard
+
+from burnish.errors import ScheduleError
+from burnish.loops.expr import INDEX, Expr, Value, binary
+from burnish.loops.hashcons import Interned, Rebuilt, immutable
+
+MOST = 1 << 20  # the default upper bound of a dimension
+_DEPTH = 4  # quotients replaced one inside the other in the search for a bound
+
+
+@immutable(eq=False, weakref_slot=True)
+class Dim(Rebuilt, metaclass=Interned):
+    """A named dimension. ``hint``: the value at which schedules are made and costs are asked for."""
+
+    name: str
+    low: int = 1
+    high: int = MOST
+    hint: int = 1
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def dims(self) -> frozenset[Dim]:
+        return frozenset((self,))
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Least and greatest value."""
+        return self.low, self.high
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        """The number for these values of dimensions."""
+        return sizes[self.name]
+
+
+@immutable(eq=False, weakref_slot=True)
+class Quotient(Rebuilt, metaclass=Interned):
+    """``size // divisor`` for a positive number."""
+
+    size: Size
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"({self.size} // {self.divisor})"
+
+    @property
+    def dims(self) -> frozenset[Dim]:
+        return self.size.dims
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Least and greatest value."""
+        return self.size.low // self.divisor, self.size.high // self.divisor
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        """The number for these values of dimensions."""
+        return self.size.value(sizes) // self.divisor
+
+
+Atom = Dim | Quotient
+Monomial = tuple[Atom, ...]
+Terms = tuple[tuple[Monomial, int], ...]
+
+
+@immutable(eq=False, repr=False)
+class Size(Expr):
+    """A polynomial over dimensions; see the grammar above."""
+
+    terms: Terms
+    constant: int = 0
+
+    def __post_init__(self) -> None:
+        self._is(INDEX)
+        self.symbolic = True
+
+    def _format(self, *parts: str) -> str:
+        text = ""
+        for monomial, factor in (*self.terms, *([((), self.constant)] if self.constant else [])):
+            number = [str(abs(factor))] if abs(factor) != 1 or not monomial else []
+            text += (" - " if factor < 0 else " + ") + "*".join([*map(str, monomial), *number])
+        text = text[3:] if text[1] == "+" else "-" + text[3:]
+        return text if len(self.terms) == 1 and not self.constant else f"({text})"
+
+    @property
+    def dims(self) -> frozenset[Dim]:
+        """The dimensions in it."""
+        return frozenset(d for monomial, _ in self.terms for atom in monomial for d in atom.dims)
+
+    @property
+    def low(self) -> int:
+        """A lower bound, most often the least value."""
+        return -_most(-self, 0)
+
+    @property
+    def high(self) -> int:
+        """An upper bound, most often the greatest value."""
+        return _most(self, 0)
+
+    @property
+    def hint(self) -> int:
+        """The value where every dimension has its hint."""
+        return self.value({d.name: d.hint for d in self.dims})
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        """The number for these values of dimensions, by name."""
+        return self.constant + sum(c * prod(a.value(sizes) for a in monomial) for monomial, c in self.terms)
+
+    def __add__(self, other: Value) -> Any:
+        return _sum(self, other, 1) if _is_extent(other) else binary("+", self, other)
+
+    def __radd__(self, other: Value) -> Any:
+        return _sum(self, other, 1) if _is_extent(other) else binary("+", other, self)
+
+    def __sub__(self, other: Value) -> Any:
+        return _sum(self, other, -1) if _is_extent(other) else binary("-", self, other)
+
+    def __rsub__(self, other: Value) -> Any:
+        return _sum(-self, other, 1) if _is_extent(other) else binary("-", other, self)
+
+    def __neg__(self) -> Any:
+        return _product(self, -1)
+
+    def __mul__(self, other: Value) -> Any:
+        return _product(self, other) if _is_extent(other) else binary("*", self, other)
+
+    def __rmul__(self, other: Value) -> Any:
+        return _product(self, other) if _is_extent(other) else binary("*", other, self)
+
+    def __floordiv__(self, other: Value) -> Any:
+        found = _quotient(self, other) if _is_extent(other) else None
+        return binary("//", self, other) if found is None else found
+
+    def __mod__(self, other: Value) -> Any:
+        found = _quotient(self, other) if _is_extent(other) else None
+        return binary("%", self, other) if found is None else self - found * other
+
+    def __lt__(self, other: Value) -> Any:
+        return _compared("<", self, other, lambda low, high: (high < 0, low >= 0))
+
+    def __le__(self, other: Value) -> Any:
+        return _compared("<=", self, other, lambda low, high: (high <= 0, low > 0))
+
+    def __gt__(self, other: Value) -> Any:
+        return _compared(">", self, other, lambda low, high: (low > 0, high <= 0))
+
+    def __ge__(self, other: Value) -> Any:
+        return _compared(">=", self, other, lambda low, high: (low >= 0, high < 0))
+
+    def __bool__(self) -> bool:
+        if self.low > 0 or self.high < 0:
+            return True
+        raise TypeError(f"whether {self} is zero depends on {', '.join(sorted(d.name for d in self.dims))}")
+
+
+def dim(name: str, low: int = 1, high: int = MOST, multiple: int = 1, hint: int | None = None) -> int:
+    """A size called ``name``: a multiple of ``multiple`` from ``low`` to ``high``; annotated as what it computes like.
+
+    ``hint``: where schedules are made for it; by default the geometric mean of the bounds. A number if only one is
+    possible. Raises ScheduleError for bounds that no such number, or a negative one, lies between.
+    """
+    first, last = -(-low // max(multiple, 1)), high // max(multiple, 1)
+    if not (name.isidentifier() and multiple >= 1 and 0 <= first <= last):
+        found = f"low {low}, high {high}, multiple {multiple}"
+        raise ScheduleError(f"dimension '{name}': found {found}; allowed: a name, 0 <= low <= high, a multiple between")
+    at = max(first, min(last, max(2, isqrt(max(first, 1) * last)))) if hint is None else hint // multiple
+    if not first <= at <= last:
+        raise ScheduleError(f"dimension '{name}': found hint {hint}; allowed: {first * multiple} to {last * multiple}")
+    if first == last:
+        return first * multiple
+    return _product(Size((((Dim(name, first, last, at),), 1),)), multiple)
+
+
+# --- extents: integers or sizes ---------------------------------------------------------------------------------------
+
+
+def is_size(extent: object) -> TypeGuard[Size]:
+    """Whether an extent is no number: extents are annotated as the numbers that they compute like."""
+    return isinstance(extent, Size)
+
+
+def extent_of(given: Any) -> int:
+    """An extent from what a caller gives: a size as it is, anything else as an integer."""
+    found: Any = given if isinstance(given, Size) else int(given)
+    return found
+
+
+def greatest(extent: int) -> int:
+    """The most that an extent can be."""
+    return extent.high if is_size(extent) else extent
+
+
+def least(extent: int) -> int:
+    """The least that an extent can be."""
+    return extent.low if is_size(extent) else extent
+
+
+def hinted(extent: int) -> int:
+    """An extent where every dimension has its hint."""
+    return extent.hint if is_size(extent) else extent
+
+
+def extent_text(extent: int) -> int | str:
+    """What JSON holds of an extent: a number, or the text of a size."""
+    return str(extent) if is_size(extent) else extent
+
+
+def valued(extent: int, sizes: Mapping[str, int]) -> int:
+    """An extent for these values of dimensions, by name."""
+    return extent.value(sizes) if is_size(extent) else extent
+
+
+def at_least(a: int, b: int) -> bool:
+    """Whether certainly ``a >= b``."""
+    return least(a - b) >= 0
+
+
+def larger(a: int, b: int) -> int | None:
+    """The larger of two extents; None if that depends on the dimensions."""
+    return a if at_least(a, b) else b if at_least(b, a) else None
+
+
+def dims_of(extents: Iterable[int]) -> frozenset[Dim]:
+    """The dimensions in extents."""
+    return frozenset(d for extent in extents if is_size(extent) for d in extent.dims)
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def _is_extent(value: Value) -> bool:
+    return isinstance(value, (int, Size)) and not isinstance(value, bool)
+
+
+def _parts(value: Any) -> tuple[dict[Monomial, int], int]:
+    return (dict(value.terms), value.constant) if isinstance(value, Size) else ({}, value)
+
+
+def _order(atom: Atom) -> tuple[bool, str]:
+    """Dimensions come before quotients."""
+    return isinstance(atom, Quotient), str(atom)
+
+
+def size_of(terms: Mapping[Monomial, int], constant: int) -> Any:
+    """The extent that is a sum of monomials and a constant."""
+    kept = [(m, c) for m, c in terms.items() if c]
+    if not kept:
+        return constant
+    return Size(tuple(sorted(kept, key=lambda term: tuple(map(_order, term[0])))), constant)
+
+
+def _sum(a: Size, b: Any, sign: int) -> Any:
+    (terms, constant), (more, other) = _parts(a), _parts(b)
+    for monomial, c in more.items():
+        terms[monomial] = terms.get(monomial, 0) + sign * c
+    return size_of(terms, constant + sign * other)
+
+
+def _product(a: Size, b: Any) -> Any:
+    (left, x), (right, y) = _parts(a), _parts(b)
+    terms: dict[Monomial, int] = {}
+    for m, c in (*left.items(), ((), x)):
+        for n, d in (*right.items(), ((), y)):
+            monomial = tuple(sorted((*m, *n), key=_order))
+            terms[monomial] = terms.get(monomial, 0) + c * d
+    return size_of(terms, terms.pop((), 0))
+
+
+def _quotient(a: Size, b: Any) -> Any:
+    """``a // b`` as an extent; None if it is none."""
+    if isinstance(b, Size):
+        exact: Any = exact_quotient(a, b)
+        return exact if exact is not None else 0 if a.low >= 0 and (b - a).low > 0 else None
+    return _floor(a, b) if b > 0 else None
+
+
+def _floor(a: Size, divisor: int) -> Any:
+    """``a // divisor``: multiples apart, common factors out, quotients of quotients joined."""
+    whole = {m: c // divisor for m, c in a.terms if c % divisor == 0}
+    rest = size_of({m: c for m, c in a.terms if c % divisor}, a.constant % divisor)
+    outside = size_of(whole, a.constant // divisor)
+    if not isinstance(rest, Size) or rest.low // divisor == rest.high // divisor:
+        return outside + least(rest) // divisor
+    common = gcd(divisor, *(c for _, c in rest.terms))
+    if common > 1:
+        reduced = size_of({m: c // common for m, c in rest.terms}, rest.constant // common)
+        return outside + reduced // (divisor // common)
+    (monomial, factor), *more = rest.terms
+    if factor < 0:  # one form of what is rounded up
+        return outside - (divisor - 1 - rest) // divisor
+    if not more and factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Quotient):
+        inner = monomial[0]
+        return outside + (inner.size + rest.constant * inner.divisor) // (inner.divisor * divisor)
+    return outside + Size((((Quotient(rest, divisor),), 1),))
+
+
+def exact_quotient(a: Any, b: Any) -> int | None:
+    """The extent that times ``b`` is ``a``; None if there is none, or ``b`` is a sum of other sizes."""
+    if a == b:
+        return 1
+    (terms, constant), (divisors, extra) = _parts(a), _parts(b)
+    if len(divisors) + (extra != 0) != 1:
+        return None
+    ((divisor, k),) = divisors.items() if divisors else [((), extra)]
+    result: dict[Monomial, int] = {}
+    for monomial, c in (*terms.items(), *([((), constant)] if constant else [])):
+        remaining = list(monomial)
+        for atom in divisor:
+            if atom not in remaining:
+                return None
+            remaining.remove(atom)
+        if c % k:
+            return None
+        result[tuple(remaining)] = c // k
+    return size_of(result, result.pop((), 0))
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def _compared(op: str, a: Size, b: Value, decide: Callable[[int, int], tuple[bool, bool]]) -> Any:
+    """``a op b``: a bool where it is the same for all values of the dimensions, else a condition."""
+    if _is_extent(b):
+        difference = a - b
+        yes, no = decide(least(difference), greatest(difference))
+        if yes or no:
+            return yes
+    return binary(op, a, b)
+
+
+@lru_cache(maxsize=1 << 14)
+def _most(a: Any, depth: int) -> int:
+    """An upper bound: each dimension at the end that its slope says, each quotient at what it is at most.
+
+    ``k (e // d) <= (k / d) e``, and ``-k (e // d) <= -(k / d) (e - d + 1)``; where d does not divide k, of d times the
+    whole.
+    """
+    if not isinstance(a, Size):
+        return a
+    best = _independent(a)
+    if depth >= _DEPTH:
+        return best
+    for atom in dict.fromkeys(atom for monomial, _ in a.terms for atom in monomial):
+        slope, rest = _apart(a, atom)
+        if isinstance(atom, Dim):
+            low, high = -_most(-slope, depth + 1), _most(slope, depth + 1)
+            if (low >= 0 or high <= 0) and isinstance(slope, Size):
+                best = min(best, _most(rest + slope * (atom.high if low >= 0 else atom.low), depth + 1))
+        elif not isinstance(slope, Size):
+            d = atom.divisor
+            scale = 1 if slope % d == 0 else d
+            inner = atom.size if slope > 0 else atom.size - (d - 1)
+            best = min(best, _most(rest * scale + inner * (slope * scale // d), depth + 1) // scale)
+    return best
+
+
+def _independent(a: Size) -> int:
+    """The upper bound where atoms are taken to be independent of each other; none is negative."""
+    total = a.constant
+    for monomial, c in a.terms:
+        low, high = 1, 1
+        for atom in monomial:
+            least_, most = atom.bounds
+            corners = (low * least_, low * most, high * least_, high * most)
+            low, high = min(corners), max(corners)
+        total += c * (high if c > 0 else low)
+    return total
+
+
+def _apart(a: Size, atom: Atom) -> tuple[Any, Any]:
+    """``a`` as ``slope * atom + rest``; powers of the atom stay in the slope."""
+    slope: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, c in a.terms:
+        if atom in monomial:
+            place = monomial.index(atom)
+            slope[(*monomial[:place], *monomial[place + 1 :])] = c
+        else:
+            rest[monomial] = c
+    return size_of(slope, slope.pop((), 0)), size_of(rest, a.constant)
+
+
+# --- text and values --------------------------------------------------------------------------------------------------
+
+
+def parse_extent(text: str, dims: Mapping[str, Dim]) -> int:
+    """The extent that ``str`` printed. Raises ValueError for any other text, and for a dimension not in ``dims``."""
+    try:
+        found = _parsed(ast.parse(text, mode="eval").body, dims)
+    except (SyntaxError, RecursionError, ZeroDivisionError) as error:
+        raise ValueError(f"size {text!r}: {error}") from None
+    if not _is_extent(found):
+        raise ValueError(f"size {text!r}: found {found}; allowed: quotients by positive numbers")
+    return extent_of(found)
+
+
+def _parsed(tree: ast.expr, dims: Mapping[str, Dim]) -> Any:
+    match tree:
+        case ast.Constant(int(value)) if not isinstance(value, bool):
+            return value
+        case ast.Name(name) if name in dims:
+            return Size((((dims[name],), 1),))
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_parsed(operand, dims)
+        case ast.BinOp(a, ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() as op, b):
+            return _OPERATIONS[type(op)](_parsed(a, dims), _parsed(b, dims))
+    known = ", ".join(dims) or "none"
+    raise ValueError(f"size: found '{ast.unparse(tree)}'; allowed: integers, + - * //, and dimensions: {known}")
+
+
+_OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+}  # fmt: skip
+
+
+def solve(extent: Size, value: int) -> tuple[Dim, int] | None:
+    """The dimension of an extent ``d * k + c``, and its value where the extent has this one; None for other extents.
+
+    The value may lie outside of the dimension's bounds. Raises ValueError where it is no integer.
+    """
+    if len(extent.terms) != 1:
+        return None
+    ((monomial, factor),) = extent.terms
+    if len(monomial) != 1 or not isinstance(monomial[0], Dim):
+        return None
+    found, rest = divmod(value - extent.constant, factor)
+    if rest:
+        raise ValueError(f"{value} is not {extent} for any {monomial[0]}")
+    return monomial[0], found

@@ -1,0 +1,79 @@
+"""Symbolic programs and definitions at given values of their dimensions: static ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from burnish.loops.expr import INDEX, Axis, Buffer, Cast, Const, Expr, Load, Reduce, wrap
+from burnish.loops.program import Alloc, For, Program, Stmt, map_access, map_exprs, rebuild_stmt, walk_stmt
+from burnish.loops.sizes import Dim, Size, dims_of, valued
+from burnish.loops.tensor import Tensor, stages
+from burnish.loops.traverse import transform
+
+Sizes = Mapping[str, int]  # dimension -> value
+
+
+def buffer_at(buffer: Buffer, sizes: Sizes) -> Buffer:
+    """A buffer of a static shape."""
+    return buffer.with_(shape=tuple(valued(extent, sizes) for extent in buffer.shape))
+
+
+def expr_at(e: Expr, sizes: Sizes) -> Expr:
+    """An expression with sizes as numbers, loads from static buffers, and reductions over static extents."""
+
+    def bound(x: Expr) -> Expr:
+        match x:
+            case Size():
+                return wrap(x.value(sizes))
+            case Cast(dtype, Const(number, type)) if type == INDEX:
+                return wrap(number, dtype)
+            case Load(buffer, indices):
+                return Load(buffer_at(buffer, sizes), indices)
+            case Reduce(kind, body, axes):
+                return Reduce(kind, body, tuple(Axis(a.var, valued(a.extent, sizes)) for a in axes))
+        return x
+
+    return transform(e, bound)
+
+
+def tensors_at(outputs: Sequence[Tensor], sizes: Sizes) -> dict[str, Tensor]:
+    """Every tensor that ``outputs`` are made of, static, by name."""
+    made: dict[str, Tensor] = {}
+    for t in stages(outputs):
+        body = None if t.body is None else expr_at(t.body, sizes)
+        inputs = tuple(made[i.name] for i in t.inputs)
+        made[t.name] = replace(t, buffer=buffer_at(t.buffer, sizes), body=body, inputs=inputs)
+    return made
+
+
+def program_at(program: Program, sizes: Sizes) -> Program:
+    """A loop program with every extent a number."""
+    body = _loops_at(program.body, sizes)
+    for buffer in program.params:
+        body = map_access(body, buffer.name, lambda own, indices: (buffer_at(own, sizes), indices))
+    body = map_exprs(body, lambda e: expr_at(e, sizes))
+    return Program(program.name, tuple(buffer_at(b, sizes) for b in program.params), body)
+
+
+def _loops_at(s: Stmt, sizes: Sizes) -> Stmt:
+    s = rebuild_stmt(s, lambda inner: _loops_at(inner, sizes))
+    if isinstance(s, For):
+        return For(s.var, valued(s.extent, sizes), s.kind, s.body)
+    if isinstance(s, Alloc):
+        new = buffer_at(s.buffer, sizes)
+        return Alloc(new, map_access(s.body, new.name, lambda _, indices: (new, indices)))
+    return s
+
+
+def dims_of_tensors(tensors: Sequence[Tensor]) -> tuple[Dim, ...]:
+    """The dimensions of tensors, in order of their names: those in the shapes of what they are made of."""
+    found = dims_of([extent for t in stages(tensors) for extent in t.shape])
+    return tuple(sorted(found, key=lambda d: d.name))
+
+
+def dims_of_program(program: Program) -> tuple[Dim, ...]:
+    """The dimensions in the shapes of a program's parameters and the extents of its loops, in order of their names."""
+    extents = [extent for buffer in program.params for extent in buffer.shape]
+    extents += [s.extent for s in walk_stmt(program.body) if isinstance(s, For)]
+    return tuple(sorted(dims_of(extents), key=lambda d: d.name))

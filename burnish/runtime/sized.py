@@ -1,0 +1,102 @@
+"""Symbol binding: what the shapes of inputs decide: values of dimensions, output shapes, places in the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from burnish.errors import InputError
+from burnish.loops.sizes import Dim, Size, is_size, solve, valued
+from burnish.memory.share import Plan, plan
+from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.executable import Executable, TensorSpec
+
+Shape = tuple[int, ...]
+KEPT = 8  # sizes of which a module remembers what they decide
+
+
+@dataclass(frozen=True, eq=False)
+class Sized:
+    """``inputs``, ``outputs``: shape and dtype of each; ``values``: of the dimensions, in the executable's order.
+
+    ``offsets``: of every address that a call enters into its arguments, in bytes, in order.
+    """
+
+    inputs: list[tuple[Shape, np.dtype]]
+    outputs: list[tuple[Shape, np.dtype]]
+    values: list[int]
+    offsets: np.ndarray
+    arena_bytes: int
+
+
+def bind(specs: Sequence[TensorSpec], shapes: Sequence[Shape]) -> dict[str, int]:
+    """The value of every dimension in the inputs ``specs``, by name, where these have ``shapes``.
+
+    The rank and the extents that are numbers agree already. Raises InputError, naming the input and the dimension, for
+    extents that differ, are no multiple, or lie outside of the bounds.
+    """
+    values: dict[str, int] = {}
+    origin: dict[str, str] = {}
+    for spec, shape in zip(specs, shapes, strict=True):
+        for axis, (extent, found) in enumerate(zip(spec.shape, shape, strict=True)):
+            if is_size(extent):
+                _solve(spec.name, axis, extent, found, values, origin)
+    for spec, shape in zip(specs, shapes, strict=True):
+        wanted = spec.at(values)
+        if shape != wanted:
+            allowed = f"with {_list(values)}: {list(wanted)}"
+            raise InputError(f"input '{spec.name}' has shape {list(shape)}; allowed {allowed}")
+    return values
+
+
+def _solve(name: str, axis: int, extent: Size, found: int, values: dict[str, int], origin: dict[str, str]) -> None:
+    """Adds the value of the dimension of an extent, if it has only one."""
+    try:
+        solved = solve(extent, found)
+    except ValueError:
+        raise InputError(f"input '{name}', axis {axis}: found {found}; allowed: {_range(extent)}") from None
+    if solved is None:
+        return
+    dim, value = solved
+    if values.setdefault(dim.name, value) != value:
+        first = f"'{origin[dim.name]}' has {values[dim.name]}, '{name}' has {value}"
+        raise InputError(f"inputs differ in {dim.name}: {first}; allowed: the same number")
+    origin.setdefault(dim.name, name)
+    if not dim.low <= value <= dim.high:
+        raise InputError(f"input '{name}', axis {axis}: found {found}; allowed: {_range(extent)}")
+
+
+def _range(extent: Size) -> str:
+    (dim,) = extent.dims
+    return f"{extent}, {dim} from {dim.low} to {dim.high}"
+
+
+def _list(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def sized(executable: Executable, sizes: Mapping[str, int], places: np.ndarray) -> Sized:
+    """What these values of the dimensions decide. ``places``: of each address, its buffer in the arena or -1, and the
+    offset in what it points into.
+    """
+    both = executable.inputs, executable.outputs
+    inputs, outputs = ([(spec.at(sizes), numpy_dtype(spec.dtype)) for spec in specs] for specs in both)
+    values = [sizes[d.name] for d in executable.dims]
+    offsets = places[:, 1].astype(np.uint64)
+    if not executable.buffers:
+        return Sized(inputs, outputs, values, offsets, executable.arena_bytes)
+    found = plan_at(executable, sizes)
+    begins = np.array([*(found.offsets[b.name] for b in executable.buffers), 0], np.uint64)  # -1 is the last
+    return Sized(inputs, outputs, values, offsets + begins[places[:, 0]], found.arena_bytes)
+
+
+def plan_at(executable: Executable, sizes: Mapping[str, int]) -> Plan:
+    """The places of the buffers of a symbolic arena for these values of dimensions."""
+    return plan([replace(b, nbytes=valued(b.nbytes, sizes)) for b in executable.buffers], executable.in_place)
+
+
+def hints(dims: Sequence[Dim]) -> dict[str, int]:
+    """Every dimension at its hint."""
+    return {d.name: d.hint for d in dims}

@@ -1,0 +1,213 @@
+"""Models with a dimension left open: one module for every number of rows, right at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import burnish as bn
+from burnish.cli.compiling import facts
+from burnish.driver.check import check
+from burnish.errors import ModelError, ParameterError, UnsupportedOperator
+from burnish.graph.evaluate import evaluate
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.loops.sizes import dim
+from burnish.measure.samples import module_inputs
+from tools.fuzz.pages import FencedModule
+
+ROWS = (1, 7, 32, 100, 512)
+
+
+def draw(random: np.random.Generator, *shape: int) -> np.ndarray:
+    return (random.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+
+
+def mlp(rows: Any) -> Graph:
+    """Three dense layers."""
+    random = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", (rows, 64))
+    for i, (depth, columns) in enumerate([(64, 96), (96, 80), (80, 10)]):
+        x = b.add("matmul", x, b.constant(draw(random, depth, columns), f"w{i}"))
+        x = b.add("add", x, b.constant(draw(random, columns), f"b{i}"))
+        x = b.add("relu", x) if i < 2 else x
+    return b.build(x)
+
+
+def block(rows: Any) -> Graph:
+    """Normalization, a product, softmax, a product, and the input added; and the mean of every row."""
+    random = np.random.default_rng(1)
+    b = GraphBuilder()
+    x = b.input("x", (rows, 64))
+    gain, bias = b.constant(draw(random, 64), "gain"), b.constant(draw(random, 64), "bias")
+    y = b.add("layer_norm", x, gain, bias, axis=1)
+    y = b.add("softmax", b.add("matmul", y, b.constant(draw(random, 64, 40), "keys")), axis=1)
+    y = b.add("add", b.add("matmul", y, b.constant(draw(random, 40, 64), "values")), x)
+    return b.build(y, b.add("reduce_mean", y, axes=(1,), keepdims=False))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu,-amx"])
+@pytest.mark.parametrize("graph", [mlp, block])
+def test_one_module_is_right_for_every_number_of_rows(
+    graph: Callable[[Any], Graph], target: str, tmp_path: Path
+) -> None:
+    module = bn.compile(graph(dim("rows", 1, 512)), target=target, threads=2, cache_dir=tmp_path)
+    module.save(tmp_path / "m.bn")
+    for each in (module, bn.load(tmp_path / "m.bn")):
+        for rows in ROWS:
+            x = np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32)
+            found = each(x)
+            expected = evaluate(graph(rows), {"x": x}).values()
+            for y, z in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+                np.testing.assert_allclose(y, z, rtol=0, atol=2e-4 * np.abs(z).max())
+
+
+@pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize("graph", [mlp, block])
+def test_no_byte_outside_of_buffers_is_touched_at_any_size(
+    graph: Callable[[Any], Graph], edge: str, tmp_path: Path
+) -> None:
+    fenced = FencedModule(bn.compile(graph(dim("rows", 1, 512)), threads=2, cache_dir=tmp_path), edge)
+    for rows in (1, 2, 7, 8, 9, 12, 13, 14, 15, 31, 32, 33, 511, 512):
+        x = np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32)
+        for y, z in zip(fenced.run([x], edge), evaluate(graph(rows), {"x": x}).values(), strict=True):
+            np.testing.assert_allclose(y, z, rtol=0, atol=2e-4 * np.abs(z).max())
+
+
+# --- from ONNX --------------------------------------------------------------------------------------------------------
+
+
+def onnx_model(first: str | int, nodes: list[onnx.NodeProto] | None = None) -> onnx.ModelProto:
+    """Gemm, Softmax and ReduceMean of x [first, 24], unless other nodes from x to y are given."""
+    random = np.random.default_rng(2)
+    nodes = nodes or [
+        helper.make_node("Gemm", ["x", "w", "b"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["c"], axis=-1),
+        helper.make_node("ReduceMean", ["c"], ["d"], axes=[0], keepdims=1),
+        helper.make_node("Sub", ["c", "d"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [first, 24])],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(draw(random, 24, 20), "w"), numpy_helper.from_array(draw(random, 20), "b")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    return made
+
+
+def attention() -> onnx.ModelProto:
+    """Two heads of self-attention over x [batch, sequence, 24], with reshapes and transposes as exporters write."""
+    random, node = np.random.default_rng(4), helper.make_node
+    nodes, weights = [], [numpy_helper.from_array(draw(random, 24, 24), f"w{p}") for p in "qkvo"]
+    weights += [
+        numpy_helper.from_array(np.array(v), k) for k, v in {"split": [0, 0, 2, 12], "join": [0, 0, 24]}.items()
+    ]
+    for p, perm in {"q": (0, 2, 1, 3), "k": (0, 2, 3, 1), "v": (0, 2, 1, 3)}.items():
+        nodes.append(node("MatMul", ["x", f"w{p}"], [f"a{p}"]))
+        nodes.append(node("Reshape", [f"a{p}", "split"], [f"r{p}"]))
+        nodes.append(node("Transpose", [f"r{p}"], [f"t{p}"], perm=perm))
+    nodes += [
+        node("MatMul", ["tq", "tk"], ["s"]), node("Softmax", ["s"], ["p"], axis=-1), node("MatMul", ["p", "tv"], ["o"]),
+        node("Transpose", ["o"], ["u"], perm=(0, 2, 1, 3)), node("Reshape", ["u", "join"], ["j"]),
+        node("MatMul", ["j", "wo"], ["z"]), node("Add", ["z", "x"], ["y"]),
+    ]  # fmt: skip
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "sequence", 24])
+    graph = helper.make_graph(nodes, "g", [x], [onnx.ValueInfoProto(name="y")], weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    return made
+
+
+def test_attention_takes_any_batch_and_any_sequence(tmp_path: Path) -> None:
+    module = bn.compile(attention(), shapes={"batch": (1, 6), "sequence": (1, 40)}, threads=2, cache_dir=tmp_path)
+    reference = ReferenceEvaluator(attention())
+    for batch, sequence in [(1, 1), (1, 40), (2, 7), (3, 13), (6, 16), (6, 40)]:
+        x = np.random.default_rng(sequence).standard_normal((batch, sequence, 24)).astype(np.float32)
+        (expected,) = reference.run(None, {"x": x})
+        np.testing.assert_allclose(module(x), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
+def pixels(*shape: int | str) -> onnx.ModelProto:
+    """Convolutions, pooling and a classifier over images x of this shape, of 16 channels."""
+    random, node = np.random.default_rng(5), helper.make_node
+    nodes = [
+        node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]), node("Relu", ["a"], ["b"]),
+        node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]), node("Conv", ["c", "w2"], ["d"]),
+        node("Conv", ["d", "w3"], ["e"], pads=[1, 1, 1, 1], group=32), node("GlobalAveragePool", ["e"], ["f"]),
+        node("Flatten", ["f"], ["g"]), node("Gemm", ["g", "w4", "b4"], ["y"], transB=1),
+    ]  # fmt: skip
+    weights = {"w1": (32, 16, 3, 3), "w2": (32, 32, 1, 1), "w3": (32, 1, 3, 3), "w4": (10, 32), "b4": (10,)}
+    made = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(draw(random, *size), name) for name, size in weights.items()],
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_convolutions_take_any_batch(exact: bool, tmp_path: Path) -> None:
+    model = pixels("batch", 16, 12, 12)
+    module = bn.compile(model, shapes={"batch": (1, 9)}, threads=2, exact=exact, cache_dir=tmp_path)
+    reference = ReferenceEvaluator(model)
+    for batch in (1, 2, 3, 4, 8, 9):
+        x = np.random.default_rng(batch).standard_normal((batch, 16, 12, 12)).astype(np.float32)
+        (expected,) = reference.run(None, {"x": x})
+        np.testing.assert_allclose(module(x), expected, rtol=0, atol=2e-4 * np.abs(expected).max())
+
+
+def test_heights_of_images_must_be_numbers() -> None:
+    with pytest.raises(UnsupportedOperator, match=r"Conv.*found shape \[1, 16, h, 12\]; allowed: an open dimension in"):
+        bn.compile(pixels(1, 16, "h", 12), shapes={"h": (2, 64)})
+
+
+@pytest.mark.parametrize("shapes", [{"batch": (1, 60)}, {"x": ("k", 24), "k": (2, 60, 2, 30)}])
+def test_dimensions_of_an_onnx_model_stay_open_where_that_is_asked(shapes: dict[str, Any], tmp_path: Path) -> None:
+    module = bn.compile(onnx_model("batch"), shapes=shapes, threads=1, cache_dir=tmp_path)
+    for rows in (2, 8, 30, 60):
+        x = np.random.default_rng(rows).standard_normal((rows, 24)).astype(np.float32)
+        static = bn.compile(onnx_model(rows), threads=1, cache_dir=tmp_path, rewrite=False)
+        np.testing.assert_allclose(module(x), static(x), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"x": ("q", 24)}, r"input 'x': dimension 'q' has no bounds; pass them: shapes=\{'q': \(1, 512\), …\}"),
+        ({"rows": (1, 9)}, r"found names \['rows'\] of no model input; allowed: x, batch"),
+        ({"batch": (1,)}, r"dimension 'batch': found \(1,\); allowed: \(low, high\), \(low, high, multiple\) or"),
+        ({"batch": (9, 1)}, "dimension 'batch': found low 9, high 1"),
+    ],
+)
+def test_dimensions_without_proper_bounds_are_refused(shapes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        bn.compile(onnx_model("batch"), shapes=shapes)
+
+
+def test_what_needs_numbers_is_refused_by_name() -> None:
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)]
+    with pytest.raises(UnsupportedOperator, match=r"Shape.*not supported where extents depend on dimension 'batch'"):
+        bn.compile(onnx_model("batch", nodes), shapes={"batch": (1, 9)})
+    with pytest.raises(ParameterError, match="tune: found a model with open dimensions 'rows'"):
+        bn.compile(mlp(dim("rows", 1, 512)), tune=bn.Tune(seconds=1))
+
+
+def test_what_people_and_scripts_are_told_of_open_dimensions(tmp_path: Path) -> None:
+    module = bn.compile(block(dim("rows", 1, 512, hint=50)), threads=1, cache_dir=tmp_path)
+    assert facts(module)["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["rows", 64]}]
+    assert module_inputs(module)["x"].shape == (50, 64)
+    assert repr(module).startswith("Module(x: float32[rows, 64] -> ")
+    with pytest.raises(ParameterError, match="check: found open dimensions 'rows'"):
+        check(block(dim("rows", 1, 512)), {})
