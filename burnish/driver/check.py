@@ -60,6 +60,7 @@ def check(
     The reference is the optimized graph before algorithms are chosen, evaluated by the operators' definitions in
     float64. Each kernel gets the reference's values as inputs, so that an error is found where it arises. Raises what
     ``compile`` raises, and InputError for ``feeds`` that do not fit.
+    A state that is not among them has its initial value.
     """
     check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress)
     report = progress or (lambda stage, done, total: None)
@@ -67,9 +68,10 @@ def check(
     if graph.dims:
         named = ", ".join(f"'{d}'" for d in graph.dims)
         raise ParameterError(f"check: found open dimensions {named}; allowed: numbers, one size at a time")
+    feeds = {**{name: state.initial for name, state in graph.states.items()}, **feeds}
     choices = DEFAULTS if records is None else read_choices(graph, records, machine, threads)
     computed, whole = graph, None
-    if rewrite:
+    if rewrite and not graph.states:
         chosen = rewrite_model(
             graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
             progress=progress, choices=choices,
@@ -127,7 +129,7 @@ def run_alone(
 ) -> list[np.ndarray]:
     """What one kernel makes of ``values``, as logical arrays in the order of its group's outputs."""
     reads = tuple(name for name in stage.group.inputs if name not in made.graph.constants)
-    graph = replace(made.graph, inputs=reads).with_nodes(stage.group.nodes, outputs=stage.group.outputs)
+    graph = replace(made.graph, inputs=reads, states={}).with_nodes(stage.group.nodes, outputs=stage.group.outputs)
     module = Module(link(replace(made, graph=graph, steps=(stage,), pieces={})), threads)
     found = module(*(pack(made, name, values[name]) for name in reads))
     return [

@@ -26,7 +26,8 @@ from burnish.kernels.task import Task
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted, is_size
 from burnish.measure.samples import plain_domains
-from burnish.memory.lifetimes import Interval, Step, lifetimes
+from burnish.memory.lifetimes import Interval, lifetimes
+from burnish.memory.lifetimes import Step as Access
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
 from burnish.ops import OPERATORS, is_opaque
@@ -34,7 +35,7 @@ from burnish.pipeline import kernel as kernels
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels
 from burnish.runtime.buffers import ALIGNMENT, allocate, numpy_dtype, round_up
 from burnish.runtime.build import build as link_executable
-from burnish.runtime.executable import Call, Executable, Host, Slot, TensorSpec
+from burnish.runtime.executable import Call, Copy, Executable, Host, Slot, Step, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.target import Target
 
@@ -223,22 +224,33 @@ def link(made: Compilation) -> Executable:
         for at, i in enumerate(intervals)
     }
     dump.form("memory", memory)
-    callers = {name: Slot("input", i, 0) for i, name in enumerate(graph.inputs)}
-    callers |= {name: Slot("output", i, 0) for i, name in enumerate(graph.outputs)}
-    row_major = {(n, ""): None for s in made.computed if isinstance(s, HostStage) for n in s.group.inputs}
-    params, constants = pack_parameters(stages, made.constants, [k for k in row_major if k[0] in made.constants])
-    slots = {**places, **callers}
+    after = {graph.outputs[state.output]: name for name, state in graph.states.items()}
+    inputs = [name for name in graph.inputs if name not in graph.states]
+    outputs = [name for name in graph.outputs if name not in after]
+    state_slots = {name: Slot("state", i) for i, name in enumerate(graph.states)}
+    copied = states_by_copy(made, home)
+    slots = {**places, **state_slots}
+    slots |= {name: Slot("input", i) for i, name in enumerate(inputs)}
+    slots |= {name: Slot("output", i) for i, name in enumerate(outputs)}
+    slots |= {value: state_slots[name] for value, name in after.items() if value not in copied}
+    row_major = dict.fromkeys((n, "") for s in made.computed if isinstance(s, HostStage) for n in s.group.inputs)
+    params, constants = pack_parameters(stages, made.constants, [key for key in row_major if key[0] in made.constants])
     dims = [d.name for d in graph.dims]
+    steps: list[Step] = [
+        make_call(s, home, constants, slots, dims)
+        if isinstance(s, Stage)
+        else make_host(graph, s, home, constants, slots)
+        for s in made.computed
+    ]
+    for value in copied:
+        name, place, nbytes = after[value], home[value], graph.types[value].nbytes
+        source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
+        steps.append(Copy(source, replace(state_slots[name], nbytes=nbytes), f"state {name}"))
     domains = input_domains(made.reference) if graph.inputs == made.reference.inputs else {}
     return link_executable(
-        inputs=[stored(graph, n, made.layouts) for n in graph.inputs],
-        outputs=[stored(graph, n, made.layouts) for n in graph.outputs],
-        steps=[
-            make_call(s, home, constants, slots, dims)
-            if isinstance(s, Stage)
-            else make_host(graph, s, home, constants, slots)
-            for s in made.computed
-        ],
+        inputs=[stored(graph, n, made.layouts) for n in inputs],
+        outputs=[stored(graph, n, made.layouts) for n in outputs],
+        steps=steps,
         objects={s.kernel.symbol: s.kernel.code for s in stages},
         params=params,
         arena_bytes=memory.arena_bytes,
@@ -248,6 +260,7 @@ def link(made: Compilation) -> Executable:
         info={"arena": str(memory), "kernels": describe(stages, made.layouts), "domains": plain_domains(domains)},
         buffers=intervals if symbolic else (),
         in_place=pairs if symbolic else (),
+        states={name: state.initial for name, state in graph.states.items()},
     )
 
 
@@ -265,7 +278,7 @@ def plan_memory(made: Compilation) -> tuple[Plan, dict[str, Place]]:
 
 def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]], dict[str, Place]]:
     """The buffers of the arena, which pairs of them may share memory, and for every computed value its place in a
-    buffer (a graph output's memory is the caller's).
+    buffer (a graph output's memory is the caller's, that of an updated state the module's).
     """
     graph, layouts, pieces = made.graph, made.layouts, made.pieces
     sizes = {name: nbytes_of(stored(graph, name, layouts)) for name in graph.types}
@@ -274,12 +287,41 @@ def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]
         group = step if isinstance(step, Group) else step.group
         reads = tuple(n for n in group.inputs if n not in graph.constants)
         offset = made.views[group.outputs[0]].offset if group.outputs[0] in made.views else 0
-        accesses.append(Step(reads, group.outputs, alias=isinstance(step, Group), offset=offset))
+        accesses.append(Access(reads, group.outputs, alias=isinstance(step, Group), offset=offset))
     intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
-    intervals = [i for i in intervals if i.name not in graph.outputs]
+    elsewhere = {*graph.outputs} - {*states_by_copy(made, home)}
+    intervals = [i for i in intervals if i.name not in elsewhere]
     shared = {*pieces, *(place.buffer for place in pieces.values())}
     alone = {i.name for i in intervals} - shared
     return intervals, in_place_pairs(graph, made.steps, layouts, alone), home
+
+
+def states_by_copy(made: Compilation, home: Mapping[str, Place]) -> list[str]:
+    """The new values of states that cannot be written where the old ones are: something reads these later, or the step
+    itself reads them at other places than it writes. They are computed in the arena, and copied at the end of a call.
+    """
+    graph = made.graph
+    apart = {*made.pieces, *(place.buffer for place in made.pieces.values())}
+    copied = []
+    for name, state in graph.states.items():
+        value = graph.outputs[state.output]
+        apart_or_inside = value in apart or home[value] != Place(value)
+        if graph.types[value].nbytes and (apart_or_inside or not _updates_in_place(made, home, name, value)):
+            copied.append(value)
+    return copied
+
+
+def _updates_in_place(made: Compilation, home: Mapping[str, Place], old: str, new: str) -> bool:
+    """Whether the step that computes a state's new value may write it over the old one."""
+    groups = [step if isinstance(step, Group) else step.group for step in made.steps]
+    at = next(i for i, group in enumerate(groups) if new in group.outputs)
+    readers = [i for i, group in enumerate(groups) if any(home.get(n, Place(n)).buffer == old for n in group.inputs)]
+    last = max(readers, default=-1)
+    if last < at:
+        return True
+    group = groups[at]
+    direct = [n for n in group.inputs if home.get(n, Place(n)).buffer == old]
+    return last == at and isinstance(made.steps[at], Stage) and {*direct} <= {*overwritable(made.graph, group)} & {old}
 
 
 def nbytes_of(spec: TensorSpec) -> int:

@@ -170,7 +170,9 @@ def array_at(address: int, spec: TensorSpec, sizes: Mapping[str, int]) -> np.nda
     """The tensor at an address as an array: a view, valid as long as the memory is."""
     shape, dtype = spec.at(sizes), numpy_dtype(spec.dtype)
     nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-    memory = (ctypes.c_char * nbytes).from_address(address) if nbytes else bytes(0)
+    if not nbytes:
+        return np.empty(shape, dtype)
+    memory: Any = (ctypes.c_char * nbytes).from_address(address)
     return np.frombuffer(memory, dtype).reshape(shape)
 
 
@@ -223,5 +225,5 @@ def refuse_collectives(steps: tuple[Step, ...]) -> None:
 def _stamp(profile: int | None, number: int) -> None:
     """Writes the time (CLOCK_MONOTONIC) as number ``number`` of an array of ``struct timespec``."""
     if profile is not None:
-        stamp = divmod(time.clock_gettime_ns(time.CLOCK_MONOTONIC), 10**9)
-        (ctypes.c_int64 * 2).from_address(profile + 16 * number)[:] = stamp
+        stamp: Any = (ctypes.c_int64 * 2).from_address(profile + 16 * number)
+        stamp[:] = divmod(time.clock_gettime_ns(time.CLOCK_MONOTONIC), 10**9)

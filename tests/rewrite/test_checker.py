@@ -120,6 +120,14 @@ def test_what_terms_in_between_ask_for_must_follow() -> None:
             check_proof(rule(text), proof(step.format(extent)), AXIOMS)
 
 
+def test_axioms_hold_of_tensors_with_elements_alone() -> None:
+    text = "substitution parts\n  for x: [a + b]; y: [a]; z: [b]\n  x = x\n"
+    step = "proof parts\n  by add is commutative with x = {0}; y = {0}; *l = [{1}]\n"
+    check_proof(rule(text), proof(step.format("part(x, axis=-1, start=0, extent=a)", "a")), AXIOMS)
+    with pytest.raises(RuleError, match="'x': extent 0 may be empty"):
+        check_proof(rule(text), proof(step.format("part(x, axis=-1, start=0, extent=0)", "0")), AXIOMS)
+
+
 def test_congruence_closure() -> None:
     closure = Congruence()
     term = parse_term

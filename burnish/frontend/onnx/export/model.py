@@ -55,6 +55,8 @@ def to_onnx(graph: Graph) -> onnx.ModelProto:
 
 def _refuse_unsupported(graph: Graph) -> None:
     """Names every operator without an exporter at once."""
+    if graph.states:
+        raise UnsupportedOperator(f"to_onnx: ONNX has no states: {', '.join(graph.states)}")
     missing: dict[str, list[str]] = {}
     for node in graph.nodes:
         if node.op not in EXPORTERS:
