@@ -10,7 +10,7 @@ import onnx
 from burnish import ops
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx.dtypes import element_type
-from burnish.frontend.onnx.export import elementwise, movement, product, recurrent, reduction, window
+from burnish.frontend.onnx.export import elementwise, movement, product, recurrent, reduction, sorting, window
 from burnish.frontend.onnx.export.writer import OPSET, Exporter, Operation, Writer
 from burnish.graph.graph import Graph, Node
 from burnish.graph.outputs import own_outputs
@@ -24,6 +24,7 @@ EXPORTERS: Mapping[str, Exporter] = {
     **product.EXPORTERS,
     **recurrent.EXPORTERS,
     **reduction.EXPORTERS,
+    **sorting.EXPORTERS,
     **window.EXPORTERS,
 }
 
