@@ -25,7 +25,7 @@ from burnish.machines.intrinsics import declare
 from burnish.machines.machine import Core, Machine
 from burnish.machines.scopes import GLOBAL, Scope
 from burnish.pipeline.kernel import build
-from burnish.pipeline.plan import plan_kernels, make_task
+from burnish.pipeline.plan import make_task, plan_kernels
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

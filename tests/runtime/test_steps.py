@@ -31,7 +31,7 @@ def test_workers_reduce_in_the_middle_of_a_model(make_executable, tmp_path) -> N
     def work(comm) -> np.ndarray:
         return Module(executable, threads=1, comm=comm)(X * (comm.rank + 1))
 
-    for found in launch(work, workers=3, backend="threads"):
+    for found in launch(work, [()] * 3):
         np.testing.assert_allclose(found, 2 * (X + X * 2 + X * 3), atol=1e-5)
     with pytest.raises(ArtifactError, match=r"node 'gradients' is a collective \(all_reduce\); allowed: with comm="):
         Module(executable)
@@ -44,7 +44,7 @@ def test_workers_reduce_in_the_middle_of_a_model(make_executable, tmp_path) -> N
         assert [row.kernel for row in read.profile(X, repeat=1)] == ["all_reduce (collective)", "wait", "add"]
         return read(X)
 
-    assert all(np.array_equal(found, 4 * X) for found in launch(again, workers=2, backend="threads"))
+    assert all(np.array_equal(found, 4 * X) for found in launch(again, [()] * 2))
 
 
 @pytest.mark.parametrize("nbytes", [1, 7, 8, 9, 4000])
@@ -59,7 +59,7 @@ def test_a_copy_moves_just_its_bytes(make_executable, nbytes: int) -> None:
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ((REDUCE, Call("add", (ARENA, ARENA, OUT), "early"), Wait(0)), "node 'early' touches the result of 'gradients'"),
+        ((REDUCE, Call("add", (ARENA, ARENA, OUT), "early"), Wait(0)), "'early' touches the result of 'gradients'"),
         ((REDUCE, Call("add", (IN, IN, OUT), "n")), "nothing waits for the collective of node 'gradients'"),
         ((Wait(0),), "step 0 waits for step 0"),
         ((replace(REDUCE, operation="scatter"), Wait(0)), "is a collective 'scatter' by 'sum'"),
