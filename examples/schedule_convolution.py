@@ -87,7 +87,7 @@ def module_of(program: Program) -> Module:
     call = Call(kernel.symbol, places, "conv")
     return Module(
         build(
-            inputs=[x, w], outputs=[y], calls=[call], objects={kernel.symbol: kernel.code},
+            inputs=[x, w], outputs=[y], steps=[call], objects={kernel.symbol: kernel.code},
             params=np.empty(0, np.uint8), arena_bytes=0, scratch_bytes=kernel.scratch_bytes,
             target=fingerprint(machine.triple, machine.cpu, machine.features),
         ),

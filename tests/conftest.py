@@ -19,6 +19,7 @@ from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import Program
 from burnish.loops.specialize import buffer_at
 from burnish.lower.pipeline import lower
+from burnish.runtime.abi import Runtime
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
@@ -30,19 +31,6 @@ from tools.fenced import Fenced
 settings.register_profile("drawn", deadline=None)
 settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
 settings.load_profile("fixed")
-
-
-class Runtime(ctypes.Structure):
-    """``struct Runtime``, the second argument of every kernel."""
-
-    _fields_ = (
-        ("parallel", ctypes.c_void_p),
-        ("pool", ctypes.c_void_p),
-        ("scratch", ctypes.c_void_p),
-        ("scratch_stride", ctypes.c_int64),
-        ("threads", ctypes.c_int64),
-        ("profile", ctypes.c_void_p),
-    )
 
 
 @lru_cache(maxsize=8)

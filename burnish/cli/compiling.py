@@ -109,10 +109,10 @@ def inspect(model: Path, options: Options) -> None:
         module = bn.load(model, options.threads)
     else:
         module = compiled(model, options)
-    calls = module.executable.calls
+    calls = module.executable.steps
     info = dict(module.executable.info)
     if options.as_json:
-        kernels = [{"kernel": call.kernel, "node": call.node} for call in calls]
+        kernels = [{"kernel": call.label, "node": call.node} for call in calls]
         print_json({**facts(module), "graph": module.graph, "kernels": kernels, "info": info})
         return
     print(signature_text(module))
@@ -122,7 +122,7 @@ def inspect(model: Path, options: Options) -> None:
         print(f"{key}: {value}")
     print(f"{len(calls)} kernel calls:")
     for call in calls:
-        print(f"  {call.kernel}  {call.node}")
+        print(f"  {call.label}  {call.node}")
 
 
 def memory_text(module: bn.Module) -> str:

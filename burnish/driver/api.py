@@ -53,7 +53,7 @@ def compile(
     :class:`Objective` says what else shall be less, and how much memory the model may take. ``shapes``: extents of
     inputs the model leaves open; an open first one is else taken as 1, with a warning. ``{"batch": (1, 32)}`` keeps a
     dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one: the module takes
-    any value of it, and no substitutions are looked for.
+    any value of it, and no substitutions are looked for; nor are they for a graph with states.
     ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
     in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
     "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
@@ -80,7 +80,7 @@ def compile(
             raise refusal("output", output, "None for models of operators")
         found = import_model(model, shapes)
         choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
-        if rewrite and not found.graph.dims:
+        if rewrite and not found.graph.dims and not found.graph.states:
             made = rewrite_model(
                 found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
                 progress=progress, choices=choices, objective=_objective(rewrite),
@@ -127,6 +127,8 @@ def tuned(
             named = ", ".join(f"'{d}'" for d in graph.dims)
             found_text = f"a model with open dimensions {named}"
             raise ParameterError(f"tune: found {found_text}; allowed: numbers, one size at a time")
+        if graph.states:
+            raise ParameterError(f"tune: found a model with states {[*graph.states]}; allowed: a model without")
         if rewrite:
             chosen = rewrite_model(
                 graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,

@@ -11,7 +11,7 @@ import numpy as np
 
 from burnish.arguments import check_common
 from burnish.driver.api import read_choices
-from burnish.driver.compilation import Compilation, Progress, Stage, compile_kernels, import_graph, link
+from burnish.driver.compilation import Compilation, HostStage, Progress, Stage, compile_kernels, import_graph, link
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
@@ -60,18 +60,18 @@ def check(
     The reference is the optimized graph before algorithms are chosen, evaluated by the operators' definitions in
     float64. Each kernel gets the reference's values as inputs, so that an error is found where it arises. Raises what
     ``compile`` raises, and InputError for ``feeds`` that do not fit.
+    A state that is not among them has its initial value.
     """
-    check_common(
-        threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress
-    )
+    check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress)
     report = progress or (lambda stage, done, total: None)
     machine, graph = find_target(target), import_graph(model, shapes)
     if graph.dims:
         named = ", ".join(f"'{d}'" for d in graph.dims)
         raise ParameterError(f"check: found open dimensions {named}; allowed: numbers, one size at a time")
+    feeds = {**{name: state.initial for name, state in graph.states.items()}, **feeds}
     choices = DEFAULTS if records is None else read_choices(graph, records, machine, threads)
     computed, whole = graph, None
-    if rewrite:
+    if rewrite and not graph.states:
         chosen = rewrite_model(
             graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
             progress=progress, choices=choices,
@@ -82,13 +82,16 @@ def check(
     report("reference", 0, 1)
     values = reference_values(made, feeds)
     rows = []
-    for done, stage in enumerate(made.stages):
-        report("check", done, len(made.stages))
+    for done, stage in enumerate(made.computed):
+        report("check", done, len(made.computed))
         found = run_alone(made, stage, values, threads)
         error = scaled_error(found, [values[name] for name in stage.group.outputs])
         nodes = " + ".join(node.name or node.op for node in stage.group.nodes)
         allowed = tolerance(own_dtypes(made, stage), exact)
-        rows.append(KernelCheck(stage.kernel.symbol, nodes, stage.kernel.template, error, allowed))
+        symbol, template = f"{stage.group.nodes[0].op} (host)", "extern"
+        if isinstance(stage, Stage):
+            symbol, template = stage.kernel.symbol, stage.kernel.template
+        rows.append(KernelCheck(symbol, nodes, template, error, allowed))
     if whole is not None:
         rows.append(check_module(whole, graph, feeds, exact))
     return rows
@@ -111,7 +114,7 @@ def reference_values(made: Compilation, feeds: Mapping[str, np.ndarray]) -> dict
     """
     known = made.reference.types.keys()
     added = [node for node in made.graph.nodes if not known >= {*node.outputs}]
-    used = {name for stage in made.stages for name in (*stage.group.inputs, *stage.group.outputs)}
+    used = {name for stage in made.computed for name in (*stage.group.inputs, *stage.group.outputs)}
     used.update(name for node in added for name in node.inputs)
     constants = {name: array for name, array in made.graph.constants.items() if name in used}
     values = {**constants, **evaluate(made.reference, feeds, "float64", keep=(used & known) - constants.keys())}
@@ -122,11 +125,11 @@ def reference_values(made: Compilation, feeds: Mapping[str, np.ndarray]) -> dict
 
 
 def run_alone(
-    made: Compilation, stage: Stage, values: Mapping[str, np.ndarray], threads: int | None = None
+    made: Compilation, stage: Stage | HostStage, values: Mapping[str, np.ndarray], threads: int | None = None
 ) -> list[np.ndarray]:
     """What one kernel makes of ``values``, as logical arrays in the order of its group's outputs."""
     reads = tuple(name for name in stage.group.inputs if name not in made.graph.constants)
-    graph = replace(made.graph, inputs=reads).with_nodes(stage.group.nodes, outputs=stage.group.outputs)
+    graph = replace(made.graph, inputs=reads, states={}).with_nodes(stage.group.nodes, outputs=stage.group.outputs)
     module = Module(link(replace(made, graph=graph, steps=(stage,), pieces={})), threads)
     found = module(*(pack(made, name, values[name]) for name in reads))
     return [
@@ -150,7 +153,7 @@ def unpack(made: Compilation, name: str, array: np.ndarray) -> np.ndarray:
     return made.layouts[name].unpack(array, made.graph.types[name].shape) if name in made.layouts else array
 
 
-def own_dtypes(made: Compilation, stage: Stage) -> set[str]:
+def own_dtypes(made: Compilation, stage: Stage | HostStage) -> set[str]:
     """The types of the model's own values that a stage computes with."""
     names = {name for node in stage.group.nodes for name in (*node.inputs, *node.outputs)}
     names &= made.reference.types.keys() - made.graph.constants.keys()

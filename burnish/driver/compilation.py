@@ -20,20 +20,22 @@ from burnish.frontend.onnx import Imported, import_onnx
 from burnish.graph.compose import overwritable
 from burnish.graph.domain import input_domains
 from burnish.graph.fuse import Group, fall_apart
-from burnish.graph.graph import Graph
+from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
 from burnish.kernels.task import Task
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted, is_size
 from burnish.measure.samples import plain_domains
-from burnish.memory.lifetimes import Interval, Step, lifetimes
+from burnish.memory.lifetimes import Interval, lifetimes
+from burnish.memory.lifetimes import Step as Access
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
+from burnish.ops import OPERATORS, is_opaque
 from burnish.pipeline import kernel as kernels
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels
-from burnish.runtime.buffers import allocate, numpy_dtype, round_up
+from burnish.runtime.buffers import ALIGNMENT, allocate, numpy_dtype, round_up
 from burnish.runtime.build import build as link_executable
-from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
+from burnish.runtime.executable import Call, Copy, Executable, Host, Slot, Step, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.target import Target
 
@@ -41,7 +43,6 @@ _log = logging.getLogger("burnish")
 
 Progress = Callable[[str, int, int], None]
 WANTED = 8  # an extent that the warning about an assumed one shows how to ask for
-ALIGNMENT = 64  # bytes between parameters: a cache line, and the widest vector
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,18 @@ class Stage:
     recorded: bool = False
 
 
+@dataclass(frozen=True)
+class HostStage:
+    """A group of one opaque node: a call of its operator in Python."""
+
+    group: Group
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        return self.group.nodes[0]
+
+
 @dataclass(frozen=True, eq=False)
 class Compilation:
     """A model as kernels, before memory is planned and code linked.
@@ -69,7 +82,7 @@ class Compilation:
 
     reference: Graph
     graph: Graph
-    steps: tuple[Stage | Group, ...]
+    steps: tuple[Stage | HostStage | Group, ...]
     layouts: Mapping[str, Layout]
     constants: Mapping[str, np.ndarray]
     pieces: Mapping[str, Place]
@@ -80,6 +93,11 @@ class Compilation:
     def stages(self) -> list[Stage]:
         """The steps that are kernel calls."""
         return [step for step in self.steps if isinstance(step, Stage)]
+
+    @property
+    def computed(self) -> list[Stage | HostStage]:
+        """The steps that compute something: all but aliases."""
+        return [step for step in self.steps if not isinstance(step, Group)]
 
 
 def import_graph(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None) -> Graph:
@@ -155,7 +173,7 @@ def _lowered(
     made = plan_kernels(graph, target, exact, choices.decide)
     constants = dict(made.graph.constants)
     store = ObjectCache(cache_dir)
-    steps: list[Stage | Group] = []
+    steps: list[Stage | HostStage | Group] = []
     for done, group in enumerate(made.groups):
         report("kernels", done, len(made.groups))
         steps += build_group(made, group, constants, target, store, choices)
@@ -172,13 +190,15 @@ def build_group(
     target: Target,
     store: ObjectCache,
     choices: Choices,
-) -> list[Stage | Group]:
+) -> list[Stage | HostStage | Group]:
     """The steps of a group: its kernel, or those of its nodes where no schedule can make one of them all.
 
     Adds constants that are derived from others. Raises UnsupportedOperator for a node that has no schedule by itself.
     """
     if not made.computes(group):
         return [group]
+    if is_opaque(group.nodes[0].op):
+        return [HostStage(group)]
     task, values = make_task(made, group, constants)
     try:
         recipe = choices.recipe(task, target)
@@ -204,14 +224,33 @@ def link(made: Compilation) -> Executable:
         for at, i in enumerate(intervals)
     }
     dump.form("memory", memory)
-    callers = {name: Slot("input", i, 0) for i, name in enumerate(graph.inputs)}
-    callers |= {name: Slot("output", i, 0) for i, name in enumerate(graph.outputs)}
-    params, constants = pack_parameters(stages, made.constants)
+    after = {graph.outputs[state.output]: name for name, state in graph.states.items()}
+    inputs = [name for name in graph.inputs if name not in graph.states]
+    outputs = [name for name in graph.outputs if name not in after]
+    state_slots = {name: Slot("state", i) for i, name in enumerate(graph.states)}
+    copied = states_by_copy(made, home)
+    slots = {**places, **state_slots}
+    slots |= {name: Slot("input", i) for i, name in enumerate(inputs)}
+    slots |= {name: Slot("output", i) for i, name in enumerate(outputs)}
+    slots |= {value: state_slots[name] for value, name in after.items() if value not in copied}
+    row_major = dict.fromkeys((n, "") for s in made.computed if isinstance(s, HostStage) for n in s.group.inputs)
+    params, constants = pack_parameters(stages, made.constants, [key for key in row_major if key[0] in made.constants])
+    dims = [d.name for d in graph.dims]
+    steps: list[Step] = [
+        make_call(s, home, constants, slots, dims)
+        if isinstance(s, Stage)
+        else make_host(graph, s, home, constants, slots)
+        for s in made.computed
+    ]
+    for value in copied:
+        name, place, nbytes = after[value], home[value], graph.types[value].nbytes
+        source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
+        steps.append(Copy(source, replace(state_slots[name], nbytes=nbytes), f"state {name}"))
     domains = input_domains(made.reference) if graph.inputs == made.reference.inputs else {}
     return link_executable(
-        inputs=[stored(graph, n, made.layouts) for n in graph.inputs],
-        outputs=[stored(graph, n, made.layouts) for n in graph.outputs],
-        calls=[make_call(s, home, constants, {**places, **callers}, [d.name for d in graph.dims]) for s in stages],
+        inputs=[stored(graph, n, made.layouts) for n in inputs],
+        outputs=[stored(graph, n, made.layouts) for n in outputs],
+        steps=steps,
         objects={s.kernel.symbol: s.kernel.code for s in stages},
         params=params,
         arena_bytes=memory.arena_bytes,
@@ -221,6 +260,7 @@ def link(made: Compilation) -> Executable:
         info={"arena": str(memory), "kernels": describe(stages, made.layouts), "domains": plain_domains(domains)},
         buffers=intervals if symbolic else (),
         in_place=pairs if symbolic else (),
+        states={name: state.initial for name, state in graph.states.items()},
     )
 
 
@@ -238,21 +278,50 @@ def plan_memory(made: Compilation) -> tuple[Plan, dict[str, Place]]:
 
 def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]], dict[str, Place]]:
     """The buffers of the arena, which pairs of them may share memory, and for every computed value its place in a
-    buffer (a graph output's memory is the caller's).
+    buffer (a graph output's memory is the caller's, that of an updated state the module's).
     """
     graph, layouts, pieces = made.graph, made.layouts, made.pieces
     sizes = {name: nbytes_of(stored(graph, name, layouts)) for name in graph.types}
     accesses = []
     for step in made.steps:
-        group = step.group if isinstance(step, Stage) else step
+        group = step if isinstance(step, Group) else step.group
         reads = tuple(n for n in group.inputs if n not in graph.constants)
         offset = made.views[group.outputs[0]].offset if group.outputs[0] in made.views else 0
-        accesses.append(Step(reads, group.outputs, alias=isinstance(step, Group), offset=offset))
+        accesses.append(Access(reads, group.outputs, alias=isinstance(step, Group), offset=offset))
     intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
-    intervals = [i for i in intervals if i.name not in graph.outputs]
+    elsewhere = {*graph.outputs} - {*states_by_copy(made, home)}
+    intervals = [i for i in intervals if i.name not in elsewhere]
     shared = {*pieces, *(place.buffer for place in pieces.values())}
     alone = {i.name for i in intervals} - shared
     return intervals, in_place_pairs(graph, made.steps, layouts, alone), home
+
+
+def states_by_copy(made: Compilation, home: Mapping[str, Place]) -> list[str]:
+    """The new values of states that cannot be written where the old ones are: something reads these later, or the step
+    itself reads them at other places than it writes. They are computed in the arena, and copied at the end of a call.
+    """
+    graph = made.graph
+    apart = {*made.pieces, *(place.buffer for place in made.pieces.values())}
+    copied = []
+    for name, state in graph.states.items():
+        value = graph.outputs[state.output]
+        apart_or_inside = value in apart or home[value] != Place(value)
+        if graph.types[value].nbytes and (apart_or_inside or not _updates_in_place(made, home, name, value)):
+            copied.append(value)
+    return copied
+
+
+def _updates_in_place(made: Compilation, home: Mapping[str, Place], old: str, new: str) -> bool:
+    """Whether the step that computes a state's new value may write it over the old one."""
+    groups = [step if isinstance(step, Group) else step.group for step in made.steps]
+    at = next(i for i, group in enumerate(groups) if new in group.outputs)
+    readers = [i for i, group in enumerate(groups) if any(home.get(n, Place(n)).buffer == old for n in group.inputs)]
+    last = max(readers, default=-1)
+    if last < at:
+        return True
+    group = groups[at]
+    direct = [n for n in group.inputs if home.get(n, Place(n)).buffer == old]
+    return last == at and isinstance(made.steps[at], Stage) and {*direct} <= {*overwritable(made.graph, group)} & {old}
 
 
 def nbytes_of(spec: TensorSpec) -> int:
@@ -261,7 +330,7 @@ def nbytes_of(spec: TensorSpec) -> int:
 
 
 def in_place_pairs(
-    graph: Graph, steps: Sequence[Stage | Group], layouts: Mapping[str, Layout], buffers: Collection[str]
+    graph: Graph, steps: Sequence[Stage | HostStage | Group], layouts: Mapping[str, Layout], buffers: Collection[str]
 ) -> list[tuple[str, str]]:
     """(input, output) of kernels whose result may take an input's memory: both whole ``buffers``, laid out alike."""
     pairs = []
@@ -276,14 +345,15 @@ def in_place_pairs(
 
 
 def pack_parameters(
-    stages: Sequence[Stage], constants: Mapping[str, np.ndarray]
+    stages: Sequence[Stage], constants: Mapping[str, np.ndarray], others: Sequence[tuple[str, str]] = ()
 ) -> tuple[np.ndarray, dict[tuple[str, str], Slot]]:
-    """All constants in the layouts their kernels want, and the place of each (name, layout tag)."""
+    """All constants in the layouts their kernels want, and the place of each (name, layout tag); ``others`` too."""
     keys = dict.fromkeys(
         (stage.values[name], stage.kernel.packing.get(name, ""))
         for stage in stages
         for name in sorted(stage.task.constants)
     )
+    keys.update(dict.fromkeys(others))
 
     def pack(key: tuple[str, str]) -> np.ndarray:
         name, tag = key
@@ -327,6 +397,28 @@ def make_call(
         slots.append(replace(buffers[buffer], offset=buffers[buffer].offset + offset, nbytes=nbytes))
     slots += [Slot("size", dims.index(name)) for name in stage.kernel.dims]
     return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
+
+
+def make_host(
+    graph: Graph,
+    stage: HostStage,
+    home: Mapping[str, Place],
+    constants: Mapping[tuple[str, str], Slot],
+    buffers: Mapping[str, Slot],
+) -> Host:
+    """The call of an opaque operator: where it finds every argument, all of them row-major."""
+    node = stage.node
+    slots, specs = [], []
+    for value in (*node.inputs, *node.outputs):
+        spec = TensorSpec(value, graph.types[value].shape, graph.types[value].dtype)
+        specs.append(spec)
+        if value in graph.constants:
+            slots.append(constants[value, ""])
+            continue
+        buffer, offset = home.get(value, Place(value))
+        slots.append(replace(buffers[buffer], offset=buffers[buffer].offset + offset, nbytes=spec.nbytes))
+    attrs = OPERATORS[node.op].complete(node.attrs)
+    return Host(node.op, tuple(slots), tuple(specs), len(node.outputs), attrs, node.name or node.op)
 
 
 def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from burnish.cache import ObjectCache, cache_key
 from burnish.driver.compilation import Compilation, Progress, Stage, compile_kernels, link
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
+from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.measure.comparison import Comparison
@@ -117,7 +118,7 @@ def rewrite_model(
         kept = rewrite_graph(ready, allowed, price, Budget(), walks=chosen["walks"]).graph
         return Chosen(_told(compiled(kept, False).module, chosen["report"]), kept)
     plain = compiled(ready, True)
-    recorded = [choices.seconds(stage.task, target) for stage in plain.made.stages]
+    recorded = [choices.seconds(s.task, target) if isinstance(s, Stage) else None for s in plain.made.computed]
     if any(recorded):
         cost = cost.learned(ready, _observed(plain.made, recorded))
     with Sandbox() as sandbox:
@@ -274,14 +275,14 @@ def _is_better(
 def _is_same(plain: _Compiled, other: _Compiled) -> bool:
     """Whether two graphs became the same program."""
     a, b = plain.module.executable, other.module.executable
-    return a.calls == b.calls and a.code.digest == b.code.digest and np.array_equal(a.params, b.params)
+    return a.steps == b.steps and a.code.digest == b.code.digest and np.array_equal(a.params, b.params)
 
 
 def _observed(made: Compilation, times: Iterable[float | None]) -> list[tuple[tuple[str, ...], float]]:
-    """The tensors that each kernel computes, and its seconds of ``times``, one a kernel; what needs none takes none."""
+    """The tensors that each step computes, and its seconds of ``times``, one a step; what needs none takes none."""
     known, found = iter(times), []
     for step in made.steps:
-        group, seconds = (step.group, next(known)) if isinstance(step, Stage) else (step, 0.0)
+        group, seconds = (step, 0.0) if isinstance(step, Group) else (step.group, next(known))
         if seconds is not None:
             found.append((tuple(name for node in group.nodes for name in node.outputs), seconds))
     return found

@@ -74,7 +74,7 @@ def compile_trees(
     return build(
         inputs=[TensorSpec("x", (rows, model.features), "float32")],
         outputs=[TensorSpec(output, (rows,) if model.outputs == 1 else (rows, model.outputs), "float32")],
-        calls=calls,
+        steps=calls,
         objects=objects,
         params=np.zeros(0, np.uint8),
         arena_bytes=0,

@@ -43,6 +43,8 @@ def _operand_domains(
     """Operands by their numbers, and their domains, where an operator's outputs shall be within ``wanted``. Those of
     ``known`` are constant.
     """
+    if ops.is_opaque(op):
+        return ()
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
     outputs = ops.OPERATORS[op].define("y", inputs, dict(attrs))
     wants = {t.name: want for t, want in zip(outputs, wanted, strict=True) if want != UNKNOWN}

@@ -39,7 +39,7 @@ def _frozen(node: Node) -> tuple[tuple[str, Attribute], ...]:
 
 
 def _returns_input(new: Rewrite, node: Node) -> bool:
-    if len(node.inputs) != 1 or len(node.outputs) != 1:
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or ops.is_opaque(node.op):
         return False
     source = new.types[node.inputs[0]]
     return returns_input(node.op, source.shape, source.dtype, _frozen(node))

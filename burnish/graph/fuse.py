@@ -49,6 +49,7 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
       (unless it computes pixels: a view would undo blocks of channels); in front, views that move or select elements
       and only feed it. The latter holds for opaque nodes too.
     - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed it.
+    - An operator without a definition stays alone.
     - Injective nodes merge into chains, with element-wise nodes that only feed them. A reshape stays alone: it moves
       nothing. So do a join whose parts kernels can write where they lie in it, and a slice that can be read where it
       lies.
@@ -57,7 +58,7 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
     each other.
     """
     fusion = _Fusion(graph, lanes)
-    for kind in ("complex", "reduction", "opaque", "injective"):
+    for kind in ("extern", "complex", "reduction", "opaque", "injective"):
         for position, node in enumerate(graph.nodes):
             if position not in fusion.owner and fusion.facts[position].kind == kind:
                 fusion.grow(position, node)
@@ -106,7 +107,12 @@ class _Fusion:
         """Makes a group around a node that no group owns yet."""
         facts = self.facts[position]
         members = {position}
-        if len(node.outputs) == 1 and facts.kind != "opaque" and not facts.alias and position not in self.alone:
+        if (
+            len(node.outputs) == 1
+            and facts.kind not in ("opaque", "extern")
+            and not facts.alias
+            and position not in self.alone
+        ):
             chain = self._continues_chain if facts.kind == "injective" else self._is_epilogue
             members, tail = self._epilogue(members, node.outputs[0], chain)
             if facts.kind == "complex" and not facts.pixels:
@@ -277,8 +283,10 @@ class _Fusion:
         nodes = tuple(self.graph.nodes[p] for p in members)
         inside = {name for node in nodes for name in node.outputs}
         read = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)
-        inputs = tuple(name for name in read if not self._literal(name, members))
-        outputs = tuple(name for node in nodes for name in node.outputs if self._needed(name, set(members)))
+        extern = anchor is not None and self.facts[members[0]].kind == "extern"
+        inputs = tuple(name for name in read if extern or not self._literal(name, members))
+        written = (name for node in nodes for name in node.outputs)
+        outputs = tuple(name for name in written if extern or self._needed(name, set(members)))
         if not outputs:  # nothing reads an output of a node with several: keep the kernel's signature
             outputs = nodes[-1].outputs
         alias = len(members) == 1 and self.facts[members[0]].alias

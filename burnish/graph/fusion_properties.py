@@ -20,7 +20,8 @@ from burnish.ops.classify import Access, accesses, axis_inputs, fusion_class, in
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``kind``: the fusion class. The sets hold positions of operands.
+    """``kind``: the fusion class, or ``extern`` of an operator without a definition, which fuses with nothing. The
+    sets hold positions of operands.
 
     ``elementwise``: injective, and all operands are read at the output's own index up to broadcasting.
     ``view``: pure movement of one operand's elements, none used twice. ``bijection``: a view that uses them all.
@@ -54,6 +55,8 @@ def facts_of(graph: Graph, node: Node) -> Facts:
 
 @lru_cache(maxsize=1 << 16)
 def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> Facts:
+    if ops.is_opaque(op):
+        return Facts("extern", reads=(1,) * len(types))
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
     outputs = ops.OPERATORS[op].define("y", inputs, dict(attrs))
     kind = fusion_class(outputs)

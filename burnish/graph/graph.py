@@ -2,9 +2,14 @@
 
 Grammar (frozen dataclasses; ``str(graph)`` is the debug and golden-test format)::
 
-    graph ::= Graph(inputs, outputs, nodes, types, constants)     nodes in topological order
+    graph ::= Graph(inputs, outputs, nodes, types, constants, states)     nodes in topological order
     node  ::= Node(op, inputs, outputs, attrs, name)              op: a name in ops.OPERATORS
     type  ::= TensorType(shape, dtype)                            extents are integers or sizes
+
+    state ::= State(output, initial)                              the input of its name is its value before a call
+
+State is kept from call to call: an input that callers do not give, and an output that they do not get, whose value is
+that of the input at the next call. To passes both are an input and an output like any other.
 
 A tensor is known by its name; every name is defined once: by the graph's inputs, its constants or one node.
 """
@@ -61,12 +66,21 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
+class State:
+    """The value of a state after a call: the graph output of this number; and before the first call."""
+
+    output: int
+    initial: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
     types: Mapping[str, TensorType]
     constants: Mapping[str, np.ndarray]
+    states: Mapping[str, State] = field(default_factory=dict)
 
     def __str__(self) -> str:
         head = ", ".join(f"{n}: {self.types[n]}" for n in self.inputs)
@@ -76,6 +90,7 @@ class Graph:
             lines.append(f"  const {name}: {self.types[name]}{value}")
         for node in self.nodes:
             lines.append(f"  {node} : {', '.join(str(self.types[n]) for n in node.outputs)}")
+        lines += [f"  state {name} = {self.outputs[state.output]}" for name, state in self.states.items()]
         return "\n".join(lines) + "\n"
 
     @property
@@ -154,6 +169,8 @@ class GraphBuilder:
         self.constants: dict[str, np.ndarray] = {}
         self._inputs: list[str] = []
         self._nodes: list[Node] = []
+        self._initial: dict[str, np.ndarray] = {}  # of each state
+        self._next: dict[str, str] = {}  # the tensor that each state becomes
         self._born: dict[str, int] = {}  # how many nodes there were when a tensor was defined
         self._serial = 0
 
@@ -170,6 +187,21 @@ class GraphBuilder:
         self._define(name, TensorType(tuple(extent_of(d) for d in shape), dtype))
         self._inputs.append(name)
         return name
+
+    def state(self, name: str, initial: np.ndarray) -> str:
+        """Declares a state, which keeps its value from call to call; :meth:`update` says what it becomes."""
+        self.input(name, initial.shape, str(initial.dtype))
+        self._initial[name] = np.array(initial)
+        return name
+
+    def update(self, state: str, value: str) -> None:
+        """Makes a state ``value`` at the end of a call. Raises ModelError for another type, and a second update."""
+        if state not in self._initial or state in self._next:
+            raise ModelError(f"state '{state}' is not declared, or updated twice; allowed: each state once")
+        if value not in self.types or self.types[value] != self.types[state]:
+            found = self.types.get(value, "nothing")
+            raise ModelError(f"state '{state}': found '{value}', {found}; allowed: {self.types[state]}")
+        self._next[state] = value
 
     def constant(
         self, value: np.ndarray | np.generic | float | int, name: str | None = None, dtype: str | None = None
@@ -225,7 +257,11 @@ class GraphBuilder:
         missing = [name for name in outputs if name not in self.types]
         if missing:
             raise ModelError(f"graph outputs {missing} are not defined")
-        graph = Graph(tuple(self._inputs), tuple(outputs), tuple(self._nodes), self.types, self.constants)
+        # A state that nothing updates is an output all the same: its own value.
+        after = [self._next.get(name, name) for name in self._initial]
+        states = {name: State(len(outputs) + i, value) for i, (name, value) in enumerate(self._initial.items())}
+        outputs = (*outputs, *after)
+        graph = Graph(tuple(self._inputs), outputs, tuple(self._nodes), self.types, self.constants, states)
         return graph.with_nodes(graph.nodes)
 
     def _taken(self, name: str) -> bool:

@@ -9,6 +9,7 @@ from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted
+from burnish.ops import is_opaque
 
 # What a value's neighbours gain from blocks, relative to moving the value once: a convolution that reads plain channels
 # cannot vectorize its stores, an element-wise map does not care.
@@ -30,9 +31,13 @@ def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[st
     """The layout of every activation that is not row-major.
 
     A value is blocked when the groups that write and read it gain more than they lose, and it fills more than half a
-    block. Graph inputs and outputs are row-major: that is their contract.
+    block. Graph inputs and outputs are row-major: that is their contract. So are operands and
+    results of opaque operators.
     """
     fixed = {*graph.inputs, *graph.outputs, *graph.constants}
+    for node in graph.nodes:
+        if is_opaque(node.op):
+            fixed |= {*node.inputs, *node.outputs}
     score: dict[str, float] = {}
     for group in groups:
         ops = {node.op for node in group.nodes}

@@ -73,7 +73,8 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
         if outputs is None:
             outputs = new.keep(node)
         renamed.update((old, now) for old, now in zip(node.outputs, outputs, strict=True) if old != now)
-    return drop_dead(restore_outputs(new.build(*(renamed.get(n, n) for n in graph.outputs)), graph.outputs))
+    built = restore_outputs(new.build(*(renamed.get(n, n) for n in graph.outputs)), graph.outputs)
+    return drop_dead(replace(built, states=graph.states))
 
 
 def drop_dead(graph: Graph) -> Graph:

@@ -29,6 +29,11 @@ def verify(graph: Graph) -> None:
     for name in graph.outputs:
         if name not in defined:
             raise VerificationError(f"graph output '{name}' is defined by no input, constant or node")
+    for name, state in graph.states.items():
+        known = name in graph.inputs and 0 <= state.output < len(graph.outputs)
+        wanted = graph.types.get(name)
+        if not known or type_of(state.initial) != wanted or graph.types.get(graph.outputs[state.output]) != wanted:
+            raise VerificationError(f"state '{name}' is no input, or its value before or after a call is not {wanted}")
     unused = sorted(set(graph.types) - set(defined))
     if unused:
         raise VerificationError(f"types are given for names that nothing defines: {unused}")

@@ -87,7 +87,7 @@ def lower_bound(
     for step in sorted({b.first for b in buffers}):
         while position < len(born) and born[position].first == step:
             b = born[position]
-            rounded = _round_up(b.nbytes, alignment)
+            rounded = round_up(b.nbytes, alignment)
             total += rounded
             heappush(dying, (b.last, rounded))
             heappush(slacks, (b.nbytes - rounded, b.last))
@@ -96,7 +96,7 @@ def lower_bound(
             total -= heappop(dying)[1]
         while slacks and slacks[0][1] < step:
             heappop(slacks)
-        saved = _saved([(a, b, _round_up(by_name[b].nbytes, alignment)) for a, b in shared.get(step, ())])
+        saved = _saved([(a, b, round_up(by_name[b].nbytes, alignment)) for a, b in shared.get(step, ())])
         bound = max(bound, total + (slacks[0][0] if slacks else 0) - saved)
     return bound
 
@@ -111,7 +111,8 @@ def _saved(pairs: Sequence[tuple[str, str, int]]) -> int:
     return min(sum(by_input.values()), sum(by_output.values()))
 
 
-def _round_up(nbytes: int, alignment: int) -> int:
+def round_up(nbytes: int, alignment: int) -> int:
+    """The next multiple of ``alignment``."""
     return -(-nbytes // alignment) * alignment
 
 
@@ -207,7 +208,7 @@ def _place(order: Sequence[Interval], tightest: bool, alignment: int) -> tuple[d
             gap = start - position
             if gap >= b.nbytes and (smallest is None or (tightest and gap < smallest)):
                 smallest, chosen = gap, position
-            position = max(position, _round_up(end, alignment))
+            position = max(position, round_up(end, alignment))
         offsets[b.name] = position if chosen is None else chosen
         size = max(size, offsets[b.name] + b.nbytes)
         if b.nbytes:

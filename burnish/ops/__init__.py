@@ -18,13 +18,14 @@ from burnish.ops import (
     recurrent,
     reduce,
     resize,
+    sort,
     split,
     transposed,
     winograd,
 )
 from burnish.ops.operator import REQUIRED, Operator, TensorType
 
-__all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "operator_named"]
+__all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "is_opaque", "operator_named"]
 
 _FAMILIES = (
     elementwise,
@@ -41,6 +42,7 @@ _FAMILIES = (
     winograd,
     polyphase,
     split,
+    sort,
 )
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 
@@ -50,6 +52,11 @@ def operator_named(name: str) -> Operator:
     if name not in OPERATORS:
         raise UnsupportedOperator(f"operator '{name}' is not defined; defined are {', '.join(sorted(OPERATORS))}")
     return OPERATORS[name]
+
+
+def is_opaque(name: str) -> bool:
+    """Whether the operator of this name is computed by its ``extern``, and has no definition as index expressions."""
+    return name in OPERATORS and OPERATORS[name].extern is not None
 
 
 def infer(name: str, inputs: Sequence[TensorType], attrs: Mapping[str, Any] | None = None) -> list[TensorType]:

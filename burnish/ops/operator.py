@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
@@ -27,7 +27,11 @@ class UnsupportedDtype(Refusal):
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator. ``inputs`` is the least and greatest number of tensors (None: any); ``attrs`` maps to defaults."""
+    """One operator. ``inputs`` is the least and greatest number of tensors (None: any); ``attrs`` maps to defaults.
+
+    ``extern``: of an opaque operator, what computes it: NumPy arrays, and all attributes by name, to one array or a
+    tuple of them. Its ``function`` says shapes and dtypes only, by placeholders; nothing else is derived from it.
+    """
 
     name: str
     function: Callable[..., Tensor | tuple[Tensor, ...]]
@@ -36,6 +40,7 @@ class Operator:
     types: Mapping[str, str]
     inputs: tuple[int, int | None]
     doc: str
+    extern: Callable[..., Any] | None = None
 
     def define(self, name: str, inputs: Sequence[Tensor], attrs: Mapping[str, Any] | None = None) -> tuple[Tensor, ...]:
         """The output tensors of this operator applied to ``inputs``.
@@ -86,6 +91,11 @@ def operator(function: Callable[..., Tensor | tuple[Tensor, ...]]) -> Operator:
     underscore of the name (``slice_``) is dropped.
     """
     return named_operator(function.__name__.rstrip("_"), function)
+
+
+def opaque(extern: Callable[..., Any]) -> Callable[[Callable[..., Tensor | tuple[Tensor, ...]]], Operator]:
+    """The decorator of an opaque operator's shape function: :func:`operator`, computed by ``extern``."""
+    return lambda function: replace(operator(function), extern=extern)
 
 
 def named_operator(name: str, function: Callable[..., Tensor | tuple[Tensor, ...]], doc: str = "") -> Operator:

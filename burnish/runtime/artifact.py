@@ -19,8 +19,9 @@ from burnish.errors import ArtifactError, VerificationError
 from burnish.loops.sizes import Dim, extent_text, is_size, parse_extent
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import read_container, write_container
-from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
+from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.image import Image
+from burnish.runtime.steps import Call, Collective, Copy, Host, Slot, Step, Wait
 
 
 def save(executable: Executable, path: str | Path, key: bytes | None = None) -> None:
@@ -38,10 +39,8 @@ def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]
         "target": executable.target,
         "inputs": [_spec_to_json(spec) for spec in executable.inputs],
         "outputs": [_spec_to_json(spec) for spec in executable.outputs],
-        "calls": [
-            [call.kernel, call.node, [[s.space, s.index, s.offset, s.nbytes] for s in call.args]]
-            for call in executable.calls
-        ],
+        "steps": [_step_to_json(step) for step in executable.steps],
+        "states": [_spec_to_json(spec) for spec in executable.states],
         "arena_bytes": executable.arena_bytes,
         "dims": [[d.name, d.low, d.high, d.hint] for d in executable.dims],
         "buffers": [[b.name, extent_text(b.nbytes), b.first, b.last] for b in executable.buffers],
@@ -57,6 +56,9 @@ def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]
         "code": memoryview(executable.code.data),
         "params": np.ascontiguousarray(executable.params).data,
     }
+    if executable.states:
+        sections["state"] = np.ascontiguousarray(executable.state).data
+        sections["initial"] = np.ascontiguousarray(executable.initial).data
     return header, sections
 
 
@@ -86,7 +88,7 @@ def assembled(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> 
     return Executable(
         inputs=tuple(_spec_from_json(spec, dims) for spec in header["inputs"]),
         outputs=tuple(_spec_from_json(spec, dims) for spec in header["outputs"]),
-        calls=tuple(_call_from_json(call) for call in header["calls"]),
+        steps=tuple(_step_from_json(step, dims) for step in header["steps"]),
         driver=_image_from_json(header["images"]["driver"], sections["driver"]),
         code=_image_from_json(header["images"]["code"], sections["code"]),
         params=np.frombuffer(sections["params"], np.uint8),
@@ -97,6 +99,9 @@ def assembled(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> 
         info=header["info"],
         buffers=tuple(Interval(name, _extent(n, dims), first, last) for name, n, first, last in header["buffers"]),
         in_place=tuple((dying, born) for dying, born in header["in_place"]),
+        states=tuple(_spec_from_json(spec, dims) for spec in header["states"]),
+        state=np.frombuffer(sections.get("state", b""), np.uint8),
+        initial=np.frombuffer(sections.get("initial", b""), np.uint8),
     )
 
 
@@ -130,9 +135,46 @@ def _extent(data: int | str, dims: Mapping[str, Dim]) -> int:
     return found if is_size(found) else data  # type: ignore[return-value]
 
 
-def _call_from_json(data: Sequence[Any]) -> Call:
-    kernel, node, slots = data
-    return Call(kernel, tuple(Slot(space, index, offset, nbytes) for space, index, offset, nbytes in slots), node)
+def _step_to_json(step: Step) -> list[Any]:
+    match step:
+        case Call(kernel, args, node):
+            return ["call", node, kernel, [_slot_to_json(s) for s in args]]
+        case Copy(source, target, node):
+            return ["copy", node, _slot_to_json(source), _slot_to_json(target)]
+        case Host(operator, args, specs, results, attrs, node):
+            typed = [_slot_to_json(s) for s in args], [_spec_to_json(spec) for spec in specs]
+            return ["host", node, operator, *typed, results, dict(attrs)]
+        case Collective(operation, reduce, source, target, spec, node):
+            places = _slot_to_json(source), _slot_to_json(target)
+            return ["collective", node, operation, reduce, *places, _spec_to_json(spec)]
+        case Wait(number, node):
+            return ["wait", node, number]
+
+
+def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
+    match data:
+        case ["call", node, kernel, slots]:
+            return Call(kernel, tuple(map(_slot_from_json, slots)), node)
+        case ["copy", node, source, target]:
+            return Copy(_slot_from_json(source), _slot_from_json(target), node)
+        case ["host", node, operator, slots, specs, results, attrs]:
+            types = tuple(_spec_from_json(spec, dims) for spec in specs)
+            return Host(operator, tuple(map(_slot_from_json, slots)), types, results, attrs, node)
+        case ["collective", node, operation, reduce, source, target, spec]:
+            places = _slot_from_json(source), _slot_from_json(target)
+            return Collective(operation, reduce, *places, _spec_from_json(spec, dims), node)
+        case ["wait", node, number]:
+            return Wait(number, node)
+    raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait")
+
+
+def _slot_to_json(slot: Slot) -> list[Any]:
+    return [slot.memory, slot.index, slot.offset, slot.nbytes]
+
+
+def _slot_from_json(data: Sequence[Any]) -> Slot:
+    memory, index, offset, nbytes = data
+    return Slot(memory, index, offset, nbytes)
 
 
 def _image_to_json(image: Image) -> dict[str, Any]:

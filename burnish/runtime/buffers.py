@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Sequence
 
-import ml_dtypes
 import numpy as np
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+from burnish.loops.numeric import numpy_dtype as numpy_dtype
+from burnish.memory.share import ALIGNMENT as ALIGNMENT
+from burnish.memory.share import round_up as round_up
+
 HUGE_PAGE = 2 << 20  # bytes: from this size on, memory is aligned for and advised to use huge pages
-
-# What compiled models name that NumPy knows only through ml_dtypes.
-_EXTENDED = {"bfloat16": ml_dtypes.bfloat16}
-
-
-def numpy_dtype(name: str) -> np.dtype:
-    """The NumPy dtype of a Burnish dtype name, such as ``float32``, ``bool`` or ``bfloat16``. Raises TypeError."""
-    return np.dtype(_EXTENDED.get(name, name))
-
-
-def round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
 
 
 def allocate(nbytes: int) -> np.ndarray:
@@ -45,6 +36,17 @@ def aligned(data: np.ndarray) -> np.ndarray:
     copy = allocate(data.nbytes)
     copy[:] = data
     return copy
+
+
+def packed_states(values: Sequence[np.ndarray]) -> np.ndarray:
+    """The bytes (uint8) of arrays one after the other, each at a multiple of 64, the gaps zero."""
+    ends = [0]
+    for value in values:
+        ends.append(ends[-1] + round_up(value.nbytes, ALIGNMENT))
+    memory = np.zeros(ends[-1], np.uint8)
+    for begin, value in zip(ends, values, strict=False):
+        memory[begin : begin + value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    return memory
 
 
 def anonymous_pages(nbytes: int) -> mmap.mmap:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from burnish.memory.lifetimes import Interval
+from burnish.runtime.buffers import packed_states
 from burnish.runtime.entry import driver_image
-from burnish.runtime.executable import Call, Executable, TensorSpec
+from burnish.runtime.executable import Executable, Step, TensorSpec
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
 
@@ -18,7 +19,7 @@ def build(
     *,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
-    calls: Sequence[Call],
+    steps: Sequence[Step],
     objects: Mapping[str, bytes],
     params: np.ndarray,
     arena_bytes: int,
@@ -28,14 +29,19 @@ def build(
     info: Mapping[str, Any] | None = None,
     buffers: Sequence[Interval] = (),
     in_place: Sequence[tuple[str, str]] = (),
+    states: Mapping[str, np.ndarray] | None = None,
 ) -> Executable:
     """The executable of ``objects`` (kernel symbol -> ELF object); the other arguments are those of ``Executable``.
+    ``states``: the initial value of each, by name.
 
     Raises LinkError, TargetError for a machine without a driver, and VerificationError.
     """
     driver = driver_image(target.partition("/")[0])
     code = link(objects) if objects else Image(driver.machine, b"", {})
+    values = dict(states or {})
+    specs = tuple(TensorSpec(name, value.shape, str(value.dtype)) for name, value in values.items())
+    initial = packed_states(list(values.values()))
     return Executable(
-        tuple(inputs), tuple(outputs), tuple(calls), driver, code, params, arena_bytes, scratch_bytes, target, graph,
-        dict(info or {}), tuple(buffers), tuple(in_place),
+        tuple(inputs), tuple(outputs), tuple(steps), driver, code, params, arena_bytes, scratch_bytes, target, graph,
+        dict(info or {}), tuple(buffers), tuple(in_place), specs, initial, initial,
     )  # fmt: skip

@@ -29,7 +29,7 @@ from burnish.files import open_regular, write_atomic
 from burnish.runtime.buffers import allocate, round_up
 
 MAGIC = b"BURNISH\n"
-VERSION = 4
+VERSION = 5
 PAGE = 4096
 CHUNK = 4 << 20  # bytes under one CRC-32, so that several threads can check a large section
 MOST_HEADER_BYTES = 1 << 28
@@ -98,9 +98,7 @@ def read_container(path: Path, sha256: str | None = None, key: bytes | None = No
     return Container(header, sections)
 
 
-def _read(
-    path: Path, file: BinaryIO, start: int, length: int, section: str, kind: str = ""
-) -> tuple[memoryview, str]:
+def _read(path: Path, file: BinaryIO, start: int, length: int, section: str, kind: str = "") -> tuple[memoryview, str]:
     """``length`` bytes of the file in memory of their own, and their checksum of this kind.
 
     Several threads read, and check what is in their caches.

@@ -12,7 +12,7 @@ from burnish.runtime.image import Image
 from burnish.runtime.link import link
 from burnish.runtime.pool_ir import pool_ir
 
-# The structures are laid out like those of module.py.
+# The structures are laid out like those of abi.py.
 _TYPES = """
 ; What kernels see: parallel, pool, scratch, bytes of scratch per thread, threads, time stamps or null.
 %Runtime = type { ptr, ptr, ptr, i64, i64, ptr }
@@ -83,6 +83,44 @@ exit:
 }
 """
 
+_COPY = """
+; Copies bytes: its arguments are the target, the source and, in place of an address, their number.
+define void @burnish_copy(ptr %args, ptr %rt) nounwind {
+entry:
+  %target = load ptr, ptr %args
+  %source.at = getelementptr ptr, ptr %args, i64 1
+  %source = load ptr, ptr %source.at
+  %count.at = getelementptr i64, ptr %args, i64 2
+  %count = load i64, ptr %count.at
+  %words = and i64 %count, -8
+  br label %word
+word:
+  %w = phi i64 [ 0, %entry ], [ %w.next, %move ]
+  %left = icmp slt i64 %w, %words
+  br i1 %left, label %move, label %byte
+move:
+  %word.from = getelementptr i8, ptr %source, i64 %w
+  %word.to = getelementptr i8, ptr %target, i64 %w
+  %eight = load i64, ptr %word.from, align 1
+  store i64 %eight, ptr %word.to, align 1
+  %w.next = add i64 %w, 8
+  br label %word
+byte:
+  %b = phi i64 [ %words, %word ], [ %b.next, %last ]
+  %more = icmp slt i64 %b, %count
+  br i1 %more, label %last, label %exit
+last:
+  %byte.from = getelementptr i8, ptr %source, i64 %b
+  %byte.to = getelementptr i8, ptr %target, i64 %b
+  %one = load i8, ptr %byte.from
+  store i8 %one, ptr %byte.to
+  %b.next = add i64 %b, 1
+  br label %byte
+exit:
+  ret void
+}
+"""
+
 
 @cache
 def driver_image(triple: str) -> Image:
@@ -94,7 +132,7 @@ def driver_image(triple: str) -> Image:
         raise TargetError(f"runtime: no driver for {triple!r}, allowed: {known}")
     pause = system.pause.partition("(")[0]
     parameters = "(i32)" if "i32" in system.pause else "()"
-    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}'
+    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}{_COPY}'
     text += pool_ir(system.calls, system.pause)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

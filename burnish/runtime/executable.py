@@ -1,13 +1,17 @@
 """Executable: the compiled model as plain data, which a module runs and an artifact stores.
 
-executable ::= Executable(inputs, outputs, calls, driver, code, params, arena_bytes, scratch_bytes, target, graph, info,
-                          buffers, in_place)
+executable ::= Executable(inputs, outputs, steps, driver, code, params, arena_bytes, scratch_bytes, target, graph, info,
+                          buffers, in_place, states, state, initial)
 tensor     ::= TensorSpec(name, shape, dtype)
-call       ::= Call(kernel, args, node)
-slot       ::= Slot(space, index, offset, nbytes)
+step       ::= Call(kernel, args, node) | Copy(source, target, node) | Host(operator, args, specs, results, attrs, node)
+             | Collective(operation, reduce, source, target, spec, node) | Wait(step, node)
+slot       ::= Slot(memory, index, offset, nbytes)
+
+State (``states``) is memory that outlives a call: a call reads it and leaves new values in its place. ``state`` holds
+the values to begin with, ``initial`` those of a reset.
 
 The extents of a tensor are integers or sizes (``loops.sizes``): polynomials over dimensions, whose values follow from
-the shapes of a call's inputs. A slot of the space "size" hands the value of a dimension to the kernel. Where sizes of
+the shapes of a call's inputs. A slot of the memory "size" hands the value of a dimension to the kernel. Where sizes of
 values in the arena depend on dimensions, their places do: then ``buffers`` holds their lifetimes, by which they are
 planned when a module first sees the sizes of a call.
 """
@@ -17,73 +21,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
-from typing import Any, Literal
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
-from burnish.loops.sizes import Dim, dims_of, is_size, valued
+from burnish.loops.sizes import Dim
 from burnish.memory.lifetimes import Interval
-from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.runtime.image import Image
+from burnish.runtime.steps import Call as Call
+from burnish.runtime.steps import Collective as Collective
+from burnish.runtime.steps import Copy as Copy
+from burnish.runtime.steps import Host as Host
+from burnish.runtime.steps import Slot as Slot
+from burnish.runtime.steps import Step as Step
+from burnish.runtime.steps import TensorSpec as TensorSpec
+from burnish.runtime.steps import Wait as Wait
 from burnish.runtime.verify import verify
-
-Space = Literal["input", "output", "param", "arena", "size"]
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """An input or output: C-contiguous; ``dtype`` is NumPy's name or ``bfloat16``."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes; 0 if they depend on dimensions."""
-        return 0 if self.dims else prod(self.shape) * numpy_dtype(self.dtype).itemsize
-
-    @property
-    def dims(self) -> frozenset[Dim]:
-        """The dimensions in its shape."""
-        return dims_of(self.shape)
-
-    def at(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape for these values of dimensions."""
-        return tuple(valued(extent, sizes) for extent in self.shape)
-
-    def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array of this shape will do, as far as that does not depend on dimensions."""
-        return len(shape) == len(self.shape) and all(
-            is_size(own) or own == n for own, n in zip(self.shape, shape, strict=True)
-        )
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
-
-
-@dataclass(frozen=True)
-class Slot:
-    """Where a kernel finds an argument: byte ``offset`` of input or output ``index``, of parameters or arena.
-
-    ``nbytes``: those of the tensor there; 0 if they depend on dimensions. In an arena planned for each size, ``index``
-    is that of a buffer. In the space ``size`` it is no place: the argument itself is the value of dimension ``index``.
-    """
-
-    space: Space
-    index: int = 0
-    offset: int = 0
-    nbytes: int = 0
-
-
-@dataclass(frozen=True)
-class Call:
-    """One kernel call. ``node`` names the graph nodes it computes, for people."""
-
-    kernel: str
-    args: tuple[Slot, ...]
-    node: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +54,7 @@ class Executable:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    calls: tuple[Call, ...]
+    steps: tuple[Step, ...]
     driver: Image
     code: Image
     params: np.ndarray
@@ -110,9 +65,23 @@ class Executable:
     info: Mapping[str, Any] = field(default_factory=dict)
     buffers: tuple[Interval, ...] = ()
     in_place: tuple[tuple[str, str], ...] = ()
+    states: tuple[TensorSpec, ...] = ()
+    state: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
+    initial: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
 
     def __post_init__(self) -> None:
         verify(self)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The steps that are kernel calls."""
+        return tuple(step for step in self.steps if isinstance(step, Call))
+
+    @cached_property
+    def state_offsets(self) -> tuple[int, ...]:
+        """Where each state begins in the memory of all, in bytes; last, where that ends."""
+        ends = accumulate(round_up(spec.nbytes, ALIGNMENT) for spec in self.states)
+        return (0, *ends)
 
     @cached_property
     def dims(self) -> tuple[Dim, ...]:

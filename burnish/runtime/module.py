@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import statistics
 import threading
@@ -15,24 +14,28 @@ from weakref import WeakSet
 
 import numpy as np
 
+from burnish.comm.protocol import Comm
 from burnish.errors import ArtifactError, InputError
+from burnish.ops.operator import Operator
 from burnish.runtime import artifact
-from burnish.runtime.buffers import address_of, aligned, aligned_array, numpy_dtype, round_up
+from burnish.runtime.abi import SCRATCH_STRIDE
+from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, numpy_dtype, round_up
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.host import check_host
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.pool import Pool, available_cores, pool
+from burnish.runtime.runner import CpuRunner
 from burnish.runtime.sized import KEPT, Sized, bind, hints, sized
+from burnish.runtime.state import State
 from burnish.runtime.workspace import Workspace, borrow, give_back
-
-_SCRATCH_STRIDE = 4096  # bytes: a multiple of it per thread, so that no two threads touch one page
-_libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """One kernel call: median time in microseconds, and its share of the sum over all calls."""
+    """One step: median time in microseconds, and its share of the sum over all. ``kernel`` is the kernel of a call, and
+    says of other steps what they are: "topk (host)" is the opaque operator ``topk``, in Python.
+    """
 
     node: str
     kernel: str
@@ -40,64 +43,49 @@ class ProfileRow:
     share: float
 
 
-class _Runtime(ctypes.Structure):
-    """``struct Runtime``, the second argument of every kernel (``%Runtime`` of entry.py)."""
-
-    _fields_ = (
-        ("parallel", ctypes.c_void_p),
-        ("pool", ctypes.c_void_p),
-        ("scratch", ctypes.c_void_p),
-        ("scratch_stride", ctypes.c_int64),
-        ("threads", ctypes.c_int64),
-        ("profile", ctypes.c_void_p),
-    )
-
-
-class _Plan(ctypes.Structure):
-    """``%Plan`` of entry.py."""
-
-    _fields_ = (
-        ("calls", ctypes.c_void_p),
-        ("call_count", ctypes.c_int64),
-        ("patches", ctypes.c_void_p),
-        ("patch_count", ctypes.c_int64),
-        ("clock", ctypes.c_void_p),
-    )
-
-
 class Module:
     """A compiled model as a function from NumPy arrays to NumPy arrays. Calls from several threads take turns.
 
     A call that comes in the middle of another one in the same thread, from a signal handler or a finalizer, runs on a
-    copy. Copies, by ``copy.copy`` or ``copy.deepcopy``, share code and parameters, which never change, and nothing
-    else: they can run at the same time. A module cannot be pickled: other processes load what ``save`` wrote.
+    copy; a model with state, which a copy would not change, refuses it. Copies, by ``copy.copy`` or ``copy.deepcopy``,
+    share code and parameters, which never change, and nothing else: they can run at the same time, each with a state of
+    its own. A module cannot be pickled: other processes load what ``save`` wrote.
     """
 
-    def __init__(self, executable: Executable, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        threads: int | None = None,
+        *,
+        externs: Mapping[str, Operator] | None = None,
+        comm: Comm | None = None,
+    ) -> None:
         """Loads the machine code and reserves arena and scratch; ``threads`` defaults to what the model was compiled
-        for, as far as there are cores, else to all cores of this process.
+        for, as far as there are cores, else to all cores of this process. ``externs``: opaque operators by name, beside
+        Burnish's own. ``comm``: with which collectives are made.
 
         Raises ArtifactError if this machine cannot run the executable or has too little memory, and ParameterError for
         a wrong number of ``threads``.
         """
         check_host(executable.target)
         workers = pool(executable.driver, _asked_threads(executable) if threads is None else threads)
-        self._set_up(executable, workers, LoadedImage(executable.code), aligned(executable.params))
+        self._externs, self._comm = dict(externs or {}), comm
+        code, params = LoadedImage(executable.code), aligned(executable.params)
+        self._set_up(executable, workers, code, params, executable.state)
 
-    def _set_up(self, executable: Executable, workers: Pool, code: LoadedImage, params: np.ndarray) -> None:
+    def _set_up(
+        self, executable: Executable, workers: Pool, code: LoadedImage, params: np.ndarray, state: np.ndarray
+    ) -> None:
         self.executable = executable
         self._inputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.inputs]
         self._pool, self._code, self._params = workers, code, params
-        stride = round_up(executable.scratch_bytes, _SCRATCH_STRIDE)
-        self._runtime = _Runtime(self._pool.parallel, self._pool.address, None, stride, self._pool.threads, None)
-        self._io = (ctypes.c_void_p * (1 + len(self._inputs) + len(executable.outputs) + len(executable.dims)))()
-        self._plan = self._make_plan()
+        self._state_bytes = allocate(state.nbytes)
+        self._state_bytes[:] = state
+        self._runner = CpuRunner(executable, workers, code, params, self._state_bytes, self._externs, self._comm)
+        self._run = self._runner.run
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
-        self._now = sized(executable, hints(executable.dims), self._places)
+        self._now = sized(executable, hints(executable.dims), self._runner.places)
         self._fixed = None if executable.dims else self._now
-        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-        self._run = run(self._pool.driver.address("burnish_run"))
-        self._run_args = tuple(ctypes.addressof(x) for x in (self._plan, self._io, self._runtime))
         self._workspace: Workspace | None = None
         self._for(self._now)
         if self._workspace_bytes:
@@ -115,7 +103,8 @@ class Module:
 
     def __copy__(self) -> Module:
         twin = object.__new__(type(self))
-        twin._set_up(self.executable, self._pool, self._code, self._params)
+        twin._externs, twin._comm = self._externs, self._comm
+        twin._set_up(self.executable, self._pool, self._code, self._params, self._state_bytes)
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Module:
@@ -123,37 +112,6 @@ class Module:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Module cannot be pickled: write it with m.save(path), and read it with burnish.load(path)")
-
-    def _make_plan(self) -> _Plan:
-        """The call table. Addresses of parameters are final; those of inputs, outputs and arena become patches."""
-        calls = self.executable.calls
-        params = address_of(self._params)
-        outputs, dims = 1 + len(self._inputs), 1 + len(self._inputs) + len(self.executable.outputs)
-        first_io = {"arena": 0, "input": 1, "output": outputs, "size": dims}
-        planned = bool(self.executable.buffers)
-        places: list[tuple[int, int]] = []
-        args: list[int] = []
-        table: list[tuple[int, int]] = []
-        patches: list[tuple[int, int, int]] = []
-        for call in calls:
-            table.append((self._code.address(call.kernel), len(args)))
-            for slot in call.args:
-                if slot.space == "param":
-                    args.append(params + slot.offset)
-                    continue
-                placed = planned and slot.space == "arena"  # in a buffer whose place depends on dimensions
-                places.append((slot.index if placed else -1, slot.offset))
-                patches.append((len(args), first_io[slot.space] + (0 if placed else slot.index), slot.offset))
-                args.append(0)
-        self._args = np.array(args, np.uint64)
-        self._places = np.array(places, np.int64).reshape(-1, 2)
-        place = address_of(self._args)
-        table = [(kernel, place + 8 * position) for kernel, position in table]
-        patches = [(place + 8 * position, index, offset) for position, index, offset in patches]
-        self._table = np.array(table, np.uint64).reshape(-1, 2)
-        self._patches = np.array(patches, np.uint64).reshape(-1, 3)
-        clock = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p)
-        return _Plan(address_of(self._table), len(table), address_of(self._patches), len(patches), clock.value)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -189,15 +147,28 @@ class Module:
         return dict(self.executable.info.get("assumed", {}))
 
     @property
+    def state(self) -> State:
+        """What the model keeps from call to call, by name: values to read and to replace."""
+        return State(self.executable, self._state_bytes, self._lock)
+
+    def reset(self) -> None:
+        """Gives every state its initial value: that with which the model was compiled."""
+        with self._lock:
+            self._state_bytes[:] = self.executable.initial
+
+    @property
     def memory(self) -> dict[str, int]:
-        """Bytes of the ``arena`` (activations), the ``params``, the ``scratch`` of all threads, and the ``code``.
+        """Bytes of the ``arena`` (activations), the ``params``, the ``state`` if there is any, the ``scratch`` of all
+        threads, and the ``code``.
 
         Where the arena depends on dimensions it is that at their hints.
         Arena and scratch are needed for the time of a call: modules that run in turn share them.
         """
+        state = {"state": self._state_bytes.nbytes} if self.executable.states else {}
         return {
             "arena": self.executable.arena_bytes,
             "params": self._params.nbytes,
+            **state,
             "scratch": self._workspace_bytes - self._scratch_offset,
             "code": len(self.executable.code.data),
         }
@@ -234,12 +205,14 @@ class Module:
         self._execute([address_of(a) for a in [*arrays, *outputs]] + now.values, now)
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
-        """Time of every kernel call, in order: medians over ``repeat`` runs, after one that is not counted."""
+        """Time of every step, in order: medians over ``repeat`` runs, after one that is not counted. They change the
+        state as calls do.
+        """
         arrays, now = self._accept_all(self._bind(args, kwargs))
         results = [aligned_array(shape, dtype) for shape, dtype in now.outputs]
         addresses = [address_of(a) for a in arrays] + [address for _, address in results] + now.values
-        calls = self.executable.calls
-        stamps = np.zeros((len(calls) + 1, 2), np.int64)  # struct timespec: seconds, nanoseconds
+        steps = self.executable.steps
+        stamps = np.zeros((len(steps) + 1, 2), np.int64)  # struct timespec: seconds, nanoseconds
         rounds = []
         for _ in range(repeat + 1):
             self._execute(addresses, now, profile=address_of(stamps))
@@ -247,15 +220,18 @@ class Module:
         medians = [statistics.median(times) / 1e3 for times in np.array(rounds[1:]).T.tolist()]
         total = sum(medians) or 1.0
         return [
-            ProfileRow(call.node, call.kernel, time, time / total) for call, time in zip(calls, medians, strict=True)
+            ProfileRow(step.node, step.label, time, time / total) for step, time in zip(steps, medians, strict=True)
         ]
 
     def save(self, path: str | Path, *, key: bytes | None = None) -> None:
-        """Writes the artifact, which ``load`` reads; complete or not at all, and never into a file that is in use.
+        """Writes the artifact, which ``load`` reads; complete or not at all, and never into a file that is in use. The
+        state is saved as it is now.
 
         ``key``: 16 bytes or more that sign the file, which then loads with the same ``key`` alone. Raises OSError.
         """
-        artifact.save(self.executable, path, key)
+        with self._lock:
+            now = self._state_bytes.copy()
+        artifact.save(replace(self.executable, state=now) if self.executable.states else self.executable, path, key)
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
@@ -266,6 +242,8 @@ class Module:
         # and the state in use. None of them runs within the native code.
         with self._lock:
             if self._caller:
+                if self.executable.states:
+                    raise InputError("a model with state is called in the middle of a call of it; allowed: after it")
                 self.__copy__()._execute(addresses, now, profile)
                 return
             workspace = None
@@ -278,9 +256,7 @@ class Module:
                 workspace = borrow(self._workspace_bytes) if self._workspace_bytes else None
                 if workspace and workspace is not self._workspace:
                     self._work_in(workspace)
-                self._io[1:] = addresses  # type: ignore[assignment]
-                self._runtime.profile = profile
-                self._run(*self._run_args)
+                self._run(addresses, now, profile)
             finally:
                 self._caller = 0
                 if workspace:
@@ -289,16 +265,15 @@ class Module:
     def _for(self, now: Sized) -> None:
         """Makes calls find their arguments where they are for the sizes of this one."""
         self._now, self._workspace = now, None
-        if len(now.offsets):
-            self._patches[:, 2] = now.offsets
-        self._scratch_offset = round_up(now.arena_bytes, _SCRATCH_STRIDE)  # in a workspace, behind the arena
-        self._workspace_bytes = self._scratch_offset + self._runtime.scratch_stride * self._pool.threads
+        self._runner.place(now.offsets)
+        self._scratch_offset = round_up(now.arena_bytes, SCRATCH_STRIDE)  # in a workspace, behind the arena
+        self._workspace_bytes = self._scratch_offset + self._runner.runtime.scratch_stride * self._pool.threads
 
     def _work_in(self, workspace: Workspace) -> None:
         """Puts arena and scratch into ``workspace``."""
         self._workspace = workspace  # the one of the last call
-        self._io[0] = workspace.address
-        self._runtime.scratch = workspace.address + self._scratch_offset
+        self._runner.io[0] = workspace.address
+        self._runner.runtime.scratch = workspace.address + self._scratch_offset
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         names = [spec.name for spec in self.inputs]
@@ -364,7 +339,7 @@ class Module:
     def _sized(self, arrays: Sequence[np.ndarray]) -> Sized:
         """What the shapes of these inputs decide, remembered for the last few. Raises InputError."""
         shapes = tuple([array.shape for array in arrays])
-        found = sized(self.executable, bind(self.inputs, shapes), self._places)
+        found = sized(self.executable, bind(self.inputs, shapes), self._runner.places)
         while len(self._seen) >= KEPT:
             self._seen.pop(next(iter(self._seen), shapes), None)
         self._seen[shapes] = found
@@ -372,16 +347,24 @@ class Module:
 
 
 def load(
-    path: str | Path, threads: int | None = None, *, sha256: str | None = None, key: bytes | None = None
+    path: str | Path,
+    threads: int | None = None,
+    *,
+    sha256: str | None = None,
+    key: bytes | None = None,
+    externs: Mapping[str, Operator] | None = None,
+    comm: Comm | None = None,
 ) -> Module:
     """The module saved in ``path``, ready to run, without LLVM. It is copied into memory: the file may change or go.
 
     An artifact is a program that runs with all rights of this process. Its checksums find damage, not intent: load only
     what you trust. ``sha256`` (of the file, as ``sha256sum`` prints it) refuses any other file; ``key`` (bytes) refuses
-    what was not saved with the same ``key``. Raises ArtifactError for a damaged, inconsistent or refused file and one
-    that this machine cannot run; OSError if it cannot be read or is no regular file.
+    what was not saved with the same ``key``. ``externs``: opaque operators by name that are not Burnish's own; a file
+    holds none of their code. ``comm``: the worker whose collectives the model takes part in.
+    Raises ArtifactError for a damaged, inconsistent or refused file and one that this machine cannot run; OSError if it
+    cannot be read or is no regular file.
     """
-    return Module(artifact.read(path, sha256, key), threads)
+    return Module(artifact.read(path, sha256, key), threads, externs=externs, comm=comm)
 
 
 def _asked_threads(executable: Executable) -> int | None:

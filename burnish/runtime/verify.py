@@ -13,9 +13,10 @@ from burnish.errors import VerificationError
 from burnish.loops.sizes import dims_of, is_size, least, solve
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.host import machine_of
+from burnish.runtime.steps import OPERATIONS, Call, Collective, Copy, Host, Slot, Step, TensorSpec, Wait
 
 if TYPE_CHECKING:
-    from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
+    from burnish.runtime.executable import Executable
     from burnish.runtime.image import Image
 
 MOST_BYTES = 1 << 47  # of any memory: what a process can address
@@ -42,9 +43,12 @@ def verify(executable: Executable) -> None:
     _verify_images(executable)
     _verify_dims(executable)
     signatures: dict[str, list[tuple[bool, int]]] = {}
+    _verify_states(executable)
+    for number, step in enumerate(executable.steps):
+        _verify_step(executable, number, step)
     for call in executable.calls:
         _verify_call(executable, call)
-        mine = [(slot.space == "size", slot.nbytes) for slot in call.args]
+        mine = [(slot.memory == "size", slot.nbytes) for slot in call.args]
         first = signatures.setdefault(call.kernel, mine)
         _require(first == mine, f"calls of '{call.kernel}' differ in arguments, the one of node '{call.node}' too")
     for number, spec in enumerate(executable.outputs):
@@ -115,8 +119,26 @@ def _verify_call(executable: Executable, call: Call) -> None:
     known = isinstance(call.kernel, str) and isinstance(call.node, str) and call.kernel in executable.code.symbols
     _require(known, f"node '{call.node}' calls '{call.kernel}', which is undefined")
     _verify_entry(executable.code, call.kernel)
-    for position, slot in enumerate(call.args):
-        where = f"argument {position} of '{call.kernel}' is {slot}"
+
+
+def _verify_states(executable: Executable) -> None:
+    """Whether every state has a type and a value."""
+    for spec in executable.states:
+        _verify_tensor("state", spec)
+        _require(not spec.dims, f"state '{spec.name}' has shape {list(spec.shape)}, allowed: integers")
+    names = [spec.name for spec in executable.states]
+    _require(len(set(names)) == len(names), f"two states have the same name in {names}")
+    size = executable.state_offsets[-1]
+    for what, memory in (("state", executable.state), ("initial state", executable.initial)):
+        whole = memory.dtype == np.uint8 and memory.shape == (size,)
+        _require(whole, f"the {what} is {memory.dtype}{list(memory.shape)}, allowed: uint8[{size}]")
+
+
+def _verify_step(executable: Executable, number: int, step: Step) -> None:
+    """Whether the arguments of a step exist, and are as many bytes as their types."""
+    _require(isinstance(step.node, str), f"step {number} has node {step.node!r}, allowed: text")
+    for position, slot in enumerate(step.slots):
+        where = f"argument {position} of '{step.label}' is {slot}"
         integers = all(type(value) is int for value in (slot.index, slot.offset, slot.nbytes))
         _require(integers and slot.nbytes >= 0, f"{where}, allowed: integers")
         size = _bytes_of(executable, slot)
@@ -124,25 +146,70 @@ def _verify_call(executable: Executable, call: Call) -> None:
             raise VerificationError(f"executable: {where}, which does not exist")
         last = size - slot.nbytes
         _require(0 <= slot.offset <= last, f"{where}, allowed: offsets from 0 to {last}")
+    if isinstance(step, Copy):
+        same = step.source.nbytes == step.target.nbytes > 0
+        _require(same, f"step {number} copies {step.source} to {step.target}, allowed: as many bytes, not 0")
+        _require("burnish_copy" in executable.driver.symbols, f"step {number} is a copy, which the driver lacks")
+        _verify_entry(executable.driver, "burnish_copy")
+    elif isinstance(step, Host):
+        known = isinstance(step.operator, str) and isinstance(step.attrs, dict)
+        _require(known, f"node '{step.node}' calls the operator {step.operator!r}, allowed: a name, and attributes")
+        counts = type(step.results) is int and 1 <= step.results <= len(step.args) == len(step.specs)
+        _require(counts, f"node '{step.node}': {step.results!r} results of {len(step.args)} arguments")
+        for slot, spec in zip(step.args, step.specs, strict=True):
+            _verify_typed(executable, step.node, slot, spec)
+    elif isinstance(step, Collective):
+        known = step.operation in OPERATIONS and step.reduce in ("sum", "max", "min")
+        found = f"{step.operation!r} by {step.reduce!r}"
+        _require(known, f"node '{step.node}' is a collective {found}, allowed: {OPERATIONS} by sum, max, min")
+        for slot in step.slots:
+            _verify_typed(executable, step.node, slot, step.spec)
+        _verify_awaited(executable, number, step)
+    elif isinstance(step, Wait):
+        begun = type(step.step) is int and 0 <= step.step < number
+        begun = begun and isinstance(executable.steps[step.step], Collective)
+        _require(begun, f"step {number} waits for step {step.step!r}, allowed: a collective before it")
+
+
+def _verify_typed(executable: Executable, node: str, slot: Slot, spec: TensorSpec) -> None:
+    """Whether a tensor of a type can lie in a slot: at a multiple of its elements, of its bytes."""
+    _verify_tensor(f"an argument of node '{node}',", spec)
+    _require(spec.dims <= set(executable.dims), f"node '{node}': {spec} has dimensions that no input has")
+    _require(slot.memory != "size", f"node '{node}': {spec} is {slot}, allowed: memory")
+    aligned = slot.offset % numpy_dtype(spec.dtype).itemsize == 0 and slot.nbytes == spec.nbytes
+    _require(aligned, f"node '{node}': {spec} is {slot}, allowed: {spec.nbytes} bytes at a multiple of an element's")
+
+
+def _verify_awaited(executable: Executable, number: int, step: Collective) -> None:
+    """Whether the result of a collective is waited for, and nothing touches it before."""
+    for later in executable.steps[number + 1 :]:
+        if isinstance(later, Wait) and later.step == number:
+            return
+        met = [s for s in later.slots if (s.memory, s.index) == (step.target.memory, step.target.index)]
+        touched = any(
+            s.offset < step.target.offset + step.target.nbytes and step.target.offset < s.offset + s.nbytes for s in met
+        )
+        _require(not touched, f"node '{later.node}' touches the result of '{step.node}' before it is waited for")
+    _require(False, f"nothing waits for the collective of node '{step.node}'")
 
 
 def _bytes_of(executable: Executable, slot: Slot) -> int | None:
     """Size of what the slot points into; None if there is no such thing."""
-    specs = {"input": executable.inputs, "output": executable.outputs}.get(slot.space)
+    specs = {"input": executable.inputs, "output": executable.outputs, "state": executable.states}.get(slot.memory)
     if specs is not None:
         return specs[slot.index].nbytes if 0 <= slot.index < len(specs) else None
-    if slot.space == "size":
+    if slot.memory == "size":
         return 0 if 0 <= slot.index < len(executable.dims) else None
-    if slot.space == "arena" and executable.buffers:
+    if slot.memory == "arena" and executable.buffers:
         return least(executable.buffers[slot.index].nbytes) if 0 <= slot.index < len(executable.buffers) else None
     if slot.index != 0:
         return None
-    return {"param": executable.params.nbytes, "arena": executable.arena_bytes}.get(slot.space)
+    return {"param": executable.params.nbytes, "arena": executable.arena_bytes}.get(slot.memory)
 
 
 def _verify_written(executable: Executable, number: int, spec: TensorSpec) -> None:
     """Whether kernels have all bytes of an output among their arguments."""
-    slots = (s for call in executable.calls for s in call.args if (s.space, s.index) == ("output", number))
+    slots = (s for step in executable.steps for s in step.slots if (s.memory, s.index) == ("output", number))
     end = 0
     for begin, stop in sorted((slot.offset, slot.offset + slot.nbytes) for slot in slots):
         if begin > end:

@@ -25,7 +25,7 @@ from burnish.machines.intrinsics import declare
 from burnish.machines.machine import Core, Machine
 from burnish.machines.scopes import GLOBAL, Scope
 from burnish.pipeline.kernel import build
-from burnish.pipeline.plan import arrange, make_task
+from burnish.pipeline.plan import make_task, plan_kernels
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -182,7 +182,7 @@ TOY = Target("toy", "toy-none", "toy", frozenset(), 16, 1, 16 << 10, 16 << 10, 0
 
 def run(graph: Graph, feeds: Mapping[str, np.ndarray], device: Device) -> dict[str, np.ndarray]:
     """The outputs of a graph, every kernel of which is compiled for the device and run there."""
-    made = arrange(optimize(graph, exact=True), TOY, exact=True)
+    made = plan_kernels(optimize(graph, exact=True), TOY, exact=True)
     values, constants = dict(feeds), dict(made.graph.constants)
     for group in made.groups:
         if not made.computes(group):

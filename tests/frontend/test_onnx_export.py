@@ -148,6 +148,8 @@ CASES: list[tuple[str, Inputs, dict[str, Any]]] = [
         {}, {"axes": (-2, 0), "keepdims": False}, {"axes": ()},
     )),
     ("reduce_sum", (floats(),), {}), ("reduce_max", (bools(2, 3),), {"axes": (1,)}),
+    ("sort", (X,), {}), ("sort", (ints(2, 9),), {"axis": 0, "descending": True}), ("top_k", (X,), {"k": 2}),
+    ("top_k", (ints(2, 9),), {"k": 4, "axis": 1, "largest": False, "sorted": False}),
     ("argmax", (X,), {"axis": -2}), ("argmin", (X,), {"keepdims": False}),
     ("argmax", (ints(2, 9),), {"axis": 1, "last": True}), ("cumsum", (X,), {"axis": -2}),
     ("cumsum", (X,), {"axis": 1, "exclusive": True, "reverse": True}),

@@ -212,6 +212,8 @@ CASES = [
     case("ReduceSum", X, C([0, -1])), case("ReduceSum", X, C([1]), keepdims=0), case("ReduceMean", X),
     case("ReduceMax", X, C([2]), opset=18),
     case("ReduceSum", X, noop_with_empty_axes=1), case("ReduceMean", X, axes=[-1, 0], opset=11),
+    case("TopK", X, C([2]), outputs=2), case("TopK", X, C([3]), outputs=2, axis=1, largest=0),
+    case("TopK", X, outputs=2, opset=9, k=2, axis=0),
     case("ArgMax", X, axis=1), case("ArgMin", X, axis=-1, keepdims=0), case("CumSum", X, C(1)),
     case("CumSum", X, C(-1), exclusive=1, reverse=1),
     case("Softmax", X), case("Softmax", X, axis=1), case("Softmax", X, opset=11),

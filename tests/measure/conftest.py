@@ -58,7 +58,7 @@ def executable(kind: str, **info: object) -> Executable:
     return build(
         inputs=[TensorSpec("x", (4,), "float32")],
         outputs=[TensorSpec("y", (4,), "float32")],
-        calls=[Call("kernel", (Slot("input", 0, 0, 16), Slot("output", 0, 0, 16)), kind)],
+        steps=[Call("kernel", (Slot("input", 0, 0, 16), Slot("output", 0, 0, 16)), kind)],
         objects={"kernel": compile_ir(KERNEL.format(body=BODIES[kind]), host())},
         params=np.zeros(0, np.uint8),
         arena_bytes=0,

@@ -52,6 +52,29 @@ def test_no_two_live_buffers_overlap_and_the_bound_holds(buffers: list[Interval]
         assert result.offsets[dying] == result.offsets[born]
 
 
+@settings(max_examples=200, deadline=None)
+@given(interval_lists())
+def test_of_any_pairs_only_those_share_that_may(buffers: list[Interval]) -> None:
+    """A caller may name pairs that live on beside each other, or whose heir is larger."""
+    result = plan(buffers, [(a.name, b.name) for a in buffers for b in buffers if a is not b])
+    assert set(result.in_place) <= set(chains(buffers)) and clashes(buffers, result) == []
+    assert result.arena_bytes >= result.lower_bound
+
+
+@pytest.mark.parametrize(
+    ("dying", "born"),
+    [
+        (Interval("a", 64, 0, 3), Interval("b", 64, 1, 4)),  # a is read after b is written
+        (Interval("a", 64, 1, 1), Interval("b", 64, 1, 2)),  # both are written by one step
+        (Interval("a", 64, 0, 1), Interval("b", 128, 1, 2)),  # b is larger
+    ],
+)
+def test_a_buffer_that_is_still_needed_is_not_taken(dying: Interval, born: Interval) -> None:
+    result = plan([dying, born], [("a", "b")])
+    assert result.in_place == () and clashes([dying, born], result) == []
+    assert result.arena_bytes == result.lower_bound == dying.nbytes + born.nbytes
+
+
 def test_a_chain_of_layers_ping_pongs_between_two_places() -> None:
     result = plan([Interval(f"layer{i}", 640, i, i + 1) for i in range(10)])
     assert result.arena_bytes == result.lower_bound == 1280

@@ -120,6 +120,15 @@ def test_what_terms_in_between_ask_for_must_follow() -> None:
             check_proof(rule(text), proof(step.format(extent)), AXIOMS)
 
 
+def test_axioms_hold_of_tensors_with_elements_alone() -> None:
+    text = "substitution parts\n  for x: [a + b]{}\n  x = x\n"
+    half = "part(x, axis=-1, start=0, extent=a)"
+    steps = proof(f"proof parts\n  by add is commutative with x = {half}; y = {half}; *l = [a]\n")
+    check_proof(rule(text.format("; y: [a]; z: [b]")), steps, AXIOMS)
+    with pytest.raises(RuleError, match="'x': extent a may be empty"):  # a + b is 1 or more, a may be 0
+        check_proof(rule(text.format("")), steps, AXIOMS)
+
+
 def test_congruence_closure() -> None:
     closure = Congruence()
     term = parse_term

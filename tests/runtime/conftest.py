@@ -76,7 +76,7 @@ def add_executable(n: int = 1000, features: tuple[str, ...] = (), shape: tuple[i
     return build(
         inputs=[TensorSpec("x", spec, "float32")],
         outputs=[TensorSpec("y", spec, "float32")],
-        calls=[Call("add", (x, w, t), "first"), Call("add", (t, t, y), "second")],
+        steps=[Call("add", (x, w, t), "first"), Call("add", (t, t, y), "second")],
         objects={"add": kernel},
         params=params,
         arena_bytes=128 + 4 * n,

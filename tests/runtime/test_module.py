@@ -37,7 +37,7 @@ def swap_executable(compile_object, dtype: str = "float32", shape: tuple[int, ..
     return build(
         inputs=specs,
         outputs=[TensorSpec("b", shape, dtype), TensorSpec("a", shape, dtype)],
-        calls=[
+        steps=[
             Call("copy", (Slot("input", 0, 0, size), Slot("output", 1, 0, size)), "one"),
             Call("copy", (Slot("input", 1, 0, size), Slot("output", 0, 0, size)), "two"),
         ],
@@ -366,7 +366,7 @@ def test_a_child_forked_by_a_handler_in_the_middle_of_a_call_goes_on(make_execut
 def test_copies_share_code_and_parameters_and_nothing_else(add) -> None:
     for twin in (copy.copy(add), copy.deepcopy(add), copy.deepcopy({"m": add})["m"]):
         assert twin is not add and twin.executable is add.executable and twin.threads == add.threads
-        assert twin._params is add._params and twin._args is not add._args and twin._lock is not add._lock
+        assert twin._params is add._params and twin._runner.args is not add._runner.args and twin._lock is not add._lock
         assert np.array_equal(twin(X), Y) and np.array_equal(add(X), Y)
         assert np.array_equal(twin(X + 1), 2 * (X + 1 + np.arange(1000, dtype=np.float32)))
 

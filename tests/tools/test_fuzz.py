@@ -250,11 +250,11 @@ def test_a_fenced_module_that_writes_beyond_its_output_is_killed() -> None:
     fenced = FencedModule(module, "end")
     spec = fenced.executable.outputs[0]
     calls = tuple(
-        replace(call, args=tuple(replace(a, nbytes=32) if a.space == "output" else a for a in call.args))
+        replace(call, args=tuple(replace(a, nbytes=32) if a.memory == "output" else a for a in call.args))
         for call in fenced.executable.calls
     )
     outputs = (replace(spec, shape=(8,)),)  # 224 bytes short
-    fenced.executable = replace(fenced.executable, outputs=outputs, calls=calls)
+    fenced.executable = replace(fenced.executable, outputs=outputs, steps=calls)
     assert fenced._fixed is not None
     fenced._fixed = replace(fenced._fixed, outputs=[((8,), np.dtype(np.float32))])
     child = os.fork()

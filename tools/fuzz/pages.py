@@ -26,16 +26,16 @@ class FencedModule(Module):
         self._arena = Fenced(round_up(made.arena_bytes, ALIGNMENT), edge)
         self._fenced_params = params
         super().__init__(replace(made, params=params.bytes[: made.params.nbytes]), module.threads)
-        self._scratch = Fenced(self._runtime.scratch_stride * self.threads, edge)
+        self._scratch = Fenced(self._runner.runtime.scratch_stride * self.threads, edge)
 
     def _work_in(self, workspace: Workspace) -> None:
         self._workspace = workspace
         nbytes = round_up(self._now.arena_bytes, ALIGNMENT)
         if nbytes != self._arena.bytes.nbytes:  # that of other sizes
             self._arena = Fenced(nbytes, self._edge)
-        self._io[0] = self._arena.address
+        self._runner.io[0] = self._arena.address
         if hasattr(self, "_scratch"):
-            self._runtime.scratch = self._scratch.address
+            self._runner.runtime.scratch = self._scratch.address
 
     def run(self, inputs: Sequence[np.ndarray], edge: str) -> list[np.ndarray]:
         """Outputs for these inputs. What touches a byte beside a buffer kills the process, or raises AssertionError."""

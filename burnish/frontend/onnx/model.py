@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator, VerificationError
 from burnish.files import open_regular
-from burnish.frontend.onnx import elementwise, movement, product, recurrent, reduction, window
+from burnish.frontend.onnx import elementwise, movement, product, recurrent, reduction, sorting, window
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, require_room
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 from burnish.frontend.onnx.external import NO_FILES, ExternalData
@@ -36,6 +36,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **product.TRANSLATORS,
     **recurrent.TRANSLATORS,
     **reduction.TRANSLATORS,
+    **sorting.TRANSLATORS,
     **window.TRANSLATORS,
 }
 _BATCH = re.compile(r"batch|^[nb]$|^none$|^unk|^\?$|^-1$|^$", re.IGNORECASE)

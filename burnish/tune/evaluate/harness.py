@@ -15,6 +15,7 @@ from burnish.kernels.task import Task
 from burnish.loops.layout import layout
 from burnish.measure.accuracy import scaled_error
 from burnish.pipeline.kernel import Kernel
+from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
 from burnish.runtime.buffers import numpy_dtype, round_up
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import Image, LoadedImage
@@ -25,25 +26,11 @@ from burnish.tune.evaluate.reference import Examples, packed, tolerance
 from burnish.tune.evaluate.reference import examples as make_examples
 from burnish.tune.evaluate.timer import Timer
 
-_STRIDE = 4096  # bytes: a multiple of it is each thread's scratch, as in compiled models
 _PACKED_BYTES = 1 << 29  # of constants kept in several layouts at once
 
 
 class WrongAnswer(Exception):  # noqa: N818 - an outcome
     """What a kernel computed is not what its task defines."""
-
-
-class _Runtime(ctypes.Structure):
-    """``struct Runtime``, the second argument of every kernel (``%Runtime`` of runtime/entry.py)."""
-
-    _fields_ = (
-        ("parallel", ctypes.c_void_p),
-        ("pool", ctypes.c_void_p),
-        ("scratch", ctypes.c_void_p),
-        ("scratch_stride", ctypes.c_int64),
-        ("threads", ctypes.c_int64),
-        ("profile", ctypes.c_void_p),
-    )
 
 
 class LoadedKernel:
@@ -54,9 +41,9 @@ class LoadedKernel:
     ) -> None:
         self._image = LoadedImage(image)
         self.address = self._image.address(kernel.symbol)
-        stride = round_up(kernel.scratch_bytes, _STRIDE)
+        stride = round_up(kernel.scratch_bytes, SCRATCH_STRIDE)
         self.scratch = Fenced(stride * workers.threads)
-        self._runtime = _Runtime(workers.parallel, workers.address, self.scratch.address, stride, workers.threads, None)
+        self._runtime = Runtime(workers.parallel, workers.address, self.scratch.address, stride, workers.threads, None)
         self._kept = arguments  # whose memory would go with them
         self._arguments = (ctypes.c_void_p * len(arguments))(*(each.address for each in arguments))
         self.pointers = ctypes.addressof(self._arguments)

@@ -10,7 +10,7 @@ import onnx
 from burnish import ops
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx.dtypes import element_type
-from burnish.frontend.onnx.export import elementwise, movement, product, recurrent, reduction, window
+from burnish.frontend.onnx.export import elementwise, movement, product, recurrent, reduction, sorting, window
 from burnish.frontend.onnx.export.writer import OPSET, Exporter, Operation, Writer
 from burnish.graph.graph import Graph, Node
 from burnish.graph.outputs import own_outputs
@@ -24,6 +24,7 @@ EXPORTERS: Mapping[str, Exporter] = {
     **product.EXPORTERS,
     **recurrent.EXPORTERS,
     **reduction.EXPORTERS,
+    **sorting.EXPORTERS,
     **window.EXPORTERS,
 }
 
@@ -55,6 +56,8 @@ def to_onnx(graph: Graph) -> onnx.ModelProto:
 
 def _refuse_unsupported(graph: Graph) -> None:
     """Names every operator without an exporter at once."""
+    if graph.states:
+        raise UnsupportedOperator(f"to_onnx: ONNX has no states: {', '.join(graph.states)}")
     missing: dict[str, list[str]] = {}
     for node in graph.nodes:
         if node.op not in EXPORTERS:

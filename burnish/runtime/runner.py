@@ -1,0 +1,229 @@
+"""CPU runner: executes a bound call as native calls, with steps in Python between them where the model has such."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from burnish import ops
+from burnish.comm.protocol import Comm
+from burnish.errors import ArtifactError, ModelError, UnsupportedOperator
+from burnish.ops.operator import Operator
+from burnish.runtime.abi import SCRATCH_STRIDE, Plan, Runtime
+from burnish.runtime.buffers import address_of, numpy_dtype, round_up
+from burnish.runtime.executable import Call, Collective, Copy, Executable, Host, Step, TensorSpec
+from burnish.runtime.image import LoadedImage
+from burnish.runtime.pool import Pool
+from burnish.runtime.sized import Sized
+
+_libc = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Neighbouring steps that are one native call: its plan, and the number of the first step."""
+
+    plan: Plan
+    first: int
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.plan)
+
+
+class CpuRunner:
+    """The steps of an executable on this machine: tables of native calls, and operators that are Python.
+
+    ``places``: of each address that a call enters, its buffer in the arena or -1, and its offset (``sized.Sized``).
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        workers: Pool,
+        code: LoadedImage,
+        params: np.ndarray,
+        state: np.ndarray,
+        externs: Mapping[str, Operator],
+        comm: Comm | None,
+    ) -> None:
+        """Raises ArtifactError, naming the step, for an operator that is not known here or is of other types, and for
+        collectives without a communicator.
+        """
+        self.executable, self._workers, self._code, self._comm = executable, workers, code, comm
+        stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
+        self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
+        io = 1 + len(executable.inputs) + len(executable.outputs) + len(executable.dims)
+        self.io = (ctypes.c_void_p * io)()  # the arena, inputs, outputs and values of dimensions of a call
+        self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
+        if comm is None:
+            refuse_collectives(executable.steps)
+        self._lay_out(address_of(params), address_of(state))
+        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        self.native = run(workers.driver.address("burnish_run"))
+        self._shared = (ctypes.addressof(self.io), ctypes.addressof(self.runtime))
+        self._only = self._parts[0].address if len(self._parts) == 1 else None  # all steps are one native call
+
+    def _lay_out(self, params: int, state: int) -> None:
+        """The argument and call tables. Addresses of parameters and state are final; the others become patches."""
+        executable = self.executable
+        outputs = 1 + len(executable.inputs)
+        first_io = {"arena": 0, "input": 1, "output": outputs, "size": outputs + len(executable.outputs)}
+        places: list[tuple[int, int]] = []
+        patches: list[tuple[int, int, int]] = []
+        args: list[int] = []
+        table: list[tuple[int, int]] = []
+        self._begins: list[int] = []  # of each step, the position of its first argument
+        for step in executable.steps:
+            self._begins.append(len(args))
+            if isinstance(step, (Call, Copy)):
+                entry = self._code.address(step.kernel) if isinstance(step, Call) else self._copy_address()
+                table.append((entry, len(args)))
+            for slot in step.slots:
+                if slot.memory in ("param", "state"):
+                    base = params if slot.memory == "param" else state + executable.state_offsets[slot.index]
+                    args.append(base + slot.offset)
+                    continue
+                placed = bool(executable.buffers) and slot.memory == "arena"  # its place depends on dimensions
+                places.append((slot.index if placed else -1, slot.offset))
+                patches.append((len(args), first_io[slot.memory] + (0 if placed else slot.index), slot.offset))
+                args.append(0)
+            if isinstance(step, Copy):
+                args.append(step.source.nbytes)
+        self.args = np.array(args, np.uint64)
+        self.places = np.array(places, np.int64).reshape(-1, 2)
+        place = address_of(self.args)
+        self._table = np.array([(kernel, place + 8 * at) for kernel, at in table], np.uint64).reshape(-1, 2)
+        entered = [(place + 8 * at, index, offset) for at, index, offset in patches]
+        self.patches = np.array(entered, np.uint64).reshape(-1, 3)
+        self._parts = self._segments()
+
+    def _copy_address(self) -> int:
+        return self._workers.driver.address("burnish_copy")
+
+    def _segments(self) -> list[Any]:
+        """Native segments and the numbers of steps between them, in order; the first segment enters all addresses."""
+        clock = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p)
+        runs: list[list[int] | int] = [[]]
+        for number, step in enumerate(self.executable.steps):
+            if not isinstance(step, (Call, Copy)):
+                runs += [number]
+            elif isinstance(runs[-1], list):
+                runs[-1].append(number)
+            else:
+                runs += [[number]]
+        parts: list[Any] = []
+        done = 0
+        for run in runs:
+            if isinstance(run, int):
+                parts.append(run)
+                continue
+            patches = (address_of(self.patches), len(self.patches)) if not parts else (None, 0)
+            plan = Plan(address_of(self._table) + 16 * done, len(run), *patches, clock.value)
+            parts.append(_Segment(plan, run[0] if run else 0))
+            done += len(run)
+        return parts
+
+    def place(self, offsets: np.ndarray) -> None:
+        """Makes steps find their arguments where they are for the sizes of a call: ``Sized.offsets``."""
+        if len(offsets):
+            self.patches[:, 2] = offsets
+
+    def run(self, addresses: list[int], now: Sized, profile: int | None = None) -> None:
+        """Executes all steps on the inputs and outputs at ``addresses``. ``profile``: of a ``struct timespec`` before
+        every step, and one after the last.
+        """
+        self.io[1:] = addresses  # type: ignore[assignment]
+        self.runtime.profile = profile
+        if self._only is not None:
+            self.native(self._only, *self._shared)
+            return
+        for part in self._parts:
+            if isinstance(part, _Segment):
+                self.runtime.profile = profile + 16 * part.first if profile is not None else None
+                self.native(part.address, *self._shared)
+                continue
+            _stamp(profile, part)
+            self._step(part, now)
+            _stamp(profile, part + 1)
+
+    def _step(self, number: int, now: Sized) -> None:
+        step = self.executable.steps[number]
+        sizes = {d.name: value for d, value in zip(self.executable.dims, now.values, strict=True)}
+        begin = self._begins[number]
+        addresses = self.args[begin : begin + len(step.slots)].tolist()
+        if isinstance(step, Host):
+            arrays = [array_at(a, spec, sizes) for a, spec in zip(addresses, step.specs, strict=True)]
+            call_extern(step, self._operators[number], arrays)
+        elif isinstance(step, Collective):
+            source, target = (array_at(address, step.spec, sizes) for address in addresses)
+            assert self._comm is not None
+            np.copyto(target, self._comm.all_reduce(source, step.reduce))
+
+
+def array_at(address: int, spec: TensorSpec, sizes: Mapping[str, int]) -> np.ndarray:
+    """The tensor at an address as an array: a view, valid as long as the memory is."""
+    shape, dtype = spec.at(sizes), numpy_dtype(spec.dtype)
+    nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    if not nbytes:
+        return np.empty(shape, dtype)
+    memory: Any = (ctypes.c_char * nbytes).from_address(address)
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def call_extern(step: Host, run: Callable[..., Any], arrays: list[np.ndarray]) -> None:
+    """Calls an opaque operator on the first of ``arrays``, and writes its results to the others.
+
+    Raises ModelError, naming the step, if these have other types than the operator said.
+    """
+    count = len(arrays) - step.results
+    for array in arrays[:count]:
+        array.flags.writeable = False
+    found = run(*arrays[:count])
+    results = found if isinstance(found, tuple) else (found,)
+    wanted = [(array.shape, array.dtype) for array in arrays[count:]]
+    if [(np.shape(r), np.asarray(r).dtype) for r in results] != wanted:
+        raise ModelError(f"node '{step.node}': operator '{step.operator}' gave other types than its shape function")
+    for target, result in zip(arrays[count:], results, strict=True):
+        np.copyto(target, result)
+
+
+def find_extern(step: Host, externs: Mapping[str, Operator]) -> Callable[..., Any]:
+    """The implementation of a step's operator, with its attributes bound. Never from a file: by its name from Burnish's
+    operators, or from ``externs``. Raises ArtifactError.
+    """
+    operator = ops.OPERATORS.get(step.operator) or externs.get(step.operator)
+    if operator is None or operator.extern is None:
+        raise ArtifactError(
+            f"node '{step.node}' calls the opaque operator '{step.operator}', which is not one of Burnish's; allowed: "
+            f"{', '.join(sorted(n for n, o in ops.OPERATORS.items() if o.extern))}, and those given as externs="
+        )
+    count = len(step.specs) - step.results
+    try:
+        attrs = operator.complete(step.attrs)
+        found = operator.infer([(s.shape, s.dtype) for s in step.specs[:count]], step.attrs)
+    except (ModelError, UnsupportedOperator) as error:
+        raise ArtifactError(f"node '{step.node}': {error}") from error
+    if found != [(s.shape, s.dtype) for s in step.specs[count:]]:
+        raise ArtifactError(f"node '{step.node}': operator '{step.operator}' has results {found}; the file says others")
+    implementation = operator.extern
+    return lambda *arrays: implementation(*arrays, **attrs)
+
+
+def refuse_collectives(steps: tuple[Step, ...]) -> None:
+    """Raises ArtifactError, naming the first collective."""
+    for step in steps:
+        if isinstance(step, Collective):
+            raise ArtifactError(f"node '{step.node}' is a collective ({step.operation}); allowed: with comm=, a worker")
+
+
+def _stamp(profile: int | None, number: int) -> None:
+    """Writes the time (CLOCK_MONOTONIC) as number ``number`` of an array of ``struct timespec``."""
+    if profile is not None:
+        stamp: Any = (ctypes.c_int64 * 2).from_address(profile + 16 * number)
+        stamp[:] = divmod(time.clock_gettime_ns(time.CLOCK_MONOTONIC), 10**9)

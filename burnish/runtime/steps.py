@@ -1,0 +1,160 @@
+"""Steps of an executable, and the places and types of what they work on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+from burnish.loops.sizes import Dim, dims_of, is_size, valued
+from burnish.runtime.buffers import numpy_dtype
+
+OPERATIONS = ("all_reduce",)  # of collectives
+Memory = Literal["input", "output", "param", "state", "arena", "size"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output: C-contiguous; ``dtype`` is NumPy's name or ``bfloat16``."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes; 0 if they depend on dimensions."""
+        return 0 if self.dims else prod(self.shape) * numpy_dtype(self.dtype).itemsize
+
+    @property
+    def dims(self) -> frozenset[Dim]:
+        """The dimensions in its shape."""
+        return dims_of(self.shape)
+
+    def at(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape for these values of dimensions."""
+        return tuple(valued(extent, sizes) for extent in self.shape)
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape will do, as far as that does not depend on dimensions."""
+        return len(shape) == len(self.shape) and all(
+            is_size(own) or own == n for own, n in zip(self.shape, shape, strict=True)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a step finds an argument: byte ``offset`` of input, output or state ``index``, of parameters or arena.
+
+    ``nbytes``: those of the tensor there; 0 if they depend on dimensions. In an arena planned for each size, ``index``
+    is that of a buffer. In the memory ``size`` it is no place: the argument itself is the value of dimension ``index``.
+    """
+
+    memory: Memory
+    index: int = 0
+    offset: int = 0
+    nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel call. ``node`` names the graph nodes it computes, for people."""
+
+    kernel: str
+    args: tuple[Slot, ...]
+    node: str
+
+    @property
+    def label(self) -> str:
+        """What a profile calls the step."""
+        return self.kernel
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """Its arguments, in the order in which native code finds them."""
+        return self.args
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Moves the bytes of ``source`` to ``target``, which has as many; both are static."""
+
+    source: Slot
+    target: Slot
+    node: str = ""
+
+    @property
+    def label(self) -> str:
+        return "copy"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (self.target, self.source)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A call of an opaque operator in Python. ``specs``: what lies in the slots ``args``, of which the last ``results``
+    are written. ``operator`` is found by its name when the executable is loaded: a file holds no Python code.
+    """
+
+    operator: str
+    args: tuple[Slot, ...]
+    specs: tuple[TensorSpec, ...]
+    results: int
+    attrs: Mapping[str, Any]
+    node: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.operator} (host)"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return self.args
+
+
+@dataclass(frozen=True)
+class Collective:
+    """Combines the tensors ``source`` of all workers into ``target`` of each: ``all_reduce`` by sum, max or min.
+
+    The result is there after the :class:`Wait` for it; until then no step may touch ``target``.
+    """
+
+    operation: str
+    reduce: str
+    source: Slot
+    target: Slot
+    spec: TensorSpec
+    node: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.operation} (collective)"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (self.source, self.target)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Ends when the collective that is step ``step`` has its result."""
+
+    step: int
+    node: str = ""
+
+    @property
+    def label(self) -> str:
+        return "wait"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return ()
+
+
+Step = Call | Copy | Host | Collective | Wait
