@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from burnish.graph.fuse import Group
+from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
 from burnish.loops.layout import Layout, layout
 
@@ -31,7 +32,7 @@ def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[st
     A value is blocked when the groups that write and read it gain more than they lose, and it fills more than half a
     block. Graph inputs and outputs are row-major: that is their contract.
     """
-    fixed = {*graph.inputs, *graph.outputs, *graph.constants}
+    fixed = {*graph.inputs, *graph.outputs, *graph.constants, *weights_of(graph, groups)}
     score: dict[str, float] = {}
     for group in groups:
         ops = {node.op for node in group.nodes}
@@ -61,13 +62,29 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
     renamed: dict[str, str] = {}
     readers = graph.consumers()
     for name in graph.inputs:
-        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 and not _takes_rows(graph, node, lanes) for node in readers[name])
+        images = [node for node in readers[name] if node.inputs[0] == name]
+        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 and not _takes_rows(graph, node, lanes) for node in images)
         if wanted and _blockable(graph, name, lanes) and graph.types[name].shape[1] % lanes == 0:
             renamed[name] = f"{name}.blocked"
             types[renamed[name]] = types[name]
             copies.append(Node("identity", (name,), (renamed[name],)))
-    nodes = [replace(n, inputs=tuple(renamed.get(i, i) for i in n.inputs)) for n in graph.nodes]
+    nodes = [
+        replace(n, inputs=tuple(i if p and _reads_weight(graph, n, p) else renamed.get(i, i) for p, i in enumerate(n.inputs)))
+        for n in graph.nodes
+    ]
     return replace(graph, nodes=(*copies, *nodes), types=types)
+
+
+def _reads_weight(graph: Graph, node: Node, position: int) -> bool:
+    """Whether an operand is the weight of a convolution, or of a product of parts that were made of it."""
+    return position == 1 and len(node.inputs) == 2 and (facts_of(graph, node).pixels or node.op == "split_matmul")
+
+
+def weights_of(graph: Graph, groups: Sequence[Group]) -> set[str]:
+    """The values that kernels read as weights and are no constants: they are packed at each call."""
+    anchors = [group.anchor for group in groups if group.anchor is not None]
+    found = {node.inputs[1] for node in anchors if len(node.inputs) == 2 and _reads_weight(graph, node, 1)}
+    return found - graph.constants.keys()
 
 
 def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:

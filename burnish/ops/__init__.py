@@ -13,6 +13,7 @@ from burnish.ops import (
     matmul,
     movement,
     normalize,
+    packing,
     polyphase,
     pool,
     recurrent,
@@ -41,6 +42,7 @@ _FAMILIES = (
     winograd,
     polyphase,
     split,
+    packing,
 )
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 

@@ -33,7 +33,7 @@ _log = logging.getLogger("burnish")
 
 @dataclass(frozen=True)
 class Kernel:
-    """Machine code of one task. ``packing``: layout tag of each constant parameter that is not row-major."""
+    """Machine code of one task. ``packing``: layout tag of each packed parameter that is not row-major."""
 
     symbol: str
     code: bytes
@@ -76,8 +76,9 @@ def task_key(task: Task, target: Target) -> str:
     definition = "\n".join(str(t) for t in (*task.inputs, *task.stages()))
     layouts = json.dumps({name: str(layout) for name, layout in sorted(task.layouts.items())})
     outputs = " ".join(t.name for t in task.outputs)
-    constants = " ".join(sorted(task.constants))
-    return cache_key(code_version(), target.key, task.op, definition, outputs, layouts, constants)
+    known = " ".join(sorted(task.constants))
+    packed = [" ".join(sorted(task.packed))] if task.packed else []
+    return cache_key(code_version(), target.key, task.op, definition, outputs, layouts, known, *packed)
 
 
 def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:
@@ -147,8 +148,8 @@ def compile_by(template: Template, task: Task, target: Target, chosen: Choice | 
 
 
 def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:
-    """The layouts that a schedule gave to the constant parameters, from its trace."""
-    return {args[0]: str(args[1]) for name, args in trace if name == "transform_layout" and args[0] in task.constants}
+    """The layouts that a schedule gave to the parameters that are packed, from its trace."""
+    return {args[0]: str(args[1]) for name, args in trace if name == "transform_layout" and args[0] in task.packing}
 
 
 def compile_program(

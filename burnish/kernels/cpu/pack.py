@@ -1,0 +1,107 @@
+"""Packing of weights at a call: a weight, or what an algorithm makes of it, written in the layout its kernel reads.
+
+The loops run in the physical order of the output, whose innermost block is a vector. Weights of Winograd and polyphase
+algorithms are transformed on the way, all points of a window at once in registers.
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import apply_layouts, mark, parallel_over, single_output
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+def _matches(task: Task, target: Target) -> bool:
+    """A map of one tensor, or sums of literals times it, into a layout with blocks."""
+    if len(task.outputs) != 1 or len(task.inputs) != 1 or task.layouts.get(task.inputs[0].name):
+        return False
+    layout = task.layout(single_output(task))
+    return bool(layout.parts[-1].block) and task.outputs[0].shape[layout.parts[-1].dim] > 1 and (
+        task.op in _TRANSFORMED or (not task.op and not any(isinstance(t.body, Reduce) for t in task.stages()))
+    )
+
+
+_TRANSFORMED = ("winograd_weight", "polyphase_weight")
+
+
+def _space(task: Task, target: Target) -> Space:
+    return Space({}, {})
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    del choice
+    s = Schedule(task.program())
+    out = single_output(task)
+    kept = [t.name for t in task.stages() if isinstance(t.body, Reduce) and t.name != out]
+    for t in task.stages():
+        if t.name != out and t.name not in kept:
+            s.compute_inline(t.name)
+    if isinstance(task.outputs[0].body, Reduce):
+        s.expand(out)
+    for stage in kept:
+        s.expand(stage)
+    apply_layouts(s, task, {})
+    physical = _split_blocks(s, task, out, target.lanes)
+    if not task.op:
+        _schedule_map(s, physical, target.lanes)
+        return s
+    _schedule_transform(s, task, out, kept, physical)
+    return s
+
+
+def _split_blocks(s: Schedule, task: Task, out: str, lanes: int) -> list[tuple[str, int, int]]:
+    """(loop, dimension, extent of its block) for every part of the output's layout, in physical order."""
+    layout, loops = task.layout(out), list(s.loops(out))
+    found: dict[int, str] = {}
+    for d, loop in enumerate(loops):
+        own = sorted((-part.step * bool(part.block), number) for number, part in enumerate(layout.parts) if part.dim == d)
+        blocks = sorted(((layout.parts[n].step * layout.parts[n].block, n) for _, n in own if layout.parts[n].block), reverse=True)
+        outer = next(n for _, n in own if not layout.parts[n].block)
+        rest, holder = loop, outer
+        for _, number in blocks:
+            step = layout.parts[number].step * layout.parts[number].block
+            if s.extent(rest) > step:
+                found[holder], rest = s.split(rest, step)
+            holder = number
+        found[holder] = rest
+    return [(found[n], part.dim, part.block) for n, part in enumerate(layout.parts) if n in found]
+
+
+def _schedule_map(s: Schedule, physical: list[tuple[str, int, int]], lanes: int) -> None:
+    order = [loop for loop, _, _ in physical]
+    last = order[-1]
+    if s.extent(last) > lanes:
+        over, lane = s.split(last, lanes)
+        order = [*order[:-1], over, lane]
+    outer = [loop for loop, _, block in physical[:-1] if not block]
+    s.reorder(*order)
+    s.vectorize(order[-1])
+    s.parallel(next((v for v in outer if s.extent(v) > 1), outer[0]))
+
+
+def _schedule_transform(s: Schedule, task: Task, out: str, kept: list[str], physical: list[tuple[str, int, int]]) -> None:
+    del task
+    lane = physical[-1][0]
+    if s.extent(lane) > 16:
+        over, lane = s.split(lane, 16)
+    else:
+        over = None
+    points = [loop for loop, dim, block in physical if dim in (0, 1) and not block]
+    outer = [loop for loop, dim, _ in physical[:-1] if dim not in (0, 1)]
+    outer = [*outer, *([over] if over else [])]
+    s.reorder(*outer, *points, lane)
+    mark(s, "unroll", *points)
+    s.vectorize(lane)
+    for stage in kept:
+        s.compute_at(stage, outer[-1])
+        s.set_scope(stage, "register")
+        i, kw, o, d = s.loops(stage)
+        s.reorder(d, i, kw, o)
+        mark(s, "unroll", i, kw)
+        s.vectorize(o)
+    parallel_over(s, outer[:1])
+
+
+PACK = Template("pack", _matches, _space, _apply)
