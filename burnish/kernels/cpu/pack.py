@@ -45,7 +45,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     apply_layouts(s, task, {})
     physical = _split_blocks(s, task, out, target.lanes)
     if not task.op:
-        _schedule_map(s, physical, target.lanes)
+        _schedule_map(s, task, physical, target.lanes)
         return s
     _schedule_transform(s, task, out, kept, physical)
     return s
@@ -69,16 +69,44 @@ def _split_blocks(s: Schedule, task: Task, out: str, lanes: int) -> list[tuple[s
     return [(found[n], part.dim, part.block) for n, part in enumerate(layout.parts) if n in found]
 
 
-def _schedule_map(s: Schedule, physical: list[tuple[str, int, int]], lanes: int) -> None:
-    order = [loop for loop, _, _ in physical]
-    last = order[-1]
-    if s.extent(last) > lanes:
-        over, lane = s.split(last, lanes)
-        order = [*order[:-1], over, lane]
-    outer = [loop for loop, _, block in physical[:-1] if not block]
-    s.reorder(*order)
-    s.vectorize(order[-1])
-    s.parallel(next((v for v in outer if s.extent(v) > 1), outer[0]))
+def _schedule_map(s: Schedule, task: Task, physical: list[tuple[str, int, int]], lanes: int) -> None:
+    """A vector of the innermost blocks; where rows of the source are whole ones, it comes out of a transposed copy."""
+    loops = [loop for loop, _, _ in physical]
+    s.reorder(*loops)
+    lane = loops.pop()
+    while s.extent(lane) < lanes and physical[len(loops) - 1][2]:
+        lane = s.fuse(loops.pop(), lane)
+    blocks = {dim for _, dim, block in physical if block}
+    outer = [loop for loop, dim, block in physical if not block and dim in blocks and loop in loops]
+    rest = [loop for loop in loops if loop not in outer]
+    if s.extent(lane) > 2 * lanes:
+        over, lane = s.split(lane, lanes)
+        rest.append(over)
+    parts = [loop for loop, dim, _ in physical if dim == 0 and loop in rest and s.extent(loop) == 2]
+    rest = [loop for loop in rest if loop not in parts]
+    s.reorder(*outer, *rest, *parts, lane)
+    mark(s, "unroll", *parts)
+    s.vectorize(lane)
+    if outer:
+        _transposed_copy(s, task, outer[-1], lanes)
+    parallel_over(s, outer or rest[:1])
+
+
+def _transposed_copy(s: Schedule, task: Task, at: str, lanes: int) -> None:
+    """A block of the source with the dimension that becomes innermost in vectors, transposed from runs of its rows."""
+    (source,), out = task.inputs, single_output(task)
+    if len(source.shape) != 4 or source.shape[0] % lanes or any(source.shape[1] % 32 for _ in (0,)):
+        return
+    copy = s.cache_read(source.name, "local", out)
+    s.compute_at(copy, at)
+    s.transform_layout(copy, f"ACDB{lanes}a")
+    o, c, kh, kw = s.loops(copy)
+    run = s.fuse(s.fuse(c, kh), kw)
+    over, lane = s.split(o, lanes) if s.extent(o) > lanes else (None, o)
+    runs, column = s.split(run, lanes)
+    s.reorder(*([over] if over else []), runs, column, lane)
+    s.unroll(column)
+    s.vectorize(lane)
 
 
 def _schedule_transform(s: Schedule, task: Task, out: str, kept: list[str], physical: list[tuple[str, int, int]]) -> None:
