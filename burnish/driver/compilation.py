@@ -28,6 +28,7 @@ from burnish.memory.lifetimes import Step, lifetimes
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
 from burnish.ops.packing import OPERATORS as _TRANSFORMS
+from burnish.ops.transposed import transposed_weight
 from burnish.pipeline import kernel as kernels
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels
 from burnish.runtime.buffers import allocate, round_up
@@ -40,7 +41,7 @@ _log = logging.getLogger("burnish")
 
 Progress = Callable[[str, int, int], None]
 WANTED = 8  # an extent that the warning about an assumed one shows how to ask for
-WEIGHT_TRANSFORMS = frozenset(op.name for op in _TRANSFORMS)
+WEIGHT_TRANSFORMS = frozenset(op.name for op in (*_TRANSFORMS, transposed_weight))
 ALIGNMENT = 64  # bytes between parameters: a cache line, and the widest vector
 
 

@@ -15,6 +15,7 @@ from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.ops import infer
 from burnish.ops.convolution import band, band_depth, window_extent
 from burnish.ops.polyphase import transform_phases
+from burnish.ops.transposed import is_single_pixel
 from burnish.ops.split import DEPTH, ROWS, multiplies_parts, split_matrix, split_stem_weight, split_weight
 from burnish.ops.winograd import transform_weight
 from burnish.target import Target
@@ -44,16 +45,19 @@ def signature(graph: Graph, node: Node) -> str:
 
 def choose_algorithms(graph: Graph, target: Target, exact: bool, decide: Decide = fastest) -> Graph:
     """Replaces convolutions and products by the algorithm that ``decide`` takes; ``exact`` keeps all as they are."""
-    if exact:
+    if exact and not any(_has_phases(graph, node) for node in graph.nodes):
         return graph
     types, constants = dict(graph.types), dict(graph.constants)
     nodes = []
     for node in graph.nodes:
-        block = _band_block(graph, node, target)
+        block = 0 if exact else _band_block(graph, node, target)
         if block:
             nodes += _banded(graph, node, block, types, constants)
             continue
-        found = alternatives(graph, node, target)
+        if _has_phases(graph, node):
+            nodes += _in_phases(graph, node, types)
+            continue
+        found = [] if exact else alternatives(graph, node, target)
         best = decide(graph, node, found) if found else None
         if best is None or best.op == node.op:
             nodes.append(node)
@@ -192,6 +196,24 @@ def _banded(
     attrs = {key: value for key, value in node.attrs.items() if key != "groups"}
     attrs.update(outputs=outputs // groups, depth=depth, block=block)
     return [*before, replace(node, op="banded_conv2d", inputs=(node.inputs[0], name), attrs=attrs)]
+
+
+def _has_phases(graph: Graph, node: Node) -> bool:
+    """Whether a node is a transposed convolution whose weight, no constant, is arranged by phases at every call."""
+    if node.op != "conv2d_transpose" or len(node.inputs) != 2 or node.inputs[1] in graph.constants:
+        return False
+    dilations, padding = (_ints(node.attrs.get(key, other)) for key, other in (("dilations", (1, 1)), ("output_padding", (0, 0))))
+    return not node.attrs.get("kernel") and not is_single_pixel(graph.types[node.inputs[0]].shape, dilations, padding)
+
+
+def _in_phases(graph: Graph, node: Node, types: dict[str, TensorType]) -> list[Node]:
+    """The node that arranges the weight of a transposed convolution, and the convolution that reads it."""
+    weight = node.inputs[1]
+    attrs = {key: node.attrs[key] for key in ("strides", "pads", "dilations", "groups") if key in node.attrs}
+    name = f"{weight}.phases{'.'.join(str(v) for v in attrs.values())}"
+    before = _weight_node("transposed_weight", weight, name, attrs, types)
+    kernel = graph.types[weight].shape[2:]
+    return [*before, replace(node, inputs=(node.inputs[0], name), attrs={**node.attrs, "kernel": kernel})]
 
 
 def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:

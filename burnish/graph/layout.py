@@ -77,7 +77,12 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
 
 def _reads_weight(graph: Graph, node: Node, position: int) -> bool:
     """Whether an operand is the weight of a convolution, or of a product of parts that were made of it."""
-    return position == 1 and len(node.inputs) == 2 and (facts_of(graph, node).pixels or node.op == "split_matmul")
+    return position == 1 and len(node.inputs) == 2 and (has_pixels(graph, node) or node.op == "split_matmul")
+
+
+def has_pixels(graph: Graph, node: Node) -> bool:
+    """Whether a node computes the channels of an image, as convolutions do."""
+    return node.op == "conv2d_transpose" or facts_of(graph, node).pixels
 
 
 def weights_of(graph: Graph, groups: Sequence[Group]) -> set[str]:

@@ -15,8 +15,7 @@ from burnish.graph.divide import divide_joins
 from burnish.graph.fuse import Group, fuse
 from burnish.graph.graph import Graph
 from burnish.graph.join import find_pieces, find_views
-from burnish.graph.fusion_properties import facts_of
-from burnish.graph.layout import choose_layouts, separate_inputs, separate_outputs, weights_of
+from burnish.graph.layout import choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.kernels.constants import split_constants
@@ -124,9 +123,10 @@ def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) 
 def _is_packed(graph: Graph, group: Group, t: Tensor) -> bool:
     """Whether an input of a group that is no constant is packed at each call: a weight, or an operand by channels."""
     anchor = group.anchor
-    if anchor is None or not weights_of(graph, [group]):
-        return anchor is not None and facts_of(graph, anchor).pixels and _by_channels(graph, group, t)
-    return t.name == anchor.inputs[1] or (facts_of(graph, anchor).pixels and _by_channels(graph, group, t))
+    if anchor is None:
+        return False
+    is_weight = bool(weights_of(graph, [group])) and t.name == anchor.inputs[1]
+    return is_weight or (has_pixels(graph, anchor) and _by_channels(graph, group, t))
 
 
 def _by_channels(graph: Graph, group: Group, t: Tensor) -> bool:

@@ -18,6 +18,8 @@ def _matches(task: Task, target: Target) -> bool:
     if len(task.outputs) != 1 or len(task.inputs) != 1 or task.layouts.get(task.inputs[0].name):
         return False
     layout = task.layout(single_output(task))
+    if str(layout) == f"ABCD{target.lanes}b":  # that of images
+        return False
     return bool(layout.parts[-1].block) and task.outputs[0].shape[layout.parts[-1].dim] > 1 and (
         task.op in _TRANSFORMED or (not task.op and not any(isinstance(t.body, Reduce) for t in task.stages()))
     )
