@@ -214,21 +214,18 @@ def pack_weights(
 
     for step in steps:
         packed = sorted(step.task.packed) if isinstance(step, Stage) else []
+        group = step.group if isinstance(step, Stage) else step
+        own_weights = {step.values[p] for p in packed} if isinstance(step, Stage) else set()
+        for name in group.inputs:
+            if name in transforms and name not in own_weights:
+                value_in(name, "")
         if not isinstance(step, Stage) or not packed:
             result.append(step)
             continue
         tags = {p: step.kernel.packing.get(p, "") for p in packed}
         own = {p: value_in(step.values[p], tag) for p, tag in tags.items()}
         names = {step.values[p]: fresh for p, fresh in own.items() if fresh != step.values[p]}
-        held = {p: layout(tag) for p, tag in tags.items() if tag}
-        result.append(
-            replace(
-                step,
-                group=renamed_inputs(step.group, names),
-                task=replace(step.task, layouts={**step.task.layouts, **held}),
-                values={**step.values, **own},
-            )
-        )
+        result.append(replace(step, group=renamed_inputs(step.group, names), values={**step.values, **own}))
     nodes = [node for step in result for node in (step.group if isinstance(step, Stage) else step).nodes]
     return replace(made, graph=replace(made.graph, nodes=tuple(nodes), types=types), layouts=layouts), result
 
@@ -338,7 +335,8 @@ def make_call(
             slots.append(constants[value, stage.kernel.packing.get(t.name, "")])
             continue
         buffer, offset = home.get(value, Place(value))
-        own = stage.task.layouts.get(t.name)
+        tag = stage.kernel.packing.get(t.name)
+        own = layout(tag) if tag else stage.task.layouts.get(t.name)
         nbytes = TensorSpec(t.name, own.physical_shape(t.shape) if own else t.shape, t.dtype).nbytes
         if buffer in callers:
             slots.append(replace(callers[buffer], offset=offset, nbytes=nbytes))

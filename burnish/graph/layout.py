@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from burnish.graph.algorithms import TRANSFORMS
 from burnish.graph.fuse import Group
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
@@ -77,11 +78,13 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
 
 def _reads_weight(graph: Graph, node: Node, position: int) -> bool:
     """Whether an operand is the weight of a convolution, or of a product of parts that were made of it."""
-    return position == 1 and len(node.inputs) == 2 and (has_pixels(graph, node) or node.op == "split_matmul")
+    return position == 1 and len(node.inputs) == 2 and (has_pixels(graph, node) or node.op in TRANSFORMS)
 
 
 def has_pixels(graph: Graph, node: Node) -> bool:
     """Whether a node computes the channels of an image, as convolutions do."""
+    if node.op in TRANSFORMS:
+        return len(graph.types[node.outputs[0]].shape) == 4 and len(graph.types[node.inputs[1]].shape) > 3
     return node.op == "conv2d_transpose" or facts_of(graph, node).pixels
 
 
