@@ -15,8 +15,8 @@ from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.ops import infer
 from burnish.ops.convolution import band, band_depth, window_extent
 from burnish.ops.polyphase import transform_phases
-from burnish.ops.transposed import is_single_pixel
 from burnish.ops.split import DEPTH, ROWS, multiplies_parts, split_matrix, split_stem_weight, split_weight
+from burnish.ops.transposed import is_single_pixel
 from burnish.ops.winograd import transform_weight
 from burnish.target import Target
 
@@ -202,7 +202,9 @@ def _has_phases(graph: Graph, node: Node) -> bool:
     """Whether a node is a transposed convolution whose weight, no constant, is arranged by phases at every call."""
     if node.op != "conv2d_transpose" or len(node.inputs) != 2 or node.inputs[1] in graph.constants:
         return False
-    dilations, padding = (_ints(node.attrs.get(key, other)) for key, other in (("dilations", (1, 1)), ("output_padding", (0, 0))))
+    dilations, padding = (
+        _ints(node.attrs.get(key, other)) for key, other in (("dilations", (1, 1)), ("output_padding", (0, 0)))
+    )
     return not node.attrs.get("kernel") and not is_single_pixel(graph.types[node.inputs[0]].shape, dilations, padding)
 
 

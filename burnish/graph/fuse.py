@@ -84,9 +84,7 @@ def renamed_outputs(group: Group, names: Mapping[str, str]) -> Group:
     return _exchanged(group, changed, group.inputs, tuple(names.get(n, n) for n in group.outputs))
 
 
-def _exchanged(
-    group: Group, changed: Mapping[Node, Node], inputs: tuple[str, ...], outputs: tuple[str, ...]
-) -> Group:
+def _exchanged(group: Group, changed: Mapping[Node, Node], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Group:
     anchor = None if group.anchor is None else changed[group.anchor]
     nodes = tuple(changed[node] for node in group.nodes)
     return replace(group, nodes=nodes, inputs=inputs, outputs=outputs, anchor=anchor)

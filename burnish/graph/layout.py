@@ -70,7 +70,10 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
             types[renamed[name]] = types[name]
             copies.append(Node("identity", (name,), (renamed[name],)))
     nodes = [
-        replace(n, inputs=tuple(i if p and _reads_weight(graph, n, p) else renamed.get(i, i) for p, i in enumerate(n.inputs)))
+        replace(
+            n,
+            inputs=tuple(i if p and _reads_weight(graph, n, p) else renamed.get(i, i) for p, i in enumerate(n.inputs)),
+        )
         for n in graph.nodes
     ]
     return replace(graph, nodes=(*copies, *nodes), types=types)

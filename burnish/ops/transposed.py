@@ -153,9 +153,7 @@ def _phases_apart(name: str, x: Tensor, kernel: Tensor, bias: Tensor | None, siz
     return compute((x.shape[0], outputs, *size), interleave, name)
 
 
-def _phases_as_channels(
-    name: str, x: Tensor, flat: Tensor, bias: Tensor | None, size: Ints, window: _Window
-) -> Tensor:
+def _phases_as_channels(name: str, x: Tensor, flat: Tensor, bias: Tensor | None, size: Ints, window: _Window) -> Tensor:
     """``name.conv``: an ordinary convolution with stride 1 and ``O * SH * SW`` channels, then interleaved."""
     strides, pads, taps, groups = window.strides, window.pads, window.taps, window.groups
     # Output o has phase (o + pad) % stride and reads inputs q - taps + 1 … q with q = (o + pad) // stride.

@@ -20,8 +20,10 @@ def _matches(task: Task, target: Target) -> bool:
     layout = task.layout(single_output(task))
     if str(layout) == f"ABCD{target.lanes}b":  # that of images
         return False
-    return bool(layout.parts[-1].block) and task.outputs[0].shape[layout.parts[-1].dim] > 1 and (
-        task.op in _TRANSFORMED or (not task.op and not any(isinstance(t.body, Reduce) for t in task.stages()))
+    return (
+        bool(layout.parts[-1].block)
+        and task.outputs[0].shape[layout.parts[-1].dim] > 1
+        and (task.op in _TRANSFORMED or (not task.op and not any(isinstance(t.body, Reduce) for t in task.stages())))
     )
 
 
@@ -58,8 +60,12 @@ def _split_blocks(s: Schedule, task: Task, out: str, lanes: int) -> list[tuple[s
     layout, loops = task.layout(out), list(s.loops(out))
     found: dict[int, str] = {}
     for d, loop in enumerate(loops):
-        own = sorted((-part.step * bool(part.block), number) for number, part in enumerate(layout.parts) if part.dim == d)
-        blocks = sorted(((layout.parts[n].step * layout.parts[n].block, n) for _, n in own if layout.parts[n].block), reverse=True)
+        own = sorted(
+            (-part.step * bool(part.block), number) for number, part in enumerate(layout.parts) if part.dim == d
+        )
+        blocks = sorted(
+            ((layout.parts[n].step * layout.parts[n].block, n) for _, n in own if layout.parts[n].block), reverse=True
+        )
         outer = next(n for _, n in own if not layout.parts[n].block)
         rest, holder = loop, outer
         for _, number in blocks:
@@ -111,7 +117,9 @@ def _transposed_copy(s: Schedule, task: Task, at: str, lanes: int) -> None:
     s.vectorize(lane)
 
 
-def _schedule_transform(s: Schedule, task: Task, out: str, kept: list[str], physical: list[tuple[str, int, int]]) -> None:
+def _schedule_transform(
+    s: Schedule, task: Task, out: str, kept: list[str], physical: list[tuple[str, int, int]]
+) -> None:
     del task
     lane = physical[-1][0]
     if s.extent(lane) > 16:
