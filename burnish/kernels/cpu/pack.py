@@ -47,31 +47,26 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     for stage in kept:
         s.expand(stage)
     apply_layouts(s, task, {})
-    physical = _split_blocks(s, task, out, target.lanes)
+    physical = _split_blocks(s, task, out)
     if not task.op:
         _schedule_map(s, task, physical, target.lanes)
         return s
-    _schedule_transform(s, task, out, kept, physical)
+    _schedule_transform(s, kept, physical, target.lanes)
     return s
 
 
-def _split_blocks(s: Schedule, task: Task, out: str, lanes: int) -> list[tuple[str, int, int]]:
+def _split_blocks(s: Schedule, task: Task, out: str) -> list[tuple[str, int, int]]:
     """(loop, dimension, extent of its block) for every part of the output's layout, in physical order."""
     layout, loops = task.layout(out), list(s.loops(out))
-    found: dict[int, str] = {}
-    for d, loop in enumerate(loops):
-        own = sorted(
-            (-part.step * bool(part.block), number) for number, part in enumerate(layout.parts) if part.dim == d
-        )
-        blocks = sorted(
-            ((layout.parts[n].step * layout.parts[n].block, n) for _, n in own if layout.parts[n].block), reverse=True
-        )
-        outer = next(n for _, n in own if not layout.parts[n].block)
-        rest, holder = loop, outer
-        for _, number in blocks:
-            step = layout.parts[number].step * layout.parts[number].block
-            if s.extent(rest) > step:
-                found[holder], rest = s.split(rest, step)
+    found: dict[int, str] = {}  # number of the part -> its loop
+    for d, rest in enumerate(loops):
+        own = [number for number, part in enumerate(layout.parts) if part.dim == d]
+        holder = next(n for n in own if not layout.parts[n].block)
+        blocks = [n for n in own if layout.parts[n].block]
+        for number in sorted(blocks, key=lambda n: -layout.parts[n].step):
+            size = layout.parts[number].step * layout.parts[number].block
+            if s.extent(rest) > size:
+                found[holder], rest = s.split(rest, size)
             holder = number
         found[holder] = rest
     return [(found[n], part.dim, part.block) for n, part in enumerate(layout.parts) if n in found]
@@ -81,13 +76,13 @@ def _schedule_map(s: Schedule, task: Task, physical: list[tuple[str, int, int]],
     """A vector of the innermost blocks; where rows of the source are whole ones, it comes out of a transposed copy."""
     loops = [loop for loop, _, _ in physical]
     s.reorder(*loops)
-    lane = loops.pop()
+    lane, fused = loops.pop(), False
     while s.extent(lane) < lanes and physical[len(loops) - 1][2]:
-        lane = s.fuse(loops.pop(), lane)
+        lane, fused = s.fuse(loops.pop(), lane), True
     blocks = {dim for _, dim, block in physical if block}
     outer = [loop for loop, dim, block in physical if not block and dim in blocks and loop in loops]
     rest = [loop for loop in loops if loop not in outer]
-    if s.extent(lane) > 2 * lanes:
+    if s.extent(lane) > (2 if fused else 1) * lanes:
         over, lane = s.split(lane, lanes)
         rest.append(over)
     parts = [loop for loop, dim, _ in physical if dim == 0 and loop in rest and s.extent(loop) == 2]
@@ -101,10 +96,10 @@ def _schedule_map(s: Schedule, task: Task, physical: list[tuple[str, int, int]],
 
 
 def _transposed_copy(s: Schedule, task: Task, at: str, lanes: int) -> None:
-    """A block of the source with the dimension that becomes innermost in vectors, transposed from runs of its rows."""
+    """A block of a weight [O, C, KH, KW] with vectors of outputs innermost, transposed from runs of its rows."""
     (source,), out = task.inputs, single_output(task)
-    if len(source.shape) != 4 or source.shape[0] % lanes or any(source.shape[1] % 32 for _ in (0,)):
-        return
+    if len(source.shape) != 4 or source.shape[0] % lanes or source.shape[1] % (2 * lanes):
+        return  # the last block would be cut off
     copy = s.cache_read(source.name, "local", out)
     s.compute_at(copy, at)
     s.transform_layout(copy, f"ACDB{lanes}a")
@@ -117,18 +112,14 @@ def _transposed_copy(s: Schedule, task: Task, at: str, lanes: int) -> None:
     s.vectorize(lane)
 
 
-def _schedule_transform(
-    s: Schedule, task: Task, out: str, kept: list[str], physical: list[tuple[str, int, int]]
-) -> None:
-    del task
-    lane = physical[-1][0]
-    if s.extent(lane) > 16:
-        over, lane = s.split(lane, 16)
-    else:
-        over = None
+def _schedule_transform(s: Schedule, kept: list[str], physical: list[tuple[str, int, int]], lanes: int) -> None:
+    """All points of a window for a vector of output channels; what precedes the last sum stays in registers."""
+    lane, over = physical[-1][0], []
+    if s.extent(lane) > lanes:
+        first, lane = s.split(lane, lanes)
+        over = [first]
     points = [loop for loop, dim, block in physical if dim in (0, 1) and not block]
-    outer = [loop for loop, dim, _ in physical[:-1] if dim not in (0, 1)]
-    outer = [*outer, *([over] if over else [])]
+    outer = [*(loop for loop, dim, _ in physical[:-1] if dim not in (0, 1)), *over]
     s.reorder(*outer, *points, lane)
     mark(s, "unroll", *points)
     s.vectorize(lane)
