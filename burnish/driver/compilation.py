@@ -19,7 +19,7 @@ from burnish.errors import ParameterError, ScheduleError, UnsupportedOperator
 from burnish.frontend.onnx import Imported, import_onnx
 from burnish.graph.compose import overwritable
 from burnish.graph.domain import input_domains
-from burnish.graph.fuse import Group, fall_apart
+from burnish.graph.fuse import Group, fall_apart, renamed_inputs, renamed_outputs
 from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
 from burnish.kernels.task import Task
@@ -31,6 +31,8 @@ from burnish.memory.lifetimes import Step as Access
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
 from burnish.ops import OPERATORS, is_opaque
+from burnish.ops.packing import OPERATORS as _TRANSFORMS
+from burnish.ops.transposed import transposed_weight
 from burnish.pipeline import kernel as kernels
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels
 from burnish.runtime.buffers import ALIGNMENT, allocate, numpy_dtype, round_up
@@ -43,6 +45,7 @@ _log = logging.getLogger("burnish")
 
 Progress = Callable[[str, int, int], None]
 WANTED = 8  # an extent that the warning about an assumed one shows how to ask for
+WEIGHT_TRANSFORMS = frozenset(op.name for op in (*_TRANSFORMS, transposed_weight))
 
 
 @dataclass(frozen=True)
@@ -174,9 +177,14 @@ def _lowered(
     constants = dict(made.graph.constants)
     store = ObjectCache(cache_dir)
     steps: list[Stage | HostStage | Group] = []
+    later = {group.outputs[0]: group for group in made.groups if is_transform(made.graph, group)}
     for done, group in enumerate(made.groups):
         report("kernels", done, len(made.groups))
-        steps += build_group(made, group, constants, target, store, choices)
+        if group.outputs[0] not in later:
+            steps += build_group(made, group, constants, target, store, choices)
+    made, steps = pack_weights(
+        made, steps, later, lambda made, group: build_group(made, group, constants, target, store, choices)
+    )
     report("link", 0, 1)
     return Compilation(
         made.reference, made.graph, tuple(steps), made.layouts, constants, made.pieces, made.views, target
@@ -211,6 +219,59 @@ def build_group(
         _log.warning("nodes %s become kernels of their own, not one, which is slower: %s", names, error)
     parts = fall_apart(made.graph, group)
     return [step for part in parts for step in build_group(made, part, constants, target, store, choices)]
+
+
+def is_transform(graph: Graph, group: Group) -> bool:
+    """Whether a group makes the weight of an algorithm, which is written as the kernels that read it want it packed."""
+    return group.nodes[-1].op in WEIGHT_TRANSFORMS and group.outputs[0] not in graph.outputs
+
+
+def pack_weights(
+    made: KernelPlan,
+    steps: Sequence[Stage | HostStage | Group],
+    transforms: Mapping[str, Group],
+    build: Callable[[KernelPlan, Group], list[Stage | HostStage | Group]],
+) -> tuple[KernelPlan, list[Stage | HostStage | Group]]:
+    """Adds the kernels that pack weights which are known at a call only, each in front of the first that reads it.
+
+    ``transforms``: the groups that compute such weights, by value; they are built here, once for every layout.
+    """
+    found: dict[tuple[str, str], str] = {}
+    types, layouts, result = dict(made.graph.types), dict(made.layouts), list[Stage | HostStage | Group]()
+
+    def value_in(name: str, tag: str) -> str:
+        """The value that holds ``name`` in the layout ``tag``, after the steps that compute it."""
+        if not tag and name not in transforms:
+            return name
+        if (name, tag) not in found:
+            fresh = f"{name}@{tag}" if tag else name
+            types[fresh] = types[name]
+            if tag:
+                layouts[fresh] = layout(tag)
+            source = transforms.get(name) or Group((Node("identity", (name,), (name,)),), (name,), (name,))
+            group = renamed_outputs(source, {name: fresh})
+            nodes = [*made.graph.nodes, *group.nodes]
+            wider = replace(made, graph=replace(made.graph, nodes=tuple(nodes), types=types), layouts=layouts)
+            result.extend(build(wider, group))
+            found[name, tag] = fresh
+        return found[name, tag]
+
+    for step in steps:
+        packed = sorted(step.task.packed) if isinstance(step, Stage) else []
+        group = step if isinstance(step, Group) else step.group
+        own_weights = {step.values[p] for p in packed} if isinstance(step, Stage) else set()
+        for name in group.inputs:
+            if name in transforms and name not in own_weights:
+                value_in(name, "")
+        if not isinstance(step, Stage) or not packed:
+            result.append(step)
+            continue
+        tags = {p: step.kernel.packing.get(p, "") for p in packed}
+        own = {p: value_in(step.values[p], tag) for p, tag in tags.items()}
+        names = {step.values[p]: fresh for p, fresh in own.items() if fresh != step.values[p]}
+        result.append(replace(step, group=renamed_inputs(step.group, names), values={**step.values, **own}))
+    nodes = [node for step in result for node in (step if isinstance(step, Group) else step.group).nodes]
+    return replace(made, graph=replace(made.graph, nodes=tuple(nodes), types=types), layouts=layouts), result
 
 
 def link(made: Compilation) -> Executable:
@@ -392,7 +453,8 @@ def make_call(
             slots.append(constants[value, stage.kernel.packing.get(t.name, "")])
             continue
         buffer, offset = home.get(value, Place(value))
-        own = stage.task.layouts.get(t.name)
+        tag = stage.kernel.packing.get(t.name)
+        own = layout(tag) if tag else stage.task.layouts.get(t.name)
         nbytes = TensorSpec(t.name, own.physical_shape(t.shape) if own else t.shape, t.dtype).nbytes
         slots.append(replace(buffers[buffer], offset=buffers[buffer].offset + offset, nbytes=nbytes))
     slots += [Slot("size", dims.index(name)) for name in stage.kernel.dims]

@@ -1,6 +1,6 @@
-"""The algorithm of every convolution and product with constant weights, by default the one estimated to be fastest.
+"""The algorithm of every convolution and product with weights, by default the one estimated to be fastest.
 
-Weights are transformed here, at compile time.
+Constant weights are transformed here, at compile time; others by a node that is added, at every call.
 """
 
 from __future__ import annotations
@@ -11,14 +11,25 @@ from math import prod
 
 import numpy as np
 
-from burnish.graph.estimates import Estimate, Window, estimates
+from burnish.graph.estimates import Estimate, Window, estimates, packing_seconds
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.loops.sizes import greatest, hinted
+from burnish.ops import infer
 from burnish.ops.convolution import band, band_depth, window_extent
 from burnish.ops.polyphase import transform_phases
 from burnish.ops.split import DEPTH, ROWS, multiplies_parts, split_matrix, split_stem_weight, split_weight
+from burnish.ops.transposed import is_single_pixel
 from burnish.ops.winograd import transform_weight
 from burnish.target import Target
+
+# The operator that makes the weight of an algorithm at a call.
+TRANSFORMS = {
+    "winograd_conv2d": "winograd_weight",
+    "polyphase_conv2d": "polyphase_weight",
+    "split_conv2d": "split_weight_parts",
+    "split_stem": "split_stem_parts",
+    "split_matmul": "split_matrix_parts",
+}
 
 Decide = Callable[[Graph, Node, Sequence[Estimate]], Estimate]
 
@@ -36,36 +47,66 @@ def signature(graph: Graph, node: Node) -> str:
 
 def choose_algorithms(graph: Graph, target: Target, exact: bool, decide: Decide = fastest) -> Graph:
     """Replaces convolutions and products by the algorithm that ``decide`` takes; ``exact`` keeps all as they are."""
-    if exact:
+    if exact and not any(_has_phases(graph, node) for node in graph.nodes):
         return graph
     types, constants = dict(graph.types), dict(graph.constants)
     nodes = []
     for node in graph.nodes:
-        block = _band_block(graph, node, target)
+        block = 0 if exact else _band_block(graph, node, target)
         if block:
-            nodes.append(_banded(graph, node, block, types, constants))
+            nodes += _banded(graph, node, block, types, constants)
             continue
-        found = alternatives(graph, node, target)
+        if _has_phases(graph, node):
+            nodes += _in_phases(graph, node, types)
+            continue
+        found = [] if exact else alternatives(graph, node, target)
         best = decide(graph, node, found) if found else None
         if best is None or best.op == node.op:
             nodes.append(node)
             continue
-        nodes.append(computed_by(best, graph, node, types, constants))
+        nodes += computed_by(best, graph, node, types, constants)
     return graph.with_nodes(nodes, types=types, constants=constants)
 
 
 def computed_by(
     chosen: Estimate, graph: Graph, node: Node, types: dict[str, TensorType], constants: dict[str, np.ndarray]
-) -> Node:
-    """``node`` by an algorithm; the weight as that reads it is added to ``types`` and ``constants``."""
+) -> list[Node]:
+    """``node`` by an algorithm; the weight as that reads it is added to ``types``.
+
+    A constant one is added to ``constants``; for another, the node that computes it comes first.
+    """
     if chosen.op == node.op:
-        return node
+        return [node]
     source = node.inputs[1]
     name = f"{source}.{chosen.op}{chosen.attrs.get('m', '')}"
-    if name not in constants:
+    before: list[Node] = []
+    if source not in graph.constants:
+        before = _transforming(chosen, source, name, types)
+    elif name not in constants:
         constants[name] = _transformed(graph.constants[source], chosen)
         types[name] = TensorType(constants[name].shape, str(constants[name].dtype))
-    return replace(node, op=chosen.op, inputs=(node.inputs[0], name), attrs=chosen.attrs)
+    return [*before, replace(node, op=chosen.op, inputs=(node.inputs[0], name), attrs=chosen.attrs)]
+
+
+def _transforming(chosen: Estimate, source: str, name: str, types: dict[str, TensorType]) -> list[Node]:
+    """The node that transforms a weight at every call; none where another node's algorithm has it already."""
+    attrs: dict[str, Attribute] = {}
+    if chosen.op == "winograd_conv2d":
+        attrs = {"m": chosen.attrs["m"], "strides": chosen.attrs["strides"]}
+    elif chosen.op == "polyphase_conv2d":
+        attrs = {"m": chosen.attrs["m"], "stride": _ints(chosen.attrs["strides"])[1]}
+    return _weight_node(TRANSFORMS[chosen.op], source, name, attrs, types)
+
+
+def _weight_node(
+    op: str, source: str, name: str, attrs: dict[str, Attribute], types: dict[str, TensorType]
+) -> list[Node]:
+    if name in types:
+        return []
+    t = types[source]
+    ((shape, dtype),) = infer(op, [(t.shape, t.dtype)], attrs)
+    types[name] = TensorType(shape, dtype)
+    return [Node(op, (source,), (name,), attrs)]
 
 
 def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
@@ -83,16 +124,25 @@ def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
 
 
 def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
-    """The algorithms of a node with constant weights, the one it has among them; none for other nodes."""
-    if len(node.inputs) != 2 or node.inputs[1] not in graph.constants or graph.types[node.inputs[0]].dtype != "float32":
+    """The algorithms of a node with weights, the one it has among them; none for other nodes.
+
+    Where the weights are no constant, an estimate includes the time to transform and pack them at every call.
+    """
+    if len(node.inputs) != 2 or graph.types[node.inputs[0]].dtype != "float32":
         return []
+    constant = node.inputs[1] in graph.constants
     if node.op == "matmul":
         columns = graph.types[node.inputs[1]].shape[-1]
-        return [Estimate("split_matmul", {"columns": columns}, 0.0)] if _splits_matmul(graph, node, target) else []
+        splits = constant and _splits_matmul(graph, node, target)
+        return [Estimate("split_matmul", {"columns": columns}, 0.0)] if splits else []
     if node.op != "conv2d" or node.attrs.get("dilations", (1, 1)) != (1, 1):
         return []
     pads = _ints(node.attrs.get("pads", (0, 0, 0, 0)))
-    return estimates(_window(graph, node, pads), pads, target)
+    window = _window(graph, node, pads)
+    found = estimates(window, pads, target)
+    if constant:
+        return found
+    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found]
 
 
 def _window(graph: Graph, node: Node, pads: tuple[int, ...]) -> Window:
@@ -115,7 +165,7 @@ def _band_block(graph: Graph, node: Node, target: Target) -> int:
     Groups of whole vectors need no bands, and where several groups fit a vector, shuffles are cheaper than zeros.
     """
     groups = node.attrs.get("groups", 1)
-    if node.op != "conv2d" or groups == 1 or len(node.inputs) != 2 or node.inputs[1] not in graph.constants:
+    if node.op != "conv2d" or groups == 1 or len(node.inputs) != 2:
         return 0
     assert isinstance(groups, int)
     outputs, depth = graph.types[node.inputs[1]].shape[:2]
@@ -133,17 +183,41 @@ def _band_block(graph: Graph, node: Node, target: Target) -> int:
 
 def _banded(
     graph: Graph, node: Node, block: int, types: dict[str, TensorType], constants: dict[str, np.ndarray]
-) -> Node:
-    """``node`` as a banded convolution; its weight is added to ``types`` and ``constants``."""
-    weight, groups = graph.constants[node.inputs[1]], node.attrs["groups"]
+) -> list[Node]:
+    """``node`` as a banded convolution; its weight is added as by :func:`computed_by`."""
+    weight, groups = node.inputs[1], node.attrs["groups"]
     assert isinstance(groups, int)
-    name = f"{node.inputs[1]}.band{groups}.{block}"
-    if name not in constants:
-        constants[name] = band(weight, groups, block)
+    name = f"{weight}.band{groups}.{block}"
+    before: list[Node] = []
+    if weight not in graph.constants:
+        before = _weight_node("banded_weight", weight, name, {"groups": groups, "block": block}, types)
+    elif name not in constants:
+        constants[name] = band(graph.constants[weight], groups, block)
         types[name] = TensorType(constants[name].shape, str(constants[name].dtype))
+    outputs, depth = graph.types[weight].shape[:2]
     attrs = {key: value for key, value in node.attrs.items() if key != "groups"}
-    attrs.update(outputs=len(weight) // groups, depth=weight.shape[1], block=block)
-    return replace(node, op="banded_conv2d", inputs=(node.inputs[0], name), attrs=attrs)
+    attrs.update(outputs=outputs // groups, depth=depth, block=block)
+    return [*before, replace(node, op="banded_conv2d", inputs=(node.inputs[0], name), attrs=attrs)]
+
+
+def _has_phases(graph: Graph, node: Node) -> bool:
+    """Whether a node is a transposed convolution whose weight, no constant, is arranged by phases at every call."""
+    if node.op != "conv2d_transpose" or len(node.inputs) != 2 or node.inputs[1] in graph.constants:
+        return False
+    dilations, padding = (
+        _ints(node.attrs.get(key, other)) for key, other in (("dilations", (1, 1)), ("output_padding", (0, 0)))
+    )
+    return not node.attrs.get("kernel") and not is_single_pixel(graph.types[node.inputs[0]].shape, dilations, padding)
+
+
+def _in_phases(graph: Graph, node: Node, types: dict[str, TensorType]) -> list[Node]:
+    """The node that arranges the weight of a transposed convolution, and the convolution that reads it."""
+    weight = node.inputs[1]
+    attrs = {key: node.attrs[key] for key in ("strides", "pads", "dilations", "groups") if key in node.attrs}
+    name = f"{weight}.phases{'.'.join(str(v) for v in attrs.values())}"
+    before = _weight_node("transposed_weight", weight, name, attrs, types)
+    kernel = graph.types[weight].shape[2:]
+    return [*before, replace(node, inputs=(node.inputs[0], name), attrs={**node.attrs, "kernel": kernel})]
 
 
 def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:

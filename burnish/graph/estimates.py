@@ -182,6 +182,20 @@ def _stem(w: Window, target: Target) -> Estimate:
     return Estimate("split_stem", {"outputs": w.outputs, "kernel_w": w.kernel[1]}, seconds)
 
 
+def packing_seconds(chosen: Estimate, w: Window, target: Target) -> float:
+    """Predicted seconds to transform and pack a weight for an algorithm: it is read once, the result written once."""
+    taps = w.kernel[0] * w.kernel[1]
+    plain = 4.0 * taps * w.depth * w.outputs
+    m = chosen.attrs.get("m", 1)
+    assert isinstance(m, int)
+    growth = 1.0
+    if chosen.op == "winograd_conv2d":
+        growth = prod((m - 1) * stride + k for k, stride in zip(w.kernel, w.strides, strict=True)) / taps
+    elif chosen.op == "polyphase_conv2d":
+        growth = (m + taps_of(w.kernel[1], w.strides[1]) - 1) * w.strides[1] / w.kernel[1]
+    return (plain + growth * plain) / target.cache_bandwidth
+
+
 def split_rows(out_h: int, pitch: int, groups: int, target: Target) -> tuple[int, int]:
     """(output rows of a block, pixels computed in all): least waste among blocks that keep every core busy."""
     best: tuple[float, int, int] | None = None

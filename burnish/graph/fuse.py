@@ -5,8 +5,8 @@ Source: thesis-chen section 4.2 ("Operator Fusion", figure 4.4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from burnish.graph.divide import joins_in_place
 from burnish.graph.fusion_properties import facts_of, run_of, separable
@@ -71,6 +71,24 @@ def fall_apart(graph: Graph, group: Group) -> list[Group]:
     positions = sorted(fusion.position[node.outputs[0]] for node in group.nodes)
     fusion.anchors = {p: None if fusion.facts[p].kind == "injective" else graph.nodes[p] for p in positions}
     return [fusion.group([p], fusion.anchors[p]) for p in positions]
+
+
+def renamed_inputs(group: Group, names: Mapping[str, str]) -> Group:
+    """The group reading other values in the place of some of its inputs: old name -> new name."""
+    changed = {node: replace(node, inputs=tuple(names.get(n, n) for n in node.inputs)) for node in group.nodes}
+    return _exchanged(group, changed, tuple(names.get(n, n) for n in group.inputs), group.outputs)
+
+
+def renamed_outputs(group: Group, names: Mapping[str, str]) -> Group:
+    """The group with other names for some of its outputs: old name -> new name."""
+    changed = {node: replace(node, outputs=tuple(names.get(n, n) for n in node.outputs)) for node in group.nodes}
+    return _exchanged(group, changed, group.inputs, tuple(names.get(n, n) for n in group.outputs))
+
+
+def _exchanged(group: Group, changed: Mapping[Node, Node], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Group:
+    anchor = None if group.anchor is None else changed[group.anchor]
+    nodes = tuple(changed[node] for node in group.nodes)
+    return replace(group, nodes=nodes, inputs=inputs, outputs=outputs, anchor=anchor)
 
 
 class _Fusion:
@@ -190,7 +208,8 @@ class _Fusion:
         Not in front of pixels if dimensions are split or joined, as in a shuffle of channels: these come in blocks.
         """
         taken: set[int] = set()
-        for name in self.graph.nodes[anchor].inputs:
+        operands = self.graph.nodes[anchor].inputs
+        for name in operands[:1] if self.facts[anchor].pixels else operands:  # weights are packed in any case
             chain: list[int] = []
             moving = 0
             while (p := self._sole_producer(name, {*members, *taken, *chain})) is not None and self._is_moved(p):

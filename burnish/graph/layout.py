@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from burnish.graph.algorithms import TRANSFORMS
 from burnish.graph.fuse import Group
+from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted
@@ -34,7 +36,7 @@ def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[st
     block. Graph inputs and outputs are row-major: that is their contract. So are operands and
     results of opaque operators.
     """
-    fixed = {*graph.inputs, *graph.outputs, *graph.constants}
+    fixed = {*graph.inputs, *graph.outputs, *graph.constants, *weights_of(graph, groups)}
     for node in graph.nodes:
         if is_opaque(node.op):
             fixed |= {*node.inputs, *node.outputs}
@@ -67,13 +69,39 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
     renamed: dict[str, str] = {}
     readers = graph.consumers()
     for name in graph.inputs:
-        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 and not _takes_rows(graph, node, lanes) for node in readers[name])
+        images = [node for node in readers[name] if node.inputs[0] == name]
+        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 and not _takes_rows(graph, node, lanes) for node in images)
         if wanted and _blockable(graph, name, lanes) and graph.types[name].shape[1] % lanes == 0:
             renamed[name] = f"{name}.blocked"
             types[renamed[name]] = types[name]
             copies.append(Node("identity", (name,), (renamed[name],)))
-    nodes = [replace(n, inputs=tuple(renamed.get(i, i) for i in n.inputs)) for n in graph.nodes]
+    nodes = [
+        replace(
+            n,
+            inputs=tuple(i if p and _reads_weight(graph, n, p) else renamed.get(i, i) for p, i in enumerate(n.inputs)),
+        )
+        for n in graph.nodes
+    ]
     return replace(graph, nodes=(*copies, *nodes), types=types)
+
+
+def _reads_weight(graph: Graph, node: Node, position: int) -> bool:
+    """Whether an operand is the weight of a convolution, or of a product of parts that were made of it."""
+    return position == 1 and len(node.inputs) == 2 and (has_pixels(graph, node) or node.op in TRANSFORMS)
+
+
+def has_pixels(graph: Graph, node: Node) -> bool:
+    """Whether a node computes the channels of an image, as convolutions do."""
+    if node.op in TRANSFORMS:
+        return len(graph.types[node.outputs[0]].shape) == 4 and len(graph.types[node.inputs[1]].shape) > 3
+    return node.op == "conv2d_transpose" or facts_of(graph, node).pixels
+
+
+def weights_of(graph: Graph, groups: Sequence[Group]) -> set[str]:
+    """The values that kernels read as weights and are no constants: they are packed at each call."""
+    anchors = [group.anchor for group in groups if group.anchor is not None]
+    found = {node.inputs[1] for node in anchors if len(node.inputs) == 2 and _reads_weight(graph, node, 1)}
+    return found - graph.constants.keys()
 
 
 def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:

@@ -22,7 +22,8 @@ class Task:
     """One fused kernel: its definition, the layouts its activations arrive and leave in, and which inputs are constant.
 
     ``layouts`` and ``constants`` are keyed by parameter name; what is not in ``layouts`` is row-major. A template may
-    choose any layout for a constant, since it is packed at compile time.
+    choose any layout for a constant, since it is packed before the first call, and for the weights in ``packed``, which
+    are known at a call only: a kernel of its own packs each of them at every call.
     """
 
     name: str
@@ -31,6 +32,12 @@ class Task:
     op: str
     layouts: Mapping[str, Layout]
     constants: frozenset[str]
+    packed: frozenset[str] = frozenset()
+
+    @property
+    def packing(self) -> Mapping[str, str]:
+        """When each parameter whose layout a template may choose is packed: at "compile" time or at each "call"."""
+        return {**dict.fromkeys(self.constants, "compile"), **dict.fromkeys(self.packed, "call")}
 
     @cached_property
     def dims(self) -> tuple[Dim, ...]:

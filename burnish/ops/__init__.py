@@ -13,6 +13,7 @@ from burnish.ops import (
     matmul,
     movement,
     normalize,
+    packing,
     polyphase,
     pool,
     recurrent,
@@ -43,6 +44,7 @@ _FAMILIES = (
     polyphase,
     split,
     sort,
+    packing,
 )
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 

@@ -46,7 +46,7 @@ def split_weight(weight: np.ndarray) -> np.ndarray:
     return np.stack([high, low])
 
 
-def _part(value: Expr, s: Expr) -> Expr:
+def part(value: Expr, s: Expr) -> Expr:
     """Part ``s`` (0: high, 1: low) of a float32 value."""
     high = cast("bfloat16", value)
     rest = select(math("abs", value) < HUGE, value - cast("float32", high), 0.0)
@@ -93,7 +93,7 @@ def split_conv2d(
     def part_of(s: Var, n: Var, c: Var, ph: Var, pw: Var, row: Var, column: Var) -> Expr:
         h, w = row * strides[0] + ph - pads[0], column * strides[1] + pw - pads[1]
         inside = all_of(h >= 0, h < height, w >= 0, w < width, c < channels)
-        return _part(select(inside, x[n, c, h, w], Const(0.0, "float32")), s)
+        return part(select(inside, x[n, c, h, w], Const(0.0, "float32")), s)
 
     parts = compute((2, batch, depth, *phases, last // pitch + 1, pitch), part_of, f"{name}.parts")
 
@@ -151,7 +151,7 @@ def split_stem(
     def part_of(s: Var, n: Var, row: Var, column: Var, c: Var) -> Expr:
         h, w = row - pads[0], column - pads[1]
         inside = all_of(h >= 0, h < height, w >= 0, w < width)
-        return _part(select(inside, x[n, c, h, w], Const(0.0, "float32")), s)
+        return part(select(inside, x[n, c, h, w], Const(0.0, "float32")), s)
 
     parts = compute((2, batch, (out_h - 1) * strides[0] + kernel_h, columns, channels), part_of, f"{name}.parts")
 
@@ -191,7 +191,7 @@ def split_matmul(name: str, a: Tensor, b: Tensor, *, columns: int) -> Tensor:
 
     def part_of(s: Var, m: Var, k: Var) -> Expr:
         inside = all_of(m < count, k < extent)
-        return _part(select(inside, a[(*_unflatten(m, lead), k)], Const(0.0, "float32")), s)
+        return part(select(inside, a[(*_unflatten(m, lead), k)], Const(0.0, "float32")), s)
 
     parts = compute((2, rows, depth), part_of, f"{name}.parts")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from burnish.loops.expr import FLOATS, Expr, Var, all_of, select
 from burnish.loops.expr import equal as equal_expr
-from burnish.loops.tensor import Tensor, compute, reduce_axis
+from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import convolve, padded, require_groups, require_window
 from burnish.ops.operator import Ints, operator, require, require_dtype, require_rank, require_shape
@@ -37,6 +37,7 @@ def conv2d_transpose(
     output_padding: Ints = (0, 0),
     dilations: Ints = (1, 1),
     groups: int = 1,
+    kernel: Ints = (),
 ) -> Tensor:
     """Transposed convolution of ``x`` [N, C, H, W] with ``weight`` [C, O / groups, KH, KW] plus ``bias`` [O].
 
@@ -44,17 +45,64 @@ def conv2d_transpose(
     phase modulo the stride use the same taps: their values are one ordinary convolution, with stride 1 and kernel
     ``name.weight``, which is then interleaved (Shi et al. 2016). Few channels make the phases channels of one
     convolution; more keep them apart, so that no phase computes positions only another one needs. A single input
-    pixel makes it a matrix product.
+    pixel makes it a matrix product. ``kernel``: the weight is what :func:`transposed_weight` makes of one with this
+    height and width.
     """
-    size = _transposed_size(x, weight, bias, strides, pads, output_padding, dilations, groups)
-    if x.shape[2:] == (1, 1) and dilations == (1, 1) and output_padding == (0, 0):
+    shape = weight.shape
+    if kernel:
+        require(len(kernel) == 2 and min(kernel) > 0, "attribute 'kernel'", list(kernel), "a height and a width")
+        apart = len(shape) == 6
+        require(apart or len(shape) == 4, "input 'weight'", f"shape {list(shape)}", "4 or 6 dimensions")
+        outputs = shape[0] if apart else shape[0] // (strides[0] * strides[1])
+        shape = (x.shape[1], outputs // groups, *kernel)
+    plain = placeholder(shape, weight.dtype, f"{name}.plain") if kernel else weight
+    size = _transposed_size(x, plain, bias, strides, pads, output_padding, dilations, groups)
+    if not kernel and is_single_pixel(x.shape, dilations, output_padding):
         return _single_pixel(name, x, weight, bias, size, pads, groups)
-    dilated = [dilations[d] * (weight.shape[2 + d] - 1) + 1 for d in (0, 1)]
-    taps = (-(-dilated[0] // strides[0]), -(-dilated[1] // strides[1]))
-    window = _Window(strides, pads, dilations, taps, groups)
-    if strides == (1, 1) or weight.shape[1] * groups < FEW:
-        return _phases_as_channels(name, x, weight, bias, size, window)
-    return _phases_apart(name, x, weight, bias, size, window)
+    window = _window_of(shape, strides, pads, dilations, groups)
+    if _has_few(shape, window):
+        flat = weight if kernel else _flat_kernel(name, weight, window)
+        return _phases_as_channels(name, x, flat, bias, size, window)
+    apart_kernel = weight if kernel else _phase_kernel(f"{name}.weight", weight, window)
+    return _phases_apart(name, x, apart_kernel, bias, size, window)
+
+
+@operator
+def transposed_weight(
+    name: str,
+    weight: Tensor,
+    *,
+    strides: Ints = (1, 1),
+    pads: Ints = (0, 0, 0, 0),
+    dilations: Ints = (1, 1),
+    groups: int = 1,
+) -> Tensor:
+    """The taps of every phase of a weight [C, O / groups, KH, KW] of :func:`conv2d_transpose`, for its ``kernel``.
+
+    [O, SH, SW, C / groups, TH, TW], or [O * SH * SW, C / groups, TH, TW] where phases are channels.
+    """
+    require_rank(weight, "weight", 4, "[C, O / groups, KH, KW]")
+    require_window(strides, pads, dilations)
+    require_groups(groups, weight.shape[0], weight.shape[1] * groups)
+    window = _window_of(weight.shape, strides, pads, dilations, groups)
+    if _has_few(weight.shape, window):
+        return _flat_kernel(name, weight, window, name)
+    return _phase_kernel(name, weight, window)
+
+
+def is_single_pixel(shape: Ints, dilations: Ints, output_padding: Ints) -> bool:
+    """Whether a transposed convolution of images [N, C, H, W] is a matrix product over the channels of one pixel."""
+    return shape[2:] == (1, 1) and dilations == (1, 1) and output_padding == (0, 0)
+
+
+def _window_of(shape: Ints, strides: Ints, pads: Ints, dilations: Ints, groups: int) -> _Window:
+    dilated = [dilations[d] * (shape[2 + d] - 1) + 1 for d in (0, 1)]
+    return _Window(strides, pads, dilations, (-(-dilated[0] // strides[0]), -(-dilated[1] // strides[1])), groups)
+
+
+def _has_few(shape: Ints, window: _Window) -> bool:
+    """Whether the phases of a weight of this shape become channels."""
+    return window.strides == (1, 1) or shape[1] * window.groups < FEW
 
 
 def _single_pixel(
@@ -76,11 +124,10 @@ def _single_pixel(
     return compute(shape, lambda n, oc, oh, ow: total[n, oc, oh, ow] + bias[oc], name)
 
 
-def _phases_apart(name: str, x: Tensor, weight: Tensor, bias: Tensor | None, size: Ints, window: _Window) -> Tensor:
+def _phases_apart(name: str, x: Tensor, kernel: Tensor, bias: Tensor | None, size: Ints, window: _Window) -> Tensor:
     """``name.phases`` [N, O, SH, SW, OH / SH, OW / SW]: output row ``q * SH + r`` is element ``q`` of phase ``r``."""
     strides, pads, taps, groups = window.strides, window.pads, window.taps, window.groups
-    kernel = _phase_kernel(f"{name}.weight", weight, window)
-    outputs, per_group, depth = weight.shape[1] * groups, weight.shape[1], weight.shape[0] // groups
+    outputs, per_group, depth = kernel.shape[0], kernel.shape[0] // groups, kernel.shape[3]
     count = [-(-size[d] // strides[d]) for d in (0, 1)]
     # The first tap of element q of phase r is input q + (r + pad) // stride - (taps - 1).
     low = [taps[d] - 1 - pads[d] // strides[d] for d in (0, 1)]
@@ -106,9 +153,7 @@ def _phases_apart(name: str, x: Tensor, weight: Tensor, bias: Tensor | None, siz
     return compute((x.shape[0], outputs, *size), interleave, name)
 
 
-def _phases_as_channels(
-    name: str, x: Tensor, weight: Tensor, bias: Tensor | None, size: Ints, window: _Window
-) -> Tensor:
+def _phases_as_channels(name: str, x: Tensor, flat: Tensor, bias: Tensor | None, size: Ints, window: _Window) -> Tensor:
     """``name.conv``: an ordinary convolution with stride 1 and ``O * SH * SW`` channels, then interleaved."""
     strides, pads, taps, groups = window.strides, window.pads, window.taps, window.groups
     # Output o has phase (o + pad) % stride and reads inputs q - taps + 1 … q with q = (o + pad) // stride.
@@ -116,17 +161,12 @@ def _phases_as_channels(
     last = [(size[d] - 1 + pads[d]) // strides[d] for d in (0, 1)]
     low = [taps[d] - 1 - first[d] for d in (0, 1)]
     high = [last[d] - (x.shape[2 + d] - 1) for d in (0, 1)]
-    kernel = _phase_kernel(f"{name}.kernel", weight, replace(window, pads=(0, 0)))
-    outputs, depth = weight.shape[1] * groups, weight.shape[0] // groups
-    area = strides[0] * strides[1]
-
-    def as_channel(o: Var, ic: Var, th: Var, tw: Var) -> Expr:
-        return kernel[o // area, o // strides[1] % strides[0], o % strides[1], ic, th, tw]
+    area, depth = strides[0] * strides[1], flat.shape[1]
+    outputs = flat.shape[0] // area
 
     def first_channel(o: Var) -> Expr | int:
         return o // (outputs // groups * area) * depth if groups > 1 else 0
 
-    flat = compute((outputs * area, depth, *taps), as_channel, f"{name}.weight")
     if strides == (1, 1):
         return convolve(name, x, flat, bias, (1, 1), (*low, *high), (1, 1), first_channel)
     phases = convolve(f"{name}.conv", x, flat, None, (1, 1), (*low, *high), (1, 1), first_channel)
@@ -138,6 +178,19 @@ def _phases_as_channels(
         return value if bias is None else value + bias[oc]
 
     return compute((x.shape[0], outputs, *size), interleave, name)
+
+
+def _flat_kernel(name: str, weight: Tensor, window: _Window, result: str = "") -> Tensor:
+    """The phases of a weight as channels, [O * SH * SW, C / groups, TH, TW], by default called ``name.weight``."""
+    kernel = _phase_kernel(f"{name}.kernel", weight, replace(window, pads=(0, 0)))
+    outputs, strides = weight.shape[1] * window.groups, window.strides
+    area = strides[0] * strides[1]
+
+    def as_channel(o: Var, ic: Var, th: Var, tw: Var) -> Expr:
+        return kernel[o // area, o // strides[1] % strides[0], o % strides[1], ic, th, tw]
+
+    depth = weight.shape[0] // window.groups
+    return compute((outputs * area, depth, *window.taps), as_channel, result or f"{name}.weight")
 
 
 def _transposed_size(
@@ -199,4 +252,4 @@ def _phase_kernel(name: str, weight: Tensor, window: _Window) -> Tensor:
     return compute((window.groups * per_group, *strides, depth, *taps), element, name)
 
 
-OPERATORS = (conv2d_transpose,)
+OPERATORS = (conv2d_transpose, transposed_weight)

@@ -34,7 +34,7 @@ _log = logging.getLogger("burnish")
 
 @dataclass(frozen=True)
 class Kernel:
-    """Machine code of one task. ``packing``: layout tag of each constant parameter that is not row-major.
+    """Machine code of one task. ``packing``: layout tag of each packed parameter that is not row-major.
 
     ``dims``: the dimensions whose values it takes behind its buffers.
     """
@@ -86,8 +86,9 @@ def task_key(task: Task, target: Target) -> str:
     layouts = json.dumps({name: str(layout) for name, layout in sorted(task.layouts.items())})
     outputs = " ".join(t.name for t in task.outputs)
     dims = [f"{d} {d.low} {d.high} {d.hint}" for d in task.dims]
-    constants = " ".join(sorted(task.constants))
-    return cache_key(code_version(), target.key, task.op, definition, outputs, layouts, constants, *dims)
+    known = " ".join(sorted(task.constants))
+    packed = [" ".join(sorted(task.packed))] if task.packed else []
+    return cache_key(code_version(), target.key, task.op, definition, outputs, layouts, known, *packed, *dims)
 
 
 def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:
@@ -200,8 +201,8 @@ def _scheduled_at(
 
 
 def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:
-    """The layouts that a schedule gave to the constant parameters, from its trace."""
-    return {args[0]: str(args[1]) for name, args in trace if name == "transform_layout" and args[0] in task.constants}
+    """The layouts that a schedule gave to the parameters that are packed, from its trace."""
+    return {args[0]: str(args[1]) for name, args in trace if name == "transform_layout" and args[0] in task.packing}
 
 
 def compile_program(

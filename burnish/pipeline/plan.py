@@ -15,13 +15,14 @@ from burnish.graph.divide import divide_joins
 from burnish.graph.fuse import Group, fuse
 from burnish.graph.graph import Graph
 from burnish.graph.join import find_pieces, find_views
-from burnish.graph.layout import choose_layouts, separate_inputs, separate_outputs
+from burnish.graph.layout import choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
 from burnish.loops.evaluate import evaluate
 from burnish.loops.layout import Layout
+from burnish.loops.tensor import Tensor
 from burnish.memory.pieces import Place
 from burnish.pipeline.kernel import KernelConfig
 from burnish.target import Target
@@ -115,4 +116,20 @@ def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) 
     own_layouts = {name: made.layouts[value] for name, value in values.items() if value in made.layouts}
     known = frozenset(t.name for t in inputs if values[t.name] in constants)
     op = own.anchor.op if own.anchor else ""
-    return Task("kernel", tuple(inputs), tuple(outputs), op, own_layouts, known), values
+    packed = frozenset(t.name for t in inputs if t.name not in own_layouts and _is_packed(alone, own, t)) - known
+    return Task("kernel", tuple(inputs), tuple(outputs), op, own_layouts, known, packed), values
+
+
+def _is_packed(graph: Graph, group: Group, t: Tensor) -> bool:
+    """Whether an input of a group that is no constant is packed at each call: a weight, or an operand by channels."""
+    anchor = group.anchor
+    if anchor is None:
+        return False
+    is_weight = bool(weights_of(graph, [group])) and t.name == anchor.inputs[1]
+    return is_weight or (has_pixels(graph, anchor) and _by_channels(graph, group, t))
+
+
+def _by_channels(graph: Graph, group: Group, t: Tensor) -> bool:
+    """Whether ``t`` holds one element a channel of a group's images."""
+    shape = graph.types[group.outputs[0]].shape
+    return len(shape) == 4 and len(t.shape) >= 3 and t.shape[-3:] == (shape[1], 1, 1) and t.buffer.size == shape[1]

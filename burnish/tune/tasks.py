@@ -47,7 +47,8 @@ def tuning_tasks(reference: Graph, target: Target, exact: bool) -> list[TuningTa
             continue
         own = make_task(made, group, constants)[0]
         node = nodes.get(group.anchor.outputs[0]) if group.anchor else None
-        found = alternatives(reference, node, target) if node and not exact else []
+        known = node is not None and len(node.inputs) > 1 and node.inputs[1] in reference.constants
+        found = alternatives(reference, node, target) if node and known and not exact else []
         ways = {"": own}
         if node and found:
             first = fastest(reference, node, found)
@@ -77,7 +78,7 @@ def _by_algorithm(chosen: Estimate, made: KernelPlan, group: Group, reference: G
     types, constants = dict(made.graph.types), dict(made.graph.constants)
     weight = node.inputs[1]
     types[weight], constants[weight] = reference.types[weight], reference.constants[weight]
-    other = computed_by(chosen, reference, node, types, constants)
+    (other,) = computed_by(chosen, reference, node, types, constants)
     anchor = replace(other, inputs=(group.anchor.inputs[0], *other.inputs[1:]), outputs=group.anchor.outputs)
     members = tuple(anchor if member is group.anchor else member for member in group.nodes)
     renamed = {group.anchor.inputs[1]: anchor.inputs[1]}

@@ -8,6 +8,7 @@ from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.join import JOIN
 from burnish.kernels.cpu.matmul import MATMUL
+from burnish.kernels.cpu.pack import PACK
 from burnish.kernels.cpu.pointwise import POINTWISE_CONV
 from burnish.kernels.cpu.polyphase import POLYPHASE_CONV
 from burnish.kernels.cpu.pool import LRN, POOL
@@ -42,6 +43,7 @@ TEMPLATES: tuple[Template, ...] = (
     RECURRENT,
     TRANSPOSE,
     JOIN,
+    PACK,
     GENERIC,
 )
 TUNABLE: tuple[Template, ...] = (*TEMPLATES, TILED)

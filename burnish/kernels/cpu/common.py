@@ -36,9 +36,9 @@ def inline_around(s: Schedule, task: Task, keep: Sequence[str]) -> str:
 
 
 def constant_weight(task: Task) -> Tensor | None:
-    """The one constant factor of the anchor, None if there is no such input."""
+    """The one factor of the anchor that is packed, as a constant or at each call, None if there is no such input."""
     anchor = task.anchor()
-    found = [t for t in anchor.inputs if t.name in task.constants] if anchor else []
+    found = [t for t in anchor.inputs if t.name in task.packing] if anchor else []
     return found[0] if len(found) == 1 else None
 
 
@@ -51,11 +51,11 @@ def apply_layouts(s: Schedule, task: Task, constants: dict[str, str]) -> None:
 
 
 def channel_constants(task: Task, block: int) -> dict[str, str]:
-    """Layouts padding per-channel constants ([C] or [C, 1, 1], ...) to whole blocks, so that they load as vectors."""
+    """Layouts padding per-channel operands ([C] or [C, 1, 1], ...) to whole blocks, so that they load as vectors."""
     tags = {}
     for tensor in task.inputs:
         wide = [d for d, extent in enumerate(tensor.shape) if extent > 1]
-        if tensor.name in task.constants and len(wide) == 1 and tensor.shape[wide[0]] % block:
+        if tensor.name in task.packing and len(wide) == 1 and tensor.shape[wide[0]] % block:
             letters = [chr(ord("A") + d) for d in range(len(tensor.shape))]
             tags[tensor.name] = "".join(letters) + f"{block}{letters[wide[0]].lower()}"
     return tags

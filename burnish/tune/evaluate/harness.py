@@ -97,7 +97,7 @@ class KernelHarness:
         self._watch = Timer(target)
         self._inputs = {
             t.name: _holding(packed(self.feeds[t.name], task.layouts.get(t.name)))
-            for t in task.inputs if t.name not in task.constants
+            for t in task.inputs if t.name not in task.packing
         }  # fmt: skip
         self._constants: dict[tuple[str, str], Fenced] = {}
         self._outputs = [self._output(i) for i in range(len(task.outputs))]
@@ -121,7 +121,7 @@ class KernelHarness:
         """Raises OSError or MemoryError for a kernel that cannot be loaded, ScheduleError for a layout."""
         constants = [
             self._constant(t.name, kernel.packing.get(t.name, ""))
-            for t in self.task.inputs if t.name in self.task.constants
+            for t in self.task.inputs if t.name in self.task.packing
         ]  # fmt: skip
         found = iter(constants)
         inputs = [self._inputs[t.name] if t.name in self._inputs else next(found) for t in self.task.inputs]

@@ -1,0 +1,136 @@
+"""Packing of weights at a call: a weight, or what an algorithm makes of it, written in the layout its kernel reads.
+
+The loops run in the physical order of the output, whose innermost block is a vector. Weights of Winograd and polyphase
+algorithms are transformed on the way, all points of a window at once in registers.
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.cpu.common import apply_layouts, mark, parallel_over, single_output
+from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.loops.expr import Reduce
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+def _matches(task: Task, target: Target) -> bool:
+    """A map of one tensor, or sums of literals times it, into a layout with blocks."""
+    if len(task.outputs) != 1 or len(task.inputs) != 1 or task.layouts.get(task.inputs[0].name):
+        return False
+    layout = task.layout(single_output(task))
+    if str(layout) == f"ABCD{target.lanes}b":  # that of images
+        return False
+    return (
+        bool(layout.parts[-1].block)
+        and task.outputs[0].shape[layout.parts[-1].dim] > 1
+        and (task.op in _TRANSFORMED or (not task.op and not any(isinstance(t.body, Reduce) for t in task.stages())))
+    )
+
+
+_TRANSFORMED = ("winograd_weight", "polyphase_weight")
+
+
+def _space(task: Task, target: Target) -> Space:
+    return Space({}, {})
+
+
+def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+    del choice
+    s = Schedule(task.program())
+    out = single_output(task)
+    kept = [t.name for t in task.stages() if isinstance(t.body, Reduce) and t.name != out]
+    for t in task.stages():
+        if t.name != out and t.name not in kept:
+            s.compute_inline(t.name)
+    if isinstance(task.outputs[0].body, Reduce):
+        s.expand(out)
+    for stage in kept:
+        s.expand(stage)
+    apply_layouts(s, task, {})
+    physical = _split_blocks(s, task, out)
+    if not task.op:
+        _schedule_map(s, task, physical, target.lanes)
+        return s
+    _schedule_transform(s, kept, physical, target.lanes)
+    return s
+
+
+def _split_blocks(s: Schedule, task: Task, out: str) -> list[tuple[str, int, int]]:
+    """(loop, dimension, extent of its block) for every part of the output's layout, in physical order."""
+    layout, loops = task.layout(out), list(s.loops(out))
+    found: dict[int, str] = {}  # number of the part -> its loop
+    for d, rest in enumerate(loops):
+        own = [number for number, part in enumerate(layout.parts) if part.dim == d]
+        holder = next(n for n in own if not layout.parts[n].block)
+        blocks = [n for n in own if layout.parts[n].block]
+        for number in sorted(blocks, key=lambda n: -layout.parts[n].step):
+            size = layout.parts[number].step * layout.parts[number].block
+            if s.extent(rest) > size:
+                found[holder], rest = s.split(rest, size)
+            holder = number
+        found[holder] = rest
+    return [(found[n], part.dim, part.block) for n, part in enumerate(layout.parts) if n in found]
+
+
+def _schedule_map(s: Schedule, task: Task, physical: list[tuple[str, int, int]], lanes: int) -> None:
+    """A vector of the innermost blocks; where rows of the source are whole ones, it comes out of a transposed copy."""
+    loops = [loop for loop, _, _ in physical]
+    s.reorder(*loops)
+    lane, fused = loops.pop(), False
+    while s.extent(lane) < lanes and physical[len(loops) - 1][2]:
+        lane, fused = s.fuse(loops.pop(), lane), True
+    blocks = {dim for _, dim, block in physical if block}
+    outer = [loop for loop, dim, block in physical if not block and dim in blocks and loop in loops]
+    rest = [loop for loop in loops if loop not in outer]
+    if s.extent(lane) > (2 if fused else 1) * lanes:
+        over, lane = s.split(lane, lanes)
+        rest.append(over)
+    parts = [loop for loop, dim, _ in physical if dim == 0 and loop in rest and s.extent(loop) == 2]
+    rest = [loop for loop in rest if loop not in parts]
+    s.reorder(*outer, *rest, *parts, lane)
+    mark(s, "unroll", *parts)
+    s.vectorize(lane)
+    if outer:
+        _transposed_copy(s, task, outer[-1], lanes)
+    parallel_over(s, outer or rest[:1])
+
+
+def _transposed_copy(s: Schedule, task: Task, at: str, lanes: int) -> None:
+    """A block of a weight [O, C, KH, KW] with vectors of outputs innermost, transposed from runs of its rows."""
+    (source,), out = task.inputs, single_output(task)
+    if len(source.shape) != 4 or source.shape[0] % lanes or source.shape[1] % (2 * lanes):
+        return  # the last block would be cut off
+    copy = s.cache_read(source.name, "local", out)
+    s.compute_at(copy, at)
+    s.transform_layout(copy, f"ACDB{lanes}a")
+    o, c, kh, kw = s.loops(copy)
+    run = s.fuse(s.fuse(c, kh), kw)
+    over, lane = s.split(o, lanes) if s.extent(o) > lanes else (None, o)
+    runs, column = s.split(run, lanes)
+    s.reorder(*([over] if over else []), runs, column, lane)
+    s.unroll(column)
+    s.vectorize(lane)
+
+
+def _schedule_transform(s: Schedule, kept: list[str], physical: list[tuple[str, int, int]], lanes: int) -> None:
+    """All points of a window for a vector of output channels; what precedes the last sum stays in registers."""
+    lane, over = physical[-1][0], []
+    if s.extent(lane) > lanes:
+        first, lane = s.split(lane, lanes)
+        over = [first]
+    points = [loop for loop, dim, block in physical if dim in (0, 1) and not block]
+    outer = [*(loop for loop, dim, _ in physical[:-1] if dim not in (0, 1)), *over]
+    s.reorder(*outer, *points, lane)
+    mark(s, "unroll", *points)
+    s.vectorize(lane)
+    for stage in kept:
+        s.compute_at(stage, outer[-1])
+        s.set_scope(stage, "register")
+        i, kw, o, d = s.loops(stage)
+        s.reorder(d, i, kw, o)
+        mark(s, "unroll", i, kw)
+        s.vectorize(o)
+    parallel_over(s, outer[:1])
+
+
+PACK = Template("pack", _matches, _space, _apply)
