@@ -18,13 +18,12 @@ def _matches(task: Task, target: Target) -> bool:
     if len(task.outputs) != 1 or len(task.inputs) != 1 or task.layouts.get(task.inputs[0].name):
         return False
     layout = task.layout(single_output(task))
-    if str(layout) == f"ABCD{target.lanes}b":  # that of images
+    if layout.plain or str(layout) == f"ABCD{target.lanes}b":  # the latter is that of images
         return False
-    return (
-        bool(layout.parts[-1].block)
-        and task.outputs[0].shape[layout.parts[-1].dim] > 1
-        and (task.op in _TRANSFORMED or (not task.op and not any(isinstance(t.body, Reduce) for t in task.stages())))
-    )
+    last = layout.parts[-1]
+    if not last.block or task.outputs[0].shape[last.dim] == 1:
+        return False
+    return task.op in _TRANSFORMED or not (task.op or any(isinstance(t.body, Reduce) for t in task.stages()))
 
 
 _TRANSFORMED = ("winograd_weight", "polyphase_weight")
