@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,8 +11,6 @@ from burnish.loops.layout import Layout, row_major
 from burnish.loops.program import Program
 from burnish.loops.tensor import Tensor, create_program, stages
 from burnish.loops.traverse import loads
-from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 
 @dataclass(frozen=True)
@@ -85,13 +83,3 @@ class Space:
         for choices in self.knobs.values():
             total *= len(choices)
         return total
-
-
-@dataclass(frozen=True)
-class Template:
-    """``matches`` says whether the template can schedule a task, ``space`` its knobs, ``apply`` makes the schedule."""
-
-    name: str
-    matches: Callable[[Task, Target], bool]
-    space: Callable[[Task, Target], Space]
-    apply: Callable[[Task, Target, Choice], Schedule]

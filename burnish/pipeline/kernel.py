@@ -18,8 +18,9 @@ from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu import template_for, templates_for, tunable_templates
-from burnish.kernels.task import Choice, Task, Template
+from burnish.kernels.task import Choice, Task
+from burnish.kernels.template import Match
+from burnish.kernels.templates import first_match, matches, tunable_matches
 from burnish.loops.program import Program
 from burnish.lower.pipeline import lower, simplify_program
 from burnish.schedule.schedule import Schedule
@@ -66,9 +67,9 @@ def code_version() -> str:
 
 def schedule(task: Task, target: Target, choice: Choice | None = None) -> tuple[Schedule, str, Choice]:
     """The schedule of ``task`` (by default the analytic choice), its template's name, and the choice made."""
-    template = template_for(task, target)
-    chosen = {**template.space(task, target).default, **(choice or {})}
-    return template.apply(task, target, chosen), template.name, chosen
+    match = first_match(task, target)
+    chosen = {**match.space.default, **(choice or {})}
+    return match.apply(chosen), match.name, chosen
 
 
 def task_key(task: Task, target: Target) -> str:
@@ -108,11 +109,12 @@ def _entry(key: str, recipe: KernelConfig | None) -> str:
 
 def compile_recipe(task: Task, target: Target, recipe: KernelConfig) -> Kernel:
     """The kernel that a recipe makes. Raises ScheduleError if its template does not match the task, or cannot."""
-    template = next((t for t in tunable_templates(task, target) if t.name == recipe.template), None)
-    if template is None:
-        names = ", ".join(t.name for t in tunable_templates(task, target))
+    found = tunable_matches(task, target)
+    match = next((m for m in found if m.name == recipe.template), None)
+    if match is None:
+        names = ", ".join(m.name for m in found)
         raise ScheduleError(f"task '{task.name}': template '{recipe.template}' does not match; those that do: {names}")
-    return compile_by(template, task, target, recipe.choice)
+    return compile_by(match, recipe.choice)
 
 
 def named(task: Task, key: str) -> Task:
@@ -125,25 +127,23 @@ def compile_task(task: Task, target: Target) -> Kernel:
 
     Raises ScheduleError if the last one, which takes everything, cannot either.
     """
-    *templates, last = templates_for(task, target)
-    for template in templates:
+    *special, last = matches(task, target)
+    for match in special:
         try:
-            return compile_by(template, task, target)
+            return compile_by(match)
         except ScheduleError as error:
-            _log.warning(
-                "kernel '%s' will be slow: template '%s' cannot schedule it: %s", task.name, template.name, error
-            )
-    return compile_by(last, task, target)
+            _log.warning("kernel '%s' will be slow: template '%s' cannot schedule it: %s", task.name, match.name, error)
+    return compile_by(last)
 
 
-def compile_by(template: Template, task: Task, target: Target, chosen: Choice | None = None) -> Kernel:
-    """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError."""
-    choice = {**template.space(task, target).default, **(chosen or {})}
+def compile_by(match: Match, chosen: Choice | None = None) -> Kernel:
+    """The kernel of a task by one template, with ``chosen`` in place of its defaults. Raises ScheduleError."""
+    choice = {**match.space.default, **(chosen or {})}
     began = time.perf_counter()
-    made = template.apply(task, target, choice)
+    made = match.apply(choice)
     if dump.active():
-        dump.form("schedule", scheduled(template.name, choice, made), time.perf_counter() - began)
-    return compile_program(made.program, target, packing(made.trace, task), template.name, choice)
+        dump.form("schedule", scheduled(match.name, choice, made), time.perf_counter() - began)
+    return compile_program(made.program, match.target, packing(made.trace, match.task), match.name, choice)
 
 
 def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:

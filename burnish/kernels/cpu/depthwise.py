@@ -7,6 +7,10 @@ of them at a time.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
@@ -15,17 +19,32 @@ from burnish.kernels.cpu.common import (
     is_blocked,
     mark,
     parallel_over,
+    pixel_levels,
     pixel_tile,
     single_output,
 )
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.nest import SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
+from burnish.loops.layout import layout
+from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
+OC, OH, OW, IC, KH, KW = range(1, 7)  # axes of a convolution behind the first
 
-def _grouped(task: Task, target: Target) -> tuple[int, int] | None:
-    """(input, output channels of a group) of a grouped float32 convolution between blocked images; None for others."""
+
+class Groups(NamedTuple):
+    """The stage that convolves, its constant weight, and the output channels of a group."""
+
+    conv: Tensor
+    weight: Tensor
+    outputs: int
+
+
+def _grouped(task: Task, target: Target) -> Groups | None:
+    """A grouped float32 convolution between images in channel blocks."""
     if task.op != "conv2d" or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
         return None
     anchor, weight = task.anchor(), constant_weight(task)
@@ -41,27 +60,24 @@ def _grouped(task: Task, target: Target) -> tuple[int, int] | None:
         and source in task.inputs
         and is_blocked(task.layout(source.name), 1, target.lanes)
     )
-    return (weight.shape[1], weight.shape[0] // groups) if fits else None
+    return Groups(anchor, weight, weight.shape[0] // groups) if fits else None
 
 
-def _matches(task: Task, target: Target) -> bool:
-    return _grouped(task, target) == (1, 1)
+def _depthwise(task: Task, target: Target) -> Groups | None:
+    found = _grouped(task, target)
+    return found if found and (found.weight.shape[1], found.outputs) == (1, 1) else None
 
 
-def _matches_groups(task: Task, target: Target) -> bool:
-    sizes = _grouped(task, target)
-    return sizes is not None and target.lanes % (4 * sizes[1]) == 0 and sizes[0] <= 4 * sizes[1]
+def _small_groups(task: Task, target: Target) -> Groups | None:
+    found = _grouped(task, target)
+    if found is None or target.lanes % (4 * found.outputs) != 0 or found.weight.shape[1] > 4 * found.outputs:
+        return None
+    return found
 
 
-def _window(task: Task) -> tuple[int, int]:
-    weight = constant_weight(task)
-    assert weight is not None
-    return weight.shape[2], weight.shape[3]
-
-
-def _space(task: Task, target: Target) -> Space:
+def _space(task: Task, target: Target, found: Groups) -> Space:
     width = task.outputs[0].shape[3]
-    kernel_h, kernel_w = _window(task)
+    kernel_h, kernel_w = found.weight.shape[2:]
     registers = target.vector_registers
     whole = kernel_h * kernel_w + 8 <= registers
     held = kernel_h * kernel_w if whole else kernel_w
@@ -71,10 +87,8 @@ def _space(task: Task, target: Target) -> Space:
     return Space(knobs, {"tile_ow": tile, "weights": "window" if whole else "row"})
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
-    lanes = target.lanes
-    weight = constant_weight(task)
-    assert weight is not None
+def _apply(task: Task, target: Target, found: Groups, choice: Choice) -> Schedule:
+    lanes, weight = target.lanes, found.weight
     s = Schedule(task.program())
     out = single_output(task)
     acc = inline_around(s, task, ())
@@ -94,17 +108,17 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-def _space_groups(task: Task, target: Target) -> Space:
+def _space_groups(task: Task, target: Target, found: Groups) -> Space:
+    del found
     width = task.outputs[0].shape[3]
     most = min(width, target.vector_registers // 2 - 2)
     tile = min(range(1, most + 1), key=lambda t: (-(-width // t) * (t + 2), -t))
     return Space({"tile_ow": tuple(range(1, most + 1))}, {"tile_ow": tile})
 
 
-def _apply_groups(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply_groups(task: Task, target: Target, found: Groups, choice: Choice) -> Schedule:
     """As the depthwise convolution, with the group's input channels unrolled: each a shuffle of the block's vector."""
-    lanes, weight = target.lanes, constant_weight(task)
-    assert weight is not None
+    lanes, weight = target.lanes, found.weight
     s = Schedule(task.program())
     out = single_output(task)
     acc = inline_around(s, task, ())
@@ -118,5 +132,46 @@ def _apply_groups(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-GROUPED_CONV = Template("grouped_conv2d", _matches_groups, _space_groups, _apply_groups)
-DEPTHWISE_CONV = Template("depthwise_conv2d", _matches, _space, _apply)
+def _depthwise_nests(task: Task, target: Target, found: Groups) -> Describe:
+    """The window around a tile of pixels; its rows unrolled where all its weights are held in registers."""
+    conv, weight, lanes = found.conv, found.weight, target.lanes
+    domain = statement(task, conv)
+    arrangements = {weight.name: Arrangement.of(layout(f"ABCD{lanes}a"), weight.shape)}
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        tile = knobs["tile_ow"]
+        levels = [
+            *pixel_levels(conv.shape, tile, lanes),
+            Level(KH, domain.extents[KH], 1, np.where(knobs["weights"] == "window", UNROLL, SERIAL)),
+            Level(KW, domain.extents[KW], 1, UNROLL),
+            Level(OW, tile, 1, UNROLL),
+            Level(OC, lanes, 1, VECTORIZE),
+        ]
+        return domain.nest(levels, count, arrangements)
+
+    return describe
+
+
+def _groups_nests(task: Task, target: Target, found: Groups) -> Describe:
+    """As the depthwise convolution, with the input channels of a group unrolled within a tile."""
+    conv, weight, lanes = found.conv, found.weight, target.lanes
+    domain = statement(task, conv)
+    arrangements = {weight.name: Arrangement.of(layout(f"ACDB{lanes}a"), weight.shape)}
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        tile = knobs["tile_ow"]
+        levels = [
+            *pixel_levels(conv.shape, tile, lanes),
+            Level(KH, domain.extents[KH]),
+            Level(KW, domain.extents[KW]),
+            Level(OW, tile, 1, UNROLL),
+            Level(IC, domain.extents[IC], 1, UNROLL),
+            Level(OC, lanes, 1, VECTORIZE),
+        ]
+        return domain.nest(levels, count, arrangements)
+
+    return describe
+
+
+GROUPED_CONV = Template("grouped_conv2d", _small_groups, _space_groups, _apply_groups, _groups_nests)
+DEPTHWISE_CONV = Template("depthwise_conv2d", _depthwise, _space, _apply, _depthwise_nests)
