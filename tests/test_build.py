@@ -55,7 +55,7 @@ def test_another_layout_constant_or_machine_is_another_kernel() -> None:
     keys = {
         building.task_key(task, host()),
         building.task_key(replace(task, constants=frozenset({"x"})), host()),
-        building.task_key(replace(task, op="conv2d"), host()),
+        building.task_key(replace(task, label="conv2d"), host()),
         building.task_key(task, replace(host(), features=frozenset())),
         building.task_key(task, replace(host(), cores=host().cores + 1)),
     }

@@ -18,13 +18,14 @@ class Task:
     """One fused kernel: its definition, the layouts its activations arrive and leave in, and which inputs are constant.
 
     ``layouts`` and ``constants`` are keyed by parameter name; what is not in ``layouts`` is row-major. A template may
-    choose any layout for a constant, since it is packed at compile time.
+    choose any layout for a constant, since it is packed at compile time. ``label`` is what people call it, and
+    begins its kernel's name; no template asks for it.
     """
 
     name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    op: str
+    label: str
     layouts: Mapping[str, Layout]
     constants: frozenset[str]
 

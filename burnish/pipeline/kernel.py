@@ -78,7 +78,7 @@ def task_key(task: Task, target: Target) -> str:
     layouts = json.dumps({name: str(layout) for name, layout in sorted(task.layouts.items())})
     outputs = " ".join(t.name for t in task.outputs)
     constants = " ".join(sorted(task.constants))
-    return cache_key(code_version(), target.key, task.op, definition, outputs, layouts, constants)
+    return cache_key(code_version(), target.key, task.label, definition, outputs, layouts, constants)
 
 
 def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:
@@ -119,7 +119,7 @@ def compile_recipe(task: Task, target: Target, recipe: KernelConfig) -> Kernel:
 
 def named(task: Task, key: str) -> Task:
     """``task`` under the name that its kernel has in object code: what it computes, and the start of its key."""
-    return replace(task, name=f"{task.op or 'map'}_{key[:12]}")
+    return replace(task, name=f"{task.label or 'map'}_{key[:12]}")
 
 
 def compile_task(task: Task, target: Target) -> Kernel:

@@ -114,5 +114,5 @@ def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) 
             constants[values[t.name]] = array
     own_layouts = {name: made.layouts[value] for name, value in values.items() if value in made.layouts}
     known = frozenset(t.name for t in inputs if values[t.name] in constants)
-    op = own.anchor.op if own.anchor else ""
-    return Task("kernel", tuple(inputs), tuple(outputs), op, own_layouts, known), values
+    label = own.anchor.op if own.anchor else ""
+    return Task("kernel", tuple(inputs), tuple(outputs), label, own_layouts, known), values

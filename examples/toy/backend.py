@@ -44,9 +44,8 @@ def convolution(task: Task, target: Target) -> Tensor | None:
     if conv is None or len(conv.shape) != 4 or len(task.outputs) != 1 or conv.shape != task.outputs[0].shape:
         return None
     data, weight = conv.inputs
-    shapes = (conv.shape[1], conv.shape[3], data.shape[1])
-    dense = weight.name in task.constants and weight.shape[1] == data.shape[1]
-    return conv if dense and not any(n % 4 for n in shapes) else None
+    whole = not any(n % 4 for n in (conv.shape[1], conv.shape[3], data.shape[1]))
+    return conv if whole and weight.name in task.constants and weight.shape[1] == data.shape[1] else None
 
 
 def apply(task: Task, target: Target, conv: Tensor, choice: Choice) -> Schedule:

@@ -231,7 +231,7 @@ def convolution(channels: int, size: int) -> Task:
 
 def test_a_family_is_one_operator_in_all_shapes() -> None:
     assert family(convolution(4, 8)) == family(convolution(16, 100))
-    assert family(convolution(4, 8)) != family(replace(convolution(4, 8), op="add"))
+    assert family(convolution(4, 8)) != family(replace(convolution(4, 8), label="add"))
     assert family(convolution(4, 8)) != family(replace(convolution(4, 8), constants=frozenset({"x"})))
 
 

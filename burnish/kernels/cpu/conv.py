@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,10 +26,10 @@ from burnish.kernels.cpu.common import (
     single_output,
     whole_groups,
 )
+from burnish.kernels.match import Convolution, convolution
 from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
-from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
@@ -39,16 +38,9 @@ STREAMS = 8  # runs of memory that a core fetches ahead at once
 N, OC, OH, OW, IC, KH, KW = range(7)  # axes of a convolution
 
 
-class Convolution(NamedTuple):
-    """The stage that convolves, and its constant weight [O, C / groups, KH, KW]."""
-
-    conv: Tensor
-    weight: Tensor
-
-
 def _direct(task: Task, target: Target) -> Convolution | None:
     """A dense convolution that is written row-major, or any in channel blocks."""
-    found = _convolution(task)
+    found = convolution(task, constant_weight(task))
     if found is None or found.conv.shape != task.outputs[0].shape:
         return None
     if _is_plain(task):
@@ -63,29 +55,11 @@ def _is_plain(task: Task) -> bool:
 
 def _rows(task: Task, target: Target) -> Convolution | None:
     """Any whose output is row-major, also one that is read at other indices than the output's own, as phases are."""
-    return None if task.layouts.get(task.outputs[0].name) else _convolution(task)
-
-
-def _convolution(task: Task) -> Convolution | None:
-    """A float32 convolution of images with a constant weight, and nothing but element-wise stages behind it."""
-    conv, weight = task.anchor(), constant_weight(task)
-    if (
-        task.op not in ("conv2d", "banded_conv2d", "conv2d_transpose")
-        or len(task.outputs) != 1
-        or len(task.outputs[0].shape) != 4
-        or conv is None
-        or weight is None
-        or conv.dtype != "float32"
-        or len(conv.shape) != 4
-    ):
-        return None
-    taps = isinstance(conv.body, Reduce) and len(conv.body.axes) == 3
-    single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
-    return Convolution(conv, weight) if taps and single else None
+    return None if task.layouts.get(task.outputs[0].name) else convolution(task, constant_weight(task))
 
 
 def _space(task: Task, target: Target, found: Convolution) -> Space:
-    conv, weight = found
+    conv, weight, _ = found
     batch, channels, height, width = conv.shape
     blocks = -(-channels // target.lanes)
     positions, vectors = register_tile(target, width, blocks, whole=height == 1)
@@ -138,7 +112,7 @@ def _passes(task: Task, target: Target, found: Convolution, vectors: int) -> tup
     cache, and there are bands enough to share out. A row-major output wants bands in any case: their sums are what is
     transposed.
     """
-    conv, weight = found
+    conv, weight, _ = found
     batch, channels, height, width = conv.shape
     group, inputs = vectors * target.lanes, weight.shape[1]
     taps_bytes = 4 * group * weight.shape[2] * weight.shape[3]
@@ -217,7 +191,7 @@ def _prefetch_next_pass(s: Schedule, weight: Tensor, acc: str) -> None:
 def _apply_rows(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
     """All rows of the convolution in channel blocks in a buffer of its own, then the plain output row by row."""
     s = Schedule(task.program())
-    out, (conv, weight) = single_output(task), found
+    out, (conv, weight, _) = single_output(task), found
     for t in task.stages():
         if t.name not in (out, conv.name):
             s.compute_inline(t.name)
@@ -363,7 +337,7 @@ def _rows_nests(task: Task, target: Target, found: Convolution) -> Describe:
 
 
 def _register_tiles(task: Task, target: Target, found: Convolution, bands: Callable[[Knobs], np.ndarray]) -> Describe:
-    conv, weight = found
+    conv, weight, _ = found
     domain, lanes = statement(task, conv), target.lanes
     batch, outputs, height, width = conv.shape
     inputs, kernel_h, kernel_w = domain.extents[IC], domain.extents[KH], domain.extents[KW]

@@ -7,8 +7,6 @@ of them at a time.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from burnish.kernels.cpu.common import (
@@ -23,59 +21,51 @@ from burnish.kernels.cpu.common import (
     pixel_tile,
     single_output,
 )
+from burnish.kernels.match import Convolution, convolution
 from burnish.kernels.nest import SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
-from burnish.loops.expr import Reduce
 from burnish.loops.layout import layout
-from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 OC, OH, OW, IC, KH, KW = range(1, 7)  # axes of a convolution behind the first
 
 
-class Groups(NamedTuple):
-    """The stage that convolves, its constant weight, and the output channels of a group."""
-
-    conv: Tensor
-    weight: Tensor
-    outputs: int
-
-
-def _grouped(task: Task, target: Target) -> Groups | None:
-    """A grouped float32 convolution between images in channel blocks."""
-    if task.op != "conv2d" or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
+def _grouped(task: Task, target: Target) -> Convolution | None:
+    """A convolution in equal groups between images in channel blocks."""
+    found = convolution(task, constant_weight(task))
+    if found is None or found.conv.shape != task.outputs[0].shape or found.even_groups <= 1:
         return None
-    anchor, weight = task.anchor(), constant_weight(task)
-    if anchor is None or weight is None or anchor.dtype != "float32" or anchor.shape != task.outputs[0].shape:
-        return None
-    data = next(t for t in anchor.inputs if t.name != weight.name)
+    data = next(t for t in found.conv.inputs if t.name == found.data.buffer.name)
     source = data.inputs[0] if data.body is not None and len(data.inputs) == 1 else data
-    groups = data.shape[1] // weight.shape[1]
     fits = (
-        groups > 1
-        and sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
-        and is_blocked(task.layout(single_output(task)), 1, target.lanes)
+        is_blocked(task.layout(single_output(task)), 1, target.lanes)
         and source in task.inputs
         and is_blocked(task.layout(source.name), 1, target.lanes)
     )
-    return Groups(anchor, weight, weight.shape[0] // groups) if fits else None
+    return found if fits else None
 
 
-def _depthwise(task: Task, target: Target) -> Groups | None:
+def _sizes(found: Convolution) -> tuple[int, int]:
+    """Input and output channels of a group."""
+    return found.weight.shape[1], found.weight.shape[0] // found.even_groups
+
+
+def _depthwise(task: Task, target: Target) -> Convolution | None:
     found = _grouped(task, target)
-    return found if found and (found.weight.shape[1], found.outputs) == (1, 1) else None
+    return found if found is not None and _sizes(found) == (1, 1) else None
 
 
-def _small_groups(task: Task, target: Target) -> Groups | None:
+def _small_groups(task: Task, target: Target) -> Convolution | None:
     found = _grouped(task, target)
-    if found is None or target.lanes % (4 * found.outputs) != 0 or found.weight.shape[1] > 4 * found.outputs:
+    if found is None:
         return None
-    return found
+    inputs, outputs = _sizes(found)
+    return found if target.lanes % (4 * outputs) == 0 and inputs <= 4 * outputs else None
 
 
-def _space(task: Task, target: Target, found: Groups) -> Space:
+def _space(task: Task, target: Target, found: Convolution) -> Space:
     width = task.outputs[0].shape[3]
     kernel_h, kernel_w = found.weight.shape[2:]
     registers = target.vector_registers
@@ -87,7 +77,7 @@ def _space(task: Task, target: Target, found: Groups) -> Space:
     return Space(knobs, {"tile_ow": tile, "weights": "window" if whole else "row"})
 
 
-def _apply(task: Task, target: Target, found: Groups, choice: Choice) -> Schedule:
+def _apply(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
     lanes, weight = target.lanes, found.weight
     s = Schedule(task.program())
     out = single_output(task)
@@ -108,7 +98,7 @@ def _apply(task: Task, target: Target, found: Groups, choice: Choice) -> Schedul
     return s
 
 
-def _space_groups(task: Task, target: Target, found: Groups) -> Space:
+def _space_groups(task: Task, target: Target, found: Convolution) -> Space:
     del found
     width = task.outputs[0].shape[3]
     most = min(width, target.vector_registers // 2 - 2)
@@ -116,7 +106,7 @@ def _space_groups(task: Task, target: Target, found: Groups) -> Space:
     return Space({"tile_ow": tuple(range(1, most + 1))}, {"tile_ow": tile})
 
 
-def _apply_groups(task: Task, target: Target, found: Groups, choice: Choice) -> Schedule:
+def _apply_groups(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
     """As the depthwise convolution, with the group's input channels unrolled: each a shuffle of the block's vector."""
     lanes, weight = target.lanes, found.weight
     s = Schedule(task.program())
@@ -132,7 +122,7 @@ def _apply_groups(task: Task, target: Target, found: Groups, choice: Choice) -> 
     return s
 
 
-def _depthwise_nests(task: Task, target: Target, found: Groups) -> Describe:
+def _depthwise_nests(task: Task, target: Target, found: Convolution) -> Describe:
     """The window around a tile of pixels; its rows unrolled where all its weights are held in registers."""
     conv, weight, lanes = found.conv, found.weight, target.lanes
     domain = statement(task, conv)
@@ -152,7 +142,7 @@ def _depthwise_nests(task: Task, target: Target, found: Groups) -> Describe:
     return describe
 
 
-def _groups_nests(task: Task, target: Target, found: Groups) -> Describe:
+def _groups_nests(task: Task, target: Target, found: Convolution) -> Describe:
     """As the depthwise convolution, with the input channels of a group unrolled within a tile."""
     conv, weight, lanes = found.conv, found.weight, target.lanes
     domain = statement(task, conv)

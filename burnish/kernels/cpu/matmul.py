@@ -31,7 +31,7 @@ MOST_VECTORS = 8
 
 
 def _product(task: Task, target: Target) -> Product | None:
-    p = product(task) if task.op == "matmul" else None
+    p = product(task)
     if p is None:
         return None
     shape = task.outputs[0].shape

@@ -18,10 +18,10 @@ from burnish.kernels.cpu.common import (
     parallel_over,
     single_output,
 )
+from burnish.kernels.match import convolution
 from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
-from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
@@ -38,16 +38,13 @@ class Rows(NamedTuple):
 
 
 def _rows(task: Task, target: Target) -> Rows | None:
-    if task.op != "conv2d" or len(task.outputs) != 1 or any(not layout.plain for layout in task.layouts.values()):
+    found, shape = convolution(task, constant_weight(task)), task.outputs[0].shape
+    if found is None or found.conv.shape != shape or any(not layout.plain for layout in task.layouts.values()):
         return None
-    anchor, weight, shape = task.anchor(), constant_weight(task), task.outputs[0].shape
-    if anchor is None or weight is None or anchor.dtype != "float32" or anchor.shape != shape or len(shape) != 4:
-        return None
-    single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
-    data = next(t for t in anchor.inputs if t.name != weight.name)
+    data, weight = found.data.buffer, found.weight
     pointwise = shape[2] == 1 and weight.shape[1:] == (data.shape[1], 1, 1) and data.shape[2:] == shape[2:]
-    tile = _tile(weight, shape[3], target) if single and pointwise else None
-    return None if tile is None else Rows(anchor, weight, tile)
+    tile = _tile(weight, shape[3], target) if pointwise else None
+    return None if tile is None else Rows(found.conv, weight, tile)
 
 
 def _space(task: Task, target: Target, found: Rows) -> Space:

@@ -11,6 +11,7 @@ from burnish.kernels.cpu.common import (
     pixel_tile,
     single_output,
 )
+from burnish.kernels.match import is_over_neighbours, is_pooling
 from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Knobs, Level, Nest, statement
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
@@ -48,7 +49,8 @@ def accumulator(s: Schedule, task: Task, reduction: Tensor) -> str:
 
 
 def _pooled(task: Task, target: Target) -> Tensor | None:
-    return _reduction(task, target) if task.op in ("max_pool2d", "avg_pool2d") else None
+    found = _reduction(task, target)
+    return found if found is not None and is_pooling(found) else None
 
 
 def _space_pool(task: Task, target: Target, reduction: Tensor) -> Space:
@@ -102,7 +104,9 @@ POOL = Template("pool2d", _pooled, _space_pool, _apply_pool, _pool_nests)
 
 
 def _neighbours(task: Task, target: Target) -> Tensor | None:
-    return _reduction(task, target) if task.op == "lrn" and task.outputs[0].shape[1] % target.lanes == 0 else None
+    found = _reduction(task, target)
+    whole = found is not None and found.shape[1] % target.lanes == 0
+    return found if found is not None and whole and is_over_neighbours(found) else None
 
 
 def _space_neighbours(task: Task, target: Target, reduction: Tensor) -> Space:

@@ -19,6 +19,7 @@ from burnish.kernels.cpu.common import (
     single_output,
     whole_groups,
 )
+from burnish.kernels.match import is_phased, is_pixel
 from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
@@ -38,9 +39,9 @@ class Products(NamedTuple):
 
 
 def _blocked_product(task: Task, target: Target) -> Products | None:
-    """A transposed convolution with a constant weight and blocked float32 output; None for others."""
+    """A float32 product with a constant weight, the only reduction, of an image in channel blocks."""
     anchor, weight = task.anchor(), constant_weight(task)
-    if task.op != "conv2d_transpose" or anchor is None or weight is None or len(task.outputs) != 1:
+    if anchor is None or weight is None or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
         return None
     single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
     blocked = is_blocked(task.layout(single_output(task)), 1, target.lanes)
@@ -52,7 +53,7 @@ def _blocked_product(task: Task, target: Target) -> Products | None:
 
 def _phases(task: Task, target: Target) -> Products | None:
     found = _blocked_product(task, target)
-    if found is None or len(found.anchor.shape) != 6:
+    if found is None or not is_phased(*found):
         return None
     (_, _, stride_h, stride_w, _, _), (_, _, height, width) = found.anchor.shape, task.outputs[0].shape
     return found if height % stride_h == 0 and width % stride_w == 0 else None
@@ -163,9 +164,7 @@ PHASES = Template("conv2d_transpose_phases", _phases, _space_phases, _apply_phas
 
 def _pixel(task: Task, target: Target) -> Products | None:
     found = _blocked_product(task, target)
-    if found is None or len(found.anchor.shape) != 4 or len(found.weight.shape) != 4:
-        return None
-    return found if isinstance(found.anchor.body, Reduce) and len(found.anchor.body.axes) == 1 else None
+    return found if found is not None and is_pixel(*found) else None
 
 
 def _space_pixel(task: Task, target: Target, found: Products) -> Space:

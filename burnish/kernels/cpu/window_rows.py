@@ -13,6 +13,7 @@ import numpy as np
 
 from burnish.kernels.cpu.common import apply_layouts, constant_weight, mark, parallel_over, single_output
 from burnish.kernels.cpu.pool import accumulator
+from burnish.kernels.match import convolution, is_pooling
 from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Knobs, Level, Nest, statement
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
@@ -49,14 +50,15 @@ def _window(task: Task, target: Target) -> Window | None:
 
 
 def _depthwise(task: Task, target: Target) -> Window | None:
-    found, weight = _window(task, target), constant_weight(task)
-    if task.op != "conv2d" or found is None or weight is None:
+    conv = convolution(task, constant_weight(task))
+    if conv is None or conv.weight.shape[1] != 1 or conv.weight.shape[0] == 1 or not conv.even_groups:
         return None
-    return found if weight.shape[1] == 1 and weight.shape[0] == found.stage.shape[1] > 1 else None
+    return _window(task, target)
 
 
 def _pooled(task: Task, target: Target) -> Window | None:
-    return _window(task, target) if task.op in ("max_pool2d", "avg_pool2d") else None
+    found = _window(task, target)
+    return found if found is not None and is_pooling(found.stage) else None
 
 
 def _space(task: Task, target: Target, found: Window) -> Space:

@@ -33,7 +33,7 @@ class Hostile(str):
 def hostile(task: Task, function: Callable[..., Any], *arguments: Any) -> Task:
     op = Hostile("mul")
     op.call = (function, arguments)
-    return replace(task, op=op)
+    return replace(task, label=op)
 
 
 def test_a_build_is_the_build_of_this_process(evaluator: Evaluator, product: Task) -> None:
