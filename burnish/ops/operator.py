@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NoReturn
 
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
 from burnish.loops.expr import FLOATS, INTS, Expr, Value, cast
@@ -24,9 +24,39 @@ class UnsupportedDtype(Refusal):
     """A dtype that an operator is not implemented for, though it might be."""
 
 
+RowMajor = Literal["never", "dense", "ragged", "always"]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What graph passes ask of an operator in place of its name; what an operator does not declare, it has not.
+
+    ``layout_affinity``: what its images gain in channel blocks, relative to moving them once; what they lose, negative.
+    ``row_major``: when it is about as fast on row-major images: never, where every output channel reads all inputs
+    (dense), where the channels fill no whole blocks (ragged), or always.
+    ``weight_channel``: the dimension of its second operand, in which it is linear, that is the output's channel; -1 is
+    a matrix's column. ``finite``: element-wise, and makes no infinity or NaN of zeros. ``recurrent``: one step of a
+    layer that reads its own result. ``moves_pixels``: it moves elements from one position of an image to another.
+    """
+
+    layout_affinity: float = 0.0
+    row_major: RowMajor = "never"
+    weight_channel: int | None = None
+    finite: bool = False
+    recurrent: bool = False
+    moves_pixels: bool = False
+
+
+Gradient = Callable[..., Any] | Literal["derived"]
+
+
 @dataclass(frozen=True)
 class Operator:
-    """One operator. ``inputs`` is the least and greatest number of tensors (None: any); ``attrs`` maps to defaults."""
+    """One operator. ``inputs`` is the least and greatest number of tensors (None: any); ``attrs`` maps to defaults.
+
+    ``gradient`` is a rule that gives the gradients of the inputs, or "derived": from the definition. Nothing asks for
+    it yet.
+    """
 
     name: str
     function: Callable[..., Tensor | tuple[Tensor, ...]]
@@ -35,6 +65,8 @@ class Operator:
     types: Mapping[str, str]
     inputs: tuple[int, int | None]
     doc: str
+    traits: Traits = Traits()
+    gradient: Gradient = "derived"
 
     def define(self, name: str, inputs: Sequence[Tensor], attrs: Mapping[str, Any] | None = None) -> tuple[Tensor, ...]:
         """The output tensors of this operator applied to ``inputs``.
@@ -87,7 +119,14 @@ def operator(function: Callable[..., Tensor | tuple[Tensor, ...]]) -> Operator:
     return named_operator(function.__name__.rstrip("_"), function)
 
 
-def named_operator(name: str, function: Callable[..., Tensor | tuple[Tensor, ...]], doc: str = "") -> Operator:
+def declare(**traits: Any) -> Callable[[Operator], Operator]:
+    """A decorator that gives an operator :class:`Traits`."""
+    return lambda op: replace(op, traits=Traits(**traits))
+
+
+def named_operator(
+    name: str, function: Callable[..., Tensor | tuple[Tensor, ...]], doc: str = "", traits: Traits = Traits()
+) -> Operator:
     """:func:`operator` under another name, for definitions made from a table."""
     arguments: list[str] = []
     attrs: dict[str, Any] = {}
@@ -106,7 +145,7 @@ def named_operator(name: str, function: Callable[..., Tensor | tuple[Tensor, ...
         most += 1
         least += p.default is not None
     text = doc or inspect.getdoc(function) or ""
-    return Operator(name, function, tuple(arguments), attrs, types, (least, None if variadic else most), text)
+    return Operator(name, function, tuple(arguments), attrs, types, (least, None if variadic else most), text, traits)
 
 
 # --- attribute types --------------------------------------------------------------------------------------------------
