@@ -47,7 +47,7 @@ class Task:
 
     def anchor(self) -> Tensor | None:
         """The stage that is a sum of products of two tensors: the matrix-product-like heart of a complex operator."""
-        return next((t for t in self.stages() if is_contraction(t)), None)
+        return next((t for t in self.stages() if is_sum_of_products(t)), None)
 
     def layout(self, name: str) -> Layout:
         """The layout of a parameter."""
@@ -55,7 +55,7 @@ class Task:
         return self.layouts.get(name) or row_major(len(tensor.shape))
 
 
-def is_contraction(t: Tensor) -> bool:
+def is_sum_of_products(t: Tensor) -> bool:
     """Whether ``t`` sums products of loads from two different tensors."""
     body = t.body
     if not (isinstance(body, Reduce) and body.kind == "sum" and isinstance(body.body, Binary) and body.body.op == "*"):
