@@ -132,5 +132,5 @@ def test_one_contraction_alone_is_complex():
     assert fusion_class([first]) == "complex"
     assert fusion_class(OPERATORS["matmul"].define("second", [first, v])) == "reduction"
     assert fusion_class(OPERATORS["reduce_sum"].define("total", [first], {"axes": (1,)})) == "reduction"
-    (total,) = OPERATORS["reduce_sum"].define("total", [x], {"axes": (1,)})
+    (total,) = OPERATORS["reduce_sum"].define("total", [x], {"axes": (1,), "keepdims": False})
     assert fusion_class(OPERATORS["matmul"].define("first", [total, w])) == "reduction"
