@@ -65,7 +65,7 @@ def graph_of(layer: layers.Convolution, constant: bool) -> tuple[Graph, dict[str
 
 def templates_of(made: Compilation) -> str:
     """The templates of the kernels that compute."""
-    found = [(s.kernel.template, s.task.op) for s in made.stages if s.kernel.template not in COPIES]
+    found = [(s.kernel.template, s.task.label) for s in made.stages if s.kernel.template not in COPIES]
     return " + ".join(f"{template}/{op}" for template, op in found)
 
 

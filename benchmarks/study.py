@@ -38,7 +38,7 @@ from benchmarks.oracle import Oracle
 from burnish.driver.compilation import import_graph
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.graph.passes import optimize
-from burnish.kernels.cpu.tiled import TILED
+from burnish.kernels.cpu.tiled_nests import TILED
 from burnish.target import target
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.models.base import CostModel
@@ -88,7 +88,7 @@ def kernel(layer: str) -> TuningTask:
     graph = optimize(import_graph(onnx.load_from_string(operators()[layer]())), exact=True)
     most = max(tuning_tasks(graph, MACHINE, exact=True), key=lambda task: task.flops)
     task = most.space.default.alternative.task
-    return replace(most, space=TuningSpace([Alternative("tiled", task, TILED, TILED.space(task, MACHINE), MACHINE)]))
+    return replace(most, space=TuningSpace([Alternative("tiled", task, TILED, TILED.on(task, MACHINE).space, MACHINE)]))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from burnish.codegen.llvm import emit
 from burnish.codegen.objects import optimize, parse, target_machine
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu import template_called
+from burnish.kernels.templates import template_called
 from burnish.lower.pipeline import lower
 from burnish.measure.comparison import Comparison
 from burnish.pipeline.kernel import Kernel, named, packing, task_key
@@ -155,7 +155,7 @@ def stages(task: TuningTask, built: Sequence[Trial]) -> dict[str, tuple[int, dic
 def _stages(bench: KernelHarness, trial: Trial, target: Target) -> list[float]:
     """Seconds of each stage for one candidate. Raises ScheduleError if it cannot be built."""
     marks = [time.process_time()]
-    made = template_called(trial.template).apply(bench.task, target, trial.choice)
+    made = template_called(trial.template, target).on(bench.task, target).apply(trial.choice)
     marks.append(time.process_time())
     program = lower(made.program)
     marks.append(time.process_time())

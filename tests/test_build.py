@@ -21,15 +21,15 @@ def doubling() -> Task:
     return Task("double", (x,), (compute((40,), lambda i: x[i] * 2.0, "y"),), "mul", {}, frozenset())
 
 
-def refuse(task: Task, target: Target, choice: Choice) -> Schedule:
+def refuse(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
     raise ScheduleError("split: loop 'y.i' is a sphere")
 
 
 def test_a_template_that_cannot_schedule_is_named_and_passed_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = replace(GENERIC, name="broken", apply=refuse)
-    monkeypatch.setattr(building, "templates_for", lambda task, target: [broken, GENERIC])
+    broken = replace(GENERIC, name="broken", schedule=refuse)
+    monkeypatch.setattr(building, "matches", lambda *task: [broken.on(*task), GENERIC.on(*task)])
     kernel = building.compile_task(doubling(), host())
     assert kernel.template == "generic"
     (record,) = caplog.records
@@ -38,7 +38,7 @@ def test_a_template_that_cannot_schedule_is_named_and_passed_over(
 
 
 def test_the_error_of_the_last_template_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "templates_for", lambda task, target: [replace(GENERIC, apply=refuse)])
+    monkeypatch.setattr(building, "matches", lambda *task: [replace(GENERIC, schedule=refuse).on(*task)])
     with pytest.raises(ScheduleError, match="is a sphere"):
         building.compile_task(doubling(), host())
 
@@ -55,7 +55,7 @@ def test_another_layout_constant_or_machine_is_another_kernel() -> None:
     keys = {
         building.task_key(task, host()),
         building.task_key(replace(task, constants=frozenset({"x"})), host()),
-        building.task_key(replace(task, op="conv2d"), host()),
+        building.task_key(replace(task, label="conv2d"), host()),
         building.task_key(task, replace(host(), features=frozenset())),
         building.task_key(task, replace(host(), cores=host().cores + 1)),
     }

@@ -14,9 +14,6 @@ from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.numeric import overflows, underflows
 
-# Operators that are linear in a constant weight, and the dimension of the weight that is the output's channel.
-_CHANNEL_OF_WEIGHT = {"conv2d": 0, "conv2d_transpose": 1, "matmul": -1}
-
 
 def fold_affine(graph: Graph) -> Graph:
     """``graph`` with scales and shifts by constants folded into the constants of what comes before.
@@ -126,22 +123,22 @@ def _merged_scale(new: Rewrite, x: str, first: str, second: str, name: str) -> s
 
 def _scaled_weight(new: Rewrite, node: Node, factor: np.ndarray) -> np.ndarray | None:
     """The constant weight of ``node`` times a factor that has one value, or one for each output channel."""
-    if node.op not in _CHANNEL_OF_WEIGHT or len(node.inputs) != 2:
+    axis = ops.OPERATORS[node.op].traits.weight_channel
+    if axis is None or len(node.inputs) != 2:
         return None
     weight, output = new.value(node.inputs[1]), new.types[node.outputs[0]].shape
     if weight is None or weight.dtype.kind != "f" or weight.ndim < 2 or len(output) < 2:
         return None
-    axis = _CHANNEL_OF_WEIGHT[node.op]
-    if node.op == "matmul" and node.attrs.get("transpose_b", False):
-        axis = -2
-    position = len(output) - 1 if node.op == "matmul" else 1  # of the channel in the output
+    position = len(output) - 1 if axis < 0 else 1  # of the channel in the output
     expected = tuple(d if i == position else 1 for i, d in enumerate(output))
     shape = (1,) * (len(output) - factor.ndim) + factor.shape
     if factor.ndim > len(output) or any(f not in (1, e) for f, e in zip(shape, expected, strict=True)):
         return None
     channels = np.broadcast_to(factor.reshape(-1), (output[position],))
-    if node.op == "conv2d_transpose":
+    if axis == 1:
         return _scale_grouped(weight, channels, node)
+    if axis < 0 and node.attrs.get("transpose_b", False):
+        axis = -2
     broadcast = [1] * weight.ndim
     broadcast[axis] = -1
     return _folded(np.multiply, weight, channels.reshape(broadcast))

@@ -14,10 +14,9 @@ import numpy as np
 
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
+from burnish.ops import OPERATORS
 
 MOST = 1.25  # times the channels there were: more would cost more arithmetic than copies of the parts
-# Element-wise operators that make no infinity or NaN of the zeros between parts.
-_FINITE = frozenset(("add", "sub", "mul", "relu", "clip", "sigmoid", "tanh", "maximum", "minimum"))
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def _channels(graph: Graph, node: Node) -> tuple[int, int] | None:
 
 def _by_channel(graph: Graph, node: Node, name: str, channels: int) -> bool:
     """Whether a node is element-wise in ``name`` and constants of one element, or of one a channel."""
-    if node.op not in _FINITE or not facts_of(graph, node).elementwise or node.inputs.count(name) != 1:
+    if not OPERATORS[node.op].traits.finite or not facts_of(graph, node).elementwise or node.inputs.count(name) != 1:
         return False
     others = [graph.types[other].shape for other in node.inputs if other != name and other in graph.constants]
     wide = [(channels, 1, 1), (1, channels, 1, 1)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from burnish.graph.divide import joins_in_place
 from burnish.graph.fusion_properties import facts_of, run_of, separable
 from burnish.graph.graph import Graph, Node
-from burnish.graph.recurrent_windows import CELLS
+from burnish.ops import OPERATORS
 
 LOOKAHEAD = 16  # nodes taken in on trial before a group must again have a single result
 FEW = 8  # members that are never too many
@@ -118,7 +118,7 @@ class _Fusion:
             for p, node in enumerate(self.graph.nodes)
             if node.op == "slice" and node.inputs[0] in self.position and node.outputs[0] not in copied
             and run_of(self.graph, node, lanes) is not None
-            and not any(self.graph.nodes[r].op in CELLS for r in self.readers[node.outputs[0]])
+            and not any(OPERATORS[self.graph.nodes[r].op].traits.recurrent for r in self.readers[node.outputs[0]])
         }  # fmt: skip
 
     def grow(self, position: int, node: Node) -> None:

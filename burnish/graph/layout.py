@@ -11,17 +11,9 @@ from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted
-from burnish.ops import is_opaque
+from burnish.ops import OPERATORS, is_opaque
 
-# What a value's neighbours gain from blocks, relative to moving the value once: a convolution that reads plain channels
-# cannot vectorize its stores, an element-wise map does not care.
-_GAIN: Mapping[str, float] = {
-    "conv2d": 8.0, "banded_conv2d": 8.0, "winograd_conv2d": 8.0, "polyphase_conv2d": 8.0,
-    "split_conv2d": 8.0, "split_stem": 8.0,
-    "conv2d_transpose": 4.0, "max_pool2d": 2.0, "avg_pool2d": 2.0, "lrn": 1.0,
-    "reduce_mean": 1.0, "concat": 0.5, "resize": 1.0, "batch_norm": 1.0,
-}  # fmt: skip
-_LOSS: Mapping[str, float] = {"reshape": 2.0, "matmul": 4.0, "softmax": 1.0, "transpose": 1.0, "layer_norm": 2.0}
+CONVOLUTION = 4.0  # affinity from which on images are worth a conversion of their own
 
 
 def blocked(lanes: int) -> Layout:
@@ -32,9 +24,10 @@ def blocked(lanes: int) -> Layout:
 def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[str, Layout]:
     """The layout of every activation that is not row-major.
 
-    A value is blocked when the groups that write and read it gain more than they lose, and it fills more than half a
-    block. Graph inputs and outputs are row-major: that is their contract. So are operands and
-    results of opaque operators.
+    A value is blocked when the groups that write and read it gain more than they lose (the affinities of their
+    operators: a convolution that reads plain channels cannot vectorize its stores), and it fills more than half a
+    block. Graph inputs and outputs are row-major: that is their contract. So are operands and results of opaque
+    operators.
     """
     fixed = {*graph.inputs, *graph.outputs, *graph.constants, *weights_of(graph, groups)}
     for node in graph.nodes:
@@ -42,8 +35,7 @@ def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[st
             fixed |= {*node.inputs, *node.outputs}
     score: dict[str, float] = {}
     for group in groups:
-        ops = {node.op for node in group.nodes}
-        worth = sum(_GAIN.get(op, 0.0) for op in ops) - sum(_LOSS.get(op, 0.0) for op in ops)
+        worth = sum(OPERATORS[op].traits.layout_affinity for op in {node.op for node in group.nodes})
         for name in (*group.inputs, *group.outputs):
             score[name] = score.get(name, 0.0) + worth
     chosen = {
@@ -62,6 +54,10 @@ def _blockable(graph: Graph, name: str, lanes: int) -> bool:
     return len(shape) == 4 and 2 * hinted(shape[1]) > lanes and graph.types[name].dtype == "float32"
 
 
+def _affinity(node: Node) -> float:
+    return OPERATORS[node.op].traits.layout_affinity
+
+
 def separate_inputs(graph: Graph, lanes: int) -> Graph:
     """Gives a graph input that convolutions read a copy of its own, which may be stored in blocks."""
     types = dict(graph.types)
@@ -70,7 +66,7 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
     readers = graph.consumers()
     for name in graph.inputs:
         images = [node for node in readers[name] if node.inputs[0] == name]
-        wanted = any(_GAIN.get(node.op, 0.0) >= 4.0 and not _takes_rows(graph, node, lanes) for node in images)
+        wanted = any(_affinity(node) >= CONVOLUTION and not _takes_rows(graph, node, lanes) for node in images)
         if wanted and _blockable(graph, name, lanes) and graph.types[name].shape[1] % lanes == 0:
             renamed[name] = f"{name}.blocked"
             types[renamed[name]] = types[name]
@@ -94,7 +90,8 @@ def has_pixels(graph: Graph, node: Node) -> bool:
     """Whether a node computes the channels of an image, as convolutions do."""
     if node.op in TRANSFORMS:
         return len(graph.types[node.outputs[0]].shape) == 4 and len(graph.types[node.inputs[1]].shape) > 3
-    return node.op == "conv2d_transpose" or facts_of(graph, node).pixels
+    convolves = _affinity(node) >= CONVOLUTION and OPERATORS[node.op].traits.weight_channel is not None
+    return convolves or facts_of(graph, node).pixels
 
 
 def weights_of(graph: Graph, groups: Sequence[Group]) -> set[str]:
@@ -110,12 +107,10 @@ def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
     A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache. One
     on matrix tiles copies its input in any case, and transposes likewise.
     """
-    if node.op in ("split_conv2d", "split_stem"):
-        return True
-    if node.op == "polyphase_conv2d":
-        return graph.types[node.inputs[0]].shape[1] % lanes != 0
-    dense = node.op == "conv2d" and graph.types[node.inputs[0]].shape[1] == graph.types[node.inputs[1]].shape[1]
-    return dense or _stands_alone(graph, node)
+    channels, when = graph.types[node.inputs[0]].shape[1], OPERATORS[node.op].traits.row_major
+    if when == "dense":
+        return channels == graph.types[node.inputs[1]].shape[1] or _stands_alone(graph, node)
+    return when == "always" or (when == "ragged" and channels % lanes != 0)
 
 
 def _stands_alone(graph: Graph, node: Node) -> bool:
@@ -123,14 +118,14 @@ def _stands_alone(graph: Graph, node: Node) -> bool:
 
     It is then faster on rows than a conversion to blocks and back.
     """
-    if node.op != "conv2d" or graph.types[node.inputs[1]].shape[1] != 1 or node.inputs[0] not in graph.inputs:
+    if graph.types[node.inputs[1]].shape[1] != 1 or node.inputs[0] not in graph.inputs:
         return False
     if graph.types[node.inputs[0]].shape[1] != graph.types[node.inputs[1]].shape[0]:
         return False
     consumers, value = graph.consumers(), node.outputs[0]
     while value not in graph.outputs or consumers[value]:
         readers = consumers[value]
-        if len(readers) != 1 or readers[0].op in _GAIN or readers[0].op in _LOSS:
+        if len(readers) != 1 or _affinity(readers[0]):
             return False
         value = readers[0].outputs[0]
     return True
@@ -151,7 +146,7 @@ def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple
         result, anchor = group.outputs[0], group.anchor
         if len(group.outputs) != 1 or result not in graph.outputs or not _blockable(graph, result, lanes):
             continue
-        gains = anchor is not None and _GAIN.get(anchor.op, 0.0) >= 4.0 and not _takes_rows(graph, anchor, lanes)
+        gains = anchor is not None and _affinity(anchor) >= CONVOLUTION and not _takes_rows(graph, anchor, lanes)
         if gains or result in read:
             wanted.append(result)
     if not wanted:

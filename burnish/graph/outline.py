@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node, TensorType
+from burnish.ops import OPERATORS
 
 
 def isolate(graph: Graph, group: Group) -> tuple[Graph, Group, dict[str, str]]:
@@ -43,7 +44,9 @@ def _rename(node: Node, fresh: dict[str, str]) -> Node:
 
 
 def _is_pointwise(graph: Graph, anchor: Node | None) -> bool:
-    if anchor is None or anchor.op != "conv2d" or graph.types[anchor.inputs[1]].shape[2:] != (1, 1):
+    if anchor is None or OPERATORS[anchor.op].traits.weight_channel != 0:
+        return False
+    if graph.types[anchor.inputs[1]].shape[2:] != (1, 1):
         return False
     return all(anchor.attrs.get(key, value) == value for key, value in _POINTWISE.items())
 
@@ -71,6 +74,6 @@ def _collapse(graph: Graph, group: Group) -> Graph:
         if len(t.shape) != 4 or t.shape[2:] != (height, width):
             return graph
         types[name] = TensorType((*t.shape[:2], 1, height * width), t.dtype)
-    if any(node.op in ("transpose", "reshape", "concat", "slice", "pad") for node in group.nodes):
+    if any(OPERATORS[node.op].traits.moves_pixels for node in group.nodes):
         return graph
     return replace(graph, types=types)

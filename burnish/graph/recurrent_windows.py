@@ -7,8 +7,7 @@ from typing import cast
 
 from burnish.graph.fusion_properties import run_of
 from burnish.graph.graph import Graph, Node, TensorType
-
-CELLS = frozenset(("lstm_cell", "gru_cell"))
+from burnish.ops import OPERATORS
 
 
 def pair_steps(graph: Graph) -> Graph:
@@ -25,7 +24,7 @@ def pair_steps(graph: Graph) -> Graph:
         a = slice(w, starts=(0, 0), extents=(1, 2600))
     """
     computed = graph.producers().keys()
-    steps = {name for node in graph.nodes if node.op in CELLS for name in node.inputs}
+    steps = {name for node in graph.nodes if OPERATORS[node.op].traits.recurrent for name in node.inputs}
     types, nodes = dict(graph.types), list[Node]()
     for node in graph.nodes:
         is_step = node.op == "slice" and node.inputs[0] in computed and node.outputs[0] in steps

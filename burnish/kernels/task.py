@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,8 +13,6 @@ from burnish.loops.sizes import Dim
 from burnish.loops.specialize import dims_of_tensors, tensors_at
 from burnish.loops.tensor import Tensor, create_program, stages
 from burnish.loops.traverse import loads
-from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 
 @dataclass(frozen=True)
@@ -23,13 +21,14 @@ class Task:
 
     ``layouts`` and ``constants`` are keyed by parameter name; what is not in ``layouts`` is row-major. A template may
     choose any layout for a constant, since it is packed before the first call, and for the weights in ``packed``, which
-    are known at a call only: a kernel of its own packs each of them at every call.
+    are known at a call only: a kernel of its own packs each of them at every call. ``label`` is what people call it,
+    and begins its kernel's name; no template asks for it.
     """
 
     name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    op: str
+    label: str
     layouts: Mapping[str, Layout]
     constants: frozenset[str]
     packed: frozenset[str] = frozenset()
@@ -73,7 +72,7 @@ class Task:
 
     def anchor(self) -> Tensor | None:
         """The stage that is a sum of products of two tensors: the matrix-product-like heart of a complex operator."""
-        return next((t for t in self.stages() if is_contraction(t)), None)
+        return next((t for t in self.stages() if is_sum_of_products(t)), None)
 
     def layout(self, name: str) -> Layout:
         """The layout of a parameter."""
@@ -81,7 +80,7 @@ class Task:
         return self.layouts.get(name) or row_major(len(tensor.shape))
 
 
-def is_contraction(t: Tensor) -> bool:
+def is_sum_of_products(t: Tensor) -> bool:
     """Whether ``t`` sums products of loads from two different tensors."""
     body = t.body
     if not (isinstance(body, Reduce) and body.kind == "sum" and isinstance(body.body, Binary) and body.body.op == "*"):
@@ -110,13 +109,3 @@ class Space:
         for choices in self.knobs.values():
             total *= len(choices)
         return total
-
-
-@dataclass(frozen=True)
-class Template:
-    """``matches`` says whether the template can schedule a task, ``space`` its knobs, ``apply`` makes the schedule."""
-
-    name: str
-    matches: Callable[[Task, Target], bool]
-    space: Callable[[Task, Target], Space]
-    apply: Callable[[Task, Target, Choice], Schedule]

@@ -71,8 +71,8 @@ class Machine:
 
     A machine that is not programmed through LLVM has ``compile``: (loop program, target) -> code of its own form and
     bytes of scratch a thread; it refuses what it cannot lower by :class:`~burnish.errors.ScheduleError`. One from
-    outside of the package brings its schedule ``templates`` (:class:`burnish.kernels.task.Template`), best first; its
-    ``version`` is part of the keys of cached kernels.
+    outside of the package brings its schedule ``templates`` (:class:`burnish.kernels.template.Template`), best first;
+    its ``version`` is part of the keys of cached kernels.
 
     ``import_path``, as ``module:name``, is where worker processes import it; without one it is sent to them by its
     parts, whose functions must be those of modules.

@@ -47,7 +47,10 @@ def is_literal_map(t: Tensor) -> bool:
 
 
 def is_contraction(t: Tensor) -> bool:
-    """Whether ``t`` is a sum of products of two different loads, each indexed by a reduction axis."""
+    """Whether ``t`` is a sum of products of two different loads, each indexed by a reduction axis.
+
+    Stricter than what templates take for an anchor: operands may not be computed within the sum.
+    """
     if not isinstance(t.body, Reduce) or t.body.kind != "sum":
         return False
     product = t.body.body

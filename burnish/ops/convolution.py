@@ -12,6 +12,7 @@ from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
     Ints,
     accumulator_dtype,
+    declare,
     operator,
     require,
     require_dtype,
@@ -51,6 +52,7 @@ def require_window(strides: Ints, pads: Ints, dilations: Ints = (1, 1)) -> None:
     require(ok, "attribute 'dilations'", list(dilations), "two positive integers")
 
 
+@declare(layout_affinity=8.0, row_major="dense", weight_channel=0)
 @operator
 def conv2d(
     name: str,
@@ -135,6 +137,7 @@ def convolve(
     return compute(shape, finish, name)
 
 
+@declare(layout_affinity=8.0)
 @operator
 def banded_conv2d(
     name: str,

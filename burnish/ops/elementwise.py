@@ -25,8 +25,10 @@ from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
     Number,
     Operator,
+    Traits,
     broadcast_load,
     broadcast_shapes,
+    declare,
     named_operator,
     operator,
     require,
@@ -134,12 +136,16 @@ _UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name
 }
 
 
+FINITE = {"add", "sub", "mul", "relu", "sigmoid", "tanh", "maximum", "minimum"}  # of zeros, and finite operands
+
+
 def _unary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr], Expr]) -> Operator:
     def define(stage: str, x: Tensor) -> Tensor:
         require_dtype(x, "x", dtypes)
         return _map(stage, x, fn)
 
-    return named_operator(name, define, f"Element-wise {name.replace('_', ' ')}.")
+    text = f"Element-wise {name.replace('_', ' ')}."
+    return named_operator(name, define, text, Traits(finite=name in FINITE))
 
 
 UNARY = tuple(_unary(name, dtypes, fn) for name, (dtypes, fn) in _UNARY.items())
@@ -198,6 +204,7 @@ def gelu(name: str, x: Tensor, *, approximate: str = "none") -> Tensor:
     return _map(name, x, element)
 
 
+@declare(finite=True)
 @operator
 def clip(name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None) -> Tensor:
     """``x`` limited to [min, max]; a missing bound does not limit."""
@@ -284,7 +291,8 @@ def _binary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr, Expr], Expr]
     def define(stage: str, a: Tensor, b: Tensor) -> Tensor:
         return _broadcast(stage, a, b, dtypes, fn)
 
-    return named_operator(name, define, f"Element-wise {name.replace('_', ' ')} with broadcasting.")
+    text = f"Element-wise {name.replace('_', ' ')} with broadcasting."
+    return named_operator(name, define, text, Traits(finite=name in FINITE))
 
 
 BINARY = tuple(_binary(name, dtypes, fn) for name, (dtypes, fn) in _BINARY.items())

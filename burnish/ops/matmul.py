@@ -8,6 +8,7 @@ from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
     accumulator_dtype,
     broadcast_shapes,
+    declare,
     operator,
     refuse,
     require,
@@ -23,6 +24,7 @@ def _batch_load(t: Tensor, batch: tuple[Expr, ...], rest: tuple[Expr, ...]) -> E
     return t[(*(0 if d == 1 else i for d, i in zip(t.shape, tail, strict=False)), *rest)]
 
 
+@declare(layout_affinity=-4.0, weight_channel=-1)
 @operator
 def matmul(name: str, a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
     """``a`` [..., M, K] times ``b`` [..., K, N] with NumPy's broadcasting; a vector drops its M or N from the output.

@@ -13,6 +13,7 @@ from burnish.ops.operator import (
     Number,
     Shape,
     broadcast_load,
+    declare,
     normal_axis,
     operator,
     require,
@@ -63,6 +64,7 @@ def reshaped_index(index: Sequence[Expr], shape: Shape, source: Shape) -> tuple[
     return tuple(out)
 
 
+@declare(layout_affinity=-2.0, moves_pixels=True)
 @operator
 def reshape(name: str, x: Tensor, *, shape: Ints) -> Tensor:
     """``x`` with its elements in the same row-major order; one extent may be -1."""
@@ -75,6 +77,7 @@ def reshape(name: str, x: Tensor, *, shape: Ints) -> Tensor:
     return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)
 
 
+@declare(layout_affinity=-1.0, moves_pixels=True)
 @operator
 def transpose(name: str, x: Tensor, *, perm: Ints | None = None) -> Tensor:
     """``x`` with dimension ``perm[d]`` at place ``d``; reversed for None."""
@@ -100,6 +103,7 @@ def expand(name: str, x: Tensor, *, shape: Ints) -> Tensor:
     return compute(full, lambda *i: broadcast_load(x, i), name)
 
 
+@declare(moves_pixels=True)
 @operator
 def slice_(name: str, x: Tensor, *, starts: Ints, extents: Ints, steps: Ints | None = None) -> Tensor:
     """Elements ``starts[d] + i * steps[d]``, ``i`` in ``range(extents[d])``, in every dimension (steps of any sign)."""
@@ -122,6 +126,7 @@ def slice_(name: str, x: Tensor, *, starts: Ints, extents: Ints, steps: Ints | N
 # --- joins and padding ------------------------------------------------------------------------------------------------
 
 
+@declare(layout_affinity=0.5, moves_pixels=True)
 @operator
 def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
     """The inputs one after the other along ``axis``."""
@@ -148,6 +153,7 @@ def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
     return compute((*first.shape[:dim], starts[-1], *first.shape[dim + 1 :]), element, name)
 
 
+@declare(moves_pixels=True)
 @operator
 def pad(name: str, x: Tensor, *, pads: Ints, mode: str = "constant", value: Number = 0.0) -> Tensor:
     """``x`` with ``pads`` (all lows, then all highs) elements around it: ``value``, or mirrored, or the edge repeated.

@@ -9,6 +9,7 @@ from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
     Ints,
+    declare,
     normal_axis,
     operator,
     require,
@@ -20,6 +21,7 @@ from burnish.ops.operator import (
 from burnish.ops.reduce import reduce_stage, row_index
 
 
+@declare(layout_affinity=-1.0)
 @operator
 def softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
     """``exp(x - max) * (1 / sum(exp(x - max)))`` along ``axis``. Stages ``name.max .exp .sum .inverse``."""
@@ -74,6 +76,7 @@ def _row_statistics(name: str, x: Tensor, axes: Ints, epsilon: float) -> tuple[T
     return mean, rstd
 
 
+@declare(layout_affinity=-2.0)
 @operator
 def layer_norm(
     name: str,
@@ -189,6 +192,7 @@ def _group_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, per_group: in
     return compute(x.shape, element, name)
 
 
+@declare(layout_affinity=1.0)
 @operator
 def batch_norm(
     name: str, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float = 1e-5
@@ -204,6 +208,7 @@ def batch_norm(
     return compute(x.shape, lambda *i: cast(x.dtype, wide(x[i]) * factor[i[1]] + shift[i[1]]), name)
 
 
+@declare(layout_affinity=1.0)
 @operator
 def lrn(name: str, x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Tensor:
     """``x / (bias + alpha / size * sum of squares over size neighbouring channels) ** beta`` (Krizhevsky et al. 2012).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
 from burnish.loops.expr import FLOATS, INTS, Expr, Value, cast
@@ -25,12 +25,40 @@ class UnsupportedDtype(Refusal):
     """A dtype that an operator is not implemented for, though it might be."""
 
 
+RowMajor = Literal["never", "dense", "ragged", "always"]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What graph passes ask of an operator in place of its name; what an operator does not declare, it has not.
+
+    ``layout_affinity``: what its images gain in channel blocks, relative to moving them once; what they lose, negative.
+    ``row_major``: when it is about as fast on row-major images: never, where every output channel reads all inputs
+    (dense), where the channels fill no whole blocks (ragged), or always.
+    ``weight_channel``: the dimension of its second operand, in which it is linear, that is the output's channel; -1 is
+    a matrix's column. ``finite``: element-wise, and makes no infinity or NaN of zeros. ``recurrent``: one step of a
+    layer that reads its own result. ``moves_pixels``: it moves elements from one position of an image to another.
+    """
+
+    layout_affinity: float = 0.0
+    row_major: RowMajor = "never"
+    weight_channel: int | None = None
+    finite: bool = False
+    recurrent: bool = False
+    moves_pixels: bool = False
+
+
+Gradient = Callable[..., Any] | Literal["derived"]
+
+
 @dataclass(frozen=True)
 class Operator:
     """One operator. ``inputs`` is the least and greatest number of tensors (None: any); ``attrs`` maps to defaults.
 
     ``extern``: of an opaque operator, what computes it: NumPy arrays, and all attributes by name, to one array or a
     tuple of them. Its ``function`` says shapes and dtypes only, by placeholders; nothing else is derived from it.
+    ``gradient`` is a rule that gives the gradients of the inputs, or "derived": from the definition. Nothing asks for
+    it yet.
     """
 
     name: str
@@ -40,6 +68,8 @@ class Operator:
     types: Mapping[str, str]
     inputs: tuple[int, int | None]
     doc: str
+    traits: Traits = Traits()
+    gradient: Gradient = "derived"
     extern: Callable[..., Any] | None = None
 
     def define(self, name: str, inputs: Sequence[Tensor], attrs: Mapping[str, Any] | None = None) -> tuple[Tensor, ...]:
@@ -98,7 +128,14 @@ def opaque(extern: Callable[..., Any]) -> Callable[[Callable[..., Tensor | tuple
     return lambda function: replace(operator(function), extern=extern)
 
 
-def named_operator(name: str, function: Callable[..., Tensor | tuple[Tensor, ...]], doc: str = "") -> Operator:
+def declare(**traits: Any) -> Callable[[Operator], Operator]:
+    """A decorator that gives an operator :class:`Traits`."""
+    return lambda op: replace(op, traits=Traits(**traits))
+
+
+def named_operator(
+    name: str, function: Callable[..., Tensor | tuple[Tensor, ...]], doc: str = "", traits: Traits = Traits()
+) -> Operator:
     """:func:`operator` under another name, for definitions made from a table."""
     arguments: list[str] = []
     attrs: dict[str, Any] = {}
@@ -117,7 +154,7 @@ def named_operator(name: str, function: Callable[..., Tensor | tuple[Tensor, ...
         most += 1
         least += p.default is not None
     text = doc or inspect.getdoc(function) or ""
-    return Operator(name, function, tuple(arguments), attrs, types, (least, None if variadic else most), text)
+    return Operator(name, function, tuple(arguments), attrs, types, (least, None if variadic else most), text, traits)
 
 
 # --- attribute types --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from burnish.loops.expr import Const, Expr, Var, all_of, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.interpolation import POINTS, entry, matrices
-from burnish.ops.operator import Ints, operator, require, require_rank
+from burnish.ops.operator import Ints, declare, operator, require, require_rank
 
 
 def taps_of(kernel: int, stride: int) -> int:
@@ -39,6 +39,7 @@ def _phase_matrix(data: np.ndarray, stride: int) -> np.ndarray:
     return every.reshape(stride * n, n * stride)
 
 
+@declare(layout_affinity=8.0, row_major="ragged")
 @operator
 def polyphase_conv2d(
     name: str, x: Tensor, weight: Tensor, *, m: int = 4, kernel_w: int, strides: Ints, pads: Ints = (0, 0, 0, 0)

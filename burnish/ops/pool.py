@@ -9,7 +9,7 @@ from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import padded, require_window, window_extent
-from burnish.ops.operator import Ints, operator, require, require_dtype, require_float, require_rank, wide
+from burnish.ops.operator import Ints, declare, operator, require, require_dtype, require_float, require_rank, wide
 
 
 def _windows(size: int, kernel: int, stride: int, low: int, high: int, dilation: int, ceil_mode: bool) -> int:
@@ -64,6 +64,7 @@ class _Taps:
         return tuple(axes), tuple(places), all_of(*inside) if inside else None
 
 
+@declare(layout_affinity=2.0)
 @operator
 def max_pool2d(
     name: str,
@@ -90,6 +91,7 @@ def max_pool2d(
     return compute((*x.shape[:2], *size), element, name)
 
 
+@declare(layout_affinity=2.0)
 @operator
 def avg_pool2d(
     name: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnish.loops.expr import Expr, Var, math
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
-from burnish.ops.operator import operator, require_float, require_rank, require_shape
+from burnish.ops.operator import declare, operator, require_float, require_rank, require_shape
 
 
 def _recurrent_product(name: str, h: Tensor, weight: Tensor, first: int, gates: int) -> Tensor:
@@ -28,6 +28,7 @@ def _require_state(x_gates: Tensor, h: Tensor, recurrent: Tensor, gates: int) ->
     return batch, hidden
 
 
+@declare(recurrent=True)
 @operator
 def lstm_cell(name: str, x_gates: Tensor, h: Tensor, c: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor]:
     """One LSTM step: new ``h`` [B, H] and ``c`` [B, H] (Hochreiter and Schmidhuber 1997).
@@ -50,6 +51,7 @@ def lstm_cell(name: str, x_gates: Tensor, h: Tensor, c: Tensor, recurrent: Tenso
     return new_h, new_c
 
 
+@declare(recurrent=True)
 @operator
 def gru_cell(
     name: str, x_gates: Tensor, h: Tensor, recurrent: Tensor, bias: Tensor, *, linear_before_reset: bool = True

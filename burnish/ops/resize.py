@@ -9,7 +9,7 @@ import numpy as np
 
 from burnish.loops.expr import INDEX, Const, Expr, cast, math, maximum, minimum
 from burnish.loops.tensor import Tensor, compute
-from burnish.ops.operator import Floats, Ints, operator, require, require_float, wide
+from burnish.ops.operator import Floats, Ints, declare, operator, require, require_float, wide
 
 
 class _Line(NamedTuple):
@@ -43,6 +43,7 @@ _ROUNDINGS: Mapping[str, tuple[str, float]] = {
 }
 
 
+@declare(layout_affinity=1.0)
 @operator
 def resize(
     name: str,

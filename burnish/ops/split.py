@@ -24,7 +24,7 @@ from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.machines.unit import MatrixUnit
 from burnish.ops.convolution import window_extent
-from burnish.ops.operator import Ints, operator, require, require_rank
+from burnish.ops.operator import Ints, declare, operator, require, require_rank
 
 TERMS = 3  # products: (lo, hi), (hi, hi), (hi, lo)
 ROWS, COLUMNS, DEPTH = 16, 16, 32  # output pixels, output channels and input channels of a matrix unit's tile
@@ -58,6 +58,7 @@ def _factors(term: Expr) -> tuple[Expr, Expr]:
     return (2 - term) // 2, term // 2
 
 
+@declare(layout_affinity=8.0, row_major="always")
 @operator
 def split_conv2d(
     name: str,
@@ -120,6 +121,7 @@ def split_stem_weight(weight: np.ndarray) -> np.ndarray:
     return split_weight(weight.transpose(0, 3, 1, 2).reshape(outputs, kernel_w * channels, kernel_h))
 
 
+@declare(layout_affinity=8.0, row_major="always")
 @operator
 def split_stem(
     name: str,

@@ -9,7 +9,7 @@ from burnish.loops.expr import equal as equal_expr
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import convolve, padded, require_groups, require_window
-from burnish.ops.operator import Ints, operator, require, require_dtype, require_rank, require_shape
+from burnish.ops.operator import Ints, declare, operator, require, require_dtype, require_rank, require_shape
 
 FEW = 16  # output channels below which phases are computed as channels, to fill vectors
 
@@ -25,6 +25,7 @@ class _Window:
     groups: int
 
 
+@declare(layout_affinity=4.0, weight_channel=1)
 @operator
 def conv2d_transpose(
     name: str,

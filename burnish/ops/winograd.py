@@ -13,7 +13,7 @@ from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import require_groups
 from burnish.ops.interpolation import entry, matrices
-from burnish.ops.operator import Ints, operator, require, require_rank
+from burnish.ops.operator import Ints, declare, operator, require, require_rank
 
 TILES = (2, 4)  # the sizes m there are
 
@@ -24,6 +24,7 @@ def transform_weight(weight: np.ndarray, m: int, strides: Ints = (1, 1)) -> np.n
     return np.einsum("ik,ockl,jl->ijoc", g_h, weight.astype(np.float64), g_w, optimize=True).astype(weight.dtype)
 
 
+@declare(layout_affinity=8.0)
 @operator
 def winograd_conv2d(
     name: str,

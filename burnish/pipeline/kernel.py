@@ -18,8 +18,9 @@ from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu import template_for, templates_for, tunable_templates
-from burnish.kernels.task import Choice, Task, Template
+from burnish.kernels.task import Choice, Task
+from burnish.kernels.template import Match
+from burnish.kernels.templates import first_match, matches, tunable_matches
 from burnish.loops.program import Program
 from burnish.lower.pipeline import lower, simplify_program
 from burnish.schedule.schedule import Call, Schedule, replay
@@ -74,10 +75,9 @@ def schedule(task: Task, target: Target, choice: Choice | None = None) -> tuple[
 
     Of a symbolic task that of its hint.
     """
-    task = task.hinted
-    template = template_for(task, target)
-    chosen = {**template.space(task, target).default, **(choice or {})}
-    return template.apply(task, target, chosen), template.name, chosen
+    match = first_match(task.hinted, target)
+    chosen = {**match.space.default, **(choice or {})}
+    return match.apply(chosen), match.name, chosen
 
 
 def task_key(task: Task, target: Target) -> str:
@@ -88,7 +88,7 @@ def task_key(task: Task, target: Target) -> str:
     dims = [f"{d} {d.low} {d.high} {d.hint}" for d in task.dims]
     known = " ".join(sorted(task.constants))
     packed = [" ".join(sorted(task.packed))] if task.packed else []
-    return cache_key(code_version(), target.key, task.op, definition, outputs, layouts, known, *packed, *dims)
+    return cache_key(code_version(), target.key, task.label, definition, outputs, layouts, known, *packed, *dims)
 
 
 def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:
@@ -120,17 +120,17 @@ def _entry(key: str, recipe: KernelConfig | None) -> str:
 
 def compile_recipe(task: Task, target: Target, recipe: KernelConfig) -> Kernel:
     """The kernel that a recipe makes. Raises ScheduleError if its template does not match the task, or cannot."""
-    matching = tunable_templates(task.hinted, target)
-    template = next((t for t in matching if t.name == recipe.template), None)
-    if template is None:
-        names = ", ".join(t.name for t in matching)
+    found = tunable_matches(task.hinted, target)
+    match = next((m for m in found if m.name == recipe.template), None)
+    if match is None:
+        names = ", ".join(m.name for m in found)
         raise ScheduleError(f"task '{task.name}': template '{recipe.template}' does not match; those that do: {names}")
-    return compile_by(template, task, target, recipe.choice)
+    return compile_by(match, recipe.choice, task)
 
 
 def named(task: Task, key: str) -> Task:
     """``task`` under the name that its kernel has in object code: what it computes, and the start of its key."""
-    return replace(task, name=f"{task.op or 'map'}_{key[:12]}")
+    return replace(task, name=f"{task.label or 'map'}_{key[:12]}")
 
 
 def compile_task(task: Task, target: Target) -> Kernel:
@@ -138,65 +138,63 @@ def compile_task(task: Task, target: Target) -> Kernel:
 
     Raises ScheduleError if the last one, which takes everything, cannot either.
     """
-    *templates, last = templates_for(task.hinted, target)
-    for template in templates:
+    *special, last = matches(task.hinted, target)
+    for match in special:
         try:
-            return compile_by(template, task, target)
+            return compile_by(match, task=task)
         except ScheduleError as error:
-            _log.warning(
-                "kernel '%s' will be slow: template '%s' cannot schedule it: %s", task.name, template.name, error
-            )
-    return compile_by(last, task, target)
+            _log.warning("kernel '%s' will be slow: template '%s' cannot schedule it: %s", task.name, match.name, error)
+    return compile_by(last, task=task)
 
 
-def compile_by(template: Template, task: Task, target: Target, chosen: Choice | None = None) -> Kernel:
-    """The kernel of ``task`` by one template, with ``chosen`` in place of its defaults. Raises ScheduleError."""
+def compile_by(match: Match, chosen: Choice | None = None, task: Task | None = None) -> Kernel:
+    """The kernel of a task by one template, with ``chosen`` in place of its defaults. Raises ScheduleError.
+
+    ``task``: the symbolic one, where the match is one of its hint.
+    """
+    task = task or match.task
     began = time.perf_counter()
-    program, trace, choice = scheduled_program(template, task, target, chosen)
+    program, trace, choice = scheduled_program(match, task, chosen)
     if dump.active():
-        dump.form("schedule", scheduled(template.name, choice, trace, program), time.perf_counter() - began)
-    return compile_program(program, target, packing(trace, task), template.name, choice)
+        dump.form("schedule", scheduled(match.name, choice, trace, program), time.perf_counter() - began)
+    return compile_program(program, match.target, packing(trace, task), match.name, choice)
 
 
-def scheduled_program(
-    template: Template, task: Task, target: Target, chosen: Choice | None = None
-) -> tuple[Program, list[Call], Choice]:
+def scheduled_program(match: Match, task: Task, chosen: Choice | None = None) -> tuple[Program, list[Call], Choice]:
     """The scheduled program of ``task``, the trace that led to it, and the choice made. Raises ScheduleError.
 
-    A symbolic task is scheduled at its hint, and the trace replayed with the dimensions open. What the template takes
-    by default there may not suit other sizes: blocks of a hundred rows, or one vector for all of an axis. Then it is
-    scheduled at a granule.
+    A symbolic task is scheduled at its hint (``match``), and the trace replayed with the dimensions open. What the
+    template takes by default there may not suit other sizes: blocks of a hundred rows, or one vector for all of an
+    axis. Then it is scheduled at a granule.
     """
     problem: ScheduleError | None = None
-    for at in [task.hinted] if chosen else _examples(task):
+    for at in [match] if chosen else _examples(match, task):
         try:
-            return _scheduled_at(template, task, at, target, chosen)
+            return _scheduled_at(at, task, chosen)
         except ScheduleError as error:
             problem = problem or error
     assert problem is not None
     raise problem
 
 
-def _examples(task: Task) -> Iterator[Task]:
-    """The static tasks at which a task may be scheduled, best first: itself if it is static."""
-    yield task.hinted
+def _examples(match: Match, task: Task) -> Iterator[Match]:
+    """The template on the static tasks at which a task may be scheduled, best first: itself if it is static."""
+    yield match
     sizes = [{d.name: min(max(granule, d.low), d.high) for d in task.dims} for granule in GRANULES if task.dims]
     tried = [{d.name: d.hint for d in task.dims}]
     for each in sizes:
         if each not in tried:
             tried.append(each)
-            yield task.at(each)
+            yield match.template.on(task.at(each), match.target)
 
 
-def _scheduled_at(
-    template: Template, task: Task, at: Task, target: Target, chosen: Choice | None
-) -> tuple[Program, list[Call], Choice]:
-    """See :func:`scheduled_program`; ``at``: the static task that the template sees."""
-    choice = {**template.space(at, target).default, **(chosen or {})}
-    made = template.apply(at, target, choice)
-    if at is task:
+def _scheduled_at(at: Match, task: Task, chosen: Choice | None) -> tuple[Program, list[Call], Choice]:
+    """See :func:`scheduled_program`; ``at``: the template on a static task."""
+    choice = {**at.space.default, **(chosen or {})}
+    made = at.apply(choice)
+    if at.task is task:
         return made.program, made.trace, choice
-    own = target.machine.named_intrinsics.values(), target.machine.scopes
+    own = at.target.machine.named_intrinsics.values(), at.target.machine.scopes
     return replay(task.program(), made.trace, *own), made.trace, choice
 
 

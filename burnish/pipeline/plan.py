@@ -115,9 +115,9 @@ def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) 
             constants[values[t.name]] = array
     own_layouts = {name: made.layouts[value] for name, value in values.items() if value in made.layouts}
     known = frozenset(t.name for t in inputs if values[t.name] in constants)
-    op = own.anchor.op if own.anchor else ""
+    label = own.anchor.op if own.anchor else ""
     packed = frozenset(t.name for t in inputs if t.name not in own_layouts and _is_packed(alone, own, t)) - known
-    return Task("kernel", tuple(inputs), tuple(outputs), op, own_layouts, known, packed), values
+    return Task("kernel", tuple(inputs), tuple(outputs), label, own_layouts, known, packed), values
 
 
 def _is_packed(graph: Graph, group: Group, t: Tensor) -> bool:

@@ -12,8 +12,8 @@ from burnish.errors import RecordError
 from burnish.graph.algorithms import fastest, signature
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.graph import Graph, Node
-from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
+from burnish.kernels.templates import first_match
 from burnish.pipeline.kernel import KernelConfig, task_key
 from burnish.pipeline.plan import Choices
 from burnish.target import Target
@@ -64,8 +64,8 @@ def recorded_choices(records: Records, target: Target, threads: int, cold: bool 
     def seconds(task: Task, target: Target) -> float | None:
         used = chosen.recipe(task, target)
         if used is None:
-            template = template_for(task, target)
-            used = KernelConfig(template.name, template.space(task, target).default)
+            match = first_match(task, target)
+            used = KernelConfig(match.name, match.space.default)
         found = records.measurements(machine(target), threads, task_key(task, target), cold)
         wanted = (used.template, dict(used.choice))
         return next((r.seconds for r in found if r.outcome == "ok" and (r.template, dict(r.choice)) == wanted), None)

@@ -100,7 +100,7 @@ def family(task: Task) -> str:
     """The same for tasks that differ in nothing but numbers: extents, paddings, strides, values."""
     text = "\n".join(str(t) for t in (*task.inputs, *task.stages()))
     layouts = sorted((name, str(layout)) for name, layout in task.layouts.items())
-    parts = (task.op, text, str(layouts), " ".join(sorted(task.constants)))
+    parts = (task.label, text, str(layouts), " ".join(sorted(task.constants)))
     return cache_key(*(re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", part) for part in parts))
 
 

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from burnish.kernels.cpu.nests import Describe, nests
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
 from burnish.search.space import Grid, Points, Union
 from burnish.target import Target, host
 
@@ -32,7 +32,7 @@ class Alternative:
     @cached_property
     def describe(self) -> Describe:
         """What gives the loop nests of candidates."""
-        return nests(self.template, self.task, self.target)
+        return self.template.on(self.task, self.target).nests
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from burnish.graph.algorithms import alternatives, computed_by, fastest, signatu
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node
-from burnish.kernels.cpu import templates_for, tunable_templates
 from burnish.kernels.task import Task
+from burnish.kernels.templates import matches, tunable_matches
 from burnish.ops.classify import flops
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import KernelPlan, make_task, plan_kernels
@@ -93,9 +93,8 @@ def _join(group: Group, ways: Mapping[str, Task], own: Task, target: Target) -> 
     """One tuning task of the ways to compute a group: by the templates made for it, else by those for anything."""
     found = []
     for label, task in ways.items():
-        special = templates_for(task, target)[:-1]
-        for template in special or (tunable_templates(task, target) if task is own else []):
-            space = template.space(task, target)
-            found.append(Alternative(f"{label}/{template.name}", task, template, space, target))
+        special = matches(task, target)[:-1]
+        for match in special or (tunable_matches(task, target) if task is own else []):
+            found.append(Alternative(f"{label}/{match.name}", task, match.template, match.space, target))
     key = cache_key(*sorted(task_key(task, target) for task in ways.values()))
     return TuningTask(key, name_of(group), 1, float(flops(own.outputs)), TuningSpace(tuple(found)))

@@ -15,11 +15,13 @@ from burnish.errors import ScheduleError
 from burnish.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.kernels.cpu.common import apply_layouts, single_output
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
 from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Select, Var
 from burnish.loops.layout import layout
 from burnish.loops.numeric import OPERATORS
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Seq, Stmt, Store
+from burnish.loops.tensor import Tensor
 from burnish.machines.dialect import Dialect
 from burnish.machines.intrinsics import declare
 from burnish.machines.machine import Core, Machine
@@ -36,21 +38,19 @@ BODY = Store(C, (I, J), Load(A, (I, K)) * Load(B, (K, J)), "sum")
 TILES = declare("mm4", (C, A, B), [("i", 4), ("j", 4), ("k", 4)], BODY, free="c a")
 
 
-def matches(task: Task, target: Target) -> bool:
-    """Whether a task is one dense convolution, with whatever is element-wise after it, of whole tiles."""
+def convolution(task: Task, target: Target) -> Tensor | None:
+    """The sums of one dense convolution of whole tiles, with whatever is element-wise after it; None of other tasks."""
     conv = task.anchor()
     if conv is None or len(conv.shape) != 4 or len(task.outputs) != 1 or conv.shape != task.outputs[0].shape:
-        return False
+        return None
     data, weight = conv.inputs
-    shapes = (conv.shape[1], conv.shape[3], data.shape[1])
-    return weight.name in task.constants and weight.shape[1] == data.shape[1] and not any(n % 4 for n in shapes)
+    whole = not any(n % 4 for n in (conv.shape[1], conv.shape[3], data.shape[1]))
+    return conv if whole and weight.name in task.constants and weight.shape[1] == data.shape[1] else None
 
 
-def apply(task: Task, target: Target, choice: Choice) -> Schedule:
+def apply(task: Task, target: Target, conv: Tensor, choice: Choice) -> Schedule:
     """Tiles of 4 pixels x 4 channels, summed in on-chip memory over windows of input rows that are copied there."""
-    conv, out = task.anchor(), single_output(task)
-    assert conv is not None
-    data, weight = conv.inputs
+    out, (data, weight) = single_output(task), conv.inputs
     s = Schedule(task.program(), scopes=[SRAM])
     s.inline_all(keep=(out, conv.name, data.name))
     sums = s.cache_write(out, SRAM) if conv.name == out else conv.name
@@ -72,7 +72,7 @@ def apply(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-def scalar(task: Task, target: Target, choice: Choice) -> Schedule:
+def scalar(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
     """Anything else as it is defined, on the scalar unit."""
     apply_layouts(s := Schedule(task.program()), task, {})
     return s
@@ -173,8 +173,8 @@ MACHINE = Machine(
     name="toy", kind="toy", architectures=("toy",), vectors=lambda features: (16, 1), core=Core(None, 1e9, 1e9, 1e9),
     dialect=Dialect({"serial": None}), scopes=(GLOBAL, SRAM), intrinsics=(TILES,), compile=compile_program,
     templates=tuple(
-        Template(name, fits, lambda *any: Space({}, {}), how)
-        for name, fits, how in (("tiles", matches, apply), ("scalar", lambda *any: True, scalar))
+        Template(name, form, lambda *any: Space({}, {}), how)
+        for name, form, how in (("tiles", convolution, apply), ("scalar", lambda *any: True, scalar))
     ),
 )  # fmt: skip
 TOY = Target("toy", "toy-none", "toy", frozenset(), 16, 1, 16 << 10, 16 << 10, 0, 1, MACHINE)

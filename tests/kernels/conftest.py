@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from burnish.kernels.task import Choice, Task, Template
+from burnish.kernels.task import Choice, Task
+from burnish.kernels.template import Template
 from burnish.loops.evaluate import evaluate
 from burnish.loops.layout import layout
 from burnish.loops.numeric import numpy_dtype
@@ -40,9 +41,9 @@ def check(native: Callable[..., dict[str, np.ndarray]]) -> Check:
         tags = {name: layout(tag) for name, tag in (layouts or {}).items()}
         task = Task("kernel", inputs, tuple(outputs), op, tags, frozenset(constants))
         machine = host()
-        assert template.matches(task, machine)
-        chosen = {**template.space(task, machine).default, **(choice or {})}
-        made = template.apply(task, machine, chosen)
+        assert template.match(task, machine)
+        chosen = {**template.on(task, machine).space.default, **(choice or {})}
+        made = template.on(task, machine).apply(chosen)
         verify(made.program)
         arrangements = dict(tags)
         for name, args in made.trace:

@@ -93,7 +93,7 @@ def test_row_major_groups_are_left_to_others() -> None:
     x, w = placeholder((1, 32, 8, 8), name="x"), placeholder((32, 1, 3, 3), name="w")
     (out,) = OPERATORS["conv2d"].define("out", [x, w], {"groups": 32, "strides": (1, 1), "pads": (1, 1, 1, 1)})
     task = Task("kernel", (x, w), (out,), "conv2d", {}, frozenset({"w"}))
-    assert not DIRECT_CONV.matches(task, target("x86-64-v4"))
+    assert not DIRECT_CONV.match(task, target("x86-64-v4"))
     assert schedule(task, target("x86-64-v4"))[1] == "depthwise_rows"
 
 
@@ -102,10 +102,10 @@ def test_every_knob_of_single_rows_changes_the_program() -> None:
     there = target("x86-64-v4")
     out = convolution((1, 32, 6, 6), (32, 32, 3, 3), pads=(1, 1, 1, 1))
     task = Task("kernel", task_of(out, 16).inputs, (out,), "conv2d", {}, frozenset({"w", "b"}))
-    space = PLAIN_CONV.space(task, there)
+    space = PLAIN_CONV.on(task, there).space
     assert set(space.knobs) == {"tile_ow", "vectors", "outer", "unroll_ic"}
     for knob, choices in space.knobs.items():
-        programs = {str(PLAIN_CONV.apply(task, there, {**space.default, knob: c}).program) for c in choices}
+        programs = {str(PLAIN_CONV.on(task, there).apply({**space.default, knob: c}).program) for c in choices}
         assert len(programs) == len(choices), knob
 
 
@@ -113,11 +113,11 @@ def test_deep_windows_are_summed_in_passes() -> None:
     """Where the weights of a channel group exceed the first cache, a pass's weights fill at most half of it."""
     there = target("x86-64-v4")
     task = task_of(convolution((1, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)), there.lanes)
-    choice = DIRECT_CONV.space(task, there).default
+    choice = DIRECT_CONV.on(task, there).space.default
     weights = 4 * int(choice["depth"]) * 9 * int(choice["vectors"]) * there.lanes
     assert there.l1_bytes // 4 < weights <= max(there.l1_bytes // 2, 4 * 9 * 2 * there.lanes**2)
     shallow = task_of(convolution((1, 16, 7, 7), (64, 16, 1, 1)), there.lanes)
-    assert DIRECT_CONV.space(shallow, there).default["depth"] == 0
+    assert DIRECT_CONV.on(shallow, there).space.default["depth"] == 0
 
 
 def test_a_group_must_divide_the_blocks_of_the_output() -> None:

@@ -53,7 +53,7 @@ def test_values_of_a_row_are_computed_once():
     inputs = tuple(placeholder(s, name=f"x{i}") for i, s in enumerate([(6, 96), (96,), (96,)]))
     (y,) = OPERATORS["layer_norm"].define("y", list(inputs), {"axis": 1})
     task = Task("k", inputs, (y,), "layer_norm", {}, frozenset())
-    program = GENERIC.apply(task, host(), GENERIC.space(task, host()).default).program
+    program = GENERIC.on(task, host()).apply(GENERIC.on(task, host()).space.default).program
     final = next(s for s in walk_stmt(program.body) if isinstance(s, Store) and s.buffer.name == "y")
     assert "sqrt" not in str(final)
     assert "/" not in str(final).replace("//", "")

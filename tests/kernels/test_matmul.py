@@ -76,7 +76,7 @@ def test_deep_panels_are_summed_in_passes(check):
     def depth(rows: int, inner: int, columns: int) -> int:
         y = weighted(rows, inner, weight=(inner, columns))
         inputs = (placeholder((rows, inner), name="x"), placeholder((inner, columns), name="w"))
-        return int(MATMUL.space(Task("k", inputs, (y,), "matmul", {}, frozenset("w")), there).default["depth"])
+        return int(MATMUL.on(Task("k", inputs, (y,), "matmul", {}, frozenset("w")), there).space.default["depth"])
 
     assert depth(128, 768, 768) == depth(1, 4096, 1000) == depth(128, 3067, 768) == 0
     assert 128 <= depth(128, 3072, 768) <= 341
@@ -108,7 +108,7 @@ def test_heads_that_are_no_whole_vectors_are_left_to_others():
     heads = apply("reshape", weighted(6, 20, weight=(20, 90)), name="h", shape=(6, 6, 15))
     z = apply("transpose", heads, name="z", perm=(1, 0, 2))
     inputs = (placeholder((6, 20), name="x"), placeholder((20, 90), name="w"))
-    assert not MATMUL.matches(Task("k", inputs, (z,), "matmul", {}, frozenset("w")), host())
+    assert not MATMUL.match(Task("k", inputs, (z,), "matmul", {}, frozenset("w")), host())
 
 
 @pytest.mark.parametrize("transpose_b", [False, True])
@@ -150,7 +150,7 @@ def test_default_tiles_fit_the_registers(machine, rows, depth, columns):
     y = weighted(rows, depth, weight=(depth, columns))
     inputs = (placeholder((rows, depth), name="x"), placeholder((depth, columns), name="w"))
     task = Task("k", inputs, (y,), "matmul", {}, frozenset("w"))
-    choice = MATMUL.space(task, target(machine)).default
+    choice = MATMUL.on(task, target(machine)).space.default
     tile, vectors = int(choice["tile"]), int(choice["vectors"])
     assert tile <= rows
     assert tile * vectors + (vectors if tile > 1 and vectors > 1 else 0) + 1 <= target(machine).vector_registers

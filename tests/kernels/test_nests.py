@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu import template_called
-from burnish.kernels.cpu.nests import nests
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.nest import ANNOTATIONS, PARALLEL, Arrangement, Level, Nest, main_stage, statement
-from burnish.kernels.task import Task, Template
+from burnish.kernels.task import Task
+from burnish.kernels.template import Template
+from burnish.kernels.templates import template_called
 from burnish.loops.expr import INDEX, Const, Expr, Load, Reduce, Var, maximum
 from burnish.loops.layout import layout
 from burnish.loops.program import For, Store
@@ -126,12 +126,12 @@ TASKS: dict[str, tuple[str, Task]] = {
 
 
 def template_named(name: str) -> Template:
-    return template_called(name)
+    return template_called(name, MACHINE)
 
 
 def candidates(template: Template, task: Task, count: int) -> list[dict[str, int | str]]:
     """The default and random choices."""
-    space, rng = template.space(task, MACHINE), np.random.default_rng(len(task.name))
+    space, rng = template.on(task, MACHINE).space, np.random.default_rng(len(task.name))
     drawn = [{k: v[rng.integers(len(v))] for k, v in space.knobs.items()} for _ in range(count)]
     return [dict(space.default), *drawn]
 
@@ -144,7 +144,7 @@ def scheduled(
     template: Template, task: Task, choice: Mapping[str, int | str], reads: set[str]
 ) -> tuple[Schedule, Store, list[For]]:
     """The schedule, the statement of its main stage, and the loops around that."""
-    made = template.apply(task, MACHINE, choice)
+    made = template.on(task, MACHINE).apply(choice)
     found = []
     for site in sites(made.program.body):
         if isinstance(site.stmt, Store):
@@ -176,9 +176,9 @@ def described(nest: Nest, row: int, copied: int) -> list[tuple[int, str]]:
 def test_nests_are_those_of_the_schedules(name: str) -> None:
     """Loops in order with extents and annotations, and the distance every load moves in each."""
     template, task = template_named(TASKS[name][0]), TASKS[name][1]
-    assert template.matches(task, MACHINE)
+    assert template.match(task, MACHINE)
     choices = candidates(template, task, 24)
-    nest = nests(template, task, MACHINE)(arrays(choices), len(choices))
+    nest = template.on(task, MACHINE).nests(arrays(choices), len(choices))
     reads = {b.name for b in nest.buffers[1:]}
     valid = 0
     for row, choice in enumerate(choices):
@@ -204,7 +204,7 @@ def test_a_pool_of_a_whole_image_is_about_its_sums() -> None:
     for kernel in (6, 7):
         attrs = {"kernel": (kernel, kernel), "pads": (0, 0, kernel - 6, kernel - 6)}
         task = task_of("max_pool2d", {"x": (1, 64, 6, 6)}, attrs, IMAGES)
-        nest = nests(template_called("pool2d"), task, MACHINE)({"tile_ow": np.array([1])}, 1)
+        nest = template_called("pool2d", MACHINE).on(task, MACHINE).nests({"tile_ow": np.array([1])}, 1)
         assert described(nest, 0, -1)[1:] == [(6, "serial"), (6, "unroll"), (16, "vectorize")]
 
 
@@ -244,17 +244,17 @@ UNIT = replace(MACHINE, features=MACHINE.features | {"amx-bf16", "amx-tile"})
 def test_nests_around_a_matrix_unit_are_those_of_the_schedules(name: str) -> None:
     """The loops around the instruction; those of a tile, the last three levels, are its own."""
     template, task = template_named(UNIT_TASKS[name][0]), UNIT_TASKS[name][1]
-    assert template.matches(task, UNIT)
-    knobs = template.space(task, UNIT).knobs
+    assert template.match(task, UNIT)
+    knobs = template.on(task, UNIT).space.knobs
     choices = [dict(zip(knobs, each, strict=True)) for each in cartesian(*knobs.values())]
-    nest = nests(template, task, UNIT)(arrays(choices), len(choices))
+    nest = template.on(task, UNIT).nests(arrays(choices), len(choices))
     assert nest.extent[-3:, 0].tolist() == [32, 16, 16]
     assert [b.name for b in nest.buffers] == ["y.tile", "y.parts", "w"]
     outer = replace(nest, axes=nest.axes[:-3])
     valid = 0
     for row, choice in enumerate(choices):
         try:
-            made = template.apply(task, UNIT, choice)
+            made = template.on(task, UNIT).apply(choice)
         except ScheduleError:
             continue
         valid += 1
@@ -267,7 +267,7 @@ def test_nests_around_a_matrix_unit_are_those_of_the_schedules(name: str) -> Non
 def test_every_template_has_a_nest() -> None:
     """A template that is not known here is described by its stage's own loops."""
     task = task_of("softmax", {"x": (8, 100)}, {"axis": 1})
-    nest = nests(template_named("generic"), task, MACHINE)({"vectors": np.array([1, 2, 4])}, 3)
+    nest = template_named("generic").on(task, MACHINE).nests({"vectors": np.array([1, 2, 4])}, 3)
     assert nest.extent.shape[1] == 3
     assert (nest.extent.prod(axis=0) == 800).all()
     assert nest.points == 800

@@ -52,7 +52,7 @@ def test_every_tile(check: Callable[..., object], rows: int, vectors: int, unrol
 
 def test_it_takes_row_major_images_in_whole_tiles() -> None:
     """And leaves to the direct template what is blocked, strided, too deep for the first cache, or of odd width."""
-    assert POINTWISE_CONV.matches(task(layer((1, 64, 1, 3136), 64)), AVX512)
+    assert POINTWISE_CONV.match(task(layer((1, 64, 1, 3136), 64)), AVX512)
     assert schedule(task(layer((1, 64, 1, 3136), 64)), AVX512)[1] == "pointwise_conv2d"
     others = [
         task(layer((1, 64, 1, 3136), 64), out="ABCD16b"),
@@ -62,7 +62,7 @@ def test_it_takes_row_major_images_in_whole_tiles() -> None:
         task(layer((1, 64, 56, 56), 64)),
     ]
     for other in others:
-        assert not POINTWISE_CONV.matches(other, AVX512)
+        assert not POINTWISE_CONV.match(other, AVX512)
         assert schedule(other, AVX512)[1] == "direct_conv2d"
 
 
@@ -71,7 +71,7 @@ def test_it_takes_row_major_images_in_whole_tiles() -> None:
 def test_default_tiles_fit_registers_and_cache(machine: str, outputs: int) -> None:
     """Accumulators, a step's pixels and one broadcast in registers; the inputs of a tile in the first cache."""
     there, depth = target(machine), 48
-    choice = POINTWISE_CONV.space(task(layer((1, depth, 1, 3136), outputs)), there).default
+    choice = POINTWISE_CONV.on(task(layer((1, depth, 1, 3136), outputs)), there).space.default
     rows, vectors = int(choice["rows"]), int(choice["vectors"])
     assert rows * vectors + vectors + 1 <= there.vector_registers
     assert 3136 % (vectors * there.lanes) == 0

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from burnish import ops
-from burnish.kernels.cpu import templates_for
 from burnish.kernels.task import Task
+from burnish.kernels.templates import first_match
 from burnish.loops.evaluate import evaluate
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import layout
@@ -71,7 +71,7 @@ TASKS: dict[str, Callable[[Any], Task]] = {
 def symbolic(task: Task, machine: str) -> tuple[Program, list[Call]]:
     """The symbolic program under the default schedule of the first template, and its trace."""
     own = target(machine)
-    program, trace, _ = scheduled_program(templates_for(task.hinted, own)[0], task, own)
+    program, trace, _ = scheduled_program(first_match(task.hinted, own), task)
     return program, trace
 
 

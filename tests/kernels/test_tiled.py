@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import pytest
 
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu import template_for, templates_for, tunable_templates
-from burnish.kernels.cpu.tiled import TILED
+from burnish.kernels.cpu.tiled_nests import TILED
 from burnish.kernels.cpu.tiling import find_nest, sizes
 from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.templates import first_match, matches, tunable_matches
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
 from burnish.loops.program import For, walk_stmt
@@ -77,7 +77,7 @@ OPERATIONS: dict[str, tuple[str, Tensor, str, Mapping[str, str]]] = {
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_random_points(name, check):
     op, out, constants, layouts = OPERATIONS[name]
-    space = TILED.space(task_of(op, out, constants, layouts), host())
+    space = TILED.on(task_of(op, out, constants, layouts), host()).space
     assert all(space.default[knob] in choices for knob, choices in space.knobs.items())
     for number, choice in enumerate([space.default, *random_points(space, seed=len(name))]):
         check(TILED, op, [out], constants, layouts, choice, edge="end" if number % 2 else "start", rtol=1e-4)
@@ -86,7 +86,7 @@ def test_random_points(name, check):
 def test_every_choice_of_a_knob(check):
     """Each knob through all its choices, the others at their default: none is refused."""
     op, out, constants, layouts = OPERATIONS["convolution"]
-    space = TILED.space(task_of(op, out, constants, layouts), host())
+    space = TILED.on(task_of(op, out, constants, layouts), host()).space
     for knob in ("vectors", "unroll", "parallel", "innermost_reduction", "accumulate", "producers"):
         for value in space.knobs[knob]:
             check(TILED, op, [out], constants, layouts, {"step_ic": 4, "block_h": 2, knob: value})
@@ -97,13 +97,13 @@ def test_the_space_is_that_of_the_definition():
     there = target("x86-64-v4")
     out = convolution((1, 64, 56, 56), (64, 64, 3, 3), pads=(1, 1, 1, 1))
     task = task_of("conv2d", out, "wb", {"x": "ABCD16b", "out": "ABCD16b"})
-    space = TILED.space(task, there)
+    space = TILED.on(task, there).space
     assert space.size > 10**9
     assert max(len(choices) for choices in space.knobs.values()) <= 13
     assert {"block_c", "tile_h", "tile_v", "step_ic", "step_kh", "step_kw", "producers"} <= {*space.knobs}
     assert list(space.knobs["vector"]) == ["c"], "whose elements lie side by side"
     assert "tile_c" not in space.knobs, "its tile is a number of vectors"
-    assert not {"producers", "accumulate"} & {*TILED.space(task_of("add", OPERATIONS["map"][1]), there).knobs}
+    assert not {"producers", "accumulate"} & {*TILED.on(task_of("add", OPERATIONS["map"][1]), there).space.knobs}
 
 
 def test_sizes_divide_and_others():
@@ -116,9 +116,9 @@ def test_sums_of_a_default_tile_stay_in_registers():
     there = target("x86-64-v4")
     out = convolution((1, 64, 56, 56), (64, 64, 3, 3), pads=(1, 1, 1, 1))
     task = task_of("conv2d", out, "wb", {"x": "ABCD16b", "out": "ABCD16b"})
-    choice = TILED.space(task, there).default
+    choice = TILED.on(task, there).space.default
     assert 8 <= int(choice["tile_v"]) * int(choice["vectors"]) < there.vector_registers
-    loops = [s for s in walk_stmt(TILED.apply(task, there, choice).program.body) if isinstance(s, For)]
+    loops = [s for s in walk_stmt(TILED.on(task, there).apply(choice).program.body) if isinstance(s, For)]
     assert next(s.kind for s in loops if s.extent > 1) == "parallel"
     assert {s.extent for s in loops if s.kind == "vectorize"} == {there.lanes}
 
@@ -139,16 +139,16 @@ def test_an_illegal_point_is_refused(change: Choice) -> None:
     op, out, constants, layouts = OPERATIONS["matrix product"]
     task = task_of(op, out, constants, layouts)
     with pytest.raises(ScheduleError, match="tiled: "):
-        TILED.apply(task, host(), {**TILED.space(task, host()).default, **change})
+        TILED.on(task, host()).apply({**TILED.on(task, host()).space.default, **change})
 
 
 def test_it_is_offered_to_the_tuner_and_never_the_first_choice() -> None:
     op, out, constants, layouts = OPERATIONS["mean of rows"]
     task = task_of(op, out, constants, layouts)
-    names = [template.name for template in templates_for(task, host())]
-    assert names[0] == template_for(task, host()).name == "generic"
+    names = [match.name for match in matches(task, host())]
+    assert names[0] == first_match(task, host()).name == "generic"
     assert "tiled" not in names
-    assert [t.name for t in tunable_templates(task, host())] == [*names, "tiled"]
+    assert [t.name for t in tunable_matches(task, host())] == [*names, "tiled"]
     assert compile_recipe(task, host(), KernelConfig("tiled", {})).template == "tiled"
 
 
@@ -157,7 +157,7 @@ def test_other_machines(machine: str) -> None:
     """The default's vectors are those of the machine."""
     there = target(machine)
     task = task_of("matmul", OPERATIONS["matrix product"][1], "w")
-    made = TILED.apply(task, there, TILED.space(task, there).default)
+    made = TILED.on(task, there).apply(TILED.on(task, there).space.default)
     assert {s.extent for s in walk_stmt(made.program.body) if isinstance(s, For) and s.kind == "vectorize"} == {
         there.lanes
     }

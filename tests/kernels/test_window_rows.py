@@ -83,7 +83,7 @@ def test_default_tiles_leave_registers(machine: str, stride: int, width: int) ->
     there, size = target(machine), width * stride
     x, w = placeholder((1, 3, size, size), name="x"), placeholder((3, 1, 3, 3), name="w")
     (out,) = OPERATORS["conv2d"].define("out", [x, w], {"groups": 3, "strides": (stride,) * 2, "pads": (1, 1, 1, 1)})
-    choice = DEPTHWISE_ROWS.space(Task("kernel", (x, w), (out,), "conv2d", {}, frozenset("w")), there).default
+    choice = DEPTHWISE_ROWS.on(Task("kernel", (x, w), (out,), "conv2d", {}, frozenset("w")), there).space.default
     vector, rows = int(choice["vector"]), int(choice["rows"])
     registers = -(-vector // there.lanes)
     assert registers <= 2
@@ -101,7 +101,7 @@ def test_half_vectors_are_for_small_windows() -> None:
         w, pad = placeholder((3, 1, size, size), name="w"), size // 2
         (out,) = OPERATORS["conv2d"].define("out", [x, w], {"groups": 3, "pads": (pad,) * 4})
         task = Task("kernel", (x, w), (out,), "conv2d", {}, frozenset("w"))
-        assert DEPTHWISE_ROWS.space(task, target("x86-64-v4")).default["vector"] == vector
+        assert DEPTHWISE_ROWS.on(task, target("x86-64-v4")).space.default["vector"] == vector
 
 
 def layers_of(groups: int, count: int) -> Graph:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from burnish.kernels.constants import split_constants
-from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
+from burnish.kernels.templates import first_match
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import Call, Expr, maximum, minimum
 from burnish.loops.layout import layout
@@ -63,9 +63,9 @@ def check(
     blocked = {n: layout(tags[n]) for n in tags if tags[n] == BLOCKED}
     constants = frozenset(t.name for t in known if t.name not in tags)
     task = Task("kernel", tuple(known), tuple(outputs), op, blocked, constants)
-    chosen = template_for(task, host())
+    chosen = first_match(task, host())
     assert chosen.name == template
-    made = chosen.apply(task, host(), {**chosen.space(task, host()).default, **choice})
+    made = chosen.apply({**chosen.space.default, **choice})
     verify(made.program)
     packed = {n: layout(tag) for n, tag in packing(made.trace, task).items()} | blocked
     found = native(made.program, {n: packed[n].pack(a) if n in packed else a for n, a in arrays.items() if n in

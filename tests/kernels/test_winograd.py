@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from burnish.kernels.cpu import template_for
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
 from burnish.kernels.task import Choice, Task
+from burnish.kernels.templates import first_match
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
@@ -73,7 +73,7 @@ def test_every_placement(check: Check, placement: str, block: int, positions: in
 
 def test_blocks_are_of_sizes_that_differ_in_their_number_or_whole_rows() -> None:
     task = task_of(convolution((1, 64, 28, 28), 64, 4), 16)
-    blocks = WINOGRAD_CONV.space(task, target("x86-64-v4")).knobs["block"]
+    blocks = WINOGRAD_CONV.on(task, target("x86-64-v4")).space.knobs["block"]
     assert list(blocks) == [1, 2, 3, 4, 5, 6, 7, 9, 10, 13, 14, 17, 21, 25, 28, 35, 42, 49]
 
 
@@ -101,6 +101,6 @@ def task_of(out: Tensor, lanes: int) -> Task:
 def test_it_needs_blocks_of_channels(plain: str) -> None:
     machine = target("x86-64-v4")
     task = task_of(convolution((1, 16, 6, 6), 16, 4), 16)
-    assert template_for(task, machine) is WINOGRAD_CONV
+    assert first_match(task, machine).template is WINOGRAD_CONV
     rest = {name: tag for name, tag in task.layouts.items() if name != plain}
-    assert template_for(replace(task, layouts=rest), machine) is GENERIC
+    assert first_match(replace(task, layouts=rest), machine).template is GENERIC

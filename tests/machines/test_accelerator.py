@@ -92,9 +92,9 @@ def test_a_network_runs_kernel_by_kernel(toy) -> None:
 
 
 def test_its_schedule_means_what_the_definition_means_and_replays(toy) -> None:
-    made = toy.arrange(convolution((1, 4, 6, 8), (4, 4, 3, 3), pads=(1, 1, 1, 1)), toy.TOY, exact=True)
+    made = toy.plan_kernels(convolution((1, 4, 6, 8), (4, 4, 3, 3), pads=(1, 1, 1, 1)), toy.TOY, exact=True)
     task, names = toy.make_task(made, made.groups[0], dict(made.graph.constants))
-    s = toy.apply(task, toy.TOY, {})
+    s = toy.MACHINE.templates[0].on(task, toy.TOY).apply({})
     verify(s.program, scopes=["global", "sram"])
     calls = [each for each in walk_stmt(s.program.body) if isinstance(each, Intrinsic)]
     assert [call.name for call in calls] == ["mm4"]
@@ -137,9 +137,9 @@ def test_a_function_that_it_cannot_compute_is_refused(toy) -> None:
 
 
 def test_a_task_that_no_template_matches_is_refused_by_name(toy) -> None:
-    made = toy.arrange(convolution((1, 4, 6, 8), (4, 4, 3, 3)), toy.TOY, exact=True)
+    made = toy.plan_kernels(convolution((1, 4, 6, 8), (4, 4, 3, 3)), toy.TOY, exact=True)
     task, _ = toy.make_task(made, made.groups[0], dict(made.graph.constants))
-    none = replace(toy.MACHINE.templates[0], matches=lambda task, target: False)
+    none = replace(toy.MACHINE.templates[0], form=lambda task, target: None)
     bare = replace(toy.TOY, machine=toy.MACHINE.with_(templates=(none,)))
     with pytest.raises(ScheduleError, match="no template of target 'toy' matches; there are tiles"):
         build(task, bare, None)

@@ -12,8 +12,8 @@ import pytest
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import optimize, parse, target_machine
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu import templates_for
 from burnish.kernels.task import Task
+from burnish.kernels.templates import matches
 from burnish.loops.expr import Buffer
 from burnish.loops.program import For
 from burnish.loops.tensor import compute, create_program, placeholder
@@ -107,6 +107,6 @@ def test_the_gpu_refuses_what_it_has_no_code_for() -> None:
 def test_a_machine_without_templates_is_not_given_those_of_cpus() -> None:
     (y,) = OPERATORS["relu"].define("y", [placeholder((8, 64), name="x")], {})
     task = Task("kernel", tuple(y.inputs), (y,), "relu", {}, frozenset())
-    assert templates_for(task, target("x86-64-v4"))
+    assert matches(task, target("x86-64-v4"))
     with pytest.raises(ScheduleError, match="target 'sm80' is of kind 'gpu', for which there are no templates"):
-        templates_for(task, SM80)
+        matches(task, SM80)

@@ -123,3 +123,14 @@ def test_axis_roles(outputs, roles):
 def test_axis_inputs():
     (y,) = define("matmul", (5, 2, 3), (3, 4))
     assert axis_inputs(y) == ({"x0"}, {"x0"}, {"x1"})
+
+
+def test_one_contraction_alone_is_complex():
+    """Beside a second one, or beside another reduction, it is not: an epilogue cannot be fused behind both."""
+    x, w, v = (placeholder((4, 4), name=name) for name in "xwv")
+    (first,) = OPERATORS["matmul"].define("first", [x, w])
+    assert fusion_class([first]) == "complex"
+    assert fusion_class(OPERATORS["matmul"].define("second", [first, v])) == "reduction"
+    assert fusion_class(OPERATORS["reduce_sum"].define("total", [first], {"axes": (1,)})) == "reduction"
+    (total,) = OPERATORS["reduce_sum"].define("total", [x], {"axes": (1,), "keepdims": False})
+    assert fusion_class(OPERATORS["matmul"].define("first", [total, w])) == "reduction"

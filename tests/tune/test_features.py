@@ -11,7 +11,8 @@ from burnish.kernels.cpu.conv import DIRECT_CONV
 from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
 from burnish.kernels.nest import ANNOTATIONS, PARALLEL, SERIAL, UNROLL, VECTORIZE, Level, Nest, main_stage, statement
-from burnish.kernels.task import Task, Template
+from burnish.kernels.task import Task
+from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, maximum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import compute, placeholder, stages
@@ -40,7 +41,7 @@ PRODUCT = task_of("matmul", {"x": (48, 64), "w": (64, 96)}, {}, False)
 
 
 def space(*parts: tuple[str, Template, Task]) -> TuningSpace:
-    return TuningSpace([Alternative(label, task, t, t.space(task, MACHINE), MACHINE) for label, t, task in parts])
+    return TuningSpace([Alternative(label, task, t, t.on(task, MACHINE).space, MACHINE) for label, t, task in parts])
 
 
 SPACES = {
@@ -200,9 +201,9 @@ def test_of_a_deep_nest_the_innermost_loops() -> None:
     levels = [Level(0, 2, 2**k) for k in range(LEVELS + 3)]
     x = placeholder((2 ** (LEVELS + 3),), name="x")
     out = compute(x.shape, lambda i: maximum(x[i], 0.0), "out")
-    deep = Template("deep", lambda task, machine: True, lambda task, machine: None, lambda task, machine, c: None)  # type: ignore[arg-type, return-value]
+    deep = Template("deep", lambda *task: True, lambda *form: None, lambda *choice: None)  # type: ignore[arg-type, return-value]
     task = Task("kernel", (x,), (out,), "", {}, frozenset())
-    alternative = Alternative("deep", task, deep, MATMUL.space(PRODUCT, MACHINE), MACHINE)
+    alternative = Alternative("deep", task, deep, MATMUL.on(PRODUCT, MACHINE).space, MACHINE)
     nest = statement(task, out).nest(levels[::-1], 1)
     alternative.__dict__["describe"] = lambda knobs, count: nest
     made = TuningSpace([alternative])

@@ -231,13 +231,13 @@ def convolution(channels: int, size: int) -> Task:
 
 def test_a_family_is_one_operator_in_all_shapes() -> None:
     assert family(convolution(4, 8)) == family(convolution(16, 100))
-    assert family(convolution(4, 8)) != family(replace(convolution(4, 8), op="add"))
+    assert family(convolution(4, 8)) != family(replace(convolution(4, 8), label="add"))
     assert family(convolution(4, 8)) != family(replace(convolution(4, 8), constants=frozenset({"x"})))
 
 
 def test_a_record_replays_to_the_same_bytes(evaluator: Evaluator, product: Task, tmp_path: Path) -> None:
     default = evaluator.default(product)
-    trials = [default, Trial(product, GENERIC.name, GENERIC.space(product, host()).default)]
+    trials = [default, Trial(product, GENERIC.name, GENERIC.on(product, host()).space.default)]
     records = Records(tmp_path / "r.jsonl")
     builds = evaluator.build(trials)
     for trial, built in zip(trials, builds, strict=True):
@@ -269,8 +269,8 @@ def test_kernels_of_a_model_replay_to_the_same_bytes(evaluator: Evaluator) -> No
 
 
 def test_a_record_of_something_else_is_refused(product: Task, doubling: Task) -> None:
-    trial = Trial(product, GENERIC.name, GENERIC.space(product, host()).default)
-    good = record(trial, Measurement((1e-3,), trace=GENERIC.apply(product, host(), trial.choice).trace), host(), 2)
+    trial = Trial(product, GENERIC.name, GENERIC.on(product, host()).space.default)
+    good = record(trial, Measurement((1e-3,), trace=GENERIC.on(product, host()).apply(trial.choice).trace), host(), 2)
     with pytest.raises(RecordError, match="made for task"):
         compile_record(good, doubling, host())
     with pytest.raises(RecordError, match="measured on another"):

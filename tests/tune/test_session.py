@@ -179,7 +179,7 @@ def test_the_winning_algorithm_is_chosen(tmp_path: Path) -> None:
     for kernel in outcome.kernels:
         best = kernel.tuner.best
         if kernel.task.signature and kernel.confirmed and best:
-            assert best.alternative.task.op in ops
+            assert best.alternative.task.label in ops
 
 
 def test_a_session_goes_on_from_records(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.matmul import MATMUL
-from burnish.kernels.task import Space, Task, Template
+from burnish.kernels.task import Space, Task
+from burnish.kernels.template import Template
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS
 from burnish.target import target
@@ -23,7 +24,7 @@ def matmul(rows: int = 32) -> Task:
 
 def alternative(label: str, template: Template = MATMUL, space: Space | None = None) -> Alternative:
     task = matmul()
-    return Alternative(label, task, template, space or template.space(task, MACHINE), MACHINE)
+    return Alternative(label, task, template, space or template.on(task, MACHINE).space, MACHINE)
 
 
 @pytest.mark.parametrize("labels", [("a",), ("a", "b")])

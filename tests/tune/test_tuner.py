@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from burnish.kernels.cpu import template_called
 from burnish.kernels.task import Space as KnobSpace
 from burnish.kernels.task import Task
+from burnish.kernels.templates import template_called
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS
 from burnish.search.annealing import Annealing
@@ -33,8 +33,8 @@ def products(rows: int, depth: int, columns: int) -> TuningSpace:
     a, b = placeholder((rows, depth), name="a"), placeholder((depth, columns), name="b")
     (y,) = OPERATORS["matmul"].define("y", [a, b], {})
     task = Task("k", (a, b), (y,), "matmul", {}, frozenset({"b"}))
-    template = template_called("matmul")
-    return TuningSpace([Alternative("/matmul", task, template, template.space(task, MACHINE), MACHINE)])
+    template = template_called("matmul", MACHINE)
+    return TuningSpace([Alternative("/matmul", task, template, template.on(task, MACHINE).space, MACHINE)])
 
 
 SPACE = products(128, 256, 512)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from burnish.errors import ScheduleError
+from burnish.kernels.nest import PARALLEL, Arrangement, Level, Size
 from burnish.kernels.task import Task
 from burnish.loops.expr import Reduce
-from burnish.loops.layout import Layout
+from burnish.loops.layout import Layout, layout
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
@@ -45,9 +46,9 @@ def constant_weight(task: Task) -> Tensor | None:
 def apply_layouts(s: Schedule, task: Task, constants: dict[str, str]) -> None:
     """Lays the parameters out: activations as the task says, constants as the template chose (name -> tag)."""
     for tensor in (*task.inputs, *task.outputs):
-        layout: Layout | str | None = constants.get(tensor.name) or task.layouts.get(tensor.name)
-        if layout is not None and not (isinstance(layout, Layout) and layout.plain):
-            s.transform_layout(tensor.name, layout)
+        own: Layout | str | None = constants.get(tensor.name) or task.layouts.get(tensor.name)
+        if own is not None and not (isinstance(own, Layout) and own.plain):
+            s.transform_layout(tensor.name, own)
 
 
 def channel_constants(task: Task, block: int) -> dict[str, str]:
@@ -61,9 +62,9 @@ def channel_constants(task: Task, block: int) -> dict[str, str]:
     return tags
 
 
-def is_blocked(layout: Layout, dim: int, block: int) -> bool:
-    """Whether ``layout`` keeps ``block`` consecutive elements of ``dim`` innermost."""
-    last = layout.parts[-1]
+def is_blocked(own: Layout, dim: int, block: int) -> bool:
+    """Whether a layout keeps ``block`` consecutive elements of ``dim`` innermost."""
+    last = own.parts[-1]
     return last.dim == dim and last.block == block and last.step == 1
 
 
@@ -99,6 +100,22 @@ def pixel_tile(s: Schedule, out: str, acc: str, lanes: int, tile: int) -> tuple[
     s.unroll(i_ow)
     s.vectorize(i_c)
     return n, block, oh
+
+
+def pixel_levels(shape: tuple[int, ...], tile: Size, lanes: int) -> list[Level]:
+    """The loops around :func:`pixel_tile`: rows of channel blocks in parallel, tiles."""
+    batch, channels, height, width = shape
+    return [
+        Level(0, batch, 1, PARALLEL),
+        Level(1, -(-channels // lanes), lanes, PARALLEL),
+        Level(2, height, 1, PARALLEL),
+        Level(3, -(-width // tile), tile),
+    ]
+
+
+def channel_blocks(shape: tuple[Size, ...], lanes: int) -> Arrangement:
+    """Channels, the second dimension, in blocks of one vector."""
+    return Arrangement.of(layout(f"ABCD{lanes}b"), shape)
 
 
 def mark(s: Schedule, kind: str, *loops: str) -> None:

@@ -7,10 +7,14 @@ pixels, or vanish where lowering cuts the loop over tiles.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+
+import numpy as np
 
 from burnish.kernels.cpu.common import (
     apply_layouts,
+    channel_blocks,
     channel_constants,
     constant_weight,
     inline_around,
@@ -22,29 +26,26 @@ from burnish.kernels.cpu.common import (
     single_output,
     whole_groups,
 )
-from burnish.kernels.task import Choice, Space, Task, Template
-from burnish.loops.expr import Reduce
+from burnish.kernels.match import Convolution, convolution
+from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 STREAMS = 8  # runs of memory that a core fetches ahead at once
+N, OC, OH, OW, IC, KH, KW = range(7)  # axes of a convolution
 
 
-def _matches(task: Task, target: Target) -> bool:
-    conv = _conv(task)
-    if conv is None:
-        return False
+def _direct(task: Task, target: Target) -> Convolution | None:
+    """A dense convolution that is written row-major, or any in channel blocks."""
+    found = convolution(task, constant_weight(task))
+    if found is None or found.conv.shape != task.outputs[0].shape:
+        return None
     if _is_plain(task):
-        return _is_dense(task, conv)
-    return is_blocked(task.layout(single_output(task)), 1, target.lanes)
-
-
-def _is_dense(task: Task, conv: Tensor) -> bool:
-    """Whether every output channel sums over all input channels."""
-    weight = constant_weight(task)
-    assert weight is not None
-    return all(t.shape[1] == weight.shape[1] for t in conv.inputs)
+        return found if all(t.shape[1] == found.weight.shape[1] for t in found.conv.inputs) else None
+    return found if is_blocked(task.layout(single_output(task)), 1, target.lanes) else None
 
 
 def _is_plain(task: Task) -> bool:
@@ -52,33 +53,13 @@ def _is_plain(task: Task) -> bool:
     return task.layout(single_output(task)).plain
 
 
-def _matches_rows(task: Task, target: Target) -> bool:
-    conv = _conv(task, computed=True)
-    return conv is not None and not task.layouts.get(single_output(task))
+def _rows(task: Task, target: Target) -> Convolution | None:
+    """Any whose output is row-major, also one that is read at other indices than the output's own, as phases are."""
+    return None if task.layouts.get(task.outputs[0].name) else convolution(task, constant_weight(task))
 
 
-def _conv(task: Task, computed: bool = False) -> Tensor | None:
-    """The stage that is a float32 convolution with a constant weight, and nothing but element-wise stages behind it.
-
-    ``computed``: it may also be read at other indices than the output's own, as the phases of a transposed one are.
-    """
-    if (
-        task.op not in ("conv2d", "banded_conv2d", "conv2d_transpose")
-        or len(task.outputs) != 1
-        or len(task.outputs[0].shape) != 4
-    ):
-        return None
-    anchor, weight = task.anchor(), constant_weight(task)
-    if anchor is None or weight is None or anchor.dtype != "float32" or len(anchor.shape) != 4:
-        return None
-    taps = isinstance(anchor.body, Reduce) and len(anchor.body.axes) == 3
-    single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
-    return anchor if taps and single and (computed or anchor.shape == task.outputs[0].shape) else None
-
-
-def _space(task: Task, target: Target) -> Space:
-    conv, weight = _conv(task, computed=True), constant_weight(task)
-    assert conv is not None and weight is not None
+def _space(task: Task, target: Target, found: Convolution) -> Space:
+    conv, weight, _ = found
     batch, channels, height, width = conv.shape
     blocks = -(-channels // target.lanes)
     positions, vectors = register_tile(target, width, blocks, whole=height == 1)
@@ -96,33 +77,31 @@ def _space(task: Task, target: Target) -> Space:
         "unroll_ic": (1, 2, 3, 4),  # a loop's own instructions take slots from multiply-adds
         "prefetch": (0, 1),  # of the next pass's weights
         "band": tuple(b for b in range(1, _bands(conv) + 1) if _in_bands(task, conv, b, target)),
-        "depth": (0, *_depths(task, target)),  # input channels of a pass over a band; 0: all in one
+        "depth": (0, *_depths(weight, target)),  # input channels of a pass over a band; 0: all in one
     }
     default = {"tile_ow": positions, "vectors": vectors, "outer": "oh" if rows_first and not _is_plain(task) else "oc"}
     unroll = 4 if positions * vectors <= target.vector_registers // 2 else 2
-    unroll = unroll if _depth_block(task, target.lanes) % unroll == 0 else 1
+    unroll = unroll if _depth_block(weight, target.lanes) % unroll == 0 else 1
     unroll = weight.shape[1] if weight.shape[1] <= 4 else unroll
-    depth, band = _passes(task, target, vectors)
+    depth, band = _passes(task, target, found, vectors)
     prefetch = int(depth > 0 and weight.shape[2] > 1 and band > 1)
     return Space(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band, "prefetch": prefetch})
 
 
-def _space_rows(task: Task, target: Target) -> Space:
+def _space_rows(task: Task, target: Target, found: Convolution) -> Space:
     """The knobs that single rows have: they are not cut into bands and passes."""
-    own, bands = _space(task, target), ("prefetch", "band", "depth")
+    own, bands = _space(task, target, found), ("prefetch", "band", "depth")
     knobs = {knob: choices for knob, choices in own.knobs.items() if knob not in bands}
     return Space(knobs, {knob: own.default[knob] for knob in knobs})
 
 
-def _depths(task: Task, target: Target) -> list[int]:
+def _depths(weight: Tensor, target: Target) -> list[int]:
     """Whole blocks of input channels, fewer than all, into which they divide."""
-    weight = constant_weight(task)
-    assert weight is not None
     inputs = weight.shape[1]
     return [depth for depth in range(target.lanes, inputs, target.lanes) if inputs % depth == 0]
 
 
-def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
+def _passes(task: Task, target: Target, found: Convolution, vectors: int) -> tuple[int, int]:
     """(input channels of a pass, rows of a band) of :func:`_schedule_bands`; 0 channels: one pass over all of them.
 
     An image of one row is cut into bands of columns instead.
@@ -133,8 +112,7 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     cache, and there are bands enough to share out. A row-major output wants bands in any case: their sums are what is
     transposed.
     """
-    conv, weight = _conv(task, computed=True), constant_weight(task)
-    assert conv is not None and weight is not None
+    conv, weight, _ = found
     batch, channels, height, width = conv.shape
     group, inputs = vectors * target.lanes, weight.shape[1]
     taps_bytes = 4 * group * weight.shape[2] * weight.shape[3]
@@ -142,7 +120,7 @@ def _passes(task: Task, target: Target, vectors: int) -> tuple[int, int]:
     scattered = height == 1 and _has_many_streams(weight, target)
     if scattered:
         most = min(most, STREAMS * target.lanes)
-    depth = max((d for d in _depths(task, target) if d <= most), default=0)
+    depth = max((d for d in _depths(weight, target) if d <= most), default=0)
     shares = batch * -(-channels // group)
 
     extent, across = _bands(conv), width if height > 1 else 1
@@ -188,42 +166,40 @@ def _has_many_streams(weight: Tensor, target: Target) -> bool:
     return weight.shape[1] > 2 * STREAMS * target.lanes
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
-    _lay_out(s, task, target, choice)
+    _lay_out(s, task, target, found.weight, choice)
     nest = _schedule_bands if choice["depth"] or _is_plain(task) else _schedule_nest
-    parallel_over(s, nest(s, task, target, choice, single_output(task), acc))
+    parallel_over(s, nest(s, task, target, found.weight, choice, acc))
     if choice["prefetch"] and choice["depth"]:
-        _prefetch_next_pass(s, task, acc)
+        _prefetch_next_pass(s, found.weight, acc)
     return s
 
 
-def _prefetch_next_pass(s: Schedule, task: Task, acc: str) -> None:
+def _prefetch_next_pass(s: Schedule, weight: Tensor, acc: str) -> None:
     """While a pass runs over the rows of a band, each row hints its share of the weights of the next.
 
     It does so a column of the window at a time: the few misses that a core can have open are soon used up, and the next
     hint then stops everything behind it.
     """
-    weight, (part, row, *_) = constant_weight(task), [loop for loop in s.loops(acc) if s.extent(loop) > 1]
-    assert weight is not None
+    part, row, *_ = (loop for loop in s.loops(acc) if s.extent(loop) > 1)
     kw = s.loops(f"{acc}.rf")[-6]
     s.prefetch(weight.name, kw, part, 1, row)
 
 
-def _apply_rows(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply_rows(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
     """All rows of the convolution in channel blocks in a buffer of its own, then the plain output row by row."""
     s = Schedule(task.program())
-    out, conv = single_output(task), _conv(task, computed=True)
-    assert conv is not None
+    out, (conv, weight, _) = single_output(task), found
     for t in task.stages():
         if t.name not in (out, conv.name):
             s.compute_inline(t.name)
     result = s.cache_write(out, "global") if conv.name == out else conv.name
     acc = s.cache_write(result, "register")
-    _lay_out(s, task, target, choice)
+    _lay_out(s, task, target, weight, choice)
     s.transform_layout(result, f"ABCD{target.lanes}b")
-    parallel_over(s, _schedule_nest(s, task, target, choice, result, acc))
+    parallel_over(s, _schedule_nest(s, task, target, weight, choice, acc, result))
     n, oc, oh, ow = s.loops(out)
     # The channels of a block and the phases of a row side by side: their vectors come out of the same vectors.
     channels, c = s.split(oc, min(target.lanes, s.extent(oc)))
@@ -236,24 +212,23 @@ def _apply_rows(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-def _depth_block(task: Task, lanes: int) -> int:
+def _depth_block(weight: Tensor, lanes: int) -> int:
     """Input channels that are consecutive in the packed weight."""
-    weight = constant_weight(task)
-    assert weight is not None
     depth = weight.shape[1]
     return lanes if depth % lanes == 0 or depth >= 2 * lanes else depth
 
 
-def _lay_out(s: Schedule, task: Task, target: Target, choice: Choice) -> None:
+def _lay_out(s: Schedule, task: Task, target: Target, weight: Tensor, choice: Choice) -> None:
     group = int(choice["vectors"]) * target.lanes
-    weight = constant_weight(task)
-    assert weight is not None
-    tag = f"ABCD{_depth_block(task, target.lanes)}b{group}a"
+    tag = f"ABCD{_depth_block(weight, target.lanes)}b{group}a"
     apply_layouts(s, task, {**channel_constants(task, group), weight.name: tag})
 
 
-def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, ...]:
-    """The nest that stores ``out`` and the accumulation ``acc`` in it; returns the outer loops, to run in parallel."""
+def _schedule_nest(
+    s: Schedule, task: Task, target: Target, weight: Tensor, choice: Choice, acc: str, result: str = ""
+) -> tuple[str, ...]:
+    """The nest that stores ``result`` (the output by default), in it the sums ``acc``; returns the parallel loops."""
+    out = result or single_output(task)
     group = int(choice["vectors"]) * target.lanes
     n, oc, oh, ow = s.loops(out)
     pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group)
@@ -261,20 +236,22 @@ def _schedule_nest(s: Schedule, task: Task, target: Target, choice: Choice, out:
     whole = s.extent(ow) % int(choice["tile_ow"]) == 0
     ow_tile = _tile_stores(s, target, choice, (n, oc_group, oh), oc, ow)
     s.compute_at(acc, ow_tile)
-    _tile_sums(s, task, target, choice, acc)
+    _tile_sums(s, target, weight, choice, acc)
     pixels = (oh, ow_tile) if s.extent(oh) == 1 and whole else (oh,)
     outer = (n, oc_group, *pixels) if choice["outer"] == "oc" else (n, *pixels, oc_group)
     s.reorder(*outer)
     return outer
 
 
-def _schedule_bands(s: Schedule, task: Task, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, ...]:
+def _schedule_bands(
+    s: Schedule, task: Task, target: Target, weight: Tensor, choice: Choice, acc: str
+) -> tuple[str, ...]:
     """As :func:`_schedule_nest`, but the sums of a band of rows are kept in scratch, from which the output is written.
 
     They come about in passes of ``depth`` input channels over the band: a pass reads so few weights that they stay in
     the first cache from row to row. A row-major output is transposed out of the scratch.
     """
-    lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
+    lanes, group, out = target.lanes, int(choice["vectors"]) * target.lanes, single_output(task)
     n, oc, oh, ow = s.loops(out)
     s.set_scope(acc, "global")
     if choice["depth"]:
@@ -303,7 +280,7 @@ def _schedule_bands(s: Schedule, task: Task, target: Target, choice: Choice, out
     a_n, a_oc, a_oh, a_ow, *a_part = s.loops(acc)
     ow_tile = _tile_stores(s, target, choice, (*a_part, a_n, a_oh), a_oc, a_ow)
     s.compute_at(partial, ow_tile)
-    _tile_sums(s, task, target, choice, partial)
+    _tile_sums(s, target, weight, choice, partial)
     if s.init_loops(acc):
         i_n, i_oc, i_oh, i_ow = s.init_loops(acc)
         i_block, i_lane = s.split(i_oc, lanes)
@@ -324,14 +301,14 @@ def _tile_stores(s: Schedule, target: Target, choice: Choice, outer: tuple[str, 
     return ow_tile
 
 
-def _tile_sums(s: Schedule, task: Task, target: Target, choice: Choice, acc: str) -> None:
+def _tile_sums(s: Schedule, target: Target, weight: Tensor, choice: Choice, acc: str) -> None:
     """Accumulates a register tile: blocks of input channels, the window, the channels of a block."""
     lanes = target.lanes
     s.set_scope(acc, "register")
     oc, oh, ow = s.loops(acc)[1:4]
     ic, kh, kw = s.loops(acc)[-3:]
     block, lane = s.split(oc, lanes)
-    ic_block, ic = s.split(ic, _depth_block(task, lanes))
+    ic_block, ic = s.split(ic, _depth_block(weight, lanes))
     ic, step = s.split(ic, int(choice["unroll_ic"]))
     s.reorder(oh, ic_block, kh, kw, ic, step, ow, block, lane)
     s.unroll(step)
@@ -344,5 +321,61 @@ def _tile_sums(s: Schedule, task: Task, target: Target, choice: Choice, acc: str
     s.vectorize(i_lane)
 
 
-DIRECT_CONV = Template("direct_conv2d", _matches, _space, _apply)
-PLAIN_CONV = Template("plain_conv2d", _matches_rows, _space_rows, _apply_rows)
+# --- what cost models see ---------------------------------------------------------------------------------------------
+
+
+def _direct_nests(task: Task, target: Target, found: Convolution) -> Describe:
+    """Bands of passes where ``depth`` is not 0 or the output is row-major; else single rows, in either order."""
+    rows = task.layout(single_output(task)).plain
+    return _register_tiles(task, target, found, lambda knobs: np.asarray(rows) | (knobs["depth"] > 0))
+
+
+def _rows_nests(task: Task, target: Target, found: Convolution) -> Describe:
+    """As the direct convolution without bands, in a buffer of its own."""
+    describe, none = _register_tiles(task, target, found, lambda knobs: np.asarray(False)), np.asarray(0)
+    return lambda knobs, count: describe({**knobs, "band": none, "depth": none}, count)
+
+
+def _register_tiles(task: Task, target: Target, found: Convolution, bands: Callable[[Knobs], np.ndarray]) -> Describe:
+    conv, weight, _ = found
+    domain, lanes = statement(task, conv), target.lanes
+    batch, outputs, height, width = conv.shape
+    inputs, kernel_h, kernel_w = domain.extents[IC], domain.extents[KH], domain.extents[KW]
+    block = _depth_block(weight, lanes)
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        tile, vectors, step = knobs["tile_ow"], knobs["vectors"], knobs["unroll_ic"]
+        group, in_bands = vectors * lanes, bands(knobs)
+        depth = np.where(in_bands & (knobs["depth"] > 0), knobs["depth"], inputs)
+        band = np.where(in_bands, knobs["band"], 1 if height > 1 else width)
+        high, wide = (band, width) if height > 1 else (np.asarray(1), band)
+        by_columns = ~in_bands & (knobs["outer"] == "oh")
+        alone = ~in_bands & (height == 1) & (width % tile == 0)  # tiles of a single row run in parallel
+        groups, tiles = -(-outputs // group), -(-wide // tile)
+        levels = [
+            Level(N, batch, 1, PARALLEL),
+            Level(OC, np.where(by_columns, 1, groups), group, PARALLEL),
+            Level(OH, -(-height // high), high, PARALLEL),
+            Level(OW, -(-width // wide), wide, PARALLEL),
+            Level(OW, np.where(alone, tiles, 1), tile, PARALLEL),
+            Level(OC, np.where(by_columns, groups, 1), group, PARALLEL),
+            Level(IC, -(-inputs // depth), depth),
+            Level(OH, high),
+            Level(OW, np.where(alone, 1, tiles), tile),
+            Level(IC, -(-depth // block), block),
+            Level(KH, kernel_h),
+            Level(KW, kernel_w),
+            Level(IC, -(-block // step), step),
+            Level(IC, step, 1, UNROLL),
+            Level(OW, tile, 1, UNROLL),
+            Level(OC, vectors, lanes, UNROLL),
+            Level(OC, lanes, 1, VECTORIZE),
+        ]
+        packed = Arrangement(weight.shape, ((0, 0), (1, 0), (2, 0), (3, 0), (1, block), (0, group)))
+        return domain.nest(levels, count, {weight.name: packed, conv.name: channel_blocks(conv.shape, lanes)})
+
+    return describe
+
+
+DIRECT_CONV = Template("direct_conv2d", _direct, _space, _apply, _direct_nests)
+PLAIN_CONV = Template("plain_conv2d", _rows, _space_rows, _apply_rows, _rows_nests)

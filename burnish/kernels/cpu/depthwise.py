@@ -7,6 +7,8 @@ of them at a time.
 
 from __future__ import annotations
 
+import numpy as np
+
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
@@ -15,53 +17,57 @@ from burnish.kernels.cpu.common import (
     is_blocked,
     mark,
     parallel_over,
+    pixel_levels,
     pixel_tile,
     single_output,
 )
-from burnish.kernels.task import Choice, Space, Task, Template
-from burnish.loops.expr import Reduce
+from burnish.kernels.match import Convolution, convolution
+from burnish.kernels.nest import SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
+from burnish.loops.layout import layout
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
+OC, OH, OW, IC, KH, KW = range(1, 7)  # axes of a convolution behind the first
 
-def _grouped(task: Task, target: Target) -> tuple[int, int] | None:
-    """(input, output channels of a group) of a grouped float32 convolution between blocked images; None for others."""
-    if task.op != "conv2d" or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
+
+def _grouped(task: Task, target: Target) -> Convolution | None:
+    """A convolution in equal groups between images in channel blocks."""
+    found = convolution(task, constant_weight(task))
+    if found is None or found.conv.shape != task.outputs[0].shape or found.even_groups <= 1:
         return None
-    anchor, weight = task.anchor(), constant_weight(task)
-    if anchor is None or weight is None or anchor.dtype != "float32" or anchor.shape != task.outputs[0].shape:
-        return None
-    data = next(t for t in anchor.inputs if t.name != weight.name)
+    data = next(t for t in found.conv.inputs if t.name == found.data.buffer.name)
     source = data.inputs[0] if data.body is not None and len(data.inputs) == 1 else data
-    groups = data.shape[1] // weight.shape[1]
     fits = (
-        groups > 1
-        and sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
-        and is_blocked(task.layout(single_output(task)), 1, target.lanes)
+        is_blocked(task.layout(single_output(task)), 1, target.lanes)
         and source in task.inputs
         and is_blocked(task.layout(source.name), 1, target.lanes)
     )
-    return (weight.shape[1], weight.shape[0] // groups) if fits else None
+    return found if fits else None
 
 
-def _matches(task: Task, target: Target) -> bool:
-    return _grouped(task, target) == (1, 1)
+def _sizes(found: Convolution) -> tuple[int, int]:
+    """Input and output channels of a group."""
+    return found.weight.shape[1], found.weight.shape[0] // found.even_groups
 
 
-def _matches_groups(task: Task, target: Target) -> bool:
-    sizes = _grouped(task, target)
-    return sizes is not None and target.lanes % (4 * sizes[1]) == 0 and sizes[0] <= 4 * sizes[1]
+def _depthwise(task: Task, target: Target) -> Convolution | None:
+    found = _grouped(task, target)
+    return found if found is not None and _sizes(found) == (1, 1) else None
 
 
-def _window(task: Task) -> tuple[int, int]:
-    weight = constant_weight(task)
-    assert weight is not None
-    return weight.shape[2], weight.shape[3]
+def _small_groups(task: Task, target: Target) -> Convolution | None:
+    found = _grouped(task, target)
+    if found is None:
+        return None
+    inputs, outputs = _sizes(found)
+    return found if target.lanes % (4 * outputs) == 0 and inputs <= 4 * outputs else None
 
 
-def _space(task: Task, target: Target) -> Space:
+def _space(task: Task, target: Target, found: Convolution) -> Space:
     width = task.outputs[0].shape[3]
-    kernel_h, kernel_w = _window(task)
+    kernel_h, kernel_w = found.weight.shape[2:]
     registers = target.vector_registers
     whole = kernel_h * kernel_w + 8 <= registers
     held = kernel_h * kernel_w if whole else kernel_w
@@ -71,10 +77,8 @@ def _space(task: Task, target: Target) -> Space:
     return Space(knobs, {"tile_ow": tile, "weights": "window" if whole else "row"})
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
-    lanes = target.lanes
-    weight = constant_weight(task)
-    assert weight is not None
+def _apply(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
+    lanes, weight = target.lanes, found.weight
     s = Schedule(task.program())
     out = single_output(task)
     acc = inline_around(s, task, ())
@@ -94,17 +98,17 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-def _space_groups(task: Task, target: Target) -> Space:
+def _space_groups(task: Task, target: Target, found: Convolution) -> Space:
+    del found
     width = task.outputs[0].shape[3]
     most = min(width, target.vector_registers // 2 - 2)
     tile = min(range(1, most + 1), key=lambda t: (-(-width // t) * (t + 2), -t))
     return Space({"tile_ow": tuple(range(1, most + 1))}, {"tile_ow": tile})
 
 
-def _apply_groups(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply_groups(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
     """As the depthwise convolution, with the group's input channels unrolled: each a shuffle of the block's vector."""
-    lanes, weight = target.lanes, constant_weight(task)
-    assert weight is not None
+    lanes, weight = target.lanes, found.weight
     s = Schedule(task.program())
     out = single_output(task)
     acc = inline_around(s, task, ())
@@ -118,5 +122,46 @@ def _apply_groups(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-GROUPED_CONV = Template("grouped_conv2d", _matches_groups, _space_groups, _apply_groups)
-DEPTHWISE_CONV = Template("depthwise_conv2d", _matches, _space, _apply)
+def _depthwise_nests(task: Task, target: Target, found: Convolution) -> Describe:
+    """The window around a tile of pixels; its rows unrolled where all its weights are held in registers."""
+    conv, weight, lanes = found.conv, found.weight, target.lanes
+    domain = statement(task, conv)
+    arrangements = {weight.name: Arrangement.of(layout(f"ABCD{lanes}a"), weight.shape)}
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        tile = knobs["tile_ow"]
+        levels = [
+            *pixel_levels(conv.shape, tile, lanes),
+            Level(KH, domain.extents[KH], 1, np.where(knobs["weights"] == "window", UNROLL, SERIAL)),
+            Level(KW, domain.extents[KW], 1, UNROLL),
+            Level(OW, tile, 1, UNROLL),
+            Level(OC, lanes, 1, VECTORIZE),
+        ]
+        return domain.nest(levels, count, arrangements)
+
+    return describe
+
+
+def _groups_nests(task: Task, target: Target, found: Convolution) -> Describe:
+    """As the depthwise convolution, with the input channels of a group unrolled within a tile."""
+    conv, weight, lanes = found.conv, found.weight, target.lanes
+    domain = statement(task, conv)
+    arrangements = {weight.name: Arrangement.of(layout(f"ACDB{lanes}a"), weight.shape)}
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        tile = knobs["tile_ow"]
+        levels = [
+            *pixel_levels(conv.shape, tile, lanes),
+            Level(KH, domain.extents[KH]),
+            Level(KW, domain.extents[KW]),
+            Level(OW, tile, 1, UNROLL),
+            Level(IC, domain.extents[IC], 1, UNROLL),
+            Level(OC, lanes, 1, VECTORIZE),
+        ]
+        return domain.nest(levels, count, arrangements)
+
+    return describe
+
+
+GROUPED_CONV = Template("grouped_conv2d", _small_groups, _space_groups, _apply_groups, _groups_nests)
+DEPTHWISE_CONV = Template("depthwise_conv2d", _depthwise, _space, _apply, _depthwise_nests)

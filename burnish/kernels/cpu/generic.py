@@ -7,13 +7,18 @@ is a row axis, a vector of it stays inside, and the stages compute vectors; else
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
+
+import numpy as np
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.nest import PARALLEL, SERIAL, VECTORIZE, Arrangement, Knobs, Level, Nest, main_stage, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template, stage_nest
 from burnish.loops.dead import drop_dead_stores
 from burnish.loops.expr import Call, Load, Reduce, Var
 from burnish.loops.program import Alloc, For, If, Seq, Stmt
@@ -27,7 +32,7 @@ GRAIN = 1 << 12  # elements of work below which waking the threads costs more th
 REGISTERS = 24  # vectors an accumulator may take
 
 
-def _space(task: Task, target: Target) -> Space:
+def _space(task: Task, target: Target, form: bool) -> Space:
     """Several vectors at once where they are one run of memory: blocks of one vector each are not."""
     if any(not task.layout(t.name).plain for t in task.outputs):
         return Space({"vectors": (1,)}, {"vectors": 1})
@@ -38,7 +43,7 @@ def _is_map(task: Task) -> bool:
     return not any(isinstance(t.body, Reduce) for t in task.stages())
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
     s = Schedule(task.program())
     kept = _inline_cheap(s, task, target)
     caches = {t.name: s.cache_write(t.name, "local") for t in task.outputs if isinstance(t.body, Reduce)}
@@ -216,4 +221,35 @@ def _work(body: Stmt) -> int:
     return 1
 
 
-GENERIC = Template("generic", lambda task, target: True, _space, _apply)
+def _nests(task: Task, target: Target, form: bool) -> Describe:
+    """Of a map: all loops in parallel, of the one with unit stride whole vectors. Of a reduction: its stage's loops."""
+    stage = main_stage(task)
+    if isinstance(stage.body, Reduce) or len(task.outputs) != 1:
+        return stage_nest(task, target, form)
+    stage = task.outputs[0]
+    domain, layout = statement(task, stage), task.layout(stage.name)
+    unit = _unit(Arrangement.of(layout, stage.shape), stage.shape)
+    if unit is None:
+        return stage_nest(task, target, form)
+    contiguous = layout.block(unit) == 1
+    parallel = PARALLEL if prod(stage.shape) >= GRAIN else SERIAL
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        wide = target.lanes * knobs["vectors"]
+        extent = stage.shape[unit]
+        vector = np.minimum(np.where(extent % wide == 0, wide, target.lanes), extent if contiguous else wide)
+        outer = [Level(a, e, annotation=parallel) for a, e in enumerate(stage.shape)]
+        outer[unit] = Level(unit, -(-extent // vector), vector, parallel)
+        return domain.nest([*outer, Level(unit, vector, 1, VECTORIZE)], count)
+
+    return describe
+
+
+def _unit(arrangement: Arrangement, shape: Sequence[int]) -> int | None:
+    """The last dimension with several elements whose neighbours are adjacent, or which is cut into blocks."""
+    strides = arrangement.strides()
+    adjacent = [d for d, extent in enumerate(shape) if extent > 1 and (len(strides[d]) > 1 or strides[d][0][1] == 1)]
+    return adjacent[-1] if adjacent else None
+
+
+GENERIC = Template("generic", lambda task, target: True, _space, _apply, _nests)

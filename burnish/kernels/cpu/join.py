@@ -10,7 +10,8 @@ from contextlib import suppress
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts, is_blocked, parallel_over, single_output
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce, Select
 from burnish.loops.traverse import free_vars, walk
 from burnish.schedule.schedule import Schedule
@@ -19,27 +20,28 @@ from burnish.target import Target
 MOST_BLOCKS = 48  # of channels: each has code of its own
 
 
-def _matches(task: Task, target: Target) -> bool:
-    """A map of images in channel blocks that selects by the channel."""
-    if task.op or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
-        return False
+def _join(task: Task, target: Target) -> bool | None:
+    """Whether it is a map of images in channel blocks that selects by the channel; None if not."""
+    if len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
+        return None
     images = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t.name not in task.constants]
     if not all(is_blocked(task.layout(t.name), 1, target.lanes) for t in images):
-        return False
+        return None
     if task.outputs[0].shape[1] > MOST_BLOCKS * target.lanes or any(isinstance(t.body, Reduce) for t in task.stages()):
-        return False
-    return any(
+        return None
+    selects = any(
         isinstance(e, Select) and t.axes[1].name in free_vars(e.cond)
         for t in task.stages() if t.body is not None and len(t.axes) == 4
         for e in walk(t.body)
     )  # fmt: skip
+    return selects or None
 
 
-def _space(task: Task, target: Target) -> Space:
+def _space(task: Task, target: Target, form: bool) -> Space:
     return Space({}, {})
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
     del choice
     s = Schedule(task.program())
     out = single_output(task)
@@ -56,4 +58,4 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-JOIN = Template("join", _matches, _space, _apply)
+JOIN = Template("join", _join, _space, _apply)

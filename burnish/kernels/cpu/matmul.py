@@ -10,37 +10,38 @@ vectors, and otherwise copied into panels, one batch at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+
+import numpy as np
 
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, inline_around, mark, parallel_over
 from burnish.kernels.cpu.product import Product, product
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Var
 from burnish.loops.layout import layout
 from burnish.loops.traverse import free_vars
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
-SERIAL = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
+FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
 MOST_VECTORS = 8
 
 
-def _matches(task: Task, target: Target) -> bool:
-    if task.op != "matmul":
-        return False
+def _product(task: Task, target: Target) -> Product | None:
     p = product(task)
     if p is None:
-        return False
+        return None
     shape = task.outputs[0].shape
     own = [i for i in p.right.indices if free_vars(i) & {p.anchor.axes[-1].name}]
     whole_blocks = len(p.columns) == 1 or shape[p.columns[-1]] % target.lanes == 0
     plain = all(layout.plain for layout in task.layouts.values())
-    return plain and whole_blocks and len(own) == 1 and isinstance(own[0], Var)
+    return p if plain and whole_blocks and len(own) == 1 and isinstance(own[0], Var) else None
 
 
-def _space(task: Task, target: Target) -> Space:
-    p = product(task)
-    assert p is not None
+def _space(task: Task, target: Target, p: Product) -> Space:
     shape = task.outputs[0].shape
     rows = shape[p.rows[-1]] if p.rows else 1
     tile, vectors, outer = _default(p, shape, target)
@@ -131,9 +132,7 @@ def _count(shape: tuple[int, ...], axes: Sequence[int]) -> int:
     return total
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
-    p = product(task)
-    assert p is not None
+def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     out = task.outputs[0]
     s, acc, copy = _prepare(task, p, lanes)
@@ -169,7 +168,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
         inside = _count(out.shape, p.batch) >= target.cores
         _copy_panels(s, copy, panels, batch[-1] if batch and inside else None, lanes)
         jobs = batch if inside else jobs
-    if p.anchor.buffer.size * p.depth > SERIAL:
+    if p.anchor.buffer.size * p.depth > FEW_PRODUCTS:
         fused = parallel_over(s, [*single, *jobs])
         if right in task.constants and choice["outer"] == "columns" and _panels_fit(p, int(choice["vectors"]), target):
             s.prefetch(right, s.loops(acc)[0], fused, 1, rows[-1] if rows else None)
@@ -272,4 +271,64 @@ def _copy_panels(s: Schedule, copy: str, panels: str, batch: str | None, lanes: 
         s.parallel(over)
 
 
-MATMUL = Template("matmul", _matches, _space, _apply)
+def _nests(task: Task, target: Target, p: Product) -> Describe:
+    """Batches and column panels outside, row tiles in them or beside them, the depth around a register tile.
+
+    With ``depth``: passes over all rows in each panel, which follow the product's own axes and not the output's.
+    """
+    shape, lanes, right = task.outputs[0].shape, target.lanes, p.right.buffer
+    owner = {d: (axis, step) for axis, terms in enumerate(p.maps) for d, step in terms.items()}
+    k, n = len(p.anchor.shape), len(p.anchor.shape) - 1
+    constant = right.name in task.constants
+    in_place = statement(task, p.anchor)
+    steps = set(in_place.nest([Level(n, 2)], 1).stride[1:, 0, 0].tolist())
+    copied = not constant and (p.anchor.shape[-1] % lanes != 0 or steps != {0, 1})
+    domain = statement(task, p.anchor, (right.name,)) if copied else in_place
+    by_batch = copied and prod(shape[d] for d in p.batch) >= target.cores  # the thread that multiplies also copies
+    parallel = PARALLEL if p.anchor.buffer.size * p.depth > FEW_PRODUCTS else SERIAL
+    at = next(d for d, i in enumerate(p.right.indices) if i == p.anchor.axes[-1])
+    rest = [d for d in range(len(right.shape)) if d != at]
+    outer: list[tuple[int, Size]] = [(d, 0) for d in (*rest[:-1], at, *rest[-1:])]
+
+    def whole(d: int, annotation: Size) -> Level:
+        return Level(owner[d][0], shape[d], owner[d][1], annotation)
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        vectors, tile, passes = knobs["vectors"], knobs["tile"], knobs["depth"] > 0
+        group, depth = vectors * lanes, np.where(passes, knobs["depth"], p.depth)
+        panels = SERIAL if by_batch else np.where(passes, PARALLEL, parallel)
+        shared = np.where((knobs["outer"] == "all") & ~passes & (not by_batch), parallel, SERIAL)
+        levels = [whole(d, parallel) for d in p.batch]
+        levels += [whole(d, panels) for d in p.columns[:-1]]
+        levels.append(Level(n, -(-shape[p.columns[-1]] // group), group, panels))
+        levels.append(Level(k, -(-p.depth // depth), depth))
+        for d in p.rows[:-1]:
+            levels.append(_where(~passes, whole(d, shared)))
+        levels += [_where(passes, Level(axis, p.anchor.shape[axis])) for axis in range(n - 1) if not p.batch]
+        axis, last = owner[p.rows[-1]][0] if p.rows else n - 1, shape[p.rows[-1]] if p.rows else 1
+        tiles = Level(axis, -(-last // tile), tile, shared)
+        tile_level = Level(axis, tile if p.rows else 1, 1, UNROLL)
+        levels += _either(passes, Level(n - 1, -(-p.anchor.shape[n - 1] // tile), tile), tiles)
+        levels += [Level(k, -(-depth // knobs["unroll"]), knobs["unroll"]), Level(k, knobs["unroll"], 1, UNROLL)]
+        levels += _either(passes, Level(n - 1, tile, 1, UNROLL), tile_level)
+        levels += [Level(n, vectors, lanes, UNROLL), Level(n, lanes, 1, VECTORIZE)]
+        packed = {right.name: Arrangement(right.shape, (*outer, (at, group)))} if constant or copied else {}
+        return domain.nest(levels, count, packed)
+
+    return describe
+
+
+def _where(mask: np.ndarray, level: Level) -> Level:
+    """A level of the candidates in ``mask`` only."""
+    return level._replace(extent=np.where(mask, level.extent, 1))
+
+
+def _either(mask: np.ndarray, a: Level, b: Level) -> list[Level]:
+    """``a`` for the candidates in ``mask``, ``b`` for the others: one level if both advance the same axis."""
+    if a.axis != b.axis:
+        return [_where(mask, a), _where(~mask, b)]
+    merged = (np.where(mask, x, y) for x, y in ((a.extent, b.extent), (a.step, b.step), (a.annotation, b.annotation)))
+    return [Level(a.axis, *merged)]
+
+
+MATMUL = Template("matmul", _product, _space, _apply, _nests)

@@ -6,34 +6,47 @@ algorithms are transformed on the way, all points of a window at once in registe
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from burnish.kernels.cpu.common import apply_layouts, mark, parallel_over, single_output
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
+MOST_TERMS = 8  # of a sum in a transform, which is unrolled
 
-def _matches(task: Task, target: Target) -> bool:
+
+@dataclass(frozen=True)
+class Packing:
+    """What is packed: a map of one tensor, or a ``transform`` of it, by sums of few terms."""
+
+    transform: bool
+
+
+def _packing(task: Task, target: Target) -> Packing | None:
     """A map of one tensor, or sums of literals times it, into a layout with blocks."""
     if len(task.outputs) != 1 or len(task.inputs) != 1 or task.layouts.get(task.inputs[0].name):
-        return False
+        return None
     layout = task.layout(single_output(task))
     if layout.plain or str(layout) == f"ABCD{target.lanes}b":  # the latter is that of images
-        return False
+        return None
     last = layout.parts[-1]
     if not last.block or task.outputs[0].shape[last.dim] == 1:
-        return False
-    return task.op in _TRANSFORMED or not (task.op or any(isinstance(t.body, Reduce) for t in task.stages()))
+        return None
+    sums = [t.body for t in task.stages() if isinstance(t.body, Reduce)]
+    if any(axis.extent > MOST_TERMS for reduced in sums for axis in reduced.axes):
+        return None
+    return Packing(bool(sums))
 
 
-_TRANSFORMED = ("winograd_weight", "polyphase_weight")
-
-
-def _space(task: Task, target: Target) -> Space:
+def _space(task: Task, target: Target, form: Packing) -> Space:
+    del task, target, form
     return Space({}, {})
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+def _schedule(task: Task, target: Target, form: Packing, choice: Choice) -> Schedule:
     del choice
     s = Schedule(task.program())
     out = single_output(task)
@@ -47,7 +60,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
         s.expand(stage)
     apply_layouts(s, task, {})
     physical = _split_blocks(s, task, out)
-    if not task.op:
+    if not form.transform:
         _schedule_map(s, task, physical, target.lanes)
         return s
     _schedule_transform(s, kept, physical, target.lanes)
@@ -132,4 +145,4 @@ def _schedule_transform(s: Schedule, kept: list[str], physical: list[tuple[str, 
     parallel_over(s, outer[:1])
 
 
-PACK = Template("pack", _matches, _space, _apply)
+PACK = Template("pack", _packing, _space, _schedule)

@@ -8,6 +8,8 @@ in the first cache while all channels use them.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from burnish.kernels.cpu.common import (
     apply_layouts,
     constant_weight,
@@ -16,39 +18,46 @@ from burnish.kernels.cpu.common import (
     parallel_over,
     single_output,
 )
-from burnish.kernels.task import Choice, Space, Task, Template
-from burnish.loops.expr import Reduce
+from burnish.kernels.match import convolution
+from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
+from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 MOST_VECTORS = 8
 
 
-def _matches(task: Task, target: Target) -> bool:
-    if task.op != "conv2d" or len(task.outputs) != 1 or any(not layout.plain for layout in task.layouts.values()):
-        return False
-    anchor, weight, shape = task.anchor(), constant_weight(task), task.outputs[0].shape
-    if anchor is None or weight is None or anchor.dtype != "float32" or anchor.shape != shape or len(shape) != 4:
-        return False
-    single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
-    data = next(t for t in anchor.inputs if t.name != weight.name)
+class Rows(NamedTuple):
+    """The stage that convolves, its constant weight, and the register tile: (output channels, pixel vectors)."""
+
+    conv: Tensor
+    weight: Tensor
+    tile: tuple[int, int]
+
+
+def _rows(task: Task, target: Target) -> Rows | None:
+    found, shape = convolution(task, constant_weight(task)), task.outputs[0].shape
+    if found is None or found.conv.shape != shape or any(not layout.plain for layout in task.layouts.values()):
+        return None
+    data, weight = found.data.buffer, found.weight
     pointwise = shape[2] == 1 and weight.shape[1:] == (data.shape[1], 1, 1) and data.shape[2:] == shape[2:]
-    return single and pointwise and _tile(task, target) is not None
+    tile = _tile(weight, shape[3], target) if pointwise else None
+    return None if tile is None else Rows(found.conv, weight, tile)
 
 
-def _space(task: Task, target: Target) -> Space:
-    weight, default = constant_weight(task), _tile(task, target)
-    assert weight is not None and default is not None
+def _space(task: Task, target: Target, found: Rows) -> Space:
+    weight, (rows, vectors) = found.weight, found.tile
     knobs = {
         "rows": tuple(range(1, min(weight.shape[0], target.vector_registers - 2) + 1)),
         "vectors": tuple(range(1, MOST_VECTORS + 1)),
         "unroll_ic": (1, 2, 4),
     }
-    rows, vectors = default
     return Space(knobs, {"rows": rows, "vectors": vectors, "unroll_ic": 1 if weight.shape[1] % 2 else 2})
 
 
-def _tile(task: Task, target: Target) -> tuple[int, int] | None:
+def _tile(weight: Tensor, pixels: int, target: Target) -> tuple[int, int] | None:
     """(output channels, pixel vectors) of the register tile; None where no tile of several vectors suits.
 
     Tiles are whole: the code of one that may be partial tests each of its vectors. The inputs of a tile of pixels fill
@@ -56,8 +65,6 @@ def _tile(task: Task, target: Target) -> tuple[int, int] | None:
     a cycle), and no less than the multiply-add latency of 4; loads take slots in decoding. The tile, a step's pixels
     and one broadcast must fit the register file.
     """
-    weight, pixels = constant_weight(task), task.outputs[0].shape[3]
-    assert weight is not None
     outputs, depth = weight.shape[:2]
 
     def suits(vectors: int) -> bool:
@@ -78,9 +85,8 @@ def _step(rows: int, vectors: int) -> float:
     return max(rows * vectors / 2, 4.0) + 0.1 * (rows + vectors)
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
-    weight, out, lanes = constant_weight(task), single_output(task), target.lanes
-    assert weight is not None
+def _apply(task: Task, target: Target, found: Rows, choice: Choice) -> Schedule:
+    weight, out, lanes = found.weight, single_output(task), target.lanes
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
     rows = int(choice["rows"])
@@ -108,4 +114,31 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-POINTWISE_CONV = Template("pointwise_conv2d", _matches, _space, _apply)
+def _nests(task: Task, target: Target, found: Rows) -> Describe:
+    """Tiles of pixels in parallel; in each, tiles of channels times vectors of pixels."""
+    conv, weight, lanes = found.conv, found.weight, target.lanes
+    domain = statement(task, conv)
+    n, oc, oh, ow, ic = range(5)
+    batch, outputs, height, width = conv.shape
+    inputs = domain.extents[ic]
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        rows, vectors, step = knobs["rows"], knobs["vectors"], knobs["unroll_ic"]
+        levels = [
+            Level(n, batch, 1, PARALLEL),
+            Level(oh, height, 1, PARALLEL),
+            Level(ow, -(-width // (vectors * lanes)), vectors * lanes, PARALLEL),
+            Level(oc, -(-outputs // rows), rows),
+            Level(ic, -(-inputs // step), step),
+            Level(ic, step, 1, UNROLL),
+            Level(oc, rows, 1, UNROLL),
+            Level(ow, vectors, lanes, UNROLL),
+            Level(ow, lanes, 1, VECTORIZE),
+        ]
+        packed = Arrangement(weight.shape, ((0, 0), (1, 0), (2, 0), (3, 0), (0, rows)))
+        return domain.nest(levels, count, {weight.name: packed})
+
+    return describe
+
+
+POINTWISE_CONV = Template("pointwise_conv2d", _rows, _space, _apply, _nests)

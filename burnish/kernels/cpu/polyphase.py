@@ -7,6 +7,8 @@ lanes are output channels.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
@@ -18,42 +20,50 @@ from burnish.kernels.cpu.common import (
     single_output,
     whole_groups,
 )
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.match import mapped_from, mapped_to
+from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 
-def _stage(task: Task, suffix: str) -> Tensor:
-    return next(t for t in task.stages() if t.name.endswith(suffix))
+class Chain(NamedTuple):
+    """The algorithm: padded rows, transformed along the row, multiplied, and transformed back."""
+
+    rows: Tensor
+    data: Tensor
+    weight: Tensor
+    product: Tensor
+    conv: Tensor
 
 
-def _conv(task: Task) -> Tensor:
-    """The stage that holds the convolution's result."""
-    return _named(task, _stage(task, ".product").name.removesuffix(".product"))
+def _chain(task: Task, target: Target) -> Chain | None:
+    """The chain in a task of one output, with no view fused in front."""
+    product, out = task.anchor(), task.outputs[0]
+    if product is None or len(product.inputs) != 2 or len(product.shape) != 5 or len(task.outputs) != 1:
+        return None
+    data, weight = product.inputs
+    rows, conv = mapped_from(data), mapped_to(task, product)
+    if rows is None or conv is None or len(rows.inputs) != 1 or rows.inputs[0] not in task.inputs:
+        return None
+    layout = task.layout(out.name)
+    fits = (
+        out.shape == conv.shape
+        and sum(isinstance(t.body, Reduce) for t in task.stages()) == 3
+        and (layout.plain or is_blocked(layout, 1, target.lanes))
+    )
+    return Chain(rows, data, weight, product, conv) if fits else None
 
 
-def _named(task: Task, name: str) -> Tensor:
-    return next(t for t in task.stages() if t.name == name)
-
-
-def _matches(task: Task, target: Target) -> bool:
-    if task.op != "polyphase_conv2d" or len(task.outputs) != 1 or task.outputs[0].shape != _conv(task).shape:
-        return False
-    if _stage(task, ".rows").inputs[0] not in task.inputs:  # a view fused in front
-        return False
-    layout = task.layout(single_output(task))
-    reductions = sum(isinstance(t.body, Reduce) for t in task.stages())
-    return reductions == 3 and (layout.plain or is_blocked(layout, 1, target.lanes))
-
-
-def _space(task: Task, target: Target) -> Space:
-    _, batch, outputs, height, tiles = _stage(task, ".product").shape
-    _, channels, _, _, lines = _stage(task, ".data").shape
+def _space(task: Task, target: Target, found: Chain) -> Space:
+    _, batch, outputs, height, tiles = found.product.shape
+    _, channels, _, _, lines = found.data.shape
     positions, vectors = register_tile(target, tiles, -(-outputs // target.lanes))
     rows_bytes = 4 * channels * tiles * -(-lines // target.lanes) * target.lanes
-    stride = _stage(task, ".data").shape[2] // height
+    stride = found.data.shape[2] // height
 
     def fits(band: int) -> bool:
         return batch * (height // band) >= 4 * target.cores and rows_bytes * band * stride <= target.l2_bytes // 4
@@ -67,14 +77,13 @@ def _space(task: Task, target: Target) -> Space:
     return Space(knobs, {"band": band, "positions": positions, "vectors": vectors})
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply(task: Task, target: Target, found: Chain, choice: Choice) -> Schedule:
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
-    conv, out = _conv(task).name, single_output(task)
-    product = f"{conv}.product"
-    weight = _named(task, product).inputs[1].name
+    rows, data, weight, product, conv = (t.name for t in found)
+    out = single_output(task)
     s = Schedule(task.program())
     for t in task.stages():
-        if not isinstance(t.body, Reduce) and t.name not in (out, f"{conv}.rows"):
+        if not isinstance(t.body, Reduce) and t.name not in (out, rows):
             s.compute_inline(t.name)
     plain = task.layout(out).plain
     result = s.cache_write(out, "global" if plain else "register") if conv == out else conv
@@ -94,31 +103,31 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
         s.transform_layout(result, f"ABCD{lanes}b")
         inner, oc, oh, ow = s.loops(result)
         outer = (inner, oh)
-    over, block = _tile_nest(s, outer, oc, ow, _columns(task), lanes, choice)
+    over, block = _tile_nest(s, outer, oc, ow, _columns(found), lanes, choice)
     s.compute_at(sums, block)
     _private_vectors(s, sums, lanes)
     s.compute_at(product, over)
-    blocked = _has_blocks(task, target)
+    blocked = _has_blocks(task, target, found)
     _schedule_product(s, product, accumulator, lanes, blocked)
     if blocked:
-        _schedule_channels(s, f"{conv}.data", f"{conv}.rows", band, lanes)
+        _schedule_channels(s, data, rows, band, lanes)
     else:
-        _schedule_points(s, f"{conv}.data", f"{conv}.rows", band, lanes)
+        _schedule_points(s, data, rows, band, lanes)
     parallel_over(s, (batch, band))
     return s
 
 
-def _has_blocks(task: Task, target: Target) -> bool:
+def _has_blocks(task: Task, target: Target, found: Chain) -> bool:
     """Whether the input's channels come in whole blocks."""
-    source = _stage(task, ".rows").inputs[0]
+    (source,) = found.rows.inputs
     return is_blocked(task.layout(source.name), 1, target.lanes) and source.shape[1] % target.lanes == 0
 
 
-def _columns(task: Task) -> int:
+def _columns(found: Chain) -> int:
     """The output columns m of a tile: the windows of two of them start ``m * stride`` input columns apart."""
-    points, _, _, stride, _ = _stage(task, ".product").inputs[1].shape
-    tiles, width = _stage(task, ".product").shape[4], _stage(task, ".rows").shape[3]
-    return (width // stride - points) // (tiles - 1) if tiles > 1 else _conv(task).shape[3]
+    points, _, _, stride, _ = found.weight.shape
+    tiles, width = found.product.shape[4], found.rows.shape[3]
+    return (width // stride - points) // (tiles - 1) if tiles > 1 else found.conv.shape[3]
 
 
 def _tile_nest(
@@ -228,4 +237,44 @@ def _schedule_points(s: Schedule, data: str, rows: str, band: str, lanes: int) -
     s.vectorize(s.split(w, lanes)[1])
 
 
-POLYPHASE_CONV = Template("polyphase_conv2d", _matches, _space, _apply)
+def _nests(task: Task, target: Target, found: Chain) -> Describe:
+    """Bands of rows in parallel; for every channel group, row and block of tiles the products of all points."""
+    stage, lanes = found.product, target.lanes
+    domain = statement(task, stage)
+    points, batch, outputs, height, tiles, kernel, inputs, phases = domain.extents
+    i, b, oc, oh, t, kh, ic, phase = range(8)
+    data, weight = found.data, found.weight
+    blocked = _has_blocks(task, target, found)
+    inner = lanes if blocked else inputs
+    stride = (data.shape[2] - kernel) // max(height - 1, 1)
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        band, positions, vectors = knobs["band"], knobs["positions"], knobs["vectors"]
+        group = vectors * lanes
+        levels = [
+            Level(b, batch, 1, PARALLEL),
+            Level(oh, -(-height // band), band, PARALLEL),
+            Level(oc, -(-outputs // group), group),
+            Level(oh, band),
+            Level(t, -(-tiles // positions), positions),
+            Level(i, points),
+            Level(ic, inputs // inner, inner),
+            Level(kh, kernel),
+            Level(ic, inner),
+            Level(phase, phases, 1, UNROLL),
+            Level(t, positions, 1, UNROLL),
+            Level(oc, vectors, lanes, UNROLL),
+            Level(oc, lanes, 1, VECTORIZE),
+        ]
+        held: tuple[Size, ...] = (*data.shape[:2], (band - 1) * stride + kernel, *data.shape[3:])
+        lane = 1 if blocked else 4
+        arrangements = {
+            data.name: Arrangement(held, (*((d, 0) for d in range(5)), (lane, lanes))),
+            weight.name: Arrangement(weight.shape, ((4, 0), (0, 0), (1, 0), (2, 0), (3, 0), (4, group))),
+        }
+        return domain.nest(levels, count, arrangements)
+
+    return describe
+
+
+POLYPHASE_CONV = Template("polyphase_conv2d", _chain, _space, _apply, _nests)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from burnish.kernels.cpu.common import apply_layouts, is_blocked, mark, parallel_over, pixel_tile, single_output
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    is_blocked,
+    mark,
+    parallel_over,
+    pixel_levels,
+    pixel_tile,
+    single_output,
+)
+from burnish.kernels.match import is_over_neighbours, is_pooling
+from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Knobs, Level, Nest, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
@@ -37,21 +48,22 @@ def accumulator(s: Schedule, task: Task, reduction: Tensor) -> str:
 # --- pooling ----------------------------------------------------------------------------------------------------------
 
 
-def _matches_pool(task: Task, target: Target) -> bool:
-    return task.op in ("max_pool2d", "avg_pool2d") and _reduction(task, target) is not None
+def _pooled(task: Task, target: Target) -> Tensor | None:
+    found = _reduction(task, target)
+    return found if found is not None and is_pooling(found) else None
 
 
-def _space_pool(task: Task, target: Target) -> Space:
+def _space_pool(task: Task, target: Target, reduction: Tensor) -> Space:
+    del reduction
     width = task.outputs[0].shape[3]
     most = min(width, target.vector_registers // 2)
     tile = min(range(1, most + 1), key=lambda t: (-(-width // t) * (t + 1), -t))
     return Space({"tile_ow": tuple(range(1, most + 1))}, {"tile_ow": tile})
 
 
-def _apply_pool(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply_pool(task: Task, target: Target, reduction: Tensor, choice: Choice) -> Schedule:
     """``parallel(channel block, oh) -> ow tile -> kh -> kw`` with a register tile of pixels."""
-    lanes, reduction = target.lanes, _reduction(task, target)
-    assert reduction is not None
+    lanes = target.lanes
     s = Schedule(task.program())
     out = single_output(task)
     acc = accumulator(s, task, reduction)
@@ -65,26 +77,46 @@ def _apply_pool(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-POOL = Template("pool2d", _matches_pool, _space_pool, _apply_pool)
+def _pool_nests(task: Task, target: Target, stage: Tensor) -> Describe:
+    """The window around a tile of pixels, its columns unrolled."""
+    lanes = target.lanes
+    domain = statement(task, stage)
+    oc, _, ow, kh, kw = range(1, 6)
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        tile = knobs["tile_ow"]
+        levels = [
+            *pixel_levels(stage.shape, tile, lanes),
+            Level(kh, domain.extents[kh]),
+            Level(kw, domain.extents[kw], 1, UNROLL),
+            Level(ow, tile, 1, UNROLL),
+            Level(oc, lanes, 1, VECTORIZE),
+        ]
+        return domain.nest(levels, count)
+
+    return describe
+
+
+POOL = Template("pool2d", _pooled, _space_pool, _apply_pool, _pool_nests)
 
 
 # --- neighbouring channels --------------------------------------------------------------------------------------------
 
 
-def _matches_neighbours(task: Task, target: Target) -> bool:
+def _neighbours(task: Task, target: Target) -> Tensor | None:
     found = _reduction(task, target)
-    return task.op == "lrn" and found is not None and task.outputs[0].shape[1] % target.lanes == 0
+    whole = found is not None and found.shape[1] % target.lanes == 0
+    return found if found is not None and whole and is_over_neighbours(found) else None
 
 
-def _space_neighbours(task: Task, target: Target) -> Space:
+def _space_neighbours(task: Task, target: Target, reduction: Tensor) -> Space:
     return Space({}, {})
 
 
-def _apply_neighbours(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply_neighbours(task: Task, target: Target, reduction: Tensor, choice: Choice) -> Schedule:
     """``parallel(row) -> channel block -> pixel``; the first and last block, with borders, get code of their own."""
     del choice
-    lanes, reduction = target.lanes, _reduction(task, target)
-    assert reduction is not None
+    lanes = target.lanes
     s = Schedule(task.program())
     out = single_output(task)
     acc = accumulator(s, task, reduction)
@@ -106,4 +138,20 @@ def _apply_neighbours(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-LRN = Template("neighbouring_channels", _matches_neighbours, _space_neighbours, _apply_neighbours)
+def _neighbours_nests(task: Task, target: Target, stage: Tensor) -> Describe:
+    """Rows in parallel, in each the channel blocks, pixel after pixel; no knobs."""
+    lanes = target.lanes
+    domain = statement(task, stage)
+    batch, channels, height, width, neighbours = domain.extents
+    levels = [
+        Level(0, batch, 1, PARALLEL),
+        Level(2, height, 1, PARALLEL),
+        Level(1, channels // lanes, lanes),
+        Level(3, width),
+        Level(4, neighbours, 1, UNROLL),
+        Level(1, lanes, 1, VECTORIZE),
+    ]
+    return lambda knobs, count: domain.nest(levels, count)
+
+
+LRN = Template("neighbouring_channels", _neighbours, _space_neighbours, _apply_neighbours, _neighbours_nests)

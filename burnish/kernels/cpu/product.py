@@ -19,7 +19,7 @@ class Product:
 
     ``columns``: the output's axes that make up ``n``; ``rows`` those of the other anchor axes that do not select
     ``right``, ``batch`` those that do. The last of ``columns`` and of ``rows`` is the longest that advances its anchor
-    axis in steps of 1. Axes are positions in the output's shape.
+    axis in steps of 1. Axes are positions in the output's shape. ``maps``: those of :func:`index_maps`.
     """
 
     anchor: Tensor
@@ -29,6 +29,7 @@ class Product:
     columns: tuple[int, ...]
     rows: tuple[int, ...]
     batch: tuple[int, ...]
+    maps: tuple[Mapping[int, int], ...]
 
 
 def product(task: Task) -> Product | None:
@@ -54,7 +55,9 @@ def product(task: Task) -> Product | None:
     if not columns or len({*columns, *batch, *rows}) != len(columns) + len(batch) + len(rows):
         return None
     ordered = in_order(rows, shape)
-    return Product(anchor, left, right, depth, columns, ordered, tuple(batch)) if ordered is not None else None
+    if ordered is None:
+        return None
+    return Product(anchor, left, right, depth, columns, ordered, tuple(batch), tuple(maps))
 
 
 def _factors(anchor: Tensor) -> tuple[Load, Load, int] | None:

@@ -5,36 +5,53 @@ The recurrent weight is packed so that the gates of a block lie side by side: it
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from burnish.kernels.cpu.common import apply_layouts, constant_weight, mark
-from burnish.kernels.task import Choice, Space, Task, Template
-from burnish.loops.expr import Reduce
+from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
+from burnish.loops.expr import Const, Reduce
 from burnish.loops.linear import to_linear
+from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 MOST_VECTORS = 4
 CACHED = 1.0  # of the second-level caches: weights up to here stay in them from step to step
-SERIAL = 1 << 16  # weights below which waking the threads costs more than it saves
+FEW_WEIGHTS = 1 << 16  # weights below which waking the threads costs more than it saves
 
 
-def _matches(task: Task, target: Target) -> bool:
+class Gates(NamedTuple):
+    """The stage [gates, batch, units] that sums products with the state, and its weight [gates, units, units]."""
+
+    anchor: Tensor
+    weight: Tensor
+
+
+def _gates(task: Task, target: Target) -> Gates | None:
+    """Several gates by one product, each of which is read at the position of the unit that it belongs to."""
     anchor, weight = task.anchor(), constant_weight(task)
-    return (
-        task.op in ("lstm_cell", "gru_cell")
-        and anchor is not None
+    if anchor is None or weight is None or len(anchor.shape) != 3 or len(weight.shape) != 3:
+        return None
+    reads = [
+        isinstance(x.indices[0], Const) and x.indices[1:] == t.axes
+        for t in task.stages() if t.body is not None
+        for x in loads(t.body) if x.buffer.name == anchor.name
+    ]  # fmt: skip
+    fits = (
+        len(reads) > 1
+        and all(reads)
         and anchor.dtype == "float32"
-        and weight is not None
-        and len(weight.shape) == 3
         and sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
         and all(layout.plain for layout in task.layouts.values())
     )
+    return Gates(anchor, weight) if fits else None
 
 
-def _space(task: Task, target: Target) -> Space:
-    anchor = task.anchor()
-    assert anchor is not None
-    gates, batch, hidden = anchor.shape
+def _space(task: Task, target: Target, found: Gates) -> Space:
+    gates, batch, hidden = found.anchor.shape
     vectors = _vectors(gates, hidden, target)
     rows = max(r for r in range(1, batch + 1) if r == 1 or gates * vectors * (r + 1) + 1 <= target.vector_registers)
     knobs = {"vectors": tuple(range(1, MOST_VECTORS + 1)), "rows": tuple(range(1, batch + 1))}
@@ -52,9 +69,8 @@ def _vectors(gates: int, hidden: int, target: Target) -> int:
     return min(fitting, key=lambda v: (busiest(v), -v))
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
-    anchor, weight = task.anchor(), constant_weight(task)
-    assert anchor is not None and weight is not None
+def _apply(task: Task, target: Target, found: Gates, choice: Choice) -> Schedule:
+    anchor, weight = found
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     s = Schedule(task.program())
     kept = {anchor.name, *(t.name for t in task.outputs)}
@@ -81,7 +97,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     inits = s.init_loops(anchor.name)
     s.pad(inits[-1], lanes)
     _vectorize(s, inits, lanes)
-    if weight.buffer.size > SERIAL:
+    if weight.buffer.size > FEW_WEIGHTS:
         _parallel(s, task, block, anchor.shape[1], weight.buffer.nbytes, target)
     return s
 
@@ -113,4 +129,30 @@ def _vectorize(s: Schedule, loops: list[str], lanes: int) -> None:
     s.vectorize(lane)
 
 
-RECURRENT = Template("recurrent", _matches, _space, _apply)
+def _nests(task: Task, target: Target, found: Gates) -> Describe:
+    """Blocks of hidden units, the depth around all gates of a block. A core's run of blocks counts as one loop."""
+    (stage, weight), lanes = found, target.lanes
+    domain = statement(task, stage)
+    gates, batch, hidden, depth = domain.extents
+    gate, row, unit, k = range(4)
+    parallel = PARALLEL if weight.buffer.size > FEW_WEIGHTS else SERIAL
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        vectors, rows = knobs["vectors"], knobs["rows"]
+        group = vectors * lanes
+        levels = [
+            Level(unit, -(-hidden // group), group, parallel),
+            Level(row, -(-batch // rows), rows),
+            Level(k, depth),
+            Level(row, rows, 1, UNROLL),
+            Level(gate, gates, 1, UNROLL),
+            Level(unit, vectors, lanes, UNROLL),
+            Level(unit, lanes, 1, VECTORIZE),
+        ]
+        packed = Arrangement(weight.shape, ((1, 0), (2, 0), (0, 0), (1, group)))
+        return domain.nest(levels, count, {weight.name: packed})
+
+    return describe
+
+
+RECURRENT = Template("recurrent", _gates, _space, _apply, _nests)

@@ -8,18 +8,27 @@ that becomes output, while they are in the first cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
+from typing import NamedTuple
+
+import numpy as np
 
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, is_blocked, mark, parallel_over, single_output
 from burnish.kernels.cpu.product import in_order, index_maps
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
+from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor
 from burnish.machines.unit import MatrixUnit
 from burnish.ops.split import DEPTH, ROWS, multiplies_parts
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
+HELD = 4  # tiles of sums that the unit's registers have room for, beside those of the factors
+SHORT = 3  # iterations of the window's loops that are unrolled
 COLUMNS = 16  # channels of an accumulator tile
 # By rank: where sums and the input's parts lie, channels innermost, and the weight's, a tile as the unit reads it.
 TILE_LAYOUTS = {4: f"ACDB{COLUMNS}b", 2: "AB"}
@@ -27,40 +36,51 @@ PARTS_LAYOUTS = {7: f"ABCDEFG{DEPTH}c", 5: "ABCDE", 3: f"ACB{DEPTH}c"}
 WEIGHT_LAYOUTS = {5: "ABCDE16c16b2c", 4: "ABCD16c16b2c", 3: "ACB16b16c2b"}
 
 
-def tile_stage(task: Task) -> Tensor:
-    """The stage that sums products of parts."""
-    return next(t for t in task.stages() if t.name.endswith(".tile"))
+class Parts(NamedTuple):
+    """The stage that sums products of parts, the input's parts that it reads, and the weight's."""
+
+    tile: Tensor
+    parts: Tensor
+    weight: Tensor
+
+    @property
+    def is_stem(self) -> bool:
+        """Whether tiles side by side belong to several rows of the output, each a block of its own in the tile."""
+        return len(self.parts.shape) == 5
 
 
-def is_stem(task: Task) -> bool:
-    """Whether tiles side by side belong to several rows of the output, each a block of its own in the definition."""
-    return task.op == "split_stem"
+def _parts(task: Task, target: Target) -> Parts | None:
+    """The product of bfloat16 parts of a task with one output, where the target's unit multiplies such."""
+    tile = task.anchor()
+    if tile is None or len(tile.inputs) != 2 or len(task.outputs) != 1 or not multiplies_parts(target.unit):
+        return None
+    parts, weight = tile.inputs
+    single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
+    split = parts.body is not None and parts.dtype == weight.dtype == "bfloat16" and parts.shape[0] == weight.shape[0]
+    return Parts(tile, parts, weight) if single and split else None
 
 
-def final_axes(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def final_axes(task: Task, tile: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The output's axes that run over the rows and over the columns of the product; None if it has another form."""
-    maps = index_maps(task, tile_stage(task))
+    maps = index_maps(task, tile)
     if maps is None:
         return None
     rows, columns = (in_order(terms, task.outputs[0].shape) for terms in maps)
     return (rows, columns) if rows is not None and columns else None
 
 
-def _matches(task: Task, target: Target) -> bool:
-    if task.op not in ("split_conv2d", "split_stem") or len(task.outputs) != 1:
-        return False
-    if not multiplies_parts(target.unit):
-        return False
-    out = task.outputs[0]
-    reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    layout = task.layout(out.name)
-    return len(out.shape) == 4 and len(reductions) == 1 and (layout.plain or is_blocked(layout, 1, target.lanes))
+def _convolution(task: Task, target: Target) -> Parts | None:
+    found, out = _parts(task, target), task.outputs[0]
+    if found is None or len(out.shape) != 4 or len(found.tile.shape) != 4:
+        return None
+    own = task.layout(out.name)
+    return found if own.plain or is_blocked(own, 1, target.lanes) else None
 
 
-def _space(task: Task, target: Target) -> Space:
-    tile = tile_stage(task)
+def _space(task: Task, target: Target, found: Parts) -> Space:
+    tile = found.tile
     channels = tile.shape[1] // COLUMNS
-    stem = is_stem(task)
+    stem = found.is_stem
     tiles_m = 2 if (task.outputs[0].shape[2] if stem else tile.shape[3] // ROWS) % 2 == 0 else 1
     most = tiles_m if stem else 2
     knobs = {"tiles_n": (1, 2, 4), "tiles_m": tuple(range(1, most + 1)), "outer": ("oc", "block")}
@@ -68,15 +88,13 @@ def _space(task: Task, target: Target) -> Space:
     return Space(knobs, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": "block"})
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply(task: Task, target: Target, found: Parts, choice: Choice) -> Schedule:
     group = int(choice["tiles_n"]) * COLUMNS
-    tile = tile_stage(task)
-    conv, out = tile.name.removesuffix(".tile"), single_output(task)
-    rows = int(choice["tiles_m"]) if is_stem(task) else -(-task.outputs[0].shape[2] // tile.shape[2])
-    weight = tile.inputs[1]
+    (tile, parts, weight), out = found, single_output(task)
+    rows = int(choice["tiles_m"]) if found.is_stem else -(-task.outputs[0].shape[2] // tile.shape[2])
     s = Schedule(task.program())
     for t in task.stages():
-        if t.name not in (out, f"{conv}.parts", tile.name):
+        if t.name not in (out, parts.name, tile.name):
             s.compute_inline(t.name)
     accumulator = s.cache_write(tile.name, "register")
     apply_layouts(s, task, {**channel_constants(task, group), weight.name: WEIGHT_LAYOUTS[len(weight.shape)]})
@@ -87,11 +105,11 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     outer = (n, oc_group, block) if choice["outer"] == "oc" else (n, block, oc_group)
     s.reorder(*outer)
     parallel_over(s, outer)
-    _schedule_parts(s, f"{conv}.parts", target.lanes)
-    (source,) = next(t for t in task.stages() if t.name == f"{conv}.parts").inputs
-    if source in task.inputs and task.layout(source.name).plain and not is_stem(task):
-        _copy_blocks(s, source.name, f"{conv}.parts", target.lanes)
-    _schedule_tiles(s, tile.name, accumulator, 1 if is_stem(task) else int(choice["tiles_m"]), target.unit)
+    _schedule_parts(s, parts.name, target.lanes)
+    (source,) = parts.inputs
+    if source in task.inputs and task.layout(source.name).plain and not found.is_stem:
+        _copy_blocks(s, source.name, parts.name, target.lanes)
+    _schedule_tiles(s, tile.name, accumulator, 1 if found.is_stem else int(choice["tiles_m"]), target.unit)
     return s
 
 
@@ -218,24 +236,31 @@ def _schedule_rows(s: Schedule, own: list[str], lanes: int) -> None:
     parallel_over(s, (n, row))
 
 
-def _matches_matmul(task: Task, target: Target) -> bool:
-    reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    single = len(task.outputs) == 1 and len(reductions) == 1
-    if not (task.op == "split_matmul" and single and multiplies_parts(target.unit)):
-        return False
-    final = final_axes(task)
-    return final is not None and prod(task.outputs[0].shape[d] for d in final[1]) >= COLUMNS
+class Matrices(NamedTuple):
+    """The parts, and the output's axes that run over the rows and over the columns of the product."""
+
+    parts: Parts
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
 
 
-def _space_matmul(task: Task, target: Target) -> Space:
-    tile = tile_stage(task)
-    final = final_axes(task)
-    assert final is not None
+def _matrices(task: Task, target: Target) -> Matrices | None:
+    found = _parts(task, target)
+    if found is None or len(found.tile.shape) != 2:
+        return None
+    final = final_axes(task, found.tile)
+    if final is None or prod(task.outputs[0].shape[d] for d in final[1]) < COLUMNS:
+        return None
+    return Matrices(found, *final)
+
+
+def _space_matmul(task: Task, target: Target, found: Matrices) -> Space:
+    tile = found.parts.tile
     rows = tile.shape[0]
     tiles_m = 2 if rows % (2 * ROWS) == 0 else 1
     blocks = tuple(b for b in range(tiles_m * ROWS, rows + 1, tiles_m * ROWS) if rows % b == 0)
     knobs = {"tiles_n": (1, 2), "tiles_m": (1, tiles_m), "block": blocks, "outer": ("columns", "rows")}
-    inner = task.outputs[0].shape[final[1][-1]]
+    inner = task.outputs[0].shape[found.columns[-1]]
     wide = inner % (2 * COLUMNS) == 0 or inner > 8 * COLUMNS
     depth = tile.inputs[0].shape[2]
     stays = 4 * rows * depth <= target.l2_bytes // 2  # the input's parts, read again for every column group
@@ -260,20 +285,17 @@ def _whole(extent: int, block: int, tile: int) -> bool:
     return extent % block == 0 and block % tile == 0
 
 
-def _apply_matmul(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply_matmul(task: Task, target: Target, found: Matrices, choice: Choice) -> Schedule:
     group, block = int(choice["tiles_n"]) * COLUMNS, int(choice["block"])
-    tile = tile_stage(task)
-    parts, weight = tile.name.removesuffix("tile") + "parts", tile.inputs[1]
-    out, final = single_output(task), final_axes(task)
-    assert final is not None
+    (tile, parts, weight), out = found.parts, single_output(task)
     s = Schedule(task.program())
     for t in task.stages():
-        if t.name not in (out, parts, tile.name):
+        if t.name not in (out, parts.name, tile.name):
             s.compute_inline(t.name)
     accumulator = s.cache_write(tile.name, "register")
     apply_layouts(s, task, {weight.name: WEIGHT_LAYOUTS[len(weight.shape)]})
     own = s.loops(out)
-    rows, columns = [own[d] for d in final[0]], [own[d] for d in final[1]]
+    rows, columns = [own[d] for d in found.rows], [own[d] for d in found.columns]
     rest = [v for v in own if v not in rows and v not in columns]
     if len(rows) > 1 and not _whole(s.extent(rows[-1]), block, int(choice["tiles_m"]) * ROWS):
         s.reorder(*rest, *rows, *columns)
@@ -294,10 +316,99 @@ def _apply_matmul(task: Task, target: Target, choice: Choice) -> Schedule:
     s.unroll(half)
     s.vectorize(lane)
     parallel_over(s, outer)
-    _schedule_parts(s, parts, target.lanes)
+    _schedule_parts(s, parts.name, target.lanes)
     _schedule_tiles(s, tile.name, accumulator, int(choice["tiles_m"]), target.unit)
     return s
 
 
-SPLIT_MATMUL = Template("split_matmul", _matches_matmul, _space_matmul, _apply_matmul)
-SPLIT_CONV = Template("split_conv2d", _matches, _space, _apply)
+# --- what cost models see ---------------------------------------------------------------------------------------------
+# The unit's own loops over the rows and the depth of a tile stand as serial ones around a vector of channels, so that
+# the sums a nest keeps at hand are counted in tiles.
+
+
+def _conv_nests(task: Task, target: Target, found: Parts) -> Describe:
+    """Groups of channels and blocks of rows in parallel, in either order; in each all tiles of ``tiles_m`` neighbours.
+
+    Of a stem a block is ``tiles_m`` rows of the output, and the tiles of a column belong to all of them.
+    """
+    del target
+    tile, parts, _ = found
+    domain, arrangements = statement(task, tile, (parts.name,)), _arrangements(found)
+    batch, outputs, blocks, _ = tile.shape
+    _, _, height, width = task.outputs[0].shape
+    n, oc, block, q = range(4)
+    stem = found.is_stem
+    pitch = parts.shape[-1]
+    pixels = width if stem else (-(-height // blocks) - 1) * pitch + width  # of a block, up to the last that is used
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        group, along, first = knobs["tiles_n"] * COLUMNS, knobs["tiles_m"], knobs["outer"] == "oc"
+        high, wide = (along, 1) if stem else (1, along)
+        groups = -(-outputs // group)
+        levels = [
+            Level(n, batch, 1, PARALLEL),
+            Level(oc, np.where(first, groups, 1), group, PARALLEL),
+            Level(block, -(-blocks // high), high, PARALLEL),
+            Level(oc, np.where(first, 1, groups), group, PARALLEL),
+            Level(q, -(-pixels // (ROWS * wide)), ROWS * wide),
+            *_sums(4, domain.extents[4:]),
+            Level(block, high, 1, UNROLL),
+            *_tiles(q, wide, oc, knobs["tiles_n"], 4),
+        ]
+        return replace(domain.nest(levels, count, arrangements), registers=HELD)
+
+    return describe
+
+
+def _matmul_nests(task: Task, target: Target, found: Matrices) -> Describe:
+    """Groups of columns and blocks of rows in parallel, in either order; in a block all tiles of ``tiles_m`` rows."""
+    del target
+    tile, parts, _ = found.parts
+    domain, arrangements = statement(task, tile, (parts.name,)), _arrangements(found.parts)
+    rows, columns = tile.shape
+    m, n = range(2)
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        group, along, first = knobs["tiles_n"] * COLUMNS, knobs["tiles_m"], knobs["outer"] == "columns"
+        block = np.minimum(knobs["block"], rows)
+        groups = -(-columns // group)
+        levels = [
+            Level(n, np.where(first, groups, 1), group, PARALLEL),
+            Level(m, -(-rows // block), block, PARALLEL),
+            Level(n, np.where(first, 1, groups), group, PARALLEL),
+            Level(m, -(-block // (ROWS * along)), ROWS * along),
+            *_sums(2, domain.extents[2:]),
+            *_tiles(m, along, n, knobs["tiles_n"], 2),
+        ]
+        return replace(domain.nest(levels, count, arrangements), registers=HELD)
+
+    return describe
+
+
+def _sums(first: int, extents: Sequence[int]) -> list[Level]:
+    """The depth by the unit's tiles, then the window and the three products of parts: axes from ``first`` on."""
+    depth, *taps = extents
+    inner = [Level(first + k, extent, 1, UNROLL if extent <= SHORT else SERIAL) for k, extent in enumerate(taps, 1)]
+    return [Level(first, depth // DEPTH, DEPTH), *inner]
+
+
+def _tiles(row: int, along: Size, column: int, across: Size, depth: int) -> list[Level]:
+    """The tiles that are kept at hand, and the loops of one: its depth, rows and columns."""
+    return [
+        Level(row, along, ROWS, UNROLL),
+        Level(column, across, COLUMNS, UNROLL),
+        Level(depth, DEPTH),
+        Level(row, ROWS),
+        Level(column, COLUMNS, 1, VECTORIZE),
+    ]
+
+
+def _arrangements(found: Parts) -> dict[str, Arrangement]:
+    """Of the sums, the input's parts, and the weight's."""
+    tile, parts, weight = found
+    tags = ((tile, TILE_LAYOUTS), (parts, PARTS_LAYOUTS), (weight, WEIGHT_LAYOUTS))
+    return {t.name: Arrangement.of(layout(by_rank[len(t.shape)]), t.shape) for t, by_rank in tags}
+
+
+SPLIT_MATMUL = Template("split_matmul", _matrices, _space_matmul, _apply_matmul, _matmul_nests)
+SPLIT_CONV = Template("split_conv2d", _convolution, _space, _apply, _conv_nests)

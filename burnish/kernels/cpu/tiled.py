@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, parallel_over
-from burnish.kernels.cpu.tiling import REDUCED, Nest, body_loads, find_nest, prepare, space, unit_axis
-from burnish.kernels.task import Choice, Task, Template
+from burnish.kernels.cpu.tiling import REDUCED, Nest, body_loads, find_nest, prepare, unit_axis
+from burnish.kernels.task import Choice, Task
 from burnish.loops.expr import Var
 from burnish.loops.layout import Layout
 from burnish.schedule.schedule import Schedule
@@ -23,8 +23,8 @@ from burnish.target import Target
 UNROLLED = 128  # statements of an unrolled reduction step, beyond which it stays a loop
 
 
-def _matches(task: Task, target: Target) -> bool:
-    return find_nest(task) is not None
+def tileable(task: Task, target: Target) -> Nest | None:
+    return find_nest(task)
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,7 @@ def _plan(task: Task, nest: Nest, target: Target, choice: Choice) -> Plan:
     return Plan(nest, choice, vector, lane_reduction, width, *sizes, unit_axis(layout, shape), 2 * registers)
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
-    nest = find_nest(task)
-    assert nest is not None
+def apply(task: Task, target: Target, nest: Nest, choice: Choice) -> Schedule:
     plan = _plan(task, nest, target, choice)
     kept = [t.name for t in nest.producers] if choice.get("producers") == "block" else []
     s, stage = prepare(task, nest, kept)
@@ -254,9 +252,7 @@ def _add_blocks(s: Schedule, plan: Plan, stage: str) -> str:
     """The nest that adds a block's sums to a cache tile; returns its loop over the register tiles."""
     rank = len(plan.nest.dims)
     spatial, blocks = s.loops(stage)[:rank], s.loops(stage)[rank:]
-    halves = {
-        d: s.split(loop, plan.tile[d]) for d, loop in zip(plan.nest.dims, spatial, strict=True) if d is not None
-    }
+    halves = {d: s.split(loop, plan.tile[d]) for d, loop in zip(plan.nest.dims, spatial, strict=True) if d is not None}
     single = [loop for d, loop in zip(plan.nest.dims, spatial, strict=True) if d is None]
     over = [halves[d][0] for d in plan.ordered("innermost", False)]
     tiles = [halves[d][1] for d in plan.nest.axes.values()]
@@ -306,8 +302,10 @@ def _produce(s: Schedule, task: Task, name: str, cache_tile: str, lanes: int) ->
     source = _source_layout(task, name, len(own))
     if source is not None:
         s.transform_layout(name, source)
-    d = unit_axis(source, tuple(map(s.extent, own))) if source else next(
-        (d for d in reversed(range(len(own))) if s.extent(own[d]) > 1), None
+    d = (
+        unit_axis(source, tuple(map(s.extent, own)))
+        if source
+        else next((d for d in reversed(range(len(own))) if s.extent(own[d]) > 1), None)
     )
     if d is None:
         return
@@ -321,6 +319,3 @@ def _source_layout(task: Task, name: str, rank: int) -> Layout | None:
     stage = next(t for t in task.stages() if t.name == name)
     found = [task.layouts[t.name] for t in stage.inputs if t.name in task.layouts]
     return next((layout for layout in found if layout.rank == rank and not layout.plain), None)
-
-
-TILED = Template("tiled", _matches, space, _apply)

@@ -1,14 +1,15 @@
-"""Nests of the template for any definition: how its knobs cut and order the axes (``tiled.py``, ``tiling.py``)."""
+"""Template of tiles of tiles for any definition (``tiled.py``, ``tiling.py``), and how its knobs cut the axes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 
 import numpy as np
 
-from burnish.kernels.cpu.tiled import UNROLLED
-from burnish.kernels.cpu.tiling import REDUCED, find_nest
+from burnish.kernels.cpu.tiled import UNROLLED, apply, tileable
+from burnish.kernels.cpu.tiling import REDUCED, space
+from burnish.kernels.cpu.tiling import Nest as Tiling
 from burnish.kernels.nest import (
     PARALLEL,
     SERIAL,
@@ -23,14 +24,13 @@ from burnish.kernels.nest import (
     statement,
 )
 from burnish.kernels.task import Task
+from burnish.kernels.template import Describe, Template
 from burnish.target import Target
 
 
-def tiled(task: Task, target: Target) -> Callable[[Knobs, int], Nest]:
+def nests(task: Task, target: Target, nest: Tiling) -> Describe:
     """Cache tiles, register tiles in one, blocks of the sum (before the register tiles where they add up in scratch),
     the steps of a block, a register tile, its vectors. Whether padding is inlined does not show."""
-    nest = find_nest(task)
-    assert nest is not None
     stage = nest.reduction or nest.out
     domain = statement(task, stage)
     shape, lanes, most = nest.out.shape, target.lanes, 2 * target.vector_registers
@@ -142,3 +142,6 @@ def _packed(access: Access, tiles: Mapping[int, Size], blocks: Mapping[int, Size
     steps = [(d, np.where(packs, blocks[owner[d]], 1)) for d in summed]
     last = [(lanes[-1], grouped)] if lanes else []
     return Arrangement(access.buffer.shape, (*((d, 0) for d in (*rest, *summed)), *steps, *last))
+
+
+TILED = Template("tiled", tileable, space, apply, nests, searched=True)

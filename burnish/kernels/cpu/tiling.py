@@ -137,7 +137,7 @@ def prepare(task: Task, nest: Nest, kept: Sequence[str]) -> tuple[Schedule, str]
 # --- the space --------------------------------------------------------------------------------------------------------
 
 
-def space(task: Task, target: Target) -> Space:
+def space(task: Task, target: Target, nest: Nest) -> Space:
     """The knobs of a task and their analytic default.
 
     ``tile_x`` and ``block_x`` are the elements of axis ``x`` in a register tile and a cache tile (the latter is rounded
@@ -148,8 +148,6 @@ def space(task: Task, target: Target) -> Space:
     iterations run in parallel. ``accumulate`` keeps sums over all reduction blocks in registers, or lets each block add
     to a cache tile in scratch. ``producers`` are inlined, or computed for a cache tile.
     """
-    nest = find_nest(task)
-    assert nest is not None
     names = list(nest.axes)
     vectors = _vector_axes(task, nest, target)
     default = _default(task, nest, target, vectors)

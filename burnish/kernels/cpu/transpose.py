@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from burnish.kernels.cpu.common import apply_layouts, parallel_over
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
 from burnish.loops.expr import Load, Reduce
 from burnish.loops.traverse import loads
 from burnish.schedule.schedule import Schedule
@@ -16,13 +17,13 @@ from burnish.target import Target
 BLOCK = 16
 
 
-def _matches(task: Task, target: Target) -> bool:
-    if task.op or len(task.outputs) != 1 or len(task.inputs) != 1 or target.lanes != BLOCK:
-        return False
+def _transposed(task: Task, target: Target) -> tuple[str, str] | None:
+    """The loops along which a copy loads, and stores, consecutive elements."""
+    if len(task.outputs) != 1 or len(task.inputs) != 1 or target.lanes != BLOCK:
+        return None
     if any(isinstance(t.body, Reduce) for t in task.stages()) or task.outputs[0].dtype != "float32":
-        return False
-    _, pair = _prepare(task)
-    return pair is not None
+        return None
+    return _prepare(task)[1]
 
 
 def _prepare(task: Task) -> tuple[Schedule, tuple[str, str] | None]:
@@ -49,13 +50,12 @@ def _prepare(task: Task) -> tuple[Schedule, tuple[str, str] | None]:
     return s, (source[0], to[0])
 
 
-def _space(task: Task, target: Target) -> Space:
+def _space(task: Task, target: Target, pair: tuple[str, str]) -> Space:
     return Space({"block": (BLOCK,)}, {"block": BLOCK})
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
-    s, pair = _prepare(task)
-    assert pair is not None
+def _apply(task: Task, target: Target, pair: tuple[str, str], choice: Choice) -> Schedule:
+    s, _ = _prepare(task)
     out = task.outputs[0].name
     nest = own = s.loops(out)
     ragged = [v for v in pair if s.extent(v) % BLOCK]
@@ -88,4 +88,4 @@ def _schedule_rest(s: Schedule, nest: list[str], vector: str) -> None:
     s.vectorize(lane)
 
 
-TRANSPOSE = Template("transpose", _matches, _space, _apply)
+TRANSPOSE = Template("transpose", _transposed, _space, _apply)

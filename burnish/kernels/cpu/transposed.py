@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
@@ -15,7 +19,10 @@ from burnish.kernels.cpu.common import (
     single_output,
     whole_groups,
 )
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.match import is_phased, is_pixel
+from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
@@ -24,31 +31,36 @@ from burnish.target import Target
 WHOLE = 28  # positions of a phase up to which one register tile holds all of them
 
 
-def _blocked_product(task: Task, target: Target) -> Tensor | None:
-    """The anchor of a transposed convolution with a constant weight and blocked float32 output; None for others."""
-    anchor = task.anchor()
-    if task.op != "conv2d_transpose" or anchor is None or constant_weight(task) is None or len(task.outputs) != 1:
+class Products(NamedTuple):
+    """The stage that sums products, and its constant weight."""
+
+    anchor: Tensor
+    weight: Tensor
+
+
+def _blocked_product(task: Task, target: Target) -> Products | None:
+    """A float32 product with a constant weight, the only reduction, of an image in channel blocks."""
+    anchor, weight = task.anchor(), constant_weight(task)
+    if anchor is None or weight is None or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
         return None
     single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
     blocked = is_blocked(task.layout(single_output(task)), 1, target.lanes)
-    return anchor if single and blocked and anchor.dtype == "float32" else None
+    return Products(anchor, weight) if single and blocked and anchor.dtype == "float32" else None
 
 
 # --- phases -----------------------------------------------------------------------------------------------------------
 
 
-def _matches_phases(task: Task, target: Target) -> bool:
-    anchor = _blocked_product(task, target)
-    if anchor is None or len(anchor.shape) != 6:
-        return False
-    (_, _, stride_h, stride_w, _, _), (_, _, height, width) = anchor.shape, task.outputs[0].shape
-    return height % stride_h == 0 and width % stride_w == 0
+def _phases(task: Task, target: Target) -> Products | None:
+    found = _blocked_product(task, target)
+    if found is None or not is_phased(*found):
+        return None
+    (_, _, stride_h, stride_w, _, _), (_, _, height, width) = found.anchor.shape, task.outputs[0].shape
+    return found if height % stride_h == 0 and width % stride_w == 0 else None
 
 
-def _space_phases(task: Task, target: Target) -> Space:
-    anchor = task.anchor()
-    assert anchor is not None
-    _, channels, _, _, height, width = anchor.shape
+def _space_phases(task: Task, target: Target, found: Products) -> Space:
+    _, channels, _, _, height, width = found.anchor.shape
     whole = height * width <= min(WHOLE, target.vector_registers)  # each weight is then read once: a few spills pay
     blocks = -(-channels // target.lanes)
     tile = (width, 1) if whole else register_tile(target, width, blocks)
@@ -60,10 +72,9 @@ def _space_phases(task: Task, target: Target) -> Space:
     return Space(knobs, {"tile_h": height if whole else 1, "tile_w": tile[0], "vectors": tile[1]})
 
 
-def _apply_phases(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply_phases(task: Task, target: Target, found: Products, choice: Choice) -> Schedule:
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
-    anchor, weight = task.anchor(), constant_weight(task)
-    assert anchor is not None and weight is not None
+    anchor, weight = found
     depth = weight.shape[3]
     depth_block = lanes if depth % lanes == 0 else depth if depth < 2 * lanes else lanes
     s = Schedule(task.program())
@@ -111,28 +122,59 @@ def _copies(s: Schedule, loop: str) -> None:
         _, loop = s.partition(loop, 1)
 
 
-PHASES = Template("conv2d_transpose_phases", _matches_phases, _space_phases, _apply_phases)
+def _phases_nests(task: Task, target: Target, found: Products) -> Describe:
+    """Phase after phase a tile of output pixels; the code has a copy for each phase, which runs its iteration."""
+    (conv, weight), lanes = found, target.lanes
+    domain = statement(task, conv)
+    batch, outputs, stride_h, stride_w, height, width, inputs, taps_h, taps_w = domain.extents
+    n, oc, rh, rw, qh, qw, ic, th, tw = range(9)
+    block = lanes if inputs % lanes == 0 else inputs if inputs < 2 * lanes else lanes
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        tile_h, tile_w, vectors = knobs["tile_h"], knobs["tile_w"], knobs["vectors"]
+        group, taps = vectors * lanes, np.where(tile_h != 1, UNROLL, SERIAL)
+        levels = [
+            Level(n, batch, 1, PARALLEL),
+            Level(oc, -(-outputs // group), group, PARALLEL),
+            Level(qh, -(-height // tile_h), tile_h, PARALLEL),
+            Level(rh, stride_h),
+            Level(rw, stride_w),
+            Level(qw, -(-width // tile_w), tile_w),
+            Level(ic, -(-inputs // block), block),
+            Level(th, taps_h, 1, taps),
+            Level(tw, taps_w, 1, taps),
+            Level(ic, block),
+            Level(qh, tile_h, 1, UNROLL),
+            Level(qw, tile_w, 1, UNROLL),
+            Level(oc, vectors, lanes, UNROLL),
+            Level(oc, lanes, 1, VECTORIZE),
+        ]
+        parts: list[tuple[int, Size]] = [(d, 0) for d in range(6)]
+        packed = Arrangement(weight.shape, (*parts, (3, block), (0, group)))
+        return domain.nest(levels, count, {weight.name: packed})
+
+    return describe
+
+
+PHASES = Template("conv2d_transpose_phases", _phases, _space_phases, _apply_phases, _phases_nests)
 
 
 # --- one input pixel --------------------------------------------------------------------------------------------------
 
 
-def _matches_pixel(task: Task, target: Target) -> bool:
-    anchor, weight = _blocked_product(task, target), constant_weight(task)
-    if anchor is None or weight is None or len(anchor.shape) != 4 or len(weight.shape) != 4:
-        return False
-    return isinstance(anchor.body, Reduce) and len(anchor.body.axes) == 1
+def _pixel(task: Task, target: Target) -> Products | None:
+    found = _blocked_product(task, target)
+    return found if found is not None and is_pixel(*found) else None
 
 
-def _space_pixel(task: Task, target: Target) -> Space:
+def _space_pixel(task: Task, target: Target, found: Products) -> Space:
     registers = target.vector_registers
     return Space({"positions": tuple(range(1, registers - 2))}, {"positions": registers // 2})
 
 
-def _apply_pixel(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply_pixel(task: Task, target: Target, found: Products, choice: Choice) -> Schedule:
     """``parallel(channel block) -> output positions in registers -> ic``, weights streamed once in that order."""
-    lanes, weight = target.lanes, constant_weight(task)
-    assert weight is not None
+    lanes, weight = target.lanes, found.weight
     _, _, height, width = task.outputs[0].shape
     whole = height * width <= int(choice["positions"])
     s = Schedule(task.program())
@@ -168,4 +210,4 @@ def _apply_pixel(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-PIXEL = Template("conv2d_transpose_pixel", _matches_pixel, _space_pixel, _apply_pixel)
+PIXEL = Template("conv2d_transpose_pixel", _pixel, _space_pixel, _apply_pixel)

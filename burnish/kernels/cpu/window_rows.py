@@ -7,10 +7,16 @@ layer, and for images with too few channels for a block.
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
+
+import numpy as np
 
 from burnish.kernels.cpu.common import apply_layouts, constant_weight, mark, parallel_over, single_output
 from burnish.kernels.cpu.pool import accumulator
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.match import convolution, is_pooling
+from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Knobs, Level, Nest, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
@@ -22,35 +28,44 @@ MOST_ELEMENTS = 256  # of a window: all of them are unrolled
 SMALL = 25  # elements of a window; of a larger one the arithmetic takes longest, which half vectors have more of
 
 
-def _window(task: Task, target: Target) -> Tensor | None:
+class Window(NamedTuple):
+    """The stage that reduces a window, and its reduction."""
+
+    stage: Tensor
+    body: Reduce
+
+
+def _window(task: Task, target: Target) -> Window | None:
     """The one reduction of a task on row-major images, which has the output's shape; None if there is none."""
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
     plain = all(layout.plain for layout in task.layouts.values())
     if len(found) != 1 or len(task.outputs) != 1 or not plain or found[0].dtype != "float32":
         return None
-    shape, body = found[0].shape, found[0].body
-    if isinstance(body, Reduce) and prod(axis.extent for axis in body.axes) > MOST_ELEMENTS:
+    (stage,) = found
+    shape, body = stage.shape, stage.body
+    if not isinstance(body, Reduce) or prod(axis.extent for axis in body.axes) > MOST_ELEMENTS:
         return None
-    return found[0] if len(shape) == 4 and shape == task.outputs[0].shape and shape[3] >= target.lanes // 4 else None
+    fits = len(shape) == 4 and shape == task.outputs[0].shape and shape[3] >= target.lanes // 4
+    return Window(stage, body) if fits else None
 
 
-def _matches_depthwise(task: Task, target: Target) -> bool:
-    window, weight = _window(task, target), constant_weight(task)
-    if task.op != "conv2d" or window is None or weight is None:
-        return False
-    return weight.shape[1] == 1 and weight.shape[0] == window.shape[1] and weight.shape[0] > 1
+def _depthwise(task: Task, target: Target) -> Window | None:
+    conv = convolution(task, constant_weight(task))
+    if conv is None or conv.weight.shape[1] != 1 or conv.weight.shape[0] == 1 or not conv.even_groups:
+        return None
+    return _window(task, target)
 
 
-def _matches_pool(task: Task, target: Target) -> bool:
-    return task.op in ("max_pool2d", "avg_pool2d") and _window(task, target) is not None
+def _pooled(task: Task, target: Target) -> Window | None:
+    found = _window(task, target)
+    return found if found is not None and is_pooling(found.stage) else None
 
 
-def _space(task: Task, target: Target) -> Space:
-    window = _window(task, target)
-    assert window is not None and isinstance(window.body, Reduce)
+def _space(task: Task, target: Target, found: Window) -> Space:
+    window = found.stage
     height, width, image = window.shape[2], window.shape[3], window.inputs[0].shape[3]
     strided = image >= 2 * width  # its vectors are shuffled out of whole ones, which takes registers
-    whole = 0 if strided else _whole(window.body, width, target)
+    whole = 0 if strided else _whole(found.body, width, target)
     if whole:
         vector, rows = whole, min(ROWS, height)
     else:
@@ -86,12 +101,10 @@ def _vector(width: int, lanes: int) -> int:
     return even if parts * -(-even // lanes) <= 2 * full - (-rest // lanes) else 2 * lanes
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply(task: Task, target: Target, found: Window, choice: Choice) -> Schedule:
     """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers."""
-    window = _window(task, target)
-    assert window is not None and isinstance(window.body, Reduce)
     s = Schedule(task.program())
-    acc, out = accumulator(s, task, window), single_output(task)
+    acc, out = accumulator(s, task, found.stage), single_output(task)
     apply_layouts(s, task, {})
     n, c, oh, ow = s.loops(out)
     oh, row = s.split(oh, int(choice["rows"]))
@@ -102,7 +115,7 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     s.unroll(row)
     s.vectorize(lane)
     loops = s.loops(acc)
-    (row, column), (kh, kw) = loops[: -len(window.body.axes)][-2:], loops[-2:]
+    (row, column), (kh, kw) = loops[: -len(found.body.axes)][-2:], loops[-2:]
     s.reorder(kh, kw, row, column)
     mark(s, "unroll", kh, kw, row)
     s.vectorize(column)
@@ -113,5 +126,30 @@ def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
     return s
 
 
-DEPTHWISE_ROWS = Template("depthwise_rows", _matches_depthwise, _space, _apply)
-POOL_ROWS = Template("pool_rows", _matches_pool, _space, _apply)
+def _nests(task: Task, target: Target, found: Window) -> Describe:
+    """Row-major images: vectors of columns, several rows of them in registers."""
+    del target
+    stage = found.stage
+    domain = statement(task, stage)
+    batch, channels, height, width = stage.shape
+    kh, kw = len(domain.extents) - 2, len(domain.extents) - 1
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        rows, vector = knobs["rows"], knobs["vector"]
+        levels = [
+            Level(0, batch, 1, PARALLEL),
+            Level(1, channels, 1, PARALLEL),
+            Level(2, -(-height // rows), rows),
+            Level(3, -(-width // vector), vector),
+            Level(kh, domain.extents[kh], 1, UNROLL),
+            Level(kw, domain.extents[kw], 1, UNROLL),
+            Level(2, np.minimum(rows, height), 1, UNROLL),
+            Level(3, np.minimum(vector, width), 1, VECTORIZE),
+        ]
+        return domain.nest(levels, count)
+
+    return describe
+
+
+DEPTHWISE_ROWS = Template("depthwise_rows", _depthwise, _space, _apply, _nests)
+POOL_ROWS = Template("pool_rows", _pooled, _space, _apply, _nests)

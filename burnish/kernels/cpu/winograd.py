@@ -7,6 +7,10 @@ groups; for few tiles and many weights, which are then read once.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
@@ -17,44 +21,59 @@ from burnish.kernels.cpu.common import (
     single_output,
     whole_groups,
 )
-from burnish.kernels.task import Choice, Space, Task, Template
+from burnish.kernels.match import mapped_from, mapped_to
+from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 
-def _conv(task: Task) -> Tensor:
-    """The stage that holds the convolution's result."""
-    product = next(t for t in task.stages() if t.name.endswith(".product"))
-    return next(t for t in task.stages() if t.name == product.name.removesuffix(".product"))
+class Chain(NamedTuple):
+    """Winograd's algorithm: pixels of tiles, transformed by columns and rows, multiplied, and transformed back."""
+
+    pixels: Tensor
+    rows: Tensor
+    data: Tensor
+    weight: Tensor
+    product: Tensor
+    columns: Tensor
+    conv: Tensor
 
 
-def _matches(task: Task, target: Target) -> bool:
-    if task.op != "winograd_conv2d" or len(task.outputs) != 1:
-        return False
-    out = task.outputs[0]
-    source = next(t for t in task.stages() if t.name.endswith(".pixels")).inputs[0]
-    return (
-        source in task.inputs  # no view fused in front
-        and out.shape == _conv(task).shape
+def _chain(task: Task, target: Target) -> Chain | None:
+    """The chain in a task of one output between images in channel blocks, with no view fused in front."""
+    product, out = task.anchor(), task.outputs[0]
+    if product is None or len(product.inputs) != 2 or len(task.outputs) != 1:
+        return None
+    data, weight = product.inputs
+    rows, columns = mapped_from(data), mapped_to(task, product)
+    pixels, conv = mapped_from(rows), mapped_to(task, columns)
+    if rows is None or pixels is None or columns is None or conv is None or len(pixels.inputs) != 1:
+        return None
+    (source,) = pixels.inputs
+    fits = (
+        source in task.inputs
+        and out.shape == conv.shape
         and sum(isinstance(t.body, Reduce) for t in task.stages()) == 5
         and is_blocked(task.layout(out.name), 1, target.lanes)
         and is_blocked(task.layout(source.name), 1, target.lanes)
         and source.shape[1] % target.lanes == 0
     )
+    return Chain(pixels, rows, data, weight, product, columns, conv) if fits else None
 
 
-def _sizes(task: Task) -> tuple[int, int, int, int, int, int]:
+def _sizes(task: Task, found: Chain) -> tuple[int, int, int, int, int, int]:
     """(m, products of a tile, input channels, output channels, groups of channels, tiles)."""
-    stages = {t.name.rpartition(".")[2]: t for t in task.stages()}
-    height, width, channels, tiles = stages["data"].shape
-    depth = stages["product"].inputs[1].shape[3]
-    return stages["columns"].shape[2], height * width, channels, task.outputs[0].shape[1], channels // depth, tiles
+    height, width, channels, tiles = found.data.shape
+    depth = found.weight.shape[3]
+    return found.columns.shape[2], height * width, channels, task.outputs[0].shape[1], channels // depth, tiles
 
 
-def _space(task: Task, target: Target) -> Space:
-    m, products, channels, outputs, groups, tiles = _sizes(task)
+def _space(task: Task, target: Target, found: Chain) -> Space:
+    m, products, channels, outputs, groups, tiles = _sizes(task, found)
     blocks = -(-outputs // groups // target.lanes)
     positions, vectors = register_tile(target, tiles, blocks, padded=True)
     weight_bytes = 4 * products * (channels // groups) * outputs
@@ -89,13 +108,11 @@ def _blocks(tiles: int, row: int) -> tuple[int, ...]:
     return tuple(sorted({-(-tiles // count) for count in range(1, tiles + 1)} | {*range(row, tiles, row)}))
 
 
-def _apply(task: Task, target: Target, choice: Choice) -> Schedule:
+def _apply(task: Task, target: Target, found: Chain, choice: Choice) -> Schedule:
     """What depends on no choice comes first: a process that makes many schedules makes that part once."""
-    m, products, *_ = _sizes(task)
+    m, products, *_ = _sizes(task, found)
     lanes, vectors, out = target.lanes, int(choice["vectors"]), single_output(task)
-    conv = _conv(task).name
-    pixels, rows, data, product, columns = (f"{conv}.{s}" for s in ("pixels", "rows", "data", "product", "columns"))
-    weight = next(t for t in task.stages() if t.name == product).inputs[1].name
+    pixels, rows, data, weight, product, columns, conv = (t.name for t in found)
     s = Schedule(task.program())
     for t in task.stages():
         if not isinstance(t.body, Reduce) and t.name not in (out, pixels):
@@ -217,4 +234,42 @@ def _tile_product(s: Schedule, product: str, accumulator: str, positions: int) -
     return (i, j), over
 
 
-WINOGRAD_CONV = Template("winograd_conv2d", _matches, _space, _apply)
+def _nests(task: Task, target: Target, found: Chain) -> Describe:
+    """Tile blocks and channel groups in either order around n x n products, each of register tiles."""
+    stage, lanes = found.product, target.lanes
+    domain = statement(task, stage)
+    points_h, points_w, outputs, tiles, phases_h, phases_w, inputs = domain.extents
+    i, j, oc, p, phase_h, phase_w, ic = range(7)
+    data, weight = found.data, found.weight
+
+    def describe(knobs: Knobs, count: int) -> Nest:
+        block, positions, vectors = knobs["block"], knobs["positions"], knobs["vectors"]
+        group, by_tiles = vectors * lanes, knobs["placement"] == "tile"
+        blocks, groups = -(-tiles // block), -(-outputs // group)
+        levels = [
+            Level(p, np.where(by_tiles, blocks, 1), block, PARALLEL),
+            Level(oc, groups, group, np.where(by_tiles, SERIAL, PARALLEL)),
+            Level(p, np.where(by_tiles, 1, blocks), block),
+            Level(i, points_h),
+            Level(j, points_w),
+            Level(p, -(-block // positions), positions),
+            Level(phase_h, phases_h),
+            Level(phase_w, phases_w),
+            Level(ic, -(-inputs // lanes), lanes),
+            Level(ic, lanes),
+            Level(p, positions, 1, UNROLL),
+            Level(oc, vectors, lanes, UNROLL),
+            Level(oc, lanes, 1, VECTORIZE),
+        ]
+        computed = -(-block // positions) * positions
+        held = np.where(by_tiles, computed, np.maximum((blocks - 1) * block + computed, tiles))
+        arrangements = {
+            data.name: Arrangement((*data.shape[:3], held), ((0, 0), (1, 0), (2, 0), (3, 0), (2, lanes))),
+            weight.name: Arrangement(weight.shape, ((2, 0), (0, 0), (1, 0), (3, 0), (2, group))),
+        }
+        return domain.nest(levels, count, arrangements)
+
+    return describe
+
+
+WINOGRAD_CONV = Template("winograd_conv2d", _chain, _space, _apply, _nests)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 
-from burnish.kernels.cpu import template_called
 from burnish.kernels.task import Choice, Task
+from burnish.kernels.templates import template_called
 from burnish.measure.forkserver import ForkServer, Worker
 from burnish.pipeline.kernel import Kernel, compile_program, named, packing, task_key
 from burnish.runtime.image import Image
@@ -158,7 +158,7 @@ def build(task: Task, target: Target, template: str, choice: Choice) -> Build:
 
     Of choices that make no difference the code is the same, and where steps are remembered not compiled again.
     """
-    made = template_called(template).apply(task, target, choice)
+    made = template_called(template, target).on(task, target).apply(choice)
     packed = packing(made.trace, task)
 
     def compiled() -> tuple[Kernel, Image]:

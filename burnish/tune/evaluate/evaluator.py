@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
-from burnish.kernels.cpu import template_for
 from burnish.kernels.task import Task
+from burnish.kernels.templates import first_match
 from burnish.measure.comparison import Comparison
 from burnish.measure.forkserver import ForkServer
 from burnish.runtime.pool import available_cores
@@ -64,8 +64,8 @@ class Evaluator:
 
     def default(self, task: Task) -> Trial:
         """The trial of what is compiled without tuning."""
-        template = template_for(task, self.target)
-        return Trial(task, template.name, template.space(task, self.target).default)
+        match = first_match(task, self.target)
+        return Trial(task, match.name, match.space.default)
 
     def prepare(self, task: Task, examples: Examples | None = None) -> None:
         """Fixes the arrays that a task's kernels are tried on; without a call, random ones are drawn on first use.

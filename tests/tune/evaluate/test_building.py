@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from burnish.kernels.cpu import GENERIC, template_for
+from burnish.kernels.cpu import GENERIC
 from burnish.kernels.task import Task
+from burnish.kernels.templates import first_match
 from burnish.pipeline.kernel import compile_by, named, task_key
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.schedule import Schedule
@@ -32,13 +33,13 @@ class Hostile(str):
 def hostile(task: Task, function: Callable[..., Any], *arguments: Any) -> Task:
     op = Hostile("mul")
     op.call = (function, arguments)
-    return replace(task, op=op)
+    return replace(task, label=op)
 
 
 def test_a_build_is_the_build_of_this_process(evaluator: Evaluator, product: Task) -> None:
-    template = template_for(product, host())
+    match = first_match(named(product, task_key(product, host())), host())
     (built,) = evaluator.build([evaluator.default(product)])
-    here = compile_by(template, named(product, task_key(product, host())), host())
+    here = compile_by(match)
     assert built.kernel == here
     assert built.kernel is not None
     assert built.kernel.packing
@@ -46,26 +47,26 @@ def test_a_build_is_the_build_of_this_process(evaluator: Evaluator, product: Tas
 
 
 def test_builds_keep_the_order_of_their_trials(evaluator: Evaluator, product: Task) -> None:
-    template = template_for(product, host())
-    space = template.space(product, host())
+    match = first_match(product, host())
+    space = match.space
     knob = next(name for name, choices in space.knobs.items() if len(choices) > 1)
-    trials = [Trial(product, template.name, {**space.default, knob: choice}) for choice in space.knobs[knob][:3]]
+    trials = [Trial(product, match.name, {**space.default, knob: choice}) for choice in space.knobs[knob][:3]]
     builds = evaluator.build(trials)
     assert [dict(b.kernel.choice) for b in builds if b.kernel] == [dict(t.choice) for t in trials]
 
 
 def test_remembered_steps_change_no_build(product: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    task, template = named(product, task_key(product, host())), template_for(product, host())
-    space = template.space(task, host())
+    task, match = named(product, task_key(product, host())), first_match(product, host())
+    space = match.space
     knob = next(name for name, choices in space.knobs.items() if len(choices) > 1)
     choices = [{**space.default, knob: choice} for choice in space.knobs[knob][:3]]
-    fresh = [building.build(task, host(), template.name, choice) for choice in choices]
+    fresh = [building.build(task, host(), match.name, choice) for choice in choices]
     monkeypatch.setattr(Schedule, "steps", Steps(1000))
     for _ in range(2):
-        again = [building.build(task, host(), template.name, choice) for choice in choices]
+        again = [building.build(task, host(), match.name, choice) for choice in choices]
         assert [(b.kernel, b.image, b.trace) for b in again] == [(b.kernel, b.image, b.trace) for b in fresh]
     monkeypatch.setattr(building, "compile_program", None)  # what is known is not compiled again
-    assert building.build(task, host(), template.name, choices[0]).kernel == fresh[0].kernel
+    assert building.build(task, host(), match.name, choices[0]).kernel == fresh[0].kernel
 
 
 def test_errors_of_a_build_are_told(evaluator: Evaluator, doubling: Task) -> None:

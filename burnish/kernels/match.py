@@ -1,0 +1,119 @@
+"""Forms that templates match: what a task computes, by its index expressions and not by the names of operators."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from burnish.kernels.task import Task
+from burnish.loops.expr import Const, Load, Reduce
+from burnish.loops.simplify import simplify
+from burnish.loops.tensor import Tensor
+from burnish.loops.traverse import free_vars, loads
+from burnish.ops.classify import is_literal_map
+
+
+def only_reduction(task: Task) -> Tensor | None:
+    """The one stage that reduces, in a task of one output; None of others."""
+    found = [t for t in task.stages() if isinstance(t.body, Reduce)]
+    return found[0] if len(found) == 1 and len(task.outputs) == 1 else None
+
+
+def _factors(anchor: Tensor, weight: Tensor) -> tuple[Load, Load] | None:
+    """The loads of the data and of the weight that ``anchor`` multiplies and sums; None where it reads more."""
+    found = loads(anchor.body.body) if isinstance(anchor.body, Reduce) else []
+    if len(found) != 2 or weight.name not in (found[0].buffer.name, found[1].buffer.name):
+        return None
+    return (found[0], found[1]) if found[1].buffer.name == weight.name else (found[1], found[0])
+
+
+class Convolution(NamedTuple):
+    """Contraction over a window: the stage [N, O, OH, OW], its weight [O, D, KH, KW], and the load of its data."""
+
+    conv: Tensor
+    weight: Tensor
+    data: Load
+
+    @property
+    def channels(self) -> int:
+        """Input channels of all groups."""
+        return self.data.buffer.shape[1]
+
+    @property
+    def even_groups(self) -> int:
+        """The number of equal groups of channels, each of which reads inputs of its own; 0 where they overlap."""
+        outputs, depth = self.weight.shape[:2]
+        groups = self.channels // depth
+        if groups < 1 or outputs % groups or not isinstance(self.conv.body, Reduce):
+            return 0
+        oc, ic = self.conv.axes[1], self.conv.body.axes[0].var
+        ranges = {oc.name: outputs, ic.name: depth}
+        expected = simplify(oc // (outputs // groups) * depth + ic, ranges)
+        return groups if simplify(self.data.indices[1], ranges) == expected else 0
+
+
+def convolution(task: Task, weight: Tensor | None) -> Convolution | None:
+    """A float32 convolution of images with ``weight``, and nothing but element-wise stages behind it.
+
+    Its weight is indexed by the output channel and the reduction alone: by channel, row and column of the window.
+    """
+    conv = only_reduction(task)
+    if conv is None or weight is None or conv is not task.anchor() or not isinstance(conv.body, Reduce):
+        return None
+    factors = _factors(conv, weight)
+    if factors is None or conv.dtype != "float32" or len(conv.shape) != 4 or len(task.outputs[0].shape) != 4:
+        return None
+    data, taps = factors
+    moved = taps.indices == (conv.axes[1], *(axis.var for axis in conv.body.axes))
+    return Convolution(conv, weight, data) if moved and len(weight.shape) == len(data.indices) == 4 else None
+
+
+def is_phased(anchor: Tensor, weight: Tensor) -> bool:
+    """Whether each phase of a position is convolved with taps of its own: [N, O, SH, SW, QH, QW], [O, SH, SW, D, …]."""
+    factors = _factors(anchor, weight)
+    if factors is None or not isinstance(anchor.body, Reduce) or len(anchor.shape) != 6 or len(weight.shape) != 6:
+        return False
+    return factors[1].indices == (*anchor.axes[1:4], *(axis.var for axis in anchor.body.axes))
+
+
+def is_pixel(anchor: Tensor, weight: Tensor) -> bool:
+    """Whether one pixel is multiplied with a whole window, each element of which gives a position of the output."""
+    factors = _factors(anchor, weight)
+    if factors is None or not isinstance(anchor.body, Reduce) or len(anchor.shape) != 4 or len(weight.shape) != 4:
+        return False
+    data, taps = factors
+    single = len(anchor.body.axes) == 1 and all(isinstance(i, Const) for i in data.indices[2:])
+    return single and all(v.name in free_vars(i) for v, i in zip(anchor.axes[2:], taps.indices[2:], strict=True))
+
+
+def is_pooling(stage: Tensor) -> bool:
+    """Whether a stage [N, C, OH, OW] reduces a window of its own channel that moves with both positions."""
+    body = stage.body
+    if not isinstance(body, Reduce) or len(body.axes) != 2 or len(stage.shape) != 4 or len(stage.inputs) != 1:
+        return False
+    n, c, oh, ow = stage.axes
+    moves = {oh.name, ow.name} <= free_vars(body.body)
+    return moves and all(x.indices[:2] == (n, c) for x in loads(body.body))
+
+
+def is_over_neighbours(stage: Tensor) -> bool:
+    """Whether a stage [N, C, H, W] reduces a window of channels at its own position."""
+    body = stage.body
+    if not isinstance(body, Reduce) or len(body.axes) != 1 or len(stage.shape) != 4 or len(stage.inputs) != 1:
+        return False
+    n, c, h, w = stage.axes
+    window = {c.name, body.axes[0].var.name}
+    reads = [x.indices for x in loads(body.body)]
+    return all((i[0], *i[2:]) == (n, h, w) and window <= free_vars(i[1]) for i in reads if len(i) == 4) and bool(reads)
+
+
+def mapped_from(t: Tensor | None) -> Tensor | None:
+    """The tensor that ``t`` multiplies by a matrix of literals; None where it does something else."""
+    if t is None or not isinstance(t.body, Reduce) or not is_literal_map(t) or len(t.inputs) != 1:
+        return None
+    return t.inputs[0]
+
+
+def mapped_to(task: Task, t: Tensor | None) -> Tensor | None:
+    """The only stage that reads ``t``, if it multiplies it by a matrix of literals."""
+    readers = [u for u in task.stages() if t is not None and t in u.inputs]
+    return readers[0] if len(readers) == 1 and mapped_from(readers[0]) is t else None

@@ -1,0 +1,84 @@
+"""Schedule templates: what matches a task on a target, as a space of choices that each make a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from burnish.errors import ScheduleError
+from burnish.kernels.nest import Knobs, Level, Nest, main_stage, statement
+from burnish.kernels.task import Choice, Space, Task
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+Form = TypeVar("Form")
+Describe = Callable[[Knobs, int], Nest]
+"""Knobs and the number of candidates -> their loop nests, as cost models see them."""
+
+
+def stage_nest(task: Task, target: Target, form: object) -> Describe:
+    """The loops of the main stage as the definition has them, which no knob changes."""
+    del target, form
+    domain = statement(task, main_stage(task))
+    levels = [Level(axis, extent) for axis, extent in enumerate(domain.extents)]
+    return lambda knobs, count: domain.nest(levels, count)
+
+
+@dataclass(frozen=True)
+class Template(Generic[Form]):
+    """A way to schedule tasks of one form.
+
+    ``form`` finds in a task what the template schedules, None where there is no such thing; the other functions are
+    given what it found. ``space``: the knobs; ``schedule``: what a choice makes; ``nests``: the loops of its main
+    statement for many choices at once. ``searched``: good only where its knobs are tuned, so never a default.
+    """
+
+    name: str
+    form: Callable[[Task, Target], Form | None]
+    space: Callable[[Task, Target, Form], Space]
+    schedule: Callable[[Task, Target, Form, Choice], Schedule]
+    nests: Callable[[Task, Target, Form], Describe] = stage_nest
+    searched: bool = False
+
+    def match(self, task: Task, target: Target) -> Match | None:
+        """The template on a task; None where it cannot schedule it."""
+        found = self.form(task, target)
+        return None if found is None else Match(self, task, target, found)
+
+    def on(self, task: Task, target: Target) -> Match:
+        """As :meth:`match`. Raises ScheduleError where the template cannot schedule the task."""
+        found = self.match(task, target)
+        if found is None:
+            raise ScheduleError(f"task '{task.name}': template '{self.name}' does not match it on '{target.name}'")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """A template on a task that it can schedule: ``form`` is what it found there."""
+
+    template: Template[Any]
+    task: Task
+    target: Target
+    form: Any
+
+    @property
+    def name(self) -> str:
+        """The template's."""
+        return self.template.name
+
+    @cached_property
+    def space(self) -> Space:
+        """The knobs and their analytic default."""
+        return self.template.space(self.task, self.target, self.form)
+
+    def apply(self, choice: Choice) -> Schedule:
+        """The schedule that ``choice`` makes, which must name all knobs. Raises ScheduleError where it cannot be."""
+        return self.template.schedule(self.task, self.target, self.form, choice)
+
+    @cached_property
+    def nests(self) -> Describe:
+        """What gives the loop nests of candidates."""
+        return self.template.nests(self.task, self.target, self.form)

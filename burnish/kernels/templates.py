@@ -1,0 +1,53 @@
+"""Templates by kind of target: the first that matches a task schedules it by default, a tuner tries all that do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from burnish.errors import ScheduleError
+from burnish.kernels import cpu
+from burnish.kernels.task import Task
+from burnish.kernels.template import Match, Template
+from burnish.target import Target
+
+BY_KIND: Mapping[str, tuple[Template[Any], ...]] = {"cpu": cpu.TEMPLATES}
+
+
+def templates(target: Target) -> tuple[Template[Any], ...]:
+    """The templates of the target's machine, or those there are for its kind, best first.
+
+    Raises ScheduleError where there are none.
+    """
+    found = target.machine.templates or BY_KIND.get(target.kind)
+    if not found:
+        raise ScheduleError(f"target '{target.name}' is of kind '{target.kind}', for which there are no templates")
+    return found
+
+
+def tunable_matches(task: Task, target: Target) -> list[Match]:
+    """Every template that matches ``task``, best first. Raises ScheduleError where none does."""
+    found = [match for template in templates(target) if (match := template.match(task, target)) is not None]
+    if not found:
+        names = ", ".join(template.name for template in templates(target))
+        raise ScheduleError(f"task '{task.name}': no template of target '{target.name}' matches; there are {names}")
+    return found
+
+
+def matches(task: Task, target: Target) -> list[Match]:
+    """Those of :func:`tunable_matches` that are good without a search; the last one schedules everything."""
+    return [match for match in tunable_matches(task, target) if not match.template.searched]
+
+
+def first_match(task: Task, target: Target) -> Match:
+    """The template that schedules ``task`` by default."""
+    return matches(task, target)[0]
+
+
+def template_called(name: str, target: Target) -> Template[Any]:
+    """The template of this name. Raises ScheduleError, naming the known ones."""
+    found = next((template for template in templates(target) if template.name == name), None)
+    if found is None:
+        known = ", ".join(template.name for template in templates(target))
+        raise ScheduleError(f"template '{name}' is unknown; known: {known}")
+    return found
