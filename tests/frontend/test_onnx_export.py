@@ -25,7 +25,11 @@ from burnish.ops import OPERATORS
 from tests.frontend.test_onnx_operators import CASES as ONNX_CASES
 from tests.frontend.test_onnx_operators import Case, build
 
-ALGORITHMS = {"banded_conv2d", "winograd_conv2d", "polyphase_conv2d", "split_conv2d", "split_stem", "split_matmul"}
+ALGORITHMS = {
+    "banded_conv2d", "winograd_conv2d", "polyphase_conv2d", "split_conv2d", "split_stem", "split_matmul",
+    "banded_weight", "winograd_weight", "polyphase_weight", "split_weight_parts", "split_stem_parts",
+    "split_matrix_parts", "transposed_weight",
+}  # fmt: skip
 Inputs = tuple[np.ndarray, ...]
 
 

@@ -12,7 +12,7 @@ from burnish.driver.compilation import Compilation, compile_kernels, link
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder, Node
-from burnish.kernels.cpu import template_called
+from burnish.kernels.templates import template_called
 from burnish.loops.numeric import numpy_dtype
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.module import Module
@@ -104,7 +104,8 @@ def run_fenced(made: Compilation, feeds: Mapping[str, np.ndarray], native: Nativ
             values[step.outputs[0]] = values[step.inputs[0]].reshape(shape)
             continue
         task = step.task
-        program = template_called(step.kernel.template).apply(task, made.target, step.kernel.choice).program
+        match = template_called(step.kernel.template, made.target).on(task, made.target)
+        program = match.apply(step.kernel.choice).program
         shapes = {p.name: p.shape for p in program.params}
         arrays = {t.name: values[step.values[t.name]].reshape(shapes[t.name]) for t in task.inputs}
         found = native(program, arrays, edge=edge, machine=made.target)

@@ -17,7 +17,9 @@ def _conv(op_type: str, w: Writer, n: Operation) -> str:
     x, weight = n.inputs[:2]
     if w.dtypes[x] not in FLOATS:
         w.refuse("input 'x'", f"dtype {w.dtypes[x]}", f"dtype {', '.join(FLOATS)}")
-    attrs = {key: value for key, value in n.attrs.items() if key != "groups"}
+    if kernel := n.attrs.get("kernel"):
+        w.refuse("attribute 'kernel'", str(list(kernel)), "no weight that an algorithm has transformed")
+    attrs = {key: value for key, value in n.attrs.items() if key not in ("groups", "kernel")}
     return w.emit(op_type, *n.inputs, kernel_shape=w.shape(weight)[2:], group=n.attrs["groups"], **attrs)
 
 
