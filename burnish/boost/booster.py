@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from burnish.boost.categories import encode_as
 from burnish.boost.dart import Drops, check_dart, without
 from burnish.boost.data import Dataset, Sparse, check_dataset
+from burnish.boost.ensemble import Ensemble
 from burnish.boost.inputs.tables import feature_label
 from burnish.boost.leaves import LeafSums
 from burnish.boost.losses import gradients
@@ -69,8 +70,8 @@ def train(
     valid: Valid = (),
     early_stopping_rounds: int | None = None,
     callbacks: Sequence[Callback] = (),
-    continue_from: Model | None = None,
-    resume_from: Model | None = None,
+    continue_from: Ensemble | None = None,
+    resume_from: Ensemble | None = None,
     history: History | None = None,
     threads: int | None = None,
     workers: Workers | None = None,
@@ -95,7 +96,7 @@ def train(
     """
     check_dataset("train", dataset)
     for what, model in (("continue_from", continue_from), ("resume_from", resume_from)):
-        if model is not None and not isinstance(model, Model):
+        if model is not None and not isinstance(model, Ensemble):
             raise ParameterError(f"{what}: found {type(model).__name__}; allowed: a Model, as Model.load(path) makes")
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise ParameterError(f"callbacks: found {callbacks!r}; allowed: a list of functions")
@@ -131,7 +132,7 @@ class Training:
         workers: Workers,
         comm: Any = None,
         grower: Grower | None = None,
-        continue_from: Model | None = None,
+        continue_from: Ensemble | None = None,
     ) -> None:
         self.params, self.dataset, self.workers = params, dataset, workers
         self.reduction = Reduction(comm)
@@ -321,7 +322,7 @@ class _Loop:
         self._last = training.rounds + training.params.rounds
         self._began = time.perf_counter()
 
-    def replay(self, model: Model) -> None:
+    def replay(self, model: Ensemble) -> None:
         """Does the rounds of an earlier part of this training again, from its trees."""
         training, outputs = self._training, self._training.outputs
         model = model.arranged(training.dataset.feature_names, "resume_from")
@@ -451,7 +452,7 @@ def _like(name: str, dataset: Dataset, fitted: "Training") -> Dataset:
         raise DataError(f"valid {name!r}: {error}") from None
 
 
-def _check_continues(model: Model, objective: str, outputs: int, dataset: Dataset) -> None:
+def _check_continues(model: Ensemble, objective: str, outputs: int, dataset: Dataset) -> None:
     wanted = {"objective": objective, "outputs": outputs, "features": dataset.features}
     for what, value in wanted.items():
         found = getattr(model, what)

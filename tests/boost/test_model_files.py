@@ -4,8 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from burnish import boost
 from burnish.boost.formats.files import loads_any
-from burnish.boost.formats.xgboost_format import dumps_xgboost, dumps_xgboost_ubj
+from burnish.boost.formats.xgboost_format import dumps_xgboost, dumps_xgboost_ubj, loads_xgboost
 from burnish.boost.model import Model, dumps
 from burnish.errors import DataError, ParameterError
 from tests.boost.trees import random_model, random_table
@@ -116,3 +117,15 @@ def test_own_claims_of_very_many_are_refused(model: Model) -> None:
         Model(model.trees, 2**31)
     with pytest.raises(DataError, match="outputs"):
         Model((), 1, outputs=2**31)
+
+
+def test_what_the_readers_of_formats_give_is_a_model_to_everything() -> None:
+    """Not only Model.load's results: what loads_xgboost gives is continued, predicted with and compiled."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((200, 3), dtype=np.float32)
+    data = boost.Dataset.of(x, label=(x[:, 0] > 0).astype(np.float32))
+    first = boost.train({"objective": "logistic"}, data, 3)
+    read = loads_xgboost(dumps_xgboost(first))
+    continued = boost.train({"objective": "logistic"}, data, 2, continue_from=read)
+    assert len(continued.trees) == 5
+    assert np.allclose(boost.predict(read, x), boost.predict(first, x), rtol=1e-6)
