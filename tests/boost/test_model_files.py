@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import burnish as bn
 from burnish import boost
 from burnish.boost.formats.files import loads_any
 from burnish.boost.formats.xgboost_format import dumps_xgboost, dumps_xgboost_ubj, loads_xgboost
@@ -129,3 +130,4 @@ def test_what_the_readers_of_formats_give_is_a_model_to_everything() -> None:
     continued = boost.train({"objective": "logistic"}, data, 2, continue_from=read)
     assert len(continued.trees) == 5
     assert np.allclose(boost.predict(read, x), boost.predict(first, x), rtol=1e-6)
+    assert np.allclose(np.ravel(bn.compile(read)(x)), boost.predict(first, x), rtol=1e-5)

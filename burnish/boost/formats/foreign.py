@@ -19,9 +19,9 @@ def holds_trees(model: Any) -> bool:
 
     Nothing is imported to find out.
     """
-    ours = sys.modules.get("burnish.boost.model")
+    ours = sys.modules.get("burnish.boost.ensemble")
     estimators = sys.modules.get("burnish.boost.sklearn")
-    if ours is not None and isinstance(model, ours.Model):
+    if ours is not None and isinstance(model, ours.Ensemble):
         return True
     if estimators is not None and isinstance(model, estimators._Estimator):
         return True
@@ -33,11 +33,12 @@ def as_model(model: Any) -> Model:
 
     Raises ParameterError for an estimator that is not fitted, DataError for a booster that is not supported.
     """
+    from burnish.boost.ensemble import Ensemble
     from burnish.boost.formats.files import loads_any
     from burnish.boost.model import Model
 
-    if isinstance(model, Model):
-        return model
+    if isinstance(model, Ensemble):
+        return model if isinstance(model, Model) else Model.of(model)
     library = _library(model)
     if library is None:
         found = getattr(model, "model_", None)
