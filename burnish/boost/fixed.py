@@ -18,8 +18,8 @@ PACKED_ROWS = (1 << (31 - PACKED_BITS)) - 1  # so many rows' packed sums fit int
 _SUM_BITS = 61  # magnitude of a sum of pairs
 _CHANCE = 8  # where values are small by chance alone, one in 16 of those below a level is below the level before
 _RARE_BITS = 13  # one row in 2^13 may be small for another reason
-_MOST = 4  # the share that may be small, for whatever reason, is one in so many
-_FEW = 4  # or so many, as chance has it
+_MOST = 4  # reciprocal of the greatest share of values that may be small
+_FEW = 4  # number of small values that is always tolerated
 _FEW_ROWS = 1024  # where precision costs nothing
 _HALF = np.float32(0.5)
 _INFINITY = 0x7F800000  # bits of float32's infinity
@@ -119,7 +119,7 @@ def fine_enough(
 
 
 def levels(rows: int) -> tuple[float, float, float]:
-    """The sizes, in units, below which the values of so many rows are counted for `resolved`: 16 times apart.
+    """Thresholds in units, 16 times apart, below which values are counted for `resolved`.
 
     Above the last, about 4 √rows, half a unit of each row, were it in one direction for all, is less than what chance
     moves a sum of the values by.

@@ -352,7 +352,7 @@ def _categorical(model: Ensemble) -> list[bool]:
 
 
 def _signed(value: Any) -> Any:
-    """What XGBoost orders a category by: bytes of text count as signed."""
+    """Sort key of a category in XGBoost's files: bytes of text as signed integers."""
     return [byte - 256 if byte > 127 else byte for byte in value] if isinstance(value, bytes) else value
 
 

@@ -34,7 +34,7 @@ _NOISE = 1e-12  # share of a node's score that a gain must exceed to be more tha
 
 
 class Categories(NamedTuple):
-    """What kernels need to split by category: the features, and for each node the set that goes right."""
+    """Categorical features for kernels, with a bit set of the categories that go right for each node."""
 
     positions: NDArray[np.int64]  # of the categorical features in a `Layout`
     counts: NDArray[np.int64]  # of their categories
@@ -51,7 +51,7 @@ def set_words(layout: Layout, categorical: NDArray[np.bool_]) -> int:
 
 
 def categories_of(layout: Layout, masks: NDArray[np.bool_], categorical: NDArray[np.bool_], nodes: int) -> Categories:
-    """Sets, yet undefined, of so many nodes, for the categorical features that `masks` allows."""
+    """Uninitialised bit sets for `nodes` nodes, for the categorical features that `masks` allows."""
     positions = np.flatnonzero(categorical[layout.feature])
     counts = layout.count[positions]
     most, words = int(counts.max(initial=1)), set_words(layout, categorical)
