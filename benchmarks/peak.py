@@ -20,11 +20,11 @@ from typing import Self
 import llvmlite.binding as llvm
 import numpy as np
 
+from burnish.machines.measure import STREAMS, multiply_ir, read_ir
 from burnish.target import target
 
 CALL_FLOPS = 1e9  # about 5 ms: much longer than a thread takes to wake
 MEMORY_BYTES = 2**30
-READ_STREAMS = 8
 TILE_STEPS = 64  # of the reduction, whose operands then fill half of the first cache
 TILE_UNROLL = 4
 REPEATS = 15
@@ -37,40 +37,6 @@ class Rate:
     threads: int
     median: float
     best: float
-
-
-def fma_ir(lanes: int, accumulators: int) -> str:
-    """`void fma(ptr data, i64 n)`: n times one multiply-add on every accumulator, all independent of each other."""
-    vector = f"<{lanes} x float>"
-    numbers = range(accumulators)
-    phis = "\n".join(f"  %a{i} = phi {vector} [%x, %entry], [%b{i}, %loop]" for i in numbers)
-    steps = "\n".join(
-        f"  %b{i} = call {vector} @llvm.fma.v{lanes}f32({vector} %a{i}, {vector} %x, {vector} %y)" for i in numbers
-    )
-    sums = "\n".join(f"  %s{i} = fadd {vector} {'zeroinitializer' if i == 0 else f'%s{i - 1}'}, %b{i}" for i in numbers)
-    return f"""
-declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})
-define void @fma(ptr %data, i64 %n) {{
-entry:
-  %x = load {vector}, ptr %data, align 4
-  %next = getelementptr {vector}, ptr %data, i64 1
-  %y = load {vector}, ptr %next, align 4
-  br label %loop
-loop:
-  %i = phi i64 [0, %entry], [%j, %loop]
-{phis}
-{steps}
-  %j = add i64 %i, 1
-  %more = icmp slt i64 %j, %n
-  br i1 %more, label %loop, label %exit, !llvm.loop !0
-exit:
-{sums}
-  store {vector} %s{accumulators - 1}, ptr %data, align 4
-  ret void
-}}
-!0 = distinct !{{!0, !1}}
-!1 = !{{!"llvm.loop.unroll.disable"}}
-"""
 
 
 def tile_ir(lanes: int, positions: int, vectors: int) -> str:
@@ -130,39 +96,8 @@ exit:
 {stores}
   ret void
 }}
-"""
-
-
-def read_ir(lanes: int) -> str:
-    """`void read(ptr data, i64 n)`: adds up n groups of READ_STREAMS vectors; leaves the sum in the first vector."""
-    vector = f"<{lanes} x float>"
-    numbers = range(READ_STREAMS)
-    phis = "\n".join(f"  %a{i} = phi {vector} [zeroinitializer, %entry], [%b{i}, %loop]" for i in numbers)
-    steps = "\n".join(
-        f"  %p{i} = getelementptr {vector}, ptr %data, i64 %k{i}\n"
-        f"  %v{i} = load {vector}, ptr %p{i}, align 4\n  %b{i} = fadd {vector} %a{i}, %v{i}"
-        for i in numbers
-    )
-    offsets = "\n".join(f"  %k{i} = add i64 %first, {i}" for i in numbers)
-    sums = "\n".join(f"  %s{i} = fadd {vector} {'zeroinitializer' if i == 0 else f'%s{i - 1}'}, %b{i}" for i in numbers)
-    return f"""
-define void @read(ptr %data, i64 %n) {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [0, %entry], [%j, %loop]
-{phis}
-  %first = mul i64 %i, {READ_STREAMS}
-{offsets}
-{steps}
-  %j = add i64 %i, 1
-  %more = icmp slt i64 %j, %n
-  br i1 %more, label %loop, label %exit
-exit:
-{sums}
-  store {vector} %s{READ_STREAMS - 1}, ptr %data, align 4
-  ret void
-}}
+!0 = distinct !{{!0, !1}}
+!1 = !{{!"llvm.loop.unroll.disable"}}
 """
 
 
@@ -180,14 +115,19 @@ class Kernels:
         )
         self.tile_shape = (14, 2) if host.vector_registers >= 32 else (6, 2)
         module = llvm.parse_assembly(
-            fma_ir(self.lanes, self.accumulators) + read_ir(self.lanes) + tile_ir(self.lanes, *self.tile_shape)
+            multiply_ir(self.lanes, self.accumulators) + read_ir(self.lanes) + tile_ir(self.lanes, *self.tile_shape)
         )
         self._engine = llvm.create_mcjit_compiler(module, machine)
         self._engine.finalize_object()
         signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
-        self.fma = signature(self._engine.get_function_address("fma"))
+        self.fma = signature(self._engine.get_function_address("multiply"))
         self.tile = signature(self._engine.get_function_address("tile"))
-        self.read = signature(self._engine.get_function_address("read"))
+        arguments = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+        self._read = ctypes.CFUNCTYPE(None, *arguments)(self._engine.get_function_address("read"))
+
+    def read(self, data: int, groups: int) -> None:
+        """Adds up so many groups of STREAMS vectors once; leaves the sum in the first vector."""
+        self._read(data, groups, 1, data)
 
 
 class Team:
@@ -219,7 +159,7 @@ class Team:
 
     def read(self, data: np.ndarray) -> Callable[[], None]:
         """A call that reads (threads, floats) once."""
-        return self._call(self.kernels.read, data, self.threads * data.shape[1] / (READ_STREAMS * self.kernels.lanes))
+        return self._call(self.kernels.read, data, self.threads * data.shape[1] / (STREAMS * self.kernels.lanes))
 
     def _call(self, loop: Callable[[int, int], None], data: np.ndarray, passes: float) -> Callable[[], None]:
         """`passes` of a loop in all, dealt to the threads; row i of `data` is thread i's."""

@@ -59,7 +59,7 @@ def _parsed(kept: bytes | None) -> Rates | None:
 @cache
 def _measure(triple: str, cpu: str, features: str, vector_bytes: int, l2_bytes: int, unit: MatrixUnit | None) -> Rates:
     lanes = vector_bytes // 4
-    text = _multiply_ir(lanes) + _read_ir(lanes) + (unit.probe if unit else "")
+    text = multiply_ir(lanes, ACCUMULATORS) + read_ir(lanes) + (unit.probe if unit else "")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     chosen = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=3)
@@ -109,9 +109,9 @@ def _rate(run: Callable[[int], None], work: float) -> float:
     return work * count / best
 
 
-def _multiply_ir(lanes: int) -> str:
+def multiply_ir(lanes: int, accumulators: int) -> str:
     """``multiply(ptr data, i64 n)``: n times one multiply-add on every accumulator."""
-    vector, numbers = f"<{lanes} x float>", range(ACCUMULATORS)
+    vector, numbers = f"<{lanes} x float>", range(accumulators)
     phis = "\n".join(f"  %a{i} = phi {vector} [ %x, %entry ], [ %b{i}, %loop ]" for i in numbers)
     steps = "\n".join(
         f"  %b{i} = call {vector} @llvm.fma.v{lanes}f32({vector} %a{i}, {vector} %x, {vector} %y)" for i in numbers
@@ -134,13 +134,13 @@ loop:
   br i1 %more, label %loop, label %exit
 exit:
 {sums}
-  store {vector} %s{ACCUMULATORS - 1}, ptr %data, align 4
+  store {vector} %s{accumulators - 1}, ptr %data, align 4
   ret void
 }}
 """
 
 
-def _read_ir(lanes: int) -> str:
+def read_ir(lanes: int) -> str:
     """``read(ptr source, i64 blocks, i64 n, ptr sum)``: n times the sum of so many blocks of STREAMS vectors."""
     vector, numbers = f"<{lanes} x float>", range(STREAMS)
     block = STREAMS * lanes * 4
