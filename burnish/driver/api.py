@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,10 @@ from burnish import dump
 from burnish.arguments import check_common, check_flag, check_model, refusal
 from burnish.driver.compilation import Progress, compile_kernels, import_model, link
 from burnish.driver.rewritten import rewrite_model, shipped_rules
+from burnish.driver.segmented import compile_segments
 from burnish.driver.trees import compile_trees, is_boosted
 from burnish.errors import ParameterError
+from burnish.frontend.onnx.context import OpenDimensions, RuntimeValue
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.pipeline.plan import DEFAULTS, Choices
@@ -36,6 +39,7 @@ def compile(
     exact: bool = False,
     rewrite: bool | Objective = True,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
+    fix: Mapping[str, Any] | None = None,
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     tune: Tune | None = None,
@@ -53,7 +57,9 @@ def compile(
     :class:`Objective` says what else shall be less, and how much memory the model may take. ``shapes``: extents of
     inputs the model leaves open; an open first one is else taken as 1, with a warning. ``{"batch": (1, 32)}`` keeps a
     dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one: the module takes
-    any value of it, and no substitutions are looked for; nor are they for a graph with states.
+    any value of it, and no substitutions are looked for; nor are they for a graph with states. ``fix``: values of
+    inputs that never change, such as ``{"sr": 16000}``. A model that is no static graph (control flow, shapes that
+    depend on values, sizes that nobody has given) becomes a ``SegmentedModule``, which compiles at its calls.
     ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
     in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
     "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
@@ -78,7 +84,14 @@ def compile(
         check_model(model)
         if output is not None:
             raise refusal("output", output, "None for models of operators")
-        found = import_model(model, shapes)
+        try:
+            found = import_model(model, shapes, fix)
+        except (RuntimeValue, OpenDimensions) as error:
+            if isinstance(error, OpenDimensions):
+                warnings.warn(f"{error}; until then it is compiled at the first call of each size", stacklevel=2)
+            return compile_segments(
+                model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
+            )  # type: ignore[return-value]
         choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
         if rewrite and not found.graph.dims and not found.graph.states:
             made = rewrite_model(

@@ -108,16 +108,20 @@ def import_graph(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = 
     return import_model(model, shapes).graph
 
 
-def import_model(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None) -> Imported:
+def import_model(
+    model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None, fix: Mapping[str, Any] | None = None
+) -> Imported:
     """A graph from whatever the user has, and the extents that were assumed, of which it warns with the remedy.
 
-    Raises what ``import_onnx`` raises, and ParameterError for ``shapes`` of a graph, whose shapes are known.
+    Raises what ``import_onnx`` raises, and ParameterError for ``shapes`` and ``fix`` of a graph, which knows its own.
     """
     if isinstance(model, Graph):
         if shapes:
             raise ParameterError(f"shapes: found {dict(shapes)}; allowed: None for a Graph, whose shapes are known")
+        if fix:
+            raise ParameterError(f"fix: found {[*fix]}; allowed: None for a Graph, whose constants are its own")
         return Imported(model)
-    found = import_onnx(model, shapes)
+    found = import_onnx(model, shapes, fix)
     if found.assumed:
         warnings.warn(open_extents(found), stacklevel=3)
     return found

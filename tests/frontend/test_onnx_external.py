@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from burnish.errors import ModelError
 from burnish.frontend.onnx import from_onnx
-from burnish.frontend.onnx.model import MOST_BYTES
+from burnish.frontend.onnx.load import MOST_BYTES
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -64,6 +64,22 @@ class OnnxNode:
 Translator = Callable[["Context", OnnxNode], "str | Sequence[str]"]
 
 
+class RuntimeValue(UnsupportedOperator):
+    """A model that is no static graph: a node wants to know a value which only a call computes.
+
+    ``tensor``: the value's name in the graph, or "" where it is not a matter of one. What :func:`import_onnx` refuses
+    so, ``segments.py`` takes apart.
+    """
+
+    def __init__(self, message: str, tensor: str) -> None:
+        super().__init__(message)
+        self.tensor = tensor
+
+
+class OpenDimensions(ModelError):  # noqa: N818 - what is missing, as the others say what they refuse
+    """Inputs whose extents a model leaves open and nobody has given."""
+
+
 @dataclass
 class Context:
     """Adds operators to the graph on behalf of the node being translated."""
@@ -72,6 +88,10 @@ class Context:
     node: OnnxNode = field(default_factory=lambda: OnnxNode("", "", (), (), {}, 0))
     data: ExternalData = NO_FILES
     made: set[str] = field(default_factory=set)  # tensors that the node being translated has added
+    translators: Mapping[str, Translator] = field(default_factory=dict)
+    opset: int = 0
+    names: dict[str, str] = field(default_factory=dict)  # of the model where the node stands: those in the graph
+    constants: dict[int, str] = field(default_factory=dict)  # initializers of subgraphs, by identity, in the graph
 
     def begin(self, node: OnnxNode) -> None:
         """Turns to the next node."""
@@ -135,7 +155,10 @@ class Context:
         """The value of a tensor that must be known at compile time."""
         array = self.builder.constants.get(name)
         if array is None:
-            self.refuse(f"input '{what}'", f"'{name}', computed at run time", "a value that is known statically")
+            raise RuntimeValue(
+                f"{self.node}: input '{what}': found '{name}', computed at run time; allowed: a value that is known "
+                "statically", name,
+            )  # fmt: skip
         return array
 
     def ints(self, name: str, what: str) -> tuple[int, ...]:

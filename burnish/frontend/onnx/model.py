@@ -5,32 +5,28 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
-import onnx.defs
-import onnx.inliner
-import onnx.shape_inference
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+import onnx.numpy_helper
 
-from burnish.errors import ModelError, ScheduleError, UnsupportedOperator, VerificationError
-from burnish.files import open_regular
-from burnish.frontend.onnx import elementwise, movement, product, recurrent, reduction, sorting, window
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator, require_room
+from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
+from burnish.frontend.onnx import control, elementwise, movement, product, recurrent, reduction, sorting, window
+from burnish.frontend.onnx.context import Context, OpenDimensions, RuntimeValue, Translator, require_room
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
-from burnish.frontend.onnx.external import NO_FILES, ExternalData
-from burnish.frontend.onnx.validity import check_declared, check_dtypes, check_graph, label_of
+from burnish.frontend.onnx.load import DOMAINS, load_model, opset_of, without_functions
+from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
+from burnish.frontend.onnx.validity import check_declared, check_graph
 from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
 from burnish.graph.rewrite import drop_dead
-from burnish.loops.sizes import dim, dims_of
+from burnish.loops.numeric import numpy_dtype
+from burnish.loops.sizes import dim
 
-MOST_BYTES = (1 << 31) - 1  # of a file: protobuf's own limit
-OLDEST_OPSET = 7  # before it, broadcasting was an attribute
-DOMAINS = ("", "ai.onnx")
 TRANSLATORS: Mapping[str, Translator] = {
+    **control.TRANSLATORS,
     **elementwise.TRANSLATORS,
     **movement.TRANSLATORS,
     **product.TRANSLATORS,
@@ -53,15 +49,18 @@ class Imported:
     assumed: Mapping[str, str] = field(default_factory=dict)
 
 
-def from_onnx(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int | str]] | None = None
-) -> Graph:
+Shapes = Mapping[str, Sequence[int | str]]
+
+
+def from_onnx(model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Shapes | None = None) -> Graph:
     """The model as a graph with static shapes: what :func:`import_onnx` says, without what it assumed."""
     return import_onnx(model, shapes).graph
 
 
 def import_onnx(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int | str]] | None = None
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    shapes: Shapes | None = None,
+    fix: Mapping[str, Any] | None = None,
 ) -> Imported:
     """The model as a graph; names of inputs and outputs are the model's.
 
@@ -69,123 +68,74 @@ def import_onnx(
     those with open dimensions need; an open *first* dimension that looks like a batch (unnamed, or called N, batch, …)
     is otherwise taken as 1. It also gives, by name, the bounds of dimensions that stay open: ``{"batch": (1, 32)}``,
     ``(16, 512, 16)`` where only multiples of 16 occur, ``(1, 512, 1, 20)`` where kernels shall suit 20 best; the model,
-    or an entry such as ``{"x": ("batch", 768)}``, refers to them by that name. Raises ModelError for what is no valid
-    model, UnsupportedOperator (a ModelError) for valid models that use what Burnish lacks.
+    or an entry such as ``{"x": ("batch", 768)}``, refers to them by that name. ``fix`` gives values of inputs, which
+    are constants then, such as ``{"sr": 16000}``. Raises ModelError for what is no valid model, OpenDimensions (a
+    ModelError) for extents that are missing, all at once, UnsupportedOperator (a ModelError) for valid models that use
+    what Burnish lacks, of which RuntimeValue is one that is no static graph.
     """
-    proto, data = _load(model)
-    proto = _without_functions(proto)
+    proto, data = load_model(model)
+    proto = fixed_inputs(without_functions(proto), fix or {})
     graph = proto.graph
-    _refuse_unsupported(graph)
-    opset = _opset(proto)
+    refuse_unsupported(graph)
+    opset = opset_of(proto)
     check_graph(graph, opset)
-    context = Context(GraphBuilder(), data=data)
+    context = Context(GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset)
     names = _add_constants(context, graph)
     assumed = _add_inputs(context, graph, names, dict(shapes or {}))
-    used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
-    for position, node in enumerate(graph.node):
-        _translate(context, names, node, position, opset)
-        _refuse_missing_outputs(context.node, names, used)
+    translate_nodes(context, names, graph.node, names_read(graph))
     outputs = []
     _check_declared(context, names, graph)
     for value in graph.output:
         if value.name not in names:
             raise ModelError(f"model output '{value.name}' is computed by no node")
-        outputs.append(_named(context.builder, names[value.name], value.name))
+        outputs.append(named(context.builder, names[value.name], value.name))
     return Imported(drop_dead(context.builder.build(*outputs)), assumed)
 
 
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-
-def _load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, ExternalData]:
-    """The parsed model, and where its external data may be."""
-    external = NO_FILES
-    if isinstance(model, onnx.ModelProto):
-        proto, where = model, "the ModelProto"
-    else:
-        if isinstance(model, bytes):
-            data, where = model, f"the model of {len(model)} bytes"
-        else:
-            path = Path(model)
-            where, external = f"model file '{path}'", ExternalData(path)
-            data = _read(path, where)
-        try:
-            proto = onnx.ModelProto.FromString(data)
-        except DecodeError as error:
-            raise ModelError(f"{where}: not an ONNX model, or truncated ({len(data)} bytes): {error}") from error
-    if not proto.HasField("graph") or not proto.graph.output:
-        raise ModelError(f"{where}: holds no graph with outputs; it is not an ONNX model, or truncated")
-    return proto, external
-
-
-def _read(path: Path, where: str) -> bytes:
-    """The bytes of the model file. Raises ModelError."""
-    try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > MOST_BYTES:
-                raise ModelError(
-                    f"{where}: {size} bytes, allowed: up to {MOST_BYTES}, the limit of protobuf; save the weights as "
-                    "external data"
-                )
-            return file.read()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ModelError(f"{where}: cannot be read: {reason}") from error
-
-
-def _without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the calls of its own functions replaced by their nodes."""
-    if not proto.functions:
+def fixed_inputs(proto: onnx.ModelProto, fix: Mapping[str, Any]) -> onnx.ModelProto:
+    """The model with these values of inputs as initializers. Raises ModelError for names and values of no input."""
+    if not fix:
         return proto
-    _refuse_recursion(proto)
-    versions = {(o.domain, o.version) for o in proto.opset_import}
-    try:
-        if any((o.domain, o.version) not in versions for f in proto.functions for o in f.opset_import):
-            proto = onnx.shape_inference.infer_shapes(proto)  # conversion to the model's opset asks for types
-        return onnx.inliner.inline_local_functions(proto, convert_version=True)
-    except Exception as error:  # of C++: its classes have no common base but this one
-        names = ", ".join(f"{f.domain}.{f.name}" for f in proto.functions)
-        raise ModelError(f"model: its functions ({names}) cannot be inlined: {error}") from error
+    declared = {value.name: value for value in proto.graph.input}
+    unknown = sorted(fix.keys() - declared.keys())
+    if unknown:
+        raise ModelError(f"fix: found names {unknown} of no model input; allowed: {', '.join(declared)}")
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    for name, value in fix.items():
+        where, kind = f"fix: input '{name}'", declared[name].type.tensor_type.elem_type
+        dtype = numpy_dtype(dtype_name(kind, where))
+        array = np.asarray(value)
+        wanted = array.astype(dtype)
+        dims = declared[name].type.tensor_type.shape.dim
+        if declared[name].type.tensor_type.HasField("shape") and len(dims) != wanted.ndim and wanted.size == 1:
+            wanted = wanted.reshape([1] * len(dims))
+        if array.dtype.kind not in "biuf" or not np.array_equal(wanted.reshape(-1), array.reshape(-1)):
+            raise ModelError(f"{where}: found {value!r}; allowed: values that {dtype} holds")
+        result.graph.initializer.append(onnx.numpy_helper.from_array(wanted, name))
+    return result
 
 
-def _refuse_recursion(proto: onnx.ModelProto) -> None:
-    """Functions that call themselves, directly or through others, have no end."""
-    calls = {(f.domain, f.name): {(n.domain, n.op_type) for n in f.node} for f in proto.functions}
-    while calls:
-        leaves = [key for key, called in calls.items() if not called & calls.keys()]
-        if not leaves:
-            names = ", ".join(f"{domain}.{name}" for domain, name in calls)
-            raise ModelError(f"model: functions {names} call one another without end; allowed: no recursion")
-        for key in leaves:
-            del calls[key]
-
-
-def _opset(proto: onnx.ModelProto) -> int:
-    """The version of the default domain; of a model that imports only others the newest, as onnxruntime takes it."""
-    newest = onnx.defs.onnx_opset_version()
-    if not proto.opset_import:
-        raise ModelError("model: opset imports: found none; allowed: one at least, that of the default domain")
-    versions = {o.domain: o.version for o in proto.opset_import}
-    version = next((versions[d] for d in DOMAINS if d in versions), newest)
-    if not OLDEST_OPSET <= version <= newest:
-        allowed = f"{OLDEST_OPSET} to {newest}"
-        raise UnsupportedOperator(f"model: opset of the default domain: found {version}; allowed: {allowed}")
-    return version
-
-
-def _refuse_unsupported(graph: onnx.GraphProto) -> None:
+def refuse_unsupported(graph: onnx.GraphProto) -> None:
     """Names every node without a translator at once, so that a user sees the whole distance."""
     missing: dict[str, list[str]] = {}
+    sparse = _unsupported(graph, missing)
+    if missing:
+        words = [f"{name} ({', '.join(nodes[:5])}{', …' * (len(nodes) > 5)})" for name, nodes in missing.items()]
+        raise UnsupportedOperator(f"model uses operators that are not supported: {'; '.join(words)}")
+    if sparse:
+        raise UnsupportedOperator(f"model: {sparse} sparse initializers; allowed: dense ones")
+
+
+def _unsupported(graph: onnx.GraphProto, missing: dict[str, list[str]]) -> int:
+    """Adds the nodes without a translator, by operator; returns the number of sparse initializers."""
+    sparse = len(graph.sparse_initializer)
     for position, node in enumerate(graph.node):
         if node.domain not in DOMAINS or node.op_type not in TRANSLATORS:
             operator = f"{node.domain}.{node.op_type}" if node.domain not in DOMAINS else node.op_type
             missing.setdefault(operator, []).append(node.name or f"#{position}")
-    if missing:
-        words = [f"{name} ({', '.join(nodes[:5])}{', …' * (len(nodes) > 5)})" for name, nodes in missing.items()]
-        raise UnsupportedOperator(f"model uses operators that are not supported: {'; '.join(words)}")
-    if graph.sparse_initializer:
-        raise UnsupportedOperator(f"model: {len(graph.sparse_initializer)} sparse initializers; allowed: dense ones")
+        sparse += sum(_unsupported(inner, missing) for inner in subgraphs(node).values())
+    return sparse
 
 
 def _add_constants(context: Context, graph: onnx.GraphProto) -> dict[str, str]:
@@ -212,12 +162,15 @@ def _add_inputs(
     """Adds the graph's inputs; one that an initializer gives a value is a constant. Returns ``Imported.assumed``."""
     inputs = [value for value in graph.input if value.name not in names]
     dims = _dimensions(inputs, shapes)
+    _require_closed(inputs, shapes, dims)
     assumed = {}
     for value in inputs:
         if not value.type.HasField("tensor_type"):
             kind = value.type.WhichOneof("value")
             if kind is None:
                 raise ModelError(f"input '{value.name}': found no type; allowed: a tensor of some element type")
+            if kind in ("sequence_type", "optional_type"):
+                raise RuntimeValue(f"input '{value.name}': found type {kind}; allowed: tensors", "")
             raise UnsupportedOperator(f"input '{value.name}': found type {kind}; allowed: tensors")
         dtype = dtype_name(value.type.tensor_type.elem_type, f"input '{value.name}'")
         shape = _input_shape(value, shapes.get(value.name), dims)
@@ -257,9 +210,7 @@ def _input_shape(
 ) -> tuple[int, ...]:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
-        if given is None:
-            raise ModelError(f"input '{value.name}' has no shape; pass shapes={{'{value.name}': (...)}}")
-        return tuple(_extent(value.name, g, dims) for g in given)
+        return tuple(_extent(value.name, g, dims) for g in given or ())
     declared = [_dimension(d) for d in tensor.shape.dim]
     if given is not None:
         fits = len(given) == len(declared) and all(
@@ -269,14 +220,32 @@ def _input_shape(
             raise ModelError(f"shapes: input '{value.name}': found {list(given)}; allowed: {declared}")
         return tuple(_extent(value.name, g, dims) for g in given)
     declared = [dims.get(d, d) if isinstance(d, str) else d for d in declared]
-    open_ = [d for position, d in enumerate(declared) if isinstance(d, str) and (position or not _BATCH.search(d))]
-    if open_:
-        words = ", ".join(str(d) for d in declared)
-        raise ModelError(
-            f"input '{value.name}' has open dimensions {open_} in shape [{words}]; "
-            f"pass the whole shape: shapes={{'{value.name}': ({words})}} with numbers in their place"
-        )
     return tuple(1 if isinstance(d, str) else d for d in declared)
+
+
+def _require_closed(
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int | str]], dims: Mapping[str, int]
+) -> None:
+    """Raises OpenDimensions that names all extents which are missing; a first one that looks like a batch is not."""
+    found, remedy = [], {}
+    for value in inputs:
+        tensor = value.type.tensor_type
+        if value.name in shapes or not value.type.HasField("tensor_type"):
+            continue
+        if not tensor.HasField("shape"):
+            found.append(f"input '{value.name}' has no shape")
+            remedy[value.name] = "(...)"
+            continue
+        declared = [dims.get(d, d) if isinstance(d, str) else d for d in map(_dimension, tensor.shape.dim)]
+        open_ = [d for at, d in enumerate(declared) if isinstance(d, str) and (at or not _BATCH.search(d))]
+        if open_:
+            words = ", ".join(str(d) for d in declared)
+            found.append(f"input '{value.name}' has open dimensions {open_} in shape [{words}]")
+            remedy[value.name] = f"({words})"
+    if found:
+        shown = ", ".join(f"'{name}': {extents}" for name, extents in remedy.items())
+        remedy_text = f"pass the whole shape: shapes={{{shown}}} with numbers in their place"
+        raise OpenDimensions(f"{'; '.join(found)}; {remedy_text}")
 
 
 def _extent(name: str, given: int | str, dims: Mapping[str, int]) -> int:
@@ -294,36 +263,7 @@ def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str:
     return dimension.dim_param or "?"
 
 
-# --- nodes ------------------------------------------------------------------------------------------------------------
-
-
-def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, position: int, opset: int) -> None:
-    """Adds one node's operators and binds its outputs in ``names``."""
-    inputs = tuple(names[name] if name else "" for name in node.input)
-    attributes = dict(_attributes(node))
-    n = OnnxNode(node.op_type, label_of(node, position), inputs, tuple(node.output), attributes, opset)
-    context.begin(n)
-    try:
-        check_dtypes(str(n), n.op, opset, inputs, [context.dtype(name) if name else "" for name in inputs])
-        result = TRANSLATORS[node.op_type](context, n)
-    except (ModelError, VerificationError) as error:
-        if str(error).startswith(str(n)):
-            raise
-        kind = UnsupportedOperator if isinstance(error, UnsupportedOperator) else ModelError
-        raise kind(f"{n}: {error}") from error
-    except (KeyError, IndexError, ValueError, TypeError, ArithmeticError) as error:
-        open_ = {d for name in inputs if name for d in dims_of(context.shape(name))}
-        if open_ and isinstance(error, TypeError):
-            words = ", ".join(f"'{d}'" for d in sorted(map(str, open_)))
-            raise UnsupportedOperator(
-                f"{n}: not supported where extents depend on dimension {words} ({error}); allowed: a number for it"
-            ) from error
-        raise ModelError(f"{n}: malformed inputs or attributes: {error!r}") from error
-    found = [result] if isinstance(result, str) else list(result)
-    for index, name in enumerate(node.output):
-        if name and index < len(found):
-            fresh = found[index] in context.made and name not in context.builder.types
-            names[name] = context.builder.rename(found[index], name) if fresh else found[index]
+# --- outputs ----------------------------------------------------------------------------------------------------------
 
 
 def _check_declared(context: Context, names: Mapping[str, str], graph: onnx.GraphProto) -> None:
@@ -338,24 +278,6 @@ def _check_declared(context: Context, names: Mapping[str, str], graph: onnx.Grap
                 _log.warning("%s: its shape is declared otherwise; computed: %s", where, list(found.shape))
 
 
-def _refuse_missing_outputs(node: OnnxNode, names: Mapping[str, str], used: Collection[str]) -> None:
-    """Optional outputs that no translator computes (a dropout's mask, …) may be there, but not be read."""
-    for index, name in enumerate(node.outputs):
-        if name in used and name and name not in names:
-            raise UnsupportedOperator(f"{node}: output {index} ('{name}'): found in use; allowed: not used")
-
-
-def _attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Any]]:
-    for attribute in node.attribute:
-        value = onnx.helper.get_attribute_value(attribute)
-        if isinstance(value, bytes):
-            yield attribute.name, value.decode("utf-8", "replace")
-        elif attribute.type == onnx.AttributeProto.STRINGS:
-            yield attribute.name, [text.decode("utf-8", "replace") for text in value]
-        else:
-            yield attribute.name, value
-
-
-def _named(builder: GraphBuilder, found: str, name: str) -> str:
+def named(builder: GraphBuilder, found: str, name: str) -> str:
     """``found`` under the name that the model gives its output."""
     return found if found == name else builder.add("identity", found, name=builder.fresh(name))

@@ -19,14 +19,15 @@ def label_of(node: onnx.NodeProto, position: int) -> str:
     return node.name or next((o for o in node.output if o), f"#{position}")
 
 
-def check_graph(graph: onnx.GraphProto, opset: int) -> None:
+def check_graph(graph: onnx.GraphProto, opset: int, outer: Iterable[str] = ()) -> None:
     """Refuses names that are defined twice or too late, and nodes at odds with their operators' schemas.
 
-    All nodes must be of the default domain.
+    All nodes must be of the default domain. ``outer``: names that a subgraph sees.
     """
     _check_once("input", [value.name for value in graph.input])
     _check_once("initializer", [tensor.name for tensor in graph.initializer])
-    known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    known = own.union(outer)
     later = Counter(name for node in graph.node for name in node.output if name)
     for position, node in enumerate(graph.node):
         where = f"node '{label_of(node, position)}' ({node.op_type}, opset {opset})"
@@ -36,9 +37,13 @@ def check_graph(graph: onnx.GraphProto, opset: int) -> None:
             hint = "; the order of nodes must be that of computation, without cycles" if known_later else ""
             raise ModelError(f"{where}: inputs {undefined} are defined by nothing before it{hint}")
         outputs = [name for name in node.output if name]
-        repeated = [name for name, count in Counter(outputs).items() if name in known or count > 1]
+        repeated = [name for name, count in Counter(outputs).items() if name in own or count > 1]
         if repeated:
             raise ModelError(f"{where}: outputs {repeated} are defined before; a name has one definition")
+        for attribute in node.attribute:
+            if attribute.type == _ATTRIBUTE_TYPES.GRAPH:
+                check_graph(attribute.g, opset, known)
+        own.update(outputs)
         known.update(outputs)
         _check_node(node, where, opset)
 

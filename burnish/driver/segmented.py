@@ -1,0 +1,412 @@
+"""Models that are no static graph: segments compiled for what a call gives them, and control flow between them.
+
+A segment is compiled when it first meets a combination of types, and of values where its operators want to know them;
+what was compiled is kept, the last used ones of each segment. So a call never gives a wrong answer for a size or a
+value that was not foreseen: it may take as long as a compilation.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import ChainMap, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+
+from burnish.driver.compilation import compile_kernels, link
+from burnish.errors import ArtifactError, InputError
+from burnish.frontend.onnx.context import RuntimeValue
+from burnish.frontend.onnx.dtypes import dtype_name
+from burnish.frontend.onnx.eager import EAGER, EagerNode
+from burnish.frontend.onnx.nodes import attributes
+from burnish.frontend.onnx.segments import Program, Segment, read_program
+from burnish.frontend.onnx.validity import label_of
+from burnish.graph.evaluate import evaluate
+from burnish.graph.graph import Graph, type_of
+from burnish.loops.numeric import numpy_dtype
+from burnish.runtime.dlpack import from_dlpack
+from burnish.runtime.module import Module, ProfileRow
+from burnish.target import Target
+
+KEPT = 32  # compiled variants of a segment
+FEW_ELEMENTS = 1 << 14  # of all values of a graph: one that is met once is interpreted sooner than compiled
+
+Run = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class OpenSpec:
+    """An input or output: ``shape`` has a name, or "?", where an extent is open, and is None where the rank is.
+
+    ``kind``: "tensor", "sequence" (a list of arrays) or "optional" (None, or what it may hold); ``dtype`` is that of
+    the arrays.
+    """
+
+    name: str
+    shape: tuple[int | str, ...] | None
+    dtype: str
+    kind: str = "tensor"
+
+    def __str__(self) -> str:
+        extents = "…" if self.shape is None else ", ".join(map(str, self.shape))
+        text = f"{self.dtype}[{extents}]"
+        return f"{self.name}: {text if self.kind == 'tensor' else f'{self.kind} of {text}'}"
+
+
+def open_spec(value: onnx.ValueInfoProto) -> OpenSpec:
+    """What a model says of an input or output. Raises UnsupportedOperator for texts and maps."""
+    kind, declared = "tensor", value.type
+    while not declared.HasField("tensor_type"):
+        inner = declared.WhichOneof("value")
+        if inner not in ("sequence_type", "optional_type"):
+            return OpenSpec(value.name, None, dtype_name(0, f"value '{value.name}'"))
+        kind = "optional" if inner == "optional_type" else kind if kind == "optional" else "sequence"
+        declared = getattr(declared, inner).elem_type
+    dtype = dtype_name(declared.tensor_type.elem_type, f"value '{value.name}'")
+    if not declared.tensor_type.HasField("shape"):
+        return OpenSpec(value.name, None, dtype, kind)
+    shape = tuple(
+        int(d.dim_value) if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or "?"
+        for d in declared.tensor_type.shape.dim
+    )
+    return OpenSpec(value.name, shape, dtype, kind)
+
+
+@dataclass
+class _Variants:
+    """What was compiled of a segment, by types and wanted values; ``met``: combinations that were met once."""
+
+    runs: OrderedDict[Any, Run] = field(default_factory=OrderedDict)
+    met: set[Any] = field(default_factory=set)
+
+
+class SegmentedModule:
+    """A compiled model whose segments are compiled at the calls that first need them; else as :class:`Module`.
+
+    ``limits`` holds what callers promised of inputs: the shapes of those named. Calls from several threads take turns.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        compiler: Callable[[Graph], Module],
+        limits: Mapping[str, Sequence[int | str | tuple[int, int]]] | None = None,
+    ) -> None:
+        self._program, self._compiler = program, compiler
+        self._limits = dict(limits or {})
+        self._variants: dict[tuple[int, tuple[int, ...]], _Variants] = {}
+        self._lock = threading.RLock()
+        self._rows: list[tuple[str, str, float]] | None = None
+        self.inputs = tuple(map(open_spec, program.inputs))
+        self.outputs = tuple(map(open_spec, program.graph.output))
+        self.compilations = 0
+        self._facts: dict[str, Any] = {}
+
+    @property
+    def threads(self) -> int:
+        """Threads that a call may use."""
+        return next((run.threads for run in self._modules()), 1)
+
+    @property
+    def graph(self) -> str:
+        """The graphs of all segments compiled so far, as text."""
+        return "\n".join(module.graph for module in self._modules())
+
+    @property
+    def rewrites(self) -> None:
+        """Substitutions are looked for in models that are one static graph."""
+        return None
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of arenas, parameters, scratch and code: the greatest of each over segments, the sum of parameters."""
+        found = [module.memory for module in self._modules()]
+        keys = ("arena", "params", "scratch", "code")
+        return {key: (sum if key in ("params", "code") else max)([m[key] for m in found] or [0]) for key in keys}
+
+    def note(self, **facts: Any) -> None:
+        """Adds facts to what the module tells."""
+        self._facts.update(facts)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The output, or the tuple of several outputs. Inputs are given in order or by name.
+
+        Raises InputError for what is missing, unknown, or of another dtype or shape than the model declares.
+        """
+        values = self._bind(args, kwargs)
+        with self._lock:
+            results = self._run(self._program, values, {})
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
+        """Time of every segment and of every node that runs between them, summed over its calls: medians of
+        ``repeat`` runs, after one that is not counted.
+        """
+        values = self._bind(args, kwargs)
+        rounds: list[dict[tuple[str, str], float]] = []
+        with self._lock:
+            for _ in range(repeat + 1):
+                with self._timed() as rows:
+                    self._run(self._program, values, {})
+                total: dict[tuple[str, str], float] = {}
+                for node, kernel, seconds in rows:
+                    total[node, kernel] = total.get((node, kernel), 0.0) + seconds * 1e6
+                rounds.append(total)
+        medians = {key: float(np.median([r.get(key, 0.0) for r in rounds[1:] or rounds])) for key in rounds[-1]}
+        whole = sum(medians.values()) or 1.0
+        return [ProfileRow(node, kernel, t, t / whole) for (node, kernel), t in medians.items()]
+
+    def save(self, path: str | Path, *, key: bytes | None = None) -> NoReturn:
+        """Raises ArtifactError: what will be compiled depends on the calls to come."""
+        eager = sorted({self._program.nodes[at].op_type for at in self._program.eager})
+        wanted = f"nodes {eager} that run on values" if eager else "sizes or values that only calls give"
+        raise ArtifactError(
+            f"{path}: found a model with {wanted}, which is compiled at its calls; allowed: a model that is one graph: "
+            "give shapes=, or fix= for inputs that never change"
+        )
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
+        return f"SegmentedModule({inputs} -> {outputs}; {self.compilations} segments compiled)"
+
+    def prepare(self) -> None:
+        """Compiles what depends on no call: the first segment, where the model declares the types of its inputs.
+
+        Raises what compilation raises.
+        """
+        given: dict[str, np.ndarray] = {}
+        for spec in self.inputs:
+            shape = self._limits.get(spec.name, spec.shape)
+            if spec.kind == "tensor" and shape is not None and all(isinstance(d, int) for d in shape):
+                given[spec.name] = np.broadcast_to(np.zeros((), numpy_dtype(spec.dtype)), tuple(shape))  # type: ignore[arg-type]
+        program = self._program
+        while set((segment := program.segments[0]).reads) <= given.keys() - program.wanted and segment.writes:
+            try:
+                self._compiled(program, segment, {name: given[name] for name in segment.reads})
+                return
+            except RuntimeValue:
+                continue
+
+    # --- running ---
+
+    def _run(self, program: Program, values: Mapping[str, Any], around: Mapping[str, Any]) -> list[Any]:
+        """The outputs of a program on its inputs; ``around`` holds what a subgraph sees."""
+        env: MutableMapping[str, Any] = ChainMap(dict(values), dict(around)) if around else dict(values)
+        level = 0
+        while level < program.depth:
+            self._run_segment(program, level, env)
+            for at in program.eager_at(level):
+                self._run_node(program, at, env)
+            level += 1
+        return [env[name] if name in env else program.array(name) for name in program.outputs]
+
+    def _run_node(self, program: Program, at: int, env: MutableMapping[str, Any]) -> None:
+        """Runs a node on its values, and puts its results into ``env``."""
+        node = program.nodes[at]
+        inputs = [_value(program, env, name) if name else None for name in node.input]
+
+        def run(name: str, feeds: Sequence[Any]) -> list[Any]:
+            child = program.children[at, name]
+            given = {value.name: feed for value, feed in zip(child.inputs, feeds, strict=False)}
+            return self._run(child, given, env)
+
+        label = f"node '{label_of(node, at)}' ({node.op_type})"
+        start = time.perf_counter()
+        call = EagerNode(label, inputs, dict(attributes(node)), len(node.output), program.opset, run)
+        results = EAGER[node.op_type](call)
+        if self._rows is not None and not any(key[0] == at for key in program.children):
+            self._rows.append((label_of(node, at), f"{node.op_type} (host)", time.perf_counter() - start))
+        for name, result in zip(node.output, results, strict=False):
+            if name:
+                env[name] = result
+
+    def _run_segment(self, program: Program, level: int, env: MutableMapping[str, Any]) -> None:
+        """Runs the segment of a level, after it is compiled if this is new, and cut where it turns out to be two."""
+        while (segment := program.segments[level]).writes:
+            arrays = {name: self._array(program, env, name) for name in segment.reads}
+            try:
+                run = self._compiled(program, segment, arrays)
+            except RuntimeValue:
+                continue  # the program knows now what it wants to know
+            start = time.perf_counter()
+            results = run(arrays)
+            if self._rows is not None:
+                first = segment.nodes[0]
+                what = f"segment of {len(segment.nodes)} nodes"
+                self._rows.append((label_of(program.nodes[first], first), what, time.perf_counter() - start))
+            env.update(zip(segment.writes, results, strict=True))
+            return
+
+    def _compiled(self, program: Program, segment: Segment, arrays: Mapping[str, np.ndarray]) -> Run:
+        """A segment for these types, and values that are wanted: compiled, or interpreted where it is small and may
+        be met but once.
+        """
+        values = {name: a for name, a in arrays.items() if name in program.wanted}
+        key = tuple(
+            (a.shape, a.dtype.str, a.tobytes() if name in values else b"") for name, a in arrays.items()
+        )
+        variants = self._variants.setdefault((id(program), segment.nodes), _Variants())
+        if key in variants.runs:
+            variants.runs.move_to_end(key)
+            return variants.runs[key]
+        types = {name: type_of(a) for name, a in arrays.items() if name not in values}
+        graph = program.graph_of(segment, types, values)
+        small = sum(t.size for t in graph.types.values()) <= FEW_ELEMENTS
+        run: Run
+        if graph.nodes and small and variants.runs and key not in variants.met:
+            variants.met.add(key)
+            return _Interpreted(graph)
+        if graph.nodes:
+            self.compilations += 1
+            run = _Compiled(self._compiler(graph), graph.inputs)
+        else:
+            run = _Interpreted(graph)
+        variants.runs[key] = run
+        while len(variants.runs) > KEPT:
+            variants.runs.popitem(last=False)
+        return run
+
+    def _array(self, program: Program, env: Mapping[str, Any], name: str) -> np.ndarray:
+        """A value that a segment reads. Raises InputError for a sequence or nothing."""
+        value = _value(program, env, name)
+        if not isinstance(value, np.ndarray):
+            raise InputError(f"value '{name}': found {type(value).__name__}; allowed: an array")
+        return value
+
+    def _modules(self) -> Iterator[Module]:
+        for variants in self._variants.values():
+            for run in variants.runs.values():
+                if isinstance(run, _Compiled):
+                    yield run.module
+
+    @contextmanager
+    def _timed(self) -> Iterator[list[tuple[str, str, float]]]:
+        """Collects the time of every step."""
+        self._rows = rows = list[tuple[str, str, float]]()
+        try:
+            yield rows
+        finally:
+            self._rows = None
+
+    # --- arguments ---
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Values by name, as arrays. Raises InputError."""
+        specs = {spec.name: spec for spec in self.inputs}
+        if len(args) > len(specs):
+            listed = "; ".join(map(str, self.inputs)) or "none"
+            raise InputError(f"{len(args)} inputs given, the model has {len(specs)}: {listed}")
+        values = dict(zip(specs, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in specs or name in values:
+                what = "is given twice, by position and by name" if name in values else "is unknown"
+                raise InputError(f"input '{name}' {what}; the model's inputs: {', '.join(map(str, self.inputs))}")
+            values[name] = value
+        missing = [str(s) for s in self.inputs if s.name not in values and s.kind != "optional"]
+        if missing:
+            raise InputError(f"input {'; '.join(missing)} is missing")
+        found = {name: self._accept(spec, values.get(name)) for name, spec in specs.items()}
+        self._check_sizes(found)
+        return found
+
+    def _accept(self, spec: OpenSpec, value: Any) -> Any:
+        """The value as the model takes it. Raises InputError."""
+        if spec.kind == "optional" and value is None:
+            return None
+        if spec.kind != "tensor" and isinstance(value, (list, tuple)):
+            return [self._accept(OpenSpec(spec.name, spec.shape, spec.dtype), each) for each in value]
+        if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
+            value = from_dlpack(value)
+        if not isinstance(value, (np.ndarray, np.generic)) or spec.kind == "sequence":
+            raise InputError(f"input '{spec.name}' is a {type(value).__name__}, allowed: {spec}")
+        array = np.ascontiguousarray(value).reshape(np.shape(value))
+        fits = spec.shape is None or (
+            len(spec.shape) == array.ndim
+            and all(isinstance(own, str) or own == n for own, n in zip(spec.shape, map(int, array.shape), strict=True))
+        )
+        if array.dtype != numpy_dtype(spec.dtype) or not fits:
+            raise InputError(f"input '{spec.name}' is {array.dtype}{list(array.shape)}, allowed: {spec}")
+        return array
+
+    def _check_sizes(self, values: Mapping[str, Any]) -> None:
+        """Raises InputError where inputs differ in an extent of one name, or are outside what was promised."""
+        sizes: dict[str, tuple[int, str]] = {}
+        for spec in self.inputs:
+            value = values[spec.name]
+            shape = self._limits.get(spec.name, spec.shape)
+            if not isinstance(value, np.ndarray) or shape is None:
+                continue
+            pairs: list[tuple[Any, int]] = list(zip(shape, value.shape, strict=True))
+            for own, n in pairs:
+                if isinstance(own, int) and own != n:
+                    raise InputError(f"input '{spec.name}' is {list(value.shape)}, allowed: {list(shape)}")
+                if not isinstance(own, str) or own == "?":
+                    continue
+                first, where = sizes.setdefault(own, (n, spec.name))
+                if first != n:
+                    raise InputError(f"dimension '{own}': found {n} of input '{spec.name}', {first} of '{where}'")
+                low, high = self._bounds(own)
+                if not low <= n <= high:
+                    raise InputError(f"dimension '{own}': found {n} of input '{spec.name}'; allowed: {low} to {high}")
+
+    def _bounds(self, name: str) -> tuple[int, int]:
+        """The least and the greatest value of a dimension."""
+        bounds: Any = self._limits.get(name, (0, 1 << 62))
+        return bounds[0], bounds[1]
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """A compiled segment: its inputs by name."""
+
+    module: Module
+    inputs: tuple[str, ...]
+
+    def __call__(self, given: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+        found = self.module(*(given[name] for name in self.inputs))
+        return found if isinstance(found, tuple) else (found,)
+
+
+@dataclass(frozen=True)
+class _Interpreted:
+    """A segment that is computed by the definitions of its operators."""
+
+    graph: Graph
+
+    def __call__(self, given: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+        found = evaluate(self.graph, {name: given[name] for name in self.graph.inputs})
+        return [found[name] for name in self.graph.outputs]
+
+
+def _value(program: Program, env: Mapping[str, Any], name: str) -> Any:
+    """A value of a call, or a constant."""
+    return env[name] if name in env else program.array(name)
+
+
+def compile_segments(
+    model: Any,
+    machine: Target,
+    *,
+    threads: int | None = None,
+    exact: bool = False,
+    cache_dir: str | Path | None = None,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    fix: Mapping[str, Any] | None = None,
+) -> SegmentedModule:
+    """A model that is no static graph, or whose sizes are open, compiled as far as it can be before a call.
+
+    Raises what ``compile`` raises.
+    """
+
+    def compiled(graph: Graph) -> Module:
+        return Module(link(compile_kernels(graph, machine, exact, cache_dir)), threads)
+
+    made = SegmentedModule(read_program(model, fix), compiled, shapes)
+    made.prepare()
+    return made

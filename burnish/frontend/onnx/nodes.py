@@ -1,0 +1,119 @@
+"""Translation of ONNX nodes, one after another, and of subgraphs in the place of the node that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import onnx
+
+from burnish.errors import ModelError, UnsupportedOperator, VerificationError
+from burnish.frontend.onnx.context import Context, OnnxNode
+from burnish.frontend.onnx.dtypes import to_array
+from burnish.frontend.onnx.validity import check_dtypes, label_of
+from burnish.loops.sizes import dims_of
+
+
+def translate_nodes(
+    context: Context, names: dict[str, str], nodes: Sequence[onnx.NodeProto], used: Collection[str]
+) -> None:
+    """Adds the operators of all nodes; ``names`` maps names of the model to those of the graph, and gets the outputs.
+
+    ``used``: names that are read by anything, the model's outputs among them.
+    """
+    before, context.names = context.names, names
+    try:
+        for position, node in enumerate(nodes):
+            _translate(context, names, node, position)
+            _refuse_missing_outputs(context.node, names, used)
+    finally:
+        context.names = before
+
+
+def translate_subgraph(context: Context, graph: onnx.GraphProto, feeds: Sequence[str]) -> list[str]:
+    """Adds the nodes of a subgraph, whose inputs are the graph tensors ``feeds``; returns those of its outputs.
+
+    It sees the names of what is around it, which does not see its own.
+    """
+    names, node, made = dict(context.names), context.node, context.made
+    for tensor in graph.initializer:
+        key = id(tensor)
+        if key not in context.constants:
+            array = to_array(tensor, f"initializer '{tensor.name}'", context.data)
+            context.constants[key] = context.constant(array)
+        names[tensor.name] = context.constants[key]
+    for value, feed in zip(graph.input, feeds, strict=True):
+        names[value.name] = feed
+    try:
+        translate_nodes(context, names, graph.node, names_read(graph))
+    finally:
+        context.node, context.made = node, made
+    missing = [value.name for value in graph.output if value.name not in names]
+    if missing:
+        raise ModelError(f"{node}: outputs {missing} of its subgraph '{graph.name}' are computed by no node")
+    return [names[value.name] for value in graph.output]
+
+
+def names_read(graph: onnx.GraphProto) -> set[str]:
+    """Names that nodes of a graph read, also from within subgraphs, and those of its outputs."""
+    found = {value.name for value in graph.output}
+    for node in graph.node:
+        found.update(node.input)
+        for inner in subgraphs(node).values():
+            found |= names_read(inner)
+    return found
+
+
+def subgraphs(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
+    """The graphs among a node's attributes, by name."""
+    graph = onnx.AttributeProto.AttributeType.GRAPH
+    return {attribute.name: attribute.g for attribute in node.attribute if attribute.type == graph}
+
+
+def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, position: int) -> None:
+    """Adds one node's operators and binds its outputs in ``names``."""
+    inputs = tuple(names[name] if name else "" for name in node.input)
+    n = OnnxNode(
+        node.op_type, label_of(node, position), inputs, tuple(node.output), dict(attributes(node)), context.opset
+    )
+    context.begin(n)
+    try:
+        check_dtypes(str(n), n.op, n.opset, inputs, [context.dtype(name) if name else "" for name in inputs])
+        result = context.translators[node.op_type](context, n)
+    except (ModelError, VerificationError) as error:
+        if str(error).startswith("node '"):
+            raise
+        kind = UnsupportedOperator if isinstance(error, UnsupportedOperator) else ModelError
+        raise kind(f"{n}: {error}") from error
+    except (KeyError, IndexError, ValueError, TypeError, ArithmeticError) as error:
+        open_ = {d for name in inputs if name for d in dims_of(context.shape(name))}
+        if open_ and isinstance(error, TypeError):
+            words = ", ".join(f"'{d}'" for d in sorted(map(str, open_)))
+            raise UnsupportedOperator(
+                f"{n}: not supported where extents depend on dimension {words} ({error}); allowed: a number for it"
+            ) from error
+        raise ModelError(f"{n}: malformed inputs or attributes: {error!r}") from error
+    found = [result] if isinstance(result, str) else list(result)
+    for index, name in enumerate(node.output):
+        if name and index < len(found):
+            fresh = found[index] in context.made and name not in context.builder.types
+            names[name] = context.builder.rename(found[index], name) if fresh else found[index]
+
+
+def _refuse_missing_outputs(node: OnnxNode, names: Collection[str], used: Collection[str]) -> None:
+    """Optional outputs that no translator computes (a dropout's mask, …) may be there, but not be read."""
+    for index, name in enumerate(node.outputs):
+        if name in used and name and name not in names:
+            raise UnsupportedOperator(f"{node}: output {index} ('{name}'): found in use; allowed: not used")
+
+
+def attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Any]]:
+    """Names and values of a node's attributes; texts are decoded."""
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            yield attribute.name, value.decode("utf-8", "replace")
+        elif attribute.type == onnx.AttributeProto.STRINGS:
+            yield attribute.name, [text.decode("utf-8", "replace") for text in value]
+        else:
+            yield attribute.name, value

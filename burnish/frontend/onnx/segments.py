@@ -1,0 +1,248 @@
+"""Segments of an ONNX graph that is no static graph: parts that are one each, and nodes that run between them.
+
+A node runs by itself (it is *eager*) if its results have shapes that depend on values, if it is control flow, or if it
+works on sequences: ``eager.py``. All others of one *level* are a segment: what they read is known once the eager nodes
+of the levels before have run. A segment becomes a graph for each combination of what it reads: types, and values where
+a translator wants to know them. A value that it wants to know and the segment computes itself is *cut*: the node that
+wants it moves to the next level, with all that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+
+from burnish.errors import ModelError
+from burnish.frontend.onnx.context import Context, RuntimeValue
+from burnish.frontend.onnx.dtypes import to_array
+from burnish.frontend.onnx.eager import EAGER, SEQUENCES
+from burnish.frontend.onnx.external import ExternalData
+from burnish.frontend.onnx.load import load_model, opset_of, without_functions
+from burnish.frontend.onnx.model import TRANSLATORS, fixed_inputs, named, refuse_unsupported
+from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
+from burnish.frontend.onnx.validity import check_graph
+from burnish.graph.graph import Graph, GraphBuilder, TensorType
+from burnish.graph.rewrite import drop_dead
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Nodes of one level, by position; those that make constants are in every segment that needs them. ``reads`` come
+    from elsewhere, ``writes`` are read elsewhere.
+    """
+
+    nodes: tuple[int, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class Program:
+    """A graph, or a subgraph, as levels of one segment and eager nodes; it changes as cuts are found.
+
+    ``wanted``: values that translators want to know. ``children``: the subgraphs of eager nodes, by node and attribute.
+    """
+
+    graph: onnx.GraphProto
+    opset: int
+    data: ExternalData
+    outer: Program | None = None
+    cuts: set[tuple[str, int]] = field(default_factory=set)
+    wanted: set[str] = field(default_factory=set)
+    children: dict[tuple[int, str], Program] = field(default_factory=dict)
+    segments: dict[int, Segment] = field(default_factory=dict)
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        self.nodes = list(self.graph.node)
+        self.constants = self._own_constants()
+        self.inputs = [value for value in self.graph.input if value.name not in self.constants]
+        self.outputs = [value.name for value in self.graph.output]
+        self.producer = {name: at for at, node in enumerate(self.nodes) for name in node.output if name}
+        self.reads = [_reads(node) for node in self.nodes]
+        self.eager = self._eager_nodes()
+        for at in self.eager:
+            for name, graph in subgraphs(self.nodes[at]).items():
+                self.children[at, name] = Program(graph, self.opset, self.data, self)
+        self.fixed = self._constant_nodes()
+        self.level: list[int] = []
+        self.cut()
+
+    def _own_constants(self) -> dict[str, Any]:
+        """Initializers and constant nodes, as tensors of the file."""
+        found: dict[str, Any] = {t.name: t for t in self.graph.initializer}
+        for node in self.nodes:
+            value = [a.t for a in node.attribute if a.name == "value"] if node.op_type == "Constant" else []
+            if value:
+                found[node.output[0]] = value[0]
+        return found
+
+    @cached_property
+    def known(self) -> set[str]:
+        """Constants that this program sees."""
+        return self.constants.keys() | (self.outer.known if self.outer else set())
+
+    def array(self, name: str) -> np.ndarray:
+        """The value of a constant, also of those around this program."""
+        if name not in self.constants:
+            assert self.outer is not None
+            return self.outer.array(name)
+        if not isinstance(self.constants[name], np.ndarray):
+            self.constants[name] = to_array(self.constants[name], f"initializer '{name}'", self.data)
+        return self.constants[name]
+
+    def _eager_nodes(self) -> list[int]:
+        """Positions of the nodes that run by themselves."""
+        listed = {v.name for v in self.graph.input if v.type.WhichOneof("value") in ("sequence_type", "optional_type")}
+        found = []
+        for at, node in enumerate(self.nodes):
+            sequences = node.op_type in SEQUENCES or (node.op_type == "Identity" and node.input[0] in listed)
+            if sequences or (node.op_type in EAGER and node.op_type != "Identity"):
+                found.append(at)
+            if sequences:
+                listed.update(node.output)
+            for graph in subgraphs(node).values():
+                listed.update(_lists(node, graph))
+        return found
+
+    def _constant_nodes(self) -> set[int]:
+        """Positions of the nodes that read constants alone."""
+        found, names, eager = set[int](), set(self.known), set(self.eager)
+        for at, node in enumerate(self.nodes):
+            if at not in eager and self.reads[at] <= names and (self.reads[at] or node.op_type == "Constant"):
+                found.add(at)
+                names.update(node.output)
+        return found
+
+    def want(self, name: str, node: int) -> None:
+        """Makes the segment of this node know a value: after another segment, if it is computed by one."""
+        self.wanted.add(name)
+        maker = self.producer.get(name)
+        if maker is not None and maker not in self.fixed and self.level[maker] == self.level[node]:
+            self.cuts.add((name, node))
+            self.cut()
+
+    def cut(self) -> None:
+        """Finds levels and segments anew."""
+        eager = set(self.eager)
+        level = self.level = [0] * len(self.nodes)
+        for at, _ in enumerate(self.nodes):
+            if at in self.fixed:
+                continue
+            for name in self.reads[at]:
+                maker = self.producer.get(name)
+                if maker is not None and maker not in self.fixed:
+                    later = (maker in eager and at not in eager) or (name, at) in self.cuts
+                    level[at] = max(level[at], level[maker] + later)
+        self.depth = max(level, default=0) + 1
+        self.segments = {number: self._segment(number, eager) for number in range(self.depth)}
+
+    def _segment(self, number: int, eager: Collection[int]) -> Segment:
+        own = {at for at, n in enumerate(self.level) if n == number and at not in eager and at not in self.fixed}
+        outside = set(self.outputs)
+        for at in range(len(self.nodes)):
+            if at not in own and at not in self.fixed:
+                outside |= self.reads[at]
+        made = {name for at in own for name in self.nodes[at].output if name}
+        writes = made & outside
+        if number == 0:  # constants that somebody wants as values
+            read = {n for at in eager for n in self.reads[at]} | set(self.outputs)
+            writes |= {n for at in self.fixed for n in self.nodes[at].output if n in read}
+        queue, nodes = list(own) + [self.producer[n] for n in writes if self.producer[n] in self.fixed], set(own)
+        while queue:  # what makes the constants that are needed here
+            at = queue.pop()
+            nodes.add(at)
+            makers = {self.producer[name] for name in self.reads[at] if name in self.producer}
+            queue += [m for m in makers if m in self.fixed and m not in nodes]
+        inside = {name for at in nodes for name in self.nodes[at].output}
+        reads = {name for at in nodes for name in self.reads[at]} - inside - self.known
+        return Segment(tuple(sorted(nodes)), tuple(sorted(reads)), tuple(sorted(writes)))
+
+    def eager_at(self, number: int) -> list[int]:
+        """The eager nodes of a level, in order."""
+        return [at for at in self.eager if self.level[at] == number]
+
+    def graph_of(self, segment: Segment, types: Mapping[str, TensorType], values: Mapping[str, np.ndarray]) -> Graph:
+        """A segment as a graph, where what it reads has these types, or these values.
+
+        Raises RuntimeValue for a value that it wants to know besides, after :meth:`want` has been told.
+        """
+        context = Context(GraphBuilder(), data=self.data, translators=TRANSLATORS, opset=self.opset)
+        names: dict[str, str] = {}
+        for name, t in types.items():
+            names[name] = context.builder.input(name, t.shape, t.dtype)
+        needed = {name for at in segment.nodes for name in self.reads[at]}
+        for name in needed & self.known - types.keys():
+            names[name] = context.builder.constant(self.array(name), name)
+        for name, value in values.items():
+            names[name] = context.builder.constant(value, name)
+        used = needed.union(segment.writes)
+        for at in segment.nodes:
+            try:
+                translate_nodes(context, names, [self.nodes[at]], used)
+            except RuntimeValue as error:
+                self._ask(context, names, at, error)
+                raise
+        outputs = [named(context.builder, names[name], name) for name in segment.writes]
+        graph = drop_dead(context.builder.build(*outputs))
+        read = {name for node in graph.nodes for name in node.inputs} | set(graph.outputs)
+        return replace(graph, inputs=tuple(name for name in graph.inputs if name in read))
+
+    def _ask(self, context: Context, names: Mapping[str, str], at: int, error: RuntimeValue) -> None:
+        """Tells :meth:`want` of the value that a translator misses: the node's own input, or all that it might be."""
+        open_ = [name for name in self.reads[at] if name in names and names[name] not in context.builder.constants]
+        exact = [name for name in open_ if names[name] == error.tensor]
+        whole = [name for name in open_ if not context.dtype(names[name]).startswith(("float", "bfloat"))]
+        new = [name for name in exact or whole or open_ if name not in self.wanted or not self._apart(name, at)]
+        if not new:
+            raise ModelError(str(error)) from error
+        for name in new:
+            self.want(name, at)
+
+    def _apart(self, name: str, at: int) -> bool:
+        """Whether a value is there before the segment of this node begins."""
+        maker = self.producer.get(name)
+        return maker is None or maker in self.fixed or self.level[maker] < self.level[at] or maker in self.eager
+
+
+def _reads(node: onnx.NodeProto) -> set[str]:
+    """Names that a node reads, also from within its subgraphs."""
+    found = {name for name in node.input if name}
+    for graph in subgraphs(node).values():
+        inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+        inner |= {name for n in graph.node for name in n.output}
+        found |= names_read(graph) - inner - {""}
+    return found
+
+
+def _lists(node: onnx.NodeProto, graph: onnx.GraphProto) -> set[str]:
+    """Outputs of a node that are sequences or optionals, by the last outputs of its subgraph."""
+    outputs = list(graph.output)[len(graph.output) - len(node.output) :]
+    return {
+        name
+        for name, value in zip(node.output, outputs, strict=False)
+        if value.type.WhichOneof("value") in ("sequence_type", "optional_type")
+    }
+
+
+def read_program(model: Any, fix: Mapping[str, Any] | None = None) -> Program:
+    """A model as segments and what runs between them. Raises ModelError and UnsupportedOperator as import does."""
+    proto, data = load_model(model)
+    proto = fixed_inputs(without_functions(proto), fix or {})
+    refuse_unsupported(proto.graph)
+    opset = opset_of(proto)
+    check_graph(proto.graph, opset)
+    return Program(proto.graph, opset, data)
+
+
+def wanted_nodes(program: Program) -> Sequence[str]:
+    """The operators that run between segments, also in subgraphs, for people."""
+    found = [program.nodes[at].op_type for at in program.eager]
+    for child in program.children.values():
+        found += wanted_nodes(child)
+    return found
