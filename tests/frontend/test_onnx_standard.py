@@ -57,8 +57,9 @@ def run(case: StandardCase) -> bool:
     """Whether the case is supported; then its values are right."""
     inputs, outputs = case.data_sets[0]
     arrays = [as_array(value) for value in inputs]
-    tensors = all(isinstance(array, np.ndarray) for array in arrays)
-    feeds = {value.name: a for value, a in zip(case.model.graph.input, arrays, strict=True)} if tensors else {}
+    if not all(isinstance(array, np.ndarray) for array in arrays):
+        return False  # sequences are no part of a graph
+    feeds = {value.name: a for value, a in zip(case.model.graph.input, arrays, strict=True)}
     try:
         graph = imported(case.model, feeds)
     except UnsupportedOperator as error:
