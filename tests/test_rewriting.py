@@ -13,7 +13,7 @@ from burnish.codegen.objects import compile_ir
 from burnish.driver import rewritten as rewriting
 from burnish.driver.compilation import Compilation, compile_kernels
 from burnish.driver.contributions import contributions
-from burnish.driver.rewritten import described, rewrite_model, shipped_rules
+from burnish.driver.rewritten import LEAST_COMPARING, described, rewrite_model, shipped_rules
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.measure.comparison import Comparison
@@ -114,16 +114,36 @@ def test_the_report_is_in_the_artifact(monkeypatch: pytest.MonkeyPatch, chain: G
     assert bn.load(f"{tmp_path}/m.bn").rewrites == chosen.module.rewrites
 
 
-@pytest.mark.parametrize(("width", "again"), [(0.2, True), (0.01, False)])
-def test_a_refusal_by_a_noisy_measurement_is_not_remembered(
-    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, width: float, again: bool
+@pytest.mark.parametrize("width", [0.2, 0.01])
+def test_a_refusal_is_remembered_however_noisy(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, width: float
 ) -> None:
+    """What a compilation did not decide would cost the next one as much time."""
     associative = rule("product is associative")
     judged(monkeypatch, 1.0, width)
     first = rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path)
     assert first.gain is not None and not first.gain.second_wins
     second = rewrite_model(chain, associative, target=CPU, cache_dir=tmp_path)
-    assert (second.gain is not None) == again
+    assert second.gain is None and second.module.rewrites == first.module.rewrites
+
+
+@pytest.mark.parametrize(("left", "measured"), [(-1.0, LEAST_COMPARING), (0.5, 0.5)])
+def test_rewriting_takes_no_longer_than_it_may(
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, left: float, measured: float
+) -> None:
+    """Both models are compared in the time that is left, and no other attempt is made without time for it."""
+    asked: list[float] = []
+
+    def compare(self: Sandbox, *modules: object, seconds: float = 0.0, **options: object) -> Comparison:
+        asked.append(seconds)
+        return Comparison(1.0, 0.9, 1.1, ((1.0,), (1.0,)), difference=0.0)
+
+    monkeypatch.setattr(Sandbox, "compare", compare)
+    monkeypatch.setattr(Sandbox, "kernel_seconds", None)
+    monkeypatch.setattr(rewriting._Clock, "left", property(lambda self: left))
+    monkeypatch.setattr(rewriting._Clock, "compiling", 1.0, raising=False)
+    rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path)
+    assert asked == [measured]
 
 
 def test_a_graph_that_loses_is_not_proposed_again(
@@ -138,7 +158,7 @@ def test_a_graph_that_loses_is_not_proposed_again(
         return [[1e-3] * len(module.executable.calls) for module in modules[:1]] + [[9e-3]]
 
     monkeypatch.setattr(Sandbox, "kernel_seconds", slow)
-    chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path)
+    chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path, seconds=60)
     assert len(measured) == 1
     assert chosen.gain is not None and chosen.graph is chain
 

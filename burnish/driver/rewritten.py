@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -41,8 +42,9 @@ from burnish.search.budget import Budget
 from burnish.target import Target
 
 SECONDS = 0.5  # of a search
-LEAST_GAIN = 0.002  # of the predicted time: less cannot be told from noise when modules are compared
+LEAST_GAIN = 0.01  # of the predicted time: less cannot be told from noise when modules are compared
 ATTEMPTS = 2  # searches, each knowing what the kernels of the one before it took
+LEAST_COMPARING = 0.2  # seconds, where the time for rewriting has run out before
 SQUEEZES = 6  # searches for a graph that fits a limit of memory, under which each lets a byte cost more
 FIRST_SQUEEZE = 0.03  # of the model's time is what all of its bytes cost first; then four times as much each time
 
@@ -90,9 +92,10 @@ def rewrite_model(
     Both run on made-up inputs in a process of their own, where they may crash. A rewritten model that does, or whose
     answers are others, is not chosen, which a RuntimeWarning tells; nor is one that could not be tried.
     ``exact`` allows only rules that re-associate. ``seconds``: of a search; where what the first one found does not
-    win, a second one knows what its kernels took. ``objective``: what shall be less than now, by default the time.
-    The module's ``rewrites`` tell what was found. Raises ParameterError where no graph was found that fits the
-    objective's limit of memory.
+    win, a second one knows what its kernels took, if there is time: all that is done for a rewriting shall take no
+    longer than compiling the model did, and twice ``seconds``. ``objective``: what shall be less than now, by default
+    the time. The module's ``rewrites`` tell what was found. Raises ParameterError where no graph was found that fits
+    the objective's limit of memory.
     """
 
     def compiled(source: Graph, optimized: bool) -> _Compiled:
@@ -117,15 +120,17 @@ def rewrite_model(
         price = objective.cost(cost, target.flops, chosen["pressure"])
         kept = rewrite_graph(ready, allowed, price, Budget(), walks=chosen["walks"]).graph
         return Chosen(_told(compiled(kept, False).module, chosen["report"]), kept)
+    began = time.perf_counter()
     plain = compiled(ready, True)
+    clock = _Clock(time.perf_counter() - began, 2 * seconds)
     recorded = [choices.seconds(s.task, target) if isinstance(s, Stage) else None for s in plain.made.computed]
     if any(recorded):
         cost = cost.learned(ready, _observed(plain.made, recorded))
     with Sandbox() as sandbox:
-        best = _choose(plain, allowed, cost, objective, target, seconds, compiled, _Court(sandbox, exact))
+        best = _choose(plain, allowed, cost, objective, target, seconds, compiled, _Court(sandbox, exact, clock))
     report = described(best.found, best.gain, best.kept)
     _warn(report)
-    if best.decided:
+    if best.lasting:
         store.put(key, json.dumps({"report": report, **best.repeatable}).encode())
     price = objective.cost(best.cost, target.flops, best.pressure)
     if best.kept and best.other is not None:
@@ -163,13 +168,14 @@ class _Attempt:
     kept: bool = False
 
     @property
-    def decided(self) -> bool:
-        """Whether another attempt would end in the same way: a refusal by a noisy measurement says nothing, nor does
-        one that was not tried to its end.
+    def lasting(self) -> bool:
+        """Whether another compilation should take this outcome as it is: all but what was not tried to its end.
+
+        Also a comparison that does not decide is one: the noise that hid a gain would cost as much the next time.
         """
         if self.kept or self.other is None:
             return True
-        return self.gain is not None and (self.gain.decides or self.gain.outcome in ("crashed", "wrong"))
+        return self.gain is not None and self.gain.outcome in ("ok", "crashed", "wrong")
 
     @property
     def repeatable(self) -> dict[str, Any]:
@@ -178,17 +184,32 @@ class _Attempt:
         return {"walks": self.found.walks, "pressure": self.pressure, "times": cost.times, "factors": cost.factors}
 
 
+class _Clock:
+    """Time that a rewriting may take: as long as compiling the model took, and ``more`` seconds."""
+
+    def __init__(self, compiling: float, more: float) -> None:
+        self.compiling = compiling
+        self._end = time.perf_counter() + compiling + more
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; below 0 after the end."""
+        return self._end - time.perf_counter()
+
+
 @dataclass(frozen=True)
 class _Court:
-    """Where a model and its rewriting are compared."""
+    """Where a model and its rewriting are compared, and for how long."""
 
     sandbox: Sandbox
     exact: bool
+    clock: _Clock
 
     def compare(self, plain: _Compiled, other: _Compiled, timed: bool) -> Comparison:
         graph = plain.made.reference
         dtypes = {t.dtype for name, t in graph.types.items() if name not in graph.constants}
-        return self.sandbox.compare(plain.module, other.module, dtypes, exact=self.exact, timed=timed)
+        most = max(self.clock.left, LEAST_COMPARING)
+        return self.sandbox.compare(plain.module, other.module, dtypes, exact=self.exact, timed=timed, seconds=most)
 
     def learned(self, cost: MeasuredCost, *compiled: _Compiled) -> MeasuredCost:
         """The cost corrected by what kernels take. Raises Failure."""
@@ -239,6 +260,8 @@ def _choose(
         if gain is not None and gain.outcome != "ok":
             if fits or gain.culprit == 0:
                 break
+        elif here and fits and court.clock.left < court.clock.compiling + seconds:
+            break  # another attempt would compile a model once more, and time two
         elif here:
             with suppress(Failure):
                 cost = court.learned(cost, plain, other)

@@ -61,11 +61,15 @@ def compare_times(first: Sequence[float], second: Sequence[float], seed: int = 0
 
 
 def time_in_turns(
-    first: Module, second: Module, feeds: Mapping[str, np.ndarray], alive: Callable[[], None] = lambda: None
+    first: Module,
+    second: Module,
+    feeds: Mapping[str, np.ndarray],
+    alive: Callable[[], None] = lambda: None,
+    most_seconds: float = MOST_SECONDS,
 ) -> Comparison:
     """Two modules with the same inputs, timed in turns, each the first in every other round.
 
-    ``alive`` is called between their turns.
+    ``alive`` is called between their turns. It ends after ``most_seconds``, if `FEW` rounds are through.
     """
 
     def seconds(module: Module, calls: int) -> float:
@@ -78,13 +82,13 @@ def time_in_turns(
 
     started = time.perf_counter()
     usual = min(seconds(module, 1) for module in (first, second, first, second))
-    calls = max(1, round(ROUND_SECONDS / max(usual, 1e-9)))
+    calls = max(1, round(min(ROUND_SECONDS, most_seconds / ROUNDS / 2) / max(usual, 1e-9)))
     times: tuple[list[float], list[float]] = ([], [])
     pairs = list(zip((first, second), times, strict=True))
     for number in range(1, TURNS * ROUNDS + 1):
         for module, mine in reversed(pairs) if number % 2 else pairs:
             mine.append(seconds(module, calls))
-        late = number >= FEW and time.perf_counter() - started > MOST_SECONDS
+        late = number >= FEW and time.perf_counter() - started > most_seconds
         if (number % ROUNDS == 0 or late) and ((found := compare_times(*times)).decides or late):
             break
     return found

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from burnish.errors import WorkerError
 from burnish.measure.accuracy import ROUNDINGS, tolerance
-from burnish.measure.comparison import Comparison, compare_times
+from burnish.measure.comparison import MOST_SECONDS, Comparison, compare_times
 from burnish.measure.forkserver import Failure, ForkServer, Worker
 from burnish.runtime.artifact import parts
 from burnish.runtime.module import Module
@@ -52,12 +52,20 @@ class Sandbox:
         self._server.close()
 
     def compare(
-        self, first: Module, second: Module, dtypes: Iterable[str] = (), *, exact: bool = False, timed: bool = True
+        self,
+        first: Module,
+        second: Module,
+        dtypes: Iterable[str] = (),
+        *,
+        exact: bool = False,
+        timed: bool = True,
+        seconds: float = MOST_SECONDS,
     ) -> Comparison:
         """Whether two modules with the same inputs give the same answers and, if so and ``timed``, which is faster.
 
         ``dtypes``: of the values inside of them, which say how far a kernel may err (:func:`tolerance`); independent
-        errors of n kernels add up to the square root of n times as much.
+        errors of n kernels add up to the square root of n times as much. ``seconds``: most of the timing, but for the
+        few rounds that it takes.
         Outcomes but ``ok``: ``wrong`` (the answers differ), ``crashed``, ``timeout``, and ``unavailable``: this process
         can start no other.
         """
@@ -65,6 +73,7 @@ class Sandbox:
         kernels = max(1, *(len(module.executable.calls) for module in (first, second)))
         allowed = tolerance(types, exact)
         order = {"allowed": allowed * sqrt(kernels), "rounding": allowed / ROUNDINGS, "timed": timed}
+        order["seconds"] = seconds
         try:
             answer = self._ask({"compare": self._numbers([first, second]), **order})
         except Failure as failure:

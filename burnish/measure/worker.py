@@ -51,7 +51,8 @@ def work(line: Connection) -> None:
                 answer: Any = len(modules)
             elif "compare" in order:
                 first, second = (modules[number] for number in order["compare"])
-                answer = compare(first, second, order["allowed"], order["rounding"], order["timed"], tell)
+                most = order["seconds"] if order["timed"] else None
+                answer = compare(first, second, order["allowed"], order["rounding"], most, tell)
             else:
                 chosen = [modules[number] for number in order["profile"]]
                 feeds = module_inputs(chosen[0])
@@ -69,10 +70,10 @@ def work(line: Connection) -> None:
 
 
 def compare(
-    first: Module, second: Module, allowed: float, rounding: float, timed: bool, tell: Tell
+    first: Module, second: Module, allowed: float, rounding: float, seconds: float | None, tell: Tell
 ) -> Mapping[str, Any]:
     """Whether the second module answers as the first, with errors up to ``allowed``, and both modules' seconds by round
-    if so and ``timed``.
+    if so; timed for so many ``seconds``, or not at all (None).
 
     Where a model is so sensitive that inputs changed by ``rounding``, one of the errors that a kernel may make, change
     its answers by more than that, a few times as much is allowed.
@@ -95,7 +96,7 @@ def compare(
         how = "is NaN on one side alone" if np.isnan(far) else f"differs by {far:.3g} of its scale"
         return {"wrong": f"output '{name}' {how}, allowed: {allowed:.3g}"}
     tell(None)
-    times = time_in_turns(first, second, feeds, lambda: tell(None)).times if timed else None
+    times = None if seconds is None else time_in_turns(first, second, feeds, lambda: tell(None), seconds).times
     return {"difference": errors[worst], "times": times}
 
 
