@@ -13,6 +13,7 @@ from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Graph, Node, TensorType, infer_types
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.numeric import numpy_dtype
+from burnish.loops.sizes import dims_of
 
 SMALL_BYTES = 1 << 20  # results up to this size are folded whatever they are made from
 GROWTH = 2  # larger ones only if they hold at most this many times the bytes of their inputs
@@ -31,7 +32,7 @@ def _fold_node(new: Rewrite, node: Node) -> Sequence[str] | None:
     if all(t.size == 0 for t in types):
         return [new.constant(_empty(t), name) for name, t in zip(node.outputs, types, strict=True)]
     values = [value for name in node.inputs if (value := _known(new, name)) is not None]
-    if not values or len(values) != len(node.inputs):
+    if not values or len(values) != len(node.inputs) or any(dims_of(t.shape) for t in types):
         return None
     view = _view(node, values[0])
     if view is None:

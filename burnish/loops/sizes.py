@@ -241,6 +241,11 @@ def larger(a: int, b: int) -> int | None:
     return a if at_least(a, b) else b if at_least(b, a) else None
 
 
+def smaller(a: int | None, b: int) -> int | None:
+    """The smaller of two extents; None if that depends on the dimensions, or one is None."""
+    return None if a is None else b if at_least(a, b) else a if at_least(b, a) else None
+
+
 def dims_of(extents: Iterable[int]) -> frozenset[Dim]:
     """The dimensions in extents."""
     return frozenset(d for extent in extents if is_size(extent) for d in extent.dims)

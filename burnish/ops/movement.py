@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 
-from burnish.loops.expr import Expr, all_of, maximum, minimum, select, wrap
+from burnish.loops.expr import Expr, all_of, cast, equal, maximum, minimum, select, wrap
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
     Ints,
@@ -14,10 +14,12 @@ from burnish.ops.operator import (
     Shape,
     broadcast_load,
     declare,
+    normal_axes,
     normal_axis,
     operator,
     require,
     require_dtype,
+    require_number,
     require_rank,
 )
 
@@ -89,6 +91,29 @@ def transpose(name: str, x: Tensor, *, perm: Ints | None = None) -> Tensor:
         return x[tuple(i[perm.index(d)] for d in range(rank))]
 
     return compute(tuple(x.shape[p] for p in perm), element, name)
+
+
+@operator
+def shape_of(name: str, x: Tensor, *, dims: Ints | None = None) -> Tensor:
+    """The extents of ``x`` as a vector of int64: of these dimensions, by default all of them."""
+    dims = normal_axes(dims, len(x.shape)) if dims is None else tuple(normal_axis(d, len(x.shape)) for d in dims)
+
+    def element(i: Expr) -> Expr:
+        found: Expr = cast("int64", wrap(x.shape[dims[-1]]))
+        for position in range(len(dims) - 2, -1, -1):
+            found = select(equal(i, position), cast("int64", wrap(x.shape[dims[position]])), found)
+        return found
+
+    require(len(dims) > 0, "attribute 'dims'", list(dims), "one dimension at least")
+    return compute((len(dims),), element, name)
+
+
+@operator
+def iota(name: str, start: Tensor, *, extent: int, step: Number = 1) -> Tensor:
+    """``extent`` numbers from the scalar ``start`` on, each ``step`` more than the one before."""
+    require_rank(start, "start", 0)
+    require_number(start, "start")
+    return compute((extent,), lambda i: start[()] + cast(start.dtype, i) * wrap(step, start.dtype), name)
 
 
 @operator
@@ -255,5 +280,5 @@ def trilu(name: str, x: Tensor, *, upper: bool = True, diagonal: int = 0) -> Ten
 
 
 OPERATORS = (
-    reshape, transpose, expand, slice_, concat, pad, tile, depth_to_space, space_to_depth, trilu,
+    reshape, transpose, shape_of, iota, expand, slice_, concat, pad, tile, depth_to_space, space_to_depth, trilu,
 )  # fmt: skip

@@ -173,7 +173,7 @@ def _is_float(value: object) -> bool:
 
 
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {  # annotation -> the value in its one Python form; raises TypeError
-    "int": lambda v: int(v) if _is_int(v) else _mistyped(),
+    "int": lambda v: v if is_size(v) else int(v) if _is_int(v) else _mistyped(),
     "float": lambda v: float(v) if _is_float(v) else _mistyped(),
     "Number": lambda v: int(v) if _is_int(v) else float(v) if _is_float(v) else _mistyped(),
     "bool": lambda v: bool(v) if isinstance(v, bool) or v in (0, 1) else _mistyped(),

@@ -15,7 +15,7 @@ from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
 from burnish.loops.expr import ITEM_BYTES
-from burnish.loops.sizes import greatest
+from burnish.loops.sizes import dims_of, extent_of, greatest
 
 STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
 MOST_BYTES = min(1 << 47, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # of a tensor: what there is
@@ -91,6 +91,7 @@ class Context:
     translators: Mapping[str, Translator] = field(default_factory=dict)
     opset: int = 0
     names: dict[str, str] = field(default_factory=dict)  # of the model where the node stands: those in the graph
+    sizes: dict[str, np.ndarray] = field(default_factory=dict)  # integers known up to dimensions: see symbolic.py
     constants: dict[int, str] = field(default_factory=dict)  # initializers of subgraphs, by identity, in the graph
 
     def begin(self, node: OnnxNode) -> None:
@@ -113,7 +114,7 @@ class Context:
         for t in types:
             require_room(t, str(self.node))
         sizes = [greatest(t.size) for t in types] + [a.size for a in known]
-        small = all(size <= STATIC_ELEMENTS for size in sizes)
+        small = all(size <= STATIC_ELEMENTS for size in sizes) and not any(dims_of(t.shape) for t in types)
         if len(known) == len(inputs) > 0 and small:
             node = Node(op, inputs, tuple(f"{i}" for i in range(len(types))), attrs, self.node.name)
             return tuple(self.constant(array) for array in evaluate_node(node, known))
@@ -151,9 +152,13 @@ class Context:
             self.invalid("attribute 'axis'", axis, f"-{rank} to {rank - 1} for an input of {rank} dimensions")
         return axis % rank if rank else 0
 
+    def known(self, name: str) -> np.ndarray | None:
+        """The value of a constant, or an array of integers and sizes; None for what a call computes."""
+        return self.builder.constants.get(name, self.sizes.get(name))
+
     def static(self, name: str, what: str) -> np.ndarray:
         """The value of a tensor that must be known at compile time."""
-        array = self.builder.constants.get(name)
+        array = self.known(name)
         if array is None:
             raise RuntimeValue(
                 f"{self.node}: input '{what}': found '{name}', computed at run time; allowed: a value that is known "
@@ -162,8 +167,8 @@ class Context:
         return array
 
     def ints(self, name: str, what: str) -> tuple[int, ...]:
-        """The integers of a tensor that must be known at compile time."""
-        return tuple(int(v) for v in self.static(name, what).reshape(-1))
+        """The integers of a tensor that must be known at compile time, but for the values of dimensions: sizes."""
+        return tuple(extent_of(v) for v in self.static(name, what).reshape(-1))
 
     def ints_of(self, attribute: str, position: int) -> tuple[int, ...] | None:
         """Integers given by an attribute (old opsets) or by an input (new ones); None if by neither."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import onnx
 from burnish.errors import ModelError
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
+from burnish.loops.sizes import extent_of, greatest, is_size, larger, least, smaller
 
 
 def _reshape(c: Context, n: OnnxNode) -> str:
@@ -92,9 +94,21 @@ def _slice(c: Context, n: OnnxNode) -> str:
         c.invalid("axes and steps", f"{list(axes)} and {list(steps)}", "each axis once, and steps other than 0")
     first, extents, step_of = [0] * len(shape), list(shape), [1] * len(shape)
     for start, end, d, step in zip(starts, ends, normal, steps, strict=True):
+        if step == 1 and (is_size(shape[d]) or is_size(start) or is_size(end)):
+            first[d], extents[d] = _open_slice(c, shape[d], start, end)
+            continue
         taken = _taken(shape[d], start, end, step)
         first[d], extents[d], step_of[d] = (taken[0] if taken else 0), len(taken), step if len(taken) > 1 else 1
     return c.add("slice", x, starts=tuple(first), extents=tuple(extents), steps=tuple(step_of))
+
+
+def _open_slice(c: Context, extent: int, start: int, end: int) -> tuple[int, int]:
+    """Start and extent of a slice in single steps, where something depends on dimensions: clamped, if it is decided."""
+    begin, stop = (v + extent if greatest(v) < 0 else v for v in (start, end))
+    bounds = [smaller(larger(v, 0), extent) for v in (begin, stop)]
+    if None in bounds or least(bounds[1] - bounds[0]) < 0:  # type: ignore[operator]
+        c.refuse("starts and ends", f"{start} to {end} of {extent}", "positions that are in order for all dimensions")
+    return bounds[0], bounds[1] - bounds[0]  # type: ignore[return-value, operator]
 
 
 def _taken(extent: int, start: int, end: int, step: int) -> range:
@@ -103,6 +117,8 @@ def _taken(extent: int, start: int, end: int, step: int) -> range:
     Backwards to 0 to ``extent - 1`` and -1 to ``extent - 1``, forwards to 0 to ``extent`` (ONNX, Slice-13).
     """
     start, end = (v + extent if v < 0 else v for v in (start, end))
+    if is_size(start) or is_size(end) or is_size(extent):
+        raise TypeError(f"positions {start} to {end} of {extent}")
     if step > 0:
         return range(min(max(start, 0), extent), min(max(end, 0), extent), step)
     return range(min(max(start, 0), extent - 1), min(max(end, -1), extent - 1), step)
@@ -179,11 +195,17 @@ def _tile(c: Context, n: OnnxNode) -> str:
 
 def _shape(c: Context, n: OnnxNode) -> str:
     shape = c.shape(n.inputs[0])
-    return c.constant(shape[n.attr("start", 0) : n.attr("end", len(shape))], "int64")
+    part = range(len(shape))[n.attr("start", 0) : n.attr("end", len(shape))]
+    if any(is_size(shape[d]) for d in part):
+        return c.add("shape_of", n.inputs[0], dims=tuple(part))
+    return c.constant([shape[d] for d in part], "int64")
 
 
 def _size(c: Context, n: OnnxNode) -> str:
-    return c.constant(math.prod(c.shape(n.inputs[0])), "int64")
+    size = math.prod(c.shape(n.inputs[0]))
+    if is_size(size):
+        return c.add("reduce_prod", c.add("shape_of", n.inputs[0]), axes=(0,), keepdims=False)
+    return c.constant(size, "int64")
 
 
 def _constant(c: Context, n: OnnxNode) -> str:
@@ -202,21 +224,36 @@ def _constant_of_shape(c: Context, n: OnnxNode) -> str:
     shape = c.ints(n.inputs[0], "input") if c.shape(n.inputs[0]) else ()
     tensor = n.attr("value")
     fill = np.zeros(1, np.float32) if tensor is None else to_array(tensor, str(n), c.data)
-    if fill.size != 1 or min(shape, default=0) < 0:
+    if fill.size != 1 or any(least(extent) < 0 for extent in shape):
         c.invalid("value and shape", f"{fill.size} elements and {list(shape)}", "one element, and no extent below 0")
     c.require_room(shape, str(fill.dtype))
+    if any(map(is_size, shape)):
+        return c.add("expand", c.constant(fill.reshape(())), shape=shape)
     return c.constant(np.broadcast_to(fill.reshape(()), shape))
 
 
 def _range(c: Context, n: OnnxNode) -> str:
     arguments = zip(n.inputs, ("start", "limit", "delta"), strict=True)
     start, limit, delta = (c.static(name, what).reshape(-1)[0] for name, what in arguments)
+    if is_size(start) or is_size(limit) or is_size(delta):
+        return _open_range(c, n, *(v if is_size(v) else int(v) for v in (start, limit, delta)))
     if delta == 0 or not np.isfinite([float(v) for v in (start, limit, delta)]).all():
         c.invalid("start, limit and delta", f"{start}, {limit}, {delta}", "finite numbers, delta other than 0")
     first, last, step = start.item(), limit.item(), delta.item()
     count = len(range(first, last, step)) if start.dtype.kind in "iu" else max(math.ceil((last - first) / step), 0)
     c.require_room((count,), str(start.dtype))
     return c.constant((first + np.arange(count, dtype=_counting(start.dtype)) * step).astype(start.dtype))
+
+
+def _open_range(c: Context, n: OnnxNode, start: Any, limit: Any, delta: Any) -> str:
+    """A range whose length depends on dimensions."""
+    if is_size(delta) or delta <= 0:
+        c.refuse("delta", delta, "a positive number, where start or limit depend on dimensions")
+    count = -((start - limit) // delta)
+    if least(count) < 0:
+        c.refuse("limit", limit, f"{start} or more for all values of the dimensions")
+    first = n.inputs[0] if c.shape(n.inputs[0]) == () else c.reshape(n.inputs[0], ())
+    return c.add("iota", first, extent=extent_of(count), step=delta)
 
 
 def _counting(dtype: np.dtype) -> str:

@@ -10,6 +10,7 @@ import onnx
 from burnish.errors import ModelError, UnsupportedOperator, VerificationError
 from burnish.frontend.onnx.context import Context, OnnxNode
 from burnish.frontend.onnx.dtypes import to_array
+from burnish.frontend.onnx.symbolic import note_sizes
 from burnish.frontend.onnx.validity import check_dtypes, label_of
 from burnish.loops.sizes import dims_of
 
@@ -98,6 +99,7 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
         if name and index < len(found):
             fresh = found[index] in context.made and name not in context.builder.types
             names[name] = context.builder.rename(found[index], name) if fresh else found[index]
+    note_sizes(context, n, [names.get(name, "") for name in node.output])
 
 
 def _refuse_missing_outputs(node: OnnxNode, names: Collection[str], used: Collection[str]) -> None:
