@@ -79,20 +79,22 @@ def check_count(argument: str, found: Any, least: int) -> None:
 def check_shapes(shapes: Any) -> None:
     """Raises ParameterError for what is no mapping from names to extents; names are the importer's to check.
 
-    An extent is an integer or the name of a dimension that stays open.
+    An extent is an integer or the name of a dimension that stays open; a dimension may have a number for itself.
     """
     if shapes is None:
         return
     if not isinstance(shapes, Mapping) or not all(isinstance(name, str) for name in shapes):
         raise refusal("shapes", shapes, "extents of inputs by their names, such as {'x': (1, 3, 224, 224)}")
     for name, extents in shapes.items():
+        if _is_extent(extents):
+            continue
         fits = isinstance(extents, Sequence) and not isinstance(extents, (str, bytes))
         if not fits or not all(isinstance(e, str) or _is_extent(e) for e in extents):
             raise refusal(f"shapes[{name!r}]", extents, "integers from 0, one for each dimension")
 
 
 def _is_extent(e: Any) -> bool:
-    return hasattr(e, "__index__") and not isinstance(e, bool) and e >= 0
+    return hasattr(e, "__index__") and not isinstance(e, bool) and not hasattr(e, "__len__") and e >= 0
 
 
 def check_folder(argument: str, found: Any) -> None:

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 import burnish as bn
 from burnish.cli.compiling import facts
 from burnish.driver.check import check
-from burnish.errors import ModelError, ParameterError, UnsupportedOperator
+from burnish.errors import InputError, ModelError, ParameterError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim
@@ -84,7 +84,7 @@ def test_no_byte_outside_of_buffers_is_touched_at_any_size(
 # --- from ONNX --------------------------------------------------------------------------------------------------------
 
 
-def onnx_model(first: str | int, nodes: list[onnx.NodeProto] | None = None) -> onnx.ModelProto:
+def onnx_model(first: str | int, nodes: list[onnx.NodeProto] | None = None, opset: int = 17) -> onnx.ModelProto:
     """Gemm, Softmax and ReduceMean of x [first, 24], unless other nodes from x to y are given."""
     random = np.random.default_rng(2)
     nodes = nodes or [
@@ -100,7 +100,7 @@ def onnx_model(first: str | int, nodes: list[onnx.NodeProto] | None = None) -> o
         [onnx.ValueInfoProto(name="y")],
         [numpy_helper.from_array(draw(random, 24, 20), "w"), numpy_helper.from_array(draw(random, 20), "b")],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     made.ir_version = 8
     return made
 
@@ -168,9 +168,14 @@ def test_convolutions_take_any_batch(exact: bool, tmp_path: Path) -> None:
         np.testing.assert_allclose(module(x), expected, rtol=0, atol=2e-4 * np.abs(expected).max())
 
 
-def test_heights_of_images_must_be_numbers() -> None:
-    with pytest.raises(UnsupportedOperator, match=r"Conv.*found shape \[1, 16, h, 12\]; allowed: an open dimension in"):
-        bn.compile(pixels(1, 16, "h", 12), shapes={"h": (2, 64)})
+def test_heights_of_images_are_compiled_when_they_are_met() -> None:
+    with pytest.warns(UserWarning, match=r"Conv.*found shape \[1, 16, h, 12\]; allowed: an open dim.*each size"):
+        module = bn.compile(pixels(1, 16, "h", 12), shapes={"h": (2, 64)})
+    reference = ReferenceEvaluator(pixels(1, 16, "h", 12))
+    for height in (4, 12, 4):
+        x = np.random.default_rng(height).standard_normal((1, 16, height, 12)).astype(np.float32)
+        (expected,) = reference.run(None, {"x": x})
+        np.testing.assert_allclose(module(x), expected, rtol=0, atol=2e-4 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("shapes", [{"batch": (1, 60)}, {"x": ("k", 24), "k": (2, 60, 2, 30)}])
@@ -196,12 +201,73 @@ def test_dimensions_without_proper_bounds_are_refused(shapes: dict[str, Any], me
         bn.compile(onnx_model("batch"), shapes=shapes)
 
 
-def test_what_needs_numbers_is_refused_by_name() -> None:
+def test_extents_are_values_of_a_call() -> None:
     nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)]
-    with pytest.raises(UnsupportedOperator, match=r"Shape.*not supported where extents depend on dimension 'batch'"):
-        bn.compile(onnx_model("batch", nodes), shapes={"batch": (1, 9)})
+    module = bn.compile(onnx_model("batch", nodes), shapes={"batch": (1, 9)})
+    for batch in (1, 4, 9):
+        assert module(np.zeros((batch, 24), np.float32)).tolist() == [batch, 24]
+
+
+def test_what_needs_numbers_is_compiled_for_each_size() -> None:
+    nodes = [helper.make_node("Split", ["x"], ["y", "z"], axis=0, num_outputs=2)]
+    with pytest.warns(UserWarning, match=r"Split.*not supported where extents depend on dimension 'batch'.*each size"):
+        module = bn.compile(onnx_model("batch", nodes, opset=18), shapes={"batch": (2, 9)})
+    for batch in (2, 5):
+        x = np.arange(batch * 24, dtype=np.float32).reshape(batch, 24)
+        assert np.array_equal(module(x), x[: (batch + 1) // 2])
+    with pytest.raises(InputError, match="dimension 'batch': found 10 of input 'x'; allowed: 2 to 9"):
+        module(np.zeros((10, 24), np.float32))
     with pytest.raises(ParameterError, match="tune: found a model with open dimensions 'rows'"):
         bn.compile(mlp(dim("rows", 1, 512)), tune=bn.Tune(seconds=1))
+
+
+@pytest.mark.parametrize("shapes", [{"batch": 3}, {"x": ("batch", 24), "batch": 3}, {"x": (3, 24)}])
+def test_a_dimension_may_have_a_number(shapes: dict[str, Any]) -> None:
+    assert bn.compile(onnx_model("batch"), shapes=shapes).inputs[0].shape == (3, 24)
+
+
+def exported(opset: int = 17) -> onnx.ModelProto:
+    """What exporters write of attention's reshapes: extents read from the input, divided, joined; positions counted."""
+    def node(op: str, inputs: str, output: str, **attrs: Any) -> onnx.NodeProto:
+        return helper.make_node(op, inputs.split(), [output], **attrs)
+
+    nodes = [
+        node("Shape", "x", "s"), node("Gather", "s zero", "b", axis=0), node("Gather", "s one", "n", axis=0),
+        node("Gather", "s two", "d", axis=0), node("Div", "d heads", "h"),
+        *(node("Unsqueeze", f"{name} zeros", f"{name}1") for name in ("b", "n", "heads", "h", "d")),
+        node("Concat", "b1 n1 heads1 h1", "split", axis=0), node("Reshape", "x split", "r"),
+        node("Transpose", "r", "t", perm=[0, 2, 1, 3]), node("Mul", "b heads", "bh"),
+        node("Unsqueeze", "bh zeros", "bh1"),
+        node("Concat", "bh1 n1 h1", "flat", axis=0), node("Reshape", "t flat", "f"), node("Softmax", "f", "p", axis=1),
+        node("Concat", "b1 heads1 n1 h1", "back", axis=0), node("Reshape", "p back", "q"),
+        node("Transpose", "q", "u", perm=[0, 2, 1, 3]), node("Concat", "b1 n1 d1", "whole", axis=0),
+        node("Reshape", "u whole", "v"), node("Range", "zero n one", "i"), node("Gather", "table i", "e"),
+        node("Equal", "whole minus", "eq"), node("Where", "eq ones whole", "target"), node("Expand", "e target", "w"),
+        node("Slice", "w zeros n1 ones_", "cut"), node("ConstantOfShape", "whole", "filled"),
+        node("Add", "v cut", "a"), node("Add", "a filled", "y"),
+    ]  # fmt: skip
+    values = {
+        "zero": np.int64(0), "one": np.int64(1), "two": np.int64(2), "heads": np.int64(4), "zeros": np.array([0]),
+        "minus": np.array([-1]), "ones": np.array([1, 1, 1]), "ones_": np.array([1]),
+        "table": np.random.default_rng(3).standard_normal((40, 16)).astype(np.float32),
+    }  # fmt: skip
+    io = [helper.make_tensor_value_info(*v) for v in (("x", 1, ["batch", "length", 16]), ("y", 1, None))]
+    graph = helper.make_graph(nodes, "g", io[:1], io[1:], [numpy_helper.from_array(v, n) for n, v in values.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+@pytest.mark.parametrize("shapes", [
+    {"batch": 2, "length": (1, 40, 1, 8)}, {"batch": (1, 5, 1, 2), "length": 8}, {"batch": (1, 5), "length": (1, 40)},
+])  # fmt: skip
+def test_shape_arithmetic_of_exporters(shapes: dict[str, Any]) -> None:
+    proto = exported()
+    module = bn.compile(proto, shapes=shapes)
+    assert isinstance(module, bn.Module)
+    reference = ReferenceEvaluator(proto)
+    for batch in (2,) if shapes["batch"] == 2 else (1, 3, 5):
+        for length in (8,) if shapes["length"] == 8 else (1, 7, 16, 40):
+            x = np.random.default_rng(length).standard_normal((batch, length, 16)).astype(np.float32)
+            np.testing.assert_allclose(module(x), reference.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
 
 
 def test_what_people_and_scripts_are_told_of_open_dimensions(tmp_path: Path) -> None:

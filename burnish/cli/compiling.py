@@ -10,15 +10,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import burnish as bn
-from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, parse_shapes, print_json
+from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, print_json
 from burnish.cli.rewriting import rewriting_text
-from burnish.errors import ParameterError
+from burnish.cli.sizes import parse_dims, parse_fixed, parse_shapes
+from burnish.errors import ModelError, ParameterError
 from burnish.loops.sizes import extent_text
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile, and whether to print JSON instead of text and bars. ``shapes``: NAME=EXTENTS, as given."""
+    """How to compile, and whether to print JSON instead of text and bars. ``shapes``: NAME=EXTENTS, as given; ``dims``
+    and ``fixed`` likewise.
+    """
 
     target: str = "cpu"
     threads: int | None = None
@@ -28,13 +31,16 @@ class Options:
     records: Path | None = None
     shapes: Sequence[str] = ()
     rewrite: bool = True
+    dims: Sequence[str] = ()
+    fixed: Sequence[str] = ()
     arguments: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         """Makes ``arguments``, those of ``burnish.compile`` but for records. Raises ParameterError."""
         known = {
             "target": self.target, "threads": self.threads, "exact": self.exact, "cache_dir": self.cache_dir,
-            "shapes": parse_shapes(self.shapes), "rewrite": self.rewrite,
+            "shapes": parse_dims(self.dims, parse_shapes(self.shapes)), "rewrite": self.rewrite,
+            "fix": parse_fixed(self.fixed),
         }  # fmt: skip
         object.__setattr__(self, "arguments", known)
 
@@ -42,7 +48,8 @@ class Options:
         """Raises ParameterError where an option says how to compile what is compiled already."""
         given = {
             "--target": self.target != "cpu", "--exact": self.exact, "--records": self.records is not None,
-            "--shape": bool(self.shapes), "--no-rewrite": not self.rewrite,
+            "--shape": bool(self.shapes), "--dim": bool(self.dims), "--fix": bool(self.fixed),
+            "--no-rewrite": not self.rewrite,
         }  # fmt: skip
         for option, is_given in given.items():
             if is_given:
@@ -133,7 +140,13 @@ def memory_text(module: bn.Module) -> str:
 def compiled(model: Path, options: Options) -> bn.Module:
     """Compiles the model with a progress bar on the terminal's error stream."""
     with progress_bar(options.as_json) as report:
-        return bn.compile(model, progress=report, records=options.records, **options.arguments)
+        made = bn.compile(model, progress=report, records=options.records, **options.arguments)
+    if not isinstance(made, bn.Module):
+        raise ModelError(
+            f"'{model}': found a model that is compiled at its calls, for what they give; allowed: sizes and values "
+            "that are known before (--shape, --dim, --fix), or burnish.compile in Python"
+        )
+    return made
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def check(
     shapes = options.arguments["shapes"]
     if module:
         shapes = {spec.name: tuple(map(hinted, spec.shape)) for spec in module.inputs}
-    graph = import_graph(source, shapes)
+    graph = import_graph(source, shapes, options.arguments["fix"])
     specs = [stored(graph, name, {}) for name in graph.inputs]
     arrays = read_inputs(inputs, specs) if inputs else random_inputs(specs, seed, input_domains(graph))
     if against == "onnxruntime":
@@ -128,7 +128,7 @@ def check(
         rows = [check_module(module, graph, arrays)]
     else:
         with progress_bar(options.as_json) as report:
-            own = {**options.arguments, "shapes": None}
+            own = {key: value for key, value in options.arguments.items() if key not in ("shapes", "fix")}
             rows = check_kernels(graph, arrays, records=options.records, progress=report, **own)
     wrong = [row for row in rows if not row.ok]
     if options.as_json:

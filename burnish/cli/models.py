@@ -18,7 +18,17 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Threads to run on. Def
 Exact = Annotated[bool, typer.Option("--exact", help="No transformation that changes rounding, such as Winograd.")]
 Shape = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=EXTENTS", help="An input's shape, such as x=8,3,224,224. Repeatable."),
+    typer.Option(metavar="NAME=EXTENTS", help="An input's shape, such as x=8,3,224,224 or x=n,3,224,224. Repeatable."),
+]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=N|LOW..HIGH[:N]",
+        help="A dimension that the model leaves open: its size, or bounds and the size to suit best. Repeatable.",
+    ),
+]
+Fix = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="An input that never changes, such as sr=16000.")
 ]
 Rewrite = Annotated[bool, typer.Option("--rewrite/--no-rewrite", help="Whether to look for an equal, faster graph.")]
 Records = Annotated[Path | None, typer.Option(help="Tuning records; kernels that won in them are used.")]
@@ -40,6 +50,8 @@ def compile_command(
     threads: Threads = None,
     exact: Exact = False,
     shape: Shape = None,
+    dim: Dim = None,
+    fix: Fix = None,
     rewrite: Rewrite = True,
     records: Records = None,
     cache_dir: CacheDir = None,
@@ -49,7 +61,9 @@ def compile_command(
     """Compile a model into one file of machine code and parameters. --threads is kept in it."""
     from burnish.cli import compiling  # the compiler takes a second to import, which `--help` need not wait for
 
-    options = compiling.Options(target, threads, exact, cache_dir, as_json, records, shape or (), rewrite)
+    options = compiling.Options(
+        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+    )
     compiling.compile_model(model, output or model.with_suffix(".bn"), options, force)
 
 
@@ -74,6 +88,8 @@ def tune(
     threads: Threads = None,
     exact: Exact = False,
     shape: Shape = None,
+    dim: Dim = None,
+    fix: Fix = None,
     rewrite: Rewrite = True,
     cache_dir: CacheDir = None,
     force: Force = False,
@@ -86,7 +102,9 @@ def tune(
     from burnish.cli import compiling, tuning
 
     limit = 120.0 if seconds is None and trials is None else seconds
-    options = compiling.Options(target, threads, exact, cache_dir, as_json, None, shape or (), rewrite)
+    options = compiling.Options(
+        target, threads, exact, cache_dir, as_json, None, shape or (), rewrite, dim or (), fix or ()
+    )
     settings = tuning.Settings(limit, trials, least_gain, strategy, seed, cold)
     tuning.tune(model, output or model.with_suffix(".tuned.bn"), records, settings, options, force)
 
@@ -110,6 +128,8 @@ def bench(
     threads: Threads = None,
     exact: Exact = False,
     shape: Shape = None,
+    dim: Dim = None,
+    fix: Fix = None,
     rewrite: Rewrite = True,
     records: Records = None,
     cache_dir: CacheDir = None,
@@ -124,7 +144,9 @@ def bench(
     """
     from burnish.cli import compiling, measuring
 
-    options = compiling.Options(target, threads, exact, cache_dir, as_json, records, shape or (), rewrite)
+    options = compiling.Options(
+        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+    )
     measuring.bench(model, vs, onnx, seconds, inputs, seed, options)
 
 
@@ -137,6 +159,8 @@ def check(
     threads: Threads = None,
     exact: Exact = False,
     shape: Shape = None,
+    dim: Dim = None,
+    fix: Fix = None,
     rewrite: Rewrite = True,
     records: Records = None,
     cache_dir: CacheDir = None,
@@ -150,7 +174,9 @@ def check(
     """
     from burnish.cli import compiling, measuring
 
-    options = compiling.Options(target, threads, exact, cache_dir, as_json, records, shape or (), rewrite)
+    options = compiling.Options(
+        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+    )
     measuring.check(model, against, onnx, inputs, seed, options)
 
 
@@ -161,6 +187,8 @@ def inspect(
     threads: Threads = None,
     exact: Exact = False,
     shape: Shape = None,
+    dim: Dim = None,
+    fix: Fix = None,
     rewrite: Rewrite = True,
     records: Records = None,
     cache_dir: CacheDir = None,
@@ -169,5 +197,7 @@ def inspect(
     """Show what a model was compiled to: its graph, its memory plan and its kernels."""
     from burnish.cli import compiling
 
-    options = compiling.Options(target, threads, exact, cache_dir, as_json, records, shape or (), rewrite)
+    options = compiling.Options(
+        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+    )
     compiling.inspect(model, options)

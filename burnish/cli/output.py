@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 import tempfile
 import warnings
@@ -112,16 +111,3 @@ def is_json(path: Path) -> bool:
         return not text or isinstance(json.loads(text), dict)
     except ValueError:
         return False
-
-
-def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
-    """Shapes of inputs from NAME=EXTENT,EXTENT,…; without extents a scalar. Names may hold '='."""
-    found: dict[str, tuple[int, ...]] = {}
-    for text in texts:
-        match = re.fullmatch(r"(.+)=\s*((?:\d+\s*[,x]\s*)*\d+)?\s*", text)
-        if match is None:
-            raise ParameterError(f"--shape {text}: allowed is NAME=EXTENTS, such as x=8,3,224,224")
-        if match[1] in found:
-            raise ParameterError(f"--shape {match[1]}: found twice; allowed is once")
-        found[match[1]] = tuple(map(int, re.findall(r"\d+", match[2] or "")))
-    return found or None

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from burnish.cli.output import check_input, check_output, parse_shapes, print_json
+from burnish.cli.output import check_input, check_output, print_json
+from burnish.cli.sizes import parse_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from burnish.driver.compilation import Progress, compile_kernels, import_model, 
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import compile_segments
 from burnish.driver.trees import compile_trees, is_boosted
-from burnish.errors import ParameterError
+from burnish.errors import ParameterError, UnsupportedOperator
 from burnish.frontend.onnx.context import OpenDimensions, RuntimeValue
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
@@ -69,7 +69,7 @@ def compile(
     with dump.compilation():
         if tune is not None:
             return tuned(
-                model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes,
+                model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes, fix=fix,
                 cache_dir=cache_dir, progress=progress, records=records or RECORDS,
             ).module  # fmt: skip
         check_common(
@@ -86,14 +86,27 @@ def compile(
             raise refusal("output", output, "None for models of operators")
         try:
             found = import_model(model, shapes, fix)
-        except (RuntimeValue, OpenDimensions) as error:
-            if isinstance(error, OpenDimensions):
-                warnings.warn(f"{error}; until then it is compiled at the first call of each size", stacklevel=2)
-            return compile_segments(
+        except (UnsupportedOperator, OpenDimensions) as error:
+            if isinstance(model, Graph) or not (shapes or isinstance(error, (RuntimeValue, OpenDimensions))):
+                raise
+            segments = compile_segments(
                 model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
-            )  # type: ignore[return-value]
+            )
+            if shapes or isinstance(error, OpenDimensions):
+                warnings.warn(f"{error}; until then it is compiled at the first call of each size", stacklevel=3)
+            return segments  # type: ignore[return-value]
         choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
-        if rewrite and not found.graph.dims and not found.graph.states:
+        if found.graph.dims:
+            try:
+                made = Module(link(compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)), threads)
+            except UnsupportedOperator as error:
+                if isinstance(model, Graph):
+                    raise
+                warnings.warn(f"{error}; it is compiled at the first call of each size", stacklevel=2)
+                return compile_segments(
+                    model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
+                )  # type: ignore[return-value]
+        elif rewrite and not found.graph.states:
             made = rewrite_model(
                 found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
                 progress=progress, choices=choices, objective=_objective(rewrite),
@@ -112,6 +125,7 @@ def tuned(
     exact: bool = False,
     rewrite: bool | Objective = True,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
+    fix: Mapping[str, Any] | None = None,
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     records: str | Path = RECORDS,
@@ -134,7 +148,7 @@ def tuned(
         if is_boosted(model):
             _check_trees(tune=tune)
         check_model(model)
-        found = import_model(model, shapes)
+        found = import_model(model, shapes, fix)
         graph = found.graph
         if graph.dims:
             named = ", ".join(f"'{d}'" for d in graph.dims)

@@ -103,9 +103,11 @@ class Compilation:
         return [step for step in self.steps if not isinstance(step, Group)]
 
 
-def import_graph(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None) -> Graph:
+def import_graph(
+    model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None, fix: Mapping[str, Any] | None = None
+) -> Graph:
     """A graph from whatever the user has: that of :func:`import_model`."""
-    return import_model(model, shapes).graph
+    return import_model(model, shapes, fix).graph
 
 
 def import_model(

@@ -42,7 +42,7 @@ from burnish.search.budget import Budget
 from burnish.target import Target
 
 SECONDS = 0.5  # of a search
-LEAST_GAIN = 0.01  # of the predicted time: less cannot be told from noise when modules are compared
+LEAST_GAIN = 0.005  # of the predicted time: less cannot be told from noise when modules are compared
 ATTEMPTS = 2  # searches, each knowing what the kernels of the one before it took
 LEAST_COMPARING = 0.2  # seconds, where the time for rewriting has run out before
 SQUEEZES = 6  # searches for a graph that fits a limit of memory, under which each lets a byte cost more

@@ -64,6 +64,8 @@ def open_spec(value: onnx.ValueInfoProto) -> OpenSpec:
     kind, declared = "tensor", value.type
     while not declared.HasField("tensor_type"):
         inner = declared.WhichOneof("value")
+        if inner is None:
+            return OpenSpec(value.name, None, "?", kind)  # of outputs, whose types need not be declared
         if inner not in ("sequence_type", "optional_type"):
             return OpenSpec(value.name, None, dtype_name(0, f"value '{value.name}'"))
         kind = "optional" if inner == "optional_type" else kind if kind == "optional" else "sequence"
@@ -358,7 +360,7 @@ class SegmentedModule:
     def _bounds(self, name: str) -> tuple[int, int]:
         """The least and the greatest value of a dimension."""
         bounds: Any = self._limits.get(name, (0, 1 << 62))
-        return bounds[0], bounds[1]
+        return (bounds, bounds) if isinstance(bounds, int) else (bounds[0], bounds[1])
 
 
 @dataclass(frozen=True)

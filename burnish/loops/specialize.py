@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from burnish.loops.expr import INDEX, Axis, Buffer, Cast, Const, Expr, Load, Reduce, wrap
 from burnish.loops.program import Alloc, For, Program, Stmt, map_access, map_exprs, rebuild_stmt, walk_stmt
 from burnish.loops.sizes import Dim, Size, dims_of, valued
 from burnish.loops.tensor import Tensor, stages
-from burnish.loops.traverse import transform
+from burnish.loops.traverse import transform, walk
 
 Sizes = Mapping[str, int]  # dimension -> value
 
@@ -67,13 +68,27 @@ def _loops_at(s: Stmt, sizes: Sizes) -> Stmt:
 
 
 def dims_of_tensors(tensors: Sequence[Tensor]) -> tuple[Dim, ...]:
-    """The dimensions of tensors, in order of their names: those in the shapes of what they are made of."""
-    found = dims_of([extent for t in stages(tensors) for extent in t.shape])
-    return tuple(sorted(found, key=lambda d: d.name))
+    """The dimensions of tensors, in order of their names: those in what they are made of, shapes and values."""
+    extents = [extent for t in stages(tensors) for extent in t.shape]
+    extents += [size for t in stages(tensors) if t.body is not None for size in _sizes_in(t.body)]
+    return tuple(sorted(dims_of(extents), key=lambda d: d.name))
 
 
 def dims_of_program(program: Program) -> tuple[Dim, ...]:
-    """The dimensions in the shapes of a program's parameters and the extents of its loops, in order of their names."""
-    extents = [extent for buffer in program.params for extent in buffer.shape]
+    """The dimensions in the shapes of a program's parameters, the extents of its loops and its expressions, in order
+    of their names.
+    """
+    extents: list[Any] = [extent for buffer in program.params for extent in buffer.shape]
     extents += [s.extent for s in walk_stmt(program.body) if isinstance(s, For)]
+
+    def note(e: Expr) -> Expr:
+        extents.extend(_sizes_in(e))
+        return e
+
+    map_exprs(program.body, note)
     return tuple(sorted(dims_of(extents), key=lambda d: d.name))
+
+
+def _sizes_in(e: Expr) -> list[Any]:
+    """The sizes in an expression."""
+    return [x for x in walk(e) if isinstance(x, Size)] if e.symbolic else []

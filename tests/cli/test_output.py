@@ -105,21 +105,6 @@ def test_compile_tells_the_signature_and_takes_shapes(model: Path) -> None:
     assert bn.load(model.with_suffix(".bn")).threads == 1
 
 
-@pytest.mark.parametrize("text", ["x", "x=1;2", "x=a", "=3", "x=-1"])
-def test_shapes_that_are_none(text: str) -> None:
-    with pytest.raises(ParameterError, match="allowed is NAME=EXTENTS"):
-        output.parse_shapes([text])
-
-
-def test_shapes() -> None:
-    assert output.parse_shapes(["a=1,3, 224", "b:0=2x5", "c=d=7", "s="]) == {
-        "a": (1, 3, 224), "b:0": (2, 5), "c=d": (7,), "s": (),
-    }  # fmt: skip
-    assert output.parse_shapes([]) is None
-    with pytest.raises(ParameterError, match="found twice"):
-        output.parse_shapes(["a=1", "a=2"])
-
-
 def test_a_compiled_file_is_benched_and_checked(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("burnish.measure.peers.SETTLE_SECONDS", 0.0)
     run("compile", model, "--shape", "x=3,4", "--threads", 1)

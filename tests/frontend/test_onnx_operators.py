@@ -11,8 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from burnish.frontend.onnx import from_onnx
-from burnish.frontend.onnx import control
+from burnish.frontend.onnx import control, from_onnx
 from burnish.frontend.onnx.model import TRANSLATORS
 from burnish.graph.evaluate import evaluate
 from burnish.graph.passes import optimize

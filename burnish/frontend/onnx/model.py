@@ -49,7 +49,7 @@ class Imported:
     assumed: Mapping[str, str] = field(default_factory=dict)
 
 
-Shapes = Mapping[str, Sequence[int | str]]
+Shapes = Mapping[str, Sequence[int | str] | int]
 
 
 def from_onnx(model: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Shapes | None = None) -> Graph:
@@ -67,11 +67,13 @@ def import_onnx(
     ``model`` is a path, the bytes of a file, or a ModelProto. ``shapes`` gives the full shape of inputs by name, which
     those with open dimensions need; an open *first* dimension that looks like a batch (unnamed, or called N, batch, …)
     is otherwise taken as 1. It also gives, by name, the bounds of dimensions that stay open: ``{"batch": (1, 32)}``,
-    ``(16, 512, 16)`` where only multiples of 16 occur, ``(1, 512, 1, 20)`` where kernels shall suit 20 best; the model,
-    or an entry such as ``{"x": ("batch", 768)}``, refers to them by that name. ``fix`` gives values of inputs, which
-    are constants then, such as ``{"sr": 16000}``. Raises ModelError for what is no valid model, OpenDimensions (a
-    ModelError) for extents that are missing, all at once, UnsupportedOperator (a ModelError) for valid models that use
-    what Burnish lacks, of which RuntimeValue is one that is no static graph.
+    ``(16, 512, 16)`` where only multiples of 16 occur, ``(1, 512, 1, 20)`` where kernels shall suit 20 best, or a size:
+    ``{"batch": 4}``; the model, or an entry such as ``{"x": ("batch", 768)}``, refers to them by that name. ``fix``
+    gives values of inputs, which are constants then, such as ``{"sr": 16000}``.
+
+    Raises ModelError for what is no valid model, OpenDimensions (a ModelError) for extents that are missing, all at
+    once, UnsupportedOperator (a ModelError) for valid models that use what Burnish lacks, of which RuntimeValue is one
+    that is no static graph, nor one of open sizes.
     """
     proto, data = load_model(model)
     proto = fixed_inputs(without_functions(proto), fix or {})
@@ -157,7 +159,7 @@ def _add_constants(context: Context, graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def _add_inputs(
-    context: Context, graph: onnx.GraphProto, names: dict[str, str], shapes: Mapping[str, Sequence[int | str]]
+    context: Context, graph: onnx.GraphProto, names: dict[str, str], shapes: Mapping[str, Any]
 ) -> dict[str, str]:
     """Adds the graph's inputs; one that an initializer gives a value is a constant. Returns ``Imported.assumed``."""
     inputs = [value for value in graph.input if value.name not in names]
@@ -183,10 +185,13 @@ def _add_inputs(
     return assumed
 
 
-def _dimensions(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int | str]]) -> dict[str, int]:
+def _dimensions(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Any]) -> dict[str, int]:
     """The dimensions that stay open, by name: those that ``shapes`` gives bounds."""
     own = {value.name for value in inputs}
     named = {d.dim_param for value in inputs for d in value.type.tensor_type.shape.dim if d.dim_param}
+    scalars = [name for name in own & shapes.keys() if isinstance(shapes[name], int)]
+    if scalars:
+        raise ModelError(f"shapes: input '{scalars[0]}': found {shapes[scalars[0]]}; allowed: one extent a dimension")
     named |= {e for name in own & shapes.keys() for e in shapes[name] if isinstance(e, str)}
     unknown = sorted(shapes.keys() - own - named)
     if unknown:
@@ -195,11 +200,14 @@ def _dimensions(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequ
     found: dict[str, int] = {}
     for name in shapes.keys() - own:
         bounds = shapes[name]
+        if isinstance(bounds, int):
+            found[name] = bounds
+            continue
         if len(bounds) not in (2, 3, 4) or not all(isinstance(b, int) for b in bounds):
             allowed = "(low, high), (low, high, multiple) or (low, high, multiple, hint)"
             raise ModelError(f"shapes: dimension '{name}': found {bounds}; allowed: {allowed}")
         try:
-            found[name] = dim(re.sub(r"\W|^(?=\d)", "_", name), *bounds)  # type: ignore[arg-type]
+            found[name] = dim(re.sub(r"\W|^(?=\d)", "_", name), *bounds)
         except ScheduleError as error:
             raise ModelError(f"shapes: {error}") from None
     return found
@@ -224,7 +232,7 @@ def _input_shape(
 
 
 def _require_closed(
-    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int | str]], dims: Mapping[str, int]
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Any], dims: Mapping[str, int]
 ) -> None:
     """Raises OpenDimensions that names all extents which are missing; a first one that looks like a batch is not."""
     found, remedy = [], {}

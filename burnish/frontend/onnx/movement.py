@@ -235,14 +235,15 @@ def _constant_of_shape(c: Context, n: OnnxNode) -> str:
 def _range(c: Context, n: OnnxNode) -> str:
     arguments = zip(n.inputs, ("start", "limit", "delta"), strict=True)
     start, limit, delta = (c.static(name, what).reshape(-1)[0] for name, what in arguments)
-    if is_size(start) or is_size(limit) or is_size(delta):
+    if any(map(is_size, (start, limit, delta))):
         return _open_range(c, n, *(v if is_size(v) else int(v) for v in (start, limit, delta)))
     if delta == 0 or not np.isfinite([float(v) for v in (start, limit, delta)]).all():
         c.invalid("start, limit and delta", f"{start}, {limit}, {delta}", "finite numbers, delta other than 0")
-    first, last, step = start.item(), limit.item(), delta.item()
-    count = len(range(first, last, step)) if start.dtype.kind in "iu" else max(math.ceil((last - first) / step), 0)
-    c.require_room((count,), str(start.dtype))
-    return c.constant((first + np.arange(count, dtype=_counting(start.dtype)) * step).astype(start.dtype))
+    first, last, step = (v.item() if isinstance(v, np.generic) else v for v in (start, limit, delta))
+    dtype = np_dtype(c.dtype(n.inputs[0]))
+    count = len(range(first, last, step)) if dtype.kind in "iu" else max(math.ceil((last - first) / step), 0)
+    c.require_room((count,), str(dtype))
+    return c.constant((first + np.arange(count, dtype=_counting(dtype)) * step).astype(dtype))
 
 
 def _open_range(c: Context, n: OnnxNode, start: Any, limit: Any, delta: Any) -> str:

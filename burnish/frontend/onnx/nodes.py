@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from burnish.errors import ModelError, UnsupportedOperator, VerificationError
-from burnish.frontend.onnx.context import Context, OnnxNode
+from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue
 from burnish.frontend.onnx.dtypes import to_array
 from burnish.frontend.onnx.symbolic import note_sizes
 from burnish.frontend.onnx.validity import check_dtypes, label_of
@@ -90,8 +90,8 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
         open_ = {d for name in inputs if name for d in dims_of(context.shape(name))}
         if open_ and isinstance(error, TypeError):
             words = ", ".join(f"'{d}'" for d in sorted(map(str, open_)))
-            raise UnsupportedOperator(
-                f"{n}: not supported where extents depend on dimension {words} ({error}); allowed: a number for it"
+            raise RuntimeValue(
+                f"{n}: not supported where extents depend on dimension {words} ({error}); allowed: a number for it", ""
             ) from error
         raise ModelError(f"{n}: malformed inputs or attributes: {error!r}") from error
     found = [result] if isinstance(result, str) else list(result)
