@@ -17,8 +17,8 @@ from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.growth.bundles import bundled
 from burnish.boost.growth.categorical_split import categories_of, find_categories, right_of, set_words
 from burnish.boost.growth.coarse import too_coarse
-from burnish.boost.growth.counted import Counted, Counts, find_counted_splits
-from burnish.boost.growth.evaluate import find_splits
+from burnish.boost.growth.counted import Counted, Counts
+from burnish.boost.growth.evaluate import Candidates, find_splits
 from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.nodes import NODE, Limits, rules_of, split_nodes, to_tree
 from burnish.boost.growth.partition import Partition
@@ -225,34 +225,21 @@ class BinnedGrower:
         self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_], counted: Counted | None
     ) -> None:
         """`find_splits` for nodes, dealt to threads at `edges`."""
-        if counted is not None:
-            self._evaluate_counted(nodes, edges, masks, counted, 0)
-            return
         layout = self._layout
         limits = Limits(masks, self._monotone, self._plain, self._rules)
         common = self._histograms.pool.reshape(-1), layout.positions, limits
         parts = [
-            (nodes, begin, end, *common, *Scratch.of(len(layout.feature), layout.codes, 0)[:2], layout.bundle)
-            for begin, end in itertools.pairwise(edges)
-        ]
-        self._workers.run(find_splits, parts)
-
-    def _evaluate_counted(
-        self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_], counted: Counted, candidates: int
-    ) -> None:
-        """`find_counted_splits` for nodes, dealt to threads at `edges`."""
-        layout = self._layout
-        common = layout.feature, layout.first, layout.scan, layout.missing
-        rules = self._monotone, self._rules, candidates
-        pool = self._histograms.pool.reshape(-1)
-        parts = [
             (
-                nodes[begin:end], pool, counted.part(begin, end), *common,
-                masks[begin:end] if len(masks) > 1 else masks, *rules,
+                nodes, begin, end, *common, *Scratch.of(len(layout.feature), layout.codes, 0)[:2], layout.bundle,
+                self._candidates(), counted,
             )
             for begin, end in itertools.pairwise(edges)
         ]  # fmt: skip
-        self._workers.run(find_counted_splits, parts)
+        self._workers.run(find_splits, parts)
+
+    def _candidates(self) -> Candidates | None:
+        """Which ends of bins a node may be split at; None: at all."""
+        return None
 
     def _drop(self, ids: NDArray[np.int64]) -> None:
         """Frees the histograms of nodes."""
