@@ -142,17 +142,15 @@ def add_forest(
             missing = fill(row, stop, blocks, size) and columns
             if missing:
                 add_negatives(blocks, count, columns, size)
-            arrays = forest.with_missing if missing else forest.plain
-            node_start, leaf_start, slot, threshold, leaf, child, category_start, category = arrays
-            trees = blocks, size, forest.depth, node_start, slot, threshold, leaf_start, leaf
+            trees = forest.with_missing if missing else forest.plain
             for form, *run in runs:
-                where = row, stop, *run, forest.outputs
+                given = blocks, size, trees, (row, stop, *run, forest.outputs)
                 if form == COMPLETE:
-                    add_complete(*trees, *where, values, sums, margin)
+                    add_complete(*given, values, sums, margin)
                 elif form == WALK:
-                    add_walked(*trees, child, *where, nodes, margin)
+                    add_walked(*given, nodes, margin)
                 else:
-                    add_categorical(*trees, child, category_start, category, *where, margin)
+                    add_categorical(*given, margin)
 
     ranges = workers.ranges(-(-rows // LANES), _LEAST // LANES)
     workers.run(part, [(begin * LANES, min(end * LANES, rows)) for begin, end in ranges])

@@ -36,19 +36,19 @@ class Candidates(NamedTuple):
     """At most so many candidates for each node and feature, and room to find them, for lanes of whole groups.
 
     The bins are those of a grid that is finer. The end of a bin is a candidate of a node where the sum of its Hessians
-    passes a multiple of ``total / count`` (eq. 2.9), which a scan of the histogram has at hand anyway.
+    passes a multiple of ``total / most`` (eq. 2.9), which a scan of the histogram has at hand anyway.
     """
 
-    count: int
+    most: int
     share: NDArray[np.float32]  # (lanes,): candidates per unit of Hessian
     passed: NDArray[np.float32]  # (GROUP,): the rank at the bin before
     sums: NDArray[np.int64]  # (GROUP,): of Hessians
 
     @classmethod
-    def of(cls, count: int, positions: int) -> "Candidates":
+    def of(cls, most: int, positions: int) -> "Candidates":
         """Of so many positions."""
         lanes = -(-positions // GROUP) * GROUP
-        return cls(count, np.empty(lanes, np.float32), np.empty(GROUP, np.float32), np.empty(GROUP, np.int64))
+        return cls(most, np.empty(lanes, np.float32), np.empty(GROUP, np.float32), np.empty(GROUP, np.int64))
 
 
 class _Bins(NamedTuple):
@@ -132,7 +132,7 @@ def _set_shares(
         at += _LANES
     for k in range(_LANES):
         present = sums[k] if missing[lanes + k] else total
-        share[lanes + k] = candidates.count * _OVER / present if present > 0 else 0.0
+        share[lanes + k] = candidates.most * _OVER / present if present > 0 else 0.0
 
 
 @inlined
