@@ -4,8 +4,8 @@
 
 Depth 10, 100 trees, two threads. Contenders train in turns, every time on another sample; times are medians, binning
 included. AUC is of held-out rows, at 20 trees and at all, the mean of the samples: from one to the next, contenders
-change places by 0.001, so that fewer than five say little. On a machine that does other work, two threads that wait for each other say little; --cpu tells
-CPU seconds of one thread.
+change places by 0.001, so that fewer than five say little. On a machine that does other work, two threads that wait for
+each other say little; --cpu tells CPU seconds of one thread.
 """
 
 import argparse
