@@ -4,8 +4,8 @@
 
 Depth 10, 100 trees, two threads. Contenders train in turns, every time on another sample; times are medians, binning
 included. AUC is of held-out rows, at 20 trees and at all, the mean of the samples: from one to the next, contenders
-change places by 0.001. On a machine that does other work, two threads that wait for each other say little; --cpu tells
-CPU seconds of one thread.
+change places by 0.001, so that fewer than five say little. On a machine that does other work, two threads that wait for
+each other say little; --cpu tells CPU seconds of one thread.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def compare(form: str, rows: int, repeats: int, trees: int = TREES, cpu: bool = 
 
 def measure(quick: bool = False) -> list[Row]:
     """All rows of this section."""
-    rows, repeats, trees = (5_000, 1, 5) if quick else (1_000_000, 3, TREES)
+    rows, repeats, trees = (5_000, 1, 5) if quick else (1_000_000, 5, TREES)
     return [found for form in FORMS for found in compare(form, rows, repeats, trees)]
 
 
@@ -124,7 +124,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--form", choices=FORMS, action="append")
     parser.add_argument("--cpu", action="store_true", help="CPU seconds of one thread instead of seconds of two")
     parser.add_argument("--json", action="store_true", help="print one JSON list")

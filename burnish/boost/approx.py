@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -16,9 +15,7 @@ from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import BinnedGrower, HistGrower
 from burnish.boost.growth import requantize as rebin
 from burnish.boost.growth.bins import DenseBins
-from burnish.boost.growth.counted import Counted
-from burnish.boost.growth.local import Scratch, find_local_splits
-from burnish.boost.growth.nodes import Limits
+from burnish.boost.growth.evaluate import Candidates
 from burnish.boost.params import Params
 from burnish.boost.quantiles import SharedColumns
 from burnish.boost.sampling import ColumnSampler
@@ -57,25 +54,14 @@ class LocalGrower(HistGrower):
         finest = max(_FINEST * params.max_bin, _LEAST_GRID)
         grid = min(max(_CELLS // max(1, dataset.features), 2 * params.max_bin), finest, MOST_BINS)
         super().__init__(dataset, replace(params, max_bin=grid), workers, comm)
-        self._candidates = params.max_bin
+        self._most = params.max_bin
 
     def _masks(self, columns: ColumnSampler) -> None:
         """None: no subtrees are grown apart, since the kernel that grows them searches all bins."""
 
-    def _evaluate(
-        self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_], counted: Counted | None
-    ) -> None:
-        """The best splits of nodes at candidates of their own, dealt to threads at `edges`."""
-        if counted is not None:
-            self._evaluate_counted(nodes, edges, masks, counted, self._candidates)
-            return
-        layout = self._layout
-        limits = Limits(masks, self._monotone, self._plain, self._rules)
-        common = self._histograms.pool.reshape(-1), layout.positions, limits, self._candidates
-        parts = [
-            (nodes, begin, end, *common, Scratch.of(len(layout.feature))) for begin, end in itertools.pairwise(edges)
-        ]
-        self._workers.run(find_local_splits, parts)
+    def _candidates(self) -> Candidates:
+        """At most so many candidates for each node."""
+        return Candidates.of(self._most, len(self._layout.feature))
 
 
 class GlobalGrower:

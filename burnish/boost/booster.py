@@ -221,6 +221,7 @@ class Training:
             category_policy=self.dataset.policy,
             best_iteration=best_iteration,
             attributes=attributes or {},
+            missing=self.dataset.missing,
         )
 
 

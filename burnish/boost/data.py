@@ -32,6 +32,7 @@ class Dataset:
     categories: tuple[Any, ...] = ()  # for each feature None or its category values; empty if none is categorical
     policy: str = "error"  # what a category is that training has not seen: one of factors.POLICIES
     bounded: bool = False  # whether the label is lower and upper bounds of times
+    missing: float = math.nan  # the number that stood for a missing value where the table was read, beside NaN
 
     @property
     def categorical(self) -> NDArray[np.bool_]:
@@ -72,14 +73,15 @@ class Dataset:
         weight: (rows,), or (groups,) for all rows of a query; not negative.
         base_margin: (rows,) or (rows, outputs), added to the margins. group: sizes of the queries in order of the
         rows; or qid: (rows,), equal in the rows of a query, which stand together.
-        missing: a value that stands for a missing one, beside NaN and None.
+        missing: a number that stands for a missing value, beside NaN and None. A model of the data keeps it.
         categorical: features, by name or number, whose values are categories; columns of text and of pandas' or
         Arrow's own categorical types are in any case. categories: those of the training data (`Dataset.categories`),
         when x is to be encoded for a model. policy: what a category is that is not among them: an "error", "missing",
         or "other" (a further category, which no split lists). columns: the feature names of the training data, when x
         is to be read for a model: where x has names, its columns are put into this order.
 
-        Raises DataError, which names row and column, for what cannot be used.
+        Raises DataError, which names row and column, for what cannot be used. Warns of whole numbers beyond 2^24 that
+        float32 rounds, as it does seconds since 1970.
         """
         if policy not in POLICIES:
             raise ParameterError(f"policy: found {policy!r}; allowed are {', '.join(POLICIES)}")
@@ -109,6 +111,7 @@ class Dataset:
             categories=converted.categories,
             policy=policy,
             bounded=label_lower_bound is not None,
+            missing=missing,
         )
 
     def arranged(self, names: Sequence[str], what: str = "x") -> "Dataset":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -44,6 +45,7 @@ class Ensemble:
     category_policy: str = "error"  # one of POLICIES
     best_iteration: int | None = None  # the best round by early stopping, counted from 0
     attributes: Mapping[str, str] = field(default_factory=dict)
+    missing: float = math.nan  # the number that stands for a missing value in tables, beside NaN
 
     def __post_init__(self) -> None:
         base_score = np.ascontiguousarray(self.base_score, np.float32).reshape(-1)

@@ -1,14 +1,14 @@
 """Weights of leaves from the statistics of their rows, summed up more finely than to choose splits by."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost import fixed
 from burnish.boost.intrinsics import add_pair
-from burnish.boost.kernels import lean
+from burnish.boost.kernels import inlined, lean
 from burnish.boost.params import Params
 from burnish.boost.splitter import UNBOUNDED, child_bounds, leaf_weight
 from burnish.boost.threads import Workers
@@ -16,6 +16,18 @@ from burnish.boost.tree import Tree
 
 _ONE = np.uint64(1)
 _LEAST = 16384  # rows for which a further thread is worth waking
+
+
+class _Rules(NamedTuple):
+    """Units of the sums, and what weights follow from besides them."""
+
+    unit: float
+    hessian_unit: float
+    reg_lambda: float
+    reg_alpha: float
+    max_delta_step: float
+    learning_rate: float
+    monotone: NDArray[np.int64]  # (features,)
 
 
 class LeafSums:
@@ -48,12 +60,12 @@ class LeafSums:
         if self._comm is not None:
             total = np.asarray(self._comm.all_reduce(total, op="sum"))
         params = self._params
-        value, cover = np.empty(tree.size, np.float32), np.empty(tree.size, np.float32)
-        _weigh(
-            tree.left, tree.right, tree.feature, total, *units, float(params.reg_lambda), float(params.reg_alpha),
-            float(params.max_delta_step), float(params.learning_rate), self._monotone, np.empty((2, tree.size)),
-            value, cover,
+        rules = _Rules(
+            units[0], units[1], float(params.reg_lambda), float(params.reg_alpha), float(params.max_delta_step),
+            float(params.learning_rate), self._monotone,
         )  # fmt: skip
+        value, cover = np.empty(tree.size, np.float32), np.empty(tree.size, np.float32)
+        _weigh(tree.left, tree.right, tree.feature, total, rules, np.empty((2, tree.size)), value, cover)
         return replace(tree, value=value, cover=cover)
 
 
@@ -74,52 +86,50 @@ def _add_rows(
         add_pair(sums, np.uint64(leaf[i]) << _ONE, g, h)
 
 
+@inlined
+def _weight(sums: NDArray[np.int64], node: np.uint64, rules: Any, lower: float, upper: float) -> float:
+    """The weight (eq. 2.5) of a node's sums, within bounds."""
+    at = node << _ONE
+    return leaf_weight(
+        sums[at] * rules.unit, sums[at + _ONE] * rules.hessian_unit, rules.reg_lambda, rules.reg_alpha,
+        rules.max_delta_step, lower, upper,
+    )  # fmt: skip
+
+
 @lean
 def _weigh(
     left: NDArray[np.int32],
     right: NDArray[np.int32],
     feature: NDArray[np.int32],
     sums: NDArray[np.int64],
-    unit: float,
-    hessian_unit: float,
-    reg_lambda: float,
-    reg_alpha: float,
-    max_delta_step: float,
-    learning_rate: float,
-    monotone: NDArray[np.int64],
+    rules: Any,
     bounds: NDArray[np.float64],
     value: NDArray[np.float32],
     cover: NDArray[np.float32],
 ) -> None:
     """Weights of all nodes, from sums of the leaves; `bounds` (2, nodes) is scratch. Children come after parents."""
-    for node in range(len(left) - 1, -1, -1):
+    size = np.uint64(len(left))
+    for back in range(size):
+        node: Any = size - _ONE - back
         if left[node] >= 0:
-            for k in range(2):
-                sums[2 * node + k] = sums[2 * left[node] + k] + sums[2 * right[node] + k]
-    bounds[0, 0], bounds[1, 0] = -UNBOUNDED, UNBOUNDED
-    for node in range(len(left)):
-        lower, upper = bounds[0, node], bounds[1, node]
-        weight = leaf_weight(
-            sums[2 * node] * unit, sums[2 * node + 1] * hessian_unit, reg_lambda, reg_alpha, max_delta_step, lower,
-            upper,
-        )  # fmt: skip
-        value[node] = weight * learning_rate
-        cover[node] = sums[2 * node + 1] * hessian_unit
+            one, other = np.uint64(left[node]) << _ONE, np.uint64(right[node]) << _ONE
+            at = node << _ONE
+            sums[at] = sums[one] + sums[other]
+            sums[at + _ONE] = sums[one + _ONE] + sums[other + _ONE]
+    lowest, highest = bounds[0], bounds[1]
+    lowest[0], highest[0] = -UNBOUNDED, UNBOUNDED
+    for node in range(size):
+        lower, upper = lowest[node], highest[node]
+        value[node] = _weight(sums, node, rules, lower, upper) * rules.learning_rate
+        cover[node] = sums[(node << _ONE) + _ONE] * rules.hessian_unit
         if left[node] < 0:
             continue
-        one, other = left[node], right[node]
-        bounds[0, one] = bounds[0, other] = lower
-        bounds[1, one] = bounds[1, other] = upper
-        direction = monotone[feature[node]]
+        one, other = np.uint64(left[node]), np.uint64(right[node])
+        lowest[one] = lowest[other] = lower
+        highest[one] = highest[other] = upper
+        direction = rules.monotone[feature[node]]
         if direction != 0:
-            first = leaf_weight(
-                sums[2 * one] * unit, sums[2 * one + 1] * hessian_unit, reg_lambda, reg_alpha, max_delta_step, lower,
-                upper,
-            )  # fmt: skip
-            second = leaf_weight(
-                sums[2 * other] * unit, sums[2 * other + 1] * hessian_unit, reg_lambda, reg_alpha, max_delta_step,
-                lower, upper,
-            )  # fmt: skip
-            bounds[0, one], bounds[1, one], bounds[0, other], bounds[1, other] = child_bounds(
+            first, second = _weight(sums, one, rules, lower, upper), _weight(sums, other, rules, lower, upper)
+            lowest[one], highest[one], lowest[other], highest[other] = child_bounds(
                 direction, first, second, lower, upper
             )

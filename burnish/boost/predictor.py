@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
@@ -51,6 +53,8 @@ class TreeEnsemble(Protocol):
     def categories(self) -> tuple[tuple[Any, ...] | None, ...]: ...
     @property
     def category_policy(self) -> str: ...
+    @property
+    def missing(self) -> float: ...
     @property
     def forest(self) -> Forest: ...
 
@@ -142,17 +146,15 @@ def add_forest(
             missing = fill(row, stop, blocks, size) and columns
             if missing:
                 add_negatives(blocks, count, columns, size)
-            arrays = forest.with_missing if missing else forest.plain
-            node_start, leaf_start, slot, threshold, leaf, child, category_start, category = arrays
-            trees = blocks, size, forest.depth, node_start, slot, threshold, leaf_start, leaf
+            trees = forest.with_missing if missing else forest.plain
             for form, *run in runs:
-                where = row, stop, *run, forest.outputs
+                given = blocks, size, trees, (row, stop, *run, forest.outputs)
                 if form == COMPLETE:
-                    add_complete(*trees, *where, values, sums, margin)
+                    add_complete(*given, values, sums, margin)
                 elif form == WALK:
-                    add_walked(*trees, child, *where, nodes, margin)
+                    add_walked(*given, nodes, margin)
                 else:
-                    add_categorical(*trees, child, category_start, category, *where, margin)
+                    add_categorical(*given, margin)
 
     ranges = workers.ranges(-(-rows // LANES), _LEAST // LANES)
     workers.run(part, [(begin * LANES, min(end * LANES, rows)) for begin, end in ranges])
@@ -178,12 +180,19 @@ def _filler(forest: Forest, table: Sparse | NDArray[np.float32]) -> Callable[...
 
 
 def of_values(data: Any, model: TreeEnsemble) -> Any:
-    """A table of the user's, whose categories are values, as `as_table` takes it. Raises DataError."""
+    """A table of the user's, whose categories are values, as `as_table` takes it. Raises DataError.
+
+    In tables that are yet to be read, the number that was missing in training is missing, too. Warns of a Dataset that
+    holds it as a number.
+    """
     if not isinstance(model, TreeEnsemble):
         raise ParameterError(f"predict: model: found {type(model).__name__}; allowed: a Model, as `train` makes")
+    marked = not math.isnan(model.missing)
+    if isinstance(data, Dataset) and marked and data.missing != model.missing:
+        _warn_marked(data, model.missing)
     if isinstance(data, (Dataset, Sparse)):
         return data
-    if not model.categories and isinstance(data, np.ndarray) and data.dtype == np.float32:
+    if not model.categories and not marked and isinstance(data, np.ndarray) and data.dtype == np.float32:
         return data
     return dataset_for(model, data)
 
@@ -218,7 +227,20 @@ def as_table(data: Dataset | Sparse | Any, model: TreeEnsemble) -> tuple[Sparse 
 
 def dataset_for(model: TreeEnsemble, x: Any) -> Dataset:
     """The rows of any table as the model's features: columns by name, categories numbered as in training."""
-    return Dataset.of(x, categories=model.categories, policy=model.category_policy, columns=model.feature_names)
+    return Dataset.of(
+        x, missing=model.missing, categories=model.categories, policy=model.category_policy, columns=model.feature_names
+    )
+
+
+def _warn_marked(data: Dataset, missing: float) -> None:
+    """Warns of data that hold, as a number, what was a missing value in training."""
+    values = data.table.values if isinstance(data.table, Sparse) else data.table
+    if np.float32(missing) in values:
+        warnings.warn(
+            f"predict: the data hold {missing:g} as a number, which stood for a missing value in training; "
+            f"allowed: Dataset.of(x, missing={missing:g})",
+            stacklevel=4,
+        )
 
 
 def round_range(model: TreeEnsemble, rounds: tuple[int, int] | None) -> tuple[int, int]:

@@ -6,7 +6,7 @@ polynomial time, by keeping for every path the permutation weights of all subset
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,43 @@ if TYPE_CHECKING:
 
 _ROWS = 1 << 12  # of a sparse table that are made dense at once
 MOST_LEVELS = 512  # of a tree: the work grows with their square
+
+
+class _Nodes(NamedTuple):
+    """A tree's nodes, (nodes,) each but the listed categories."""
+
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    default_left: NDArray[np.bool_]
+    value: NDArray[np.float32]
+    cover: NDArray[np.float64]
+    category_start: NDArray[np.int32]
+    category: NDArray[np.int32]
+    level: NDArray[np.int32]
+    mean: NDArray[np.float64]  # of the leaves below
+
+
+class _Paths(NamedTuple):
+    """Room for the paths to a node and to those above it, and for the nodes that are still to be seen."""
+
+    path: NDArray[np.int32]  # (levels, levels): features, by level of node and place in its path
+    zero: NDArray[np.float64]  # the same: their shares where they are unknown,
+    one: NDArray[np.float64]  # and where they are known
+    weight: NDArray[np.float64]  # the same: of subsets by size
+    length: NDArray[np.int64]  # (levels,)
+    factor: NDArray[np.float64]  # (levels,)
+    stack: NDArray[np.int64]  # (2 levels, 2): node and level
+    split: NDArray[np.float64]  # (2 levels, 4): zero share, one share, feature and factor of it
+
+    @classmethod
+    def of(cls, levels: int) -> _Paths:
+        """For trees of fewer than so many levels."""
+        square, line = (levels, levels), 2 * levels
+        shares = np.zeros(square), np.zeros(square), np.zeros(square)
+        lines = np.zeros(levels, np.int64), np.zeros(levels)
+        return cls(np.zeros(square, np.int32), *shares, *lines, np.zeros((line, 2), np.int64), np.zeros((line, 4)))
 
 
 def contributions(
@@ -83,16 +120,16 @@ def _explain(
     feature, present = condition or (-1, False)
 
     def part(first: int, last: int) -> None:
-        paths = _paths(max((int(arrays[-2].max()) for arrays in chosen), default=0) + 3)
+        paths = _Paths.of(max((int(nodes.level.max()) for nodes in chosen), default=0) + 3)
         for row in range(first, last, _ROWS):
             stop = min(row + _ROWS, last)
             dense = _dense(table, row, stop, model.features) if isinstance(table, Sparse) else table[row:stop]
-            for number, arrays in enumerate(chosen):
-                _explain_tree(dense, *arrays, feature, present, *paths, result[number % model.outputs, row:stop])
+            for number, nodes in enumerate(chosen):
+                _explain_tree(dense, nodes, feature, present, paths, result[number % model.outputs, row:stop])
 
     workers.run(part, workers.ranges(rows, 64))
-    for number, arrays in enumerate(chosen):
-        result[number % model.outputs, :, -1] += arrays[-1][0]  # the mean of the leaves
+    for number, nodes in enumerate(chosen):
+        result[number % model.outputs, :, -1] += nodes.mean[0]
     result[:, :, -1] += model.base_score[:, None]
     base_margin = data.base_margin if isinstance(data, Dataset) else None
     if base_margin is not None:
@@ -100,26 +137,16 @@ def _explain(
     return result.astype(np.float32)
 
 
-def _prepared(tree: Tree, number: int) -> tuple[NDArray[Any], ...]:
-    """The arrays that the kernel takes; the last are the means of the leaves below every node, and the depth."""
+def _prepared(tree: Tree, number: int) -> _Nodes:
+    """The nodes as the kernel takes them. Raises DataError for too many levels."""
     cover = tree.cover.astype(np.float64)
     mean, level = tree.value.astype(np.float64), np.zeros(tree.size, np.int32)
     _means(tree.left, tree.right, cover, mean, level)
     if level.max() > MOST_LEVELS:
         raise DataError(f"contributions: tree {number} has {level.max()} levels, allowed: {MOST_LEVELS}")
-    return (
+    return _Nodes(
         tree.left, tree.right, tree.feature, tree.threshold, tree.default_left, tree.value, cover, tree.category_start,
         tree.category, level, mean,
-    )  # fmt: skip
-
-
-def _paths(levels: int) -> tuple[NDArray[Any], ...]:
-    """Room for the paths to a node and to those above it, and for the nodes that are still to be seen."""
-    square, line = (levels, levels), 2 * levels
-    shares = np.zeros(square), np.zeros(square), np.zeros(square)
-    return (
-        np.zeros(square, np.int32), *shares, np.zeros(levels, np.int64), np.zeros(levels),
-        np.zeros((line, 2), np.int64), np.zeros((line, 4)),
     )  # fmt: skip
 
 
@@ -154,21 +181,22 @@ def _share(cover, node, left, right):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _goes_left(x, node, threshold, default_left, category_start, category):  # type: ignore[no-untyped-def]
+def _goes_left(x, node, nodes):  # type: ignore[no-untyped-def]
     if np.isnan(x):
-        return default_left[node]
-    begin, end = category_start[node], category_start[node + 1]
+        return nodes.default_left[node]
+    begin, end = nodes.category_start[node], nodes.category_start[node + 1]
     if begin == end:
-        return x < threshold[node]
+        return x < nodes.threshold[node]
     for j in range(begin, end):  # noqa: SIM110 - numba knows no generators
-        if x >= 0 and np.floor(x) == category[j]:
+        if x >= 0 and np.floor(x) == nodes.category[j]:
             return False
     return True
 
 
 @inlined
-def _extend(path, zero, one, weight, row, length, feature, zero_share, one_share):  # type: ignore[no-untyped-def]
+def _extend(paths, row, length, feature, zero_share, one_share):  # type: ignore[no-untyped-def]
     """EXTEND: grows the subsets of all sizes by a feature; `length` features of the path `row` are there before."""
+    path, zero, one, weight = paths.path, paths.zero, paths.one, paths.weight
     path[row, length], zero[row, length], one[row, length] = feature, zero_share, one_share
     weight[row, length] = 1.0 if length == 0 else 0.0
     for i in range(length - 1, -1, -1):
@@ -177,8 +205,9 @@ def _extend(path, zero, one, weight, row, length, feature, zero_share, one_share
 
 
 @inlined
-def _unwind(path, zero, one, weight, row, length, at):  # type: ignore[no-untyped-def]
+def _unwind(paths, row, length, at):  # type: ignore[no-untyped-def]
     """UNWIND: takes the feature `at` out again; `length` features are there, and one fewer after."""
+    path, zero, one, weight = paths.path, paths.zero, paths.one, paths.weight
     last = length - 1
     zero_share, one_share = zero[row, at], one[row, at]
     n = weight[row, last]
@@ -194,8 +223,9 @@ def _unwind(path, zero, one, weight, row, length, at):  # type: ignore[no-untype
 
 
 @inlined
-def _unwound_sum(zero, one, weight, row, length, at):  # type: ignore[no-untyped-def]
+def _unwound_sum(paths, row, length, at):  # type: ignore[no-untyped-def]
     """The sum of the weights after UNWIND, which is not carried out."""
+    zero, one, weight = paths.zero, paths.one, paths.weight
     last = length - 1
     total = 0.0
     n = weight[row, last]
@@ -210,14 +240,14 @@ def _unwound_sum(zero, one, weight, row, length, at):  # type: ignore[no-untyped
 
 
 @lean
-def _explain_tree(  # type: ignore[no-untyped-def]
-    table, left, right, feature, threshold, default_left, value, cover, category_start, category, level, mean,
-    condition, present, path, zero, one, weight, length, factor, stack, split, result,
-):  # fmt: skip
-    """Adds a tree's contributions to `result` (rows, features + 1). `condition`: a feature that is known, or, if not
-    `present`, unknown, whatever the subset; -1 for none. path, zero, one, weight: feature, shares and weight by level
-    of node and place in its path; stack: node and level; split: zero share, one share, feature and factor of it.
+def _explain_tree(table, nodes, condition, present, paths, result):  # type: ignore[no-untyped-def]
+    """Adds a tree's contributions to `result` (rows, features + 1).
+
+    `condition`: a feature that is known, or, if not `present`, unknown, whatever the subset; -1 for none. nodes:
+    `_Nodes`; paths: `_Paths`, scratch.
     """
+    left, right, value = nodes.left, nodes.right, nodes.value
+    path, zero, one, weight, length, factor, stack, split = paths
     for row in range(len(table)):
         depth = 1
         stack[0, 0], stack[0, 1] = 0, 0
@@ -239,22 +269,22 @@ def _explain_tree(  # type: ignore[no-untyped-def]
                 for i in range(1, count):
                     if path[at, i] == tested:  # tested above, too: its shares are multiplied
                         zero_share, one_share = zero_share * zero[at, i], one_share * one[at, i]
-                        _unwind(path, zero, one, weight, at, count, i)
+                        _unwind(paths, at, count, i)
                         count -= 1
                         break
                 if zero_share == 0.0 and one_share == 0.0:  # no subset reaches what is below
                     continue
-                _extend(path, zero, one, weight, at, count, tested, zero_share, one_share)
+                _extend(paths, at, count, tested, zero_share, one_share)
                 count += 1
             length[at] = count
             if left[node] < 0:
                 for i in range(1, count):
-                    total = _unwound_sum(zero, one, weight, at, count, i)
+                    total = _unwound_sum(paths, at, count, i)
                     result[row, path[at, i]] += total * (one[at, i] - zero[at, i]) * value[node] * factor[at]
                 continue
-            f = feature[node]
-            goes_left = _goes_left(table[row, f], node, threshold, default_left, category_start, category)
-            share = _share(cover, node, left, right)
+            f = nodes.feature[node]
+            goes_left = _goes_left(table[row, f], node, nodes)
+            share = _share(nodes.cover, node, left, right)
             for child, weighed, hot in (
                 (left[node], share, goes_left), (right[node], 1 - share, not goes_left)
             ):  # fmt: skip

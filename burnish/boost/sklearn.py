@@ -176,7 +176,7 @@ class _Estimator(_base.BaseEstimator):
             _validation._check_n_features(self, x, reset=reset)
             return x
         return _validation.validate_data(
-            self, x, reset=reset, accept_sparse="csr", dtype=np.float32, ensure_all_finite="allow-nan"
+            self, x, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
         )
 
     def _dataset(self, x: Any, like: Dataset | Model | None = None, **rows: Any) -> Dataset:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,8 @@ def compile_trees(
 
     That is (rows,), or (rows, outputs) of several, float32; `output` "margin" gives margins, before the objective's
     link. Equal to the last bit. Tables of other numbers are taken as float32. Categories are given by their numbers.
-    Raises ParameterError for another `output`, an estimator that is not fitted, or a link that has no code.
+    Warns of a model that knows another number than NaN for a missing value. Raises ParameterError for another
+    `output`, an estimator that is not fitted, or a link that has no code.
     """
     from burnish.boost.inference.emit import emit
     from burnish.boost.inference.emit_links import LINKS, emit_link
@@ -53,6 +56,12 @@ def compile_trees(
         raise ParameterError(f"output: found {output!r}; allowed: {', '.join(map(repr, OUTPUTS))} for boosted trees")
     model = as_model(model)
     model = model.slice(*model.used)
+    if not math.isnan(model.missing):
+        warnings.warn(
+            f"compile: the model's training data held {model.missing:g} where values were missing; a compiled model "
+            "takes it for a number; allowed for missing values: NaN",
+            stacklevel=3,
+        )
     link = KINDS.get(model.objective) if output == "prediction" else None
     if link not in (None, *LINKS):
         raise ParameterError(f"output: objective {model.objective!r} has no compiled link; allowed: output='margin'")

@@ -252,3 +252,35 @@ def test_categorical_lists_numbers_and_names(listed: Any) -> None:
 
 def test_none_marks_nothing_as_missing() -> None:
     assert np.isnan(Dataset.of([[0.0], [np.nan]], missing=None).table).tolist() == [[False], [True]]  # type: ignore[arg-type]
+
+
+SECONDS = 1_700_000_000
+
+
+def epochs(kind: str) -> tuple[Any, Any]:
+    """Rows of a small number and of seconds since 1970, and what `Dataset.of` calls the latter."""
+    table = np.stack([np.arange(50), SECONDS + np.arange(50)], axis=1)
+    if kind == "frame":
+        return pytest.importorskip("pandas").DataFrame(table, columns=["small", "seconds"]), "seconds"
+    if kind == "sparse":
+        return pytest.importorskip("scipy.sparse").csr_matrix(table), "feature 1"
+    return table.astype(kind), "feature 1"
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint32", "float64", "frame", "sparse"])
+def test_whole_numbers_that_float32_rounds_are_told(kind: str) -> None:
+    x, name = epochs(kind)
+    with pytest.warns(UserWarning, match=f"whole numbers of {name} .17000000.* are rounded") as told:
+        Dataset.of(x)
+    assert len(told) == 1 and "small" not in str(told[0].message)
+
+
+@pytest.mark.parametrize("kind", ["int64", "float64", "frame", "sparse"])
+def test_numbers_that_are_not_rounded_are_not_told(kind: str, recwarn: pytest.WarningsRecorder) -> None:
+    x, _ = epochs(kind)
+    Dataset.of(x, categorical=[1])  # as categories, they are told apart
+    exact = np.array([[1 << 30, -(1 << 24)], [3 << 24, 16777215]])
+    Dataset.of(exact)
+    Dataset.of(np.array([[1e9 + 0.5, 1e30]]))  # neither is a count
+    Dataset.of(np.array([[SECONDS + 1, 2], [SECONDS + 1, 3]]), missing=SECONDS + 1)
+    assert not [str(w.message) for w in recwarn if "rounded" in str(w.message)]

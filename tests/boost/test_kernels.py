@@ -6,7 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.compiler import DefaultPassBuilder, Flags
+from numba.core.registry import cpu_target
 
+from burnish.boost import kernels
 from burnish.boost.histogram import share_rows
 
 _MODULE = """
@@ -41,6 +44,14 @@ def test_a_second_process_loads_kernels_without_numbas_tables(tmp_path: Path) ->
         for _ in range(2)
     ]
     assert runs == [["0", "0", "True"], ["1", "1", "False"]]
+
+
+def test_the_passes_left_out_are_passes_of_numba_and_left_out() -> None:
+    compiler = kernels.KernelCompiler(cpu_target.typing_context, cpu_target.target_context, None, (), None, Flags(), {})
+    every = {entry[0].name() for entry in DefaultPassBuilder.define_nopython_pipeline(compiler.state).passes}
+    (pipeline,) = compiler.define_pipelines()
+    assert every >= kernels.IDLE
+    assert {entry[0].name() for entry in pipeline.passes} == every - kernels.IDLE
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])

@@ -262,3 +262,12 @@ def ndcg5(grades: Any, score: Any) -> float:
     gain, discount = 2.0**grades - 1.0, 1.0 / np.log2(np.arange(5) + 2.0)
     best = float((np.sort(gain)[::-1][:5] * discount).sum())
     return float((gain[np.argsort(-score, kind="stable")][:5] * discount).sum() / best)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_estimators_tell_of_whole_numbers_that_are_rounded(dtype: type) -> None:
+    x = (1_700_000_000 + np.arange(60)).reshape(-1, 1).astype(dtype)
+    with pytest.warns(UserWarning, match="whole numbers of feature 0"):
+        fitted = GBTRegressor(n_estimators=1).fit(x, np.arange(60.0))
+    with pytest.warns(UserWarning, match="whole numbers of feature 0"):
+        fitted.predict(x)

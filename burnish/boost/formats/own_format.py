@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,8 @@ def dumps_own(model: Ensemble) -> str:
         "attributes": dict(model.attributes),
         "trees": [_tree_to_json(tree) for tree in model.trees],
     }
+    if not math.isnan(model.missing):
+        content["missing"] = str(model.missing)  # it may be infinite
     try:
         text = _canonical(content)
     except (TypeError, ValueError) as error:
@@ -82,6 +85,7 @@ def _model_from_json(content: Mapping[str, Any]) -> Ensemble:
         category_policy=str(content["category_policy"]),
         best_iteration=None if best is None else int(best),
         attributes={str(key): str(value) for key, value in content["attributes"].items()},
+        missing=float(content.get("missing", math.nan)),
     )
 
 

@@ -159,7 +159,7 @@ class DenseBins:
             _bin_rows,
             [
                 (
-                    table, order, *search, codes, *part, row_bins.reshape(-1), column_bins.reshape(-1),
+                    table, order, search, codes, *part, row_bins.reshape(-1), column_bins.reshape(-1),
                     np.empty(block, np.float32), np.empty(block, np.int32), layout.narrow,
                 )
                 for part in parts
@@ -177,13 +177,22 @@ def _any_missing(table: NDArray[np.float32], begin: int, end: int, missing: NDAr
             missing[feature] |= value != value
 
 
-def _search_tables(cuts: Cuts, features: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-    """What `_bin_rows` finds bins of the features by, for each: inner cuts, buckets, where these begin, and steps.
+class _Search(NamedTuple):
+    """What `_bin_rows` finds bins by.
 
     Bucket b, of equal width, holds the values from ``origin + b / scale`` on; ``guide[position, b]`` cuts are in
     buckets before it, and a binary search of so many steps among those in it remains. As the bucket is the same
     ascending function of cuts and of values, rounding does no harm.
     """
+
+    cuts: NDArray[np.float32]  # (positions, most cuts and more): the inner ones, then NaN
+    guide: NDArray[np.int32]  # (positions, buckets)
+    buckets: NDArray[np.float32]  # (positions, 2): origin and scale
+    steps: NDArray[np.int64]  # (positions,)
+
+
+def _search_tables(cuts: Cuts, features: NDArray[np.int64]) -> _Search:
+    """What finds bins of the features, in this order."""
     counts = np.maximum(np.diff(cuts.start)[features] - 1, 0).astype(np.int64)
     widest = int(counts.max(initial=0))
     buckets = min(max(4 << widest.bit_length(), 16), _MOST_BUCKETS)
@@ -202,17 +211,14 @@ def _search_tables(cuts: Cuts, features: NDArray[np.int64]) -> tuple[NDArray[Any
     found = np.bincount(places * width + bucket + 1, minlength=len(features) * width).reshape(-1, width)
     steps = np.array([int(most).bit_length() for most in found.max(axis=1, initial=0)], np.int64)
     guide = np.cumsum(found, axis=1, dtype=np.int32)[:, :-1]
-    return search, np.ascontiguousarray(guide), np.stack([origin, scale], axis=1), steps
+    return _Search(search, np.ascontiguousarray(guide), np.stack([origin, scale], axis=1), steps)
 
 
 @lean
 def _bin_rows(
     table: NDArray[np.float32],
     features: NDArray[np.int64],
-    search: NDArray[np.float32],
-    guide: NDArray[np.int32],
-    buckets: NDArray[np.float32],
-    steps: NDArray[np.int64],
+    search: Any,
     missing_code: NDArray[np.int64],
     begin: int,
     end: int,
@@ -224,8 +230,9 @@ def _bin_rows(
 ) -> None:
     """Bins of rows ``begin … end``: in blocks of rows, each feature by a search that all rows make in step.
 
-    See `_search_tables`. The bins' arrays are flat; values and found are scratch for the rows of a block.
+    search: `_Search`. The bins' arrays are flat; values and found are scratch for the rows of a block.
     """
+    cuts, guide, buckets, steps = search
     block, rows, positions = len(values), len(table), len(features)
     lanes = lanes_of(narrow)
     width = np.int64(lanes)
@@ -246,7 +253,7 @@ def _bin_rows(
                 half = np.int32(1 << step)
                 for i in range(n):
                     to = found[i] + half
-                    found[i] = to if search[place, np.uint64(np.uint32(to - np.int32(1)))] <= values[i] else found[i]
+                    found[i] = to if cuts[place, np.uint64(np.uint32(to - np.int32(1)))] <= values[i] else found[i]
             last = np.int32(missing_code[position])
             column = np.uint64(position * rows + low)
             for i in range(n):

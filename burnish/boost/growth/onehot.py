@@ -6,7 +6,7 @@ for the child of more rows by taking the other's off their parent's. A row's sta
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,17 @@ _MOST_SUMS = 1 << 24  # of all nodes: 256 MiB
 _BLOCK = np.uint64(64)  # columns whose scores are computed in step
 _AHEAD = np.uint64(16)  # rows between a prefetch and its use
 _ONE = np.uint64(1)
+
+
+class _Sums(NamedTuple):
+    """Sums over present rows, by node and column."""
+
+    pool: NDArray[np.float64]  # (slots, columns, 2)
+    own: NDArray[np.int64]  # (nodes,): the slot
+    minus: NDArray[np.int64]  # (nodes,): the slot to take off, or -1
+    totals: NDArray[np.float64]  # (nodes, 2): over all rows
+    features: NDArray[np.int64]  # (columns,)
+    value: NDArray[np.float64]  # (columns,): the one that is present
 
 
 class PresenceSums:
@@ -89,9 +100,8 @@ class PresenceSums:
         best = scan.no_splits(len(own))
         threads = max(1, min(self._workers.threads, len(own), len(own) * len(self.features) // _SHARE))
         edges = [len(own) * part // threads for part in range(threads + 1)]
-        common = (
-            self._pool, own, minus, totals, self.features, self._value, rule, bounds, monotone, allowed, best,
-        )  # fmt: skip
+        sums = _Sums(self._pool, own, minus, totals, self.features, self._value)
+        common = sums, rule, bounds, monotone, allowed, best
         parts = [(*common, np.empty(int(_BLOCK)), begin, end) for begin, end in itertools.pairwise(edges)]
         self._workers.run(_search, parts)
         return best
@@ -212,9 +222,13 @@ def _add_rows(pieces, order, words, start, columns, pool):  # type: ignore[no-un
 
 @kernel
 def _search(  # type: ignore[no-untyped-def]
-    pool, own, minus, totals, features, value, rule, bounds, monotone, allowed, best, scores, begin, end
-):  # fmt: skip
-    """Best splits of nodes begin … end; takes the siblings' sums off first where the slots hold the parents'."""
+    given, rule, bounds, monotone, allowed, best, scores, begin, end
+):
+    """Best splits of nodes begin … end; takes the siblings' sums off first where the slots hold the parents'.
+
+    given: `_Sums`. scores is scratch, (_BLOCK,).
+    """
+    pool, own, minus, totals, features, value = given
     for i in range(begin, end):
         sums = pool[own[i]]
         if minus[i] >= 0:

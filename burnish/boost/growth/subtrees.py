@@ -108,11 +108,11 @@ def grow_subtrees(
         here = stack[waiting]
         node = nodes[here]
         if node.gain < 0:
-            find_split(pool, node, layout, limits, node.depth if len(masks) > 1 else 0, score, left, bundle)
+            mask = node.depth if len(masks) > 1 else 0
+            find_split(pool, node, layout, limits, mask, score, left, bundle, None, None, 0)
             if categories is not None:
                 improve_by_category(
-                    pool, node, here, node.depth if len(masks) > 1 else 0, feature, first, categories, rules,
-                    narrow, None,
+                    pool, node, here, mask, feature, first, categories, rules, narrow, None
                 )  # fmt: skip
             if node.gain <= 0 or node.gain < rules[GAMMA]:
                 free[unused] = node.slot

@@ -55,8 +55,8 @@ class Forest:
     def plain(self) -> tuple[NDArray[Any], ...]:
         """The packed trees for rows without missing values.
 
-        (node_start, leaf_start) of the trees; (slot, threshold, leaf, child, category_start) of the nodes; the listed
-        categories. A complete tree has 2^depth - 1 nodes in heap order and 2^depth leaves. In the other
+        (depth, node_start, leaf_start) of the trees; (slot, threshold, leaf, child, category_start) of the nodes; the
+        listed categories. A complete tree has 2^depth - 1 nodes in heap order and 2^depth leaves. In the other
         forms, every node is kept: child[2 k] and child[2 k + 1] are where rows go that pass and fail the test; a leaf's
         children are itself.
         """
@@ -98,7 +98,7 @@ class Forest:
         below = np.repeat(np.tile([False, True], len(trees)), np.stack([nodes, leaves], axis=1).reshape(-1))
         order, last = order[~below], order[below]
         return (
-            _starts(nodes), _starts(leaves), slot[order].astype(np.uint32),
+            self.depth, _starts(nodes), _starts(leaves), slot[order].astype(np.uint32),
             threshold[order].astype(np.float32), values[last],
             np.stack([passed - base, failed - base], axis=1)[order].astype(np.uint32).reshape(-1),
             _starts(count[order]), _joined([tree.category for tree in trees], np.int32),

@@ -1,6 +1,8 @@
 """Kernels that send blocks of 32 rows through packed trees; a sum per row and output, tree after tree, in float32.
 
-There is one for each form of tree: which are compiled depends on the model.
+There is one for each form of tree: which are compiled depends on the model. `trees` are as `Forest.plain` describes
+them, and `part` is (first row, last row, first tree, last tree, outputs): plain tuples, which numba tells the types of
+faster than those of named ones, and that counts where one row is predicted.
 """
 
 import numpy as np
@@ -77,14 +79,13 @@ def _listed(category, begin, end, x):  # type: ignore[no-untyped-def]
 
 
 @lean
-def add_walked(  # type: ignore[no-untyped-def]
-    blocks, size, depth, node_start, slot, threshold, leaf_start, leaf, child, first_row, last_row, first_tree,
-    last_tree, outputs, nodes, margin,
-):  # fmt: skip
+def add_walked(blocks, size, trees, part, nodes, margin):  # type: ignore[no-untyped-def]
     """As `add_complete` for trees of form WALK: step by step, no row takes its next before all have taken one.
 
     nodes: scratch, (32,) uint32.
     """
+    depth, node_start, leaf_start, slot, threshold, leaf, child, _, _ = trees
+    first_row, last_row, first_tree, last_tree, outputs = part
     for row in range(first_row, last_row, LANES):
         block = np.uint64((row - first_row) // LANES * size)
         count = last_row - row if last_row - row < LANES else LANES
@@ -110,11 +111,10 @@ def add_walked(  # type: ignore[no-untyped-def]
 
 
 @lean
-def add_categorical(  # type: ignore[no-untyped-def]
-    blocks, size, depth, node_start, slot, threshold, leaf_start, leaf, child, category_start, category, first_row,
-    last_row, first_tree, last_tree, outputs, margin,
-):  # fmt: skip
+def add_categorical(blocks, size, trees, part, margin):  # type: ignore[no-untyped-def]
     """As `add_walked`, one row after another, for trees in which some nodes list the categories that go right."""
+    depth, node_start, leaf_start, slot, threshold, leaf, child, category_start, category = trees
+    first_row, last_row, first_tree, last_tree, outputs = part
     for row in range(first_row, last_row):
         block = (row - first_row) // LANES * size + (row - first_row) % LANES
         for tree in range(first_tree, last_tree):
@@ -137,14 +137,13 @@ def add_categorical(  # type: ignore[no-untyped-def]
 
 
 @lean
-def add_complete(  # type: ignore[no-untyped-def]
-    blocks, size, depth, node_start, slot, threshold, leaf_start, leaf, first_row, last_row, first_tree, last_tree,
-    outputs, values, sums, margin,
-):  # fmt: skip
+def add_complete(blocks, size, trees, part, values, sums, margin):  # type: ignore[no-untyped-def]
     """Adds what complete trees give the rows of blocks, `size` floats apart, to their margins (outputs, rows).
 
     values, of 32 floats for each place above the lowest levels, and sums, of as many for each output, are scratch.
     """
+    depth, node_start, leaf_start, slot, threshold, leaf = trees[:6]
+    first_row, last_row, first_tree, last_tree, outputs = part
     for row in range(first_row, last_row, LANES):
         count = last_row - row if last_row - row < LANES else LANES
         block = (row - first_row) // LANES * size

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from burnish.boost.inputs.factors import Factor, factor, number, occurring
 from burnish.boost.inputs.frames import Columns, arrow_columns, pandas_columns
 from burnish.boost.inputs.naming import order_of
+from burnish.boost.inputs.rounding import EXACT, Rounding
 from burnish.boost.inputs.rows import FLOAT32_MAX
 from burnish.boost.threads import Workers
 from burnish.errors import DataError
@@ -184,7 +185,7 @@ def _from_matrix(
     names: Sequence[str],
 ) -> tuple[NDArray[np.float32], list[Any]]:
     wanted = listed if trained is None else np.array([values is not None for values in trained])
-    table = dense(matrix, missing, names)
+    table = dense(matrix, missing, names, wanted)
     found: list[Any] = [None] * matrix.shape[1]
     if wanted.any() and np.shares_memory(table, matrix):
         table = table.copy()
@@ -236,8 +237,13 @@ def _object_numbers(column: NDArray[Any], name: str) -> NDArray[np.float64]:
     return numbers
 
 
-def dense(matrix: NDArray[Any], missing: float, names: Sequence[str] = ()) -> NDArray[np.float32]:
-    """The matrix as float32 in C order: itself if it is that, and has nothing to mark as missing."""
+def dense(
+    matrix: NDArray[Any], missing: float, names: Sequence[str] = (), wanted: NDArray[np.bool_] | None = None
+) -> NDArray[np.float32]:
+    """The matrix as float32 in C order: itself if it is that, and has nothing to mark as missing.
+
+    wanted: features that will be numbered as categories. Warns of whole numbers in others that are rounded.
+    """
     marked = not math.isnan(missing)
     same = matrix.dtype == np.float32 and matrix.flags.c_contiguous and matrix.dtype.isnative
     keep = same and not (marked and _holds(matrix, missing))
@@ -245,6 +251,7 @@ def dense(matrix: NDArray[Any], missing: float, names: Sequence[str] = ()) -> ND
     table: NDArray[np.float32] = matrix if keep else np.empty(matrix.shape, np.float32)
     step = max(16, BLOCK // features)
     floating = matrix.dtype.kind == "f"
+    rounding = Rounding()
 
     def part(begin: int, end: int) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -256,20 +263,26 @@ def dense(matrix: NDArray[Any], missing: float, names: Sequence[str] = ()) -> ND
                     target[...] = source
                     if marked:
                         np.copyto(target, np.nan, where=source == missing)
+                    rounding.look(source, target)
                 if floating and np.isinf(target).any():
                     row, feature = np.argwhere(np.isinf(target))[0].tolist()
                     _refuse(matrix[first + row, feature], first + row, feature_label(feature, names))
 
     _WORKERS.run(part, _WORKERS.ranges(rows, least=step))
+    rounding.warn(names, wanted)
     return table
 
 
 def stack(
     columns: Sequence[NDArray[Any]], marks: Sequence[float], names: Sequence[str], rows: int
 ) -> NDArray[np.float32]:
-    """Columns of numbers side by side as float32 in C order; marks[j] is a value that is missing in column j."""
+    """Columns of numbers side by side as float32 in C order; marks[j] is a value that is missing in column j.
+
+    Warns of whole numbers that are rounded.
+    """
     table = np.empty((rows, len(columns)), np.float32)
     step = max(256, 4 * BLOCK // len(columns))  # fewer and longer: each is a call for every column
+    rounding = Rounding()
 
     def part(begin: int, end: int) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -280,11 +293,13 @@ def stack(
                     block[:, feature] = column[first:last]
                     if not math.isnan(marks[feature]):
                         block[column[first:last] == marks[feature], feature] = np.nan
+                    rounding.look(column[first:last, None], block[:, feature, None], feature)
                 if np.isinf(block).any():
                     row, feature = np.argwhere(np.isinf(block))[0].tolist()
                     _refuse(columns[feature][first + row], first + row, feature_label(feature, names))
 
     _WORKERS.run(part, _WORKERS.ranges(rows, least=step))
+    rounding.warn(names)
     return table
 
 
@@ -336,6 +351,12 @@ def _from_sparse(
             _refuse(source[entry], row, feature_label(int(columns[entry]), names))
     found: list[Any] = [None] * features
     wanted = listed if trained is None else np.array([value is not None for value in trained])
+    rounding = Rounding()
+    large = np.flatnonzero((np.abs(values) > EXACT) & ~gone)
+    for feature in np.unique(columns[large]).tolist():
+        here = large[columns[large] == feature]
+        rounding.look(source[here, None], values[here, None], feature)
+    rounding.warn(names, wanted)
     if wanted.any() and np.shares_memory(values, source):
         values = values.copy()
     for feature in np.flatnonzero(wanted).tolist():

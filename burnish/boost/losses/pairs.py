@@ -3,10 +3,12 @@
 Pairs of one document are worked on together, in vectors; sums run in one order, whatever the number of threads.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from burnish.boost.kernels import always_inlined, inlined
 from burnish.boost.losses.elementary import sigmoid32
 from burnish.boost.sampling import mix
 from burnish.jit import njit
@@ -18,6 +20,43 @@ RUN = 16  # ranks sorted by insertion before runs are merged
 LEAST = np.float32(1e-16)  # curvature of a pair, as in XGBoost
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 _ONE, _TWO, _ZERO = np.float32(1.0), np.float32(2.0), np.float32(0.0)
+
+
+class Queries(NamedTuple):
+    """Rows in queries, and what is known of them before there are scores."""
+
+    label: NDArray[np.float32]  # (rows,)
+    gain: NDArray[np.float32]  # (rows,)
+    start: NDArray[np.int64]  # (queries + 1,): their first rows
+    by_label: NDArray[np.int32]  # (rows,): each query's documents by descending label, from its first
+    ideal: NDArray[np.float32]  # (queries,): 1 / best value; 0 leaves it out
+    discounts: NDArray[np.float32]  # of ranks
+    first_row: np.uint64  # how many rows other workers have before these
+    longest: np.uint64  # rows of the largest query at least
+
+
+class Rule(NamedTuple):
+    """Which pairs there are, and what they count."""
+
+    kind: int  # PAIRWISE, NDCG, MAP
+    sampled: bool  # pairs are drawn, else made of the first `pairs` ranks
+    normalize: bool
+    pairs: np.uint64
+    key: np.uint64  # of the round
+
+
+class _Ranks(NamedTuple):
+    """A query's documents in the order of their ranks, with room for whole vectors of `LANES`; see `swap_change`."""
+
+    score: NDArray[np.float32]
+    label: NDArray[np.float32]
+    gain: NDArray[np.float32]
+    table: NDArray[np.float32]
+    sums: NDArray[np.float32]
+    force: NDArray[np.float32]  # scratch
+    bend: NDArray[np.float32]  # scratch
+    gradient: NDArray[np.float32]
+    hessian: NDArray[np.float32]
 
 
 @njit(**_OPTIONS)
@@ -62,13 +101,14 @@ def order_queries(score: Any, start: Any, order: Any) -> None:
         order_descending(score[lo:hi], order[lo:hi], scratch[lo:hi])
 
 
-@njit(forceinline=True, **_OPTIONS)
-def swap_change(kind: Any, upper: Any, lower: Any, label: Any, gain: Any, table: Any, sums: Any) -> Any:
-    """How much swapping two ranks, upper < lower, changes what is to be large. Arrays are in the order of ranks.
+@always_inlined
+def swap_change(kind: Any, upper: Any, lower: Any, ranks: Any) -> Any:
+    """How much swapping two ranks, upper < lower, changes what is to be large. ranks: `_Ranks`.
 
     NDCG: the DCG; `table` holds discounts. MAP: the sum of precisions at relevant ranks; table[r] counts the relevant
     ones up to rank r, and sums[r] adds 1 / (rank + 1) over them.
     """
+    label, gain, table, sums = ranks.label, ranks.gain, ranks.table, ranks.sums
     if kind == PAIRWISE:
         return _ONE
     if kind == NDCG:
@@ -80,13 +120,13 @@ def swap_change(kind: Any, upper: Any, lower: Any, label: Any, gain: Any, table:
     return abs(down if label[upper] > label[lower] else up)
 
 
-@njit(**_OPTIONS)
-def _changes(
-    kind: Any, upper: Any, start: Any, padded: Any, label: Any, gain: Any, table: Any, sums: Any, change: Any
-) -> None:
-    """`swap_change` of one rank with each of start … padded - 1, in loops that become vectors."""
+@inlined
+def _changes(kind: Any, upper: Any, start: Any, padded: Any, ranks: Any) -> None:
+    """`swap_change` of one rank with each of start … padded - 1, into `bend`, in loops that become vectors."""
+    gain, table, change = ranks.gain, ranks.table, ranks.bend
     if kind == PAIRWISE:
-        change[start:padded] = _ONE
+        for r in range(start, padded):
+            change[r] = _ONE
     elif kind == NDCG:
         own_gain, own_discount = gain[upper], table[upper]
         for block in range(start, padded, np.uint64(LANES)):
@@ -97,15 +137,13 @@ def _changes(
         for block in range(start, padded, np.uint64(LANES)):
             for lane in range(np.uint64(LANES)):
                 r = block + lane
-                change[r] = swap_change(MAP, upper, r, label, gain, table, sums)
+                change[r] = swap_change(MAP, upper, r, ranks)
 
 
-@njit(**_OPTIONS)
-def _statistics(
-    upper: Any, start: Any, padded: Any, count: Any, ideal: Any, scaled: Any, score: Any, label: Any, force: Any,
-    bend: Any,
-) -> None:  # fmt: skip
+@inlined
+def _statistics(upper: Any, start: Any, padded: Any, count: Any, ideal: Any, scaled: Any, ranks: Any) -> None:
     """Gradient (into `force`) and Hessian (into `bend`, which holds changes) of rank `upper` with each one below it."""
+    score, label, force, bend = ranks.score, ranks.label, ranks.force, ranks.bend
     own_score, own_label = score[upper], label[upper]
     floor = np.float32(0.01) if scaled else _ONE
     slope = _ONE if scaled else _ZERO
@@ -126,15 +164,13 @@ def _statistics(
         force[r] = bend[r] = _ZERO
 
 
-@njit(**_OPTIONS)
-def top_pairs(
-    kind: Any, pairs: Any, count: Any, ideal: Any, spread: Any, score: Any, label: Any, gain: Any, table: Any,
-    sums: Any, force: Any, bend: Any, gradient: Any, hessian: Any,
-) -> Any:  # fmt: skip
+@inlined
+def top_pairs(kind: Any, pairs: Any, count: Any, ideal: Any, spread: Any, ranks: Any) -> Any:
     """Pairs of each of the first `pairs` ranks with all below it; returns twice the sum of the gradients' magnitudes.
 
-    Arrays have room for whole vectors of `LANES`; force and bend are scratch.
+    ranks: `_Ranks`.
     """
+    force, bend, gradient, hessian = ranks.force, ranks.bend, ranks.gradient, ranks.hessian
     total = 0.0
     scaled = spread and kind != PAIRWISE
     lanes = np.uint64(LANES)
@@ -142,8 +178,8 @@ def top_pairs(
     upper: Any
     for upper in range(min(pairs, count)):
         start = upper & ~(lanes - np.uint64(1))
-        _changes(kind, upper, start, padded, label, gain, table, sums, bend)
-        _statistics(upper, start, padded, count, ideal, scaled, score, label, force, bend)
+        _changes(kind, upper, start, padded, ranks)
+        _statistics(upper, start, padded, count, ideal, scaled, ranks)
         for block in range(start, padded, lanes):
             for lane in range(np.uint64(LANES)):
                 gradient[block + lane] -= force[block + lane]
@@ -161,19 +197,17 @@ def top_pairs(
     return total
 
 
-@njit(**_OPTIONS)
-def listed_pairs(
-    kind: Any, filled: Any, ideal: Any, spread: Any, better: Any, worse: Any, score: Any, label: Any, gain: Any,
-    table: Any, sums: Any, force: Any, bend: Any, gradient: Any, hessian: Any,
-) -> None:  # fmt: skip
-    """Adds the pairs of ranks (better[i], worse[i]), i < filled; force and bend are scratch of at least `filled`."""
+@inlined
+def listed_pairs(kind: Any, filled: Any, ideal: Any, spread: Any, better: Any, worse: Any, ranks: Any) -> None:
+    """Adds the pairs of ranks (better[i], worse[i]), i < filled, at most as many as force and bend have room for."""
+    score, force, bend, gradient, hessian = ranks.score, ranks.force, ranks.bend, ranks.gradient, ranks.hessian
     for i in range(filled):
         force[i] = score[np.uint64(better[i])] - score[np.uint64(worse[i])]
         bend[i] = ideal
     if kind != PAIRWISE:
         for i in range(filled):
             upper, lower = np.uint64(min(better[i], worse[i])), np.uint64(max(better[i], worse[i]))
-            bend[i] *= swap_change(kind, upper, lower, label, gain, table, sums)
+            bend[i] *= swap_change(kind, upper, lower, ranks)
             if spread:
                 bend[i] /= abs(force[i]) + np.float32(0.01)
     for i in range(filled):
@@ -192,13 +226,14 @@ def listed_pairs(
 
 @njit(**_OPTIONS)
 def sampled_pairs(
-    kind: Any, pairs: Any, count: Any, ideal: Any, spread: Any, key: Any, by_label: Any, place_rank: Any, score: Any,
-    label: Any, gain: Any, table: Any, sums: Any, force: Any, bend: Any, gradient: Any, hessian: Any,
-) -> None:  # fmt: skip
+    kind: Any, pairs: Any, count: Any, ideal: Any, spread: Any, key: Any, by_label: Any, place_rank: Any, ranks: Any
+) -> None:
     """Pairs of each document with `pairs` others, drawn with replacement from those of its query with another label.
 
-    by_label: documents by descending label; place_rank: their ranks. `key` belongs to the round and the query.
+    by_label: documents by descending label; place_rank: their ranks. `key` belongs to the round and the query. ranks:
+    `_Ranks`.
     """
+    label = ranks.label
     better, worse = np.empty(BATCH, np.int32), np.empty(BATCH, np.int32)
     filled: Any = np.uint64(0)
     one = np.uint64(1)
@@ -220,28 +255,19 @@ def sampled_pairs(
                 worse[filled] = place_rank[max(place, pick)]
                 filled += one
                 if filled == np.uint64(BATCH):
-                    listed_pairs(
-                        kind, filled, ideal, spread, better, worse, score, label, gain, table, sums, force, bend,
-                        gradient, hessian,
-                    )  # fmt: skip
+                    listed_pairs(kind, filled, ideal, spread, better, worse, ranks)
                     filled = np.uint64(0)
         begin = end
-    listed_pairs(
-        kind, filled, ideal, spread, better, worse, score, label, gain, table, sums, force, bend, gradient, hessian
-    )
+    listed_pairs(kind, filled, ideal, spread, better, worse, ranks)
 
 
 @njit(**_OPTIONS)
 def lambda_gradients(
-    score: Any, label: Any, gain: Any, start: Any, by_label: Any, ideal: Any, discounts: Any, gradient: Any,
-    hessian: Any, kind: Any, sampled: Any, normalize: Any, pairs: Any, key: Any, first_row: Any, longest: Any,
-    begin: Any, end: Any,
+    score: Any, queries: Any, rule: Any, gradient: Any, hessian: Any, begin: Any, end: Any
 ) -> None:  # fmt: skip
-    """Gradient and Hessian of the rows of queries begin … end - 1.
-
-    by_label: each query's documents by descending label. ideal: 1 / best value of each query; 0 leaves it out.
-    sampled: pairs are drawn, else made of the first `pairs` ranks. longest: rows of the largest query at least.
-    """
+    """Gradient and Hessian of the rows of queries begin … end - 1. queries: `Queries`; rule: `Rule`."""
+    label, gain, start, by_label, ideal, discounts, first_row, longest = queries
+    kind, sampled, normalize, pairs, key = rule
     # What lies behind a query's last rank is computed with, and dropped: it must be finite.
     scratch = np.zeros((9, max(longest + np.uint64(LANES), np.uint64(BATCH))), np.float32)
     ranked, rank_of, spare = np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(longest, np.int32)
@@ -273,16 +299,15 @@ def lambda_gradients(
             sums[r] = reciprocals
         spread = s[0] != s[count - one]
         best = _ONE if kind == PAIRWISE else ideal[query]
+        ranks = _Ranks(s, y, w, table, sums, scratch[7], scratch[8], g, h)
         if sampled:
             for place in range(count):
                 spare[place] = rank_of[np.uint64(by_label[lo + place])]
-            sampled_pairs(
-                kind, pairs, count, best, spread, mix(key + first_row + lo), by_label[lo:hi], spare, s, y, w, table,
-                sums, scratch[7], scratch[8], g, h,
-            )  # fmt: skip
+            query_key = mix(key + first_row + lo)
+            sampled_pairs(kind, pairs, count, best, spread, query_key, by_label[lo:hi], spare, ranks)
             scale: Any = 1.0 / np.float64(pairs)
         else:
-            total = top_pairs(kind, pairs, count, best, spread, s, y, w, table, sums, scratch[7], scratch[8], g, h)
+            total = top_pairs(kind, pairs, count, best, spread, ranks)
             scale = np.log2(1.0 + total) / total if total > 0.0 else 1.0
         scale = scale if normalize else 1.0
         for r in range(count):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset
 from burnish.boost.losses.base import Floats, Objective, check_values
-from burnish.boost.losses.pairs import MAP, NDCG, PAIRWISE, lambda_gradients, order_queries
+from burnish.boost.losses.pairs import MAP, NDCG, PAIRWISE, Queries, Rule, lambda_gradients, order_queries
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.params import Params
 from burnish.boost.sampling import PAIRS, stream
@@ -80,13 +80,14 @@ class Ranking(Objective):
     def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
         """See Objective."""
         key = stream(self.params.seed, PAIRS, round_number)
-        arrays = (
-            margin[0], self.label, self._gain, self._start, self._by_label, self._ideal, self._discounts, gradient[0],
-            hessian[0], self.kind, self.sampled, self.params.lambdarank_normalization, np.uint64(self.pairs), key,
+        queries = Queries(
+            self.label, self._gain, self._start, self._by_label, self._ideal, self._discounts,
             np.uint64(self._first_row), self._longest,
         )  # fmt: skip
-        ranges = self._query_ranges(workers)
-        workers.run(lambda_gradients, [(*arrays, begin, end) for begin, end in ranges])
+        normalize = self.params.lambdarank_normalization
+        rule = Rule(self.kind, self.sampled, normalize, np.uint64(self.pairs), key)
+        given = margin[0], queries, rule, gradient[0], hessian[0]
+        workers.run(lambda_gradients, [(*given, begin, end) for begin, end in self._query_ranges(workers)])
         self._weigh(self.weight, gradient, hessian, workers)
 
     def _query_ranges(self, workers: Workers) -> list[tuple[np.uint64, np.uint64]]:
