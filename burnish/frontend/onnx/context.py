@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
+import onnx
+import onnx.helper
 
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx.external import NO_FILES, ExternalData
@@ -72,6 +74,8 @@ class Context:
     node: OnnxNode = field(default_factory=lambda: OnnxNode("", "", (), (), {}, 0))
     data: ExternalData = NO_FILES
     made: set[str] = field(default_factory=set)  # tensors that the node being translated has added
+    translators: Mapping[str, Translator] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)  # of the domains that the model imports
 
     def begin(self, node: OnnxNode) -> None:
         """Turns to the next node."""
@@ -187,6 +191,18 @@ class Context:
         """``x`` as a matrix: dimensions before ``axis`` are rows."""
         shape = self.shape(x)
         return self.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+
+
+def attributes(found: Iterable[onnx.AttributeProto]) -> Iterator[tuple[str, Any]]:
+    """Names and values of attributes; texts are decoded."""
+    for attribute in found:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            yield attribute.name, value.decode("utf-8", "replace")
+        elif attribute.type == onnx.AttributeProto.STRINGS:
+            yield attribute.name, [text.decode("utf-8", "replace") for text in value]
+        else:
+            yield attribute.name, value
 
 
 def np_dtype(dtype: str) -> np.dtype:

@@ -31,6 +31,13 @@ def dtype_name(element_type: int, where: str) -> str:
     return _NAMES[name]
 
 
+def element_named(name: str, where: str) -> int:
+    """The ONNX element type of this name, as old opsets give it. Raises ModelError."""
+    if name not in dict(onnx.TensorProto.DataType.items()):
+        raise ModelError(f"{where}: element type: found {name!r}; allowed: a name such as FLOAT")
+    return onnx.TensorProto.DataType.Value(name)
+
+
 def element_type(dtype: str) -> int:
     """The ONNX element type of a dtype."""
     name = next(name for name, own in _NAMES.items() if own == dtype)

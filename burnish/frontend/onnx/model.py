@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import onnx
 import onnx.defs
@@ -18,8 +17,9 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator, VerificationError
 from burnish.files import open_regular
-from burnish.frontend.onnx import elementwise, movement, product, recurrent, reduction, sorting, window
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator, require_room
+from burnish.frontend.onnx import elementwise, functions, movement, product, recurrent, reduction, sorting, window
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator, attributes, require_room
+from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.frontend.onnx.validity import check_declared, check_dtypes, check_graph, label_of
@@ -28,9 +28,9 @@ from burnish.graph.rewrite import drop_dead
 from burnish.loops.sizes import dim, dims_of
 
 MOST_BYTES = (1 << 31) - 1  # of a file: protobuf's own limit
-OLDEST_OPSET = 7  # before it, broadcasting was an attribute
-DOMAINS = ("", "ai.onnx")
+OLDEST_OPSET = 1
 TRANSLATORS: Mapping[str, Translator] = {
+    **functions.TRANSLATORS,
     **elementwise.TRANSLATORS,
     **movement.TRANSLATORS,
     **product.TRANSLATORS,
@@ -77,8 +77,9 @@ def import_onnx(
     graph = proto.graph
     _refuse_unsupported(graph)
     opset = _opset(proto)
-    check_graph(graph, opset)
-    context = Context(GraphBuilder(), data=data)
+    versions = {o.domain: o.version for o in proto.opset_import}
+    check_graph(graph, opset, versions)
+    context = Context(GraphBuilder(), data=data, translators=TRANSLATORS, versions=versions)
     names = _add_constants(context, graph)
     assumed = _add_inputs(context, graph, names, dict(shapes or {}))
     used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
@@ -167,7 +168,7 @@ def _opset(proto: onnx.ModelProto) -> int:
     if not proto.opset_import:
         raise ModelError("model: opset imports: found none; allowed: one at least, that of the default domain")
     versions = {o.domain: o.version for o in proto.opset_import}
-    version = next((versions[d] for d in DOMAINS if d in versions), newest)
+    version = next((versions[d] for d in DEFAULT if d in versions), newest)
     if not OLDEST_OPSET <= version <= newest:
         allowed = f"{OLDEST_OPSET} to {newest}"
         raise UnsupportedOperator(f"model: opset of the default domain: found {version}; allowed: {allowed}")
@@ -178,8 +179,8 @@ def _refuse_unsupported(graph: onnx.GraphProto) -> None:
     """Names every node without a translator at once, so that a user sees the whole distance."""
     missing: dict[str, list[str]] = {}
     for position, node in enumerate(graph.node):
-        if node.domain not in DOMAINS or node.op_type not in TRANSLATORS:
-            operator = f"{node.domain}.{node.op_type}" if node.domain not in DOMAINS else node.op_type
+        operator = key_of(node.domain, node.op_type)
+        if operator not in TRANSLATORS:
             missing.setdefault(operator, []).append(node.name or f"#{position}")
     if missing:
         words = [f"{name} ({', '.join(nodes[:5])}{', …' * (len(nodes) > 5)})" for name, nodes in missing.items()]
@@ -300,12 +301,13 @@ def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str:
 def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, position: int, opset: int) -> None:
     """Adds one node's operators and binds its outputs in ``names``."""
     inputs = tuple(names[name] if name else "" for name in node.input)
-    attributes = dict(_attributes(node))
-    n = OnnxNode(node.op_type, label_of(node, position), inputs, tuple(node.output), attributes, opset)
+    opset = opset if node.domain in DEFAULT else context.versions.get(node.domain, NEWEST)
+    key, given = key_of(node.domain, node.op_type), dict(attributes(node.attribute))
+    n = OnnxNode(key, label_of(node, position), inputs, tuple(node.output), given, opset)
     context.begin(n)
     try:
         check_dtypes(str(n), n.op, opset, inputs, [context.dtype(name) if name else "" for name in inputs])
-        result = TRANSLATORS[node.op_type](context, n)
+        result = TRANSLATORS[key](context, n)
     except (ModelError, VerificationError) as error:
         if str(error).startswith(str(n)):
             raise
@@ -321,7 +323,7 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
         raise ModelError(f"{n}: malformed inputs or attributes: {error!r}") from error
     found = [result] if isinstance(result, str) else list(result)
     for index, name in enumerate(node.output):
-        if name and index < len(found):
+        if name and index < len(found) and found[index]:
             fresh = found[index] in context.made and name not in context.builder.types
             names[name] = context.builder.rename(found[index], name) if fresh else found[index]
 
@@ -343,17 +345,6 @@ def _refuse_missing_outputs(node: OnnxNode, names: Mapping[str, str], used: Coll
     for index, name in enumerate(node.outputs):
         if name in used and name and name not in names:
             raise UnsupportedOperator(f"{node}: output {index} ('{name}'): found in use; allowed: not used")
-
-
-def _attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Any]]:
-    for attribute in node.attribute:
-        value = onnx.helper.get_attribute_value(attribute)
-        if isinstance(value, bytes):
-            yield attribute.name, value.decode("utf-8", "replace")
-        elif attribute.type == onnx.AttributeProto.STRINGS:
-            yield attribute.name, [text.decode("utf-8", "replace") for text in value]
-        else:
-            yield attribute.name, value
 
 
 def _named(builder: GraphBuilder, found: str, name: str) -> str:

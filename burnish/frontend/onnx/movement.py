@@ -57,7 +57,7 @@ def _transpose(c: Context, n: OnnxNode) -> str:
 
 
 def _concat(c: Context, n: OnnxNode) -> str:
-    return c.add("concat", *n.inputs, axis=n.attrs["axis"])
+    return c.add("concat", *n.inputs, axis=n.attr("axis", 1))
 
 
 def _split(c: Context, n: OnnxNode) -> list[str]:
@@ -151,7 +151,7 @@ def _require_positions(c: Context, index: str, x: str, dims: Sequence[int]) -> N
 
 def _pad(c: Context, n: OnnxNode) -> str:
     x, rank, mode = n.inputs[0], c.rank(n.inputs[0]), n.attr("mode", "constant")
-    given = c.ints_of("pads", 1) or ()
+    given = c.ints_of("paddings" if "paddings" in n.attrs else "pads", 1) or ()
     value = n.attr("value", 0.0)
     if n.input(2):
         value = c.static(n.input(2), "constant_value").reshape(-1)[0].item()
@@ -174,7 +174,11 @@ def _expand(c: Context, n: OnnxNode) -> str:
 
 
 def _tile(c: Context, n: OnnxNode) -> str:
-    return c.add("tile", n.inputs[0], repeats=c.ints(n.inputs[1], "repeats"))
+    x, given = n.inputs[0], c.ints(n.inputs[1], "repeats")
+    if n.opset < 6:  # how often, and along which axis
+        axis = c.axis(x, c.ints(n.inputs[2], "axis")[0])
+        given = tuple(given[0] if d == axis else 1 for d in range(c.rank(x)))
+    return c.add("tile", x, repeats=given)
 
 
 def _shape(c: Context, n: OnnxNode) -> str:

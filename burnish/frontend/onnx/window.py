@@ -149,6 +149,8 @@ def _resize(c: Context, n: OnnxNode) -> str:
     scales, sizes = [1.0] * len(shape), list(shape)
     position = 2 if modern else 1
     given = c.static(n.input(position), "scales").tolist() if n.input(position) else n.attr("scales", [])
+    if "height_scale" in n.attrs:  # of Upsample-1
+        given = [1.0, 1.0, n.attrs["height_scale"], n.attrs["width_scale"]]
     sized = [] if len(given) else c.ints(n.input(3), "sizes") if n.input(3) else []
     if len(axes) not in (len(given), len(sized)):
         c.invalid("scales and sizes", f"{len(given)} and {len(sized)} numbers", f"{len(axes)} of one of them")
