@@ -12,6 +12,7 @@ from burnish.ops import (
     indexing,
     matmul,
     movement,
+    narrow,
     normalize,
     packing,
     polyphase,
@@ -44,6 +45,7 @@ _FAMILIES = (
     polyphase,
     split,
     sort,
+    narrow,
     packing,
 )
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}

@@ -17,6 +17,7 @@ from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
 from burnish.loops.expr import ITEM_BYTES
+from burnish.loops.numeric import numpy_dtype
 from burnish.loops.sizes import greatest
 
 STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
@@ -206,9 +207,5 @@ def attributes(found: Iterable[onnx.AttributeProto]) -> Iterator[tuple[str, Any]
 
 
 def np_dtype(dtype: str) -> np.dtype:
-    """NumPy's object for a dtype name; bfloat16 is ml_dtypes'."""
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(dtype)
+    """NumPy's object for a dtype name."""
+    return numpy_dtype(dtype)

@@ -10,7 +10,7 @@ import numpy as np
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name, element_named
-from burnish.loops.expr import FLOATS, ITEM_BYTES
+from burnish.loops.expr import FLOATS, ITEM_BYTES, NARROW
 
 SAME_NAME = {  # one to one, no attributes
     "Relu": "relu", "Abs": "abs", "Neg": "neg", "Sign": "sign", "Exp": "exp", "Log": "log", "Sqrt": "sqrt",
@@ -92,11 +92,18 @@ def _clip(c: Context, n: OnnxNode) -> str:
 
 def _cast(c: Context, n: OnnxNode) -> str:
     to = n.attrs["to"]  # before opset 6 the type's name
-    return c.add("cast", n.inputs[0], to=dtype_name(element_named(to, str(n)) if isinstance(to, str) else to, str(n)))
+    return _converted(c, n, dtype_name(element_named(to, str(n)) if isinstance(to, str) else to, str(n)))
 
 
 def _cast_like(c: Context, n: OnnxNode) -> str:
-    return c.add("cast", n.inputs[0], to=c.dtype(n.inputs[1]))
+    return _converted(c, n, c.dtype(n.inputs[1]))
+
+
+def _converted(c: Context, n: OnnxNode, to: str) -> str:
+    x = n.inputs[0]
+    if to not in NARROW and c.dtype(x) not in NARROW:
+        return c.add("cast", x, to=to)
+    return c.add("convert", x, to=to, saturate=bool(n.attr("saturate", 1)), rounding=n.attr("round_mode", "up"))
 
 
 def _pow(c: Context, n: OnnxNode) -> str:

@@ -16,7 +16,7 @@ from burnish.frontend.onnx.dtypes import element_type
 
 FUNCTIONS = (
     "AffineGrid", "Attention", "Bernoulli", "BlackmanWindow", "CausalConvWithState", "CenterCropPad",
-    "DynamicQuantizeLinear", "HammingWindow", "HannWindow", "LinearAttention", "MeanVarianceNormalization",
+    "HammingWindow", "HannWindow", "LinearAttention", "MeanVarianceNormalization",
     "NegativeLogLikelihoodLoss", "RotaryEmbedding", "Shrink", "SoftmaxCrossEntropyLoss", "SwiGLU",
     "ai.onnx.preview.FlexAttention",
 )  # fmt: skip

@@ -17,7 +17,17 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator, VerificationError
 from burnish.files import open_regular
-from burnish.frontend.onnx import elementwise, functions, movement, product, recurrent, reduction, sorting, window
+from burnish.frontend.onnx import (
+    elementwise,
+    functions,
+    movement,
+    product,
+    quantized,
+    recurrent,
+    reduction,
+    sorting,
+    window,
+)
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, attributes, require_room
 from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
@@ -34,6 +44,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **elementwise.TRANSLATORS,
     **movement.TRANSLATORS,
     **product.TRANSLATORS,
+    **quantized.TRANSLATORS,
     **recurrent.TRANSLATORS,
     **reduction.TRANSLATORS,
     **sorting.TRANSLATORS,

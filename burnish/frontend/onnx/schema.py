@@ -11,7 +11,11 @@ import onnx.defs
 
 from burnish.frontend.onnx.domains import split_key
 
-_ELEMENTS = {"float": "float32", "double": "float64"}  # the schemas' own names of element types
+_ELEMENTS = {  # the schemas' own names of element types
+    "float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2", "float8e5m2fnuz": "float8_e5m2fnuz", "float8e8m0": "float8_e8m0fnu",
+    "float4e2m1": "float4_e2m1fn",
+}  # fmt: skip
 _NUMBERS = {f"AttrType.{name}": number for name, number in onnx.AttributeProto.AttributeType.items()}
 _OPTION = onnx.defs.OpSchema.FormalParameterOption
 

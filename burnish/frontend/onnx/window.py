@@ -75,14 +75,18 @@ def _restore(c: Context, y: str, rank: int) -> str:
 
 
 def _conv(c: Context, n: OnnxNode) -> str:
-    x, weight = n.inputs[:2]
+    return convolution(c, n.inputs[0], n.inputs[1], n.input(2))
+
+
+def convolution(c: Context, x: str, weight: str, bias: str) -> str:
+    """The convolution that the node's attributes describe."""
+    n = c.node
     kernel = c.shape(weight)[2:]
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
     _require_lengths(c, len(kernel), strides=strides, dilations=dilations)
     pads = _explicit_pads(c, kernel, strides, dilations)
-    bias = [n.input(2)] if n.input(2) else []
     y = c.add(
-        "conv2d", _image(c, x), _image(c, weight), *bias,
+        "conv2d", _image(c, x), _image(c, weight), *([bias] if bias else []),
         strides=_two(strides, 1), pads=_two_pads(pads), dilations=_two(dilations, 1), groups=n.attr("group", 1),
     )  # fmt: skip
     return _restore(c, y, c.rank(x))
