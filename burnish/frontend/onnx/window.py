@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from burnish.frontend.onnx import volume
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.loops.sizes import is_size
 
@@ -52,11 +53,11 @@ def _require_lengths(c: Context, rank: int, **lists: Sequence[int]) -> None:
 def _image(c: Context, x: str) -> str:
     """``x`` [N, C, L] as an image of one row; an image as it is."""
     shape = c.shape(x)
-    if len(shape) not in (3, 4):
-        c.refuse("input 0", f"{len(shape)} dimensions", "3 or 4: [N, C, L] or [N, C, H, W]")
+    if len(shape) < 3:
+        c.invalid("input 0", f"shape {list(shape)}", "at least 3 dimensions: [N, C, L]")
     if any(is_size(extent) for extent in shape[1:]):
         c.refuse("input 0", f"shape [{', '.join(map(str, shape))}]", "an open dimension in front; numbers behind it")
-    return x if len(shape) == 4 else c.add("reshape", x, shape=(*shape[:2], 1, shape[2]))
+    return x if len(shape) > 3 else c.add("reshape", x, shape=(*shape[:2], 1, shape[2]))
 
 
 def _two(values: Sequence[int], neutral: int) -> tuple[int, ...]:
@@ -71,7 +72,12 @@ def _two_pads(pads: Sequence[int]) -> tuple[int, ...]:
 def _restore(c: Context, y: str, rank: int) -> str:
     """The image ``y`` with ``rank`` dimensions again."""
     shape = c.shape(y)
-    return y if rank == 4 else c.add("reshape", y, shape=(*shape[:2], shape[3]))
+    return y if rank > 3 else c.add("reshape", y, shape=(*shape[:2], shape[3]))
+
+
+def _with_bias(c: Context, y: str, bias: str) -> str:
+    """``y`` [N, C, ...] plus one number a channel, if there is a bias."""
+    return c.add("add", y, c.reshape(bias, (*c.shape(bias), *[1] * (c.rank(y) - 2)))) if bias else y
 
 
 def _conv(c: Context, n: OnnxNode) -> str:
@@ -85,6 +91,9 @@ def convolution(c: Context, x: str, weight: str, bias: str) -> str:
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
     _require_lengths(c, len(kernel), strides=strides, dilations=dilations)
     pads = _explicit_pads(c, kernel, strides, dilations)
+    if len(kernel) > 2:
+        y = volume.convolution(c, _image(c, x), weight, strides, pads, dilations, n.attr("group", 1))
+        return _with_bias(c, y, bias)
     y = c.add(
         "conv2d", _image(c, x), _image(c, weight), *([bias] if bias else []),
         strides=_two(strides, 1), pads=_two_pads(pads), dilations=_two(dilations, 1), groups=n.attr("group", 1),
@@ -110,6 +119,9 @@ def _conv_transpose(c: Context, n: OnnxNode) -> str:
             more, less = total - total // 2, total // 2
             pads[d], pads[rank + d] = (less, more) if mode == "SAME_UPPER" else (more, less)
     bias = [n.input(2)] if n.input(2) else []
+    if rank > 2:
+        y = volume.transposed(c, _image(c, x), weight, strides, pads, extra, dilations, n.attr("group", 1))
+        return _with_bias(c, y, n.input(2))
     y = c.add(
         "conv2d_transpose", _image(c, x), _image(c, weight), *bias,
         strides=_two(strides, 1), pads=_two_pads(pads), output_padding=_two(extra, 0), dilations=_two(dilations, 1),
@@ -123,11 +135,54 @@ def _pool(op: str, c: Context, n: OnnxNode) -> str:
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
     _require_lengths(c, len(kernel), kernel_shape=kernel, strides=strides, dilations=dilations)
     attrs = {"count_include_pad": bool(n.attr("count_include_pad", 0))} if op == "avg_pool2d" else {}
-    y = c.add(
-        op, _image(c, x), kernel=_two(kernel, 1), strides=_two(strides, 1), dilations=_two(dilations, 1),
-        pads=_two_pads(_explicit_pads(c, kernel, strides, dilations)), ceil_mode=bool(n.attr("ceil_mode", 0)), **attrs,
+    y = volume.pool(
+        c, op, _image(c, x), _two(kernel, 1), _two(strides, 1),
+        _two_pads(_explicit_pads(c, kernel, strides, dilations)), _two(dilations, 1),
+        ceil_mode=bool(n.attr("ceil_mode", 0)), **attrs,
     )  # fmt: skip
     return _restore(c, y, c.rank(x))
+
+
+def _lp_pool(c: Context, n: OnnxNode) -> str:
+    """``(sum of |x|^p) ^ (1 / p)`` of each window: a mean that counts padding, times the number of elements."""
+    x, p = n.inputs[0], float(n.attr("p", 2))
+    power = c.add("pow", c.add("abs", x), c.scalar(p, x)) if p != 2 else c.add("mul", x, x)
+    kernel = n.attrs["kernel_shape"]
+    strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
+    _require_lengths(c, len(kernel), kernel_shape=kernel, strides=strides, dilations=dilations)
+    pads = _explicit_pads(c, kernel, strides, dilations)
+    ceil_mode = bool(n.attr("ceil_mode", 0))
+    padded = c.add("pad", power, pads=(0, 0, *pads[: len(kernel)], 0, 0, *pads[len(kernel) :]))
+    if ceil_mode:
+        padded = _room_for_last(c, padded, kernel, strides, dilations)
+    mean = volume.pool(
+        c, "avg_pool2d", _image(c, padded), _two(kernel, 1), _two(strides, 1), (0,) * 2 * max(len(kernel), 2),
+        _two(dilations, 1), count_include_pad=True,
+    )  # fmt: skip
+    total = c.add("mul", _restore(c, mean, c.rank(x)), c.scalar(math.prod(kernel), x))
+    return _root(c, total, p)
+
+
+def _room_for_last(
+    c: Context, x: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> str:
+    """``x`` with zeros behind it for last windows that are not whole."""
+    high = []
+    for extent, k, s, d in zip(c.shape(x)[2:], kernel, strides, dilations, strict=True):
+        reach = d * (k - 1) + 1
+        count = -(-(extent - reach) // s) + 1
+        high.append(max((count - 1) * s + reach - extent, 0) if (count - 1) * s < extent else 0)
+    return c.add("pad", x, pads=(*[0] * c.rank(x), 0, 0, *high))
+
+
+def _root(c: Context, x: str, p: float) -> str:
+    return c.add("sqrt", x) if p == 2 else c.add("pow", x, c.scalar(1 / p, x)) if p != 1 else x
+
+
+def _global_lp_pool(c: Context, n: OnnxNode) -> str:
+    x, p = n.inputs[0], float(n.attr("p", 2))
+    power = c.add("pow", c.add("abs", x), c.scalar(p, x))
+    return _root(c, c.add("reduce_sum", power, axes=tuple(range(2, c.rank(x))), keepdims=True), p)
 
 
 def _global_pool(op: str, c: Context, n: OnnxNode) -> str:
@@ -180,6 +235,8 @@ TRANSLATORS: Mapping[str, Translator] = {
     "MaxPool": partial(_pool, "max_pool2d"),
     "AveragePool": partial(_pool, "avg_pool2d"),
     "GlobalAveragePool": partial(_global_pool, "reduce_mean"),
+    "LpPool": _lp_pool,
+    "GlobalLpPool": _global_lp_pool,
     "GlobalMaxPool": partial(_global_pool, "reduce_max"),
     "Resize": _resize,
     "Upsample": _resize,
