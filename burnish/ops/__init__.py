@@ -20,6 +20,8 @@ from burnish.ops import (
     recurrent,
     reduce,
     resize,
+    sampling,
+    scatter,
     sort,
     split,
     transposed,
@@ -46,6 +48,8 @@ _FAMILIES = (
     split,
     sort,
     narrow,
+    sampling,
+    scatter,
     packing,
 )
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}

@@ -15,7 +15,7 @@ from burnish.frontend.onnx.domains import key_of, split_key
 from burnish.frontend.onnx.dtypes import element_type
 
 FUNCTIONS = (
-    "AffineGrid", "Attention", "Bernoulli", "BlackmanWindow", "CausalConvWithState", "CenterCropPad",
+    "Attention", "Bernoulli", "BlackmanWindow", "CausalConvWithState", "CenterCropPad",
     "HammingWindow", "HannWindow", "LinearAttention", "MeanVarianceNormalization",
     "NegativeLogLikelihoodLoss", "RotaryEmbedding", "Shrink", "SoftmaxCrossEntropyLoss", "SwiGLU",
     "ai.onnx.preview.FlexAttention",

@@ -25,6 +25,8 @@ from burnish.frontend.onnx import (
     quantized,
     recurrent,
     reduction,
+    sampling,
+    scatter,
     sorting,
     window,
 )
@@ -40,13 +42,15 @@ from burnish.loops.sizes import dim, dims_of
 MOST_BYTES = (1 << 31) - 1  # of a file: protobuf's own limit
 OLDEST_OPSET = 1
 TRANSLATORS: Mapping[str, Translator] = {
-    **functions.TRANSLATORS,
     **elementwise.TRANSLATORS,
+    **functions.TRANSLATORS,
     **movement.TRANSLATORS,
     **product.TRANSLATORS,
     **quantized.TRANSLATORS,
     **recurrent.TRANSLATORS,
     **reduction.TRANSLATORS,
+    **sampling.TRANSLATORS,
+    **scatter.TRANSLATORS,
     **sorting.TRANSLATORS,
     **window.TRANSLATORS,
 }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from burnish.frontend.onnx import volume
+from burnish.frontend.onnx import sampling, volume
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.loops.sizes import is_size
 
@@ -130,7 +130,7 @@ def _conv_transpose(c: Context, n: OnnxNode) -> str:
     return _restore(c, y, c.rank(x))
 
 
-def _pool(op: str, c: Context, n: OnnxNode) -> str:
+def _pool(op: str, c: Context, n: OnnxNode) -> str | list[str]:
     x, kernel = n.inputs[0], n.attrs["kernel_shape"]
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
     _require_lengths(c, len(kernel), kernel_shape=kernel, strides=strides, dilations=dilations)
@@ -140,7 +140,15 @@ def _pool(op: str, c: Context, n: OnnxNode) -> str:
         _two_pads(_explicit_pads(c, kernel, strides, dilations)), _two(dilations, 1),
         ceil_mode=bool(n.attr("ceil_mode", 0)), **attrs,
     )  # fmt: skip
-    return _restore(c, y, c.rank(x))
+    y = _restore(c, y, c.rank(x))
+    if len(n.outputs) == 1:
+        return y
+    pads = _explicit_pads(c, kernel, strides, dilations)
+    indices = c.add(
+        "max_pool_indices", x, kernel=tuple(kernel), strides=tuple(strides), pads=tuple(pads[: len(kernel)]),
+        dilations=tuple(dilations), size=c.shape(y)[2:], column_major=bool(n.attr("storage_order", 0)),
+    )  # fmt: skip
+    return [y, indices]
 
 
 def _lp_pool(c: Context, n: OnnxNode) -> str:
@@ -189,6 +197,7 @@ def _global_pool(op: str, c: Context, n: OnnxNode) -> str:
     return c.add(op, n.inputs[0], axes=tuple(range(2, c.rank(n.inputs[0]))), keepdims=True)
 
 
+_MORE_COORDINATES = ("half_pixel_symmetric", "tf_crop_and_resize")
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
 
 
@@ -198,12 +207,11 @@ def _resize(c: Context, n: OnnxNode) -> str:
     modern = n.op == "Resize" and n.opset >= 11
     coordinates = n.attr("coordinate_transformation_mode", "half_pixel" if modern else "asymmetric")
     mode = n.attr("mode", "nearest")
-    if mode not in ("nearest", "linear", "bilinear"):
-        c.refuse("attribute 'mode'", mode, "nearest, linear")
-    if coordinates not in _COORDINATES:
-        c.refuse("attribute 'coordinate_transformation_mode'", coordinates, ", ".join(_COORDINATES))
-    if n.attr("antialias", 0) or n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-        c.refuse("attributes 'antialias' and 'keep_aspect_ratio_policy'", "not the default", "0 and stretch")
+    if mode not in ("nearest", "linear", "bilinear", "cubic"):
+        c.invalid("attribute 'mode'", mode, "nearest, linear, cubic")
+    if coordinates not in (*_COORDINATES, *_MORE_COORDINATES):
+        allowed = ", ".join((*_COORDINATES, *_MORE_COORDINATES))
+        c.invalid("attribute 'coordinate_transformation_mode'", coordinates, allowed)
     axes = [c.axis(x, a) for a in n.attr("axes", range(len(shape)))]
     scales, sizes = [1.0] * len(shape), list(shape)
     position = 2 if modern else 1
@@ -216,17 +224,39 @@ def _resize(c: Context, n: OnnxNode) -> str:
     if len(given):
         for d, scale in zip(axes, given, strict=True):
             scales[d], sizes[d] = scale, math.floor(shape[d] * scale) if abs(scale) < math.inf else -1
+    elif n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        policy = n.attrs["keep_aspect_ratio_policy"]
+        kept = sampling.kept_aspect(policy, sized, [shape[d] for d in axes])
+        for d, scale, size in zip(axes, *kept, strict=True):
+            scales[d], sizes[d] = scale, size
     else:
         for d, size in zip(axes, sized, strict=True):
             scales[d], sizes[d] = size / shape[d] if shape[d] and size else 1.0, size
     if not all(0 < scale < math.inf for scale in scales) or min(sizes, default=0) < 0:
         c.invalid("scales and sizes", f"{scales} and {sizes}", "finite numbers above 0, and no size below 0")
     c.require_room(sizes, c.dtype(x))
+    if mode == "cubic" or n.attr("antialias", 0) or coordinates in _MORE_COORDINATES:
+        return _resampled(c, n, axes, scales, sizes, coordinates)
     rounding = n.attr("nearest_mode", "round_prefer_floor" if modern else "floor")
     return c.add(
         "resize", x, sizes=tuple(sizes), scales=tuple(scales), mode=mode.removeprefix("bi"), coordinates=coordinates,
         rounding=rounding,
     )  # fmt: skip
+
+
+def _resampled(
+    c: Context, n: OnnxNode, axes: Sequence[int], scales: Sequence[float], sizes: Sequence[int], coordinates: str
+) -> str:
+    """The resize that no definition of its own says: dimension after dimension."""
+    x, crops = n.inputs[0], coordinates == "tf_crop_and_resize"
+    roi = c.static(n.input(1), "roi").tolist() if crops and n.input(1) else []
+    roi = roi or [0.0] * len(axes) + [1.0] * len(axes)
+    lines = {
+        d: sampling.Line(c.shape(x)[d], sizes[d], scales[d], coordinates, (roi[k], roi[len(axes) + k]))
+        for k, d in enumerate(axes)
+    }
+    moved = {d: line for d, line in lines.items() if line.size != line.extent or line.roi != (0.0, 1.0)}
+    return sampling.resampled(c, x, moved, n) if moved else c.add("identity", x)
 
 
 TRANSLATORS: Mapping[str, Translator] = {
