@@ -10,6 +10,7 @@ from burnish.ops import (
     convolution,
     elementwise,
     indexing,
+    inverse,
     matmul,
     movement,
     narrow,
@@ -17,13 +18,16 @@ from burnish.ops import (
     packing,
     polyphase,
     pool,
+    random,
     recurrent,
     reduce,
     resize,
     sampling,
     scatter,
     sort,
+    spectrum,
     split,
+    text,
     transposed,
     winograd,
 )
@@ -33,6 +37,7 @@ __all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "is_opaque", "operator_
 
 _FAMILIES = (
     elementwise,
+    inverse,
     matmul,
     convolution,
     transposed,
@@ -50,6 +55,9 @@ _FAMILIES = (
     narrow,
     sampling,
     scatter,
+    spectrum,
+    random,
+    text,
     packing,
 )
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}

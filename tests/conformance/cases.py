@@ -26,6 +26,7 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 DataSets = list[tuple[list[Any], list[Any]]]  # inputs and expected outputs
 BFLOAT16_RTOL = 2.0**-6  # as the standard's own runner has it
 DATA = Path(onnx.backend.test.data.__path__[0])
+BY_CHANCE = re.compile("bernoulli|random|multinomial")  # of which the standard says that values are for information
 OUTCOMES = ("right", "refused", "wrong", "crash", "hang")
 
 
@@ -70,6 +71,9 @@ def check(case: StandardCase, definitions: bool = False, known: bool = False) ->
         return Outcome(case.name, "refused", str(error))
     for inputs, wanted in data_sets:
         results = run(*inputs)
+        if BY_CHANCE.search(case.name):
+            results = [np.asarray(r) * 0 for r in results]
+            wanted = [np.asarray(w) * 0 for w in wanted]
         wrong = _difference(results, wanted, case.rtol, case.atol)
         if wrong:
             return Outcome(case.name, "wrong", wrong)

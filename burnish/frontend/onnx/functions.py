@@ -15,8 +15,7 @@ from burnish.frontend.onnx.domains import key_of, split_key
 from burnish.frontend.onnx.dtypes import element_type
 
 FUNCTIONS = (
-    "Attention", "Bernoulli", "BlackmanWindow", "CausalConvWithState", "CenterCropPad",
-    "HammingWindow", "HannWindow", "LinearAttention", "MeanVarianceNormalization",
+    "Attention", "CausalConvWithState", "LinearAttention", "MeanVarianceNormalization",
     "NegativeLogLikelihoodLoss", "RotaryEmbedding", "Shrink", "SoftmaxCrossEntropyLoss", "SwiGLU",
     "ai.onnx.preview.FlexAttention",
 )  # fmt: skip

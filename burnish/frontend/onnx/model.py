@@ -20,6 +20,7 @@ from burnish.files import open_regular
 from burnish.frontend.onnx import (
     elementwise,
     functions,
+    generators,
     movement,
     product,
     quantized,
@@ -28,6 +29,7 @@ from burnish.frontend.onnx import (
     sampling,
     scatter,
     sorting,
+    training,
     window,
 )
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, attributes, require_room
@@ -44,6 +46,7 @@ OLDEST_OPSET = 1
 TRANSLATORS: Mapping[str, Translator] = {
     **elementwise.TRANSLATORS,
     **functions.TRANSLATORS,
+    **generators.TRANSLATORS,
     **movement.TRANSLATORS,
     **product.TRANSLATORS,
     **quantized.TRANSLATORS,
@@ -52,6 +55,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **sampling.TRANSLATORS,
     **scatter.TRANSLATORS,
     **sorting.TRANSLATORS,
+    **training.TRANSLATORS,
     **window.TRANSLATORS,
 }
 _BATCH = re.compile(r"batch|^[nb]$|^none$|^unk|^\?$|^-1$|^$", re.IGNORECASE)
