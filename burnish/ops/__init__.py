@@ -29,6 +29,7 @@ from burnish.ops import (
     split,
     text,
     transposed,
+    trees,
     winograd,
 )
 from burnish.ops.operator import REQUIRED, Operator, TensorType
@@ -58,6 +59,7 @@ _FAMILIES = (
     spectrum,
     random,
     text,
+    trees,
     packing,
 )
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}

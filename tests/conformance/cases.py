@@ -24,7 +24,7 @@ from burnish.graph.evaluate import evaluate
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 DataSets = list[tuple[list[Any], list[Any]]]  # inputs and expected outputs
-BFLOAT16_RTOL = 2.0**-6  # as the standard's own runner has it
+HALF_RTOL = {"bfloat16": 2.0**-6, "float16": 2.0**-9}  # two units: of bfloat16 as the standard's own runner has it
 DATA = Path(onnx.backend.test.data.__path__[0])
 BY_CHANCE = re.compile("bernoulli|random|multinomial")  # of which the standard says that values are for information
 OUTCOMES = ("right", "refused", "wrong", "crash", "hang")
@@ -191,7 +191,7 @@ def _difference(found: Sequence[Any], wanted: Sequence[Any], rtol: float, atol: 
         got, want = np.asarray(got), np.asarray(want)
         if (got.dtype, got.shape) != (want.dtype, want.shape):
             return f"output {position}: found {got.dtype} {got.shape}; allowed: {want.dtype} {want.shape}"
-        bound = max(rtol, BFLOAT16_RTOL) if want.dtype.name == "bfloat16" else rtol
+        bound = max(rtol, HALF_RTOL.get(want.dtype.name, 0.0))
         if want.dtype.kind in "fV" or want.dtype.name == "bfloat16":
             got, want = got.astype(np.float64), want.astype(np.float64)
         try:

@@ -18,7 +18,10 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator, VerificationError
 from burnish.files import open_regular
 from burnish.frontend.onnx import (
+    classical,
+    contrib,
     elementwise,
+    forests,
     functions,
     generators,
     movement,
@@ -44,7 +47,10 @@ from burnish.loops.sizes import dim, dims_of
 MOST_BYTES = (1 << 31) - 1  # of a file: protobuf's own limit
 OLDEST_OPSET = 1
 TRANSLATORS: Mapping[str, Translator] = {
+    **classical.TRANSLATORS,
+    **contrib.TRANSLATORS,
     **elementwise.TRANSLATORS,
+    **forests.TRANSLATORS,
     **functions.TRANSLATORS,
     **generators.TRANSLATORS,
     **movement.TRANSLATORS,

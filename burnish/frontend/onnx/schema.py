@@ -47,6 +47,12 @@ def described_domains() -> frozenset[str]:
     return frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
 
 
+def known_operator(key: str) -> bool:
+    """Whether the standard describes an operator in some opset."""
+    domain, name = split_key(key)
+    return bool(onnx.defs.has(name, domain=domain))
+
+
 @lru_cache(maxsize=1024)
 def signature(op_type: str, opset: int) -> Signature | None:
     """The signature of an operator, ``domain.Operator`` of other domains than the default one, in an opset.

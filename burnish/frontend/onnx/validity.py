@@ -9,7 +9,7 @@ import onnx
 
 from burnish.errors import ModelError
 from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
-from burnish.frontend.onnx.schema import Signature, described_domains, signature
+from burnish.frontend.onnx.schema import Signature, described_domains, known_operator, signature
 from burnish.graph.graph import TensorType
 
 _ATTRIBUTE_TYPES = onnx.AttributeProto.AttributeType
@@ -54,6 +54,8 @@ def _check_once(kind: str, names: Sequence[str]) -> None:
 
 def _check_node(node: onnx.NodeProto, where: str, opset: int) -> None:
     operator = signature(key_of(node.domain, node.op_type), opset)
+    if operator is None and not known_operator(key_of(node.domain, node.op_type)):
+        return  # one that other tools add to the domain, and for which there is a translator
     if operator is None:
         raise ModelError(f"{where}: found an operator that this opset does not define; import the opset that does")
     repeated = range(len(operator.inputs) - 1, len(node.input)) if operator.variadic else ()
