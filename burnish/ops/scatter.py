@@ -15,7 +15,7 @@ _AT: Mapping[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, 
 REDUCTIONS = ("none", *_AT)
 
 
-def _write(target: np.ndarray, place: tuple[np.ndarray, ...], values: np.ndarray, reduction: str) -> None:
+def _write(target: np.ndarray, place: tuple[Any, ...], values: np.ndarray, reduction: str) -> None:
     """Writes values at index arrays, in place; of several at one place the last one stays, or all combine."""
     if reduction == "none":
         target[place] = values
@@ -33,7 +33,7 @@ def _scatter_elements(
     data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, reduction: str
 ) -> np.ndarray:
     result = data.copy()
-    place = list(np.indices(indices.shape, sparse=True))
+    place: list[Any] = list(np.indices(indices.shape, sparse=True))
     place[axis] = _position(indices, data.shape[axis])
     _write(result, tuple(place), updates, reduction)
     return result
@@ -170,9 +170,8 @@ def _max_pool_indices(
     inside = tuple(slice(pads[d], pads[d] + sizes[d]) for d in range(rank))
     image[(slice(None), slice(None), *inside)] = x
     live[inside] = True
-    order = "F" if column_major else "C"
-    place = np.zeros(reach, np.int64)
-    place[inside] = np.arange(int(np.prod(sizes))).reshape(sizes, order=order)
+    place, count = np.zeros(reach, np.int64), np.arange(int(np.prod(sizes)))
+    place[inside] = count.reshape(sizes[::-1]).T if column_major else count.reshape(sizes)
     best = np.zeros((*x.shape[:2], *size), x.dtype)
     found = np.full((*x.shape[:2], *size), -1, np.int64)
     for tap in np.ndindex(*kernel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
@@ -10,14 +12,12 @@ from burnish.ops.operator import normal_axis, opaque, require, require_float, re
 
 def _dft(x: np.ndarray, axis: int, length: int, inverse: bool, onesided: bool) -> np.ndarray:
     work = np.complex128 if x.dtype == np.float64 else np.complex64
-    complex_ = x[..., 0].astype(work)
+    complex_: Any = x[..., 0].astype(work)
     if x.shape[-1] == 2:
-        complex_ += work(1j) * x[..., 1]
+        complex_ = complex_ + work(1j) * x[..., 1]
     if inverse and onesided:
-        found = np.fft.irfft(complex_, length, axis)[..., None]
-        return found.astype(x.dtype)
-    transform = np.fft.ifft if inverse else np.fft.fft
-    found = transform(complex_, length, axis)
+        return np.fft.irfft(complex_, length, axis)[..., None].astype(x.dtype)
+    found = (np.fft.ifft if inverse else np.fft.fft)(complex_, length, axis)
     if onesided:
         found = np.take(found, np.arange(length // 2 + 1), axis)
     return np.stack([found.real, found.imag], -1).astype(x.dtype)

@@ -72,7 +72,8 @@ def tree_ensemble(
     """What trees say of the rows of ``x`` [N, F]: [N, targets], the aggregate over all trees of their leaves' weights.
 
     ``nodes`` [nodes, 5] (int64): mode (by place in ``MODES``), feature, next node if true, if false, whether a missing
-    value goes to the first; ``thresholds`` [nodes]; ``weights`` [nodes, targets], NaN where a leaf says nothing, ``silent`` where none does;
+    value goes to the first; ``thresholds`` [nodes]; ``weights`` [nodes, targets], NaN where a leaf says nothing, and
+    ``silent`` is the result where none says anything;
     ``members`` [pairs, 2]: a node of mode member, and a value that it holds.
     """
     require_rank(x, "x", 2, "[N, F]")
