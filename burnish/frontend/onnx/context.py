@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
+import onnx
+import onnx.helper
 
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
 from burnish.loops.expr import ITEM_BYTES
+from burnish.loops.numeric import numpy_dtype
 from burnish.loops.sizes import dims_of, extent_of, greatest
 
 STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
@@ -93,6 +96,7 @@ class Context:
     names: dict[str, str] = field(default_factory=dict)  # of the model where the node stands: those in the graph
     sizes: dict[str, np.ndarray] = field(default_factory=dict)  # integers known up to dimensions: see symbolic.py
     constants: dict[int, str] = field(default_factory=dict)  # initializers of subgraphs, by identity, in the graph
+    versions: Mapping[str, int] = field(default_factory=dict)  # of the domains that the model imports
 
     def begin(self, node: OnnxNode) -> None:
         """Turns to the next node."""
@@ -217,10 +221,18 @@ class Context:
         return self.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
 
 
-def np_dtype(dtype: str) -> np.dtype:
-    """NumPy's object for a dtype name; bfloat16 is ml_dtypes'."""
-    if dtype == "bfloat16":
-        import ml_dtypes
+def attributes(found: Iterable[onnx.AttributeProto]) -> Iterator[tuple[str, Any]]:
+    """Names and values of attributes; texts are decoded."""
+    for attribute in found:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            yield attribute.name, value.decode("utf-8", "replace")
+        elif attribute.type == onnx.AttributeProto.STRINGS:
+            yield attribute.name, [text.decode("utf-8", "replace") for text in value]
+        else:
+            yield attribute.name, value
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(dtype)
+
+def np_dtype(dtype: str) -> np.dtype:
+    """NumPy's object for a dtype name."""
+    return numpy_dtype(dtype)
