@@ -7,6 +7,7 @@ from itertools import accumulate
 from math import prod
 
 from burnish.loops.expr import Expr, all_of, cast, equal, maximum, minimum, select, wrap
+from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
     Ints,
@@ -162,7 +163,7 @@ def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
         require_dtype(x, str(n), (first.dtype,))
         same = x.shape[:dim] + x.shape[dim + 1 :] == first.shape[:dim] + first.shape[dim + 1 :]
         require(same, f"input '{n}'", f"shape {list(x.shape)}", f"{list(first.shape)} but for dimension {dim}")
-    parts = [x for x in xs if x.shape[dim]] or [first]
+    parts = [x for x in xs if greatest(x.shape[dim])] or [first]
     starts = [0, *accumulate(x.shape[dim] for x in parts)]
 
     def one_of(low: int, high: int, i: tuple[Expr, ...]) -> Expr:
