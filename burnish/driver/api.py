@@ -17,6 +17,8 @@ from burnish.errors import ParameterError, UnsupportedOperator
 from burnish.frontend.onnx.context import OpenDimensions, RuntimeValue
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
+from burnish.graph.passes import optimize
+from burnish.graph.weights import HALVES, store_weights
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.rewrite.search.objective import Objective
 from burnish.runtime.module import Module
@@ -45,6 +47,7 @@ def compile(
     tune: Tune | None = None,
     records: str | Path | None = None,
     output: str | None = None,
+    weights: str | None = None,
 ) -> Module:
     """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a :class:`Graph`, or boosted trees.
 
@@ -60,6 +63,9 @@ def compile(
     any value of it, and no substitutions are looked for; nor are they for a graph with states. ``fix``: values of
     inputs that never change, such as ``{"sr": 16000}``. A model that is no static graph (control flow, shapes that
     depend on values, sizes that nobody has given) becomes a ``SegmentedModule``, which compiles at its calls.
+    ``weights``: "bfloat16" or "float16" stores weights of products in half of the memory, which a model of few rows,
+    such as a language model that decodes, waits for; sums stay float32. The module's ``stored`` tells how far that
+    moves a weight; no substitutions are looked for.
     ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
     in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
     "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
@@ -84,6 +90,8 @@ def compile(
         check_model(model)
         if output is not None:
             raise refusal("output", output, "None for models of operators")
+        if weights is not None and weights not in HALVES:
+            raise refusal("weights", weights, f"{' or '.join(map(repr, HALVES))}, or None")
         try:
             found = import_model(model, shapes, fix)
         except (UnsupportedOperator, OpenDimensions) as error:
@@ -96,9 +104,17 @@ def compile(
                 warnings.warn(f"{error}; until then it is compiled at the first call of each size", stacklevel=3)
             return segments  # type: ignore[return-value]
         choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
+        graph, stored = found.graph, None
+        if weights is not None:
+            graph, stored = store_weights(optimize(found.graph, exact), weights)
+
+        def plain() -> Module:
+            ready = stored is not None
+            return Module(link(compile_kernels(graph, machine, exact, cache_dir, progress, choices, ready)), threads)
+
         if found.graph.dims:
             try:
-                made = Module(link(compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)), threads)
+                made = plain()
             except UnsupportedOperator as error:
                 if isinstance(model, Graph):
                     raise
@@ -106,13 +122,16 @@ def compile(
                 return compile_segments(
                     model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
                 )  # type: ignore[return-value]
-        elif rewrite and not found.graph.states:
+        elif rewrite and not found.graph.states and stored is None:
             made = rewrite_model(
                 found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
                 progress=progress, choices=choices, objective=_objective(rewrite),
             ).module  # fmt: skip
         else:
-            made = Module(link(compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)), threads)
+            made = plain()
+        if stored is not None:
+            told = {"dtype": weights, "weights": stored.weights, "elements": stored.elements, "error": stored.error}
+            made.note(stored=told)
         return _kept(made, threads, found.assumed)
 
 

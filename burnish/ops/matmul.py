@@ -30,13 +30,15 @@ def matmul(name: str, a: Tensor, b: Tensor, *, transpose_a: bool = False, transp
     """``a`` [..., M, K] times ``b`` [..., K, N] with NumPy's broadcasting; a vector drops its M or N from the output.
 
     ``transpose_a`` / ``transpose_b`` swap the operand's last two dimensions. Reduction axis ``k``; 8-bit operands give
-    int32; halves accumulate in float32 (stage ``name.sum``).
+    int32; halves accumulate in float32 (stage ``name.sum``). A right factor of a float32 product may be stored as
+    bfloat16 or float16.
     """
     for argument, t in (("a", a), ("b", b)):
         require(len(t.shape) > 0, f"input '{argument}'", "a scalar", "at least 1 dimension")
         require_dtype(t, argument, (*FLOATS, *INTS))
     accumulator = accumulator_dtype(a.dtype)
-    if accumulator_dtype(b.dtype) != accumulator or (a.dtype in FLOATS and b.dtype != a.dtype):
+    stored = a.dtype == "float32" and b.dtype in ("bfloat16", "float16")  # a weight in half of the memory
+    if accumulator_dtype(b.dtype) != accumulator or (a.dtype in FLOATS and b.dtype != a.dtype and not stored):
         refuse("input 'b'", f"dtype {b.dtype}", f"a dtype that multiplies with {a.dtype}")
     rows, columns = len(a.shape) > 1, len(b.shape) > 1
     depth = a.shape[-2] if transpose_a and rows else a.shape[-1]

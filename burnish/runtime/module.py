@@ -137,6 +137,13 @@ class Module:
         """
         return self.executable.info.get("rewrites")
 
+    @property
+    def stored(self) -> dict[str, Any] | None:
+        """Weights in half precision: ``dtype``, how many ``weights`` and ``elements``, and the largest ``error`` of one
+        relative to itself. None for a model as it was given.
+        """
+        return self.executable.info.get("stored")
+
     def note(self, **facts: Any) -> None:
         """Adds facts to what the artifact keeps as ``info``: anything that JSON can hold."""
         self.executable = replace(self.executable, info={**self.executable.info, **facts})

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish.kernels.task import Task
-from burnish.loops.expr import Binary, Expr, Load, Reduce, Var
+from burnish.loops.expr import Binary, Cast, Expr, Load, Reduce, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import free_vars, loads, substitute
+
+HALVES = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -61,18 +63,25 @@ def product(task: Task) -> Product | None:
 
 
 def _factors(anchor: Tensor) -> tuple[Load, Load, int] | None:
-    """(left, right, depth) of a product of two float32 loads over one reduction axis."""
+    """(left, right, depth) of a product of two float32 loads over one reduction axis; halves may be cast to float32."""
     body = anchor.body
     if not (isinstance(body, Reduce) and len(body.axes) == 1 and isinstance(body.body, Binary) and anchor.axes):
         return None
-    a, b = body.body.a, body.body.b
-    if not (isinstance(a, Load) and isinstance(b, Load) and a.dtype == b.dtype == anchor.dtype == "float32"):
+    a, b = _loaded(body.body.a), _loaded(body.body.b)
+    if a is None or b is None or anchor.dtype != "float32":
         return None
     n = anchor.axes[-1].name
     inside = [any(n in free_vars(i) for i in x.indices) for x in (a, b)]
     if inside == [False, True]:
         return a, b, body.axes[0].extent
     return (b, a, body.axes[0].extent) if inside == [True, False] else None
+
+
+def _loaded(e: Expr) -> Load | None:
+    """The load of a float32 factor, which may be stored as a half."""
+    if isinstance(e, Cast) and e.dtype == "float32" and e.value.dtype in HALVES:
+        e = e.value
+    return e if isinstance(e, Load) and e.dtype in ("float32", *HALVES) else None
 
 
 def index_maps(task: Task, anchor: Tensor) -> list[dict[int, int]] | None:
