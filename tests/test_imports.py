@@ -7,8 +7,8 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "dump", "optional", "files", "cache", "jit", "comm", "search", "boost", "loops", "machines", "target",
-    "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
+    "errors", "dump", "optional", "files", "cache", "jit", "workers", "comm", "search", "boost", "loops", "machines",
+    "target", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
     "rewrite", "arguments", "pipeline", "tune", "array", "train", "parallel", "gnn", "driver", "report", "cli",
     "__main__",
 )  # fmt: skip

@@ -25,7 +25,6 @@ from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.measure.comparison import Comparison
-from burnish.measure.forkserver import Failure
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import code_version
 from burnish.pipeline.plan import DEFAULTS, Choices
@@ -40,6 +39,7 @@ from burnish.rewrite.search.table import Cost
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
 from burnish.target import Target
+from burnish.workers import Failure
 
 SECONDS = 0.5  # of a search
 LEAST_GAIN = 0.005  # of the predicted time: less cannot be told from noise when modules are compared

@@ -14,7 +14,6 @@ import numpy as np
 
 from burnish.cache import ObjectCache
 from burnish.measure.comparison import Comparison, compare_times
-from burnish.measure.forkserver import Failure
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import KernelConfig, keep, task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
@@ -24,6 +23,7 @@ from burnish.tune.choices import choices_of
 from burnish.tune.evaluate import Evaluator, Trial
 from burnish.tune.space import Candidate
 from burnish.tune.tasks import TuningTask
+from burnish.workers import Failure
 
 if TYPE_CHECKING:
     from burnish.tune.session import Progress
@@ -92,9 +92,9 @@ class InModelValidator:
             with Sandbox() as sandbox:
                 return self._validated(sandbox, kernels, seconds)
         except Failure as failure:
-            outcome, error, _ = failure.args
+            what = f"{failure.kind}: {failure.detail}"
             warnings.warn(
-                f"tune: the model with its fastest kernels: {outcome}: {error}; kernels are compared alone",
+                f"tune: the model with its fastest kernels: {what}; kernels are compared alone",
                 RuntimeWarning, stacklevel=2,
             )  # fmt: skip
             return standalone(self.evaluator)(kernels, seconds)

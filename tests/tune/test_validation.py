@@ -12,7 +12,6 @@ import pytest
 from burnish.driver.compilation import compile_kernels, link
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
-from burnish.measure.forkserver import Failure
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
@@ -25,6 +24,7 @@ from burnish.tune.strategy import BURNISH
 from burnish.tune.tasks import tuning_tasks
 from burnish.tune.tuner import Tuner, defaults
 from burnish.tune.validation import FINALISTS, Compiled, InModelValidator, finalists
+from burnish.workers import Failure
 
 
 def network() -> Graph:
