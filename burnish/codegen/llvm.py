@@ -17,7 +17,7 @@ from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
-from burnish.loops.expr import FLOATS, INDEX, Binary, Buffer, Const, Expr, Literal, Load
+from burnish.loops.expr import ALIGNMENT, FLOATS, INDEX, Binary, Buffer, Const, Expr, Literal, Load
 from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store, walk_stmt
 from burnish.loops.sizes import Size, is_size
 from burnish.loops.specialize import dims_of_program
@@ -26,7 +26,6 @@ from burnish.machines.unit import MatrixUnit
 from burnish.target import Target
 
 STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
-ALIGNMENT = 64
 MOST_STATEMENTS = 1 << 16  # of one kernel, unrolled loops counted: minutes of LLVM's time
 
 

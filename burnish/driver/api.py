@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish import dump
 from burnish.arguments import check_common, check_flag, check_model, refusal
-from burnish.driver.compilation import Progress, compile_kernels, import_model, link
+from burnish.driver.compilation import Progress, assemble, compile_kernels, import_model
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import compile_segments
 from burnish.driver.trees import compile_trees, is_boosted
@@ -98,7 +98,8 @@ def compile(
         choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
         if found.graph.dims:
             try:
-                made = Module(link(compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)), threads)
+                compiled = compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)
+                made = Module(assemble(compiled), threads)
             except UnsupportedOperator as error:
                 if isinstance(model, Graph):
                     raise
@@ -112,7 +113,7 @@ def compile(
                 progress=progress, choices=choices, objective=_objective(rewrite),
             ).module  # fmt: skip
         else:
-            made = Module(link(compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)), threads)
+            made = Module(assemble(compile_kernels(found.graph, machine, exact, cache_dir, progress, choices)), threads)
         return _kept(made, threads, found.assumed)
 
 

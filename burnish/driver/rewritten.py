@@ -18,7 +18,7 @@ import numpy as np
 
 from burnish import rewrite
 from burnish.cache import ObjectCache, cache_key
-from burnish.driver.compilation import Compilation, Progress, Stage, compile_kernels, link
+from burnish.driver.compilation import Compilation, Progress, Stage, assemble, compile_kernels
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.fuse import Group
@@ -101,7 +101,7 @@ def rewrite_model(
     def compiled(source: Graph, optimized: bool) -> _Compiled:
         aligned = source if optimized else align_parts(source, target.lanes)
         made = compile_kernels(aligned, target, exact, cache_dir, progress, choices, optimized)
-        return _Compiled(source, made, Module(link(made), threads))
+        return _Compiled(source, made, Module(assemble(made), threads))
 
     tell = progress or (lambda stage, done, total: None)
     tell("optimize", 0, 1)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from math import prod
 
 from burnish.loops.sizes import greatest, hinted
-from burnish.ops.split import DEPTH, ROWS, TERMS, multiplies_parts
+from burnish.ops.bf16x3 import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.target import Target
 
 # Shares of the peak: products and direct convolutions, those of few rows, tiles of a matrix unit in a convolution and

@@ -17,9 +17,9 @@ from burnish.graph.costs import (
 )
 from burnish.graph.graph import Attribute, TensorType
 from burnish.loops.sizes import hinted
+from burnish.ops.bf16x3 import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.ops.interpolation import POINTS
 from burnish.ops.polyphase import taps_of
-from burnish.ops.split import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.ops.winograd import TILES
 from burnish.schedule.prefetch import LINE
 from burnish.target import Target

@@ -37,6 +37,7 @@ MATH: Mapping[str, int] = {  # function -> number of arguments
     "exp": 1, "expm1": 1, "log": 1, "log1p": 1, "sqrt": 1, "rsqrt": 1, "tanh": 1, "erf": 1, "sigmoid": 1, "sin": 1,
     "cos": 1, "abs": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "isnan": 1, "pow": 2, "fmod": 2,
 }  # fmt: skip
+ALIGNMENT = 64  # bytes: where buffers begin: a cache line, and the widest vector
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
     "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,

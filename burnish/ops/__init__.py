@@ -7,6 +7,7 @@ from typing import Any
 
 from burnish.errors import UnsupportedOperator
 from burnish.ops import (
+    bf16x3,
     convolution,
     elementwise,
     indexing,
@@ -20,7 +21,6 @@ from burnish.ops import (
     reduce,
     resize,
     sort,
-    split,
     transposed,
     winograd,
 )
@@ -42,7 +42,7 @@ _FAMILIES = (
     recurrent,
     winograd,
     polyphase,
-    split,
+    bf16x3,
     sort,
     packing,
 )

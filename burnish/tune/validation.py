@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,10 @@ from burnish.runtime.module import Module
 from burnish.target import Target
 from burnish.tune.choices import choices_of
 from burnish.tune.evaluate import Evaluator, Trial
+from burnish.tune.progress import Progress
 from burnish.tune.space import Candidate
 from burnish.tune.tasks import TuningTask
 from burnish.workers import Failure
-
-if TYPE_CHECKING:
-    from burnish.tune.session import Progress
 
 FINALISTS, WITHIN = 5, 1.25  # candidates of a kernel, the default among them; times the least cost of any
 ROUNDS, RUNS = (12, 36), 4  # in which all modules are profiled in turns, at least and at most; most runs in each
@@ -43,7 +41,7 @@ class Validation(NamedTuple):
     found: Comparison
 
 
-Validator = Callable[[Sequence["Progress"], float], list[Validation | None]]
+Validator = Callable[[Sequence[Progress], float], list[Validation | None]]
 """Verdicts on kernels, within so many seconds where that can be; None where nothing stands against the default."""
 
 Compiled = Callable[[Choices], tuple[Module, list[str]]]

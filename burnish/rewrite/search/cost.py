@@ -18,7 +18,7 @@ from burnish.graph.costs import (
 )
 from burnish.graph.divide import COPIED
 from burnish.graph.estimates import Estimate, estimates, label_of, window_of
-from burnish.graph.fusion_properties import follow_one_another
+from burnish.graph.fusion_properties import contiguous_when_joined
 from burnish.rewrite.search.table import Operation
 from burnish.target import Target
 
@@ -140,7 +140,7 @@ def joins_in_place(operation: Operation, lanes: int) -> bool:
     axis = operation.attrs["axis"]
     assert isinstance(axis, int)
     computed = not any(maker in ("input", "item", "constant", "reshape") for maker in operation.makers)
-    return computed and follow_one_another(operation.inputs, axis, lanes)
+    return computed and contiguous_when_joined(operation.inputs, axis, lanes)
 
 
 def arithmetic(operation: Operation) -> float:
