@@ -24,7 +24,8 @@ THESIS = "thesis  size 1 to 4  pairs 28744  renamed 17346  no_common_subgraph 74
 
 def run(sizes: Sequence[int] = SIZES) -> list[dict[str, Any]]:
     """A row for each domain and size, each measured in a process of its own, so that its memory is its own; before it a
-    row for each size of terms."""
+    row for each size of terms.
+    """
     rows = []
     for name in PAPERS:
         for size in sizes:

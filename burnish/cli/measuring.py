@@ -83,6 +83,7 @@ def bench(
 
 
 def bench_table(title: str, rows: list[dict[str, Any]]) -> Table:
+    """Table of a comparison: a row for each of ``rows``, by the keys of `compare_models`' results."""
     table = Table(title=title)
     table.add_column("")
     for heading in ("median ms", "p10 … p90 ms", "burnish is faster by", "max error / scale"):

@@ -54,6 +54,7 @@ class Module:
     statements: int = 0
 
     def text(self) -> str:
+        """LLVM IR of the whole module: constants, declarations, definitions."""
         zeros = f"@zeros = private unnamed_addr constant [{ZEROS} x i8] zeroinitializer, align {ALIGNMENT}"
         constants = [unit.constants for unit in self.units.values()]
         parts = [zeros, *constants, *self.declarations.values(), *self.functions]
@@ -110,6 +111,7 @@ class FunctionEmitter(Values):
         return "\n".join([f"{signature} #0 {{", "entry:", *body])
 
     def statement(self, s: Stmt) -> None:
+        """Emits a statement and all statements in it."""
         match s:
             case Seq(stmts):
                 for inner in stmts:

@@ -86,6 +86,7 @@ class Window:
 
     @property
     def input_bytes(self) -> float:
+        """Bytes of the input, float32."""
         return 4.0 * self.batch * self.channels * self.size[0] * self.size[1]
 
     @property
@@ -95,6 +96,7 @@ class Window:
 
     @property
     def output_bytes(self) -> float:
+        """Bytes of the output, float32."""
         return 4.0 * self.batch * self.outputs * self.out[0] * self.out[1]
 
 

@@ -55,6 +55,7 @@ def facts_of(graph: Graph, node: Node) -> Facts:
 
 @lru_cache(maxsize=1 << 16)
 def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> Facts:
+    """Facts of an operator with operands of these types and these attributes, from its definition; remembered."""
     if ops.is_opaque(op):
         return Facts("extern", reads=(1,) * len(types))
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]

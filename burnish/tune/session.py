@@ -113,6 +113,7 @@ class Session:
 
     @property
     def target(self) -> Target:
+        """The machine that kernels are tuned for."""
         return self.evaluator.target
 
     @property

@@ -86,6 +86,7 @@ class InModelValidator:
     evaluator: Evaluator
 
     def __call__(self, kernels: Sequence[Progress], seconds: float) -> list[Validation | None]:
+        """Verdicts on kernels: judged inside the model, or each alone where the model crashes with one of them."""
         try:
             with Sandbox() as sandbox:
                 return self._validated(sandbox, kernels, seconds)

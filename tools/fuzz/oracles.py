@@ -30,7 +30,7 @@ identity relu abs neg sign floor ceil round isnan isinf logical_not clip minimum
 greater greater_equal logical_and logical_or logical_xor where reshape transpose concat slice gather gather_elements
 gather_nd pad expand tile one_hot depth_to_space space_to_depth trilu argmax argmin reduce_max reduce_min max_pool2d
 cast
-""".split())  # noqa: SIM905 - a table
+""".split())  # noqa: SIM905 - a table  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
