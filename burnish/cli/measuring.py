@@ -99,9 +99,7 @@ def bench_table(title: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def check(
-    model: Path, against: str, onnx: Path | None, inputs: Path | None, seed: int, options: Options
-) -> None:
+def check(model: Path, against: str, onnx: Path | None, inputs: Path | None, seed: int, options: Options) -> None:
     """Compares a model's answers with a reference, prints the worst, and ends with status 1 if they differ."""
     if against not in ("reference", "onnxruntime"):
         raise ParameterError(f"--against {against}: allowed are reference and onnxruntime")

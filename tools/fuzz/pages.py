@@ -64,5 +64,3 @@ def fenced_copy(array: np.ndarray, edge: str) -> tuple[Fenced, np.ndarray]:
 def run_fenced(module: Module, inputs: Sequence[np.ndarray], edge: str) -> list[np.ndarray]:
     """Outputs of the module, all of whose memory lies between forbidden pages."""
     return FencedModule(module, edge).run(inputs, edge)
-
-
