@@ -26,6 +26,7 @@ fuzz: $(VENV)/.dev
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 size: $(VENV)/.bench

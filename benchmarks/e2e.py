@@ -17,7 +17,8 @@ from burnish.measure.accuracy import scaled_error
 def measure(name: str, threads: int, seconds: float, target: str | None, with_torch: bool) -> harness.Row:
     """One model, random input of seed 1; the error is against onnxruntime, or the stored output if that is larger.
 
-    Without Burnish if `target` is None."""
+    Without Burnish if `target` is None.
+    """
     path = models.build(name)
     inputs = models.inputs(name, seed=1)
     runs = {peer: peers.prepare(peer, path, threads) for peer in harness.PEERS}

@@ -55,9 +55,7 @@ class Network:
         fan_in = self.channels[x] // groups * kernel**2
         shape = (channels, self.channels[x] // groups, kernel, kernel)
         weight = self.constant((self.random.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32))
-        y = self.add(
-            "Conv", x, weight, channels=channels, pads=[kernel // 2] * 4, strides=[stride] * 2, group=groups
-        )
+        y = self.add("Conv", x, weight, channels=channels, pads=[kernel // 2] * 4, strides=[stride] * 2, group=groups)
         return self.add("Relu", y)
 
     def up(self, x: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from benchmarks import layers
-from burnish.driver.compilation import Compilation, compile_kernels, link
+from burnish.driver.compilation import Compilation, assemble, compile_kernels
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.measure.accuracy import scaled_error
@@ -87,7 +87,7 @@ def measure(layer: layers.Convolution, rounds: int, threads: int | None, machine
     for constant in (True, False):
         graph, feeds = graph_of(layer, constant)
         made = compile_kernels(graph, target(machine))
-        module, arrays = Module(link(made), threads), tuple(feeds.values())
+        module, arrays = Module(assemble(made), threads), tuple(feeds.values())
         found = module(*arrays)
         error = scaled_error([found], [evaluate(graph, feeds, "float64")[graph.outputs[0]]])
         names.append(templates_of(made))

@@ -76,7 +76,8 @@ class Tried:
     """What was measured of one kernel: settled `seconds` by the key of a candidate, and the keys that searches tried in
     turn, by strategy and seed. `ways`: the number of candidates of each way to compute it. Those measured for random
     search: `drawn` from all, and `apart` from each way. `pairs`: of those that are a search's best after SHORT, the
-    time over that of the best of all, measured in turns: ratio, and the ends of its interval."""
+    time over that of the best of all, measured in turns: ratio, and the ends of its interval.
+    """
 
     layer: str
     ways: Sequence[int]
@@ -160,7 +161,8 @@ def _trial(oracle: Oracle, key: int) -> Trial:
 @dataclass(frozen=True)
 class Kernel:
     """Of one kernel, by strategy: medians over the seeds, with the least and the most. `size`: the candidates it has,
-    and how many were `measured`; `best`: seconds. `needed`: by the random search that is to be equalled."""
+    and how many were `measured`; `best`: seconds. `needed`: by the random search that is to be equalled.
+    """
 
     layer: str
     size: int
@@ -194,7 +196,8 @@ def reached(curve: NDArray[np.float64], bar: float) -> float:
 @dataclass(frozen=True)
 class Calibration:
     """Forecasts between `above` and `below`: how many, their mean, the mean of what came, and the shares of searches to
-    which no more came than expected, and than `below`."""
+    which no more came than expected, and than `below`.
+    """
 
     above: float
     below: float

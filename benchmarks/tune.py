@@ -48,7 +48,8 @@ STRATEGIES = ("burnish", "random", "genetic")
 @dataclass(frozen=True)
 class Search:
     """One search: `best` after 1, 2, … trials in seconds, by its own measurements; `final`: of its best candidate over
-    that of the default, in turns (1 if the default is its best)."""
+    that of the default, in turns (1 if the default is its best).
+    """
 
     layer: str
     strategy: str

@@ -21,11 +21,11 @@ from burnish.loops.specialize import buffer_at
 from burnish.lower.pipeline import lower
 from burnish.runtime.abi import Runtime
 from burnish.runtime.entry import driver_image
+from burnish.runtime.fenced import Fenced
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import pool
 from burnish.target import Target, host
-from tools.fenced import Fenced
 
 # The same examples at every run; new draws are for `python -m tools.fuzz` and `pytest --hypothesis-profile=drawn`.
 settings.register_profile("drawn", deadline=None)
@@ -60,14 +60,14 @@ def run_native(
     params = [buffer_at(p, sizes or {}) for p in program.params]
     workers = pool(driver_image(llvm.get_process_triple()), threads)
     outputs = program.body.writes & {p.name for p in params}
-    fenced = {p.name: Fenced(p.nbytes, edge) for p in params}
+    fenced = {p.name: Fenced(p.nbytes, edge, shared=True).fill() for p in params}
     for p in params:
         if p.name in arrays:
             given = np.ascontiguousarray(arrays[p.name])
             assert (given.shape, given.dtype) == (p.shape, numpy_dtype(p.dtype)), p
             fenced[p.name].bytes[:] = given.reshape(-1).view(np.uint8)
     stride = -(-code.scratch_bytes // 64) * 64
-    scratch = Fenced(stride * threads, edge)
+    scratch = Fenced(stride * threads, edge, shared=True).fill()
     values = [(sizes or {})[name] for name in code.dims]
     args = (ctypes.c_void_p * (len(fenced) + len(values)))(*(f.address for f in fenced.values()), *values)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(loaded.address(program.name))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.driver.compilation import Compilation, compile_kernels, link
+from burnish.driver.compilation import Compilation, assemble, compile_kernels
 from burnish.errors import ScheduleError, TargetError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
@@ -279,7 +279,7 @@ def test_winograd_is_chosen_where_it_pays_but_not_when_exact() -> None:
     made = lowered("convolution_chain", without="amx-")
     assert "winograd_conv2d" in operators(made)
     _, feeds, expected = example("convolution_chain")
-    assert scaled_error(run(bn.Module(link(made)), feeds), expected) <= TOLERANCE
+    assert scaled_error(run(bn.Module(assemble(made)), feeds), expected) <= TOLERANCE
     assert operators(lowered("convolution_chain", exact=True)) <= {"conv2d", "add", "relu", "max_pool2d", "identity"}
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "dump", "optional", "files", "cache", "jit", "comm", "search", "boost", "loops", "machines", "target",
-    "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
+    "errors", "dump", "optional", "files", "cache", "jit", "workers", "comm", "search", "boost", "loops", "machines",
+    "target", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
     "rewrite", "arguments", "pipeline", "tune", "array", "train", "parallel", "gnn", "driver", "report", "cli",
     "__main__",
 )  # fmt: skip
@@ -84,6 +84,17 @@ def test_modules_of_boosting_import_each_other_in_no_circle() -> None:
     imports = module_imports(HOUSE / "boost")
     del imports["burnish.boost"]  # the public names, which are imported when they are asked for
     assert circles({name: used - {"burnish.boost"} for name, used in imports.items()}) == set()
+
+
+def test_modules_outside_of_boosting_import_each_other_in_no_circle() -> None:
+    """Also for types alone; but for a package and its own modules, where the package holds their public names, and the
+    executable, which its verifier sees as it is made.
+    """
+    imports = {name: used for name, used in module_imports(HOUSE).items() if not name.startswith("burnish.boost")}
+    packages = {name for name in imports if any(other.startswith(name + ".") for other in imports)}
+    assert circles({name: used - packages for name, used in imports.items() if name not in packages}) == {
+        frozenset({"burnish.runtime.executable", "burnish.runtime.verify"})
+    }
 
 
 def test_circles_of_imports_are_found() -> None:

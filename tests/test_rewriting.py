@@ -250,10 +250,10 @@ TRAP, HANG = "call void @llvm.trap()\n  unreachable", "br label %loop"
 
 def planted(monkeypatch: pytest.MonkeyPatch, kernels: int, fault: str) -> None:
     """Lets a model of so many kernels come out of the compiler with a fault: of its code, or in its weights."""
-    link = rewriting.link
+    assemble = rewriting.assemble
 
     def broken(made: Compilation) -> Executable:
-        executable = link(made)
+        executable = assemble(made)
         if len(executable.calls) != kernels:
             return executable
         if fault == "weights":
@@ -263,7 +263,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, kernels: int, fault: str) -> None:
         code = {name: compile_ir(FAULTY.replace("KERNEL", name).replace("BODY", fault), CPU) for name in names}
         return replace(executable, code=link_objects(code))
 
-    monkeypatch.setattr(rewriting, "link", broken)
+    monkeypatch.setattr(rewriting, "assemble", broken)
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,7 @@ def test_a_dimension_may_have_a_number(shapes: dict[str, Any]) -> None:
 
 def exported(opset: int = 17) -> onnx.ModelProto:
     """What exporters write of attention's reshapes: extents read from the input, divided, joined; positions counted."""
+
     def node(op: str, inputs: str, output: str, **attrs: Any) -> onnx.NodeProto:
         return helper.make_node(op, inputs.split(), [output], **attrs)
 

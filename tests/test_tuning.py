@@ -106,9 +106,7 @@ def test_a_corrupt_line_costs_that_line(model: Path, tmp_path: Path) -> None:
     assert module(X).shape == (1, 32, 1, 1)
 
 
-def test_a_tuned_model_that_fails_is_not_taken(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tuned_model_that_fails_is_not_taken(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = Comparison(outcome="wrong", error="output 'y' differs")
     monkeypatch.setattr(Sandbox, "compare", lambda *given, **options: failed)
     options = bn.Tune(seconds=None, trials=4, least_gain=0.0)

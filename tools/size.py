@@ -46,6 +46,7 @@ def functions(file: Path, name: str) -> Iterator[Piece]:
 
 
 def summarize(pieces: list[Piece], limit: int, show: int = 5) -> Summary:
+    """Count, total and median of lines, how many pieces are over the limit, and the ``show`` largest."""
     lengths = [piece.lines for piece in pieces]
     return Summary(
         count=len(lengths),
@@ -69,6 +70,7 @@ def report(root: Path) -> dict[str, Summary]:
 
 
 def main() -> None:
+    """The command line: prints the summaries of a folder's files and functions."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("burnish"))
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -64,9 +64,7 @@ def block_8(channels: int) -> nn.Module:
     def expanded(*layers: tuple[int, Kernel]) -> nn.Sequential:
         return nn.Sequential(chain(channels, *layers), Branches(chain(384, (384, (1, 3))), chain(384, (384, (3, 1)))))
 
-    return Branches(
-        chain(channels, (320, 1)), expanded((384, 1)), expanded((448, 1), (384, 3)), pooled(channels, 192)
-    )
+    return Branches(chain(channels, (320, 1)), expanded((384, 1)), expanded((448, 1), (384, 3)), pooled(channels, 192))
 
 
 def inception_v3() -> nn.Module:

@@ -11,12 +11,11 @@ import os
 import resource
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import Any
 
 from burnish.rewrite.generation.domains import DOMAINS
 from burnish.rewrite.generation.generate import generate, text
+from burnish.workers import Limits, spawn
 
 PAPERS = ("matrix", "convolution")
 SIZES = (4, 5)
@@ -25,13 +24,17 @@ THESIS = "thesis  size 1 to 4  pairs 28744  renamed 17346  no_common_subgraph 74
 
 def run(sizes: Sequence[int] = SIZES) -> list[dict[str, Any]]:
     """A row for each domain and size, each measured in a process of its own, so that its memory is its own; before it a
-    row for each size of terms."""
+    row for each size of terms.
+    """
     rows = []
     for name in PAPERS:
         for size in sizes:
             os.environ["OPENBLAS_NUM_THREADS"] = "1"  # one core: read by the child
-            with ProcessPoolExecutor(1, get_context("spawn")) as alone:
-                found = alone.submit(_domain, name, size).result()
+            with spawn() as alone:
+                outcome = alone.run(_domain, (name, size), Limits(memory=None))
+            if outcome.kind != "ok":
+                raise SystemExit(f"generator: domain {name} to size {size}: {outcome.detail}")
+            found = outcome.value
             rows += found if size == max(sizes) else found[-1:]
     return rows
 

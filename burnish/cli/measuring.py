@@ -83,6 +83,7 @@ def bench(
 
 
 def bench_table(title: str, rows: list[dict[str, Any]]) -> Table:
+    """Table of a comparison: a row for each of ``rows``, by the keys of `compare_models`' results."""
     table = Table(title=title)
     table.add_column("")
     for heading in ("median ms", "p10 … p90 ms", "burnish is faster by", "max error / scale"):
@@ -98,9 +99,7 @@ def bench_table(title: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def check(
-    model: Path, against: str, onnx: Path | None, inputs: Path | None, seed: int, options: Options
-) -> None:
+def check(model: Path, against: str, onnx: Path | None, inputs: Path | None, seed: int, options: Options) -> None:
     """Compares a model's answers with a reference, prints the worst, and ends with status 1 if they differ."""
     if against not in ("reference", "onnxruntime"):
         raise ParameterError(f"--against {against}: allowed are reference and onnxruntime")

@@ -37,9 +37,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an output file that is no compiled model.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")]
 Inputs = Annotated[Path | None, typer.Option(help="An .npz file with inputs by name, instead of random ones.")]
-Onnx = Annotated[
-    Path | None, typer.Option(help="With a .bn file: the ONNX file it was made from.", show_default=False)
-]
+Onnx = Annotated[Path | None, typer.Option(help="With a .bn file: the ONNX file it was made from.", show_default=False)]
 
 
 @app.command("compile")

@@ -165,9 +165,7 @@ def apply_(
     check_model(model)
     asked, machine = objective(minimize, memory_limit), find_target(target)
     graph, rules = import_graph(model, parse_shapes(shape or ())), shipped_rules()
-    chosen = rewrite_model(
-        graph, rules, target=machine, threads=threads, exact=exact, seconds=seconds, objective=asked
-    )
+    chosen = rewrite_model(graph, rules, target=machine, threads=threads, exact=exact, seconds=seconds, objective=asked)
     told = chosen.module.rewrites or {}
     if measure:
         found = contributions(graph, chosen, rules, target=machine, exact=exact, seconds=seconds)

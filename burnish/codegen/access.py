@@ -39,6 +39,7 @@ class Access(Shuffles):
 
     @property
     def lanes(self) -> int:
+        """Lanes of the vector that the current code computes; 1 outside of vectors."""
         return self.resolver.vector[1] if self.resolver.vector else 1
 
     # --- loads --------------------------------------------------------------------------------------------------------

@@ -17,21 +17,27 @@ class Arithmetic:
         self.format = FORMATS[dtype]
 
     def real(self, x: Real) -> Value:
+        """A number as a constant of the format; a value unchanged."""
         return x if isinstance(x, Value) else self.builder.const(x, self.format.dtype)
 
     def add(self, x: Real, y: Real) -> Value:
+        """``x + y``, rounded once."""
         return self.builder.binary("+", self.real(x), self.real(y))
 
     def sub(self, x: Real, y: Real) -> Value:
+        """``x - y``, rounded once."""
         return self.builder.binary("-", self.real(x), self.real(y))
 
     def mul(self, x: Real, y: Real) -> Value:
+        """``x * y``, rounded once."""
         return self.builder.binary("*", self.real(x), self.real(y))
 
     def div(self, x: Real, y: Real) -> Value:
+        """``x / y``, rounded once."""
         return self.builder.binary("/", self.real(x), self.real(y))
 
     def fma(self, x: Real, y: Real, z: Real) -> Value:
+        """``x * y + z``, fused where the target has the instruction."""
         return self.builder.fma(self.real(x), self.real(y), self.real(z))
 
     def clamp(self, x: Value, low: float, high: float) -> Value:
@@ -39,9 +45,11 @@ class Arithmetic:
         return self.builder.binary("min", self.builder.binary("max", x, self.real(low)), self.real(high))
 
     def test(self, op: str, x: Real, y: Real) -> Value:
+        """Comparison ``x op y`` of lanes, as bool; false for NaN, but for ``!=``."""
         return self.builder.compare(op, self.real(x), self.real(y))
 
     def where(self, cond: Value, x: Real, y: Real) -> Value:
+        """Lanes of ``x`` where ``cond`` holds, else those of ``y``."""
         return self.builder.select(cond, self.real(x), self.real(y))
 
     def with_sign(self, x: Value, sign: Value) -> Value:
@@ -63,9 +71,11 @@ class Arithmetic:
     # --- the bits -----------------------------------------------------------------------------------------------------
 
     def bits(self, x: Value) -> Value:
+        """Bit patterns of floats, as integers of the same width."""
         return self.builder.bitcast(x, self.format.integer)
 
     def from_bits(self, i: Value) -> Value:
+        """Floats of these bit patterns."""
         return self.builder.bitcast(i, self.format.dtype)
 
     def integer(self, op: str, i: Value, j: Value | int) -> Value:

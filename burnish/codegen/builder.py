@@ -29,6 +29,7 @@ class Value(NamedTuple):
 
     @property
     def type(self) -> str:
+        """LLVM spelling of its type."""
         return vector_type(self.dtype, self.lanes)
 
 
@@ -100,10 +101,12 @@ class Builder:
         self.count = 0
 
     def fresh(self, prefix: str = "v") -> str:
+        """A name that no other value or block of the function has, without its ``%``."""
         self.count += 1
         return f"{prefix}{self.count}"
 
     def emit(self, text: str) -> None:
+        """Adds an instruction that has no result, such as a store or a branch."""
         self.lines.append("  " + text)
 
     def result(self, text: str, dtype: str, lanes: int = 1) -> Value:
@@ -116,6 +119,7 @@ class Builder:
     # --- constants and shape ------------------------------------------------------------------------------------------
 
     def const(self, value: int | float, dtype: str) -> Value:
+        """Constant of a Python number, scalar."""
         return _constant(repr(value), value, dtype)
 
     def splat(self, v: Value, lanes: int) -> Value:
@@ -133,6 +137,7 @@ class Builder:
         )
 
     def match(self, *values: Value) -> tuple[Value, ...]:
+        """Values with as many lanes as the widest of them: scalars are broadcast."""
         lanes = max([v.lanes for v in values])
         return tuple([v if v.lanes == lanes else self.splat(v, lanes) for v in values])
 
@@ -217,6 +222,7 @@ class Builder:
         return self.result(f"icmp {word} {a.type} {a.text}, {b.text}", "bool", a.lanes)
 
     def select(self, cond: Value, a: Value, b: Value) -> Value:
+        """``a`` where ``cond`` (bool) holds, else ``b``, lane by lane; scalars are broadcast."""
         if cond.lanes == 1:
             a, b = self.match(a, b)
         else:
@@ -231,6 +237,7 @@ class Builder:
         return self.intrinsic(f"llvm.fmuladd.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a, b, c))
 
     def neg(self, a: Value) -> Value:
+        """``-a``: of floats the sign bit flipped, also that of zero and NaN."""
         if a.dtype == "bfloat16":
             return self.result(
                 f"xor {a.type} {a.text}, {self.splat(self.const(-0.0, a.dtype), a.lanes).text}", a.dtype, a.lanes
@@ -240,6 +247,7 @@ class Builder:
         return self.binary("-", self.const(0, a.dtype), a)
 
     def not_(self, a: Value) -> Value:
+        """Logical negation of a bool."""
         return self.binary("xor", a, self.const(1, a.dtype))
 
     def intrinsic(self, name: str, dtype: str, lanes: int, args: Sequence[Value], flags: str = "") -> Value:
@@ -257,6 +265,7 @@ class Builder:
         return self.intrinsic(f"llvm.{name}.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a,))
 
     def declare(self, name: str, rtype: str, types: Sequence[str]) -> None:
+        """Adds the declaration of an external function or intrinsic, once for each name."""
         self.declarations.setdefault(name, f"declare {rtype} @{name}({', '.join(types)})")
 
     def define(self, name: str, text: str) -> None:

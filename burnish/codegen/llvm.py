@@ -17,7 +17,7 @@ from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
-from burnish.loops.expr import FLOATS, INDEX, Binary, Buffer, Const, Expr, Literal, Load
+from burnish.loops.expr import ALIGNMENT, FLOATS, INDEX, Binary, Buffer, Const, Expr, Literal, Load
 from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store, walk_stmt
 from burnish.loops.sizes import Size, is_size
 from burnish.loops.specialize import dims_of_program
@@ -26,7 +26,6 @@ from burnish.machines.unit import MatrixUnit
 from burnish.target import Target
 
 STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
-ALIGNMENT = 64
 MOST_STATEMENTS = 1 << 16  # of one kernel, unrolled loops counted: minutes of LLVM's time
 
 
@@ -55,6 +54,7 @@ class Module:
     statements: int = 0
 
     def text(self) -> str:
+        """LLVM IR of the whole module: constants, declarations, definitions."""
         zeros = f"@zeros = private unnamed_addr constant [{ZEROS} x i8] zeroinitializer, align {ALIGNMENT}"
         constants = [unit.constants for unit in self.units.values()]
         parts = [zeros, *constants, *self.declarations.values(), *self.functions]
@@ -111,6 +111,7 @@ class FunctionEmitter(Values):
         return "\n".join([f"{signature} #0 {{", "entry:", *body])
 
     def statement(self, s: Stmt) -> None:
+        """Emits a statement and all statements in it."""
         match s:
             case Seq(stmts):
                 for inner in stmts:

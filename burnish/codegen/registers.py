@@ -49,6 +49,7 @@ class LoopValues(SlotValues):
         self.incoming: dict[int, tuple[Value, Value]] = {}  # phi, value before the loop
 
     def before(self, number: int, dtype: str, lanes: int) -> Value:
+        """Phi of a slot, first asked for in the loop: its value before the loop, or that of the iteration before."""
         start = self.outer.read(number, dtype, lanes)
         phi = self[number] = Value("%" + self.fresh(), dtype, lanes)
         self.incoming[number] = phi, start
@@ -75,6 +76,7 @@ class BranchValues(SlotValues):
         self.outer = outer
 
     def before(self, number: int, dtype: str, lanes: int) -> Value:
+        """Value of a slot before the condition."""
         return self.outer.read(number, dtype, lanes)
 
     def merge(self, before: str, taken: str, fresh: Callable[[], str]) -> list[str]:

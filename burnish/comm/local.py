@@ -22,7 +22,7 @@ def launch(
     """``function(comm, *arguments[rank])`` on one worker for each element of `arguments`; the results by rank.
 
     `kind` is "thread", or "process": new interpreters, to which the function goes by name and the arguments and
-    results as plain values (`burnish.comm.plain`). A worker that dies or fails ends the calls of all others. Raises
+    results as plain values (`burnish.workers.plain`). A worker that dies or fails ends the calls of all others. Raises
     the BurnishError that a worker raised, or WorkerError with the rank of the worker to blame.
     """
     if kind not in KINDS:

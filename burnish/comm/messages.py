@@ -33,10 +33,12 @@ class Transport(Protocol):
     """Carries messages between the workers of a world; reports a worker's death through every call."""
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """Number of this worker, from 0."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Number of workers."""
 
     def post(self, to: int, message: Message) -> Callable[[], None]:
         """Begins to send; the function returned ends when the array may be changed."""

@@ -1,42 +1,18 @@
-"""Starts worker processes, gives each its function and arguments, and watches until all have answered or one died."""
+"""Ranks as worker processes of this machine: starts one for each, and watches until all have answered or one failed."""
 
-import contextlib
-import os
-import selectors
-import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import burnish.errors
-from burnish.comm.control import ValueReader, send_value
-from burnish.comm.plain import reference
+from burnish.comm.worker import run_rank
 from burnish.errors import BurnishError, WorkerError
+from burnish.workers import Limits, Outcome, Worker, spawn, wait
+from burnish.workers.plain import reference
 
-_MAIN = "import sys; from burnish.comm.worker import main; main(sys.argv[1:])"
 _GRACE = 2.0  # seconds for the others to end by themselves once one has failed
-
-
-@dataclass
-class _Child:
-    rank: int
-    process: subprocess.Popen[bytes]
-    control: socket.socket
-    answer: dict[str, Any] | None = None
-    ended: bool = False
-
-    def death(self) -> WorkerError:
-        """What is known of a process that closed its line without an answer."""
-        try:
-            code = self.process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            return WorkerError(self.rank, f"worker {self.rank} (process {self.process.pid}) closed its line")
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return WorkerError(self.rank, f"worker {self.rank} (process {self.process.pid}) {how}")
+_LIMITS = Limits(memory=None)  # of a rank: it is trusted, and runs for as long as it wants
 
 
 def run_processes(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], timeout: float) -> list[Any]:
@@ -44,90 +20,67 @@ def run_processes(function: Callable[..., Any], arguments: Sequence[tuple[Any, .
 
     Raises WorkerError, or the BurnishError that a worker raised; no process is left behind.
     """
-    named = reference(function, "launch: function")
-    children = _start(len(arguments))
+    reference(function, "launch: function")
+    workers, numbers = _start(len(arguments))
     try:
-        for child, given in zip(children, arguments, strict=True):
-            order = {
-                "rank": child.rank, "size": len(children), "timeout": timeout, "function": named,
-                "arguments": list(given),
-            }  # fmt: skip
-            child.control.settimeout(timeout)
-            with contextlib.suppress(OSError):  # it has died: the watch finds out how
-                send_value(child.control, order, f"launch: arguments of worker {child.rank}")
-            child.control.setblocking(False)
-        _watch(children)
-        return [child.answer["result"] for child in children if child.answer is not None]
+        for rank, (worker, given) in enumerate(zip(workers, arguments, strict=True)):
+            order = (function, list(given), rank, numbers[rank], timeout)
+            worker.submit(run_rank, order, _LIMITS, where=f"launch: worker {rank}")
+        return _watch(workers)
     finally:
-        for child in children:
-            child.control.close()
-            child.process.kill()
-        for child in children:
-            child.process.wait()
+        for worker in workers:
+            worker.end()
 
 
-def _start(size: int) -> list[_Child]:
-    """The processes, each with a socket to this one and one to every other worker."""
+def _start(size: int) -> tuple[list[Worker], list[list[int]]]:
+    """The workers, and by rank the numbers of their sockets to every other one."""
     ends: list[dict[int, socket.socket]] = [{} for _ in range(size)]
     for one in range(size):
         for other in range(one + 1, size):
             ends[one][other], ends[other][one] = socket.socketpair()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    children: list[_Child] = []
+    numbers = [[ends[rank][other].fileno() for other in sorted(ends[rank])] for rank in range(size)]
+    workers: list[Worker] = []
     try:
         for rank in range(size):
-            ours, theirs = socket.socketpair()
-            with theirs:
-                numbers = [theirs.fileno(), *(ends[rank][other].fileno() for other in sorted(ends[rank]))]
-                process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _MAIN, *map(str, numbers)],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=numbers,
-                    env=environment,
-                )
-            children.append(_Child(rank, process, ours))
+            workers.append(spawn(numbers[rank]))
     except BaseException:
-        for child in children:
-            child.control.close()
-            child.process.kill()
-            child.process.wait()
+        for worker in workers:
+            worker.end()
         raise
     finally:
         for sockets in ends:
             for end in sockets.values():
                 end.close()
-    return children
+    return workers, numbers
 
 
-def _watch(children: Sequence[_Child]) -> None:
-    """Ends when every worker has answered. Raises what ended the first that failed, as far as can be known."""
+def _watch(workers: Sequence[Worker]) -> list[Any]:
+    """The results by rank, when every worker has answered. Raises what ended the first that failed, as far as known."""
+    results: list[Any] = [None] * len(workers)
     failures: list[tuple[int, BurnishError]] = []  # least number: most likely the cause
+    waiting = {worker: rank for rank, worker in enumerate(workers)}
     stop: float | None = None
-    with selectors.DefaultSelector() as selector:
-        for child in children:
-            selector.register(child.control, selectors.EVENT_READ, (child, ValueReader(child.rank, child.control)))
-        while selector.get_map():
-            ready = selector.select(None if stop is None else max(0.0, stop - time.monotonic()))
-            if not ready and stop is not None:
-                break
-            for key, _ in ready:
-                child, reader = key.data
-                values = reader.read()
-                if values == []:
-                    continue
-                selector.unregister(child.control)
-                child.answer = values[0] if values else None
-                if child.answer is None:
-                    failures.append((0, child.death()))
-                elif "error" in child.answer:
-                    failures.append(failure(child.answer["error"], child.rank))
-            if failures and stop is None:
-                stop = time.monotonic() + _GRACE
+    while waiting:
+        left = None if stop is None else stop - time.monotonic()
+        if left is not None and left <= 0:
+            break
+        for worker, event in wait(waiting, left):
+            if not isinstance(event, Outcome):
+                continue
+            rank = waiting.pop(worker)
+            results[rank] = event.value
+            if event.error is not None:
+                failures.append(failure(event.error, rank))
+            elif event.kind != "ok":
+                failures.append((0, WorkerError(rank, f"worker {rank} (process {worker.pid}) {event.detail}")))
+        if failures and stop is None:
+            stop = time.monotonic() + _GRACE
     if failures:
         raise min(failures, key=lambda failure: failure[0])[1]
+    return results
 
 
-def failure(told: dict[str, Any], rank: int) -> tuple[int, BurnishError]:
+def failure(told: Mapping[str, Any], rank: int) -> tuple[int, BurnishError]:
     """The error that a worker told of, as an error of this process; with a number, least for the likeliest cause."""
     kind = getattr(burnish.errors, told["type"], None)
     if told["type"] == "WorkerError":

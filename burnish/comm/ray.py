@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from burnish.comm.local import TIMEOUT
-from burnish.comm.plain import decode, encode, reference
 from burnish.comm.processes import failure
 from burnish.comm.torch import run_joined
-from burnish.comm.worker import report
 from burnish.errors import BurnishError, ParameterError, WorkerError
 from burnish.optional import require
+from burnish.workers.plain import decode, encode, reference
+from burnish.workers.serving import report
 
 _SETTINGS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else Ray listens on the address of the first network card
@@ -99,7 +99,7 @@ class _Actor:
             told = {"result": run_joined(self.rank, self.size, named, meeting, timeout, decode(text, arrays))}
             return encode(told, f"result of worker {self.rank}")
         except BaseException as error:
-            return encode({"error": report(self.rank, error)}, "error")
+            return encode({"error": report(error)}, "error")
 
 
 def _watch(ray: Any, calls: Mapping[Any, int]) -> list[Any]:

@@ -13,12 +13,12 @@ import numpy as np
 from burnish.comm.frames import begin, head, payload
 from burnish.comm.local import TIMEOUT
 from burnish.comm.messages import Message, MessageComm
-from burnish.comm.plain import reference, resolve
 from burnish.comm.processes import run_processes
 from burnish.comm.protocol import Comm
 from burnish.comm.worker import failure_of
 from burnish.errors import WorkerError
 from burnish.optional import require
+from burnish.workers.plain import reference, resolve
 
 _FIRST = 8192  # bytes of the first part of every message; what does not fit follows as a second part
 _FAILURE = -2  # channel of the message that says: worker `tag` is the cause of a failure, described by the words

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish import dump
 from burnish.arguments import check_common, check_flag, check_model, refusal
-from burnish.driver.compilation import Progress, compile_kernels, import_model, link
+from burnish.driver.compilation import Progress, assemble, compile_kernels, import_model
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import compile_segments
 from burnish.driver.trees import compile_trees, is_boosted
@@ -110,7 +110,8 @@ def compile(
 
         def plain() -> Module:
             ready = stored is not None
-            return Module(link(compile_kernels(graph, machine, exact, cache_dir, progress, choices, ready)), threads)
+            compiled = compile_kernels(graph, machine, exact, cache_dir, progress, choices, ready)
+            return Module(assemble(compiled), threads)
 
         if found.graph.dims:
             try:

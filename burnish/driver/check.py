@@ -11,7 +11,7 @@ import numpy as np
 
 from burnish.arguments import check_common
 from burnish.driver.api import read_choices
-from burnish.driver.compilation import Compilation, HostStage, Progress, Stage, compile_kernels, import_graph, link
+from burnish.driver.compilation import Compilation, HostStage, Progress, Stage, assemble, compile_kernels, import_graph
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
@@ -130,7 +130,7 @@ def run_alone(
     """What one kernel makes of ``values``, as logical arrays in the order of its group's outputs."""
     reads = tuple(name for name in stage.group.inputs if name not in made.graph.constants)
     graph = replace(made.graph, inputs=reads, states={}).with_nodes(stage.group.nodes, outputs=stage.group.outputs)
-    module = Module(link(replace(made, graph=graph, steps=(stage,), pieces={})), threads)
+    module = Module(assemble(replace(made, graph=graph, steps=(stage,), pieces={})), threads)
     found = module(*(pack(made, name, values[name]) for name in reads))
     return [
         unpack(made, n, a) for n, a in zip(graph.outputs, found if len(graph.outputs) > 1 else [found], strict=True)

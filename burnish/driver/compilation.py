@@ -280,7 +280,7 @@ def pack_weights(
     return replace(made, graph=replace(made.graph, nodes=tuple(nodes), types=types), layouts=layouts), result
 
 
-def link(made: Compilation) -> Executable:
+def assemble(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
     intervals, pairs, home = live_values(made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from burnish.driver.compilation import compile_kernels, link
+from burnish.driver.compilation import assemble, compile_kernels
 from burnish.driver.rewritten import Chosen
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
@@ -47,6 +47,6 @@ def contributions(
         for name in names:
             rest = [rule for rule in rules if forwards(rule.name) != name]
             without = align_parts(rewrite_graph(ready, rest, price, Budget(seconds=seconds)).graph, target.lanes)
-            other = Module(link(compile_kernels(without, target, exact, cache_dir)), threads)
+            other = Module(assemble(compile_kernels(without, target, exact, cache_dir)), threads)
             found[name] = sandbox.compare(chosen.module, other, exact=exact)
     return found

@@ -18,14 +18,13 @@ import numpy as np
 
 from burnish import rewrite
 from burnish.cache import ObjectCache, cache_key
-from burnish.driver.compilation import Compilation, Progress, Stage, compile_kernels, link
+from burnish.driver.compilation import Compilation, Progress, Stage, assemble, compile_kernels
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.measure.comparison import Comparison
-from burnish.measure.forkserver import Failure
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import code_version
 from burnish.pipeline.plan import DEFAULTS, Choices
@@ -40,6 +39,7 @@ from burnish.rewrite.search.table import Cost
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
 from burnish.target import Target
+from burnish.workers import Failure
 
 SECONDS = 0.5  # of a search
 LEAST_GAIN = 0.005  # of the predicted time: less cannot be told from noise when modules are compared
@@ -101,7 +101,7 @@ def rewrite_model(
     def compiled(source: Graph, optimized: bool) -> _Compiled:
         aligned = source if optimized else align_parts(source, target.lanes)
         made = compile_kernels(aligned, target, exact, cache_dir, progress, choices, optimized)
-        return _Compiled(source, made, Module(link(made), threads))
+        return _Compiled(source, made, Module(assemble(made), threads))
 
     tell = progress or (lambda stage, done, total: None)
     tell("optimize", 0, 1)

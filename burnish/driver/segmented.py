@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 import onnx
 
-from burnish.driver.compilation import compile_kernels, link
+from burnish.driver.compilation import assemble, compile_kernels
 from burnish.errors import ArtifactError, InputError
 from burnish.frontend.onnx.context import RuntimeValue, attributes
 from burnish.frontend.onnx.dtypes import dtype_name
@@ -406,7 +406,7 @@ def compile_segments(
     """
 
     def compiled(graph: Graph) -> Module:
-        return Module(link(compile_kernels(graph, machine, exact, cache_dir)), threads)
+        return Module(assemble(compile_kernels(graph, machine, exact, cache_dir)), threads)
 
     made = SegmentedModule(read_program(model, fix), compiled, shapes)
     made.prepare()

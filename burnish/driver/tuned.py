@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from burnish.driver.compilation import Progress, compile_kernels, link
+from burnish.driver.compilation import Progress, assemble, compile_kernels
 from burnish.errors import TargetError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
@@ -73,7 +73,7 @@ def tune_model(
 
     def compiled(choices: Choices) -> tuple[Module, list[str]]:
         made = compile_kernels(graph, target, exact, cache_dir, progress, choices)
-        return Module(link(made), threads), [task_key(stage.task, target) for stage in made.stages]
+        return Module(assemble(made), threads), [task_key(stage.task, target) for stage in made.stages]
 
     with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
         prior = shipped(target) if strategy_named(options.strategy).transfer else None

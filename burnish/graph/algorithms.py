@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 
-from burnish.graph.estimates import Estimate, Window, estimates, packing_seconds
+from burnish.graph.costs import product_in_parts
+from burnish.graph.estimates import Estimate, estimates, packing_seconds, window_of
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
-from burnish.loops.sizes import greatest, hinted
 from burnish.ops import infer
-from burnish.ops.convolution import band, band_depth, window_extent
+from burnish.ops.bf16x3 import split_matrix, split_stem_weight, split_weight
+from burnish.ops.convolution import band, band_depth
 from burnish.ops.polyphase import transform_phases
-from burnish.ops.split import DEPTH, ROWS, multiplies_parts, split_matrix, split_stem_weight, split_weight
 from burnish.ops.transposed import is_single_pixel
 from burnish.ops.winograd import transform_weight
 from burnish.target import Target
@@ -138,25 +137,12 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     if node.op != "conv2d" or node.attrs.get("dilations", (1, 1)) != (1, 1):
         return []
     pads = _ints(node.attrs.get("pads", (0, 0, 0, 0)))
-    window = _window(graph, node, pads)
+    x, weight, out = (graph.types[name] for name in (*node.inputs, *node.outputs))
+    window = window_of(x, weight, out, node.attrs)
     found = estimates(window, pads, target)
     if constant:
         return found
     return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found]
-
-
-def _window(graph: Graph, node: Node, pads: tuple[int, ...]) -> Window:
-    strides = _ints(node.attrs.get("strides", (1, 1)))
-    batch, channels, height, width = map(hinted, graph.types[node.inputs[0]].shape)
-    outputs, _, kernel_h, kernel_w = graph.types[node.inputs[1]].shape
-    out = (
-        window_extent(height, kernel_h, strides[0], pads[0], pads[2], 1),
-        window_extent(width, kernel_w, strides[1], pads[1], pads[3], 1),
-    )
-    groups = node.attrs.get("groups", 1)
-    assert isinstance(groups, int)
-    kernel, steps, size = (kernel_h, kernel_w), (strides[0], strides[1]), (height, width)
-    return Window(batch, channels, outputs, kernel, steps, size, out, groups)
 
 
 def _band_block(graph: Graph, node: Node, target: Target) -> int:
@@ -221,15 +207,11 @@ def _in_phases(graph: Graph, node: Node, types: dict[str, TensorType]) -> list[N
 
 
 def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:
-    """Whether a product with a constant matrix is faster in bfloat16 parts: from half a tile of rows on."""
-    a, b = graph.types[node.inputs[0]], graph.types[node.inputs[1]]
-    plain = len(b.shape) == 2 and len(a.shape) >= 2 and not any(node.attrs.values())
-    if not plain or node.inputs[0] in graph.constants or not multiplies_parts(target.unit):
+    """Whether a product with a constant matrix, of what is no constant, is computed in bfloat16 parts."""
+    if node.inputs[0] in graph.constants or any(node.attrs.values()):
         return False
-    rows = hinted(prod(a.shape[:-1]))
-    if sum(greatest(extent) > 1 for extent in a.shape[:-1]) > 2:  # blocks of rows would cross the ends of several axes
-        return False
-    return rows > ROWS // 2 and b.shape[0] >= DEPTH and b.shape[1] >= ROWS
+    left, right = (graph.types[name].shape for name in node.inputs)
+    return product_in_parts(left, right, target)
 
 
 def _ints(value: Attribute) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from burnish.graph.fusion_properties import facts_of, follow_one_another
+from burnish.graph.fusion_properties import contiguous_when_joined, facts_of
 from burnish.graph.graph import Graph, Node, TensorType
 from burnish.loops.sizes import hinted
 
@@ -27,7 +27,7 @@ def joins_in_place(graph: Graph, lanes: int) -> set[int]:
             continue
         parts = [graph.types[name] for name in node.inputs]
         distinct = len(set(node.inputs)) == len(parts) and computed.issuperset(node.inputs)
-        if distinct and follow_one_another(parts, int(node.attrs["axis"]), lanes):  # type: ignore[arg-type]
+        if distinct and contiguous_when_joined(parts, int(node.attrs["axis"]), lanes):  # type: ignore[arg-type]
             joins.add(p)
             computed.difference_update(node.inputs)
     return joins

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, prod
 
-from burnish.graph.graph import Attribute
+from burnish.graph.costs import (
+    DIRECT_EFFICIENCY,
+    TILE_EFFICIENCY,
+    arithmetic_seconds,
+    cache_seconds,
+    copy_seconds,
+    matrix_seconds,
+    memory_seconds,
+)
+from burnish.graph.graph import Attribute, TensorType
+from burnish.loops.sizes import hinted
+from burnish.ops.bf16x3 import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.ops.interpolation import POINTS
 from burnish.ops.polyphase import taps_of
-from burnish.ops.split import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.ops.winograd import TILES
 from burnish.schedule.prefetch import LINE
 from burnish.target import Target
 
-# Flops reached, as a share of peak: direct convolution, and tiles of a matrix unit.
-DIRECT_EFFICIENCY, TILE_EFFICIENCY = 0.8, 0.75
 # Share of the time to move activations through the outer caches that is not hidden behind arithmetic.
 DIRECT_TRAFFIC, PHASED_TRAFFIC = 0.4, 1.0
 TILES_TRAFFIC = 0.5  # the same of the output of a matrix unit's tiles
@@ -77,6 +86,7 @@ class Window:
 
     @property
     def input_bytes(self) -> float:
+        """Bytes of the input, float32."""
         return 4.0 * self.batch * self.channels * self.size[0] * self.size[1]
 
     @property
@@ -86,7 +96,19 @@ class Window:
 
     @property
     def output_bytes(self) -> float:
+        """Bytes of the output, float32."""
         return 4.0 * self.batch * self.outputs * self.out[0] * self.out[1]
+
+
+def window_of(x: TensorType, weight: TensorType, out: TensorType, attrs: Mapping[str, Attribute]) -> Window:
+    """The sizes of a convolution with these types, at the hints of its dimensions."""
+    batch, channels, height, width = map(hinted, x.shape)
+    outputs, _, *kernel = weight.shape
+    strides, groups = attrs.get("strides", (1, 1)), attrs.get("groups", 1)
+    assert isinstance(strides, tuple) and isinstance(groups, int)
+    steps, size = (int(strides[0]), int(strides[1])), (height, width)  # type: ignore[arg-type]
+    ends = (hinted(out.shape[2]), hinted(out.shape[3]))
+    return Window(batch, channels, outputs, (kernel[0], kernel[1]), steps, size, ends, groups)
 
 
 @dataclass(frozen=True)
@@ -104,8 +126,8 @@ def label_of(estimate: Estimate) -> str:
 
 
 def _direct(w: Window, target: Target) -> Estimate:
-    traffic = DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
-    return Estimate("conv2d", {}, w.flops / (target.flops * DIRECT_EFFICIENCY) + traffic)
+    traffic = cache_seconds(DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes), target)
+    return Estimate("conv2d", {}, arithmetic_seconds(w.flops, target, DIRECT_EFFICIENCY) + traffic)
 
 
 def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
@@ -120,16 +142,16 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
     weight_bytes = 4 * products * w.depth * w.outputs
     costs = WIDE if target.multiply_bytes >= 64 else NARROW
     efficiency = next(rate for share, rate in costs.efficiency if weight_bytes <= share * target.l2_bytes)
-    multiplying = 2 * products * w.depth * w.outputs * tiles / (target.flops * efficiency)
+    multiplying = arithmetic_seconds(2 * products * w.depth * w.outputs * tiles, target, efficiency)
     if prod(w.strides) > 1:
         multiplying *= costs.strided
-    streaming = weight_bytes / target.memory_bandwidth
+    streaming = memory_seconds(weight_bytes, target)
     seconds = multiplying + streaming - costs.hidden * min(multiplying, streaming)
     data = products * w.channels * sum(points)
     results = prod(points) * w.outputs * (m + m * m / points[1])
     work = TRANSFORM_WORK if products <= FITTING_TILE else costs.large_tile
-    transforms = work * tiles * (data + results) * 2 / target.flops
-    traffic = PHASED_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
+    transforms = arithmetic_seconds(work * tiles * (data + results) * 2, target)
+    traffic = cache_seconds(PHASED_TRAFFIC * (w.input_bytes + w.output_bytes), target)
     return Estimate("winograd_conv2d", {"m": m}, seconds + transforms + traffic)
 
 
@@ -152,8 +174,9 @@ def _polyphase(w: Window, m: int, target: Target) -> Estimate | None:
     lanes = columns if in_blocks else -(-columns // target.lanes) * target.lanes
     data = 2 * w.channels * w.strides[0] * tiles * columns * lanes
     outputs = 2 * points * (m + 4) * w.outputs * tiles  # the sums of every point are stored and read again
-    traffic = DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes) / target.cache_bandwidth
-    seconds = products / (target.flops * DIRECT_EFFICIENCY) + (data + outputs) / (target.flops * VECTOR_EFFICIENCY)
+    traffic = cache_seconds(DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes), target)
+    transforms = arithmetic_seconds(data + outputs, target, VECTOR_EFFICIENCY)
+    seconds = arithmetic_seconds(products, target, DIRECT_EFFICIENCY) + transforms
     return Estimate("polyphase_conv2d", {"m": m, "kernel_w": w.kernel[1]}, seconds + traffic)
 
 
@@ -164,11 +187,11 @@ def _split(w: Window, target: Target) -> Estimate:
     depth = -(-w.channels // DEPTH) * DEPTH
     outputs = -(-w.outputs // ROWS) * ROWS
     products = 2 * TERMS * w.kernel[0] * w.kernel[1] * depth * outputs * w.batch * pixels
-    streaming = 4 * w.kernel[0] * w.kernel[1] * depth * outputs / target.memory_bandwidth
-    parts = PARTS_WORK * 2 * depth * w.batch * w.size[0] * w.size[1] * w.share_read / target.flops
+    streaming = memory_seconds(4 * w.kernel[0] * w.kernel[1] * depth * outputs, target)
+    parts = arithmetic_seconds(PARTS_WORK * 2 * depth * w.batch * w.size[0] * w.size[1] * w.share_read, target)
     moved = PHASED_TRAFFIC * 2 * w.share_read * w.input_bytes + TILES_TRAFFIC * w.output_bytes
-    traffic = moved / target.cache_bandwidth
-    seconds = max(products / (target.matrix_flops * TILE_EFFICIENCY), streaming) + parts + traffic
+    multiplying = matrix_seconds(products, target, TILE_EFFICIENCY)
+    seconds = max(multiplying, streaming) + parts + cache_seconds(moved, target)
     return Estimate("split_conv2d", {"rows": rows, "outputs": w.outputs}, seconds)
 
 
@@ -177,8 +200,8 @@ def _stem(w: Window, target: Target) -> Estimate:
     depth = -(-w.kernel[1] * w.channels // DEPTH) * DEPTH
     pixels = w.out[0] * -(-w.out[1] // ROWS) * ROWS
     products = 2 * TERMS * w.kernel[0] * depth * -(-w.outputs // ROWS) * ROWS * w.batch * pixels
-    parts = STEM_WORK * 2 * w.channels * w.batch * w.size[0] * w.size[1] / target.flops
-    seconds = products / (target.matrix_flops * TILE_EFFICIENCY) + parts
+    parts = arithmetic_seconds(STEM_WORK * 2 * w.channels * w.batch * w.size[0] * w.size[1], target)
+    seconds = matrix_seconds(products, target, TILE_EFFICIENCY) + parts
     return Estimate("split_stem", {"outputs": w.outputs, "kernel_w": w.kernel[1]}, seconds)
 
 
@@ -193,7 +216,7 @@ def packing_seconds(chosen: Estimate, w: Window, target: Target) -> float:
         growth = prod((m - 1) * stride + k for k, stride in zip(w.kernel, w.strides, strict=True)) / taps
     elif chosen.op == "polyphase_conv2d":
         growth = (m + taps_of(w.kernel[1], w.strides[1]) - 1) * w.strides[1] / w.kernel[1]
-    return (plain + growth * plain) / target.cache_bandwidth
+    return copy_seconds(plain, growth * plain, target)
 
 
 def split_rows(out_h: int, pitch: int, groups: int, target: Target) -> tuple[int, int]:

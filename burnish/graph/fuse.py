@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from burnish.graph.divide import joins_in_place
-from burnish.graph.fusion_properties import facts_of, run_of, separable
+from burnish.graph.fusion_properties import contiguous_offset, facts_of, separable
 from burnish.graph.graph import Graph, Node
 from burnish.ops import OPERATORS
 
@@ -117,7 +117,7 @@ class _Fusion:
             p
             for p, node in enumerate(self.graph.nodes)
             if node.op == "slice" and node.inputs[0] in self.position and node.outputs[0] not in copied
-            and run_of(self.graph, node, lanes) is not None
+            and contiguous_offset(self.graph, node, lanes) is not None
             and not any(OPERATORS[self.graph.nodes[r].op].traits.recurrent for r in self.readers[node.outputs[0]])
         }  # fmt: skip
 

@@ -55,6 +55,7 @@ def facts_of(graph: Graph, node: Node) -> Facts:
 
 @lru_cache(maxsize=1 << 16)
 def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> Facts:
+    """Facts of an operator with operands of these types and these attributes, from its definition; remembered."""
     if ops.is_opaque(op):
         return Facts("extern", reads=(1,) * len(types))
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
@@ -112,7 +113,7 @@ def _reduced(inputs: Sequence[Tensor], output: Tensor) -> frozenset[int]:
     return frozenset(i for i, t in enumerate(inputs) if t.name in along - repeated)
 
 
-def follow_one_another(parts: Sequence[TensorType], axis: int, lanes: int) -> bool:
+def contiguous_when_joined(parts: Sequence[TensorType], axis: int, lanes: int) -> bool:
     """Whether tensors joined along ``axis`` are one after the other in memory; channels come in blocks of ``lanes``."""
     shape = parts[0].shape
     axis %= len(shape)
@@ -120,7 +121,7 @@ def follow_one_another(parts: Sequence[TensorType], axis: int, lanes: int) -> bo
     return prod(shape[:axis]) == 1 and not (blocks and any(part.shape[1] % lanes for part in parts[:-1]))
 
 
-def run_of(graph: Graph, node: Node, lanes: int, blocked: bool | None = None) -> int | None:
+def contiguous_offset(graph: Graph, node: Node, lanes: int, blocked: bool | None = None) -> int | None:
     """Where a slice that is one run of its operand's memory begins, in elements; None for another node.
 
     Channels of images come in blocks of ``lanes``, of which the slice begins one. ``blocked``: whether they do; as long

@@ -33,6 +33,8 @@ Attribute = bool | int | float | str | tuple["Attribute", ...]
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
+    """Type of a tensor: extents, which are integers or sizes, and one of the dtypes of ``loops.expr.DTYPES``."""
+
     shape: tuple[int, ...]
     dtype: str = "float32"
 
@@ -75,6 +77,12 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
+    """Graph of operators: nodes in topological order, and the types of all tensors by name.
+
+    ``inputs`` and ``outputs`` name tensors in the order of a call; ``constants`` holds arrays by name; ``states`` those
+    inputs that last from call to call. :func:`burnish.graph.verify.verify` says what fits together.
+    """
+
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]

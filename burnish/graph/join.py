@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from burnish.graph.fuse import Group
-from burnish.graph.fusion_properties import run_of
+from burnish.graph.fusion_properties import contiguous_offset
 from burnish.graph.graph import Graph
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.layout import Layout
@@ -47,7 +47,7 @@ def find_views(
         if len(group.nodes) > 1 or name in graph.outputs or name in pieces or source in graph.constants:
             continue
         layout, t = layouts.get(name), graph.types[group.outputs[0]]
-        begin = run_of(graph, group.nodes[0], layout.block(1) if layout else 1, blocked=layout is not None)
+        begin = contiguous_offset(graph, group.nodes[0], layout.block(1) if layout else 1, blocked=layout is not None)
         if isinstance(begin, int) and layouts.get(source) == layout:
             views[name] = (source, begin * ITEM_BYTES[t.dtype])
     return views

@@ -19,9 +19,7 @@ def isolate(graph: Graph, group: Group) -> tuple[Graph, Group, dict[str, str]]:
     fresh: dict[str, str] = {}
     for i, name in enumerate(group.inputs):
         fresh[name] = f"p{i}"
-    literals = dict.fromkeys(
-        n for node in group.nodes for n in node.inputs if n not in fresh and n in graph.constants
-    )
+    literals = dict.fromkeys(n for node in group.nodes for n in node.inputs if n not in fresh and n in graph.constants)
     fresh.update({name: f"c{i}" for i, name in enumerate(literals)})
     results = [name for node in group.nodes for name in node.outputs]
     fresh.update({name: f"t{i}" for i, name in enumerate(results)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from burnish.graph.fusion_properties import run_of
+from burnish.graph.fusion_properties import contiguous_offset
 from burnish.graph.graph import Graph, Node, TensorType
 from burnish.ops import OPERATORS
 
@@ -44,7 +44,7 @@ def _window(graph: Graph, node: Node) -> int | None:
     """The row of its operand at which a step's window begins; None where the slice is no step among several."""
     shape, own = graph.types[node.inputs[0]].shape, graph.types[node.outputs[0]].shape
     rows, row = own[0], _first_row(node)
-    if not isinstance(run_of(graph, node, 1), int) or not isinstance(rows, int):
+    if not isinstance(contiguous_offset(graph, node, 1), int) or not isinstance(rows, int):
         return None
     if own[1:] != shape[1:] or shape[0] < 2 * rows or row % rows:
         return None

@@ -167,6 +167,7 @@ def _apart(form: Linear, factor: Expr) -> tuple[Linear, Linear]:
 
 
 def plus(x: Linear, y: Linear) -> Linear:
+    """Sum of two linear forms; atoms that cancel are left out."""
     terms = dict(x[0])
     for atom, c in y[0].items():
         terms[atom] = terms.get(atom, 0) + c

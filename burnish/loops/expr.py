@@ -46,6 +46,7 @@ NARROW_FLOATS = (
 )  # fmt: skip
 NARROW_INTS = ("int4", "uint4", "int2", "uint2")
 NARROW = (*NARROW_FLOATS, *NARROW_INTS)
+ALIGNMENT = 64  # bytes: where buffers begin: a cache line, and the widest vector
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
     "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1, **dict.fromkeys(NARROW, 1),
@@ -188,6 +189,8 @@ Value = Expr | int | float | bool
 
 @immutable(eq=False, repr=False)
 class Const(Expr):
+    """Constant: a number of dtype ``type``."""
+
     value: int | float | bool
     type: str = INDEX
 
@@ -211,6 +214,8 @@ class Literal(Const):
 
 @immutable(eq=False, repr=False)
 class Var(Expr):
+    """Index variable: a loop's or a definition's axis."""
+
     name: str
 
     def __post_init__(self) -> None:
@@ -223,6 +228,8 @@ class Var(Expr):
 
 @immutable(eq=False, repr=False)
 class Binary(Expr):
+    """``a op b``, of one dtype: bool if ``op`` compares, else that of the operands."""
+
     op: str
     a: Expr
     b: Expr
@@ -237,6 +244,8 @@ class Binary(Expr):
 
 @immutable(eq=False, repr=False)
 class Not(Expr):
+    """Logical negation of a bool."""
+
     a: Expr
 
     def __post_init__(self) -> None:
@@ -248,6 +257,8 @@ class Not(Expr):
 
 @immutable(eq=False, repr=False)
 class Select(Expr):
+    """``a`` if ``cond`` (bool), else ``b``; a load in the other is not executed."""
+
     cond: Expr
     a: Expr
     b: Expr
@@ -262,6 +273,8 @@ class Select(Expr):
 
 @immutable(eq=False, repr=False)
 class Cast(Expr):
+    """``value`` as dtype ``type``: floats are rounded, or truncated to integers, which wrap around."""
+
     type: str
     value: Expr
 
@@ -274,6 +287,8 @@ class Cast(Expr):
 
 @immutable(eq=False, repr=False)
 class Call(Expr):
+    """Element-wise function ``fn`` of ``args``, of the dtype of the first; ``isnan`` gives bool."""
+
     fn: str
     args: tuple[Expr, ...]
 
@@ -286,6 +301,8 @@ class Call(Expr):
 
 @immutable(eq=False, repr=False)
 class Load(Expr):
+    """Element of a buffer: one index for each of its dimensions, from 0."""
+
     buffer: Buffer
     indices: tuple[Expr, ...]
 
@@ -307,6 +324,8 @@ class Axis:
 
 @immutable(eq=False, repr=False)
 class Reduce(Expr):
+    """Reduction of ``body`` by ``kind`` (:data:`REDUCTIONS`) over all points of ``axes``, in any order."""
+
     kind: str
     body: Expr
     axes: tuple[Axis, ...]
@@ -373,14 +392,17 @@ def _index_arithmetic(op: str, a: Expr, b: Expr) -> Expr:
 
 
 def minimum(a: Value, b: Value) -> Expr:
+    """The lesser of two; NaN if either is."""
     return binary("min", a, b)
 
 
 def maximum(a: Value, b: Value) -> Expr:
+    """The greater of two; NaN if either is."""
     return binary("max", a, b)
 
 
 def equal(a: Value, b: Value) -> Expr:
+    """``a == b`` as bool, for which Python's operator, which compares nodes, cannot be used."""
     return binary("==", a, b)
 
 

@@ -70,6 +70,7 @@ class Interned(type):
         cls._forget = forget
 
     def __call__(cls, *fields: Any, **named: Any) -> Any:
+        """The one instance with these fields, made if there is none."""
         if named or len(fields) < len(cls.__match_args__):
             fields = cls._complete(fields, named)
         key = fields

@@ -58,6 +58,8 @@ class Stmt(Rebuilt):
 
 @immutable()
 class Seq(Stmt):
+    """Statements one after the other."""
+
     stmts: tuple[Stmt, ...]
 
     __str__ = Stmt.__str__
@@ -74,6 +76,8 @@ class Seq(Stmt):
 
 @immutable()
 class For(Stmt):
+    """Loop of ``extent`` iterations: ``var`` counts from 0; ``kind``, one of KINDS, says how they run."""
+
     var: str
     extent: int
     kind: str
@@ -90,6 +94,8 @@ class For(Stmt):
 
 @immutable()
 class Store(Stmt):
+    """Assignment of one element, or, with ``reduce``, its combination with ``value`` by that reduction."""
+
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
@@ -107,6 +113,8 @@ class Store(Stmt):
 
 @immutable()
 class If(Stmt):
+    """``body`` where ``cond`` (bool) holds."""
+
     cond: Expr
     body: Stmt
 
@@ -122,6 +130,8 @@ class If(Stmt):
 
 @immutable()
 class Alloc(Stmt):
+    """Buffer that lives while ``body`` runs; uninitialized."""
+
     buffer: Buffer
     body: Stmt
 
@@ -136,6 +146,8 @@ class Alloc(Stmt):
 
 @immutable()
 class Intrinsic(Stmt):
+    """Tensorized operation by its name: ``operands`` are loads used as addresses, what it writes first."""
+
     name: str
     operands: tuple[Load, ...]
     attrs: tuple[tuple[str, int | str], ...] = ()
@@ -152,6 +164,8 @@ class Intrinsic(Stmt):
 
 @immutable()
 class Program:
+    """Loop program of one kernel: parameters, inputs before outputs, and the statements that compute these."""
+
     name: str
     params: tuple[Buffer, ...]
     body: Stmt

@@ -30,6 +30,7 @@ class Access:
 
     @property
     def writes(self) -> bool:
+        """Whether the buffer is changed."""
         return self.kind in ("store", "reduce", "output")
 
 

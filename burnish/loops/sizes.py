@@ -43,6 +43,7 @@ class Dim(Rebuilt, metaclass=Interned):
 
     @property
     def dims(self) -> frozenset[Dim]:
+        """Itself alone."""
         return frozenset((self,))
 
     @property
@@ -67,6 +68,7 @@ class Quotient(Rebuilt, metaclass=Interned):
 
     @property
     def dims(self) -> frozenset[Dim]:
+        """The dimensions of what is divided."""
         return self.size.dims
 
     @property

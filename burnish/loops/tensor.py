@@ -51,14 +51,17 @@ class Tensor:
 
     @property
     def name(self) -> str:
+        """Name of its buffer."""
         return self.buffer.name
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Extents, outermost first."""
         return self.buffer.shape
 
     @property
     def dtype(self) -> str:
+        """Dtype of its elements."""
         return self.buffer.dtype
 
     def __getitem__(self, indices: Value | tuple[Value, ...]) -> Load:

@@ -132,6 +132,7 @@ def _stores(s: Stmt) -> Iterator[Store]:
 
 def begin_at(e: Expr, var: str, place: Var, step: int) -> Expr:
     """``e`` with whole multiples of ``step * var`` as multiples of ``place``; others are left."""
+
     def begun(x: Expr) -> Expr:
         match x:
             case Binary("*", Var(name), Const(factor, _)) if name == var and factor % step == 0:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 from burnish.machines.dialect import Dialect
@@ -97,11 +96,6 @@ class Machine:
     version: str = ""
     import_path: str = ""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self.import_path and _imported(self.import_path) is self:
-            return _imported, (self.import_path,)
-        return Machine, tuple(getattr(self, each.name) for each in fields(self))
-
     @cached_property
     def named_intrinsics(self) -> Mapping[str, TensorIntrinsic]:
         """Its intrinsics and those of its units, by name."""
@@ -123,11 +117,3 @@ class Machine:
             scopes=(*(s for s in self.scopes if s.name not in {p.name for p in places}), *places),
             **{"import_path": "", **changes},
         )
-
-
-def _imported(path: str) -> Machine:
-    """The machine at an import path."""
-    module, _, name = path.partition(":")
-    found = getattr(import_module(module), name)
-    assert isinstance(found, Machine), path
-    return found

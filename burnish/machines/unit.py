@@ -42,4 +42,5 @@ class MatrixUnit:
 
     @property
     def intrinsics(self) -> tuple[TensorIntrinsic, ...]:
+        """Its tensor intrinsics: clear a tile, multiply tiles and add, store one."""
         return self.zero, self.dot, self.store

@@ -174,6 +174,7 @@ def time_block(call: Callable[[], object], seconds: float, warm_up: int) -> list
 
 
 def summarize(blocks: Sequence[Sequence[int]]) -> Timing:
+    """Timing of calls in nanoseconds, given by round: in seconds the median of each round, and quantiles of all."""
     every = sorted(sample for block in blocks for sample in block)
     return Timing(
         rounds=tuple(statistics.median(block) / 1e9 for block in blocks),

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import sqrt
 from typing import Any, Self
 
+import numpy as np
+
 from burnish.errors import WorkerError
+from burnish.measure import worker
 from burnish.measure.accuracy import ROUNDINGS, tolerance
 from burnish.measure.comparison import MOST_SECONDS, Comparison, compare_times
-from burnish.measure.forkserver import Failure, ForkServer, Worker
 from burnish.runtime.artifact import parts
 from burnish.runtime.module import Module
+from burnish.workers import Failure, ForkServer, Limits, RestartingWorker
+from burnish.workers.limits import MEMORY
 
 LIMIT = 60.0  # seconds that one model may run, or load, without a sign of life
 PROFILES, PROFILE_RUNS = 6, 4  # of each module whose kernels are timed
@@ -32,8 +34,8 @@ class Sandbox:
         """``limit``: seconds that a model may take for a run."""
         self.limit = limit
         self._server = ForkServer("burnish.measure.worker")
-        self._worker: Worker | None = None
         self._loaded: list[Module] = []  # in the worker of now
+        self._worker = RestartingWorker(self._server.start, self._loaded.clear)
 
     def __enter__(self) -> Self:
         return self
@@ -48,7 +50,7 @@ class Sandbox:
 
     def close(self) -> None:
         """Ends all processes."""
-        self._end()
+        self._worker.end()
         self._server.close()
 
     def compare(
@@ -72,13 +74,11 @@ class Sandbox:
         types = {*dtypes, *(spec.dtype for spec in (*first.inputs, *first.outputs))}
         kernels = max(1, *(len(module.executable.calls) for module in (first, second)))
         allowed = tolerance(types, exact)
-        order = {"allowed": allowed * sqrt(kernels), "rounding": allowed / ROUNDINGS, "timed": timed}
-        order["seconds"] = seconds
+        errors, most = (allowed * sqrt(kernels), allowed / ROUNDINGS), seconds if timed else None
         try:
-            answer = self._ask({"compare": self._numbers([first, second]), **order})
+            answer = self._ask(worker.compare_loaded, *self._numbers([first, second]), *errors, most)
         except Failure as failure:
-            outcome, error, culprit = failure.args
-            return Comparison(outcome=outcome, error=error, culprit=culprit)
+            return Comparison(outcome=failure.kind, error=failure.detail, culprit=failure.told)
         if "wrong" in answer:
             return Comparison(outcome="wrong", error=answer["wrong"])
         found = compare_times(*answer["times"]) if timed else Comparison()
@@ -86,8 +86,7 @@ class Sandbox:
 
     def profiles(self, modules: Sequence[Module], rounds: int, runs: int) -> list[list[list[tuple[str, float]]]]:
         """By round and module every kernel call: see :func:`burnish.measure.comparison.profiled`. Raises Failure."""
-        order = {"profile": self._numbers(modules), "rounds": rounds, "runs": runs}
-        return [[[(node, took) for node, took in calls] for calls in each] for each in self._ask(order, calls=runs + 1)]
+        return self._ask(worker.profile_loaded, self._numbers(modules), rounds, runs, calls=runs + 1)
 
     def kernel_seconds(self, modules: Sequence[Module]) -> list[list[float]]:
         """What every kernel call takes, by module: the least median of several rounds counts, so that a slow moment of
@@ -100,11 +99,6 @@ class Sandbox:
 
     def _numbers(self, modules: Sequence[Module]) -> list[int]:
         """The worker's numbers of modules, after it has loaded them. Raises Failure."""
-        if self._worker is None:
-            try:
-                self._worker = self._server.start("models")
-            except WorkerError as error:
-                raise Failure("unavailable", str(error), None) from error
         for module in modules:
             if not any(module is known for known in self._loaded):
                 self._load(module)
@@ -112,46 +106,29 @@ class Sandbox:
 
     def _load(self, module: Module) -> None:
         header, sections = parts(module.executable)
-        sizes = {name: len(data) for name, data in sections.items()}
-        order = {"load": header, "bytes": sizes, "threads": module.threads}
+        sizes = sum(len(data) for data in sections.values())
+        memory = MEMORY + 2 * sizes + 2 * header["arena_bytes"] + module.threads * header["scratch_bytes"]
+        arrays = {name: np.frombuffer(data, np.uint8) for name, data in sections.items()}
         try:
-            self._ask(order, list(sections.values()))
+            self._ask(worker.load, header, arrays, module.threads, memory=memory)
         except Failure as failure:
-            raise Failure("unavailable", f"a model cannot be loaded: {failure.args[1]}", None) from failure
+            if failure.kind == "unavailable":
+                raise
+            raise Failure("unavailable", f"a model cannot be loaded: {failure.detail}") from failure
         self._loaded.append(module)
 
-    def _ask(self, order: dict[str, Any], sections: Sequence[memoryview] = (), calls: int = 1) -> Any:
-        """The worker's answer to an order, which ``sections`` follow. ``calls``: of a model between signs of life.
-
-        Raises Failure, whose third argument is the position among the order's models of that which ran, if known.
+    def _ask(self, function: Callable[..., Any], *arguments: Any, calls: int = 1, memory: int = MEMORY) -> Any:
+        """The result of a job. ``calls``: of a model between signs of life. Raises Failure, which has told the position
+        among the job's models of that which ran, if known.
         """
-        assert self._worker is not None
-        line, running = self._worker.line, None
         try:
-            line.send_bytes(json.dumps(order).encode())
-            for rest in sections:
-                while rest:
-                    rest = rest[os.write(line.fileno(), rest) :]
-            while line.poll(calls * self.limit):
-                words = json.loads(line.recv_bytes())
-                if "answer" in words:
-                    return words["answer"]
-                if "failed" in words:
-                    self._end()
-                    raise Failure("crashed", words["failed"], running)
-                running = words["running"]
-        except (EOFError, OSError):
-            raise Failure("crashed", f"the process {self._end()}", running) from None
-        except BaseException:  # an interrupt: an answer may come that nobody waits for
-            self._end()
-            raise
-        self._end()
-        raise Failure("timeout", f"a run took longer than {self.limit:g} s", running)
-
-    def _end(self) -> str:
-        """Ends the worker; how it ended."""
-        self._loaded.clear()
-        if self._worker is None:
-            return "did not run"
-        worker, self._worker = self._worker, None
-        return worker.end()
+            return self._worker.call(function, *arguments, limits=Limits(calls * self.limit, memory=memory))
+        except WorkerError as error:
+            raise Failure("unavailable", str(error)) from error
+        except Failure as failure:
+            if failure.kind == "error":  # such as a kernel that cannot be loaded: nothing is known of the others
+                self._worker.end()
+                raise Failure("crashed", failure.detail, failure.told) from failure
+            if failure.kind == "timeout":
+                raise Failure("timeout", f"a run took longer than {self.limit:g} s", failure.told) from failure
+            raise Failure("crashed", f"the process {failure.detail}", failure.told) from failure

@@ -1,76 +1,78 @@
-"""The worker that runs compiled models, and may die of one: loads them, checks their answers, times them."""
+"""Jobs of the worker that runs compiled models, and may die of one: loads them, checks their answers, times them."""
 
 from __future__ import annotations
 
 import gc
-import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-from burnish.measure import forkserver
 from burnish.measure.accuracy import ROUNDINGS, scaled_error
 from burnish.measure.comparison import profiled, time_in_turns
 from burnish.measure.samples import module_inputs
 from burnish.runtime.artifact import assembled
 from burnish.runtime.buffers import allocate
 from burnish.runtime.module import Module
+from burnish.workers import tell
+from burnish.workers.line import Allocate
 
 BEAT = 0.5  # seconds between signs of life
-Tell = Callable[[int | None], None]  # which model is going to run; None: several, in turns
+_loaded: list[Module] = []  # in this process, in order
 
 
-def main(number: int) -> None:
-    """The fork server's main function; ``number`` is the file descriptor of its line."""
-    forkserver.serve(number, {"models": work})
+def prepare() -> Allocate:
+    """For the fork server: parameters that arrive lie as those of a module do."""
+    return allocate
 
 
-def work(line: Connection) -> None:
-    """The worker's life: orders as JSON, of which each gets an answer, and signs of life before it."""
-    modules: list[Module] = []
-    told: int | None = None
-    last = 0.0
+class _Beat:
+    """Tells which model is going to run (None: several, in turns), and now and then that one still does."""
 
-    def tell(running: int | None) -> None:
-        nonlocal told, last
+    def __init__(self) -> None:
+        self._told: tuple[int | None, ...] = ()
+        self._last = 0.0
+
+    def __call__(self, running: int | None) -> None:
         now = time.perf_counter()
-        if running != told or now - last > BEAT:
-            told, last = running, now
-            _say(line, {"running": running})
+        if self._told != (running,) or now - self._last > BEAT:
+            self._told, self._last = (running,), now
+            tell(running)
 
+
+def load(header: Mapping[str, Any], sections: Mapping[str, np.ndarray], threads: int) -> int:
+    """Adds a module, given as the parts of its artifact (uint8 arrays); how many there are then."""
     gc.disable()
-    while True:
-        order = json.loads(line.recv_bytes())
-        try:
-            if "load" in order:
-                modules.append(_load(line, order["load"], order["bytes"], order["threads"]))
-                answer: Any = len(modules)
-            elif "compare" in order:
-                first, second = (modules[number] for number in order["compare"])
-                most = order["seconds"] if order["timed"] else None
-                answer = compare(first, second, order["allowed"], order["rounding"], most, tell)
-            else:
-                chosen = [modules[number] for number in order["profile"]]
-                feeds = module_inputs(chosen[0])
-                for number, module in enumerate(chosen):
-                    tell(number)
-                    module(**feeds)
-                tell(None)
-                answer = profiled(chosen, order["rounds"], order["runs"], feeds, lambda: tell(None))
-            _say(line, {"answer": answer})
-            told = None
-        except EOFError:  # the owner has gone
-            return
-        except Exception as error:
-            _say(line, {"failed": f"{type(error).__name__}: {error}"})
+    _loaded.append(Module(assembled(header, {name: data.data for name, data in sections.items()}), threads))
+    return len(_loaded)
+
+
+def compare_loaded(
+    first: int, second: int, allowed: float, rounding: float, seconds: float | None
+) -> Mapping[str, Any]:
+    """See :func:`compare`; of modules by number."""
+    return compare(_loaded[first], _loaded[second], allowed, rounding, seconds, _Beat())
+
+
+def profile_loaded(numbers: Sequence[int], rounds: int, runs: int) -> list[list[list[tuple[str, float]]]]:
+    """See :func:`burnish.measure.comparison.profiled`; of modules by number."""
+    chosen = [_loaded[number] for number in numbers]
+    feeds, beat = module_inputs(chosen[0]), _Beat()
+    for number, module in enumerate(chosen):
+        beat(number)
+        module(**feeds)
+    beat(None)
+    return profiled(chosen, rounds, runs, feeds, lambda: beat(None))
 
 
 def compare(
-    first: Module, second: Module, allowed: float, rounding: float, seconds: float | None, tell: Tell
+    first: Module,
+    second: Module,
+    allowed: float,
+    rounding: float,
+    seconds: float | None,
+    beat: Callable[[int | None], None],
 ) -> Mapping[str, Any]:
     """Whether the second module answers as the first, with errors up to ``allowed``, and both modules' seconds by round
     if so; timed for so many ``seconds``, or not at all (None).
@@ -79,14 +81,14 @@ def compare(
     its answers by more than that, a few times as much is allowed.
     """
     feeds = module_inputs(first)
-    tell(0)
+    beat(0)
     expected = _run(first, feeds)
-    tell(1)
+    beat(1)
     found = _run(second, feeds)
     errors = [scaled_error([a], [b]) for a, b in zip(found, expected, strict=True)]
     worst = max(range(len(errors)), key=lambda n: np.inf if np.isnan(errors[n]) else errors[n])
     if not errors[worst] <= allowed:
-        tell(0)
+        beat(0)
         moved = _run(first, {name: _moved(array, rounding) for name, array in feeds.items()})[worst]
         right = expected[worst]
         finite = np.isfinite(moved) & np.isfinite(right)
@@ -95,8 +97,8 @@ def compare(
         name, far = first.outputs[worst].name, errors[worst]
         how = "is NaN on one side alone" if np.isnan(far) else f"differs by {far:.3g} of its scale"
         return {"wrong": f"output '{name}' {how}, allowed: {allowed:.3g}"}
-    tell(None)
-    times = None if seconds is None else time_in_turns(first, second, feeds, lambda: tell(None), seconds).times
+    beat(None)
+    times = None if seconds is None else time_in_turns(first, second, feeds, lambda: beat(None), seconds).times
     return {"difference": errors[worst], "times": times}
 
 
@@ -111,20 +113,3 @@ def _moved(array: np.ndarray, rounding: float) -> np.ndarray:
         return array
     signs = np.random.default_rng(0).choice((-1.0, 1.0), array.shape)
     return (array.astype(np.float64) * (1.0 + rounding * signs)).astype(array.dtype)
-
-
-def _load(line: Connection, header: Mapping[str, Any], sizes: Mapping[str, int], threads: int) -> Module:
-    """The module whose sections follow on the line, one after the other, as bare bytes."""
-    forkserver.allow_more(2 * sum(sizes.values()) + 2 * header["arena_bytes"] + threads * header["scratch_bytes"])
-    sections = {}
-    for name, size in sizes.items():
-        rest = sections[name] = allocate(size).data
-        while rest:
-            if not (count := os.readv(line.fileno(), [rest])):
-                raise EOFError
-            rest = rest[count:]
-    return Module(assembled(header, sections), threads)
-
-
-def _say(line: Connection, words: Mapping[str, Any]) -> None:
-    line.send_bytes(json.dumps(words).encode())

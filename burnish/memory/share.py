@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from burnish.errors import VerificationError
+from burnish.loops.expr import ALIGNMENT
 from burnish.memory.lifetimes import Interval
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 PROMOTIONS = 64  # attempts to lower the best arena further
 MOST_WORK = 2_000_000  # buffers compared, about a second, before the best arena so far is taken
 SHORT = 16  # steps: a buffer that lives no longer is found by the step of its birth

@@ -7,6 +7,7 @@ from typing import Any
 
 from burnish.errors import UnsupportedOperator
 from burnish.ops import (
+    bf16x3,
     convolution,
     elementwise,
     indexing,
@@ -26,7 +27,6 @@ from burnish.ops import (
     scatter,
     sort,
     spectrum,
-    split,
     text,
     transposed,
     trees,
@@ -51,7 +51,7 @@ _FAMILIES = (
     recurrent,
     winograd,
     polyphase,
-    split,
+    bf16x3,
     sort,
     narrow,
     sampling,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from burnish.loops.expr import Const, Expr, Var, all_of, minimum, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
+from burnish.ops.bf16x3 import COLUMNS, DEPTH, part
 from burnish.ops.convolution import band_depth, require_groups
 from burnish.ops.interpolation import entry, matrices
 from burnish.ops.operator import Ints, operator, require, require_dtype, require_rank
 from burnish.ops.polyphase import taps_of
-from burnish.ops.split import COLUMNS, DEPTH, part
 
 
 @operator
@@ -75,7 +75,7 @@ def banded_weight(name: str, weight: Tensor, *, groups: int, block: int) -> Tens
 
 @operator
 def split_weight_parts(name: str, weight: Tensor) -> Tensor:
-    """bfloat16 parts [2, O', C', KH, KW] of a weight [O, C, KH, KW], as :func:`split.split_weight` makes them."""
+    """bfloat16 parts [2, O', C', KH, KW] of a weight [O, C, KH, KW], as :func:`bf16x3.split_weight` makes them."""
     _require_float32_image(weight)
     outputs, channels, kernel_h, kernel_w = weight.shape
 
@@ -88,7 +88,7 @@ def split_weight_parts(name: str, weight: Tensor) -> Tensor:
 
 @operator
 def split_stem_parts(name: str, weight: Tensor) -> Tensor:
-    """bfloat16 parts [2, O', K', KH] of a weight [O, C, KH, KW], as :func:`split.split_stem_weight` makes them."""
+    """bfloat16 parts [2, O', K', KH] of a weight [O, C, KH, KW], as :func:`bf16x3.split_stem_weight` makes them."""
     _require_float32_image(weight)
     outputs, channels, kernel_h, kernel_w = weight.shape
     extent = kernel_w * channels
@@ -102,7 +102,7 @@ def split_stem_parts(name: str, weight: Tensor) -> Tensor:
 
 @operator
 def split_matrix_parts(name: str, matrix: Tensor) -> Tensor:
-    """bfloat16 parts [2, K', N'] of a float32 matrix [K, N], as :func:`split.split_matrix` makes them."""
+    """bfloat16 parts [2, K', N'] of a float32 matrix [K, N], as :func:`bf16x3.split_matrix` makes them."""
     require_rank(matrix, "matrix", 2, "[K, N]")
     require_dtype(matrix, "matrix", ("float32",))
     extent, columns = matrix.shape

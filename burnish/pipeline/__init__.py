@@ -1,0 +1,1 @@
+"""A graph as kernels: the plan before any is made, and each as object code."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from burnish.loops.expr import ALIGNMENT as ALIGNMENT
 from burnish.loops.numeric import numpy_dtype as numpy_dtype
-from burnish.memory.share import ALIGNMENT as ALIGNMENT
 from burnish.memory.share import round_up as round_up
 
 HUGE_PAGE = 2 << 20  # bytes: from this size on, memory is aligned for and advised to use huge pages
@@ -49,9 +49,10 @@ def packed_states(values: Sequence[np.ndarray]) -> np.ndarray:
     return memory
 
 
-def anonymous_pages(nbytes: int) -> mmap.mmap:
-    """Zeroed pages of this process alone: a forked child gets its own copy (Python's default would share them)."""
-    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+def anonymous_pages(nbytes: int, shared: bool = False) -> mmap.mmap:
+    """Zeroed pages of this process alone, of which a forked child gets its own copy; or ``shared`` with it."""
+    kind = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
+    return mmap.mmap(-1, nbytes, flags=kind | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def aligned_array(shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, int]:

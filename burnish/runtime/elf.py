@@ -57,6 +57,11 @@ class Relocation:
 
 @dataclass(frozen=True)
 class ObjectFile:
+    """Relocatable ELF64 object: ``name`` is for messages, ``machine`` one of the values of MACHINES.
+
+    Relocations and symbols name sections and symbols by their positions here.
+    """
+
     name: str
     machine: str
     sections: tuple[Section, ...]

@@ -115,14 +115,17 @@ class Module:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
+        """Names, shapes and dtypes of the inputs, in the order of a call."""
         return self.executable.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
+        """Names, shapes and dtypes of the outputs, in order."""
         return self.executable.outputs
 
     @property
     def threads(self) -> int:
+        """Threads that a call runs on."""
         return self._pool.threads
 
     @property

@@ -89,10 +89,12 @@ class Copy:
 
     @property
     def label(self) -> str:
+        """What a profile calls the step."""
         return "copy"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """Where it writes, and where it reads."""
         return (self.target, self.source)
 
 
@@ -111,10 +113,12 @@ class Host:
 
     @property
     def label(self) -> str:
+        """What a profile calls the step."""
         return f"{self.operator} (host)"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """Its arguments, results last."""
         return self.args
 
 
@@ -134,10 +138,12 @@ class Collective:
 
     @property
     def label(self) -> str:
+        """What a profile calls the step."""
         return f"{self.operation} (collective)"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """Where it reads, and where it writes."""
         return (self.source, self.target)
 
 
@@ -150,10 +156,12 @@ class Wait:
 
     @property
     def label(self) -> str:
+        """What a profile calls the step."""
         return "wait"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """None: it only waits."""
         return ()
 
 

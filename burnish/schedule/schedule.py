@@ -57,6 +57,7 @@ class Vocabulary:
 
     @staticmethod
     def of(intrinsics: Iterable[TensorIntrinsic], scopes: Iterable[Scope]) -> Vocabulary:
+        """Vocabulary of these intrinsics and scopes, by their names."""
         return Vocabulary({t.name: t for t in intrinsics}, {s.name: s for s in scopes})
 
     def named(self, args: Sequence[Any]) -> list[Any]:
@@ -173,80 +174,103 @@ class Schedule:
     def split(
         self, loop: str, factor: int | None = None, names: tuple[str, str] | None = None, parts: int | None = None
     ) -> tuple[str, str]:
+        """Cuts a loop into an outer and an inner one of ``factor`` iterations, or ``parts`` outer ones; their names."""
         self._apply("split", loop, factor, list(names) if names else None, parts)
         return names or loops.split_names(loop)
 
     def tile(self, y: str, x: str, y_factor: int, x_factor: int) -> tuple[str, str, str, str]:
+        """Splits two nested loops and orders the halves y.o, x.o, y.i, x.i; their names in that order."""
         self._apply("tile", y, x, y_factor, x_factor)
         (yo, yi), (xo, xi) = loops.split_names(y), loops.split_names(x)
         return yo, xo, yi, xi
 
     def fuse(self, outer: str, inner: str, name: str | None = None) -> str:
+        """Makes one loop of two perfectly nested ones; its name."""
         self._apply("fuse", outer, inner, name)
         return name or loops.fused_name(outer, inner)
 
     def reorder(self, *names: str) -> None:
+        """Puts perfectly nested loops into this order, in the places they occupy."""
         self._apply("reorder", *names)
 
     def reverse(self, loop: str) -> None:
+        """Runs a loop's iterations from the last to the first; refused where one depends on another."""
         self._apply("reverse", loop)
 
     def unroll(self, loop: str) -> None:
+        """Marks a loop to be written out iteration by iteration; its extent is a number."""
         self._apply("unroll", loop)
 
     def vectorize(self, loop: str) -> None:
+        """Marks a loop to run as the lanes of one vector; one that only reduces becomes a horizontal reduction."""
         self._apply("vectorize", loop)
 
     def parallel(self, loop: str) -> None:
+        """Spreads a loop's iterations over threads; refused where two of them touch the same element."""
         self._apply("parallel", loop)
 
     def bind(self, loop: str, thread: str) -> None:
+        """Binds a loop to a GPU index, such as ``blockIdx.x`` or ``threadIdx.x``."""
         self._apply("bind", loop, thread)
 
     def vthread(self, loop: str) -> None:
+        """Makes a loop virtual threads, interleaved into one instruction stream."""
         self._apply("vthread", loop)
 
     def serial(self, loop: str) -> None:
+        """Takes back any other kind of a loop."""
         self._apply("serial", loop)
 
     def pad(self, loop: str, multiple: int) -> None:
+        """Extends a spatial loop up to a multiple; refused where it could touch elements that hold data."""
         self._apply("pad", loop, multiple)
 
     def fill(self, loop: str, multiple: int) -> None:
+        """Extends a spatial loop of an intermediate, one plain store, up to a multiple; what is added is zero."""
         self._apply("fill", loop, multiple)
 
     def partition(self, loop: str, at: int) -> tuple[str, str]:
+        """Runs a loop as two, before and from iteration ``at``; the names of both, that of the second in ``.tail``."""
         self._apply("partition", loop, at)
         return loop, f"{loop}.tail"
 
     def peel(self, loop: str, head: int = 0, tail: int = 0) -> None:
+        """Runs the first ``head`` and the last ``tail`` iterations as loops of their own, ``.head`` and ``.tail``."""
         self._apply("peel", loop, head, tail)
 
     def distribute(self, loop: str) -> None:
+        """Gives each statement in a loop's body a loop of its own, named ``loop``, ``loop.1``, ``loop.2``, …"""
         self._apply("distribute", loop)
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
     def compute_at(self, stage: str, loop: str) -> None:
+        """Computes a stage inside ``loop``, before its first consumer there, and only the part that is read there."""
         self._apply("compute_at", stage, loop)
 
     def compute_inline(self, stage: str) -> None:
+        """Replaces every read of a stage, one plain store, by the value stored there."""
         self._apply("compute_inline", stage)
 
     def inline_all(self, keep: Sequence[str] = ()) -> None:
+        """Inlines every intermediate stage that is one plain store, except those in ``keep``."""
         self._apply("inline_all", list(keep))
 
     def reverse_compute_at(self, stage: str, loop: str) -> None:
+        """Computes a stage, a plain store, at the end of ``loop`` of its producer: what that just finished."""
         self._apply("reverse_compute_at", stage, loop)
 
     def rfactor(self, stage: str, loop: str, position: int = 0, name: str | None = None) -> str:
+        """Makes a reduction loop a dimension of partial results, at ``position`` of a new stage; its name."""
         self._apply("rfactor", stage, loop, position, name)
         return name or f"{stage}.rf"
 
     def expand(self, stage: str) -> None:
+        """Turns a stage's sums of products with literals into one expression for every row of literals."""
         self._apply("expand", stage)
 
     def tensorize(self, loop: str, intrinsic: TensorIntrinsic | str) -> None:
+        """Replaces the nest of ``loop``, which must compute what the intrinsic means, by the intrinsic."""
         self._apply("tensorize", loop, intrinsic)
 
     def prefetch(
@@ -258,24 +282,34 @@ class Schedule:
         share: str | None = None,
         locality: int = 2,
     ) -> None:
+        """Hints, in each iteration of ``loop``, at what it reads of ``buffer`` when ``over`` is ``distance`` on.
+
+        ``over``: that loop, or some around it, outermost first. The iterations of ``share``, a loop between them,
+        divide the cache lines.
+        """
         ahead = over if isinstance(over, str) else list(over)
         self._apply("prefetch", buffer, loop, ahead, distance, share, locality)
 
     # --- buffers ------------------------------------------------------------------------------------------------------
 
     def cache_write(self, buffer: str, scope: str | Scope, name: str | None = None) -> str:
+        """Computes a buffer into a new one of ``scope``, from which a new nest copies; the new buffer's name."""
         self._apply("cache_write", buffer, scope, name)
         return name or f"{buffer}.{scope if isinstance(scope, str) else scope.name}"
 
     def cache_read(self, buffer: str, scope: str | Scope, consumer: str, name: str | None = None) -> str:
+        """Copies a buffer into a new one of ``scope``, which the stage ``consumer`` reads instead; its name."""
         self._apply("cache_read", buffer, scope, consumer, name)
         return name or f"{buffer}.{scope if isinstance(scope, str) else scope.name}"
 
     def set_scope(self, buffer: str, scope: str | Scope) -> None:
+        """Puts an intermediate buffer into another memory."""
         self._apply("set_scope", buffer, scope)
 
     def transform_layout(self, buffer: str, layout: Layout | str) -> None:
+        """Stores a buffer, also a parameter, in a layout: accesses go through its index map."""
         self._apply("transform_layout", buffer, str(layout))
 
     def hoist_alloc(self, buffer: str, loop: str) -> None:
+        """Allocates a buffer outside of ``loop`` instead of anew in each of its iterations."""
         self._apply("hoist_alloc", buffer, loop)

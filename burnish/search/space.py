@@ -120,7 +120,8 @@ class Space:
 
     def crossover(self, rng: np.random.Generator, a: Points, b: Points) -> Points:
         """A child of each pair, (n, width): every column from either parent; parents that differ in the alternative
-        have a copy of one of them."""
+        have a copy of one of them.
+        """
         from_a = rng.random(a.shape) < 0.5
         if self._labelled:
             from_a = np.where((a[:, 0] == b[:, 0])[:, None], from_a, from_a[:, :1])
@@ -128,7 +129,8 @@ class Space:
 
     def keys(self, points: Points) -> NDArray:
         """The place (n,) of every canonical point in the order of `enumerate`: int64 if all places fit, else Python
-        integers in an object array. Equal for equal points only."""
+        integers in an object array. Equal for equal points only.
+        """
         keys = np.zeros(len(points), self._word) + self._of(self._offsets, points)
         for columns, strides, base in self._groups:
             word = (points[:, columns] * self._of(strides, points)).sum(axis=1)
@@ -175,7 +177,8 @@ class Space:
 
     def components(self, points: Points) -> NDArray[np.int64]:
         """A number for every choice of every point, (n, width), equal where alternative, column and position are; -1
-        in columns that are no choice."""
+        in columns that are no choice.
+        """
         ends = np.cumsum(np.where(self._used, self._sizes, 0)).reshape(self._sizes.shape)
         numbers = points + self._of(ends - self._sizes, points)
         return np.where(self._of(self._used, points), numbers, np.int64(-1))

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.arguments import check_count, check_flag, check_number
-from burnish.measure.comparison import Comparison
 from burnish.pipeline.kernel import task_key
 from burnish.search.space import Points
 from burnish.target import Target
@@ -22,6 +21,7 @@ from burnish.tune.evaluate import Evaluator, Measurement, PairedMeasurer, Trial
 from burnish.tune.features import extract
 from burnish.tune.models.base import CostModel
 from burnish.tune.pretrained import fit_transfer
+from burnish.tune.progress import Progress
 from burnish.tune.records import Record, Records, machine, record
 from burnish.tune.space import Candidate
 from burnish.tune.strategy import Strategy, strategy_named
@@ -29,7 +29,6 @@ from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner, defaults
 from burnish.tune.validation import Validation, Validator, standalone, trial_of
 
-UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say anything
 NEWS = 1.25  # times the records that a model was taught by: then it is taught anew
 _AT_ONCE = 8  # kernels whose defaults are built together
 CONFIRMATION = 0.4  # seconds a kernel, kept back from the budget for the finals
@@ -64,56 +63,6 @@ class Tune:
         check_count("Tune: seed", self.seed, 0)
         if self.cold is not None:
             check_flag("Tune: cold", self.cold)
-
-
-@dataclass
-class Progress:
-    """Where the tuning of one kernel stands.
-
-    ``race``: that of its candidates, once there are any; the best of earlier sessions leads it at first. ``tried``:
-    trials of this session, and ``spent`` the seconds they took. ``confirmed``: how the best of the finals compares with
-    the default; ``winner``: that best one if it is surely faster.
-    """
-
-    task: TuningTask
-    tuner: Tuner
-    race: PairedMeasurer | None = None
-    tried: int = 0
-    spent: float = 0.0
-    confirmed: Comparison | None = None
-    winner: Candidate | None = None
-
-    @property
-    def seconds(self) -> float:
-        """The least time of a call so far."""
-        return self.tuner.seconds * self._scale
-
-    @property
-    def default(self) -> float:
-        """The time of a call of what is compiled untuned; infinite until it was measured."""
-        point = self.task.space.point(self.task.space.default)
-        at = np.flatnonzero((self.tuner.points == point).all(axis=1))
-        return self.tuner.costs[int(at[0])] * self._scale if len(at) else inf
-
-    @property
-    def _scale(self) -> float:
-        return self.race.scale if self.race else 1.0
-
-    @property
-    def total(self) -> float:
-        """Seconds of the model's time that go to this kernel."""
-        return self.task.calls * self.seconds
-
-    def saving(self, trials: int) -> float:
-        """Seconds of the model's time that so many more trials are expected to save."""
-        if not isfinite(self.seconds) or self.tuner.exhausted:
-            return 0.0
-        expected = self.tuner.forecast()
-        return self.total * (expected.gain(trials) if expected else UNKNOWN_GAIN)
-
-    def pace(self, usual: float) -> float:
-        """Seconds a trial takes, by its own trials or else what is ``usual``."""
-        return self.spent / self.tried if self.tried else usual
 
 
 @dataclass(frozen=True)
@@ -164,6 +113,7 @@ class Session:
 
     @property
     def target(self) -> Target:
+        """The machine that kernels are tuned for."""
         return self.evaluator.target
 
     @property

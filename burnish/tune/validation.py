@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from burnish.cache import ObjectCache
 from burnish.measure.comparison import Comparison, compare_times
-from burnish.measure.forkserver import Failure
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import KernelConfig, keep, task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
@@ -22,11 +21,10 @@ from burnish.runtime.module import Module
 from burnish.target import Target
 from burnish.tune.choices import choices_of
 from burnish.tune.evaluate import Evaluator, Trial
+from burnish.tune.progress import Progress
 from burnish.tune.space import Candidate
 from burnish.tune.tasks import TuningTask
-
-if TYPE_CHECKING:
-    from burnish.tune.session import Progress
+from burnish.workers import Failure
 
 FINALISTS, WITHIN = 5, 1.25  # candidates of a kernel, the default among them; times the least cost of any
 ROUNDS, RUNS = (12, 36), 4  # in which all modules are profiled in turns, at least and at most; most runs in each
@@ -43,7 +41,7 @@ class Validation(NamedTuple):
     found: Comparison
 
 
-Validator = Callable[[Sequence["Progress"], float], list[Validation | None]]
+Validator = Callable[[Sequence[Progress], float], list[Validation | None]]
 """Verdicts on kernels, within so many seconds where that can be; None where nothing stands against the default."""
 
 Compiled = Callable[[Choices], tuple[Module, list[str]]]
@@ -88,13 +86,14 @@ class InModelValidator:
     evaluator: Evaluator
 
     def __call__(self, kernels: Sequence[Progress], seconds: float) -> list[Validation | None]:
+        """Verdicts on kernels: judged inside the model, or each alone where the model crashes with one of them."""
         try:
             with Sandbox() as sandbox:
                 return self._validated(sandbox, kernels, seconds)
         except Failure as failure:
-            outcome, error, _ = failure.args
+            what = f"{failure.kind}: {failure.detail}"
             warnings.warn(
-                f"tune: the model with its fastest kernels: {outcome}: {error}; kernels are compared alone",
+                f"tune: the model with its fastest kernels: {what}; kernels are compared alone",
                 RuntimeWarning, stacklevel=2,
             )  # fmt: skip
             return standalone(self.evaluator)(kernels, seconds)

@@ -243,6 +243,7 @@ def test_inspect_shows_parameters_importance_and_trees(model: Path) -> None:
 
 def test_models_of_xgboost_are_models(tmp_path: Path) -> None:
     import xgboost
+
     x = np.random.default_rng(0).random((50, 2)).astype(np.float32)
     names = ["a", "b"]
     trained = xgboost.train({"max_depth": 2}, xgboost.DMatrix(x, x[:, 0], feature_names=names), 3)

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable
 
 import llvmlite.binding as llvm
-import ml_dtypes
 import numpy as np
 import pytest
 
 from burnish.codegen.builder import Builder, Value, vector_type
 from burnish.loops.expr import ITEM_BYTES
+from burnish.loops.numeric import numpy_dtype
 
 Build = Callable[..., Value]
 
@@ -48,10 +48,6 @@ done:
 }}
 """
     )
-
-
-def numpy_dtype(dtype: str) -> np.dtype:
-    return np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
 
 
 def compile_map(

@@ -88,8 +88,12 @@ def test_windows_that_winograd_has_no_tiles_for() -> None:
         convolutions(32, 8, 9),
     ],
     ids=[
-        "5x5 of many weights", "small strided", "dilation", "groups that end within a block",
-        "channels that fill no block", "few outputs",
+        "5x5 of many weights",
+        "small strided",
+        "dilation",
+        "groups that end within a block",
+        "channels that fill no block",
+        "few outputs",
     ],
 )
 def test_what_winograd_cannot_do_stays_direct(graph: Graph) -> None:

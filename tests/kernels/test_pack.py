@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from burnish.driver.compilation import Compilation, compile_kernels, link
+from burnish.driver.compilation import Compilation, assemble, compile_kernels
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder, Node
@@ -134,7 +134,7 @@ def test_templates_are_those_of_constant_weights(name: str) -> None:
     graph, feeds = graph_of(LAYERS[name], constant=False)
     made = compile_kernels(graph, host(), choices=_only("conv2d"))
     assert templates_of(made) == templates_of(constant) != []
-    assert_close(Module(link(made))(*feeds.values()), graph, feeds)
+    assert_close(Module(assemble(made))(*feeds.values()), graph, feeds)
 
 
 def _only(label: str) -> Choices:
@@ -162,12 +162,12 @@ def test_every_algorithm_transforms_its_weights(label: str, name: str, edge: str
         pytest.skip("the layer does not have this algorithm on this machine")
     assert label.split()[0] in templates_of(made)[0] or label == "split_stem"
     assert_close(run_fenced(made, feeds, native, edge), graph, feeds)
-    assert_close(Module(link(made))(*feeds.values()), graph, feeds)
+    assert_close(Module(assemble(made))(*feeds.values()), graph, feeds)
 
 
 def test_other_weights_give_other_results() -> None:
     graph, feeds = graph_of(LAYERS["dense"], constant=False)
-    module = Module(link(compile_kernels(graph, host())))
+    module = Module(assemble(compile_kernels(graph, host())))
     for scale in (1.0, -2.0, 0.5):
         changed = {**feeds, "w": feeds["w"] * np.float32(scale)}
         assert_close(module(*changed.values()), graph, changed)
@@ -186,7 +186,7 @@ def test_one_weight_for_two_convolutions_is_transformed_once() -> None:
     graph = g.build(g.add("conv2d", y, "w", pads=(1, 1, 1, 1)))
     made = compile_kernels(graph, host())
     assert sum("w" in s.group.inputs for s in made.stages) == 1
-    assert_close(Module(link(made))(*feeds.values()), graph, feeds)
+    assert_close(Module(assemble(made))(*feeds.values()), graph, feeds)
 
 
 def test_a_weight_that_is_computed_or_read_otherwise_is_packed_too() -> None:
@@ -204,7 +204,7 @@ def test_a_weight_that_is_computed_or_read_otherwise_is_packed_too() -> None:
     graph = g.build(y, masked)
     made = compile_kernels(graph, host(), choices=_only("conv2d"))
     assert templates_of(made) == ["direct_conv2d"]
-    found, product = Module(link(made))(*feeds.values())
+    found, product = Module(assemble(made))(*feeds.values())
     np.testing.assert_array_equal(product, feeds["w"] * feeds["mask"])
     assert_close(found, graph, feeds)
 

@@ -147,7 +147,7 @@ def test_kernels_take_the_values_of_dimensions() -> None:
 
 @pytest.mark.skipif(not host().has("amx-bf16"), reason="needs matrix tiles")
 def test_matrix_tiles_take_any_number_of_rows(native: Callable[..., dict[str, np.ndarray]]) -> None:
-    from burnish.ops.split import split_matrix
+    from burnish.ops.bf16x3 import split_matrix
 
     weight = np.random.default_rng(1).standard_normal((64, 48)).astype(np.float32)
     parts = split_matrix(weight)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.driver.compilation import compile_kernels, link
+from burnish.driver.compilation import assemble, compile_kernels
 from burnish.errors import InputError, VerificationError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import Dim, Size, dim
@@ -35,7 +35,7 @@ def chain(rows: Any) -> Graph:
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> Module:
     folder = tmp_path_factory.mktemp("kernels")
-    return Module(link(compile_kernels(chain(dim("rows", 1, 64, hint=20)), host(), cache_dir=folder)), threads=1)
+    return Module(assemble(compile_kernels(chain(dim("rows", 1, 64, hint=20)), host(), cache_dir=folder)), threads=1)
 
 
 def test_dimensions_are_bound_from_the_shapes_of_inputs() -> None:

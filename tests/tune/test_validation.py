@@ -9,10 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from burnish.driver.compilation import compile_kernels, link
+from burnish.driver.compilation import assemble, compile_kernels
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
-from burnish.measure.forkserver import Failure
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
@@ -25,6 +24,7 @@ from burnish.tune.strategy import BURNISH
 from burnish.tune.tasks import tuning_tasks
 from burnish.tune.tuner import Tuner, defaults
 from burnish.tune.validation import FINALISTS, Compiled, InModelValidator, finalists
+from burnish.workers import Failure
 
 
 def network() -> Graph:
@@ -44,7 +44,7 @@ TASKS = tuning_tasks(optimize(network(), False), MACHINE, False)
 def compiler(cache: Path) -> Compiled:
     def compiled(choices: Choices) -> tuple[Module, list[str]]:
         made = compile_kernels(network(), MACHINE, cache_dir=cache, choices=choices)
-        return Module(link(made), 2), [task_key(stage.task, MACHINE) for stage in made.stages]
+        return Module(assemble(made), 2), [task_key(stage.task, MACHINE) for stage in made.stages]
 
     return compiled
 

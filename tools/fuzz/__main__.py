@@ -56,6 +56,7 @@ def coverage(rows: list[Row]) -> dict[str, dict[str, int]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """The command line; 1 if any trial failed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=100, help="models")
     parser.add_argument("--seed", type=int, default=0, help="of the first model")

@@ -30,7 +30,7 @@ identity relu abs neg sign floor ceil round isnan isinf logical_not clip minimum
 greater greater_equal logical_and logical_or logical_xor where reshape transpose concat slice gather gather_elements
 gather_nd pad expand tile one_hot depth_to_space space_to_depth trilu argmax argmin reduce_max reduce_min max_pool2d
 cast
-""".split())  # noqa: SIM905 - a table
+""".split())  # noqa: SIM905 - a table  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,17 +109,15 @@ def _noisy(array: np.ndarray, dtype: str, random: np.random.Generator) -> np.nda
     return np.asarray(array.astype(np.float64) * (1 + signs * NOISE[dtype]))
 
 
-def _expected(
-    native: np.ndarray, wide: np.ndarray, noisy: Sequence[np.ndarray], standard: np.ndarray
-) -> Expected:
+def _expected(native: np.ndarray, wide: np.ndarray, noisy: Sequence[np.ndarray], standard: np.ndarray) -> Expected:
     with np.errstate(all="ignore"):
         if native.dtype.kind in "iub":
             stable = np.logical_and.reduce([wide == sample for sample in noisy])
             return Expected(native, wide, standard, np.zeros(wide.shape), stable & (native == wide))
         finite = np.isfinite(wide)
-        stable = np.logical_and.reduce([
-            np.isfinite(sample) & finite | (np.isnan(sample) & np.isnan(wide)) | (sample == wide) for sample in noisy
-        ])
+        stable = np.logical_and.reduce(
+            [np.isfinite(sample) & finite | (np.isnan(sample) & np.isnan(wide)) | (sample == wide) for sample in noisy]
+        )
         spread = np.max([np.where(stable & finite, np.abs(sample - wide), 0.0) for sample in noisy], axis=0)
         eps = NOISE[str(native.dtype)]
         scale = np.abs(wide[finite]).max(initial=0.0)

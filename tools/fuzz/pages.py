@@ -9,9 +9,9 @@ from math import prod
 import numpy as np
 
 from burnish.runtime.buffers import ALIGNMENT, round_up
+from burnish.runtime.fenced import Fenced
 from burnish.runtime.module import Module
 from burnish.runtime.workspace import Workspace
-from tools.fenced import Fenced
 from tools.fuzz.standard import is_float
 
 
@@ -20,19 +20,19 @@ class FencedModule(Module):
 
     def __init__(self, module: Module, edge: str) -> None:
         made = module.executable
-        params = Fenced(round_up(made.params.nbytes, ALIGNMENT), edge)
+        params = Fenced(round_up(made.params.nbytes, ALIGNMENT), edge).fill()
         params.bytes[: made.params.nbytes] = made.params
         self._edge = edge
-        self._arena = Fenced(round_up(made.arena_bytes, ALIGNMENT), edge)
+        self._arena = Fenced(round_up(made.arena_bytes, ALIGNMENT), edge).fill()
         self._fenced_params = params
         super().__init__(replace(made, params=params.bytes[: made.params.nbytes]), module.threads)
-        self._scratch = Fenced(self._runner.runtime.scratch_stride * self.threads, edge)
+        self._scratch = Fenced(self._runner.runtime.scratch_stride * self.threads, edge).fill()
 
     def _work_in(self, workspace: Workspace) -> None:
         self._workspace = workspace
         nbytes = round_up(self._now.arena_bytes, ALIGNMENT)
         if nbytes != self._arena.bytes.nbytes:  # that of other sizes
-            self._arena = Fenced(nbytes, self._edge)
+            self._arena = Fenced(nbytes, self._edge).fill()
         self._runner.io[0] = self._arena.address
         if hasattr(self, "_scratch"):
             self._runner.runtime.scratch = self._scratch.address
@@ -43,7 +43,7 @@ class FencedModule(Module):
             self._work_in(self._workspace)
         given = [fenced_copy(array, edge) for array in inputs]
         _, now = self._accept_all([array for _, array in given])
-        taken = [Fenced(prod(shape) * dtype.itemsize, edge) for shape, dtype in now.outputs]
+        taken = [Fenced(prod(shape) * dtype.itemsize, edge).fill() for shape, dtype in now.outputs]
         arrays = [fence.array(*spec) for fence, spec in zip(taken, now.outputs, strict=True)]
         self.run_into([array for _, array in given], arrays)
         fences = [fence for fence, _ in given] + taken + [self._arena, self._scratch, self._fenced_params]
@@ -55,7 +55,7 @@ class FencedModule(Module):
 
 def fenced_copy(array: np.ndarray, edge: str) -> tuple[Fenced, np.ndarray]:
     """A copy of the array in fenced memory."""
-    fence = Fenced(array.nbytes, edge)
+    fence = Fenced(array.nbytes, edge).fill()
     copy = fence.array(array.shape, array.dtype)
     copy[...] = array
     return fence, copy
@@ -64,5 +64,3 @@ def fenced_copy(array: np.ndarray, edge: str) -> tuple[Fenced, np.ndarray]:
 def run_fenced(module: Module, inputs: Sequence[np.ndarray], edge: str) -> list[np.ndarray]:
     """Outputs of the module, all of whose memory lies between forbidden pages."""
     return FencedModule(module, edge).run(inputs, edge)
-
-

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from burnish.workers import ForkServer, Limits, Outcome, Pool, Progress, tell
+from burnish.workers import Job as PoolJob
 from tools.fuzz.generate import generate
 from tools.fuzz.oracles import expect
 from tools.fuzz.trial import Result, Way, attempt, describe
 
 LIMIT = 90.0  # seconds that a stage of a trial may take
 LIFE = 250  # trials of a worker, whose memory grows with loaded code
-_context = multiprocessing.get_context("spawn")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Job:
     """Trials of one model: that of a seed, or one given as bytes with its feeds."""
 
@@ -48,22 +47,18 @@ class Row:
     operators: tuple[tuple[str, str], ...] = ()  # (operator, dtype) of every node
 
 
-def work(connection: Connection, cache: str) -> None:
-    """A worker: takes jobs, tells each stage, sends rows."""
+@cache
+def _begin() -> None:
+    """Once in a worker."""
     logging.getLogger("burnish").propagate = False  # trials collect what it warns of
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    while True:
-        job: Job | None = connection.recv()
-        if job is None:
-            return
-        _do(job, connection, Path(cache))
-        connection.send(("done",))
 
 
-def _do(job: Job, connection: Connection, cache: Path) -> None:
-    """Sends a row for every way of one job."""
-    connection.send(("stage", "generate", None))
+def work(job: Job, cache_dir: str) -> None:
+    """A worker's job: tells each stage of the trials of one model, and their rows."""
+    _begin()
+    tell(("stage", "generate", None))
     try:
         if job.model is None:
             sample = generate(job.seed, job.only, job.pages)
@@ -72,9 +67,9 @@ def _do(job: Job, connection: Connection, cache: Path) -> None:
             model, feeds, theme = onnx.load_from_string(job.model), job.feeds or {}, ""
         operators = used(model)
     except Exception as error:
-        connection.send(("row", Row(job, job.ways[0], Result("generator", *describe(error)))))
+        tell(("row", Row(job, job.ways[0], Result("generator", *describe(error)))))
         return
-    connection.send(("stage", "oracles", None))
+    tell(("stage", "oracles", None))
     try:
         expected = expect(model, feeds, job.seed)
     except Exception:
@@ -82,10 +77,10 @@ def _do(job: Job, connection: Connection, cache: Path) -> None:
     for way in job.ways:
 
         def mark(stage: str, way: Way = way) -> None:
-            connection.send(("stage", stage, way))
+            tell(("stage", stage, way))
 
-        result = attempt(model, feeds, way, cache, mark, expected)
-        connection.send(("row", Row(job, way, result, theme, operators)))
+        result = attempt(model, feeds, way, Path(cache_dir), mark, expected)
+        tell(("row", Row(job, way, result, theme, operators)))
 
 
 def used(model: onnx.ModelProto) -> tuple[tuple[str, str], ...]:
@@ -97,110 +92,68 @@ def used(model: onnx.ModelProto) -> tuple[tuple[str, str], ...]:
     return tuple((op, onnx.TensorProto.DataType.Name(types.get(name, 0)).lower()) for op, name in names)
 
 
-class Worker:
-    """A worker process, and the job that it is at."""
+@dataclass
+class _Progress:
+    """How far a job has come."""
 
-    def __init__(self, cache: Path) -> None:
-        self.connection, theirs = _context.Pipe()
-        self.process = _context.Process(target=work, args=(theirs, str(cache)), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.job: Job | None = None
-        self.stage: tuple[str, Way | None] = ("start", None)
-        self.done: list[Way] = []
-        self.jobs = 0
-        self.deadline = 0.0
-
-    def give(self, job: Job, limit: float) -> None:
-        self.job, self.stage, self.done = job, ("start", None), []
-        self.jobs += 1
-        self.deadline = time.monotonic() + limit + 30
-        self.connection.send(job)
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
+    stage: str = "start"
+    way: Way | None = None
+    done: tuple[Way, ...] = ()
 
 
-def run(jobs: Iterator[Job], workers: int, cache: Path, limit: float = LIMIT) -> Generator[Row]:
+def run(jobs: Iterator[Job], workers: int, cache_dir: Path, limit: float = LIMIT) -> Generator[Row]:
     """Rows of all trials, as they end. A job whose worker dies goes on after the trial that killed it."""
-    free: list[Worker] = []
-    busy: list[Worker] = []
     waiting: list[Job] = []
-    more = True
-    try:
-        while True:
-            while len(busy) < workers:
-                job = waiting.pop() if waiting else next(jobs, None) if more else None
-                if job is None:
-                    more = False
-                    break
-                worker = free.pop() if free else Worker(cache)
-                worker.give(job, limit)
-                busy.append(worker)
-            if not busy:
-                return
-            ready = wait([w.connection for w in busy], timeout=0.5)
-            for worker in list(busy):
-                if worker.connection in ready:
-                    yield from _receive(worker, busy, free, waiting, limit)
-                elif time.monotonic() > worker.deadline:
-                    yield from _lost(worker, busy, waiting, Result("hang", f"no end of {worker.stage[0]}", "hang"))
-    finally:
-        for worker in (*busy, *free):
-            worker.stop()
+    come: dict[Job, _Progress] = {}
+
+    def next_job() -> PoolJob | None:
+        job = waiting.pop() if waiting else next(jobs, None)
+        if job is None:
+            return None
+        come[job] = _Progress()
+        return PoolJob(work, (job, str(cache_dir)), Limits(limit), job)
+
+    with (
+        ForkServer(__name__) as server,
+        Pool(server.start, workers, LIFE) as pool,
+        closing(pool.run(next_job)) as events,
+    ):
+        for submitted, event in events:
+            job = submitted.tag
+            at = come[job]
+            if isinstance(event, Progress):
+                kind, *told = event.value
+                if kind == "row":
+                    (row,) = told
+                    at.done = (*at.done, row.way)
+                    yield replace(row, job=job)
+                else:
+                    at.stage, at.way = told
+                continue
+            del come[job]
+            if event.kind != "ok":
+                yield _lost(job, at, event, waiting)
 
 
-def _receive(
-    worker: Worker, busy: list[Worker], free: list[Worker], waiting: list[Job], limit: float
-) -> Iterator[Row]:
-    """What a worker has sent, if it lives."""
-    assert worker.job is not None
-    try:
-        message = worker.connection.recv()
-    except (EOFError, ConnectionResetError):
-        worker.process.join()
-        code = worker.process.exitcode or 0
-        words = f"signal {-code}" if code < 0 else f"exit {code}"
-        stage = worker.stage[0]
-        kind = f"{words} in {stage}"
-        result = Result("crash" if stage in ("compile", "run") else "generator", kind, kind)
-        yield from _lost(worker, busy, waiting, result)
-        return
-    worker.deadline = time.monotonic() + limit
-    if message[0] == "stage":
-        worker.stage = (message[1], message[2])
-    elif message[0] == "row":
-        worker.done.append(message[1].way)
-        yield message[1]
-    else:
-        busy.remove(worker)
-        worker.job = None
-        if worker.jobs >= LIFE:
-            worker.stop()
-        else:
-            free.append(worker)
-
-
-def _lost(worker: Worker, busy: list[Worker], waiting: list[Job], result: Result) -> Iterator[Row]:
+def _lost(job: Job, at: _Progress, outcome: Outcome, waiting: list[Job]) -> Row:
     """The row of the trial that a worker died at; the ways left wait for another one."""
-    job = worker.job
-    assert job is not None
-    way = worker.stage[1] or next((w for w in job.ways if w not in worker.done), job.ways[0])
-    left = tuple(w for w in job.ways if w not in worker.done and w != way)
-    yield Row(job, way, result)
-    if left and worker.stage[1] is not None:
+    if outcome.kind == "timeout":
+        result = Result("hang", f"no end of {at.stage}", "hang")
+    else:
+        kind = f"{outcome.detail} in {at.stage}"
+        result = Result("crash" if at.stage in ("compile", "run") else "generator", kind, kind)
+    way = at.way or next((w for w in job.ways if w not in at.done), job.ways[0])
+    left = tuple(w for w in job.ways if w not in at.done and w != way)
+    if left and at.way is not None:
         waiting.append(replace(job, ways=left))
-    busy.remove(worker)
-    worker.stop()
+    return Row(job, way, result)
 
 
 @contextmanager
-def running(cache: Path, limit: float = LIMIT) -> Iterator[Callable[[Job], Row]]:
+def running(cache_dir: Path, limit: float = LIMIT) -> Iterator[Callable[[Job], Row]]:
     """A function that gives the first row of a job, by one worker that lives on while nothing kills it."""
     jobs: deque[Job] = deque()
-    rows = run(iter(jobs.popleft, None), 1, cache, limit)
+    rows = run(iter(jobs.popleft, None), 1, cache_dir, limit)
 
     def ask(job: Job) -> Row:
         jobs.append(job)

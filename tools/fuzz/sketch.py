@@ -50,6 +50,7 @@ class Sketch:
     # --- draws ---
 
     def chance(self, probability: float) -> bool:
+        """True with this probability."""
         return bool(self.random.random() < probability)
 
     def choose(self, options: Sequence[T]) -> T:
@@ -179,6 +180,7 @@ class Sketch:
         return found
 
     def value(self, name: str) -> np.ndarray:
+        """The array that a name stands for, as computed with the drawn inputs."""
         return self.values[name]
 
     def kind(self, name: str) -> str:

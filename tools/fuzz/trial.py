@@ -161,5 +161,3 @@ def describe(error: BaseException) -> tuple[str, str]:
     own = next((f for f in reversed(frames) if "burnish" in f.filename), place)
     where = f"{Path(own.filename).name}:{own.name}"
     return f"{type(error).__name__}: {str(error)[:600]} [{where}:{own.lineno}]", f"{type(error).__name__} {where}"
-
-

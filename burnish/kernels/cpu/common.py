@@ -36,7 +36,7 @@ def inline_around(s: Schedule, task: Task, keep: Sequence[str]) -> str:
     return anchor.name if anchor.name != out else s.cache_write(out, "register")
 
 
-def constant_weight(task: Task) -> Tensor | None:
+def packed_weight(task: Task) -> Tensor | None:
     """The one factor of the anchor that is packed, as a constant or at each call, None if there is no such input."""
     anchor = task.anchor()
     found = [t for t in anchor.inputs if t.name in task.packing] if anchor else []

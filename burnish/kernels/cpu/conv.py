@@ -16,10 +16,10 @@ from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_blocks,
     channel_constants,
-    constant_weight,
     inline_around,
     is_blocked,
     mark,
+    packed_weight,
     pad_channels,
     parallel_over,
     register_tile,
@@ -40,7 +40,7 @@ N, OC, OH, OW, IC, KH, KW = range(7)  # axes of a convolution
 
 def _direct(task: Task, target: Target) -> Convolution | None:
     """A dense convolution that is written row-major, or any in channel blocks."""
-    found = convolution(task, constant_weight(task))
+    found = convolution(task, packed_weight(task))
     if found is None or found.conv.shape != task.outputs[0].shape:
         return None
     if _is_plain(task):
@@ -55,7 +55,7 @@ def _is_plain(task: Task) -> bool:
 
 def _rows(task: Task, target: Target) -> Convolution | None:
     """Any whose output is row-major, also one that is read at other indices than the output's own, as phases are."""
-    return None if task.layouts.get(task.outputs[0].name) else convolution(task, constant_weight(task))
+    return None if task.layouts.get(task.outputs[0].name) else convolution(task, packed_weight(task))
 
 
 def _space(task: Task, target: Target, found: Convolution) -> Space:

@@ -12,10 +12,10 @@ import numpy as np
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
-    constant_weight,
     inline_around,
     is_blocked,
     mark,
+    packed_weight,
     parallel_over,
     pixel_levels,
     pixel_tile,
@@ -34,7 +34,7 @@ OC, OH, OW, IC, KH, KW = range(1, 7)  # axes of a convolution behind the first
 
 def _grouped(task: Task, target: Target) -> Convolution | None:
     """A convolution in equal groups between images in channel blocks."""
-    found = convolution(task, constant_weight(task))
+    found = convolution(task, packed_weight(task))
     if found is None or found.conv.shape != task.outputs[0].shape or found.even_groups <= 1:
         return None
     data = next(t for t in found.conv.inputs if t.name == found.data.buffer.name)

@@ -27,7 +27,7 @@ from burnish.loops.traverse import loads, walk
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
-DEAR = {"exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "fmod"}
+EXPENSIVE = {"exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "fmod"}
 GRAIN = 1 << 12  # elements of work below which waking the threads costs more than it saves
 REGISTERS = 24  # vectors an accumulator may take
 
@@ -61,7 +61,7 @@ def _inline_cheap(s: Schedule, task: Task, target: Target) -> list[Tensor]:
     kept = []
     for t in stages:
         readers = [u for u in stages if t in u.inputs]
-        dear = t.body is not None and any(isinstance(e, Call) and e.fn in DEAR for e in walk(t.body))
+        dear = t.body is not None and any(isinstance(e, Call) and e.fn in EXPENSIVE for e in walk(t.body))
         repeated = len(readers) > 1 or any(isinstance(u.body, Reduce) for u in readers)
         shared = _is_row_value(t) and any(_points(u) >= target.lanes * t.buffer.size for u in readers)
         if isinstance(t.body, Reduce) or (((dear and repeated) or shared) and t not in task.outputs):

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from burnish.kernels.cpu.common import (
     apply_layouts,
-    constant_weight,
     inline_around,
     mark,
+    packed_weight,
     parallel_over,
     single_output,
 )
@@ -38,7 +38,7 @@ class Rows(NamedTuple):
 
 
 def _rows(task: Task, target: Target) -> Rows | None:
-    found, shape = convolution(task, constant_weight(task)), task.outputs[0].shape
+    found, shape = convolution(task, packed_weight(task)), task.outputs[0].shape
     if found is None or found.conv.shape != shape or any(not layout.plain for layout in task.layouts.values()):
         return None
     data, weight = found.data.buffer, found.weight

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from burnish.kernels.cpu.common import apply_layouts, constant_weight, mark
+from burnish.kernels.cpu.common import apply_layouts, mark, packed_weight
 from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
@@ -32,7 +32,7 @@ class Gates(NamedTuple):
 
 def _gates(task: Task, target: Target) -> Gates | None:
     """Several gates by one product, each of which is read at the position of the unit that it belongs to."""
-    anchor, weight = task.anchor(), constant_weight(task)
+    anchor, weight = task.anchor(), packed_weight(task)
     if anchor is None or weight is None or len(anchor.shape) != 3 or len(weight.shape) != 3:
         return None
     reads = [

@@ -23,7 +23,7 @@ from burnish.loops.expr import Reduce
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor
 from burnish.machines.unit import MatrixUnit
-from burnish.ops.split import DEPTH, ROWS, multiplies_parts
+from burnish.ops.bf16x3 import DEPTH, ROWS, multiplies_parts
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

@@ -24,6 +24,7 @@ UNROLLED = 128  # statements of an unrolled reduction step, beyond which it stay
 
 
 def tileable(task: Task, target: Target) -> Nest | None:
+    """The task's nest, if it is one that can be tiled whatever it computes; else None."""
     return find_nest(task)
 
 
@@ -97,6 +98,10 @@ def _plan(task: Task, nest: Nest, target: Target, choice: Choice) -> Plan:
 
 
 def apply(task: Task, target: Target, nest: Nest, choice: Choice) -> Schedule:
+    """Schedule of a nest, tiled for registers and blocked for caches as ``choice`` says.
+
+    Raises ScheduleError for a choice that its sizes do not allow.
+    """
     plan = _plan(task, nest, target, choice)
     kept = [t.name for t in nest.producers] if choice.get("producers") == "block" else []
     s, stage = prepare(task, nest, kept)

@@ -30,7 +30,8 @@ from burnish.target import Target
 
 def nests(task: Task, target: Target, nest: Tiling) -> Describe:
     """Cache tiles, register tiles in one, blocks of the sum (before the register tiles where they add up in scratch),
-    the steps of a block, a register tile, its vectors. Whether padding is inlined does not show."""
+    the steps of a block, a register tile, its vectors. Whether padding is inlined does not show.
+    """
     stage = nest.reduction or nest.out
     domain = statement(task, stage)
     shape, lanes, most = nest.out.shape, target.lanes, 2 * target.vector_registers

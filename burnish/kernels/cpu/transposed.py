@@ -9,10 +9,10 @@ import numpy as np
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
-    constant_weight,
     inline_around,
     is_blocked,
     mark,
+    packed_weight,
     pad_channels,
     parallel_over,
     register_tile,
@@ -40,7 +40,7 @@ class Products(NamedTuple):
 
 def _blocked_product(task: Task, target: Target) -> Products | None:
     """A float32 product with a constant weight, the only reduction, of an image in channel blocks."""
-    anchor, weight = task.anchor(), constant_weight(task)
+    anchor, weight = task.anchor(), packed_weight(task)
     if anchor is None or weight is None or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
         return None
     single = sum(isinstance(t.body, Reduce) for t in task.stages()) == 1
@@ -156,7 +156,7 @@ def _phases_nests(task: Task, target: Target, found: Products) -> Describe:
     return describe
 
 
-PHASES = Template("conv2d_transpose_phases", _phases, _space_phases, _apply_phases, _phases_nests)
+TRANSPOSED_PHASES = Template("conv2d_transpose_phases", _phases, _space_phases, _apply_phases, _phases_nests)
 
 
 # --- one input pixel --------------------------------------------------------------------------------------------------
@@ -210,4 +210,4 @@ def _apply_pixel(task: Task, target: Target, found: Products, choice: Choice) ->
     return s
 
 
-PIXEL = Template("conv2d_transpose_pixel", _pixel, _space_pixel, _apply_pixel)
+TRANSPOSED_1X1 = Template("conv2d_transpose_pixel", _pixel, _space_pixel, _apply_pixel)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish.kernels.cpu.common import apply_layouts, constant_weight, mark, parallel_over, single_output
+from burnish.kernels.cpu.common import apply_layouts, mark, packed_weight, parallel_over, single_output
 from burnish.kernels.cpu.pool import accumulator
 from burnish.kernels.match import convolution, is_pooling
 from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Knobs, Level, Nest, statement
@@ -50,7 +50,7 @@ def _window(task: Task, target: Target) -> Window | None:
 
 
 def _depthwise(task: Task, target: Target) -> Window | None:
-    conv = convolution(task, constant_weight(task))
+    conv = convolution(task, packed_weight(task))
     if conv is None or conv.weight.shape[1] != 1 or conv.weight.shape[0] == 1 or not conv.even_groups:
         return None
     return _window(task, target)

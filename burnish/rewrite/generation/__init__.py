@@ -1,0 +1,1 @@
+"""Generation of substitutions: terms enumerated, compared in a finite field, pruned, generalized, selected."""

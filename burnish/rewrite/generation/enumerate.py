@@ -44,7 +44,8 @@ class Level:
 class Terms:
     """Terms of a domain up to a size. Class c: ``shape[c]`` (an index of ``shapes``), ``size[c]``, its representative's
     ``operator[c]`` with arguments ``a[c]``, ``b[c]`` (leaves: operator -1), and ``members[c]``: the classes of the
-    operators in it, in order, NONE behind the last."""
+    operators in it, in order, NONE behind the last.
+    """
 
     domain: Domain
     field: Field

@@ -155,7 +155,8 @@ def _renamed(term: Term, name: str, other: str, marks: Iterator[bool]) -> Term:
 
 def generalize(pair: Pair, name: str, domain: Domain) -> list[Rule]:
     """Substitutions for all sizes that contain a pair: one, or several that differ in which variables have leading
-    dimensions; none if it holds at the domain's sizes only. ``pair``: as :func:`most_general` leaves it."""
+    dimensions; none if it holds at the domain's sizes only. ``pair``: as :func:`most_general` leaves it.
+    """
     symbolic = _Symbolic(pair)
     if not symbolic.settle():
         return []
@@ -303,7 +304,8 @@ class _Symbolic:
 
     def _batched(self, tensors: Sequence[str]) -> list[frozenset[str]]:
         """Choices of the variables that have leading dimensions: all but those on the right of some product, as a
-        batch of matrices times one matrix."""
+        batch of matrices times one matrix.
+        """
         found = set()
         for term in (t for side in (*self.left, *self.right) for t in subterms(side)):
             if isinstance(term, Apply) and term.word == "matmul":
@@ -347,7 +349,8 @@ def equal_at(rule: Rule, binding: Binding, over: Field) -> bool | None:
 
 def valid(rule: Rule, samples: int = _SAMPLES) -> bool:
     """Whether both sides have equal types at all random sizes, and equal values at ``samples`` of them, in a field
-    other than rules are found in. What types at some sizes must do so with any leading dimensions."""
+    other than rules are found in. What types at some sizes must do so with any leading dimensions.
+    """
     random = np.random.default_rng(6)
     drawn = Bindings(rule, random)
     found = 0

@@ -120,7 +120,8 @@ class _Generator:
 
     def _accept(self, pair: Pair, kind: str) -> bool:
         """Adds the substitutions that are new of a pair, as :func:`most_general` leaves it. False if it holds at the
-        domain's sizes only."""
+        domain's sizes only.
+        """
         key = renamed(pair)
         words = str((key.left, key.right, key.shapes))
         if words not in self.answers:

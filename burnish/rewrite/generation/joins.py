@@ -56,7 +56,8 @@ class Joins:
         self, left: Term, right: Term, shapes: Mapping[str, Shape], literally: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Terms of this size that are instances of ``left``, and those that ``right`` makes of them. ``shapes``: of
-        the variables."""
+        the variables.
+        """
         none = np.zeros(0, np.int64)
         if isinstance(left, Var) or str(left) in self.leaves or not variables(right) <= variables(left):
             return none, none

@@ -154,7 +154,8 @@ def typed(
     u: Unifier, term: Term, variables: Mapping[str, Dims], cache: dict[Term, tuple[Dims, Shape, Term]]
 ) -> tuple[Dims, Shape, Term]:
     """Symbolic and concrete extents of a term, and the term with symbolic attributes. Fills ``cache``, which holds the
-    variables' at first."""
+    variables' at first.
+    """
     if term not in cache:
         assert isinstance(term, Apply)
         parts = [typed(u, a, variables, cache) for a in term.args]

@@ -74,7 +74,8 @@ class Nodes:
 
 def _exchanges(nodes: Nodes) -> list[np.ndarray]:
     """For each exchange of two variables of one shape: the class that each argument becomes, NONE where that is no
-    argument of the table. Exchanges of neighbours, which generate all renamings."""
+    argument of the table. Exchanges of neighbours, which generate all renamings.
+    """
     t = nodes.terms
     leaves = int((t.size == 0).sum())
     variables = [i for i in range(leaves) if isinstance(t.leaves[i], Var)]
@@ -213,7 +214,8 @@ def _replaced(t: Terms, classes: np.ndarray, part: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class Pruned:
     """What is left after each step, of one size: pairs, pairs up to renaming, and those without a common subgraph.
-    ``kept``: the places of the last in the level."""
+    ``kept``: the places of the last in the level.
+    """
 
     size: int
     terms: int
@@ -224,7 +226,8 @@ class Pruned:
 
 def prune(nodes: Nodes, size: int) -> Pruned:
     """The pairs of one size that no renaming and no common subgraph makes redundant. ``nodes``: at least this size
-    and all smaller terms."""
+    and all smaller terms.
+    """
     t, level = nodes.terms, nodes.terms.levels[size - 1]
     rows = np.flatnonzero(~level.first)
     pairs = Pairs(level.operator, level.a, level.b, level.value).take(rows)

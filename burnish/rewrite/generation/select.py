@@ -29,7 +29,8 @@ _LARGEST = 3  # operators on the left of a rule without a name: what is larger i
 @dataclass
 class Selection:
     """``rules``, each with its proof in ``proofs``. ``unproved``: what was found but does not follow from the axioms,
-    smallest first."""
+    smallest first.
+    """
 
     rules: list[Rule] = field(default_factory=list)
     proofs: dict[str, Proof] = field(default_factory=dict)

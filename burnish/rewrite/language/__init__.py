@@ -1,0 +1,1 @@
+"""Language of substitutions and axioms: sizes, terms, their words and types."""

@@ -44,6 +44,7 @@ class Size:
 
     @property
     def names(self) -> frozenset[str]:
+        """Names of the variables in it."""
         return _names_of(self.terms)
 
     @property

@@ -34,6 +34,8 @@ _RELATIONS = {ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.Lt: "<"}
 
 @dataclass(frozen=True, slots=True)
 class Var:
+    """Variable: any tensor of the type that its rule declares for the name."""
+
     name: str
 
     def __str__(self) -> str:
@@ -75,6 +77,8 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
+    """``left relation right``: what a rule asks of sizes; relations are == != <= <."""
+
     left: Size
     relation: str
     right: Size
@@ -90,6 +94,8 @@ class Condition:
 
 @dataclass(frozen=True)
 class Rule:
+    """Rule: left equals right for all tensors of its ``types`` and all sizes that satisfy its ``conditions``."""
+
     name: str
     types: Mapping[str, Type]
     left: tuple[Term, ...]

@@ -1,0 +1,1 @@
+"""Proofs of substitutions from axioms, and the checker that replays them."""

@@ -56,6 +56,7 @@ class Match:
     open: list[tuple[Size, Size]] = field(default_factory=list)
 
     def copy(self) -> Match:
+        """Copy that can be extended by itself."""
         return Match(dict(self.variables), dict(self.sizes), dict(self.leads), list(self.open))
 
     def attributes(self, pattern: tuple[tuple[str, Value], ...], found: tuple[tuple[str, Value], ...]) -> bool:

@@ -1,0 +1,1 @@
+"""Search for the cheapest equal graph: values, matches, moves, costs."""

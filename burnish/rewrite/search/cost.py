@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from burnish.graph.costs import (
+    DIRECT_EFFICIENCY,
+    KERNEL,
+    POOL_EFFICIENCY,
+    SMALL_EFFICIENCY,
+    cache_seconds,
+    copy_seconds,
+    product_in_parts,
+    product_in_parts_seconds,
+    roofline_seconds,
+)
 from burnish.graph.divide import COPIED
-from burnish.graph.estimates import DIRECT_EFFICIENCY, Estimate, Window, estimates, label_of
-from burnish.graph.fusion_properties import follow_one_another
-from burnish.graph.graph import Attribute, TensorType
-from burnish.ops.split import COLUMNS, DEPTH, ROWS, TERMS, multiplies_parts
+from burnish.graph.estimates import Estimate, estimates, label_of, window_of
+from burnish.graph.fusion_properties import contiguous_when_joined
 from burnish.rewrite.search.table import Operation
 from burnish.target import Target
 
 FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads them reads elsewhere
 FUSED = 2.0e-8  # seconds of an operator in another's kernel: of graphs that are else equal, the smaller is better
-KERNEL = 1.0e-6  # seconds to begin a kernel and wait for all threads
-SMALL_EFFICIENCY = 0.35  # of the peak, reached by products of few rows
-SPLIT_EFFICIENCY = 0.6  # of the matrix units' peak, reached by products in bfloat16 parts
-PARTS_WORK = 100.0  # vector operations to make both parts of a product's input element
-POOL_EFFICIENCY = 0.15  # the same of windows that are summed or compared, whose operands all come from a cache
 
 
 @dataclass(frozen=True)
@@ -62,21 +65,20 @@ class TargetCost:
             return 0.0
         if joins_in_place(operation, self.target.lanes):
             pairs = zip(operation.makers, operation.inputs, strict=True)
-            return sum(KERNEL + 2 * t.nbytes / self.target.cache_bandwidth for maker, t in pairs if maker == "part")
+            return sum(KERNEL + copy_seconds(t.nbytes, t.nbytes, self.target) for maker, t in pairs if maker == "part")
         if is_fused(operation):
             shape, operands = operation.outputs[0].shape, zip(operation.inputs, operation.fixed, strict=True)
             whole = [t.nbytes for t, fixed in operands if t.shape == shape and not fixed]
-            return FUSED + sum(whole[1:]) / self.target.cache_bandwidth
+            return FUSED + cache_seconds(sum(whole[1:]), self.target)
         if operation.op == "conv2d":
             return KERNEL + self._convolution(operation)
         if operation.facts.elementwise and "part" in operation.makers:
-            return FUSED + traffic(operation) / self.target.cache_bandwidth
+            return FUSED + cache_seconds(traffic(operation), self.target)
         if self._is_split(operation):
-            return KERNEL + self._split(operation)
-        seconds = arithmetic(operation) / (self.target.flops * self._efficiency(operation))
+            return KERNEL + product_in_parts_seconds(arithmetic(operation), operation.inputs[0].size, self.target)
         weights = sum(t.nbytes for t, fixed in zip(operation.inputs, operation.fixed, strict=True) if fixed)
-        moved = (traffic(operation) - weights) / self.target.cache_bandwidth
-        return KERNEL + max(seconds, weights / self.target.memory_bandwidth, moved)
+        moved, efficiency = traffic(operation) - weights, self._efficiency(operation)
+        return KERNEL + roofline_seconds(arithmetic(operation), moved, self.target, efficiency, weights)
 
     def kind(self, operation: Operation) -> str:
         """What sort of kernel computes an operator: those of one sort are wrongly estimated by similar factors."""
@@ -91,15 +93,10 @@ class TargetCost:
         return "depthwise" if groups == operation.inputs[1].shape[0] else "grouped"
 
     def _is_split(self, operation: Operation) -> bool:
-        """Whether a matrix unit computes a product, in bfloat16 parts: see :func:`choose_algorithms`."""
-        if operation.op != "matmul" or not operation.fixed[1] or not multiplies_parts(self.target.unit):
+        """Whether a matrix unit computes a product, in bfloat16 parts."""
+        if operation.op != "matmul" or not operation.fixed[1] or any(operation.attrs.values()):
             return False
-        (*rows, depth), matrix = operation.inputs[0].shape, operation.inputs[1].shape
-        return len(matrix) == 2 and prod(rows) > ROWS // 2 and depth >= DEPTH and matrix[1] >= COLUMNS
-
-    def _split(self, operation: Operation) -> float:
-        parts = PARTS_WORK * 2 * operation.inputs[0].size / self.target.flops
-        return parts + TERMS * arithmetic(operation) / (self.target.matrix_flops * SPLIT_EFFICIENCY)
+        return product_in_parts(operation.inputs[0].shape, operation.inputs[1].shape, self.target)
 
     def _efficiency(self, operation: Operation) -> float:
         if operation.op in ("max_pool2d", "avg_pool2d"):
@@ -115,8 +112,7 @@ class TargetCost:
             return min(e.seconds for e in found)
         per_group = operation.inputs[1].shape[0] // int(operation.attrs["groups"])  # type: ignore[arg-type]
         efficiency = DIRECT_EFFICIENCY if per_group % self.target.lanes == 0 else SMALL_EFFICIENCY
-        seconds = arithmetic(operation) / (self.target.flops * efficiency)
-        return max(seconds, traffic(operation) / self.target.cache_bandwidth)
+        return roofline_seconds(arithmetic(operation), traffic(operation), self.target, efficiency)
 
     def _algorithms(self, operation: Operation) -> list[Estimate]:
         """Those to choose from for a convolution; none where there is no choice."""
@@ -124,13 +120,7 @@ class TargetCost:
         if attrs["groups"] != 1 or attrs["dilations"] != (1, 1) or not operation.fixed[1]:
             return []
         pads: tuple[int, ...] = attrs["pads"]  # type: ignore[assignment]
-        return estimates(_window(x, weight, operation.outputs[0], attrs), pads, self.target)
-
-
-def _window(x: TensorType, weight: TensorType, out: TensorType, attrs: Mapping[str, Attribute]) -> Window:
-    strides: tuple[int, int] = attrs["strides"]  # type: ignore[assignment]
-    kernel, size = (weight.shape[2], weight.shape[3]), (x.shape[2], x.shape[3])
-    return Window(x.shape[0], x.shape[1], weight.shape[0], kernel, strides, size, (out.shape[2], out.shape[3]))
+        return estimates(window_of(x, weight, operation.outputs[0], attrs), pads, self.target)
 
 
 def is_fused(operation: Operation) -> bool:
@@ -150,7 +140,7 @@ def joins_in_place(operation: Operation, lanes: int) -> bool:
     axis = operation.attrs["axis"]
     assert isinstance(axis, int)
     computed = not any(maker in ("input", "item", "constant", "reshape") for maker in operation.makers)
-    return computed and follow_one_another(operation.inputs, axis, lanes)
+    return computed and contiguous_when_joined(operation.inputs, axis, lanes)
 
 
 def arithmetic(operation: Operation) -> float:

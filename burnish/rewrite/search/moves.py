@@ -187,7 +187,8 @@ class Moves:
 
     def _as_read(self, view: View, halves: Sequence[_Half]) -> list[_Half]:
         """In the order in which a join reads them, so that the join of the parts of what they become is all of it;
-        and what is read alike side by side, so that what reads it can be merged."""
+        and what is read alike side by side, so that what reads it can be merged.
+        """
         members = sorted(h.value for h in halves)
         place = {value: (len(view), _reading(view, value, DEPTH), i) for i, value in enumerate(members)}
         for value in members:

@@ -9,7 +9,6 @@ from typing import Self
 from burnish.kernels.task import Task
 from burnish.kernels.templates import first_match
 from burnish.measure.comparison import Comparison
-from burnish.measure.forkserver import ForkServer
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate.building import Build, Builder, Trial
@@ -17,6 +16,7 @@ from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.running import Loadable, Runner
 from burnish.tune.evaluate.stopping import Adaptive, Rule
+from burnish.workers import ForkServer
 
 
 class Evaluator:
@@ -48,7 +48,7 @@ class Evaluator:
         self.threads = threads or available_cores()
         self.cold = cold
         self.rule = rule or Adaptive()
-        self._server = ForkServer("burnish.tune.evaluate.roles")
+        self._server = ForkServer("burnish.tune.evaluate.worker")
         self._builder = Builder(self._server, self.target, workers or available_cores(), build_limit)
         self._runner = Runner(self._server, self.target, self.threads, cold, run_limit)
 

@@ -16,16 +16,17 @@ from burnish.loops.layout import layout
 from burnish.measure.accuracy import scaled_error
 from burnish.pipeline.kernel import Kernel
 from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
-from burnish.runtime.buffers import numpy_dtype, round_up
+from burnish.runtime.buffers import ALIGNMENT, numpy_dtype, round_up
 from burnish.runtime.entry import driver_image
+from burnish.runtime.fenced import Fenced
 from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.pool import Pool, pool
 from burnish.target import Target
-from burnish.tune.evaluate.memory import Fenced
 from burnish.tune.evaluate.reference import Examples, packed, tolerance
 from burnish.tune.evaluate.reference import examples as make_examples
 from burnish.tune.evaluate.timer import Timer
 
+_AROUND_OUTPUTS = 0xA5  # a byte
 _PACKED_BYTES = 1 << 29  # of constants kept in several layouts at once
 
 
@@ -42,7 +43,7 @@ class LoadedKernel:
         self._image = LoadedImage(image)
         self.address = self._image.address(kernel.symbol)
         stride = round_up(kernel.scratch_bytes, SCRATCH_STRIDE)
-        self.scratch = Fenced(stride * workers.threads)
+        self.scratch = _writable(stride * workers.threads)
         self._runtime = Runtime(workers.parallel, workers.address, self.scratch.address, stride, workers.threads, None)
         self._kept = arguments  # whose memory would go with them
         self._arguments = (ctypes.c_void_p * len(arguments))(*(each.address for each in arguments))
@@ -107,7 +108,7 @@ class KernelHarness:
         arrangement = self.task.layouts.get(t.name)
         physical = arrangement.pack(right) if arrangement else np.ascontiguousarray(right)
         dtype = numpy_dtype(t.dtype)
-        memory = Fenced(physical.size * dtype.itemsize)
+        memory = _writable(physical.size * dtype.itemsize)
         array = memory.bytes.view(dtype).reshape(physical.shape)
         counts = None
         if arrangement and physical.size != right.size:
@@ -162,9 +163,14 @@ class KernelHarness:
         return loaded.scratch.untouched_around() and all(o.memory.untouched_around() for o in self._outputs)
 
 
+def _writable(nbytes: int) -> Fenced:
+    """Memory that kernels write: around it is what one that goes astray does not happen to write, as it might NaN."""
+    return Fenced(nbytes, alignment=ALIGNMENT, around=_AROUND_OUTPUTS)
+
+
 def _holding(array: np.ndarray) -> Fenced:
     """Memory that kernels may only read."""
-    memory = Fenced(array.nbytes, writable=False)
+    memory = Fenced(array.nbytes, alignment=ALIGNMENT)
     memory.bytes[:] = array.reshape(-1).view(np.uint8)
     memory.lock()
     return memory

@@ -1,23 +1,25 @@
-"""The side of measuring that cannot be harmed: talks to the measuring worker, and starts another when that one dies."""
+"""Parent side of kernel measurement: drives the worker process, and replaces it after a crash, hang or wrong answer."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from burnish.measure.comparison import Comparison, compare_times
-from burnish.measure.forkserver import Failure, ForkServer, Worker
 from burnish.pipeline.kernel import Kernel
 from burnish.runtime.image import Image
 from burnish.target import Target
+from burnish.tune.evaluate import worker
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.stopping import Rule
+from burnish.workers import Failure, ForkServer, Limits, RestartingWorker
 
 _OPEN = 6  # tasks whose arrays are kept at once
-Loadable = tuple[bytes, Kernel, Image]  # a task's packet, and the kernel to run
+Loadable = tuple[str, Kernel, Image]  # a task's packet, and the kernel to run
 _PREPARING = 300.0  # seconds that the reference of a task may take
 
 
@@ -32,10 +34,9 @@ class Runner:
         self.threads = threads
         self.cold = cold
         self.limit = limit
-        self._server = server
-        self._worker: Worker | None = None
-        self._opened: set[bytes] = set()  # in the worker of now
-        self._examples: OrderedDict[bytes, Examples] = OrderedDict()
+        self._opened: set[str] = set()  # in the worker of now
+        self._worker = RestartingWorker(server.start, self._opened.clear)
+        self._examples: OrderedDict[str, Examples] = OrderedDict()
 
     def measure(
         self, candidate: Loadable, rule: Rule, incumbent: Loadable | None = None, to_beat: float = 1.0
@@ -48,12 +49,11 @@ class Runner:
         started = time.perf_counter()
         try:
             limit = self.limit if incumbent is None else 2 * self.limit
-            made: Measurement = self._ask(("run", *candidate, rule, incumbent, to_beat), limit)
+            made: Measurement = self._ask(limit, worker.run_loaded, *candidate, rule, incumbent, to_beat)
         except Failure as failure:
-            outcome, error = failure.args
-            return Measurement((), outcome, error, 0.0, time.perf_counter() - started)
+            return Measurement((), failure.kind, failure.detail, 0.0, time.perf_counter() - started)
         if made.outcome != "ok":
-            self.restart()
+            self._worker.end()
         return replace(made, run_seconds=time.perf_counter() - started)
 
     def compare(self, first: Loadable, second: Loadable, rounds: int, batch_seconds: float) -> Comparison:
@@ -61,60 +61,50 @@ class Runner:
         for packet, *_ in (first, second):
             self._open(packet)
         try:
-            times = self._ask(("compare", first, second, rounds, batch_seconds), self.limit * (2 + rounds))
+            limit = self.limit * (2 + rounds)
+            times = self._ask(limit, worker.compare_loaded, first, second, rounds, batch_seconds)
         except Failure as failure:
-            outcome, error = failure.args
-            return Comparison(outcome=outcome, error=error)
+            return Comparison(outcome=failure.kind, error=failure.detail)
         if isinstance(times, str):
-            self.restart()
+            self._worker.end()
             return Comparison(outcome="wrong", error=times)
         return compare_times(*times)
 
-    def prepare(self, packet: bytes, examples: Examples | None = None) -> None:
+    def prepare(self, packet: str, examples: Examples | None = None) -> None:
         """Gets ready to measure kernels of a task, on given arrays or on random ones."""
         if examples is not None:
             self._examples[packet] = examples
         self._open(packet)
 
-    def restart(self) -> str:
-        """Ends the worker; how it ended."""
-        self._opened.clear()
-        if self._worker is None:
-            return "did not run"
-        worker, self._worker = self._worker, None
-        return worker.end()
-
-    def _open(self, packet: bytes) -> None:
+    def _open(self, packet: str) -> None:
         if packet not in self._opened:
-            order = ("open", packet, self.target, self.threads, self.cold, self._examples.get(packet))
+            known = self._examples.get(packet)
+            limits = Limits(_PREPARING)
             try:
-                answer = self._ask(order, _PREPARING)
+                made = self._worker.call(
+                    worker.open_task, packet, self.target, self.threads, self.cold, known, limits=limits
+                )
             except Failure as failure:
-                raise RuntimeError(f"tuning: the reference of a task: {failure.args[1]}") from failure
-            if isinstance(answer, Exception):
-                raise answer
+                what = failure.__cause__ or RuntimeError(f"tuning: the reference of a task: {failure.detail}")
+                raise what from failure
             self._opened.add(packet)
-            self._examples[packet] = answer
+            self._examples[packet] = made if known is None else known
         self._examples.move_to_end(packet)
         while len(self._examples) > _OPEN:
             oldest, _ = self._examples.popitem(last=False)
-            if oldest in self._opened and self._worker is not None:
+            if oldest in self._opened:
                 self._opened.discard(oldest)
-                self._worker.line.send(("close", oldest))
+                self._ask(_PREPARING, worker.close_task, oldest)
 
-    def _ask(self, order: tuple[Any, ...], limit: float) -> Any:
-        """The worker's answer. Raises Failure if it dies or takes longer than ``limit`` seconds."""
-        if self._worker is None:
-            self._worker = self._server.start("measure")
-        line = self._worker.line
+    def _ask(self, limit: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a job. Raises Failure if it takes longer than ``limit`` seconds or takes its worker with it:
+        ``timeout`` or ``crashed``.
+        """
         try:
-            line.send(order)
-            if line.poll(limit):
-                return line.recv()
-        except (EOFError, OSError):
-            raise Failure("crashed", f"the process {self.restart()}") from None
-        except BaseException:  # an interrupt: an answer may come that nobody waits for
-            self.restart()
-            raise
-        self.restart()
-        raise Failure("timeout", f"took longer than {limit:g} s")
+            return self._worker.call(function, *arguments, limits=Limits(limit))
+        except Failure as failure:
+            self._worker.end()
+            if failure.kind == "timeout":
+                raise
+            words = failure.detail if failure.kind == "error" else f"the process {failure.detail}"
+            raise Failure("crashed", words, failure.told) from failure

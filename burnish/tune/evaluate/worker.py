@@ -1,4 +1,4 @@
-"""The measuring worker: loads kernels, checks what they compute, and times them; it may die of one."""
+"""Jobs of the measuring worker: loads kernels, checks what they compute, and times them; it may die of one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
 
+from burnish.codegen.objects import target_machine
 from burnish.errors import BurnishError
 from burnish.pipeline.kernel import Kernel
+from burnish.runtime.entry import driver_image
 from burnish.runtime.image import Image
+from burnish.target import Target, host
+from burnish.tune.evaluate import timer
 from burnish.tune.evaluate.building import unpack
 from burnish.tune.evaluate.harness import KernelHarness, WrongAnswer
 from burnish.tune.evaluate.interleaved import BatchedKernel, early_reject, interleaved, single
 from burnish.tune.evaluate.measurement import Measurement
+from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.stopping import Fixed, Rule
+
+
+def prepare() -> None:
+    """For the fork server: what is set up once for all workers, those that build as well."""
+    machine = host()
+    target_machine(machine)
+    driver_image(machine.triple)
+    timer.image(machine)
 
 
 def run(
@@ -69,12 +81,12 @@ def compare(
 class _Corner:
     """The incumbent of now, which stays loaded from one candidate to the next."""
 
-    def __init__(self, benches: Mapping[bytes, KernelHarness]) -> None:
+    def __init__(self, benches: Mapping[str, KernelHarness]) -> None:
         self._benches = benches
-        self._key: tuple[bytes, Kernel] | None = None
+        self._key: tuple[str, Kernel] | None = None
         self._incumbent: BatchedKernel | None = None
 
-    def incumbent(self, given: tuple[bytes, Kernel, Image] | None, batch_seconds: float) -> BatchedKernel | None:
+    def incumbent(self, given: tuple[str, Kernel, Image] | None, batch_seconds: float) -> BatchedKernel | None:
         """The kernel ready for its turns; None without one, or if it cannot be had any more."""
         if given is None:
             return None
@@ -86,34 +98,43 @@ class _Corner:
             self._key = packet, kernel
         return self._incumbent
 
-    def leave(self, packet: bytes | None = None) -> None:
+    def leave(self, packet: str | None = None) -> None:
         """Gives the incumbent up, if it is one of this task (None: of whichever)."""
         if self._key is not None and packet in (None, self._key[0]):
             self._key = self._incumbent = None
 
 
-def work(line: Connection) -> None:
-    """The life of a measuring worker: benches by the packets of their tasks, and what is done on them."""
-    benches: dict[bytes, KernelHarness] = {}
-    corner = _Corner(benches)
+_benches: dict[str, KernelHarness] = {}  # of this process, by the packets of their tasks
+_corner = _Corner(_benches)
+
+
+def open_task(packet: str, target: Target, threads: int, cold: bool, examples: Examples | None) -> Examples | None:
+    """Gets ready to run kernels of a task; the examples that it makes, if none are given. Raises what its reference
+    raises.
+    """
     gc.disable()
-    while True:
-        order, *given = line.recv()
-        if order == "open":
-            packet, *rest = given
-            try:
-                bench = benches[packet] = KernelHarness(unpack(packet), *rest)
-                line.send((bench.feeds, bench.expected))
-            except Exception as problem:
-                line.send(problem)
-        elif order == "close":
-            corner.leave(given[0])
-            del benches[given[0]]
-            gc.collect()
-        elif order == "run":
-            packet, kernel, code, rule, incumbent, to_beat = given
-            other = corner.incumbent(incumbent, rule.batch_seconds)
-            line.send(run(benches[packet], kernel, code, rule, other, to_beat))
-        else:
-            (one, *first), (other, *second), rounds, batch_seconds = given
-            line.send(compare((benches[one], *first), (benches[other], *second), rounds, batch_seconds))
+    bench = _benches[packet] = KernelHarness(unpack(packet), target, threads, cold, examples)
+    return (bench.feeds, bench.expected) if examples is None else None
+
+
+def close_task(packet: str) -> None:
+    """Gives up all that belongs to a task."""
+    _corner.leave(packet)
+    del _benches[packet]
+    gc.collect()
+
+
+def run_loaded(
+    packet: str, kernel: Kernel, image: Image, rule: Rule, incumbent: tuple[str, Kernel, Image] | None, to_beat: float
+) -> Measurement:
+    """See :func:`run`; of kernels of tasks that are open."""
+    other = _corner.incumbent(incumbent, rule.batch_seconds)
+    return run(_benches[packet], kernel, image, rule, other, to_beat)
+
+
+def compare_loaded(
+    first: tuple[str, Kernel, Image], second: tuple[str, Kernel, Image], rounds: int, batch_seconds: float
+) -> tuple[list[float], list[float]] | str:
+    """See :func:`compare`; of kernels of tasks that are open."""
+    one, other = ((_benches[packet], kernel, image) for packet, kernel, image in (first, second))
+    return compare(one, other, rounds, batch_seconds)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
-from burnish.kernels.cpu import GENERIC
 from burnish.kernels.task import Task
 from burnish.kernels.templates import first_match
 from burnish.pipeline.kernel import compile_by, named, task_key
@@ -19,21 +15,8 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial, building
 from burnish.tune.evaluate.building import Builder
-
-
-class Hostile(str):
-    """Text that calls a function in the process that receives it."""
-
-    call: tuple[Callable[..., Any], tuple[Any, ...]]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self.call
-
-
-def hostile(task: Task, function: Callable[..., Any], *arguments: Any) -> Task:
-    op = Hostile("mul")
-    op.call = (function, arguments)
-    return replace(task, label=op)
+from burnish.workers import Worker, pool
+from tests.tune.evaluate import jobs
 
 
 def test_a_build_is_the_build_of_this_process(evaluator: Evaluator, product: Task) -> None:
@@ -79,22 +62,23 @@ def test_errors_of_a_build_are_told(evaluator: Evaluator, doubling: Task) -> Non
 
 
 @pytest.mark.parametrize(
-    ("function", "arguments", "error"),
+    ("job", "error"),
     [
-        (time.sleep, (600,), "the compiler took longer than 2 s"),
-        (pow, (3, 10**9), "the compiler took longer than 0.5 s of processor time"),
-        (os.abort, (), "the compiler was killed by SIGABRT"),
-        (os._exit, (7,), "the compiler ended with exit code 7"),
-        (int, ("x",), "ValueError: invalid literal"),
+        ("sleep", "the compiler took longer than 2 s"),
+        ("compute", "the compiler took longer than 0.5 s of processor time"),
+        ("abort", "the compiler was killed by SIGABRT"),
+        ("exit", "the compiler ended with exit code 7"),
+        ("fail", "ValueError: invalid literal"),
     ],
 )
 def test_a_build_that_hangs_or_kills_is_an_outcome(
-    evaluator: Evaluator, doubling: Task, function: Callable[..., Any], arguments: tuple[Any, ...], error: str
+    evaluator: Evaluator, doubling: Task, monkeypatch: pytest.MonkeyPatch, job: str, error: str
 ) -> None:
-    endless = function in (time.sleep, pow)
+    endless = job in ("sleep", "compute")
     builder = Builder(evaluator._server, host(), workers=2, limit=0.5 if endless else 60.0)
+    monkeypatch.setattr(building, "build_packet", jobs.build)
     good = evaluator.default(doubling)
-    bad = Trial(hostile(doubling, function, *arguments), GENERIC.name, good.choice)
+    bad = Trial(doubling, job, good.choice)
     if not endless:  # the limit is too short for a good build on a slow machine
         before, broken, after = builder.build([good, bad, good])
         assert before.kernel == after.kernel
@@ -107,13 +91,16 @@ def test_a_build_that_hangs_or_kills_is_an_outcome(
 
 def test_an_interrupt_ends_the_workers(evaluator: Evaluator, doubling: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = Builder(evaluator._server, host(), workers=2, limit=60.0)
+    busy: list[Worker] = []
 
-    def interrupt(busy: object) -> None:
+    def interrupt(workers: Iterable[Worker]) -> None:
+        busy.extend(workers)
         raise KeyboardInterrupt
 
     good = evaluator.default(doubling)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(builder, "_answers", interrupt)
+        patch.setattr(pool, "wait", interrupt)
         builder.build([good, good])
+    assert len(busy) == 2 and not any(Path(f"/proc/{worker.pid}").exists() for worker in busy)
     (built,) = builder.build([good])
     assert built.kernel is not None

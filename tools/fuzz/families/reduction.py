@@ -65,9 +65,7 @@ def centred(s: Sketch) -> None:
 def channels(s: Sketch, x: str, count: int, positive: int = -1) -> list[str]:
     """``count`` vectors of one value a channel of ``x``; the one at ``positive`` is above 0."""
     extent, dtype = s.value(x).shape[1], s.kind(x)
-    return [
-        s.new(s.floats((extent,), dtype, 0.3 if i == positive else -1.0, 2.0), s.chance(0.9)) for i in range(count)
-    ]
+    return [s.new(s.floats((extent,), dtype, 0.3 if i == positive else -1.0, 2.0), s.chance(0.9)) for i in range(count)]
 
 
 def batch_norm(s: Sketch) -> None:

@@ -11,7 +11,7 @@ from burnish.errors import ModelError
 from burnish.loops.evaluate import evaluate
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS
-from burnish.ops.split import split_matrix, split_stem_weight, split_weight
+from burnish.ops.bf16x3 import split_matrix, split_stem_weight, split_weight
 
 BOUND = 2e-5  # of the sum of absolute products: 2**-18 for the parts, and float32 accumulation
 

@@ -1,0 +1,16 @@
+"""Worker processes with limits: jobs are functions by name with plain arguments, never pickled; whatever a job does,
+its outcome is a value. Workers come from a warm fork server or are new interpreters.
+"""
+
+from burnish.workers.forkserver import ForkServer
+from burnish.workers.limits import Limits
+from burnish.workers.outcome import Failure, Outcome, Progress
+from burnish.workers.pool import Job, Pool
+from burnish.workers.restarting import RestartingWorker
+from burnish.workers.serving import serve, tell
+from burnish.workers.worker import Worker, spawn, wait
+
+__all__ = [
+    "Failure", "ForkServer", "Job", "Limits", "Outcome", "Pool", "Progress", "RestartingWorker", "Worker", "serve",
+    "spawn", "tell", "wait",
+]  # fmt: skip
