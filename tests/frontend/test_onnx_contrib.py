@@ -239,6 +239,10 @@ def test_random_numbers_have_their_moments_and_repeat_by_seed(op: str) -> None:
     other.graph.output[0].CopyFrom(value_info("y0", x))
     unseeded = bn.compile(other, rewrite=False)
     assert not np.array_equal(unseeded(), unseeded())
+    other.graph.node.append(helper.make_node(op, [], ["z"], shape=[40, 500]))
+    other.graph.output.append(value_info("z", x))
+    one, two = bn.compile(other)()
+    assert not np.array_equal(one, two)
 
 
 def test_bernoulli_and_multinomial_follow_their_probabilities() -> None:
