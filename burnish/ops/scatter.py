@@ -61,7 +61,11 @@ def scatter_elements(
 def _scatter_nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, reduction: str) -> np.ndarray:
     result = data.copy()
     place = tuple(_position(indices[..., k], data.shape[k]) for k in range(indices.shape[-1]))
-    _write(result, place if place else (...,), updates, reduction)
+    if place:
+        _write(result, place, updates, reduction)
+    else:  # every update is of the whole tensor
+        for update in updates.reshape(-1, *data.shape):
+            result = update.copy() if reduction == "none" else _AT[reduction](result, update)
     return result
 
 

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.quantized import scaled_product
 from burnish.frontend.onnx.reduction import statistics
 
 # --- activations ------------------------------------------------------------------------------------------------------
@@ -195,14 +196,25 @@ def _mask_bias(c: Context, mask: str, like: str, rows: int, columns: int, low: f
 def _attention(c: Context, n: OnnxNode) -> list[str]:
     """Self-attention: one product for queries, keys and values."""
     x, weight, bias, mask, past, extra = (n.input(k) for k in range(6))
-    count = n.attrs["num_heads"]
+    product = c.add("matmul", x, weight)
+    return _self_attention(c, n, c.add("add", product, bias) if bias else product, mask, past, extra)
+
+
+def _quantized_attention(c: Context, n: OnnxNode) -> list[str]:
+    """Self-attention whose input and weight are quantized."""
+    x, weight, bias, x_scale, w_scale, mask, x_zero, w_zero, past = (n.input(k) for k in range(9))
+    product = scaled_product(c, x, weight, (x_scale, w_scale), (x_zero, w_zero), bias)
+    return _self_attention(c, n, product, mask, past, "")
+
+
+def _self_attention(c: Context, n: OnnxNode, product: str, mask: str, past: str, extra: str) -> list[str]:
+    """Attention of queries, keys and values [B, S, 3 hidden], side by side."""
+    count, whole = n.attrs["num_heads"], c.shape(product)[2]
     if n.attr("do_rotary", 0):
         c.refuse("attribute 'do_rotary'", 1, "0")
-    product = c.add("matmul", x, weight)
-    product = c.add("add", product, bias) if bias else product
-    sizes = n.attr("qkv_hidden_sizes") or [c.shape(weight)[1] // 3] * 3
-    if sum(sizes) != c.shape(weight)[1] or len(sizes) != 3:
-        c.invalid("attribute 'qkv_hidden_sizes'", sizes, f"three that add up to {c.shape(weight)[1]}")
+    sizes = n.attr("qkv_hidden_sizes") or [whole // 3] * 3
+    if sum(sizes) != whole or len(sizes) != 3:
+        c.invalid("attribute 'qkv_hidden_sizes'", sizes, f"three that add up to {whole}")
     ends = np.cumsum(sizes).tolist()
     query, key, value = (
         heads(c, c.slice(product, 2, end - size, end), count) for end, size in zip(ends, sizes, strict=True)
@@ -298,9 +310,9 @@ _CONTRIB: Mapping[str, Translator] = {
     "FusedMatMul": _fused_matmul,
     "SkipLayerNormalization": partial(_skip_norm, False),
     "SkipSimplifiedLayerNormalization": partial(_skip_norm, True),
-    "SimplifiedLayerNormalization": _simplified_norm,
     "EmbedLayerNormalization": _embed_norm,
     "Attention": _attention,
+    "QAttention": _quantized_attention,
     "MultiHeadAttention": _multi_head,
     "RotaryEmbedding": _rotary,
 }

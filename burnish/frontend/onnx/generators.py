@@ -13,8 +13,9 @@ from burnish.frontend.onnx.dtypes import dtype_name
 # --- random numbers ---------------------------------------------------------------------------------------------------
 
 
-def _seed(n: OnnxNode) -> dict[str, float]:
-    return {"seed": float(n.attrs["seed"])} if "seed" in n.attrs else {}
+def seed(c: Context, n: OnnxNode) -> dict[str, float | int]:
+    """The node's seed; of one without, what tells it from others."""
+    return {"seed": float(n.attrs["seed"])} if "seed" in n.attrs else {"stream": len(c.builder.types)}
 
 
 def _random(op: str, names: Sequence[str], defaults: Sequence[float], c: Context, n: OnnxNode) -> str:
@@ -24,7 +25,7 @@ def _random(op: str, names: Sequence[str], defaults: Sequence[float], c: Context
     dtype = dtype_name(n.attrs["dtype"], str(n)) if "dtype" in n.attrs else c.dtype(like) if like else "float32"
     attrs = {key: float(n.attr(key, value)) for key, value in zip(names, defaults, strict=True)}
     c.require_room(shape, dtype)
-    return c.add(op, shape=shape, dtype=dtype, **attrs, **_seed(n))
+    return c.add(op, shape=shape, dtype=dtype, **attrs, **seed(c, n))
 
 
 def _bernoulli(c: Context, n: OnnxNode) -> str:
@@ -32,13 +33,13 @@ def _bernoulli(c: Context, n: OnnxNode) -> str:
     x = n.inputs[0]
     dtype = dtype_name(n.attrs["dtype"], str(n)) if "dtype" in n.attrs else c.dtype(x)
     work = c.dtype(x)
-    chance = c.add("random_uniform", shape=c.shape(x), dtype=work, **_seed(n))
+    chance = c.add("random_uniform", shape=c.shape(x), dtype=work, **seed(c, n))
     return c.cast(c.add("less", chance, x), dtype)
 
 
 def _multinomial(c: Context, n: OnnxNode) -> str:
     dtype = dtype_name(n.attr("dtype", 6), str(n))
-    return c.add("multinomial", n.inputs[0], count=n.attr("sample_size", 1), dtype=dtype, **_seed(n))
+    return c.add("multinomial", n.inputs[0], count=n.attr("sample_size", 1), dtype=dtype, **seed(c, n))
 
 
 # --- windows and spectra ----------------------------------------------------------------------------------------------

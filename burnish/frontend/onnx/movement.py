@@ -12,6 +12,7 @@ import onnx
 from burnish.errors import ModelError
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
+from burnish.frontend.onnx.generators import seed
 from burnish.loops.sizes import extent_of, greatest, is_size, larger, least, smaller
 
 
@@ -330,8 +331,7 @@ def _random_dropout(c: Context, n: OnnxNode, ratio: float) -> list[str]:
     x = n.inputs[0]
     if not 0 <= ratio < 1:
         c.invalid("input 'ratio'", ratio, "0 to less than 1")
-    seed: dict[str, float] = {"seed": float(n.attrs["seed"])} if "seed" in n.attrs else {}
-    chance = c.add("random_uniform", shape=c.shape(x), dtype="float64", **seed)
+    chance = c.add("random_uniform", shape=c.shape(x), dtype="float64", **seed(c, n))
     kept = c.add("greater_equal", chance, c.constant(ratio, "float64"))
     scaled = c.add("mul", x, c.scalar(1 / (1 - ratio), x))
     return [c.add("where", kept, scaled, c.scalar(0, x)), kept]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -236,6 +237,18 @@ def _qlinear_global_pool(c: Context, n: OnnxNode) -> str:
     return narrowed(c, c.add("reduce_mean", real(c, x, x_scale, x_zero), axes=axes), scale, n.input(4), x)
 
 
+def _qlinear_average_pool(c: Context, n: OnnxNode) -> str:
+    x, x_scale, x_zero, scale = n.inputs[:4]
+    if n.attr("channels_last", 0):
+        c.refuse("attribute 'channels_last'", 1, "0")
+    attrs = {key: value for key, value in n.attrs.items() if key != "channels_last"}
+    c.node = replace(n, op="AveragePool", inputs=(real(c, x, x_scale, x_zero),), attrs=attrs, opset=19)
+    mean = c.translators["AveragePool"](c, c.node)
+    c.node = n
+    assert isinstance(mean, str)
+    return narrowed(c, mean, scale, n.input(4), x)
+
+
 def _qlinear_concat(c: Context, n: OnnxNode) -> str:
     scale, zero, parts = n.inputs[0], n.inputs[1], n.inputs[2:]
     groups = [parts[i : i + 3] for i in range(0, len(parts), 3)]
@@ -261,12 +274,13 @@ def _qgemm(c: Context, n: OnnxNode) -> str:
 
 def _matmul_integer_to_float(c: Context, n: OnnxNode) -> str:
     a, b, a_scale, b_scale = n.inputs[:4]
-    return _scaled_product(c, a, b, (_as_row(c, a_scale, a), b_scale), (n.input(4), n.input(5)), n.input(6))
+    return scaled_product(c, a, b, (_as_row(c, a_scale, a), b_scale), (n.input(4), n.input(5)), n.input(6))
 
 
-def _scaled_product(
+def scaled_product(
     c: Context, a: str, b: str, scales: tuple[str, str], zeros: tuple[str, str], bias: str
 ) -> str:
+    """The product of quantized matrices as float32, plus a bias if there is one."""
     total = c.cast(integer_matmul(c, a, b, *zeros), "float32")
     second = c.reshape(scales[1], ()) if _one(c, scales[1]) else scales[1]
     value = c.add("mul", total, c.add("mul", scales[0], second))
@@ -276,7 +290,7 @@ def _scaled_product(
 def _dynamic_quantize_matmul(c: Context, n: OnnxNode) -> str:
     """A float matrix quantized by its own range, times a quantized one."""
     a, scale, zero = dynamically_quantized(c, n.inputs[0])
-    return _scaled_product(c, a, n.inputs[1], (scale, n.inputs[2]), (zero, n.input(3)), n.input(4))
+    return scaled_product(c, a, n.inputs[1], (scale, n.inputs[2]), (zero, n.input(3)), n.input(4))
 
 
 def dynamically_quantized(c: Context, x: str) -> tuple[str, str, str]:
@@ -332,6 +346,7 @@ _RUNTIME: Mapping[str, Translator] = {
     "QLinearMul": partial(_qlinear_binary, "mul"),
     "QLinearLeakyRelu": partial(_qlinear_unary, "leaky_relu"),
     "QLinearSigmoid": partial(_qlinear_unary, "sigmoid"),
+    "QLinearAveragePool": _qlinear_average_pool,
     "QLinearGlobalAveragePool": _qlinear_global_pool,
     "QLinearConcat": _qlinear_concat,
     "QGemm": _qgemm,
