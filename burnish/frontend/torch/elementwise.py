@@ -12,8 +12,7 @@ from burnish.frontend.torch.context import Context, Ref, Translator
 UNARY = {  # one to one, of floats: integers become the result's dtype first
     "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "exp": "exp", "log": "log", "sqrt": "sqrt",
     "rsqrt": "rsqrt", "neg": "neg", "abs": "abs", "sin": "sin", "cos": "cos", "sinh": "sinh", "cosh": "cosh",
-    "erf": "erf", "silu": "silu", "hardswish": "hard_swish", "mish": "mish", "sign": "sign", "sgn": "sign",
-    "reciprocal": "reciprocal",
+    "erf": "erf", "silu": "silu", "hardswish": "hard_swish", "mish": "mish", "reciprocal": "reciprocal",
 }  # fmt: skip
 ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "round"}  # integers stay what they are
 ARITHMETIC = {
@@ -37,6 +36,13 @@ def _trunc(c: Context, x: Ref) -> Ref:
     if not c.is_real(x):
         return c.add("identity", x)
     return c.add("mul", c.add("sign", x), c.add("floor", c.add("abs", x)))
+
+
+def _sign(c: Context, x: Ref) -> Ref:
+    """1, 0 or -1; of NaN 0."""
+    if not c.is_real(x):
+        return c.add("identity", x) if c.dtype(x) == "bool" else c.add("sign", x)
+    return c.add("where", c.add("isnan", x), c.scalar(0, x), c.add("sign", x))
 
 
 def _frac(c: Context, x: Ref) -> Ref:
@@ -363,7 +369,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **{f"aten.{name}": partial(_compare, op) for name, op in COMPARISONS.items()},
     **{f"aten.logical_{name}": partial(_logical, op) for name, op in LOGIC.items()},
     **{f"aten.bitwise_{name}": partial(_bitwise, op) for name, op in LOGIC.items()},
-    "aten.trunc": _trunc, "aten.frac": _frac, "aten.exp2": _exp2, "aten.expm1": _expm1, "aten.log1p": _log1p,
+    "aten.trunc": _trunc, "aten.sign": _sign, "aten.sgn": _sign, "aten.frac": _frac, "aten.exp2": _exp2, "aten.expm1": _expm1, "aten.log1p": _log1p,
     "aten.log2": partial(_scaled, "log", 1 / math.log(2)), "aten.log10": partial(_scaled, "log", 1 / math.log(10)),
     "aten.tan": _tan, "aten.erfc": _erfc, "aten.square": _square, "aten.isnan": _isnan, "aten.isinf": _isinf,
     "aten.isfinite": _isfinite, "aten.nan_to_num": _nan_to_num, "aten.logical_not": _not,

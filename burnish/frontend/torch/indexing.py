@@ -38,8 +38,9 @@ def _index(c: Context, x: Ref, indices: Sequence[Ref | None]) -> Ref:
     """``x[indices]``: positions broadcast together; their dimensions stand where the first one was if they are side by
     side, else in front.
     """
+    indices = [part for index in indices for part in _as_positions(c, index)]
     used = [d for d, index in enumerate(indices) if index is not None]
-    given = [_integers(c, _plain(c, index)) for index in indices if index is not None]
+    given = [_integers(c, index) for index in indices if index is not None]
     if len(used) == 1:
         return c.add("gather", x, given[0], axis=used[0])
     shape = _broadcast(c, given)
@@ -57,10 +58,14 @@ def _index(c: Context, x: Ref, indices: Sequence[Ref | None]) -> Ref:
     return c.transpose(y, [*lead, *range(len(shape)), *range(lead.stop, c.rank(y))])
 
 
-def _plain(c: Context, index: Ref) -> Ref:
-    if c.dtype(index) == "bool":
+def _as_positions(c: Context, index: Ref | None) -> list[Ref | None]:
+    """An index as positions: a mask that is known has some for each of its dimensions."""
+    if index is None or c.dtype(index) != "bool":
+        return [index]
+    mask = c.known(index)
+    if mask is None:
         c.refuse("indices", "a mask that is computed at run time", "positions: how many a mask holds depends on data")
-    return index
+    return [c.constant(positions, "int64") for positions in np.nonzero(mask)]
 
 
 def _broadcast(c: Context, tensors: Sequence[Ref]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.layout import dense_order, inverse
 from burnish.loops.sizes import is_size
 
 # --- views ------------------------------------------------------------------------------------------------------------
@@ -76,29 +77,15 @@ def _matrix_transpose(c: Context, x: Ref) -> Ref:
 def _as_strided(
     c: Context, x: Ref, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Ref:
-    """The strides of some permutation of the tensor's own dimensions, or of a dense tensor; torch has no others here
-    but for windows, which are refused.
-    """
-    source = c.raw["x"]
-    if not any(is_size(e) for e in c.out_shape) and math.prod(c.out_shape) == math.prod(c.shape(x)):
-        dense = _dense_order(size, stride)
-        if dense is not None and not storage_offset and source.is_contiguous():
-            ordered = c.reshape(x, [size[d] for d in dense])
-            return c.transpose(ordered, [dense.index(d) for d in range(len(dense))])
-        if tuple(size) == tuple(source.shape) and tuple(stride) == tuple(source.stride()):
-            return x
-    c.refuse("size and stride", f"{list(size)} and {list(stride)} of {list(source.shape)}", "those of a dense tensor")
-
-
-def _dense_order(size: Sequence[int], stride: Sequence[int]) -> list[int] | None:
-    """The dimensions from the outermost in memory to the innermost if they cover it without gaps; None otherwise."""
-    order = sorted(range(len(size)), key=lambda d: (-stride[d], -size[d], d))
-    expected = 1
-    for d in reversed(order):
-        if size[d] != 1 and stride[d] != expected:
-            return None
-        expected *= size[d]
-    return order
+    """Another shape and order of dimensions of the same dense memory."""
+    own = [c.symbols.extent(v, c.label) for v in c.raw["x"].stride()]
+    before, after = dense_order(c.shape(x), own), dense_order(size, stride)
+    same_count = math.prod(size) - math.prod(c.shape(x)) == 0
+    if before is None or after is None or storage_offset or not same_count:
+        found = f"{list(size)} and {list(stride)} of a tensor {list(c.shape(x))} with strides {own}"
+        c.refuse("size and stride", found, "those of a dense tensor")
+    memory = c.reshape(c.transpose(x, before), [size[d] for d in after])
+    return c.transpose(memory, inverse(after))
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

@@ -42,6 +42,13 @@ LARGEST_CONSTANT = 1 << 22  # elements of what is made of smaller constants at t
 _ABSENT = object()
 
 
+@dataclass(frozen=True)
+class Untyped:
+    """In place of a tensor that no graph has: why whatever reads it is refused."""
+
+    reason: str
+
+
 @dataclass
 class Translation:
     """A translation under way or done.
@@ -54,6 +61,10 @@ class Translation:
     context: Context
     values: dict[Any, Any] = field(default_factory=dict)
     refused: dict[Any, str] = field(default_factory=dict)
+
+    def refuse(self, node: Any, reason: str) -> None:
+        """Marks a placeholder that no graph can have: whatever reads it is refused."""
+        self.values[node] = Untyped(reason)
 
     @property
     def builder(self) -> GraphBuilder:
@@ -81,7 +92,7 @@ def translate(nodes: Any, work: Translation) -> None:
             continue
         try:
             work.values[node] = _translated(work, node)
-        except (BurnishError, NotImplementedError) as error:
+        except (BurnishError, NotImplementedError, TypeError) as error:  # a TypeError: what depends on an open size
             work.refused[node] = str(error)
             work.values[node] = _substitute(work, node)
 
@@ -110,6 +121,8 @@ def _translated(work: Translation, node: Any) -> Any:
         return _attribute(node.graph.owning_module, node.target)
     name = operator_name(node.target)
     result = node.meta.get("val")
+    if type(result).__name__ == "SymBool":  # what torch has assumed of extents
+        return None
     if _is_extent(result):  # arithmetic on sizes: torch has the polynomial
         return work.context.symbols.extent(result, name)
     if node.target is operator.getitem:
@@ -118,6 +131,7 @@ def _translated(work: Translation, node: Any) -> Any:
         return None
     known = _evaluated(work, node, result)
     if known is not _ABSENT:
+        _bind_extents(work, result, known)
         return known
     translator = TRANSLATORS.get(name)
     if translator is None:
@@ -162,6 +176,8 @@ def _mapped(value: Any, of_node: Any) -> Any:
 def _operand(work: Translation, node: Any) -> Any:
     """The value of a node as translators take it: constants become graph tensors."""
     value = work.values[node]
+    if isinstance(value, Untyped):
+        raise UnsupportedOperator(value.reason)
     if isinstance(value, (list, tuple)):
         return [work.ref(v, node.name) if hasattr(v, "dtype") else v for v in value]
     return work.context.constant_of(value, node.name) if hasattr(value, "dtype") else value
@@ -207,6 +223,7 @@ def _check(c: Context, outputs: Any, result: Any) -> None:
     for own, said in zip(outputs if listed else [outputs], result if listed else [result], strict=False):
         if own is None or not hasattr(said, "dtype"):
             continue
+        c.symbols.bind(said, c.shape(own))
         wanted = c.symbols.shape(said, c.label), dtype_name(said.dtype, c.label)
         found = c.shape(own), c.dtype(own)
         if found != wanted:
@@ -232,10 +249,17 @@ def _evaluated(work: Translation, node: Any, result: Any) -> Any:
         return node.target(*arguments, **keywords)
 
 
+def _bind_extents(work: Translation, result: Any, known: Any) -> None:
+    """Extents that torch could not know, of positions in a mask, from the value."""
+    for said, own in zip(*(v if isinstance(v, (list, tuple)) else [v] for v in (result, known)), strict=False):
+        if hasattr(said, "dtype") and hasattr(own, "dtype"):
+            work.context.symbols.bind(said, own.shape)
+
+
 def _is_known(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(_is_known(v) for v in value)
-    return not isinstance(value, Ref)
+    return not isinstance(value, (Ref, Untyped))
 
 
 def _has_sizes(work: Translation, node: Any) -> bool:
@@ -266,12 +290,6 @@ def _substitute(work: Translation, node: Any) -> Any:
             shape, dtype = work.context.symbols.shape(tensor, node.name), dtype_name(tensor.dtype, node.name)
             return Ref(work.builder.input(work.builder.fresh(f"{node.name}.missing"), shape, dtype))
         except BurnishError:
-            return _Untyped(f"'{node.name}'")
+            return Untyped("it reads what torch computes in a type that no graph has")
 
     return [stand_in(t) for t in result] if isinstance(result, (list, tuple)) else stand_in(result)
-
-
-class _Untyped(Ref):
-    """In place of a tensor of a type that no graph has: whatever reads it is refused by the builder, too."""
-
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from burnish.loops.sizes import is_size
 class Symbols:
     """Extents of PyTorch's symbols by their names (``s77``): a dimension that stays open, or a number."""
 
-    extents: Mapping[str, int] = field(default_factory=dict)
+    extents: dict[str, int] = field(default_factory=dict)
 
     def extent(self, value: Any, where: str) -> int:
         """An ``int`` or a ``SymInt`` as an extent. Raises UnsupportedOperator for what is no polynomial."""
@@ -25,6 +25,12 @@ class Symbols:
     def shape(self, tensor: Any, where: str) -> tuple[int, ...]:
         """The extents of a tensor."""
         return tuple([self.extent(d, where) for d in tensor.shape])
+
+    def bind(self, tensor: Any, shape: Sequence[int]) -> None:
+        """Takes extents that torch could not know, for they depend on data, from the shape that was found."""
+        for said, own in zip(tensor.shape, shape, strict=False):
+            if not isinstance(said, int) and said.node.expr.is_Symbol and not is_size(own):
+                self.extents.setdefault(said.node.expr.name, own)
 
     def _evaluated(self, expr: Any, where: str) -> int:
         if expr.is_Integer:

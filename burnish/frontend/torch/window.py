@@ -203,9 +203,10 @@ def _by_matrices(operator: str, c: Context, input: Any = None, x: Any = None, **
     _require_numbers(c, c.shape(image)[-2:], c.out_shape[-2:])
     scales = arguments.get("scale_factors") or [arguments.get("scales_h"), arguments.get("scales_w")]
     for axis, (n, m, scale) in enumerate(zip(c.shape(image)[-2:], c.out_shape[-2:], scales, strict=True)):
-        unit = torch.eye(n, dtype=torch.float64).reshape(1, n, n, 1)  # channels are the unit vectors
-        moved = getattr(torch.ops.aten, operator)(unit, [m, 1], arguments["align_corners"], scale, None)
-        image = _mapped(c, image, c.rank(image) - 2 + axis, to_numpy(moved.reshape(n, m).T, c.label))
+        # Channels are the unit vectors, in two columns: of one, torch's antialiased forms mistake the layout.
+        unit = torch.eye(n, dtype=torch.float64).reshape(1, n, n, 1).expand(1, n, n, 2).contiguous()
+        moved = getattr(torch.ops.aten, operator)(unit, [m, 2], arguments["align_corners"], scale, None)
+        image = _mapped(c, image, c.rank(image) - 2 + axis, to_numpy(moved[0, :, :, 0].T, c.label))
     return image
 
 
