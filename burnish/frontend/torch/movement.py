@@ -296,6 +296,12 @@ def _pixel_shuffle(c: Context, x: Ref, upscale_factor: int) -> Ref:
     return c.reshape(c.add("depth_to_space", image, block=upscale_factor, mode="CRD"), c.out_shape)
 
 
+def _channel_shuffle(c: Context, x: Ref, groups: int) -> Ref:
+    batch, channels, *rest = c.shape(x)
+    parts = c.reshape(x, (batch, groups, channels // groups, *rest))
+    return c.reshape(c.transpose(parts, (0, 2, 1, *range(3, c.rank(parts)))), c.shape(x))
+
+
 def _pixel_unshuffle(c: Context, x: Ref, downscale_factor: int) -> Ref:
     image = c.reshape(x, (math.prod(c.shape(x)[:-3]), *c.shape(x)[-3:]))
     return c.reshape(c.add("space_to_depth", image, block=downscale_factor, mode="CRD"), c.out_shape)
@@ -318,5 +324,6 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.constant_pad_nd": _pad, "aten.reflection_pad1d": partial(_padded, "reflect"),
     "aten.reflection_pad2d": partial(_padded, "reflect"), "aten.replication_pad1d": partial(_padded, "replicate"),
     "aten.replication_pad2d": partial(_padded, "replicate"), "aten.pixel_shuffle": _pixel_shuffle,
-    "aten.pixel_unshuffle": _pixel_unshuffle,
+    "aten.pixel_unshuffle": _pixel_unshuffle, "aten.channel_shuffle": _channel_shuffle,
+    "aten.native_channel_shuffle": _channel_shuffle,
 }  # fmt: skip

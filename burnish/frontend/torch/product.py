@@ -123,7 +123,8 @@ def _attention_of_cpu(
     c: Context, query: Ref, key: Ref, value: Ref, dropout_p: float, is_causal: bool, attn_mask: Ref | None = None,
     scale: float | None = None,
 ) -> list[Any]:  # fmt: skip
-    return [_attention(c, query, key, value, attn_mask, dropout_p, is_causal, scale), None]
+    shared = c.shape(query)[1] != c.shape(key)[1]
+    return [_attention(c, query, key, value, attn_mask, dropout_p, is_causal, scale, shared), None]
 
 
 TRANSLATORS: Mapping[str, Translator] = {

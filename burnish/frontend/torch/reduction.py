@@ -120,6 +120,13 @@ def _softmax(op: str, c: Context, x: Ref, dim: int, half_to_float: bool = False,
     return c.add(op, y, axis=c.axis(y, dim))
 
 
+def _safe_softmax(c: Context, x: Ref, dim: int, dtype: Any = None) -> Ref:
+    """Softmax that is 0 where all elements are -inf."""
+    y = _softmax("softmax", c, x, dim)
+    top = c.add("reduce_max", c.real(x), axes=(c.axis(x, dim),), keepdims=True)
+    return c.add("where", c.add("greater", top, c.scalar(-math.inf, y)), y, c.scalar(0, y))
+
+
 # --- normalizations ---------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +188,27 @@ def _native_batch_norm(
     return [_batch_norm(c, input, weight, bias, running_mean, running_var, momentum, eps, training), None, None]
 
 
+def _batch_norm_of_batch(
+    c: Context, input: Ref, weight: Ref | None, bias: Ref | None, training: bool, momentum: float, eps: float,
+    running_mean: Ref | None = None, running_var: Ref | None = None,
+) -> list[Ref | None]:  # fmt: skip
+    """Batch normalization by the statistics of the batch itself, without running ones: those of instances, too."""
+    if running_mean is not None or running_var is not None:
+        return [_batch_norm(c, input, weight, bias, running_mean, running_var, momentum, eps, training), None, None]
+    rank, channels = c.rank(input), c.shape(input)[1]
+    scale, shift = (_parameter(c, p, (channels,), neutral, input) for p, neutral in ((weight, 1), (bias, 0)))
+    if c.shape(input)[0] == 1:
+        return [c.add("instance_norm", input, scale, shift, epsilon=eps), None, None]
+    axes = tuple(d for d in range(rank) if d != 1)
+    mean = c.add("reduce_mean", input, axes=axes, keepdims=True)
+    away = c.add("sub", input, mean)
+    variance = c.add("reduce_mean", c.add("mul", away, away), axes=axes, keepdims=True)
+    factor = c.add("rsqrt", c.add("add", variance, c.scalar(eps, input)))
+    column = (channels, *(1,) * (rank - 2))
+    y = c.add("mul", c.add("mul", away, factor), c.reshape(scale, column))
+    return [c.add("add", y, c.reshape(shift, column)), None, None]
+
+
 def _group_norm(
     c: Context, input: Ref, num_groups: int, weight: Ref | None, bias: Ref | None, eps: float,
     cudnn_enabled: bool = True,
@@ -232,6 +260,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.var_mean": _variance_and_mean, "aten.logsumexp": _log_sum_exp, "aten.linalg_vector_norm": _vector_norm,
     "aten.norm": _norm, "aten.cumsum": _cumsum, "aten.softmax": partial(_softmax, "softmax"),
     "aten._softmax": partial(_softmax, "softmax"),
+    "aten._safe_softmax": _safe_softmax, "aten._native_batch_norm_legit": _batch_norm_of_batch,
     "aten.log_softmax": partial(_softmax, "log_softmax"), "aten._log_softmax": partial(_softmax, "log_softmax"),
     "aten.layer_norm": _layer_norm, "aten.native_layer_norm": _native_layer_norm, "aten.rms_norm": _rms_norm,
     "aten._fused_rms_norm": _fused_rms_norm, "aten.batch_norm": _batch_norm,
