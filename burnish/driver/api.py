@@ -85,7 +85,7 @@ def compile(
                 network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
                 progress=progress, tune=tune, records=records,
             )  # fmt: skip
-            return TorchModule.of(made, network.signature)
+            return TorchModule.called_as(made, network.signature)
         if tune is not None:
             return tuned(
                 model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes, fix=fix,

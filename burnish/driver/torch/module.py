@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from burnish.driver.torch.tensors import TensorModule
 from burnish.errors import InputError
-from burnish.frontend.torch.dtypes import to_numpy, to_torch
 from burnish.frontend.torch.export import Signature
 from burnish.runtime.module import Module
 
 
-class TorchModule(Module):
+class TorchModule(TensorModule):
     """A :class:`Module` that takes the arguments of the network that it was compiled from and gives results of the same
     structure: tensors if any argument is a tensor, else arrays.
 
@@ -22,49 +22,43 @@ class TorchModule(Module):
     _signature: Signature
 
     @classmethod
-    def of(cls, module: Module, signature: Signature) -> TorchModule:
+    def called_as(cls, module: Module, signature: Signature) -> TorchModule:
         """The compiled ``module``, called as ``signature`` says; it shares code and parameters."""
-        made = object.__new__(cls)
-        made._externs, made._comm = module._externs, module._comm
-        made._set_up(module.executable, module._pool, module._code, module._params, module._state_bytes)
-        made._called_as(signature)
+        made = cls.of(module)
+        assert isinstance(made, TorchModule)
+        made._call_as(signature)
         return made
 
     def __copy__(self) -> TorchModule:
-        return self.of(self, self._signature)
+        return self.called_as(self, self._signature)
 
-    def _called_as(self, signature: Signature) -> None:
-        import torch
+    def _call_as(self, signature: Signature) -> None:
         from torch.utils import _pytree
 
-        self._signature, self._tensor, self._tree = signature, torch.Tensor, _pytree
+        self._signature, self._tree = signature, _pytree
         positional, named = signature.in_spec.children()
-        leaves = [*positional.children(), *named.children()]
-        plain = all(leaf.is_leaf() for leaf in leaves) and all(number >= 0 for number, _ in signature.inputs)
-        self._leaves = len(leaves) if plain and not named.num_children else -1  # of arguments that are just tensors
-        out = signature.out_spec
-        each = [number for number, _ in signature.outputs] == list(range(len(self.outputs)))
-        self._as_it_is = each and (out.is_leaf() or (out.type is tuple and len(self.outputs) > 1 and out.num_children
-                                                     == out.num_leaves))  # fmt: skip
+        plain = all(number >= 0 for number, _ in signature.inputs) and not named.num_children
+        flat = plain and all(leaf.is_leaf() for leaf in positional.children())
+        self._leaves = positional.num_children if flat else -1  # of arguments that are just tensors
+        out, count = signature.out_spec, len(self.outputs)
+        each = [number for number, _ in signature.outputs] == list(range(count))
+        self._single = each and out.is_leaf()
+        self._tuple = each and out.type is tuple and out.num_children == out.num_leaves == count
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The network's result, its tensors new. Raises InputError for arguments unlike those it was compiled for."""
         if kwargs or len(args) != self._leaves:
             args = self._flat(args, kwargs)
-        tensor, tensors = self._tensor, False
-        arrays = []
         for value in args:
-            if isinstance(value, tensor):
-                tensors = True
-                try:
-                    value = value.detach().numpy()
-                except (TypeError, RuntimeError):
-                    value = to_numpy(value, f"input '{self.inputs[len(arrays)].name}'")
-            arrays.append(value)
-        found = super().__call__(*arrays)
-        if tensors:
-            found = tuple(map(to_torch, found)) if isinstance(found, tuple) else to_torch(found)
-        return found if self._as_it_is else self._built(found)
+            if isinstance(value, self._tensor):
+                found: Sequence[Any] = self.run(args)
+                break
+        else:
+            arrays = super().__call__(*args)
+            found = arrays if isinstance(arrays, tuple) else (arrays,)
+        if self._single:
+            return found[0]
+        return tuple(found) if self._tuple else self._built(found)
 
     def _flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The leaves of the arguments that are the graph's inputs, in order. Raises InputError."""
@@ -96,9 +90,8 @@ class TorchModule(Module):
             raise InputError(f"arguments: found {found}; allowed: {', '.join(names)}, as in the example inputs")
         return tuple(bound[n] for n in names[:positional]), {n: bound[n] for n in names[positional:]}
 
-    def _built(self, found: Any) -> Any:
+    def _built(self, results: Sequence[Any]) -> Any:
         """The result's structure from the graph's outputs."""
-        results = found if isinstance(found, tuple) else (found,)
         leaves = [results[number] if number >= 0 else value for number, value in self._signature.outputs]
         return self._tree.tree_unflatten(leaves, self._signature.out_spec)
 

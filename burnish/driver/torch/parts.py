@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from burnish.driver.torch.report import GraphReport, PartReport
+from burnish.driver.torch.tensors import TensorModule
 from burnish.errors import BurnishError
 from burnish.frontend.torch.context import Context, Ref
-from burnish.frontend.torch.dtypes import dtype_name, to_numpy, to_torch
+from burnish.frontend.torch.dtypes import dtype_name
 from burnish.frontend.torch.layout import dense_order, inverse
 from burnish.frontend.torch.program import Translation, operator_name, translate
 from burnish.frontend.torch.symbols import Symbols
@@ -115,7 +116,7 @@ def _begun(graph: Any, setting: Setting) -> Translation:
         value = node.meta["val"]
         if node.name in setting.known:
             work.values[node] = setting.known[node.name]
-        elif hasattr(value, "dtype"):
+        elif hasattr(value, "detach"):
             try:
                 work.values[node] = _input(work, node, setting.symbols)
             except BurnishError as error:  # complex numbers, another device: whatever reads it is refused, too
@@ -163,7 +164,7 @@ def _finished(graph: Any, work: Translation, setting: Setting) -> Function:
     if not outputs:
         return lambda args: _planned([taker(args, ()) for taker in takers.values()], plan)
     at = time.perf_counter()
-    module = setting.compile(work.builder.build(*outputs))
+    module = TensorModule.of(setting.compile(work.builder.build(*outputs)))
     operators = sum(n.op == "call_function" and not _is_free(n) for n in graph.nodes)
     kernels, spent = len(module.executable.calls), time.perf_counter() - at
     setting.report.parts.append(PartReport(operators, kernels, spent, setting.sizes))
@@ -219,7 +220,7 @@ def _taker(node: Any, holders: list[Any], work: Translation, setting: Setting, o
     value = work.values[node]
     if isinstance(value, Ref):
         return _tensor(node, value, work, setting, outputs)
-    if hasattr(value, "dtype"):  # a constant, which callers may change
+    if hasattr(value, "detach"):  # a constant, which callers may change
         return lambda args, results: value.clone()
     return _size_taker(value, holders) if is_size(value) else lambda args, results: value
 
@@ -268,21 +269,14 @@ def _feeds(graph: Any, module: Module, symbols: Symbols) -> list[tuple[int, tupl
     return feeds
 
 
-def _call(module: Module, feeds: list[tuple[int, tuple[int, ...] | None]]) -> Callable[[Sequence[Any]], list[Any]]:
-    """The module as a function of a graph's arguments, tensors in and out, which share memory with its arrays."""
-    names = [spec.name for spec in module.inputs]
+def _call(module: TensorModule, feeds: list[tuple[int, tuple[int, ...] | None]]) -> Callable[[Sequence[Any]], list[Any]]:
+    """The module as a function of a graph's arguments."""
+    run = module.run
+    if all(order is None for _, order in feeds):
+        places = [place for place, _ in feeds]
+        return lambda args: run([args[place] for place in places])
 
     def call(args: Sequence[Any]) -> list[Any]:
-        arrays = []
-        for place, order in feeds:
-            tensor = args[place].detach()
-            if order is not None:
-                tensor = tensor.permute(order)
-            try:
-                arrays.append(tensor.numpy())
-            except (TypeError, RuntimeError):
-                arrays.append(to_numpy(tensor, f"input '{names[len(arrays)]}'"))
-        found = module(*arrays)
-        return [to_torch(a) for a in found] if isinstance(found, tuple) else [to_torch(found)]
+        return run([args[place] if order is None else args[place].permute(order) for place, order in feeds])
 
     return call

@@ -37,6 +37,6 @@ def to_torch(array: np.ndarray) -> Any:
     """An array's memory as a tensor, which keeps it alive."""
     import torch
 
-    if array.dtype == numpy_dtype("bfloat16"):
+    if array.dtype.kind == "V":  # of NumPy's own view on bfloat16
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

@@ -240,7 +240,7 @@ def _given(program: Any, spec: Any, node: Any) -> Any:
 
 def _input(work: Translation, node: Any) -> Ref:
     value = node.meta["val"]
-    if not hasattr(value, "dtype"):
+    if not hasattr(value, "detach"):
         allowed = "tensors, and numbers that stay what they are"
         raise UnsupportedOperator(f"input '{node.name}': found a number that changes; allowed: {allowed}")
     if value.device.type != "cpu":
@@ -288,7 +288,7 @@ def _finished(work: Translation, program: Any, states: Mapping[str, Ref]) -> tup
         value = work.values[node] if hasattr(node, "meta") else node
         if spec.kind.name == "BUFFER_MUTATION":
             work.builder.update(states[spec.target], work.ref(value, spec.target))
-        elif isinstance(value, Ref) or hasattr(value, "dtype"):
+        elif isinstance(value, Ref) or hasattr(value, "detach"):
             stem = names[len(leaves)] if len(leaves) < len(names) else "output"
             inner = work.ref(value, stem)
             leaves.append((len(results), None))

@@ -208,9 +208,13 @@ def _repeat(c: Context, x: Ref, repeats: Sequence[int]) -> Ref:
     x = c.reshape(x, full)
     if all(r == 1 or e == 1 for r, e in zip(repeats, full, strict=True)):
         return c.expand(x, c.out_shape)
-    if any(is_size(r) for r in repeats):
-        c.refuse("repeats", ", ".join(map(str, repeats)), "numbers, but for dimensions of extent 1")
-    return c.add("tile", x, repeats=tuple(repeats))
+    for d, count in enumerate(repeats):
+        if is_size(count):  # a dimension in front that is expanded, and joined with this one
+            before, extent, after = c.shape(x)[:d], c.shape(x)[d], c.shape(x)[d + 1 :]
+            spread = c.expand(c.reshape(x, (*before, 1, extent, *after)), (*before, count, extent, *after))
+            x = c.reshape(spread, (*before, count * extent, *after))
+    rest = tuple(1 if is_size(count) else count for count in repeats)
+    return x if set(rest) == {1} else c.add("tile", x, repeats=rest)
 
 
 def _repeat_interleave(c: Context, x: Ref, repeats: Any, dim: int | None = None) -> Ref:

@@ -123,6 +123,10 @@ def _translated(work: Translation, node: Any) -> Any:
     result = node.meta.get("val")
     if type(result).__name__ == "SymBool":  # what torch has assumed of extents
         return None
+    if not hasattr(node.target, "_schema") and node.target is not operator.getitem:
+        numbers = [_mapped(a, lambda n: work.values[n]) for a in node.args]
+        if all(isinstance(v, (int, float)) for v in numbers) and not node.kwargs:
+            return node.target(*numbers)
     if _is_extent(result):  # arithmetic on sizes: torch has the polynomial
         return work.context.symbols.extent(result, name)
     if node.target is operator.getitem:
@@ -179,8 +183,8 @@ def _operand(work: Translation, node: Any) -> Any:
     if isinstance(value, Untyped):
         raise UnsupportedOperator(value.reason)
     if isinstance(value, (list, tuple)):
-        return [work.ref(v, node.name) if hasattr(v, "dtype") else v for v in value]
-    return work.context.constant_of(value, node.name) if hasattr(value, "dtype") else value
+        return [work.ref(v, node.name) if hasattr(v, "detach") else v for v in value]
+    return work.context.constant_of(value, node.name) if hasattr(value, "detach") else value
 
 
 def _bound(node: Any) -> dict[str, Any]:
@@ -211,7 +215,7 @@ def _accepted(translator: Translator, values: Mapping[str, Any], target: Any) ->
 
 def _require_types(result: Any, where: str) -> None:
     for tensor in result if isinstance(result, (list, tuple)) else [result]:
-        if hasattr(tensor, "dtype"):
+        if hasattr(tensor, "detach"):
             dtype_name(tensor.dtype, where)
             if tensor.device.type not in ("cpu", "meta"):
                 raise UnsupportedOperator(f"{where}: found device {tensor.device}; allowed: cpu")
@@ -221,7 +225,7 @@ def _check(c: Context, outputs: Any, result: Any) -> None:
     """Holds what was translated against the types that torch says. Raises UnsupportedOperator where they differ."""
     listed = isinstance(result, (list, tuple))
     for own, said in zip(outputs if listed else [outputs], result if listed else [result], strict=False):
-        if own is None or not hasattr(said, "dtype"):
+        if own is None or not hasattr(said, "detach"):
             continue
         c.symbols.bind(said, c.shape(own))
         wanted = c.symbols.shape(said, c.label), dtype_name(said.dtype, c.label)
@@ -252,7 +256,7 @@ def _evaluated(work: Translation, node: Any, result: Any) -> Any:
 def _bind_extents(work: Translation, result: Any, known: Any) -> None:
     """Extents that torch could not know, of positions in a mask, from the value."""
     for said, own in zip(*(v if isinstance(v, (list, tuple)) else [v] for v in (result, known)), strict=False):
-        if hasattr(said, "dtype") and hasattr(own, "dtype"):
+        if hasattr(said, "detach") and hasattr(own, "detach"):
             work.context.symbols.bind(said, own.shape)
 
 
@@ -284,7 +288,7 @@ def _substitute(work: Translation, node: Any) -> Any:
     result = node.meta.get("val")
 
     def stand_in(tensor: Any) -> Any:
-        if not hasattr(tensor, "dtype"):
+        if not hasattr(tensor, "detach"):
             return tensor
         try:
             shape, dtype = work.context.symbols.shape(tensor, node.name), dtype_name(tensor.dtype, node.name)

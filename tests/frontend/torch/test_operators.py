@@ -4,8 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from cases import CASES  # noqa: E402
-from networks import Functions, assert_same, compiled  # noqa: E402
+from tests.frontend.torch.cases import CASES  # noqa: E402
+from tests.frontend.torch.networks import Functions, assert_same, compiled  # noqa: E402
 
 
 @pytest.mark.parametrize("name", CASES)
