@@ -68,21 +68,17 @@ def resize(
     for d, (m, n) in enumerate(zip(sizes, x.shape, strict=True)):
         fixed = kept[d] or not (is_size(m) or is_size(n))
         require(fixed, "attribute 'sizes'", list(sizes), f"a number in dimension {d}, resampled from {n}")
-    scales = scales or tuple(
-        m / n if n and not k else 1.0 for m, n, k in zip(sizes, x.shape, kept, strict=True)
-    )
+    scales = scales or tuple(m / n if n and not k else 1.0 for m, n, k in zip(sizes, x.shape, kept, strict=True))
     ok = len(scales) == rank and min(scales, default=1) > 0
     require(ok, "attribute 'scales'", list(scales), f"{rank} positive numbers")
     require(mode in ("nearest", "linear"), "attribute 'mode'", mode, "nearest, linear")
     require(coordinates in _COORDINATES, "attribute 'coordinates'", coordinates, ", ".join(_COORDINATES))
     require(rounding in _ROUNDINGS, "attribute 'rounding'", rounding, ", ".join(_ROUNDINGS))
     lines = [
-        _ORIGIN if k else _COORDINATES[coordinates](*nms)
-        for k, *nms in zip(kept, x.shape, sizes, scales, strict=True)
+        _ORIGIN if k else _COORDINATES[coordinates](n, m, scale)
+        for k, n, m, scale in zip(kept, x.shape, sizes, scales, strict=True)
     ]
-    moved = [
-        d for d in range(rank) if not kept[d] and (x.shape[d] != sizes[d] or lines[d].factor != lines[d].divisor)
-    ]
+    moved = [d for d in range(rank) if not kept[d] and (x.shape[d] != sizes[d] or lines[d].factor != lines[d].divisor)]
     if mode == "nearest":
 
         def nearest(*i: Expr) -> Expr:

@@ -48,10 +48,10 @@ class Options:
 def backend(module: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
     """The backend "burnish" of ``torch.compile``: a function that runs the FX graph ``module``.
 
-    Graphs without gradients are compiled, in as few parts as there can be around operators that are not supported, which
-    torch runs; with gradients they are left to torch. :func:`burnish.torch.report` tells. Parameters are constants: one
-    that is replaced or changed in place is seen at the next call, and compiled in again, but for changes through
-    ``.data`` in place, which torch itself does not count. Raises ParameterError for unknown ``options``.
+    Graphs without gradients are compiled, in as few parts as there can be around operators that are not supported,
+    which torch runs; graphs with gradients are left to torch. :func:`burnish.torch.report` tells. Parameters are
+    constants: one that is replaced or changed in place is seen at the next call, and compiled in again, but for changes
+    in place through ``.data``, which torch itself does not count. Raises ParameterError for unknown ``options``.
     """
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.aot_autograd import make_boxed_func
@@ -148,9 +148,7 @@ class Frozen:
             eligible = [i for i, a in enumerate(args) if id(a) in self._candidates and not a.is_inference()]
         self.places = [i for i in eligible if self._changes[i] < 2]
         places = self.places
-        self._take = (
-            operator.itemgetter(*places) if len(places) > 1 else lambda args: tuple([args[i] for i in places])
-        )
+        self._take = operator.itemgetter(*places) if len(places) > 1 else lambda args: tuple([args[i] for i in places])
         self._held = self._take(args)
         self._versions, self._pointers = list(map(_version, self._held)), list(map(_pointer, self._held))
         return sum(count >= 2 for count in self._changes.values())
@@ -195,7 +193,7 @@ class InferenceGraph:
             return
         values = {name: args[place] for name, (place, _, _) in self._symbolic.items()}
         extents = {
-            name: dim(name, max(low, 0), high, hint=min(max(values[name], low), high))
+            name: dim(name, low, high, hint=min(max(values[name], low), high))
             for name, (_, low, high) in self._symbolic.items()
         }
         try:
@@ -258,7 +256,5 @@ def _symbols(holders: Sequence[Any]) -> dict[str, tuple[int, int, int]]:
             limits = value.node.shape_env.var_to_range.get(value.node.expr)
             low = int(limits.lower) if limits is not None and limits.lower.is_Integer else 0
             high = int(limits.upper) if limits is not None and limits.upper.is_Integer else MOST
-            found[value.node.expr.name] = (place, max(low, 0), min(high, MOST))
+            found[value.node.expr.name] = (place, max(low, 1), min(high, MOST))  # an empty one is compiled alone
     return found
-
-

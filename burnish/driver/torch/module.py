@@ -76,9 +76,7 @@ class TorchModule(TensorModule):
                 raise InputError(f"arguments: found {leaf!r}; allowed: {example!r}, for which the model was compiled")
         return tuple(given)
 
-    def _as_in_example(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _as_in_example(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments by position and by name as the example had them. Raises InputError."""
         names, positional = self._signature.names, self._signature.positional
         bound = dict(zip(names, args, strict=False))

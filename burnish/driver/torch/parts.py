@@ -48,7 +48,7 @@ def compile_parts(module: Any, refused: Mapping[str, str], setting: Setting) -> 
     from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
     from torch.fx.passes.operator_support import OperatorSupportBase
 
-    class Supported(OperatorSupportBase):  # type: ignore[misc]
+    class Supported(OperatorSupportBase):
         def is_node_supported(self, submodules: Any, node: Any) -> bool:
             value = node.meta.get("val")
             sized = value is None or type(value).__name__ in ("SymInt", "SymBool", "SymFloat", "int")
@@ -62,7 +62,7 @@ def compile_parts(module: Any, refused: Mapping[str, str], setting: Setting) -> 
         elif node.op == "call_function" and not _is_free(node):
             setting.report.eager[operator_name(node.target), refused.get(node.name, "alone between others")] += 1
     fused.recompile()
-    return fused.forward  # type: ignore[no-any-return]
+    return fused.forward
 
 
 def _is_free(node: Any) -> bool:
@@ -91,12 +91,13 @@ def _replace(fused: Any, node: Any, setting: Setting) -> None:
                 reason = refused.get(inner.name, f"beside {'; '.join(refused.values())}"[:200])
                 setting.report.eager[operator_name(inner.target), reason] += 1
         return
+    call: Function = function
     (end,) = (inner for inner in part.graph.nodes if inner.op == "output")
     several = isinstance(end.args[0], (tuple, list))
 
-    class Compiled(torch.nn.Module):  # type: ignore[misc]
+    class Compiled(torch.nn.Module):
         def forward(self, *args: Any) -> Any:
-            results = function(args)
+            results = call(args)
             return results if several else results[0]
 
     setattr(fused, node.target, Compiled())
@@ -269,7 +270,9 @@ def _feeds(graph: Any, module: Module, symbols: Symbols) -> list[tuple[int, tupl
     return feeds
 
 
-def _call(module: TensorModule, feeds: list[tuple[int, tuple[int, ...] | None]]) -> Callable[[Sequence[Any]], list[Any]]:
+def _call(
+    module: TensorModule, feeds: list[tuple[int, tuple[int, ...] | None]]
+) -> Callable[[Sequence[Any]], list[Any]]:
     """The module as a function of a graph's arguments."""
     run = module.run
     if all(order is None for _, order in feeds):

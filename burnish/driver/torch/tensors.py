@@ -34,9 +34,7 @@ class TensorModule(Module):
         now = self._fixed or self._seen.get(tuple([getattr(t, "shape", None) for t in tensors]))
         addresses = None if now is None else self._addresses(tensors, now)
         if now is None or addresses is None:  # of sizes not seen, other strides or devices, or none that are allowed
-            given = [
-                to_numpy(t, f"input {i}") if isinstance(t, self._tensor) else t for i, t in enumerate(tensors)
-            ]
+            given = [to_numpy(t, f"input {i}") if isinstance(t, self._tensor) else t for i, t in enumerate(tensors)]
             found = super().__call__(*given)
             return [to_torch(a) for a in found] if isinstance(found, tuple) else [to_torch(found)]
         empty = self._empty

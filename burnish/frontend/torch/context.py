@@ -11,11 +11,11 @@ import numpy as np
 
 from burnish.errors import UnsupportedOperator
 from burnish.frontend.torch.dtypes import dtype_name, to_numpy
-from burnish.frontend.torch.symbols import Symbols
+from burnish.frontend.torch.symbols import Symbols, is_open
 from burnish.graph.graph import Attribute, GraphBuilder
 from burnish.loops.expr import FLOATS
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.sizes import greatest, is_size
+from burnish.loops.sizes import greatest
 
 LARGEST_IOTA = 1 << 24  # elements of the constant that counts up to the bound of an open dimension
 Value = Any  # a Ref, a number, None, a string, a torch.dtype, or a list of these
@@ -80,7 +80,7 @@ class Context:
         """A tensor, or a number as one of no dimensions, as ``dtype``."""
         if isinstance(value, Ref):
             return self.cast(value, dtype)
-        if is_size(value):
+        if is_open(value):
             ones = self.add("expand", self.constant(1, "int64"), shape=(value,))
             return self.cast(self.add("reduce_sum", ones, axes=(0,), keepdims=False), dtype)
         return self.constant(value, dtype)
@@ -91,7 +91,7 @@ class Context:
         if most > LARGEST_IOTA:
             self.refuse("length", f"{extent}, up to {most}", f"up to {LARGEST_IOTA}")
         whole = self.constant(np.arange(most), dtype)
-        return self.add("slice", whole, starts=(0,), extents=(extent,)) if is_size(extent) else whole
+        return self.add("slice", whole, starts=(0,), extents=(extent,)) if is_open(extent) else whole
 
     # --- asking ---
 

@@ -38,9 +38,9 @@ class Bounds:
 
         Raises ModelError for one that lies outside.
         """
-        if self.low <= found <= self.high and found >= 2 and found % self.multiple == 0:
+        if self.low <= found <= self.high and found >= 2 * self.multiple and found % self.multiple == 0:
             return found
-        if found not in (0, 1) and found % self.multiple == 0:
+        if found > self.multiple and found % self.multiple == 0:
             allowed = f"{self.low} to {self.high}"
             raise ModelError(f"dynamic: dimension '{self.name}': example inputs have {found}; allowed: {allowed}")
         least = max(self.low, 2, 2 * self.multiple)
@@ -72,9 +72,7 @@ class Dynamic:
                 made[bounds.name] = unit * Dim(label, min=low, max=high) if unit > 1 else Dim(label, min=low, max=high)
             return made[bounds.name]
 
-        return {
-            name: {axis: torch_dim(b) for axis, b in self.dims.get(name, {}).items()} or None for name in arguments
-        }
+        return {name: {axis: torch_dim(b) for axis, b in self.dims.get(name, {}).items()} or None for name in arguments}
 
     def bounds(self) -> Iterator[Bounds]:
         """All dimensions, each once."""
@@ -149,7 +147,9 @@ def _bounds_of(value: Any, default: str, named: Mapping[str, Bounds], where: str
     """From the name of a dimension, bounds, or a dimension of torch."""
     if isinstance(value, str):
         if value not in named:
-            raise ModelError(f"{where}: dimension '{value}' has no bounds; pass them: dynamic={{'{value}': (1, 512), …}}")
+            raise ModelError(
+                f"{where}: dimension '{value}' has no bounds; pass them: dynamic={{'{value}': (1, 512), …}}"
+            )
         return named[value]
     if _is_bounds(value):
         return _named(default, value)
@@ -158,6 +158,6 @@ def _bounds_of(value: Any, default: str, named: Mapping[str, Bounds], where: str
         high = value.max if isinstance(value.max, int) else MOST
         return Bounds(value.__name__, value.min, min(high, MOST))
     if kind == "_DimHint":
-        low, high = getattr(value, "min", None), getattr(value, "max", None)
-        return Bounds(default, 1 if low is None else low, MOST if high is None else high)
+        least, most = getattr(value, "min", None), getattr(value, "max", None)
+        return Bounds(default, 1 if least is None else least, MOST if most is None else most)
     raise ModelError(f"{where}: found {value!r}; allowed: a name, (low, high), or a torch.export.Dim")

@@ -198,7 +198,7 @@ def _clamp(c: Context, x: Ref, min: Any = None, max: Any = None) -> Ref:
     y = c.real(x)
     numbers = all(b is None or not isinstance(b, Ref) for b in (min, max))
     if numbers and c.is_real(y):
-        return c.add("clip", y, min=None if min is None else float(min), max=None if max is None else float(max))
+        return c.add("clip", y, **{k: float(b) for k, b in (("min", min), ("max", max)) if b is not None})
     for bound, op in ((min, "maximum"), (max, "minimum")):
         if bound is not None:
             y = c.add(op, y, c.operand(bound, c.out_dtype))
@@ -369,7 +369,8 @@ TRANSLATORS: Mapping[str, Translator] = {
     **{f"aten.{name}": partial(_compare, op) for name, op in COMPARISONS.items()},
     **{f"aten.logical_{name}": partial(_logical, op) for name, op in LOGIC.items()},
     **{f"aten.bitwise_{name}": partial(_bitwise, op) for name, op in LOGIC.items()},
-    "aten.trunc": _trunc, "aten.sign": _sign, "aten.sgn": _sign, "aten.frac": _frac, "aten.exp2": _exp2, "aten.expm1": _expm1, "aten.log1p": _log1p,
+    "aten.trunc": _trunc, "aten.sign": _sign, "aten.sgn": _sign, "aten.frac": _frac,
+    "aten.exp2": _exp2, "aten.expm1": _expm1, "aten.log1p": _log1p,
     "aten.log2": partial(_scaled, "log", 1 / math.log(2)), "aten.log10": partial(_scaled, "log", 1 / math.log(10)),
     "aten.tan": _tan, "aten.erfc": _erfc, "aten.square": _square, "aten.isnan": _isnan, "aten.isinf": _isinf,
     "aten.isfinite": _isfinite, "aten.nan_to_num": _nan_to_num, "aten.logical_not": _not,

@@ -74,7 +74,7 @@ def import_torch(model: Any, example_inputs: Any = None, dynamic: Any = None) ->
     names = _names(model, args, kwargs)
     ranks = {name: value.dim() for name, value in names.items() if hasattr(value, "dim")}
     opened = read_dynamic(dynamic, ranks)
-    args, kwargs = _enlarged(names, args, kwargs, opened)
+    args, kwargs = _apart(*_enlarged(names, args, kwargs, opened))
     program = _exported(model, args, kwargs, opened.shapes([*names]))
     return _imported(program, tuple(names), opened)
 
@@ -127,6 +127,24 @@ def _with_extent(tensor: Any, axis: int, extent: int) -> Any:
     if found == 0:
         return tensor.new_zeros([extent if d == axis else e for d, e in enumerate(tensor.shape)])
     return tensor.index_select(axis, torch.arange(extent) % found)
+
+
+def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example arguments, none twice: torch.export takes those that are the same tensor as one input."""
+    import torch
+    from torch.utils import _pytree
+
+    seen: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        again = id(leaf) in seen
+        seen.add(id(leaf))
+        return leaf.clone() if again else leaf
+
+    args, kwargs = _pytree.tree_map(own, (args, kwargs))
+    return args, kwargs
 
 
 def _exported(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:

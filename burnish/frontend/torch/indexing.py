@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from burnish.frontend.torch.context import Context, Ref, Translator
-from burnish.loops.sizes import is_size
+from burnish.frontend.torch.symbols import is_open
 
 
 def _integers(c: Context, index: Ref) -> Ref:
@@ -113,7 +113,7 @@ def _written(c: Context, x: Ref, values: Ref, places: np.ndarray) -> Ref:
     One gather from both, joined, whose positions are known.
     """
     shape = c.shape(x)
-    if any(is_size(extent) for extent in shape):
+    if any(is_open(extent) for extent in shape):
         c.refuse("shape", ", ".join(map(str, shape)), "numbers")
     source = np.arange(math.prod(shape), dtype=np.int64)
     source[places.reshape(-1)] = len(source) + np.arange(places.size)
@@ -124,7 +124,7 @@ def _written(c: Context, x: Ref, values: Ref, places: np.ndarray) -> Ref:
 def _scatter(c: Context, x: Ref, dim: int, index: Ref, src: Ref | None = None, value: float | None = None) -> Ref:
     """``x`` with values at positions along ``dim``."""
     found, axis, shape = _positions(c, index, "index"), c.axis(x, dim), c.shape(x)
-    where = list(np.indices(found.shape))
+    where: list[np.ndarray] = list(np.indices(found.shape))
     where[axis] = found
     places = np.ravel_multi_index(tuple(where), shape) if found.size else np.zeros(0, np.int64)
     if src is None:
@@ -149,10 +149,10 @@ def _index_put(
         mask = c.reshape(first, (*c.shape(first), *(1,) * (c.rank(x) - c.rank(first))))
         return c.add("where", mask, c.reshape(values, ()), x)
     shape = c.shape(x)
-    if any(is_size(extent) for extent in shape):
+    if any(is_open(extent) for extent in shape):
         c.refuse("shape", ", ".join(map(str, shape)), "numbers")
     known = tuple(slice(None) if i is None else _positions(c, i, "indices") for i in indices)
-    places = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)[known]
+    places = np.asarray(np.arange(math.prod(shape), dtype=np.int64).reshape(shape)[known])
     return _written(c, x, c.expand(values, places.shape), places)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.loops.sizes import is_size
+from burnish.frontend.torch.symbols import is_open
 
 CHANNELS_LAST = (0, 2, 3, 1)
 
@@ -19,7 +19,7 @@ def dense_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]
         return tuple(range(rank))
     if rank == 4 and _covers(shape, strides, CHANNELS_LAST):
         return CHANNELS_LAST
-    if any(is_size(v) for v in (*shape, *strides)):
+    if any(is_open(v) for v in (*shape, *strides)):
         return None
     order = tuple(sorted(range(rank), key=lambda d: (-strides[d], d)))
     return order if _covers(shape, strides, order) else None

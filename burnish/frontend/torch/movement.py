@@ -10,7 +10,7 @@ from typing import Any
 
 from burnish.frontend.torch.context import Context, Ref, Translator
 from burnish.frontend.torch.layout import dense_order, inverse
-from burnish.loops.sizes import is_size
+from burnish.frontend.torch.symbols import is_open
 
 # --- views ------------------------------------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ def _start(c: Context, x: Ref, axis: int, start: int | None) -> int:
     extent = c.shape(x)[axis]
     start = 0 if start is None else start
     start = start + extent if start < 0 else start
-    if is_size(start) or is_size(extent):
+    if is_open(start) or is_open(extent):
         return start
     return min(max(start, 0), extent)
 
@@ -104,7 +104,7 @@ def _start(c: Context, x: Ref, axis: int, start: int | None) -> int:
 def _slice(c: Context, x: Ref, dim: int, start: int | None, end: int | None, step: int) -> Ref:
     axis = c.axis(x, dim)
     extent = c.out_shape[axis]
-    first = _start(c, x, axis, start) if is_size(extent) or extent else 0
+    first = _start(c, x, axis, start) if is_open(extent) or extent else 0
     return c.slice(x, axis, first, extent, step)
 
 
@@ -138,7 +138,7 @@ def _unbind(c: Context, x: Ref, dim: int) -> list[Ref]:
 def _flip(c: Context, x: Ref, dims: Sequence[int]) -> Ref:
     for d in c.axes(x, dims) if dims else ():
         extent = c.shape(x)[d]
-        if is_size(extent) or extent > 1:
+        if is_open(extent) or extent > 1:
             x = c.slice(x, d, extent - 1, extent, -1)
     return x
 
@@ -158,7 +158,7 @@ def _rolled(c: Context, x: Ref, shift: int, axis: int) -> Ref:
     extent = c.shape(x)[axis]
     if extent == 0:
         return x
-    shift = shift if is_size(extent) else shift % extent
+    shift = shift if is_open(extent) else shift % extent
     if shift == 0:
         return x
     cut = extent - shift if shift > 0 else -shift
@@ -179,7 +179,7 @@ def _diagonal(c: Context, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
     rows, columns = c.shape(moved)[-2:]
     count = c.out_shape[-1]
     lead = c.shape(moved)[:-2]
-    if is_size(rows * columns) or count == 0:
+    if is_open(rows * columns) or count == 0:
         c.refuse("shape", list(c.shape(x)), "numbers, and a diagonal of some elements")
     flat = c.reshape(moved, (*lead, rows * columns))
     first = offset if offset >= 0 else -offset * columns
@@ -209,11 +209,11 @@ def _repeat(c: Context, x: Ref, repeats: Sequence[int]) -> Ref:
     if all(r == 1 or e == 1 for r, e in zip(repeats, full, strict=True)):
         return c.expand(x, c.out_shape)
     for d, count in enumerate(repeats):
-        if is_size(count):  # a dimension in front that is expanded, and joined with this one
+        if is_open(count):  # a dimension in front that is expanded, and joined with this one
             before, extent, after = c.shape(x)[:d], c.shape(x)[d], c.shape(x)[d + 1 :]
             spread = c.expand(c.reshape(x, (*before, 1, extent, *after)), (*before, count, extent, *after))
             x = c.reshape(spread, (*before, count * extent, *after))
-    rest = tuple(1 if is_size(count) else count for count in repeats)
+    rest = tuple(1 if is_open(count) else count for count in repeats)
     return x if set(rest) == {1} else c.add("tile", x, repeats=rest)
 
 
@@ -239,7 +239,7 @@ def _slice_scatter(c: Context, x: Ref, src: Ref, dim: int, start: int | None, en
     if step != 1 and taken != 1:
         return _strided_scatter(c, x, src, axis, range(first, first + taken * step, step))
     last = first + taken
-    before = [c.slice(x, axis, 0, first)] if is_size(first) or first else []
+    before = [c.slice(x, axis, 0, first)] if is_open(first) or first else []
     after = [] if last == extent else [c.slice(x, axis, last, extent - last)]
     return c.concat([*before, src, *after], axis)
 
@@ -259,7 +259,7 @@ def _select_scatter(c: Context, x: Ref, src: Ref, dim: int, index: int) -> Ref:
     part = c.reshape(c.cast(src, c.dtype(x)), tuple(1 if d == axis else e for d, e in enumerate(shape)))
     last = shape[axis] - index - 1
     before = [c.slice(x, axis, 0, index)] if index else []
-    after = [c.slice(x, axis, index + 1, last)] if is_size(last) or last else []
+    after = [c.slice(x, axis, index + 1, last)] if is_open(last) or last else []
     return c.concat([*before, part, *after], axis)
 
 
@@ -269,7 +269,7 @@ def _select_scatter(c: Context, x: Ref, src: Ref, dim: int, index: int) -> Ref:
 def _pad(c: Context, x: Ref, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Ref:
     """``pad`` holds low and high of the last dimension, then of the one before, and so on."""
     rank = c.rank(x)
-    if any(is_size(p) for p in pad):
+    if any(is_open(p) for p in pad):
         c.refuse("pad", ", ".join(map(str, pad)), "numbers")
     low, high = [0] * rank, [0] * rank
     for position in range(len(pad) // 2):

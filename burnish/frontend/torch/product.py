@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from burnish.frontend.torch.context import Context, Ref, Translator
-from burnish.loops.sizes import is_size
+from burnish.frontend.torch.symbols import is_open
 
 
 def _matmul(c: Context, x: Ref, other: Ref) -> Ref:
@@ -113,7 +113,7 @@ def _repeated_heads(c: Context, x: Ref, heads: int) -> Ref:
 
 def _causal(c: Context, rows: int, columns: int) -> Ref:
     """Whether column j takes part in row i: up to the row's own number."""
-    if not is_size(rows) and not is_size(columns):
+    if not is_open(rows) and not is_open(columns):
         return c.constant(np.tri(rows, columns, dtype=bool))
     i, j = c.iota(rows), c.iota(columns)
     return c.add("less_equal", c.reshape(j, (1, columns)), c.reshape(i, (rows, 1)))

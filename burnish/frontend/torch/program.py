@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -22,7 +22,6 @@ from burnish.frontend.torch import (
 )
 from burnish.frontend.torch.context import Context, Ref, Translator
 from burnish.frontend.torch.dtypes import dtype_name
-from burnish.frontend.torch.symbols import Symbols
 from burnish.graph.graph import GraphBuilder
 
 TRANSLATORS: Mapping[str, Translator] = {
@@ -231,7 +230,9 @@ def _check(c: Context, outputs: Any, result: Any) -> None:
         wanted = c.symbols.shape(said, c.label), dtype_name(said.dtype, c.label)
         found = c.shape(own), c.dtype(own)
         if found != wanted:
-            raise UnsupportedOperator(f"translated to {found[1]}{list(found[0])}, but torch says {wanted[1]}{list(wanted[0])}")
+            raise UnsupportedOperator(
+                f"translated to {found[1]}{list(found[0])}, but torch says {wanted[1]}{list(wanted[0])}"
+            )
 
 
 # --- constants --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from burnish.frontend.torch.context import Context, Ref, Translator
-from burnish.loops.sizes import is_size
+from burnish.frontend.torch.symbols import is_open
 
 MOST_STEPS = 1 << 14  # each takes about a millisecond to compile
 Step = Callable[[Ref, tuple[Ref, ...]], tuple[Ref, ...]]  # gates of one step, states -> new states, hidden first
@@ -91,7 +91,7 @@ def _layers(
     x = input if batched else c.reshape(input, (c.shape(input)[0], 1, c.shape(input)[1]))
     x = c.transpose(x, (1, 0, 2)) if batch_first and batched else x
     steps, batch, _ = c.shape(x)
-    if is_size(steps) or not 1 <= steps <= MOST_STEPS:
+    if is_open(steps) or not 1 <= steps <= MOST_STEPS:
         c.refuse("input", f"{steps} steps", f"1 to {MOST_STEPS} steps, unrolled: a number")
     directions, count = 2 if bidirectional else 1, 4 if has_biases else 2
     if len(params) != num_layers * directions * count:

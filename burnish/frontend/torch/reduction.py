@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.symbols import is_open
 
 # --- reductions -------------------------------------------------------------------------------------------------------
 
@@ -78,11 +79,7 @@ def _moments(c: Context, x: Ref, dim: Any, unbiased: bool, correction: Any) -> t
     mean = c.add("reduce_mean", x, axes=axes, keepdims=True)
     away = c.add("sub", x, mean)
     total = c.add("reduce_sum", c.add("mul", away, away), axes=axes, keepdims=True)
-    divisor: Ref
-    if isinstance(count, int):
-        divisor = c.scalar(max(count - less, 0), x)
-    else:
-        divisor = c.operand(count - less, c.dtype(x))
+    divisor = c.operand(count - less if is_open(count) else max(count - less, 0), c.dtype(x))
     return c.reshape(c.add("div", total, divisor), c.out_shape), c.reshape(mean, c.out_shape)
 
 

@@ -10,6 +10,11 @@ from burnish.errors import UnsupportedOperator
 from burnish.loops.sizes import is_size
 
 
+def is_open(extent: object) -> bool:
+    """Whether an extent is no number: known when a model is called."""
+    return is_size(extent)
+
+
 @dataclass(frozen=True)
 class Symbols:
     """Extents of PyTorch's symbols by their names (``s77``): a dimension that stays open, or a number."""
@@ -29,7 +34,7 @@ class Symbols:
     def bind(self, tensor: Any, shape: Sequence[int]) -> None:
         """Takes extents that torch could not know, for they depend on data, from the shape that was found."""
         for said, own in zip(tensor.shape, shape, strict=False):
-            if not isinstance(said, int) and said.node.expr.is_Symbol and not is_size(own):
+            if not isinstance(said, int) and said.node.expr.is_Symbol and not is_open(own):
                 self.extents.setdefault(said.node.expr.name, own)
 
     def _evaluated(self, expr: Any, where: str) -> int:
@@ -58,7 +63,7 @@ def _computed(kind: str, parts: list[int]) -> int | None:
     total = parts[0]
     if kind == "Pow":
         base, power = parts
-        if is_size(power) or power < 0:
+        if is_open(power) or power < 0:
             return None
         total = 1
         for _ in range(power):
@@ -66,13 +71,13 @@ def _computed(kind: str, parts: list[int]) -> int | None:
         return total
     if kind in ("FloorDiv", "CleanDiv", "Mod", "PythonMod"):
         total = total // parts[1] if kind.endswith("Div") else total % parts[1]
-        return total if isinstance(total, int) or is_size(total) else None
+        return total if type(total) is int or is_open(total) else None
     for part in parts[1:]:
         if kind == "Add":
             total = total + part
         elif kind == "Mul":
             total = total * part
-        elif kind in ("Max", "Min") and not is_size(total - part):
+        elif kind in ("Max", "Min") and not is_open(total - part):
             total = max(total, part) if kind == "Max" else min(total, part)
         else:
             return None

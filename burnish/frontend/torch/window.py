@@ -11,7 +11,8 @@ import numpy as np
 
 from burnish.frontend.torch.context import Context, Ref, Translator, pair
 from burnish.frontend.torch.dtypes import to_numpy
-from burnish.loops.sizes import is_size
+from burnish.frontend.torch.symbols import is_open
+from burnish.graph.graph import Attribute
 
 # --- convolutions -----------------------------------------------------------------------------------------------------
 
@@ -40,7 +41,12 @@ def _convolution(
     stride, dilation = pair(stride, rank), pair(dilation, rank)
     pads = _explicit_pads(c.shape(weight)[2:], padding, dilation, rank)
     low, high = (_wide(p, 0) for p in pads)
-    attrs = {"strides": _wide(stride, 1), "pads": (*low, *high), "dilations": _wide(dilation, 1), "groups": groups}
+    attrs: dict[str, Attribute] = {
+        "strides": _wide(stride, 1),
+        "pads": (*low, *high),
+        "dilations": _wide(dilation, 1),
+        "groups": groups,
+    }
     operands = [image, kernel] if bias is None else [image, kernel, bias]
     if transposed:
         y = c.add("conv2d_transpose", *operands, output_padding=_wide(pair(output_padding, rank), 0), **attrs)
@@ -148,7 +154,7 @@ def _adaptive_max_pool(rank: int, c: Context, x: Ref, output_size: Any) -> list[
 
 
 def _require_numbers(c: Context, *shapes: Sequence[int]) -> None:
-    if any(is_size(extent) for shape in shapes for extent in shape):
+    if any(is_open(extent) for shape in shapes for extent in shape):
         c.refuse("spatial extents", ", ".join(map(str, (*shapes[0], *shapes[-1]))), "numbers")
 
 
@@ -157,17 +163,14 @@ def _mapped(c: Context, x: Ref, axis: int, matrix: np.ndarray) -> Ref:
     weight = c.constant(matrix, c.dtype(x))
     if axis == c.rank(x) - 1:
         return c.add("matmul", x, weight, transpose_b=True)
-    if axis == c.rank(x) - 2:
-        return c.add("matmul", weight, x)
-    c.refuse("input", f"{c.rank(x)} dimensions", "1 or 2 spatial ones, which are the last")
+    assert axis == c.rank(x) - 2, "one of the last two"
+    return c.add("matmul", weight, x)
 
 
 # --- resampling -------------------------------------------------------------------------------------------------------
 
 
-def _upsample(
-    mode: str, coordinates: str, c: Context, input: Ref, scales: Sequence[float | None], rank: int
-) -> Ref:
+def _upsample(mode: str, coordinates: str, c: Context, input: Ref, scales: Sequence[float | None], rank: int) -> Ref:
     """Resampling to the size that torch says. A scale that is given places the samples, else the sizes do."""
     sizes = c.out_shape
     _require_numbers(c, c.shape(input)[-rank:], sizes[-rank:])

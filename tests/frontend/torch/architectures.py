@@ -56,7 +56,9 @@ class Inverted(nn.Module):
 
 def mobilenet() -> nn.Module:
     stem = [nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.Hardswish()]
-    return nn.Sequential(*stem, Inverted(16, 1), Inverted(16, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 7))
+    return nn.Sequential(
+        *stem, Inverted(16, 1), Inverted(16, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 7)
+    )
 
 
 class ConvNeXtBlock(nn.Module):
@@ -131,9 +133,11 @@ class Swin(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm(self.patch(x).permute(0, 2, 3, 1))
-        b, h, w, d = y.shape
+        b, h, w, _ = y.shape
         s = self.window
-        y = y + self._back(self.attention(self._windows(torch.roll(y, (-self.shift,) * 2, (1, 2))), self._mask(b, h, w)), b, h, w)
+        y = y + self._back(
+            self.attention(self._windows(torch.roll(y, (-self.shift,) * 2, (1, 2))), self._mask(b, h, w)), b, h, w
+        )
         y = torch.cat([y[:, 0::2, 0::2], y[:, 1::2, 0::2], y[:, 0::2, 1::2], y[:, 1::2, 1::2]], -1)
         return self.merge(y).mean((1, 2)) * s
 

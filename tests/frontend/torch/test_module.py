@@ -7,12 +7,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.frontend.torch.networks import Functions, assert_same, compiled  # noqa: E402
 from torch import nn  # noqa: E402
 
 import burnish as bn  # noqa: E402
 from burnish.errors import InputError, ModelError, ParameterError, UnsupportedOperator  # noqa: E402
 from burnish.frontend.torch.export import import_torch  # noqa: E402
+from tests.frontend.torch.networks import Functions, assert_same, compiled  # noqa: E402
 
 Pair = namedtuple("Pair", "total parts")
 
@@ -120,6 +120,11 @@ def test_buffers_that_change_are_states() -> None:
         assert_same(module(x), network(x))
 
 
+def test_one_tensor_as_two_examples_is_two_inputs() -> None:
+    network, x = Functions([lambda x, y: x - y]), torch.ones(2)
+    assert_same(compiled(network, (x, x))(x * 3, x), (x * 2,))
+
+
 def test_tied_weights_are_one_constant() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
@@ -164,6 +169,7 @@ def test_dimensions_stay_open_however_it_is_said(dynamic) -> None:
         dynamic = ({0: rows}, {0: rows})
     elif dynamic == "auto":
         dynamic = {"inputs": ({0: torch.export.Dim.AUTO}, {0: torch.export.Dim.AUTO})}
+
     class Named(nn.Module):
         def forward(self, x, y):
             return network(x, y)
