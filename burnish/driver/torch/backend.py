@@ -45,17 +45,22 @@ class Options:
                        cache_dir=self.cache_dir)  # fmt: skip
 
 
-def backend(module: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
+def backend(
+    module: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Any:
     """The backend "burnish" of ``torch.compile``: a function that runs the FX graph ``module``.
 
     Graphs without gradients are compiled, in as few parts as there can be around operators that are not supported,
     which torch runs; graphs with gradients are left to torch. :func:`burnish.torch.report` tells. Parameters are
     constants: one that is replaced or changed in place is seen at the next call, and compiled in again, but for changes
-    in place through ``.data``, which torch itself does not count. Raises ParameterError for unknown ``options``.
+    in place through ``.data``, which torch itself does not count. Raises ParameterError for unknown ``options``, and
+    for a ``mode``, which is inductor's.
     """
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.aot_autograd import make_boxed_func
 
+    if mode is not None:
+        raise refusal("mode", mode, "None; options={'threads': 2, 'exact': True, …}")
     chosen = _read(options or {})
     frozen = [e for e in example_inputs if getattr(e, "_dynamo_static_input_type", None) is not None]
 
@@ -145,8 +150,9 @@ class Frozen:
                 self._changes[place] += now is not held or now._version != version or now.data_ptr() != pointer
             eligible = self.places
         else:
-            eligible = [i for i, a in enumerate(args) if id(a) in self._candidates and not a.is_inference()]
-        self.places = [i for i in eligible if self._changes[i] < 2]
+            eligible = [i for i, a in enumerate(args) if id(a) in self._candidates]
+        # Tensors made in inference mode count no changes.
+        self.places = [i for i in eligible if self._changes[i] < 2 and not args[i].is_inference()]
         places = self.places
         self._take = operator.itemgetter(*places) if len(places) > 1 else lambda args: tuple([args[i] for i in places])
         self._held = self._take(args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from burnish.driver.torch.report import GraphReport, PartReport
 from burnish.driver.torch.tensors import TensorModule
-from burnish.errors import BurnishError
+from burnish.errors import BurnishError, UnsupportedOperator
 from burnish.frontend.torch.context import Context, Ref
 from burnish.frontend.torch.dtypes import dtype_name
 from burnish.frontend.torch.layout import dense_order, inverse
@@ -40,7 +41,19 @@ def compile_whole(graph: Any, setting: Setting) -> tuple[Function | None, dict[s
     translate(graph.nodes, work)
     if work.refused:
         return None, {node.name: reason for node, reason in work.refused.items()}
-    return _finished(graph, work, setting), {}
+    try:
+        return _finished(graph, work, setting), {}
+    except UnsupportedOperator as error:
+        blamed = _blamed(graph, str(error))
+        if not blamed:
+            raise
+        return None, blamed
+
+
+def _blamed(graph: Any, error: str) -> dict[str, str]:
+    """The nodes that an error of the compiler names: nodes of graphs have the names of those they come from."""
+    words = set(re.findall(r"\w+", error.partition(":")[0]))
+    return {node.name: error for node in graph.nodes if node.op == "call_function" and node.name in words}
 
 
 def compile_parts(module: Any, refused: Mapping[str, str], setting: Setting) -> Callable[..., Any]:

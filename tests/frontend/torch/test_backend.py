@@ -105,6 +105,29 @@ def test_operators_that_are_missing_run_in_torch_between_compiled_parts() -> Non
 
 
 @torch.no_grad()
+def test_operators_without_a_kernel_run_in_torch(monkeypatch) -> None:
+    from burnish.driver.torch.backend import Options
+    from burnish.errors import UnsupportedOperator
+
+    real = Options.compile
+
+    def refusing(self, graph):
+        for node in graph.nodes:
+            if node.op == "erf":
+                raise UnsupportedOperator(f"node {node.name} (erf): no schedule for operands")
+        return real(self, graph)
+
+    monkeypatch.setattr(Options, "compile", refusing)
+    x = torch.randn(3, 5)
+
+    def network(x):
+        return (x * 2 + 1).erf().relu() - x
+
+    assert_same(fast(network)(x), network(x))
+    assert [name for name, _ in report()[-1].eager] == ["aten.erf"] and len(report()[-1].parts) == 2
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_strides_of_results_are_those_of_eager(layout) -> None:
     torch.manual_seed(0)
@@ -220,6 +243,18 @@ def test_unknown_options_are_refused() -> None:
     with pytest.raises(Exception, match=r"options: found.*allowed: threads") as caught, torch.no_grad():
         torch.compile(mlp(), backend="burnish", options={"thread": 1})(torch.randn(4, 6))
     assert isinstance(caught.value, ParameterError) or "ParameterError" in repr(caught.value)
+    with pytest.raises(Exception, match="mode: found 'max-autotune'"), torch.no_grad():
+        torch.compile(mlp(), backend="burnish", mode="max-autotune")(torch.randn(4, 6))
+
+
+def test_autocast_is_compiled() -> None:
+    network, x = mlp(), torch.randn(4, 6)
+    before = len(report())
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found, expected = fast(network)(x), network(x)
+    assert found.dtype == torch.bfloat16
+    assert_same(found, expected, tolerance=2e-2)
+    assert all(graph.whole for graph in report()[before:])
 
 
 def test_the_entry_point_is_declared() -> None:
