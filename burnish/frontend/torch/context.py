@@ -15,9 +15,7 @@ from burnish.frontend.torch.symbols import Symbols, is_open
 from burnish.graph.graph import Attribute, GraphBuilder
 from burnish.loops.expr import FLOATS
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.sizes import greatest
 
-LARGEST_IOTA = 1 << 24  # elements of the constant that counts up to the bound of an open dimension
 Value = Any  # a Ref, a number, None, a string, a torch.dtype, or a list of these
 Translator = Callable[..., Any]
 
@@ -87,11 +85,9 @@ class Context:
 
     def iota(self, extent: int, dtype: str = "int64") -> Ref:
         """0, 1, … below ``extent``, which may be open."""
-        most = greatest(extent)
-        if most > LARGEST_IOTA:
-            self.refuse("length", f"{extent}, up to {most}", f"up to {LARGEST_IOTA}")
-        whole = self.constant(np.arange(most), dtype)
-        return self.add("slice", whole, starts=(0,), extents=(extent,)) if is_open(extent) else whole
+        if is_open(extent):
+            return self.add("iota", self.constant(0, dtype), extent=extent)
+        return self.constant(np.arange(extent), dtype)
 
     # --- asking ---
 

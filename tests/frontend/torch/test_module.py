@@ -185,6 +185,20 @@ def test_dimensions_stay_open_however_it_is_said(dynamic) -> None:
             module(torch.zeros(10, 4), torch.zeros(10, 4))
 
 
+def test_numbers_and_constants_of_an_open_size() -> None:
+    class Network(nn.Module):
+        def forward(self, x):
+            n = x.shape[0]
+            counted = torch.arange(n), torch.arange(2, n + 2), torch.arange(0, 2 * n, 2), torch.arange(n).float() * 0.5
+            return *counted, torch.ones(n, 2), x + n, x.new_zeros(n), torch.full((n, 1), 3), x.flip(0)
+
+    network = Network()
+    module = compiled(network, torch.randn(1, 3), dynamic={"rows": (1, 40)})
+    for rows in (1, 7, 40):
+        x = torch.randn(rows, 3)
+        assert_same(module(x), network(x), f"{rows}")
+
+
 def test_multiples_stay_open() -> None:
     network = Functions([lambda x: x.unflatten(0, (-1, 4)).sum(1)])
 
