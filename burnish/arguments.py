@@ -17,10 +17,10 @@ from burnish.runtime.pool import check_threads
 # Suffixes of files that other programs write, and what to do with such a file.
 _FOREIGN: Mapping[str, str] = {
     ".bn": "it is compiled already: burnish.load runs it",
-    ".pt": "export the network to ONNX first: torch.onnx.export",
-    ".pth": "export the network to ONNX first: torch.onnx.export",
-    ".pt2": "export the network to ONNX first: torch.onnx.export",
-    ".safetensors": "it holds weights without the network; export that to ONNX first",
+    ".pt": "compile the network itself, with example inputs: burnish.compile(network, (x,))",
+    ".pth": "compile the network itself, with example inputs: burnish.compile(network, (x,))",
+    ".pt2": "compile what torch.export.load gives",
+    ".safetensors": "it holds weights without the network; load them into it, and compile the network",
     ".h5": "convert it to ONNX first: tf2onnx",
     ".keras": "convert it to ONNX first: tf2onnx",
     ".pb": "convert it to ONNX first: tf2onnx",
@@ -41,8 +41,8 @@ def check_model(model: Any) -> None:
     if not isinstance(model, (str, os.PathLike)):
         raise ModelError(
             f"model: found a {type(model).__module__}.{type(model).__qualname__}; allowed: the path or the bytes of "
-            "an ONNX file, an onnx.ModelProto, a burnish.Graph, or a burnish.boost.Model"
-            + ("; export the network to ONNX first: torch.onnx.export" if _is_torch(model) else "")
+            "an ONNX file, an onnx.ModelProto, an nn.Module with example inputs, a burnish.Graph, or a "
+            "burnish.boost.Model"
         )
     path = Path(model)
     if path.is_dir():
@@ -50,10 +50,6 @@ def check_model(model: Any) -> None:
     advice = _FOREIGN.get(path.suffix.lower())
     if advice is not None:
         raise ModelError(f"model: found '{path}'; allowed: an ONNX file; {advice}")
-
-
-def _is_torch(model: Any) -> bool:
-    return any(c.__module__.partition(".")[0] == "torch" for c in type(model).__mro__)
 
 
 def check_flag(argument: str, found: Any) -> None:

@@ -67,7 +67,7 @@ def test_compile_refuses(arguments: dict[str, Any], error: type[BurnishError], m
         (None, "model: found a builtins.NoneType; allowed: the path or the bytes of an ONNX file"),
         (3, "model: found a builtins.int"),
         (np.zeros(3), "model: found a numpy.ndarray"),
-        ("net.pt", "'net.pt'; allowed: an ONNX file; export the network to ONNX first"),
+        ("net.pt", "'net.pt'; allowed: an ONNX file; compile the network itself, with example"),
         ("net.BN", "it is compiled already: burnish.load"),
         (Path("model.h5"), "convert it to ONNX first"),
         (".", "is a folder"),

@@ -178,6 +178,38 @@ def test_heights_of_images_are_compiled_when_they_are_met() -> None:
         np.testing.assert_allclose(module(x), expected, rtol=0, atol=2e-4 * np.abs(expected).max())
 
 
+def moved(rows: Any) -> Graph:
+    """Views with extents of 1 before an open one, positions cut from a constant, sums of integers, and resampling."""
+    b = GraphBuilder()
+    x = b.input("x", (3, rows, 2, 4, 5))
+    part = b.add("slice", x, starts=(1, 0, 0, 0, 0), extents=(1, rows, 2, 4, 5))
+    image = b.add("reshape", part, shape=(rows, 2, 4, 5))
+    flat = b.add("reshape", x, shape=(3 * rows, 40))
+    counted = b.add("slice", b.constant(np.arange(32)), starts=(0,), extents=(rows,))
+    ones = b.add("expand", b.constant(1), shape=(rows,))
+    scales = {"sizes": (rows, 2, 8, 10), "scales": (1.0, 1.0, 2.0, 2.0)}
+    up = b.add("resize", image, mode="linear", coordinates="half_pixel", **scales)
+    nearest = b.add("resize", image, mode="nearest", coordinates="asymmetric", rounding="floor", **scales)
+    return b.build(flat, b.add("add", counted, b.add("reduce_sum", ones, axes=(0,))), up, nearest)
+
+
+def test_views_and_positions_of_open_extents(tmp_path: Path) -> None:
+    module = bn.compile(moved(dim("rows", 1, 32)), threads=1, cache_dir=tmp_path)
+    for rows in (1, 7, 32):
+        x = np.random.default_rng(rows).standard_normal((3, rows, 2, 4, 5)).astype(np.float32)
+        expected = evaluate(moved(rows), {"x": x})
+        for found, name in zip(module(x), moved(rows).outputs, strict=True):
+            np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-5)
+
+
+def test_an_open_extent_is_not_resampled() -> None:
+    b = GraphBuilder()
+    rows = dim("rows", 1, 32)
+    b.input("x", (1, 2, rows, 5))
+    with pytest.raises(ModelError, match=r"resize.*a number in dimension 2"):
+        b.add("resize", "x", sizes=(1, 2, 2 * rows, 5))
+
+
 @pytest.mark.parametrize("shapes", [{"batch": (1, 60)}, {"x": ("k", 24), "k": (2, 60, 2, 30)}])
 def test_dimensions_of_an_onnx_model_stay_open_where_that_is_asked(shapes: dict[str, Any], tmp_path: Path) -> None:
     module = bn.compile(onnx_model("batch"), shapes=shapes, threads=1, cache_dir=tmp_path)

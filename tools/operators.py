@@ -10,7 +10,8 @@ import onnx.defs
 
 from burnish.frontend.onnx import functions
 from burnish.frontend.onnx.domains import key_of, split_key
-from burnish.frontend.onnx.model import OLDEST_OPSET, TRANSLATORS
+from burnish.frontend.onnx.load import OLDEST_OPSET
+from burnish.frontend.onnx.model import TRANSLATORS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "operators.md"
 REFUSED = {  # why what the standard has is refused

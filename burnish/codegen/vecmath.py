@@ -300,7 +300,6 @@ MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.MATH: name ->
 }
 
 
-
 def _shift(op: str) -> Callable[..., Value]:
     """A shift by as many bits as the second operand says; all bits go, or are the sign's, where that is too many."""
 

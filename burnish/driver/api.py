@@ -12,9 +12,11 @@ from burnish.arguments import check_common, check_flag, check_model, refusal
 from burnish.driver.compilation import Progress, assemble, compile_kernels, import_model
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import compile_segments
+from burnish.driver.torch.module import TorchModule
 from burnish.driver.trees import compile_trees, is_boosted
 from burnish.errors import ParameterError, UnsupportedOperator
 from burnish.frontend.onnx.context import OpenDimensions, RuntimeValue
+from burnish.frontend.torch.export import import_torch, is_network
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
@@ -35,7 +37,9 @@ RECORDS = "records.jsonl"  # where tuning keeps its measurements unless told oth
 
 def compile(
     model: Any,
+    example_inputs: Any = None,
     *,
+    dynamic: Any = None,
     target: str | Target = "cpu",
     threads: int | None = None,
     exact: bool = False,
@@ -49,7 +53,13 @@ def compile(
     output: str | None = None,
     weights: str | None = None,
 ) -> Module:
-    """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a :class:`Graph`, or boosted trees.
+    """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a network of PyTorch, a
+    :class:`Graph`, or boosted trees.
+
+    A network is an ``nn.Module``, taken in its form of inference, with ``example_inputs`` (a tensor, a tuple of
+    arguments, or a mapping by name), or an ``ExportedProgram``. The module is called as it is, with tensors or arrays.
+    ``dynamic``: what stays open, ``{"batch": (1, 64)}`` the first extent of every input, ``{"x": {0: "batch", 1:
+    "tokens"}, "batch": (1, 64), "tokens": (1, 512)}`` those of some, or what torch.export takes as ``dynamic_shapes``.
 
     Boosted trees are a ``burnish.boost.Model`` or estimator, or a booster or estimator of XGBoost or LightGBM;
     ``output`` says whether they give the "prediction" (as ``burnish.boost.predict``; the default) or the "margin".
@@ -73,6 +83,15 @@ def compile(
     limit of memory not met.
     """
     with dump.compilation():
+        if is_network(model):
+            check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records)
+            _check_unused("networks of PyTorch", shapes=shapes, fix=fix, output=output)
+            network = import_torch(model, example_inputs, dynamic)
+            made = compile(
+                network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
+                progress=progress, tune=tune, records=records,
+            )  # fmt: skip
+            return TorchModule.called_as(made, network.signature)
         if tune is not None:
             return tuned(
                 model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes, fix=fix,
@@ -83,8 +102,10 @@ def compile(
         )
         _check_rewrite(rewrite)
         machine = find_target(target)
+        if example_inputs is not None or dynamic is not None:
+            raise refusal("example_inputs and dynamic", "some", "None for models that are no network of PyTorch")
         if is_boosted(model):
-            _check_trees(shapes=shapes, records=records)
+            _check_unused("boosted trees", shapes=shapes, records=records)
             executable = compile_trees(model, machine, cache_dir, progress, "prediction" if output is None else output)
             return _kept(Module(executable, threads), threads, {})
         check_model(model)
@@ -166,7 +187,7 @@ def tuned(
             raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
         machine = find_target(target)
         if is_boosted(model):
-            _check_trees(tune=tune)
+            _check_unused("boosted trees", tune=tune)
         check_model(model)
         found = import_model(model, shapes, fix)
         graph = found.graph
@@ -215,11 +236,11 @@ def _check_rewrite(rewrite: Any) -> None:
             raise refusal("rewrite", rewrite, "True, False or a burnish.Objective") from None
 
 
-def _check_trees(**unused: Any) -> None:
-    """Raises ParameterError for arguments that are of no use to boosted trees."""
+def _check_unused(kind: str, **unused: Any) -> None:
+    """Raises ParameterError for arguments that are of no use to models of this kind."""
     for argument, found in unused.items():
         if found is not None:
-            raise refusal(argument, found, "None for boosted trees")
+            raise refusal(argument, found, f"None for {kind}")
 
 
 def _kept(module: Module, threads: int | None, assumed: Mapping[str, str]) -> Module:

@@ -79,7 +79,7 @@ def _of_terms(reduction: Reduce, want: Interval) -> Interval:
         return want
     if reduction.kind == "prod" or reduction.dtype in FLOATS:
         return UNKNOWN
-    count = math.prod(axis.extent for axis in reduction.axes) or 1
+    count = math.prod(greatest(axis.extent) for axis in reduction.axes) or 1
     return _divided(want, count, reduction.dtype)
 
 

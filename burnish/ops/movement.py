@@ -7,7 +7,7 @@ from itertools import accumulate
 from math import prod
 
 from burnish.loops.expr import Expr, all_of, cast, equal, maximum, minimum, select, wrap
-from burnish.loops.sizes import greatest
+from burnish.loops.sizes import at_least, greatest
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
     Ints,
@@ -38,12 +38,19 @@ def matched_groups(a: Shape, b: Shape) -> list[tuple[range, range]]:
         i0, j0 = i, j
         i, j = min(i + 1, len(a)), min(j + 1, len(b))
         while prod(a[i0:i]) != prod(b[j0:j]):
-            if prod(a[i0:i]) < prod(b[j0:j]):
+            if _not_larger(prod(a[i0:i]), prod(b[j0:j])):
                 i += 1
             else:
                 j += 1
         groups.append((range(i0, i), range(j0, j)))
     return groups
+
+
+def _not_larger(m: int, n: int) -> bool:
+    """Whether the first of two different counts is the smaller; of open ones also where they may be equal."""
+    if at_least(n, m):
+        return True
+    return False if at_least(m, n) else m < n
 
 
 def reshaped_index(index: Sequence[Expr], shape: Shape, source: Shape) -> tuple[Expr, ...]:

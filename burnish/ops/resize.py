@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from burnish.loops.expr import INDEX, Const, Expr, cast, math, maximum, minimum
+from burnish.loops.sizes import is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import Floats, Ints, declare, operator, require, require_float, wide
 
@@ -58,18 +59,26 @@ def resize(
     """``x`` resampled to shape ``sizes``; ``scales`` (output / input, one a dimension) places the samples.
 
     ``mode`` is nearest or linear, ``coordinates`` and ``rounding`` are ONNX's coordinate_transformation_mode and
-    nearest_mode. Positions beyond the edge read the edge.
+    nearest_mode. Positions beyond the edge read the edge. An extent that is open stays what it is.
     """
     rank = len(x.shape)
-    require(len(sizes) == rank and min(sizes, default=0) >= 0, "attribute 'sizes'", list(sizes), f"{rank} extents")
-    scales = scales or tuple(m / n if n else 1.0 for m, n in zip(sizes, x.shape, strict=True))
+    ok = len(sizes) == rank and min(map(least, sizes), default=0) >= 0
+    require(ok, "attribute 'sizes'", list(sizes), f"{rank} extents")
+    kept = [m == n and is_size(m) for m, n in zip(sizes, x.shape, strict=True)]
+    for d, (m, n) in enumerate(zip(sizes, x.shape, strict=True)):
+        fixed = kept[d] or not (is_size(m) or is_size(n))
+        require(fixed, "attribute 'sizes'", list(sizes), f"a number in dimension {d}, resampled from {n}")
+    scales = scales or tuple(m / n if n and not k else 1.0 for m, n, k in zip(sizes, x.shape, kept, strict=True))
     ok = len(scales) == rank and min(scales, default=1) > 0
     require(ok, "attribute 'scales'", list(scales), f"{rank} positive numbers")
     require(mode in ("nearest", "linear"), "attribute 'mode'", mode, "nearest, linear")
     require(coordinates in _COORDINATES, "attribute 'coordinates'", coordinates, ", ".join(_COORDINATES))
     require(rounding in _ROUNDINGS, "attribute 'rounding'", rounding, ", ".join(_ROUNDINGS))
-    lines = [_COORDINATES[coordinates](*nms) for nms in zip(x.shape, sizes, scales, strict=True)]
-    moved = [d for d in range(rank) if x.shape[d] != sizes[d] or lines[d].factor != lines[d].divisor]
+    lines = [
+        _ORIGIN if k else _COORDINATES[coordinates](n, m, scale)
+        for k, n, m, scale in zip(kept, x.shape, sizes, scales, strict=True)
+    ]
+    moved = [d for d in range(rank) if not kept[d] and (x.shape[d] != sizes[d] or lines[d].factor != lines[d].divisor)]
     if mode == "nearest":
 
         def nearest(*i: Expr) -> Expr:

@@ -42,9 +42,7 @@ def test_a_hang_ends() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_definitions_are_right_or_refused() -> None:
-    outcomes = [
-        check(case, definitions=True, known=True) for case in standard_cases().values() if case.kind != "real"
-    ]
+    outcomes = [check(case, definitions=True, known=True) for case in standard_cases().values() if case.kind != "real"]
     assert not bad(outcomes)
     assert Counter(outcome.kind for outcome in outcomes)["right"] >= FLOOR_KNOWN
 

@@ -217,3 +217,18 @@ def test_packing_names_the_time_of_every_parameter() -> None:
     for name, tag in stage.kernel.packing.items():
         assert numpy_dtype(made.graph.types[stage.values[name]].dtype) == np.float32
         assert str(made.layouts[stage.values[name]]) == tag
+
+
+@pytest.mark.parametrize("length", [1, 5, 40])
+def test_a_vector_that_a_matrix_is_multiplied_by_is_packed(length: int) -> None:
+    g = GraphBuilder()
+    random = np.random.default_rng(0)
+    feeds = {
+        "x": random.standard_normal((4, length), np.float32),
+        "columns": random.standard_normal((length, 3), np.float32),
+    }
+    for name, value in feeds.items():
+        g.input(name, value.shape)
+    vector = g.add("reshape", g.add("slice", "columns", starts=(0, 1), extents=(length, 1)), shape=(length,))
+    graph = g.build(g.add("matmul", "x", vector))
+    assert_close(Module(assemble(compile_kernels(graph, host())))(*feeds.values()), graph, feeds)

@@ -1,0 +1,64 @@
+"""Compiled models over PyTorch tensors: kernels read and write the tensors' own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from burnish.frontend.torch.dtypes import to_numpy, to_torch
+from burnish.runtime.module import Module
+from burnish.runtime.sized import Sized
+
+
+class TensorModule(Module):
+    """A :class:`Module` with :meth:`run`, which takes and gives tensors."""
+
+    @classmethod
+    def of(cls, module: Module) -> TensorModule:
+        """The compiled ``module``, of which it shares code and parameters."""
+        made = object.__new__(cls)
+        made._externs, made._comm = module._externs, module._comm
+        made._set_up(module.executable, module._pool, module._code, module._params, module._state_bytes)
+        made._take_tensors()
+        return made
+
+    def _take_tensors(self) -> None:
+        import torch
+
+        self._tensor, self._parameter, self._empty = torch.Tensor, torch.nn.Parameter, torch.empty
+        self._input_dtypes = [getattr(torch, spec.dtype) for spec in self.inputs]
+        self._output_dtypes = [getattr(torch, spec.dtype) for spec in self.outputs]
+
+    def run(self, tensors: Sequence[Any]) -> list[Any]:
+        """The outputs for tensors in the order of the inputs, dense and new. Raises InputError for wrong ones."""
+        now = self._fixed or self._seen.get(tuple([getattr(t, "shape", None) for t in tensors]))
+        addresses = None if now is None else self._addresses(tensors, now)
+        if now is None or addresses is None:  # of sizes not seen, other strides or devices, or none that are allowed
+            given = [to_numpy(t, f"input {i}") if isinstance(t, self._tensor) else t for i, t in enumerate(tensors)]
+            found = super().__call__(*given)
+            return [to_torch(a) for a in found] if isinstance(found, tuple) else [to_torch(found)]
+        empty = self._empty
+        results = [empty(s, dtype=d) for (s, _), d in zip(now.outputs, self._output_dtypes, strict=True)]
+        addresses += [r.data_ptr() for r in results]
+        self._execute(addresses + now.values, now)
+        return results
+
+    def _addresses(self, tensors: Sequence[Any], now: Sized) -> list[int] | None:
+        """Where dense tensors of the expected types lie; None if one is anything else."""
+        if len(tensors) != len(now.inputs):
+            return None
+        plain = (self._tensor, self._parameter)
+        found = []
+        for tensor, (shape, _), dtype in zip(tensors, now.inputs, self._input_dtypes, strict=True):
+            if (
+                type(tensor) not in plain
+                or tensor.dtype is not dtype
+                or tensor.shape != shape
+                or not tensor.is_cpu
+                or tensor.is_sparse
+                or not tensor.is_contiguous()
+                or tensor.is_neg()
+            ):
+                return None
+            found.append(tensor.data_ptr())
+        return found

@@ -1,0 +1,42 @@
+"""PyTorch dtypes and tensors as Burnish dtypes and NumPy arrays, without copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from burnish.errors import InputError, UnsupportedOperator
+from burnish.loops.expr import DTYPES
+from burnish.loops.numeric import numpy_dtype
+
+
+def dtype_name(dtype: Any, where: str) -> str:
+    """The dtype of a ``torch.dtype``; UnsupportedOperator, naming ``where``, if there is none."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise UnsupportedOperator(f"{where}: dtype: found {name}; allowed: {', '.join(DTYPES)}")
+    return name
+
+
+def to_numpy(tensor: Any, where: str) -> np.ndarray:
+    """A tensor's memory as an array, with the strides it has. Raises InputError for one that is not in CPU memory."""
+    found = tensor.detach()
+    try:
+        if str(found.dtype) == "torch.bfloat16":
+            import torch
+
+            return found.view(torch.int16).numpy().view(numpy_dtype("bfloat16"))
+        return found.resolve_neg().numpy()
+    except (TypeError, RuntimeError) as error:
+        kind = f"{str(tensor.layout).removeprefix('torch.')} on device {tensor.device}"
+        raise InputError(f"{where}: found a tensor, {kind}; allowed: dense tensors in CPU memory ({error})") from None
+
+
+def to_torch(array: np.ndarray) -> Any:
+    """An array's memory as a tensor, which keeps it alive."""
+    import torch
+
+    if array.dtype.kind == "V":  # of NumPy's own view on bfloat16
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

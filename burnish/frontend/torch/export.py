@@ -1,0 +1,343 @@
+"""torch.export: an ``nn.Module`` with example inputs, or an ``ExportedProgram``, into a Graph and its signature."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from burnish.errors import ModelError, UnsupportedOperator
+from burnish.frontend.torch.context import Context, Ref
+from burnish.frontend.torch.dtypes import dtype_name, to_numpy, to_torch
+from burnish.frontend.torch.dynamic import Bounds, Dynamic, read_dynamic
+from burnish.frontend.torch.program import TRANSLATORS, Translation, operator_name, refusal, translate
+from burnish.frontend.torch.symbols import Symbols
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.graph.rewrite import drop_dead
+from burnish.loops.sizes import MOST, dim
+from burnish.optional import require
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a network is called: the structures of arguments and results, whose leaves are numbered.
+
+    ``inputs``: of every leaf of the arguments the number of the graph's input, or the value that it had as an example.
+    ``outputs``: of every leaf of the result the number of the graph's output, or its value. ``names``: of arguments, in
+    order, of which the first ``positional`` were given by position.
+    """
+
+    in_spec: Any
+    out_spec: Any
+    inputs: tuple[tuple[int, Any], ...]  # number or -1, value
+    outputs: tuple[tuple[int, Any], ...]
+    names: tuple[str, ...]
+    positional: int
+
+
+@dataclass(frozen=True)
+class TorchModel:
+    """A network as a graph, and how it is called."""
+
+    graph: Graph
+    signature: Signature
+
+
+def is_network(model: Any) -> bool:
+    """Whether this is an ``nn.Module`` or an ``ExportedProgram``; imports nothing."""
+    names = {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
+    return bool(names & {"torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram"})
+
+
+def import_torch(model: Any, example_inputs: Any = None, dynamic: Any = None) -> TorchModel:
+    """The network in its form of inference as a graph, whatever its mode is, which stays.
+
+    ``example_inputs``: a tensor, a tuple of positional arguments, or a mapping of arguments by name; an
+    ``ExportedProgram`` needs none. ``dynamic``: extents that stay open; see :func:`burnish.compile`. Buffers that the
+    network changes become states of the graph. Raises ModelError for what torch.export refuses, and UnsupportedOperator
+    naming all operators that cannot be translated.
+    """
+    require("torch", "torch")
+    if hasattr(model, "graph_signature"):
+        if example_inputs is not None or dynamic is not None:
+            raise ModelError("example_inputs and dynamic: found for an ExportedProgram; allowed: None, it has its own")
+        return _imported(model, (), Dynamic())
+    if example_inputs is None:
+        raise ModelError("example_inputs: found None; allowed: a tensor, a tuple, or a mapping of arguments by name")
+    args, kwargs = _arguments(example_inputs)
+    names = _names(model, args, kwargs)
+    ranks = {name: value.dim() for name, value in names.items() if hasattr(value, "dim")}
+    opened = read_dynamic(dynamic, ranks)
+    args, kwargs = _apart(*_enlarged(names, args, kwargs, opened))
+    program = _exported(model, args, kwargs, opened.shapes([*names]))
+    return _imported(program, tuple(names), opened)
+
+
+# --- torch.export -----------------------------------------------------------------------------------------------------
+
+
+def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and named arguments, arrays as tensors."""
+    if isinstance(example, Mapping):
+        return (), {key: _tensor(value) for key, value in example.items()}
+    if isinstance(example, (tuple, list)):
+        return tuple(_tensor(v) for v in example), {}
+    return (_tensor(example),), {}
+
+
+def _tensor(value: Any) -> Any:
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        return type(value)(_tensor(v) for v in value)
+    return to_torch(value) if isinstance(value, np.ndarray) else value
+
+
+def _names(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The example arguments by the names that ``forward`` has for them."""
+    try:
+        return dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
+    except TypeError as error:
+        raise ModelError(f"example_inputs: they do not fit {type(model).__name__}.forward: {error}") from None
+
+
+def _enlarged(
+    names: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], opened: Dynamic
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example arguments with other extents where a dimension stays open but torch would take it as fixed."""
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    for name, axes in opened.dims.items():
+        for axis, bounds in axes.items():
+            given[name] = _with_extent(given[name], axis, bounds.example(given[name].shape[axis]))
+    return tuple(given[name] for name in [*names][: len(args)]) if len(names) >= len(args) else args, {
+        key: given[key] for key in kwargs
+    }
+
+
+def _with_extent(tensor: Any, axis: int, extent: int) -> Any:
+    import torch
+
+    found = tensor.shape[axis]
+    if found == extent:
+        return tensor
+    if found == 0:
+        return tensor.new_zeros([extent if d == axis else e for d, e in enumerate(tensor.shape)])
+    return tensor.index_select(axis, torch.arange(extent) % found)
+
+
+def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example arguments, none twice: torch.export takes those that are the same tensor as one input."""
+    import torch
+    from torch.utils import _pytree
+
+    seen: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        again = id(leaf) in seen
+        seen.add(id(leaf))
+        return leaf.clone() if again else leaf
+
+    args, kwargs = _pytree.tree_map(own, (args, kwargs))
+    return args, kwargs
+
+
+def _exported(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
+    import torch
+
+    with _inference(model), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return torch.export.export(model, args, dict(kwargs), dynamic_shapes=shapes)
+        except Exception as error:  # of Dynamo, Python and the network itself: no common base but this one
+            raise ModelError(f"model: torch.export refuses it: {_brief(error)}") from error
+
+
+@contextlib.contextmanager
+def _inference(model: Any) -> Iterator[None]:
+    """The network in eval mode, without gradients and fused paths that hide operators; then as it was."""
+    import torch
+
+    modes = [(m, m.training) for m in model.modules()]
+    fast = torch.backends.mha.get_fastpath_enabled()
+    try:
+        model.eval()
+        torch.backends.mha.set_fastpath_enabled(False)
+        with torch.no_grad():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for module, mode in modes:
+            module.training = mode
+
+
+def _brief(error: Exception) -> str:
+    """An error of torch without its traces."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return f"{type(error).__name__}: " + " ".join(lines[:6])[:1000]
+
+
+def _decomposed(program: Any) -> Any:
+    """The program in functional ATen; what has a translation of its own is kept whole."""
+    import torch
+
+    table = torch.export.default_decompositions()
+    for op in [op for op in table if operator_name(op) in TRANSLATORS]:
+        table.pop(op)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return program.run_decompositions(table)
+        except Exception as error:
+            raise ModelError(f"model: torch's decompositions fail: {_brief(error)}") from error
+
+
+# --- the program as a graph -------------------------------------------------------------------------------------------
+
+
+def _imported(program: Any, names: tuple[str, ...], opened: Dynamic) -> TorchModel:
+    program = _decomposed(program)
+    signature = program.graph_signature
+    holders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    symbols = _symbols(program, holders, names, opened)
+    work = Translation(Context(GraphBuilder(), symbols))
+    changed = _changed(signature)
+    inputs: list[tuple[int, Any]] = []
+    states: dict[str, Ref] = {}
+    for spec, node in zip(signature.input_specs, holders, strict=True):
+        value = _given(program, spec, node)
+        if spec.target in changed:
+            array = to_numpy(value, f"buffer '{spec.target}'")
+            work.values[node] = states[spec.target] = Ref(work.builder.state(f"state.{spec.target}", array))
+        elif spec.kind.name != "USER_INPUT":
+            work.values[node] = value
+        elif type(spec.arg).__name__ == "ConstantArgument":
+            inputs.append((-1, spec.arg.value))
+            work.values[node] = spec.arg.value
+        else:
+            work.values[node] = _input(work, node)
+            inputs.append((sum(i >= 0 for i, _ in inputs), None))
+    translate(program.graph.nodes, work)
+    if work.refused:
+        raise refusal(work.refused)
+    graph, outputs = _finished(work, program, states)
+    positional, own = _order(program, names)
+    return TorchModel(
+        graph, Signature(program.call_spec.in_spec, program.call_spec.out_spec, tuple(inputs), outputs, own, positional)
+    )
+
+
+def _changed(signature: Any) -> frozenset[str]:
+    """The buffers that the program changes. Raises UnsupportedOperator for inputs that it does."""
+    found = set()
+    for spec in signature.output_specs:
+        kind = spec.kind.name
+        if kind == "BUFFER_MUTATION":
+            found.add(spec.target)
+        elif kind != "USER_OUTPUT":
+            allowed = "a network that changes its buffers at most"
+            raise UnsupportedOperator(f"model: '{spec.target}': found {kind.lower()}; allowed: {allowed}")
+    return frozenset(found)
+
+
+def _given(program: Any, spec: Any, node: Any) -> Any:
+    """A parameter, buffer or constant; None for an input."""
+    if spec.kind.name == "USER_INPUT":
+        return None
+    found = program.state_dict.get(spec.target)
+    found = program.constants.get(spec.target) if found is None else found
+    if not hasattr(found, "detach"):
+        raise UnsupportedOperator(f"'{node.name}': found {spec.kind.name.lower()}; allowed: parameters and buffers")
+    return found.detach()
+
+
+def _input(work: Translation, node: Any) -> Ref:
+    value = node.meta["val"]
+    if not hasattr(value, "detach"):
+        allowed = "tensors, and numbers that stay what they are"
+        raise UnsupportedOperator(f"input '{node.name}': found a number that changes; allowed: {allowed}")
+    if value.device.type != "cpu":
+        raise UnsupportedOperator(f"input '{node.name}': found device {value.device}; allowed: cpu")
+    where = f"input '{node.name}'"
+    shape, dtype = work.context.symbols.shape(value, where), dtype_name(value.dtype, where)
+    return Ref(work.builder.input(node.name, shape, dtype))
+
+
+def _symbols(program: Any, holders: Sequence[Any], names: Sequence[str], opened: Dynamic) -> Symbols:
+    """The dimensions that torch's symbols stand for: of the user's names where an input has them, else of torch's."""
+    extents: dict[str, int] = {}
+    for node in holders:
+        value = node.meta.get("val")
+        for axis, extent in enumerate(getattr(value, "shape", ())):
+            free = [] if isinstance(extent, int) else sorted(extent.node.expr.free_symbols, key=str)
+            for symbol in free:
+                if symbol.name in extents:
+                    continue
+                found = program.range_constraints.get(symbol)
+                low, high = _limits(found)
+                own = opened.dims.get(node.name, {}).get(axis) or Bounds(symbol.name)
+                low, high = max(low, -(-own.low // own.multiple)), min(high, own.high // own.multiple)
+                hint = None if own.hint is None else own.hint // own.multiple
+                label = re.sub(r"\W|^(?=\d)", "_", own.name)
+                extents[symbol.name] = dim(label, low, high, hint=hint)
+    return Symbols(extents)
+
+
+def _limits(found: Any) -> tuple[int, int]:
+    """Bounds of a symbol by torch's range, which may have no end. Torch says 2 where it means that 1 is special."""
+    if found is None:
+        return 1, MOST
+    low = int(found.lower) if found.lower.is_Integer else 1
+    return (1 if low == 2 else low), (int(found.upper) if found.upper.is_Integer and found.upper < MOST else MOST)
+
+
+def _finished(work: Translation, program: Any, states: Mapping[str, Ref]) -> tuple[Graph, tuple[tuple[int, Any], ...]]:
+    """The graph with an output for each tensor of the result, and the result's leaves."""
+    (end,) = (node for node in program.graph.nodes if node.op == "output")
+    names = _output_names(program.call_spec.out_spec)
+    results: list[str] = []
+    leaves: list[tuple[int, Any]] = []
+    for spec, node in zip(program.graph_signature.output_specs, end.args[0], strict=True):
+        value = work.values[node] if hasattr(node, "meta") else node
+        if spec.kind.name == "BUFFER_MUTATION":
+            work.builder.update(states[spec.target], work.ref(value, spec.target))
+        elif isinstance(value, Ref) or hasattr(value, "detach"):
+            stem = names[len(leaves)] if len(leaves) < len(names) else "output"
+            inner = work.ref(value, stem)
+            leaves.append((len(results), None))
+            results.append(work.builder.add("identity", inner, name=work.builder.fresh(stem), node=stem))
+        elif value is None or isinstance(value, (int, float, str)):
+            leaves.append((-1, value))
+        else:
+            raise UnsupportedOperator(f"model output {len(leaves)}: found {value}, open; allowed: tensors and numbers")
+    if not results:
+        raise UnsupportedOperator("model outputs: found no tensor; allowed: one at least")
+    return drop_dead(work.builder.build(*results)), tuple(leaves)
+
+
+def _output_names(spec: Any) -> list[str]:
+    """Names for the leaves of a result: its keys where it has some, else "output"."""
+    from torch.utils import _pytree
+
+    try:
+        tree = _pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+        paths = [path for path, _ in _pytree.tree_flatten_with_path(tree)[0]]
+    except Exception:  # a class of the user's own may not take numbers in place of tensors
+        return ["output"] * spec.num_leaves
+    keys = [[str(getattr(step, "key", getattr(step, "name", getattr(step, "idx", "")))) for step in p] for p in paths]
+    return [".".join(k) if k and not k[0].isdigit() else ".".join(["output", *k]) for k in keys]
+
+
+def _order(program: Any, names: Sequence[str]) -> tuple[int, tuple[str, ...]]:
+    """How many arguments the example gave by position, and the names of all arguments."""
+    positional, named = program.call_spec.in_spec.children()
+    own = list(named.context or [])
+    if not names:
+        lead = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+        names = [*lead[: positional.num_children], *own]
+    return positional.num_children, tuple(names)

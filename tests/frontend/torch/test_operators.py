@@ -1,0 +1,15 @@
+"""Every translator of an ATen operator against eager, by both doors."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.frontend.torch.cases import CASES  # noqa: E402
+from tests.frontend.torch.networks import Functions, assert_same, compiled  # noqa: E402
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operators_of_export_are_those_of_eager(name: str) -> None:
+    functions, inputs = CASES[name]
+    network = Functions(functions)
+    assert_same(compiled(network, inputs)(*inputs), network(*inputs), name)
