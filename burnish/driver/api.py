@@ -89,10 +89,11 @@ def compile(
             network = import_torch(model, example_inputs, dynamic)
             made = compile(
                 network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
-                progress=progress, tune=tune, records=records,
+                progress=progress, tune=tune, records=records, weights=weights,
             )  # fmt: skip
             return TorchModule.called_as(made, network.signature)
         if tune is not None:
+            _check_unused("tuning", weights=weights)
             return tuned(
                 model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes, fix=fix,
                 cache_dir=cache_dir, progress=progress, records=records or RECORDS,

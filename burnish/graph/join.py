@@ -10,7 +10,7 @@ from burnish.graph.fusion_properties import contiguous_offset
 from burnish.graph.graph import Graph
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.layout import Layout
-from burnish.loops.sizes import greatest
+from burnish.loops.sizes import greatest, is_size
 
 
 def find_pieces(graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout]) -> dict[str, tuple[str, int]]:
@@ -71,7 +71,7 @@ def _offsets(
     row = prod(shape[axis + 1 :]) * ITEM_BYTES[graph.types[whole].dtype]
     offsets, begin = [], 0
     for part in parts:
-        if not isinstance(begin, int) or begin % block:
+        if is_size(begin) or is_size(begin * row) or begin % block:
             return None
         offsets.append(begin * row)
         begin += graph.types[part].shape[axis]

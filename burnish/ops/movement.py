@@ -7,7 +7,7 @@ from itertools import accumulate
 from math import prod
 
 from burnish.loops.expr import Expr, all_of, cast, equal, maximum, minimum, select, wrap
-from burnish.loops.sizes import at_least, greatest
+from burnish.loops.sizes import at_least, greatest, is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
     Ints,
@@ -145,8 +145,7 @@ def slice_(name: str, x: Tensor, *, starts: Ints, extents: Ints, steps: Ints | N
     for key, values in (("starts", starts), ("extents", extents), ("steps", steps)):
         require(len(values) == rank, f"attribute '{key}'", list(values), f"{rank} integers, one a dimension")
     for d, (start, extent, step) in enumerate(zip(starts, extents, steps, strict=True)):
-        last = start + (extent - 1) * step
-        inside = extent == 0 or (extent > 0 and 0 <= start < x.shape[d] and 0 <= last < x.shape[d])
+        inside = _inside(start, extent, step, x.shape[d])
         found = f"start {start}, extent {extent}, step {step} in dimension {d}"
         require(inside, "attribute 'starts'", found, f"positions within 0 to {x.shape[d] - 1}")
 
@@ -154,6 +153,14 @@ def slice_(name: str, x: Tensor, *, starts: Ints, extents: Ints, steps: Ints | N
         return x[tuple(v * step + start for v, step, start in zip(i, steps, starts, strict=True))]
 
     return compute(extents, element, name)
+
+
+def _inside(start: int, extent: int, step: int, size: int) -> bool:
+    """Whether positions lie in a dimension of ``size``, for all values of open dimensions: of those in single steps."""
+    if any(map(is_size, (start, extent, size))):
+        return step == 1 and least(start) >= 0 and least(extent) >= 0 and at_least(size, start + extent)
+    last = start + (extent - 1) * step
+    return extent == 0 or (extent > 0 and 0 <= start < size and 0 <= last < size)
 
 
 # --- joins and padding ------------------------------------------------------------------------------------------------

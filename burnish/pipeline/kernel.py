@@ -139,28 +139,37 @@ def compile_task(task: Task, target: Target) -> Kernel:
     Raises ScheduleError if the last one, which takes everything, cannot either.
     """
     *special, last = matches(task.hinted, target)
-    for match in special:
+    problems: list[str] = []
+    # Where dimensions are open, iterations of fused loops may not be known to be independent: then on one thread.
+    for match, parallel in [(m, p) for p in (True, False)[: 1 + bool(task.dims)] for m in special] + [(last, True)]:
         try:
-            return compile_by(match, task=task)
+            kernel = compile_by(match, task=task, parallel=parallel)
         except ScheduleError as error:
-            _log.warning("kernel '%s' will be slow: template '%s' cannot schedule it: %s", task.name, match.name, error)
-    return compile_by(last, task=task)
+            problems.append(f"template '{match.name}' cannot schedule it: {error}")
+            continue
+        if problems:
+            slow = "will be slow" if match is last else "runs on one thread" if not parallel else ""
+            _log.log(logging.WARNING if slow else logging.INFO, "kernel '%s' %s: %s", task.name, slow, problems[0])
+        return kernel
+    return compile_by(last, task=task, parallel=not task.dims)
 
 
-def compile_by(match: Match, chosen: Choice | None = None, task: Task | None = None) -> Kernel:
+def compile_by(match: Match, chosen: Choice | None = None, task: Task | None = None, parallel: bool = True) -> Kernel:
     """The kernel of a task by one template, with ``chosen`` in place of its defaults. Raises ScheduleError.
 
-    ``task``: the symbolic one, where the match is one of its hint.
+    ``task``: the symbolic one, where the match is one of its hint. ``parallel``: whether loops may run on all threads.
     """
     task = task or match.task
     began = time.perf_counter()
-    program, trace, choice = scheduled_program(match, task, chosen)
+    program, trace, choice = scheduled_program(match, task, chosen, parallel)
     if dump.active():
         dump.form("schedule", scheduled(match.name, choice, trace, program), time.perf_counter() - began)
     return compile_program(program, match.target, packing(trace, task), match.name, choice)
 
 
-def scheduled_program(match: Match, task: Task, chosen: Choice | None = None) -> tuple[Program, list[Call], Choice]:
+def scheduled_program(
+    match: Match, task: Task, chosen: Choice | None = None, parallel: bool = True
+) -> tuple[Program, list[Call], Choice]:
     """The scheduled program of ``task``, the trace that led to it, and the choice made. Raises ScheduleError.
 
     A symbolic task is scheduled at its hint (``match``), and the trace replayed with the dimensions open. What the
@@ -170,7 +179,7 @@ def scheduled_program(match: Match, task: Task, chosen: Choice | None = None) ->
     problem: ScheduleError | None = None
     for at in [match] if chosen else _examples(match, task):
         try:
-            return _scheduled_at(at, task, chosen)
+            return _scheduled_at(at, task, chosen, parallel)
         except ScheduleError as error:
             problem = problem or error
     assert problem is not None
@@ -188,14 +197,15 @@ def _examples(match: Match, task: Task) -> Iterator[Match]:
             yield match.template.on(task.at(each), match.target)
 
 
-def _scheduled_at(at: Match, task: Task, chosen: Choice | None) -> tuple[Program, list[Call], Choice]:
+def _scheduled_at(at: Match, task: Task, chosen: Choice | None, parallel: bool) -> tuple[Program, list[Call], Choice]:
     """See :func:`scheduled_program`; ``at``: the template on a static task."""
     choice = {**at.space.default, **(chosen or {})}
     made = at.apply(choice)
     if at.task is task:
         return made.program, made.trace, choice
     own = at.target.machine.named_intrinsics.values(), at.target.machine.scopes
-    return replay(task.program(), made.trace, *own), made.trace, choice
+    trace = [call for call in made.trace if parallel or call[0] != "parallel"]
+    return replay(task.program(), trace, *own), trace, choice
 
 
 def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:
