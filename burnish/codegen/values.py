@@ -6,7 +6,7 @@ from math import copysign
 
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.padding import Padding
-from burnish.codegen.vecmath import MATH
+from burnish.codegen.vecmath import BIT_MATH, MATH
 from burnish.errors import ScheduleError
 from burnish.loops.expr import (
     COMPARISONS,
@@ -80,7 +80,7 @@ class Values(Padding):
 
     def _call(self, fn: str, args: tuple[Value, ...]) -> Value:
         lanes = max(a.lanes for a in args)
-        return MATH[fn](self, *(self.splat(a, lanes) for a in args))
+        return (MATH.get(fn) or BIT_MATH[fn])(self, *(self.splat(a, lanes) for a in args))
 
     def _arithmetic(self, op: str, a: Expr, b: Expr) -> Value:
         if op == "+" and a.dtype in FLOATS:  # prefer one fused multiply-add

@@ -12,7 +12,7 @@ from burnish.codegen import coefficients as data
 from burnish.codegen.arithmetic import Arithmetic, Pair
 from burnish.codegen.builder import Builder, Value
 from burnish.codegen.remainder import fmod, integer_power, normalize
-from burnish.loops.expr import FLOATS
+from burnish.loops.expr import FLOATS, ITEM_BYTES
 
 INFINITY, NAN = float("inf"), float("nan")
 TRIG_LIMIT = 2.0**22  # up to this |x| sin and cos keep their bound
@@ -299,6 +299,32 @@ MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.MATH: name ->
     "fmod": _wide(fmod),
 }
 
+
+
+def _shift(op: str) -> Callable[..., Value]:
+    """A shift by as many bits as the second operand says; all bits go, or are the sign's, where that is too many."""
+
+    def shifted(b: Builder, x: Value, y: Value) -> Value:
+        signed = not x.dtype.startswith("u")
+        bits = 8 * ITEM_BYTES[x.dtype]
+        inside = b.compare("<", y, b.const(bits, x.dtype))
+        if signed:
+            inside = b.binary("and", inside, b.compare(">=", y, b.const(0, x.dtype)))
+        amount = b.binary("and", y, b.const(bits - 1, x.dtype))
+        beyond = b.binary("ashr", x, b.const(bits - 1, x.dtype)) if signed and op == "shr" else b.const(0, x.dtype)
+        instruction = "shl" if op == "shl" else "ashr" if signed else "lshr"
+        return b.select(inside, b.binary(instruction, x, amount), beyond)
+
+    return shifted
+
+
+BIT_MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.BIT_MATH, of integers
+    "bitand": lambda b, x, y: b.binary("and", x, y),
+    "bitor": lambda b, x, y: b.binary("or", x, y),
+    "bitxor": lambda b, x, y: b.binary("xor", x, y),
+    "shl": _shift("shl"),
+    "shr": _shift("shr"),
+}
 _APPROXIMATED = ("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "sin", "cos", "pow")
 _BOUNDS: Mapping[str, tuple[float, ...]] = {  # of these functions, without fused multiply-add; of all others: 0
     "float32": (1.25, 2.5, 1.0, 1.5, 0.5, 1.5, 6.25, 6.75, 2.5, 1.6, 1.6, 0.51),

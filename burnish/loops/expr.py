@@ -7,7 +7,7 @@ Grammar (every form is an immutable dataclass, interned: equal expressions are o
              | Size(terms, constant)                            (see sizes.py: known when a kernel is called)
     op     ::= + - * / // % min max == != < <= > >= and or       (// and % round towards minus infinity; of integers
                                                                     x // 0 = x % 0 = 0, and least // -1 = least)
-    fn     ::= a name in MATH                                       (element-wise functions)
+    fn     ::= a name in MATH or BIT_MATH                           (element-wise functions)
     kind   ::= sum | prod | max | min                               (Reduce occurs in definitions only)
     buffer ::= Buffer(name, shape, dtype, scope)                (an extent is an integer or a Size, annotated as one)
 
@@ -37,9 +37,18 @@ MATH: Mapping[str, int] = {  # function -> number of arguments
     "exp": 1, "expm1": 1, "log": 1, "log1p": 1, "sqrt": 1, "rsqrt": 1, "tanh": 1, "erf": 1, "sigmoid": 1, "sin": 1,
     "cos": 1, "abs": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "isnan": 1, "pow": 2, "fmod": 2,
 }  # fmt: skip
+BIT_MATH: Mapping[str, int] = {"bitand": 2, "bitor": 2, "bitxor": 2, "shl": 2, "shr": 2}
+"""The functions of integers' bits, likewise. A shift by the width or more, or by less than 0, gives 0, or -1 where
+``shr`` keeps the sign of a number below 0."""
+# Dtypes of tensors that only opaque operators read and write, an element a byte: no expression computes with them.
+NARROW_FLOATS = (
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
+)  # fmt: skip
+NARROW_INTS = ("int4", "uint4", "int2", "uint2")
+NARROW = (*NARROW_FLOATS, *NARROW_INTS)
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
-    "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
+    "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1, **dict.fromkeys(NARROW, 1),
 }  # fmt: skip
 REDUCTIONS = ("sum", "prod", "max", "min")
 MOST_TEXT = 1 << 16  # characters of a sub-expression that is printed: one that is used twice doubles them
@@ -408,10 +417,16 @@ def cast(dtype: str, value: Expr) -> Expr:
     return value if value.dtype == dtype else Cast(dtype, value)
 
 
+def arity(fn: str) -> int | None:
+    """The number of arguments of a function; None if there is none of this name."""
+    return MATH.get(fn, BIT_MATH.get(fn))
+
+
 def math(fn: str, *args: Expr) -> Expr:
-    """Element-wise function ``fn`` (a key of :data:`MATH`)."""
-    if MATH.get(fn) != len(args):
-        raise ScheduleError(f"math: no function {fn!r} of {len(args)} arguments; known: {', '.join(MATH)}")
+    """Element-wise function ``fn`` (a key of :data:`MATH` or :data:`BIT_MATH`)."""
+    if arity(fn) != len(args):
+        known = ", ".join((*MATH, *BIT_MATH))
+        raise ScheduleError(f"math: no function {fn!r} of {len(args)} arguments; known: {known}")
     return Call(fn, args)
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from burnish.loops.expr import FLOATS, ITEM_BYTES
+from burnish.loops.expr import FLOATS, ITEM_BYTES, NARROW
 
 _erf = np.frompyfunc(erf, 1, 1)
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """NumPy's dtype of a Burnish dtype; bfloat16 is that of ``ml_dtypes``."""
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+    """NumPy's dtype of a Burnish dtype; bfloat16 and the narrow ones are those of ``ml_dtypes``."""
+    return np.dtype(getattr(ml_dtypes, name)) if name == "bfloat16" or name in NARROW else np.dtype(name)
 
 
 def convert(value: np.ndarray, source: str, target: str, as_dtype: np.dtype) -> np.ndarray:
@@ -74,6 +74,13 @@ def _power(x: Any, y: Any) -> Any:
     return np.where(np.less(y, 0), inverse, result)
 
 
+def _shift(shift: np.ufunc, x: Any, y: Any, beyond: Any) -> Any:
+    """``x`` shifted by ``y`` bits; ``beyond`` where these are the width or more, or less than 0."""
+    x, y = np.asarray(x), np.asarray(y)
+    inside = (y >= 0) & (y < 8 * x.dtype.itemsize)
+    return np.where(inside, shift(x, np.where(inside, y, 0).astype(x.dtype)), np.asarray(beyond).astype(x.dtype))
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "exp": np.exp,
     "expm1": np.expm1,
@@ -94,4 +101,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "isnan": np.isnan,
     "pow": _power,
     "fmod": np.fmod,
+    "bitand": np.bitwise_and,
+    "bitor": np.bitwise_or,
+    "bitxor": np.bitwise_xor,
+    "shl": lambda x, y: _shift(np.left_shift, x, y, 0),
+    "shr": lambda x, y: _shift(np.right_shift, x, y, np.where(np.less(x, 0), -1, 0)),
 }

@@ -16,6 +16,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import (
     DTYPES,
     FLOATS,
+    NARROW,
     REDUCTIONS,
     Axis,
     Buffer,
@@ -87,7 +88,7 @@ def _recording() -> Iterator[list[Tensor]]:
 
 def placeholder(shape: Sequence[int], dtype: str = "float32", name: str = "x") -> Tensor:
     """An input tensor."""
-    if dtype not in DTYPES:
+    if dtype not in DTYPES and dtype not in NARROW:
         raise ScheduleError(f"placeholder '{name}': unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
     return Tensor(Buffer(name, _shape(shape, name), dtype))
 

@@ -11,7 +11,6 @@ from burnish.loops.expr import (
     DTYPES,
     INDEX,
     LOGICAL,
-    MATH,
     REDUCTIONS,
     SCOPES,
     Binary,
@@ -25,6 +24,7 @@ from burnish.loops.expr import (
     Reduce,
     Select,
     Var,
+    arity,
 )
 from burnish.loops.program import KINDS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
 from burnish.loops.regions import accesses, within
@@ -139,7 +139,7 @@ class _Checker:
                 raise self.fail(f"operand of '{e}' has dtype {a.dtype}, needed is bool")
             case Select(cond, a, b) if cond.dtype != "bool" or a.dtype != b.dtype:
                 raise self.fail(f"'{e}' has a condition of {cond.dtype} and branches of {a.dtype} and {b.dtype}")
-            case Call(fn, args) if MATH.get(fn) != len(args):
+            case Call(fn, args) if arity(fn) != len(args):
                 raise self.fail(f"unknown function {fn!r} of {len(args)} arguments in '{e}'")
             case Load(buffer, indices):
                 self.access(buffer, indices)

@@ -10,18 +10,26 @@ from burnish.ops import (
     convolution,
     elementwise,
     indexing,
+    inverse,
     matmul,
     movement,
+    narrow,
     normalize,
     packing,
     polyphase,
     pool,
+    random,
     recurrent,
     reduce,
     resize,
+    sampling,
+    scatter,
     sort,
+    spectrum,
     split,
+    text,
     transposed,
+    trees,
     winograd,
 )
 from burnish.ops.operator import REQUIRED, Operator, TensorType
@@ -30,6 +38,7 @@ __all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "is_opaque", "operator_
 
 _FAMILIES = (
     elementwise,
+    inverse,
     matmul,
     convolution,
     transposed,
@@ -44,6 +53,13 @@ _FAMILIES = (
     polyphase,
     split,
     sort,
+    narrow,
+    sampling,
+    scatter,
+    spectrum,
+    random,
+    text,
+    trees,
     packing,
 )
 OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}

@@ -276,6 +276,11 @@ _BINARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr, Expr], Expr]]] = { 
     "logical_and": (("bool",), all_of),
     "logical_or": (("bool",), any_of),
     "logical_xor": (("bool",), _differ),
+    "bitwise_and": (INTS, lambda a, b: math("bitand", a, b)),
+    "bitwise_or": (INTS, lambda a, b: math("bitor", a, b)),
+    "bitwise_xor": (INTS, lambda a, b: math("bitxor", a, b)),
+    "shift_left": (INTS, lambda a, b: math("shl", a, b)),
+    "shift_right": (INTS, lambda a, b: math("shr", a, b)),
     "prelu": (FLOATS, lambda x, slope: select(x < 0, slope * x, x)),
 }
 

@@ -108,4 +108,20 @@ def one_hot(name: str, indices: Tensor, values: Tensor, *, depth: int, axis: int
     return compute((*indices.shape[:dim], depth, *indices.shape[dim:]), element, name)
 
 
-OPERATORS = (gather, gather_elements, gather_nd, one_hot)
+@operator
+def reverse_sequence(name: str, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
+    """``x`` with the first ``lengths`` [batch] elements along ``time_axis`` in reverse order, for every batch row."""
+    require_dtype(lengths, "lengths", INDEX_DTYPES)
+    batch, time = normal_axis(batch_axis, len(x.shape), "batch_axis"), normal_axis(time_axis, len(x.shape), "time_axis")
+    require(batch != time, "attribute 'time_axis'", time_axis, "another axis than batch_axis")
+    require_shape(lengths, "lengths", (x.shape[batch],))
+
+    def element(*i: Expr) -> Expr:
+        count = cast(INDEX, lengths[i[batch]])
+        at = select(i[time] < count, minimum(maximum(count - 1 - i[time], 0), x.shape[time] - 1), i[time])
+        return x[(*i[:time], at, *i[time + 1 :])]
+
+    return compute(x.shape, element, name)
+
+
+OPERATORS = (reverse_sequence, gather, gather_elements, gather_nd, one_hot)

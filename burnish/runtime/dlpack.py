@@ -74,7 +74,7 @@ def from_dlpack(value: Any) -> np.ndarray:
 def _dtype(tensor: _DLTensor) -> np.dtype:
     name = "bool" if tensor.code == 6 else f"{_KINDS.get(tensor.code, '?')}{tensor.bits}"
     try:
-        if tensor.lanes == 1:
+        if tensor.lanes == 1 and tensor.bits >= 8:
             return numpy_dtype(name)
     except TypeError:
         pass

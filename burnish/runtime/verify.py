@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from burnish.errors import VerificationError
+from burnish.loops.expr import NARROW
 from burnish.loops.sizes import dims_of, is_size, least, solve
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.host import machine_of
@@ -66,7 +67,7 @@ def _verify_tensor(role: str, spec: TensorSpec) -> None:
     except TypeError:
         known = False
     _require(
-        known and (dtype.kind in _KINDS or spec.dtype == "bfloat16"),
+        known and (dtype.kind in _KINDS or spec.dtype == "bfloat16" or spec.dtype in NARROW),
         f"{role} '{spec.name}' has dtype {spec.dtype!r}, allowed: numbers, such as float32",
     )
     _require(spec.nbytes <= MOST_BYTES, f"{role} '{spec.name}' has {spec.nbytes} bytes, allowed: up to 2^47")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from burnish.codegen.builder import Builder, Value
-from burnish.codegen.vecmath import MATH, TRIG_LIMIT, ULP
+from burnish.codegen.vecmath import BIT_MATH, MATH, TRIG_LIMIT, ULP
 from burnish.loops import expr
 from burnish.loops.numeric import FUNCTIONS
 
@@ -74,6 +74,8 @@ def samples(fn: str, dtype: str, count: int) -> np.ndarray:
 
 def test_every_function_of_the_expression_language_is_here() -> None:
     assert set(MATH) == set(expr.MATH)
+    assert set(BIT_MATH) == set(expr.BIT_MATH)
+    assert set(FUNCTIONS) == {*expr.MATH, *expr.BIT_MATH}
     assert set(ULP) == {(fn, dtype) for fn in expr.MATH if fn != "isnan" for dtype in expr.FLOATS}
 
 

@@ -30,6 +30,13 @@ ALGORITHMS = {
     "banded_weight", "winograd_weight", "polyphase_weight", "split_weight_parts", "split_stem_parts",
     "split_matrix_parts", "transposed_weight",
 }  # fmt: skip
+# Opaque operators, and definitions that the standard has in other terms, which are refused by name.
+NOT_EXPORTED = {
+    "bitcast", "convert", "count_ngrams", "cumprod", "deformed_columns", "determinant", "dft", "fold_windows",
+    "grid_sample", "iota", "max_pool_indices", "max_unpool", "multinomial", "random_normal", "random_uniform",
+    "reverse_sequence", "roi_align", "scatter_elements", "scatter_nd", "scatter_rows", "shape_of", "shift_left", "shift_right",
+    "tree_ensemble",
+}  # fmt: skip
 Inputs = tuple[np.ndarray, ...]
 
 
@@ -90,6 +97,10 @@ REDUCTIONS = [name for name in OPERATORS if name.startswith("reduce_")]
 CASES: list[tuple[str, Inputs, dict[str, Any]]] = [
     *((op, (X,), {}) for op in FLOAT_UNARY),
     *((op, (POSITIVE,), {}) for op in ("log", "sqrt", "rsqrt", "reciprocal")),
+    *((op, (X,), {}) for op in ("atan", "asinh")),
+    *((op, (floats(2, 5, low=-0.9, high=0.9),), {}) for op in ("asin", "acos", "atanh")),
+    ("acosh", (floats(2, 5, low=1.1, high=3.0),), {}),
+    *((f"bitwise_{op}", (ints(2, 3, low=-9, high=9), ints(3, low=-9, high=9)), {}) for op in ("and", "or", "xor")),
     *((op, (X, floats(3, 1)), {}) for op in (*BINARY, "not_equal", "floor_div", "prelu")),
     *((op, (bools(2, 3), bools(3)), {}) for op in ("logical_and", "logical_or", "logical_xor", "equal", "not_equal")),
     *((op, (ints(2, 3, low=-9, high=9), np.array([2, -3, 5])), {}) for op in ("div", "floor_div", "mod", "mul")),
@@ -180,7 +191,8 @@ def test_operator_round_trip(op: str, inputs: Inputs, attrs: dict[str, Any]) -> 
 
 
 def test_every_operator_but_the_algorithms_has_a_case() -> None:
-    assert set(OPERATORS) - {op for op, _, _ in CASES} == ALGORITHMS == set(OPERATORS) - set(export_model.EXPORTERS)
+    exported = set(export_model.EXPORTERS)
+    assert set(OPERATORS) - {op for op, _, _ in CASES} == ALGORITHMS | NOT_EXPORTED == set(OPERATORS) - exported
 
 
 @pytest.mark.parametrize("c", ONNX_CASES, ids=str)

@@ -63,6 +63,8 @@ def test_attribute_types_are_checked_when_an_operator_is_described():
 def test_every_operator_is_documented_and_refuses_too_few_inputs(name):
     op = OPERATORS[name]
     assert op.doc.endswith(".")
-    assert op.inputs[0] >= 1
+    if op.inputs[0] == 0:  # it makes random numbers
+        assert op.extern is not None
+        return
     with pytest.raises(ModelError, match=f"{name} 'y': inputs: found 0 tensors"):
         op.define("y", [])

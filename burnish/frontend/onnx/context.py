@@ -15,6 +15,7 @@ from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
 from burnish.loops.expr import ITEM_BYTES
+from burnish.loops.numeric import numpy_dtype
 from burnish.loops.sizes import dims_of, extent_of, greatest
 
 STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
@@ -91,6 +92,7 @@ class Context:
     translators: Mapping[str, Translator] = field(default_factory=dict)
     opset: int = 0
     names: dict[str, str] = field(default_factory=dict)  # of the model where the node stands: those in the graph
+    versions: Mapping[str, int] = field(default_factory=dict)  # of the other domains that the model imports
     sizes: dict[str, np.ndarray] = field(default_factory=dict)  # integers known up to dimensions: see symbolic.py
     constants: dict[int, str] = field(default_factory=dict)  # initializers of subgraphs, by identity, in the graph
 
@@ -218,9 +220,5 @@ class Context:
 
 
 def np_dtype(dtype: str) -> np.dtype:
-    """NumPy's object for a dtype name; bfloat16 is ml_dtypes'."""
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(dtype)
+    """NumPy's object for a dtype name."""
+    return numpy_dtype(dtype)

@@ -17,6 +17,9 @@ _NAMES = {
     "FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "BOOL": "bool",
     "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
     "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
+    "FLOAT8E4M3FN": "float8_e4m3fn", "FLOAT8E4M3FNUZ": "float8_e4m3fnuz", "FLOAT8E5M2": "float8_e5m2",
+    "FLOAT8E5M2FNUZ": "float8_e5m2fnuz", "FLOAT8E8M0": "float8_e8m0fnu", "FLOAT4E2M1": "float4_e2m1fn",
+    "INT4": "int4", "UINT4": "uint4", "INT2": "int2", "UINT2": "uint2",
 }  # fmt: skip
 
 
@@ -27,8 +30,15 @@ def dtype_name(element_type: int, where: str) -> str:
     if name == "UNDEFINED":
         raise ModelError(f"{where}: element type: found none; allowed: {', '.join(DTYPES)}")
     if name not in _NAMES:
-        raise UnsupportedOperator(f"{where}: element type: found {name}; allowed: {', '.join(DTYPES)}")
+        raise UnsupportedOperator(f"{where}: element type: found {name}; allowed: {', '.join(_NAMES.values())}")
     return _NAMES[name]
+
+
+def element_named(name: str, where: str) -> int:
+    """The ONNX element type of this name, as old opsets give it. Raises ModelError."""
+    if name not in dict(onnx.TensorProto.DataType.items()):
+        raise ModelError(f"{where}: element type: found {name!r}; allowed: a name such as FLOAT")
+    return onnx.TensorProto.DataType.Value(name)
 
 
 def element_type(dtype: str) -> int:

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
-from burnish.frontend.onnx.dtypes import dtype_name
-from burnish.loops.expr import FLOATS, ITEM_BYTES
+from burnish.frontend.onnx.dtypes import dtype_name, element_named
+from burnish.loops.expr import FLOATS, ITEM_BYTES, NARROW
 
 SAME_NAME = {  # one to one, no attributes
     "Relu": "relu", "Abs": "abs", "Neg": "neg", "Sign": "sign", "Exp": "exp", "Log": "log", "Sqrt": "sqrt",
@@ -20,11 +20,29 @@ SAME_NAME = {  # one to one, no attributes
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Equal": "equal", "Less": "less",
     "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "And": "logical_and",
     "Or": "logical_or", "Xor": "logical_xor", "PRelu": "prelu", "Where": "where", "Sinh": "sinh", "Cosh": "cosh",
+    "Asin": "asin", "Acos": "acos", "Atan": "atan", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
+    "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
 }  # fmt: skip
 
 
 def _plain(op: str, c: Context, n: OnnxNode) -> str:
-    return c.add(op, *n.inputs)
+    return c.add(op, *_broadcast(c, n))
+
+
+def _broadcast(c: Context, n: OnnxNode) -> tuple[str, ...]:
+    """The inputs; before opset 7 the second one's dimensions begin at ``axis`` of the first, if that is given."""
+    if n.opset >= 7 or len(n.inputs) != 2:
+        return n.inputs
+    a, b = n.inputs
+    axis = n.attr("axis")
+    if n.op == "PRelu" and c.rank(b) == 1 and c.rank(a) > 1:
+        axis = 1 if c.shape(b)[0] > 1 else None
+    if axis is None:
+        return n.inputs
+    missing = c.rank(a) - c.axis(a, axis) - c.rank(b)
+    if missing < 0:
+        c.invalid("attribute 'axis'", axis, f"0 to {c.rank(a) - c.rank(b)}")
+    return a, c.reshape(b, (*c.shape(b), *[1] * missing))
 
 
 def _with_alpha(op: str, default: float, c: Context, n: OnnxNode) -> str:
@@ -74,16 +92,24 @@ def _clip(c: Context, n: OnnxNode) -> str:
 
 
 def _cast(c: Context, n: OnnxNode) -> str:
-    return c.add("cast", n.inputs[0], to=dtype_name(n.attrs["to"], str(n)))
+    to = n.attrs["to"]  # before opset 6 the type's name
+    return _converted(c, n, dtype_name(element_named(to, str(n)) if isinstance(to, str) else to, str(n)))
 
 
 def _cast_like(c: Context, n: OnnxNode) -> str:
-    return c.add("cast", n.inputs[0], to=c.dtype(n.inputs[1]))
+    return _converted(c, n, c.dtype(n.inputs[1]))
+
+
+def _converted(c: Context, n: OnnxNode, to: str) -> str:
+    x = n.inputs[0]
+    if to not in NARROW and c.dtype(x) not in NARROW:
+        return c.add("cast", x, to=to)
+    return c.add("convert", x, to=to, saturate=bool(n.attr("saturate", 1)), rounding=n.attr("round_mode", "up"))
 
 
 def _pow(c: Context, n: OnnxNode) -> str:
     """The result has the base's dtype; powers are taken in a dtype that holds base and exponent."""
-    x, exponent = n.inputs
+    x, exponent = _broadcast(c, n)
     dtype = c.dtype(x)
     value = c.builder.constants.get(exponent)
     if value is not None and np.array_equal(value.astype(np_dtype(dtype)).astype(value.dtype), value):
@@ -147,6 +173,19 @@ def _is_inf(c: Context, n: OnnxNode) -> str:
     return c.add("equal", x, c.scalar(np.inf if positive else -np.inf, x))
 
 
+def _bit_shift(c: Context, n: OnnxNode) -> str:
+    direction = n.attrs["direction"]
+    if direction not in ("LEFT", "RIGHT"):
+        c.invalid("attribute 'direction'", direction, "LEFT, RIGHT")
+    return c.add(f"shift_{direction.lower()}", *n.inputs)
+
+
+def _bitwise_not(c: Context, n: OnnxNode) -> str:
+    dtype = c.dtype(n.inputs[0])
+    ones = (1 << 8 * ITEM_BYTES[dtype]) - 1 if dtype.startswith("u") else -1
+    return c.add("bitwise_xor", n.inputs[0], c.constant(ones, dtype))
+
+
 def _tan(c: Context, n: OnnxNode) -> str:
     x = n.inputs[0]
     return c.add("div", c.add("sin", x), c.add("cos", x))
@@ -173,4 +212,6 @@ TRANSLATORS: Mapping[str, Translator] = {
     "HardSigmoid": _hard_sigmoid,
     "IsInf": _is_inf,
     "Tan": _tan,
+    "BitShift": _bit_shift,
+    "BitwiseNot": _bitwise_not,
 }

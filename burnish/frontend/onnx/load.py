@@ -13,11 +13,11 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.files import open_regular
+from burnish.frontend.onnx.domains import DEFAULT
 from burnish.frontend.onnx.external import NO_FILES, ExternalData
 
 MOST_BYTES = (1 << 31) - 1  # of a file: protobuf's own limit
-OLDEST_OPSET = 7  # before it, broadcasting was an attribute
-DOMAINS = ("", "ai.onnx")
+OLDEST_OPSET = 1
 
 
 def load_model(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, ExternalData]:
@@ -84,13 +84,18 @@ def _refuse_recursion(proto: onnx.ModelProto) -> None:
             del calls[key]
 
 
+def versions_of(proto: onnx.ModelProto) -> dict[str, int]:
+    """The versions of the domains that a model imports."""
+    return {o.domain: o.version for o in proto.opset_import}
+
+
 def opset_of(proto: onnx.ModelProto) -> int:
     """The version of the default domain; of a model that imports only others the newest, as onnxruntime takes it."""
     newest = onnx.defs.onnx_opset_version()
     if not proto.opset_import:
         raise ModelError("model: opset imports: found none; allowed: one at least, that of the default domain")
     versions = {o.domain: o.version for o in proto.opset_import}
-    version = next((versions[d] for d in DOMAINS if d in versions), newest)
+    version = next((versions[d] for d in DEFAULT if d in versions), newest)
     if not OLDEST_OPSET <= version <= newest:
         allowed = f"{OLDEST_OPSET} to {newest}"
         raise UnsupportedOperator(f"model: opset of the default domain: found {version}; allowed: {allowed}")

@@ -14,10 +14,29 @@ import onnx
 import onnx.numpy_helper
 
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
-from burnish.frontend.onnx import control, elementwise, movement, product, recurrent, reduction, sorting, window
+from burnish.frontend.onnx import (
+    classical,
+    contrib,
+    control,
+    elementwise,
+    forests,
+    functions,
+    generators,
+    movement,
+    product,
+    quantized,
+    recurrent,
+    reduction,
+    sampling,
+    scatter,
+    sorting,
+    training,
+    window,
+)
 from burnish.frontend.onnx.context import Context, OpenDimensions, RuntimeValue, Translator, require_room
+from burnish.frontend.onnx.domains import key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
-from burnish.frontend.onnx.load import DOMAINS, load_model, opset_of, without_functions
+from burnish.frontend.onnx.load import load_model, opset_of, versions_of, without_functions
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.validity import check_declared, check_graph
 from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
@@ -26,13 +45,22 @@ from burnish.loops.numeric import numpy_dtype
 from burnish.loops.sizes import dim
 
 TRANSLATORS: Mapping[str, Translator] = {
+    **classical.TRANSLATORS,
+    **contrib.TRANSLATORS,
     **control.TRANSLATORS,
     **elementwise.TRANSLATORS,
+    **forests.TRANSLATORS,
+    **functions.TRANSLATORS,
+    **generators.TRANSLATORS,
     **movement.TRANSLATORS,
     **product.TRANSLATORS,
+    **quantized.TRANSLATORS,
     **recurrent.TRANSLATORS,
     **reduction.TRANSLATORS,
+    **sampling.TRANSLATORS,
+    **scatter.TRANSLATORS,
     **sorting.TRANSLATORS,
+    **training.TRANSLATORS,
     **window.TRANSLATORS,
 }
 _BATCH = re.compile(r"batch|^[nb]$|^none$|^unk|^\?$|^-1$|^$", re.IGNORECASE)
@@ -80,8 +108,9 @@ def import_onnx(
     graph = proto.graph
     refuse_unsupported(graph)
     opset = opset_of(proto)
-    check_graph(graph, opset)
-    context = Context(GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset)
+    versions = versions_of(proto)
+    check_graph(graph, opset, versions)
+    context = Context(GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset, versions=versions)
     names = _add_constants(context, graph)
     assumed = _add_inputs(context, graph, names, dict(shapes or {}))
     translate_nodes(context, names, graph.node, names_read(graph))
@@ -133,8 +162,8 @@ def _unsupported(graph: onnx.GraphProto, missing: dict[str, list[str]]) -> int:
     """Adds the nodes without a translator, by operator; returns the number of sparse initializers."""
     sparse = len(graph.sparse_initializer)
     for position, node in enumerate(graph.node):
-        if node.domain not in DOMAINS or node.op_type not in TRANSLATORS:
-            operator = f"{node.domain}.{node.op_type}" if node.domain not in DOMAINS else node.op_type
+        operator = key_of(node.domain, node.op_type)
+        if operator not in TRANSLATORS:
             missing.setdefault(operator, []).append(node.name or f"#{position}")
         sparse += sum(_unsupported(inner, missing) for inner in subgraphs(node).values())
     return sparse

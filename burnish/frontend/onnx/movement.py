@@ -12,6 +12,7 @@ import onnx
 from burnish.errors import ModelError
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
+from burnish.frontend.onnx.generators import seed
 from burnish.loops.sizes import extent_of, greatest, is_size, larger, least, smaller
 
 
@@ -59,7 +60,7 @@ def _transpose(c: Context, n: OnnxNode) -> str:
 
 
 def _concat(c: Context, n: OnnxNode) -> str:
-    return c.add("concat", *n.inputs, axis=n.attrs["axis"])
+    return c.add("concat", *n.inputs, axis=n.attr("axis", 1))
 
 
 def _split(c: Context, n: OnnxNode) -> list[str]:
@@ -167,22 +168,35 @@ def _require_positions(c: Context, index: str, x: str, dims: Sequence[int]) -> N
 
 def _pad(c: Context, n: OnnxNode) -> str:
     x, rank, mode = n.inputs[0], c.rank(n.inputs[0]), n.attr("mode", "constant")
-    given = c.ints_of("pads", 1) or ()
+    given = c.ints_of("paddings" if "paddings" in n.attrs else "pads", 1) or ()
     value = n.attr("value", 0.0)
     if n.input(2):
         value = c.static(n.input(2), "constant_value").reshape(-1)[0].item()
     axes = c.ints(n.input(3), "axes") if n.input(3) else tuple(range(rank))
     if len(given) != 2 * len(axes):
         c.invalid("pads", f"{len(given)} integers", f"{2 * len(axes)}: a low one and a high one for each axis")
-    if mode not in ("constant", "reflect", "edge"):
-        c.refuse("attribute 'mode'", mode, "constant, reflect, edge")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        c.invalid("attribute 'mode'", mode, "constant, reflect, edge, wrap")
     low, high = [0] * rank, [0] * rank
     for position, axis in enumerate(axes):
         d = c.axis(x, axis)
         low[d], high[d] = given[position], given[position + len(axes)]
+    if mode == "wrap":
+        return _wrapped(c, x, low, high)
     if mode != "constant":
         return c.add("pad", x, pads=(*low, *high), mode=mode)
     return c.add("pad", x, pads=(*low, *high), value=int(value) if c.dtype(x) == "bool" else value)
+
+
+def _wrapped(c: Context, x: str, low: Sequence[int], high: Sequence[int]) -> str:
+    """``x`` repeated periodically before and behind, or cut where pads are negative."""
+    for d, (before, behind) in enumerate(zip(low, high, strict=True)):
+        extent = c.shape(x)[d]
+        if before or behind:
+            if not extent:
+                c.invalid("input 0", f"shape {list(c.shape(x))}", "some elements to repeat")
+            x = c.add("gather", x, c.constant(np.arange(-before, extent + behind) % extent), axis=d)
+    return x
 
 
 def _expand(c: Context, n: OnnxNode) -> str:
@@ -190,7 +204,11 @@ def _expand(c: Context, n: OnnxNode) -> str:
 
 
 def _tile(c: Context, n: OnnxNode) -> str:
-    return c.add("tile", n.inputs[0], repeats=c.ints(n.inputs[1], "repeats"))
+    x, given = n.inputs[0], c.ints(n.inputs[1], "repeats")
+    if n.opset < 6:  # how often, and along which axis
+        axis = c.axis(x, c.ints(n.inputs[2], "axis")[0])
+        given = tuple(given[0] if d == axis else 1 for d in range(c.rank(x)))
+    return c.add("tile", x, repeats=given)
 
 
 def _shape(c: Context, n: OnnxNode) -> str:
@@ -299,14 +317,47 @@ def _trilu(c: Context, n: OnnxNode) -> str:
 
 
 def _dropout(c: Context, n: OnnxNode) -> list[str]:
-    """The form of inference, which keeps everything; the random one of training is refused."""
+    """The form of inference, which keeps everything; in training, elements by chance, and scales them."""
     if n.input(2):
         training = bool(c.static(n.input(2), "training_mode").reshape(-1)[0])
         ratio = float(c.static(n.input(1), "ratio").reshape(-1)[0]) if n.input(1) else 0.5
         if training and ratio != 0.0:
-            c.refuse("input 'training_mode'", f"true, with ratio {ratio}", "false")
+            return _random_dropout(c, n, ratio)
     y = c.add("identity", n.inputs[0])
     return [y, c.constant(np.broadcast_to(np.True_, c.shape(y)))] if len(n.outputs) > 1 else [y]
+
+
+def _random_dropout(c: Context, n: OnnxNode, ratio: float) -> list[str]:
+    x = n.inputs[0]
+    if not 0 <= ratio < 1:
+        c.invalid("input 'ratio'", ratio, "0 to less than 1")
+    chance = c.add("random_uniform", shape=c.shape(x), dtype="float64", **seed(c, n))
+    kept = c.add("greater_equal", chance, c.constant(ratio, "float64"))
+    scaled = c.add("mul", x, c.scalar(1 / (1 - ratio), x))
+    return [c.add("where", kept, scaled, c.scalar(0, x)), kept]
+
+
+def _center_crop_pad(c: Context, n: OnnxNode) -> str:
+    """Cut, or filled with zeros, around the centre to a shape."""
+    y, wanted = n.inputs[0], c.ints(n.inputs[1], "shape")
+    axes = [c.axis(y, a) for a in n.attr("axes", range(c.rank(y)))]
+    if len(axes) != len(wanted):
+        c.invalid("shape and axes", f"{list(wanted)} and {axes}", "as many of each")
+    low, high = [0] * c.rank(y), [0] * c.rank(y)
+    for d, extent in zip(axes, wanted, strict=True):
+        found = c.shape(y)[d]
+        if found > extent:
+            start = (found - extent) // 2
+            y = c.slice(y, d, start, start + extent)
+        else:
+            low[d] = (extent - found) // 2
+            high[d] = extent - found - low[d]
+    return c.add("pad", y, pads=(*low, *high)) if any(low + high) else c.add("identity", y)
+
+
+def _reverse_sequence(c: Context, n: OnnxNode) -> str:
+    batch, time = n.attr("batch_axis", 1), n.attr("time_axis", 0)
+    return c.add("reverse_sequence", *n.inputs, batch_axis=batch, time_axis=time)
 
 
 TRANSLATORS: Mapping[str, Translator] = {
@@ -315,5 +366,5 @@ TRANSLATORS: Mapping[str, Translator] = {
     "GatherND": _gather_nd, "Pad": _pad, "Expand": _expand, "Tile": _tile, "Shape": _shape, "Size": _size,
     "Constant": _constant, "ConstantOfShape": _constant_of_shape, "Range": _range, "NonZero": _non_zero,
     "EyeLike": _eye_like, "OneHot": _one_hot, "DepthToSpace": _depth_to_space, "SpaceToDepth": _space_to_depth,
-    "Trilu": _trilu, "Dropout": _dropout,
+    "Trilu": _trilu, "Dropout": _dropout, "CenterCropPad": _center_crop_pad, "ReverseSequence": _reverse_sequence,
 }  # fmt: skip

@@ -9,6 +9,7 @@ import onnx
 
 from burnish.errors import ModelError, UnsupportedOperator, VerificationError
 from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue
+from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
 from burnish.frontend.onnx.dtypes import to_array
 from burnish.frontend.onnx.symbolic import note_sizes
 from burnish.frontend.onnx.validity import check_dtypes, label_of
@@ -74,13 +75,13 @@ def subgraphs(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
 def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, position: int) -> None:
     """Adds one node's operators and binds its outputs in ``names``."""
     inputs = tuple(names[name] if name else "" for name in node.input)
-    n = OnnxNode(
-        node.op_type, label_of(node, position), inputs, tuple(node.output), dict(attributes(node)), context.opset
-    )
+    key = key_of(node.domain, node.op_type)
+    opset = context.opset if node.domain in DEFAULT else context.versions.get(node.domain, NEWEST)
+    n = OnnxNode(key, label_of(node, position), inputs, tuple(node.output), dict(attributes(node)), opset)
     context.begin(n)
     try:
         check_dtypes(str(n), n.op, n.opset, inputs, [context.dtype(name) if name else "" for name in inputs])
-        result = context.translators[node.op_type](context, n)
+        result = context.translators[key](context, n)
     except (ModelError, VerificationError) as error:
         if str(error).startswith("node '"):
             raise
@@ -96,7 +97,7 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
         raise ModelError(f"{n}: malformed inputs or attributes: {error!r}") from error
     found = [result] if isinstance(result, str) else list(result)
     for index, name in enumerate(node.output):
-        if name and index < len(found):
+        if name and index < len(found) and found[index]:
             fresh = found[index] in context.made and name not in context.builder.types
             names[name] = context.builder.rename(found[index], name) if fresh else found[index]
     note_sizes(context, n, [names.get(name, "") for name in node.output])

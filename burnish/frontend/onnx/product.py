@@ -29,22 +29,59 @@ def _gemm(c: Context, n: OnnxNode) -> str:
 
 
 def _einsum(c: Context, n: OnnxNode) -> str:
-    equation = n.attrs["equation"].replace(" ", "")
+    equation = _without_ellipsis(c, n, n.attrs["equation"].replace(" ", ""))
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(n.inputs):
         c.invalid("attribute 'equation'", f"{len(terms)} terms, {equation}", f"{len(n.inputs)}, one for each input")
     if not arrow:
         result = "".join(sorted(label for label in set(left) - {","} if left.count(label) == 1))
-    simple = all(len(set(t)) == len(t) == c.rank(x) for t, x in zip(terms, n.inputs, strict=True))
-    if "." in equation or not simple or not set(result) <= set(left) or len(set(result)) != len(result):
-        c.refuse("attribute 'equation'", equation, "one letter a dimension, none twice in a term, no ellipsis")
-    x, labels = n.inputs[0], terms[0]
+    simple = all(len(t) == c.rank(x) for t, x in zip(terms, n.inputs, strict=True))
+    if not simple or not set(result) <= set(left) or len(set(result)) != len(result):
+        c.invalid("attribute 'equation'", equation, "one letter a dimension, and results of those, each once")
+    operands = [_diagonal(c, x, term) for x, term in zip(n.inputs, terms, strict=True)]
+    x, labels = operands[0]
     for position in range(1, len(terms)):
         needed = set(result).union(*terms[position + 1 :])
-        x, labels = _contract(c, (x, labels), (n.inputs[position], terms[position]), needed)
+        x, labels = _contract(c, (x, labels), operands[position], needed)
     x, labels = _sum_out(c, x, labels, set(result))
     return c.transpose(x, [labels.index(label) for label in result])
+
+
+_SPARE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def _without_ellipsis(c: Context, n: OnnxNode, equation: str) -> str:
+    """The equation with letters for the dimensions that an ellipsis stands for; an implicit result begins with them."""
+    if "..." not in equation:
+        return equation
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    counts = [c.rank(x) - len(t.replace("...", "")) for t, x in zip(terms, n.inputs, strict=False) if "..." in t]
+    if len(terms) != len(n.inputs) or min(counts, default=0) < 0 or len(set(counts)) > 1:
+        c.refuse("attribute 'equation'", equation, "as many terms as inputs, and ellipses of equally many dimensions")
+    free = "".join(letter for letter in _SPARE if letter not in equation)[: counts[0] if counts else 0]
+    if not arrow:
+        labels = left.replace("...", "").replace(",", "")
+        result = "..." + "".join(sorted(v for v in set(labels) if labels.count(v) == 1))
+    return f"{left}->{result}".replace("...", free)
+
+
+def _diagonal(c: Context, x: str, labels: str) -> tuple[str, str]:
+    """A tensor in which every label is one dimension: of those that share one, the diagonal."""
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            first, second = labels.index(label), labels.rindex(label)
+            order = [*(d for d in range(len(labels)) if d not in (first, second)), first, second]
+            moved = c.transpose(x, order)
+            *rest, extent, other = c.shape(moved)
+            if extent != other:
+                c.invalid("attribute 'equation'", f"{label} of extents {extent} and {other}", "one extent a letter")
+            flat = c.reshape(moved, (*rest, extent * extent))
+            steps = (*[1] * len(rest), extent + 1 if extent > 1 else 1)
+            x = c.add("slice", flat, starts=(0,) * len(steps), extents=(*rest, extent), steps=steps)
+            labels = "".join(labels[d] for d in order[:-1])
+    return x, labels
 
 
 def _sum_out(c: Context, x: str, labels: str, needed: set[str]) -> tuple[str, str]:

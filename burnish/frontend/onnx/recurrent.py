@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from burnish.frontend.onnx import cells
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 
 MOST_STEPS = 1 << 14  # each takes about a millisecond to compile
@@ -13,22 +14,28 @@ Step = Callable[[str, tuple[str, ...]], tuple[str, ...]]  # gates of one step, s
 Cell = Callable[[int, str, tuple[str, str]], tuple[str, Step]]
 """The number of the direction, recurrent weight, biases -> bias of the gates, step."""
 
-PLAIN = ("tanh", "relu", "sigmoid", "softplus", "softsign")  # activations without parameters
 
-
-def _unroll(c: Context, gates: str, states: Sequence[str], reverse: bool, step: Step) -> tuple[str, list[str]]:
+def _unroll(
+    c: Context, gates: str, states: Sequence[str], reverse: bool, step: Step, live: str
+) -> tuple[str, list[str]]:
     """All hidden states [T · B, H] in order of time, and the final states, of one direction.
 
-    ``gates`` [T · B, G] is the product of all steps' inputs; ``states`` are [B, H].
+    ``gates`` [T · B, G] is the product of all steps' inputs; ``states`` are [B, H]. ``live`` [T · B, 1] says which
+    steps a row has ("": all): at others its state stays, and its hidden state is zero.
     """
     batch = c.shape(states[0])[0]
     steps = c.shape(gates)[0] // batch
     now = tuple(states)
     hidden = [""] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
+        before = now
         part = gates if steps == 1 else c.slice(gates, 0, t * batch, (t + 1) * batch)
-        now = step(part, now)
-        hidden[t] = now[0]
+        new = step(part, now)
+        hidden[t], now = new[0], new
+        if live:
+            own = c.slice(live, 0, t * batch, (t + 1) * batch)
+            now = tuple(c.add("where", own, *pair) for pair in zip(new, before, strict=True))
+            hidden[t] = c.add("where", own, new[0], c.scalar(0.0, new[0]))
     return (hidden[0] if steps == 1 else c.add("concat", *hidden, axis=0)), list(now)
 
 
@@ -45,7 +52,7 @@ def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int]
     hidden = c.shape(n.inputs[2])[-1]
     directions = 2 if n.attr("direction", "forward") == "bidirectional" else 1
     _check_shapes(c, n, gate_count, directions, hidden)
-    rows = c.flatten(x, 2)
+    rows, live = c.flatten(x, 2), _live_steps(c, n, steps, batch)
     sequences, finals = [], []
     for d in range(directions):
         reverse = d == 1 or n.attr("direction", "forward") == "reverse"
@@ -53,7 +60,7 @@ def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int]
         initial = [_initial_state(c, n, p, d, batch, hidden, batch_first) for p in state_inputs]
         gate_bias, step = cell(d, recurrent, bias)
         gates = c.add("add", c.add("matmul", rows, weight, transpose_b=True), gate_bias)
-        sequence, final = _unroll(c, gates, initial, reverse, step)
+        sequence, final = _unroll(c, gates, initial, reverse, step, live)
         sequences.append(c.reshape(sequence, (steps, 1, batch, hidden)))
         finals.append([c.reshape(state, (1, batch, hidden)) for state in final])
     y = sequences[0] if directions == 1 else c.add("concat", *sequences, axis=1)
@@ -68,16 +75,18 @@ def _check(c: Context, n: OnnxNode) -> None:
     direction = n.attr("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         c.invalid("attribute 'direction'", direction, "forward, reverse, bidirectional")
-    for attribute in ("clip", "input_forget"):
-        if n.attr(attribute):
-            c.refuse(f"attribute '{attribute}'", n.attr(attribute), "not given")
-    if n.input(7):
-        c.refuse("input 7 (peephole weights)", "given", "not given")
-    if n.input(4):
-        steps = c.shape(n.inputs[0])[1 if n.attr("layout", 0) else 0]
-        lengths = c.ints(n.input(4), "sequence_lens")
-        if set(lengths) != {steps}:
-            c.refuse("input 4 (sequence_lens)", sorted(set(lengths)), f"full length, {steps}, for the whole batch")
+
+
+def _live_steps(c: Context, n: OnnxNode, steps: int, batch: int) -> str:
+    """Which steps each row has, [T · B, 1], by the lengths of sequences; "" where it has all."""
+    lengths = n.input(4)
+    known = c.builder.constants.get(lengths) if lengths else None
+    if not lengths or (known is not None and (known == steps).all()):
+        return ""
+    if c.shape(lengths) != (batch,):
+        c.invalid("input 4 (sequence_lens)", f"shape {list(c.shape(lengths))}", f"shape {[batch]}")
+    places = c.constant(np.repeat(np.arange(steps), batch).reshape(steps, batch), c.dtype(lengths))
+    return c.reshape(c.add("less", places, lengths), (steps * batch, 1))
 
 
 def _check_shapes(c: Context, n: OnnxNode, gate_count: int, directions: int, hidden: int) -> None:
@@ -92,10 +101,7 @@ def _check_shapes(c: Context, n: OnnxNode, gate_count: int, directions: int, hid
 
 
 def _activations(c: Context, n: OnnxNode, *default: str) -> list[list[str]]:
-    """The names of the activations, in small letters, of each direction.
-
-    Parameters of theirs, if any, are not looked at: none of those that are computed here has any.
-    """
+    """The names of the activations, in small letters, of each direction."""
     count = len(default)
     directions = 2 if n.attr("direction", "forward") == "bidirectional" else 1
     found = [name.lower() for name in n.attr("activations", [])] or list(default) * directions
@@ -104,11 +110,10 @@ def _activations(c: Context, n: OnnxNode, *default: str) -> list[list[str]]:
     return [found[d * count : (d + 1) * count] for d in range(directions)]
 
 
-def _require_default(c: Context, n: OnnxNode, *default: str) -> None:
-    """Refuses other activations than those that the cell computes."""
-    for found in _activations(c, n, *default):
-        if found != list(default):
-            c.refuse("attribute 'activations'", found, ", ".join(default))
+def _is_usual(c: Context, n: OnnxNode, *default: str) -> bool:
+    """Whether the operators of one step compute this layer."""
+    plain = all(found == list(default) for found in _activations(c, n, *default))
+    return plain and not n.attr("clip") and not n.attr("input_forget") and not n.input(7)
 
 
 def _parameters(c: Context, n: OnnxNode, d: int, gate_count: int, hidden: int) -> tuple[str, str, tuple[str, str]]:
@@ -142,13 +147,18 @@ def _by_gate(c: Context, recurrent: str) -> str:
 
 
 def _lstm(c: Context, n: OnnxNode) -> list[str]:
-    _require_default(c, n, "sigmoid", "tanh", "tanh")
+    names = _activations(c, n, "sigmoid", "tanh", "tanh")
+    usual, own = _is_usual(c, n, "sigmoid", "tanh", "tanh"), cells.functions(c, n, names)
 
-    def cell(_: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
+    def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
         weight = _by_gate(c, recurrent)
+        size = 3 * c.shape(recurrent)[1]
+        peephole = c.reshape(c.slice(n.input(7), 0, d, d + 1), (size,)) if n.input(7) else ""
 
         def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
-            return c.add_many("lstm_cell", gates, *states, weight)
+            if usual:
+                return c.add_many("lstm_cell", gates, *states, weight)
+            return cells.lstm(c, gates, states, recurrent, own[d], peephole, bool(n.attr("input_forget", 0)))
 
         return c.add("add", *bias), step
 
@@ -156,13 +166,15 @@ def _lstm(c: Context, n: OnnxNode) -> list[str]:
 
 
 def _gru(c: Context, n: OnnxNode) -> list[str]:
-    _require_default(c, n, "sigmoid", "tanh")
+    usual, own = _is_usual(c, n, "sigmoid", "tanh"), cells.functions(c, n, _activations(c, n, "sigmoid", "tanh"))
     linear = bool(n.attr("linear_before_reset", 0))
 
-    def cell(_: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
+    def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
         weight = _by_gate(c, recurrent)
 
         def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
+            if not usual:
+                return (cells.gru(c, gates, states[0], recurrent, bias[1], own[d], linear),)
             return c.add_many("gru_cell", gates, states[0], weight, bias[1], linear_before_reset=linear)
 
         return bias[0], step
@@ -171,15 +183,12 @@ def _gru(c: Context, n: OnnxNode) -> list[str]:
 
 
 def _rnn(c: Context, n: OnnxNode) -> list[str]:
-    activations = [name for (name,) in _activations(c, n, "tanh")]
-    for name in activations:
-        if name not in PLAIN:
-            c.refuse("attribute 'activations'", name, ", ".join(PLAIN))
+    own = cells.functions(c, n, _activations(c, n, "tanh"))
 
     def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
         def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
             product = c.add("matmul", states[0], recurrent, transpose_b=True)
-            return (c.add(activations[d], c.add("add", product, gates)),)
+            return (own[d][0](c.add("add", product, gates)),)
 
         return c.add("add", *bias), step
 

@@ -63,10 +63,30 @@ def _hardmax(c: Context, n: OnnxNode) -> str:
     return c.reshape(c.add("one_hot", index, values, depth=c.shape(rows)[axis], axis=axis), shape)
 
 
-def _batch_norm(c: Context, n: OnnxNode) -> str:
-    if n.attr("training_mode", 0) or not n.attr("spatial", 1):
-        c.refuse("attributes 'training_mode' and 'spatial'", "1 or 0", "the inference form: 0 and 1")
+def _batch_norm(c: Context, n: OnnxNode) -> str | list[str]:
+    if not n.attr("spatial", 1):
+        c.refuse("attribute 'spatial'", "0", "1")
+    if n.attr("training_mode", 0):
+        return _batch_norm_training(c, n)
     return _in_one_dtype("batch_norm", c, n.inputs, c.dtype(n.inputs[0]), epsilon=n.attr("epsilon", 1e-5))
+
+
+def _batch_norm_training(c: Context, n: OnnxNode) -> list[str]:
+    """By the statistics of the batch, with running ones of what they were and what they are."""
+    x, scale, bias, mean, variance = n.inputs
+    axes = tuple(d for d in range(c.rank(x)) if d != 1)
+    wide = c.cast(x, c.dtype(mean))
+    own_mean = c.add("reduce_mean", wide, axes=axes, keepdims=True)
+    centred = c.add("sub", wide, own_mean)
+    own = c.add("reduce_mean", c.add("mul", centred, centred), axes=axes, keepdims=False)
+    found = c.reshape(own_mean, c.shape(mean))
+    y = _in_one_dtype("batch_norm", c, [x, scale, bias, found, own], c.dtype(x), epsilon=n.attr("epsilon", 1e-5))
+    momentum = n.attr("momentum", 0.9)
+    running = [
+        c.add("add", c.add("mul", old, c.scalar(momentum, old)), c.add("mul", new, c.scalar(1 - momentum, new)))
+        for old, new in ((mean, found), (variance, c.cast(own, c.dtype(variance))))
+    ]
+    return [y, *running]
 
 
 def _in_one_dtype(op: str, c: Context, inputs: Sequence[str], result: str, **attrs: Attribute) -> str:
@@ -91,13 +111,26 @@ def _group_norm(c: Context, n: OnnxNode) -> str:
     return c.add("group_norm", x, scale, bias, groups=groups, epsilon=n.attr("epsilon", 1e-5))
 
 
-def _layer_norm(op: str, c: Context, n: OnnxNode) -> str:
+def _layer_norm(op: str, c: Context, n: OnnxNode) -> str | list[str]:
     x = n.inputs[0]
     axis = c.axis(x, n.attr("axis", -1))
     shape = c.shape(x)[axis:]
     parameters = [p if c.shape(p) == shape else c.add("expand", p, shape=shape) for p in n.inputs[1:] if p]
     result = c.dtype(n.inputs[1])  # of RMSNormalization-23, where it is the scale's; of others it is the only one
-    return _in_one_dtype(op, c, [x, *parameters], result, axis=axis, epsilon=n.attr("epsilon", 1e-5))
+    epsilon = n.attr("epsilon", 1e-5)
+    y = _in_one_dtype(op, c, [x, *parameters], result, axis=axis, epsilon=epsilon)
+    if len(n.outputs) == 1 or op != "layer_norm":
+        return y
+    return [y, *statistics(c, x, tuple(range(axis, c.rank(x))), epsilon)]
+
+
+def statistics(c: Context, x: str, axes: tuple[int, ...], epsilon: float) -> tuple[str, str]:
+    """Mean and inverse standard deviation over ``axes``, kept with extent 1, in float32 or wider."""
+    wide = c.cast(x, "float64" if c.dtype(x) == "float64" else "float32")
+    mean = c.add("reduce_mean", wide, axes=axes)
+    centred = c.add("sub", wide, mean)
+    variance = c.add("reduce_mean", c.add("mul", centred, centred), axes=axes)
+    return mean, c.add("rsqrt", c.add("add", variance, c.scalar(epsilon, variance)))
 
 
 def _lp_norm(c: Context, n: OnnxNode) -> str:

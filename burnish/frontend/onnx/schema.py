@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import onnx
 import onnx.defs
 
-_ELEMENTS = {"float": "float32", "double": "float64"}  # the schemas' own names of element types
+from burnish.frontend.onnx.domains import split_key
+
+_ELEMENTS = {  # the schemas' own names of element types
+    "float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2", "float8e5m2fnuz": "float8_e5m2fnuz", "float8e8m0": "float8_e8m0fnu",
+    "float4e2m1": "float4_e2m1fn",
+}  # fmt: skip
 _NUMBERS = {f"AttrType.{name}": number for name, number in onnx.AttributeProto.AttributeType.items()}
 _OPTION = onnx.defs.OpSchema.FormalParameterOption
 
@@ -35,11 +41,27 @@ class Signature:
     same_dtypes: bool
 
 
+@cache
+def described_domains() -> frozenset[str]:
+    """The domains whose operators the standard describes."""
+    return frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
+
+
+def known_operator(key: str) -> bool:
+    """Whether the standard describes an operator in some opset."""
+    domain, name = split_key(key)
+    return bool(onnx.defs.has(name, domain=domain))
+
+
 @lru_cache(maxsize=1024)
 def signature(op_type: str, opset: int) -> Signature | None:
-    """The signature of an operator of the default domain in an opset; None if it is not defined there (any more)."""
+    """The signature of an operator, ``domain.Operator`` of other domains than the default one, in an opset.
+
+    None if it is not defined there (any more).
+    """
+    domain, name = split_key(op_type)
     try:
-        schema = onnx.defs.get_schema(op_type, opset, "")
+        schema = onnx.defs.get_schema(name, opset, domain)
     except onnx.defs.SchemaError:
         return None
     if schema.deprecated:

@@ -22,7 +22,7 @@ from burnish.frontend.onnx.context import Context, RuntimeValue
 from burnish.frontend.onnx.dtypes import to_array
 from burnish.frontend.onnx.eager import EAGER, SEQUENCES
 from burnish.frontend.onnx.external import ExternalData
-from burnish.frontend.onnx.load import load_model, opset_of, without_functions
+from burnish.frontend.onnx.load import load_model, opset_of, versions_of, without_functions
 from burnish.frontend.onnx.model import TRANSLATORS, fixed_inputs, named, refuse_unsupported
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.validity import check_graph
@@ -50,6 +50,7 @@ class Program:
 
     graph: onnx.GraphProto
     opset: int
+    versions: Mapping[str, int]
     data: ExternalData
     outer: Program | None = None
     cuts: set[tuple[str, int]] = field(default_factory=set)
@@ -68,7 +69,7 @@ class Program:
         self.eager = self._eager_nodes()
         for at in self.eager:
             for name, graph in subgraphs(self.nodes[at]).items():
-                self.children[at, name] = Program(graph, self.opset, self.data, self)
+                self.children[at, name] = Program(graph, self.opset, self.versions, self.data, self)
         self.fixed = self._constant_nodes()
         self.level: list[int] = []
         self.cut()
@@ -172,7 +173,9 @@ class Program:
 
         Raises RuntimeValue for a value that it wants to know besides, after :meth:`want` has been told.
         """
-        context = Context(GraphBuilder(), data=self.data, translators=TRANSLATORS, opset=self.opset)
+        context = Context(
+            GraphBuilder(), data=self.data, translators=TRANSLATORS, opset=self.opset, versions=self.versions
+        )
         names: dict[str, str] = {}
         for name, t in types.items():
             names[name] = context.builder.input(name, t.shape, t.dtype)
@@ -236,8 +239,8 @@ def read_program(model: Any, fix: Mapping[str, Any] | None = None) -> Program:
     proto = fixed_inputs(without_functions(proto), fix or {})
     refuse_unsupported(proto.graph)
     opset = opset_of(proto)
-    check_graph(proto.graph, opset)
-    return Program(proto.graph, opset, data)
+    check_graph(proto.graph, opset, versions_of(proto))
+    return Program(proto.graph, opset, versions_of(proto), data)
 
 
 def wanted_nodes(program: Program) -> Sequence[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
 from burnish.errors import ModelError
-from burnish.frontend.onnx.schema import Signature, signature
+from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
+from burnish.frontend.onnx.schema import Signature, described_domains, known_operator, signature
 from burnish.graph.graph import TensorType
 
 _ATTRIBUTE_TYPES = onnx.AttributeProto.AttributeType
@@ -19,10 +20,13 @@ def label_of(node: onnx.NodeProto, position: int) -> str:
     return node.name or next((o for o in node.output if o), f"#{position}")
 
 
-def check_graph(graph: onnx.GraphProto, opset: int, outer: Iterable[str] = ()) -> None:
+def check_graph(
+    graph: onnx.GraphProto, opset: int, versions: Mapping[str, int], outer: Iterable[str] = ()
+) -> None:
     """Refuses names that are defined twice or too late, and nodes at odds with their operators' schemas.
 
-    All nodes must be of the default domain. ``outer``: names that a subgraph sees.
+    ``versions`` are those of other domains than the default one; a domain without schemas has none to be held to.
+    ``outer``: names that a subgraph sees.
     """
     _check_once("input", [value.name for value in graph.input])
     _check_once("initializer", [tensor.name for tensor in graph.initializer])
@@ -30,7 +34,8 @@ def check_graph(graph: onnx.GraphProto, opset: int, outer: Iterable[str] = ()) -
     known = own.union(outer)
     later = Counter(name for node in graph.node for name in node.output if name)
     for position, node in enumerate(graph.node):
-        where = f"node '{label_of(node, position)}' ({node.op_type}, opset {opset})"
+        version = opset if node.domain in DEFAULT else versions.get(node.domain, NEWEST)
+        where = f"node '{label_of(node, position)}' ({key_of(node.domain, node.op_type)}, opset {version})"
         undefined = [name for name in node.input if name and name not in known]
         if undefined:
             known_later = [name for name in undefined if name in later]
@@ -42,10 +47,11 @@ def check_graph(graph: onnx.GraphProto, opset: int, outer: Iterable[str] = ()) -
             raise ModelError(f"{where}: outputs {repeated} are defined before; a name has one definition")
         for attribute in node.attribute:
             if attribute.type == _ATTRIBUTE_TYPES.GRAPH:
-                check_graph(attribute.g, opset, known)
+                check_graph(attribute.g, opset, versions, known)
         own.update(outputs)
         known.update(outputs)
-        _check_node(node, where, opset)
+        if node.domain in DEFAULT or node.domain in described_domains():
+            _check_node(node, where, version)
 
 
 def _check_once(kind: str, names: Sequence[str]) -> None:
@@ -55,7 +61,9 @@ def _check_once(kind: str, names: Sequence[str]) -> None:
 
 
 def _check_node(node: onnx.NodeProto, where: str, opset: int) -> None:
-    operator = signature(node.op_type, opset)
+    operator = signature(key_of(node.domain, node.op_type), opset)
+    if operator is None and not known_operator(key_of(node.domain, node.op_type)):
+        return  # one that other tools add to the domain, and for which there is a translator
     if operator is None:
         raise ModelError(f"{where}: found an operator that this opset does not define; import the opset that does")
     repeated = range(len(operator.inputs) - 1, len(node.input)) if operator.variadic else ()
@@ -96,7 +104,8 @@ def _check_attributes(node: onnx.NodeProto, where: str, operator: Signature) -> 
 def check_dtypes(where: str, op_type: str, opset: int, inputs: Sequence[str], dtypes: Sequence[str]) -> None:
     """Refuses input dtypes that the schema does not allow, or that it wants to be equal."""
     operator = signature(op_type, opset)
-    assert operator is not None
+    if operator is None:  # of a domain without schemas
+        return
     bound: dict[str, tuple[int, str]] = {}
     for position, (name, dtype) in enumerate(zip(inputs, dtypes, strict=True)):
         place = min(position, len(operator.inputs) - 1)

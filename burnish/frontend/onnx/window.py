@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from burnish.frontend.onnx import sampling, volume
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.loops.sizes import is_size
 
@@ -52,11 +53,11 @@ def _require_lengths(c: Context, rank: int, **lists: Sequence[int]) -> None:
 def _image(c: Context, x: str) -> str:
     """``x`` [N, C, L] as an image of one row; an image as it is."""
     shape = c.shape(x)
-    if len(shape) not in (3, 4):
-        c.refuse("input 0", f"{len(shape)} dimensions", "3 or 4: [N, C, L] or [N, C, H, W]")
+    if len(shape) < 3:
+        c.invalid("input 0", f"shape {list(shape)}", "at least 3 dimensions: [N, C, L]")
     if any(is_size(extent) for extent in shape[1:]):
         c.refuse("input 0", f"shape [{', '.join(map(str, shape))}]", "an open dimension in front; numbers behind it")
-    return x if len(shape) == 4 else c.add("reshape", x, shape=(*shape[:2], 1, shape[2]))
+    return x if len(shape) > 3 else c.add("reshape", x, shape=(*shape[:2], 1, shape[2]))
 
 
 def _two(values: Sequence[int], neutral: int) -> tuple[int, ...]:
@@ -71,18 +72,30 @@ def _two_pads(pads: Sequence[int]) -> tuple[int, ...]:
 def _restore(c: Context, y: str, rank: int) -> str:
     """The image ``y`` with ``rank`` dimensions again."""
     shape = c.shape(y)
-    return y if rank == 4 else c.add("reshape", y, shape=(*shape[:2], shape[3]))
+    return y if rank > 3 else c.add("reshape", y, shape=(*shape[:2], shape[3]))
+
+
+def _with_bias(c: Context, y: str, bias: str) -> str:
+    """``y`` [N, C, ...] plus one number a channel, if there is a bias."""
+    return c.add("add", y, c.reshape(bias, (*c.shape(bias), *[1] * (c.rank(y) - 2)))) if bias else y
 
 
 def _conv(c: Context, n: OnnxNode) -> str:
-    x, weight = n.inputs[:2]
+    return convolution(c, n.inputs[0], n.inputs[1], n.input(2))
+
+
+def convolution(c: Context, x: str, weight: str, bias: str) -> str:
+    """The convolution that the node's attributes describe."""
+    n = c.node
     kernel = c.shape(weight)[2:]
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
     _require_lengths(c, len(kernel), strides=strides, dilations=dilations)
     pads = _explicit_pads(c, kernel, strides, dilations)
-    bias = [n.input(2)] if n.input(2) else []
+    if len(kernel) > 2:
+        y = volume.convolution(c, _image(c, x), weight, strides, pads, dilations, n.attr("group", 1))
+        return _with_bias(c, y, bias)
     y = c.add(
-        "conv2d", _image(c, x), _image(c, weight), *bias,
+        "conv2d", _image(c, x), _image(c, weight), *([bias] if bias else []),
         strides=_two(strides, 1), pads=_two_pads(pads), dilations=_two(dilations, 1), groups=n.attr("group", 1),
     )  # fmt: skip
     return _restore(c, y, c.rank(x))
@@ -106,6 +119,9 @@ def _conv_transpose(c: Context, n: OnnxNode) -> str:
             more, less = total - total // 2, total // 2
             pads[d], pads[rank + d] = (less, more) if mode == "SAME_UPPER" else (more, less)
     bias = [n.input(2)] if n.input(2) else []
+    if rank > 2:
+        y = volume.transposed(c, _image(c, x), weight, strides, pads, extra, dilations, n.attr("group", 1))
+        return _with_bias(c, y, n.input(2))
     y = c.add(
         "conv2d_transpose", _image(c, x), _image(c, weight), *bias,
         strides=_two(strides, 1), pads=_two_pads(pads), output_padding=_two(extra, 0), dilations=_two(dilations, 1),
@@ -114,22 +130,74 @@ def _conv_transpose(c: Context, n: OnnxNode) -> str:
     return _restore(c, y, c.rank(x))
 
 
-def _pool(op: str, c: Context, n: OnnxNode) -> str:
+def _pool(op: str, c: Context, n: OnnxNode) -> str | list[str]:
     x, kernel = n.inputs[0], n.attrs["kernel_shape"]
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
     _require_lengths(c, len(kernel), kernel_shape=kernel, strides=strides, dilations=dilations)
     attrs = {"count_include_pad": bool(n.attr("count_include_pad", 0))} if op == "avg_pool2d" else {}
-    y = c.add(
-        op, _image(c, x), kernel=_two(kernel, 1), strides=_two(strides, 1), dilations=_two(dilations, 1),
-        pads=_two_pads(_explicit_pads(c, kernel, strides, dilations)), ceil_mode=bool(n.attr("ceil_mode", 0)), **attrs,
+    y = volume.pool(
+        c, op, _image(c, x), _two(kernel, 1), _two(strides, 1),
+        _two_pads(_explicit_pads(c, kernel, strides, dilations)), _two(dilations, 1),
+        ceil_mode=bool(n.attr("ceil_mode", 0)), **attrs,
     )  # fmt: skip
-    return _restore(c, y, c.rank(x))
+    y = _restore(c, y, c.rank(x))
+    if len(n.outputs) == 1:
+        return y
+    pads = _explicit_pads(c, kernel, strides, dilations)
+    indices = c.add(
+        "max_pool_indices", x, kernel=tuple(kernel), strides=tuple(strides), pads=tuple(pads[: len(kernel)]),
+        dilations=tuple(dilations), size=c.shape(y)[2:], column_major=bool(n.attr("storage_order", 0)),
+    )  # fmt: skip
+    return [y, indices]
+
+
+def _lp_pool(c: Context, n: OnnxNode) -> str:
+    """``(sum of |x|^p) ^ (1 / p)`` of each window: a mean that counts padding, times the number of elements."""
+    x, p = n.inputs[0], float(n.attr("p", 2))
+    power = c.add("pow", c.add("abs", x), c.scalar(p, x)) if p != 2 else c.add("mul", x, x)
+    kernel = n.attrs["kernel_shape"]
+    strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
+    _require_lengths(c, len(kernel), kernel_shape=kernel, strides=strides, dilations=dilations)
+    pads = _explicit_pads(c, kernel, strides, dilations)
+    ceil_mode = bool(n.attr("ceil_mode", 0))
+    padded = c.add("pad", power, pads=(0, 0, *pads[: len(kernel)], 0, 0, *pads[len(kernel) :]))
+    if ceil_mode:
+        padded = _room_for_last(c, padded, kernel, strides, dilations)
+    mean = volume.pool(
+        c, "avg_pool2d", _image(c, padded), _two(kernel, 1), _two(strides, 1), (0,) * 2 * max(len(kernel), 2),
+        _two(dilations, 1), count_include_pad=True,
+    )  # fmt: skip
+    total = c.add("mul", _restore(c, mean, c.rank(x)), c.scalar(math.prod(kernel), x))
+    return _root(c, total, p)
+
+
+def _room_for_last(
+    c: Context, x: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> str:
+    """``x`` with zeros behind it for last windows that are not whole."""
+    high = []
+    for extent, k, s, d in zip(c.shape(x)[2:], kernel, strides, dilations, strict=True):
+        reach = d * (k - 1) + 1
+        count = -(-(extent - reach) // s) + 1
+        high.append(max((count - 1) * s + reach - extent, 0) if (count - 1) * s < extent else 0)
+    return c.add("pad", x, pads=(*[0] * c.rank(x), 0, 0, *high))
+
+
+def _root(c: Context, x: str, p: float) -> str:
+    return c.add("sqrt", x) if p == 2 else c.add("pow", x, c.scalar(1 / p, x)) if p != 1 else x
+
+
+def _global_lp_pool(c: Context, n: OnnxNode) -> str:
+    x, p = n.inputs[0], float(n.attr("p", 2))
+    power = c.add("pow", c.add("abs", x), c.scalar(p, x))
+    return _root(c, c.add("reduce_sum", power, axes=tuple(range(2, c.rank(x))), keepdims=True), p)
 
 
 def _global_pool(op: str, c: Context, n: OnnxNode) -> str:
     return c.add(op, n.inputs[0], axes=tuple(range(2, c.rank(n.inputs[0]))), keepdims=True)
 
 
+_MORE_COORDINATES = ("half_pixel_symmetric", "tf_crop_and_resize")
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
 
 
@@ -139,33 +207,56 @@ def _resize(c: Context, n: OnnxNode) -> str:
     modern = n.op == "Resize" and n.opset >= 11
     coordinates = n.attr("coordinate_transformation_mode", "half_pixel" if modern else "asymmetric")
     mode = n.attr("mode", "nearest")
-    if mode not in ("nearest", "linear", "bilinear"):
-        c.refuse("attribute 'mode'", mode, "nearest, linear")
-    if coordinates not in _COORDINATES:
-        c.refuse("attribute 'coordinate_transformation_mode'", coordinates, ", ".join(_COORDINATES))
-    if n.attr("antialias", 0) or n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-        c.refuse("attributes 'antialias' and 'keep_aspect_ratio_policy'", "not the default", "0 and stretch")
+    if mode not in ("nearest", "linear", "bilinear", "cubic"):
+        c.invalid("attribute 'mode'", mode, "nearest, linear, cubic")
+    if coordinates not in (*_COORDINATES, *_MORE_COORDINATES):
+        allowed = ", ".join((*_COORDINATES, *_MORE_COORDINATES))
+        c.invalid("attribute 'coordinate_transformation_mode'", coordinates, allowed)
     axes = [c.axis(x, a) for a in n.attr("axes", range(len(shape)))]
     scales, sizes = [1.0] * len(shape), list(shape)
     position = 2 if modern else 1
     given = c.static(n.input(position), "scales").tolist() if n.input(position) else n.attr("scales", [])
+    if "height_scale" in n.attrs:  # of Upsample-1
+        given = [1.0, 1.0, n.attrs["height_scale"], n.attrs["width_scale"]]
     sized = [] if len(given) else c.ints(n.input(3), "sizes") if n.input(3) else []
     if len(axes) not in (len(given), len(sized)):
         c.invalid("scales and sizes", f"{len(given)} and {len(sized)} numbers", f"{len(axes)} of one of them")
     if len(given):
         for d, scale in zip(axes, given, strict=True):
             scales[d], sizes[d] = scale, math.floor(shape[d] * scale) if abs(scale) < math.inf else -1
+    elif n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        policy = n.attrs["keep_aspect_ratio_policy"]
+        kept = sampling.kept_aspect(policy, sized, [shape[d] for d in axes])
+        for d, scale, size in zip(axes, *kept, strict=True):
+            scales[d], sizes[d] = scale, size
     else:
         for d, size in zip(axes, sized, strict=True):
             scales[d], sizes[d] = size / shape[d] if shape[d] and size else 1.0, size
     if not all(0 < scale < math.inf for scale in scales) or min(sizes, default=0) < 0:
         c.invalid("scales and sizes", f"{scales} and {sizes}", "finite numbers above 0, and no size below 0")
     c.require_room(sizes, c.dtype(x))
+    if mode == "cubic" or n.attr("antialias", 0) or coordinates in _MORE_COORDINATES:
+        return _resampled(c, n, axes, scales, sizes, coordinates)
     rounding = n.attr("nearest_mode", "round_prefer_floor" if modern else "floor")
     return c.add(
         "resize", x, sizes=tuple(sizes), scales=tuple(scales), mode=mode.removeprefix("bi"), coordinates=coordinates,
         rounding=rounding,
     )  # fmt: skip
+
+
+def _resampled(
+    c: Context, n: OnnxNode, axes: Sequence[int], scales: Sequence[float], sizes: Sequence[int], coordinates: str
+) -> str:
+    """The resize that no definition of its own says: dimension after dimension."""
+    x, crops = n.inputs[0], coordinates == "tf_crop_and_resize"
+    roi = c.static(n.input(1), "roi").tolist() if crops and n.input(1) else []
+    roi = roi or [0.0] * len(axes) + [1.0] * len(axes)
+    lines = {
+        d: sampling.Line(c.shape(x)[d], sizes[d], scales[d], coordinates, (roi[k], roi[len(axes) + k]))
+        for k, d in enumerate(axes)
+    }
+    moved = {d: line for d, line in lines.items() if line.size != line.extent or line.roi != (0.0, 1.0)}
+    return sampling.resampled(c, x, moved, n) if moved else c.add("identity", x)
 
 
 TRANSLATORS: Mapping[str, Translator] = {
@@ -174,6 +265,8 @@ TRANSLATORS: Mapping[str, Translator] = {
     "MaxPool": partial(_pool, "max_pool2d"),
     "AveragePool": partial(_pool, "avg_pool2d"),
     "GlobalAveragePool": partial(_global_pool, "reduce_mean"),
+    "LpPool": _lp_pool,
+    "GlobalLpPool": _global_lp_pool,
     "GlobalMaxPool": partial(_global_pool, "reduce_max"),
     "Resize": _resize,
     "Upsample": _resize,

@@ -1,0 +1,231 @@
+"""Translators of ai.onnx.ml's tree ensembles and support vector regression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from burnish.frontend.onnx.classical import TRANSFORMS, binary_label, labels_of, no_texts, real, rows, transformed
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.dtypes import to_array
+from burnish.ops.trees import AGGREGATES, MODES
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The constants of the operator ``tree_ensemble``."""
+
+    roots: np.ndarray
+    nodes: np.ndarray
+    thresholds: np.ndarray
+    weights: np.ndarray
+    members: np.ndarray
+
+    def scores(self, c: Context, x: str, aggregate: str, silent: float = 0.0) -> str:
+        """[N, targets] of a table; ``silent`` where no tree says anything."""
+        if self.nodes[:, 1].max(initial=0) >= c.shape(x)[1]:
+            c.invalid("input 0", f"{c.shape(x)[1]} columns", f"at least {self.nodes[:, 1].max() + 1}, which trees read")
+        constants = [self.roots, self.nodes, self.thresholds, self.weights, self.members]
+        return c.add("tree_ensemble", x, *(c.constant(a) for a in constants), aggregate=aggregate, silent=silent)
+
+
+def _floats(n: OnnxNode, key: str) -> np.ndarray | None:
+    """The numbers of an attribute, given as a list or as a tensor."""
+    if f"{key}_as_tensor" in n.attrs:
+        return to_array(n.attrs[f"{key}_as_tensor"], str(n)).reshape(-1)
+    return np.asarray(n.attrs[key], np.float32) if key in n.attrs else None
+
+
+def _named_forest(c: Context, n: OnnxNode, leaf: str, targets: int) -> Forest:
+    """The trees of the older operators, whose nodes have a tree and a number; ``leaf``: what leaves' attributes begin
+    with, target or class.
+    """
+    trees, numbers = (np.asarray(n.attrs[f"nodes_{key}"], np.int64) for key in ("treeids", "nodeids"))
+    place = {pair: at for at, pair in enumerate(zip(trees.tolist(), numbers.tolist(), strict=True))}
+    count = len(trees)
+    modes = n.attrs["nodes_modes"]
+    unknown = sorted(set(modes) - set(MODES[:-1]))
+    if len(place) != count or unknown or len(modes) != count:
+        c.invalid("nodes", f"{count} nodes, {len(place)} of them different, modes {unknown}", "each node once")
+    thresholds = _floats(n, "nodes_values")
+    missing = n.attr("nodes_missing_value_tracks_true") or [0] * count
+    nodes, children = np.zeros((count, 5), np.int64), set()
+    for at, mode in enumerate(modes):
+        nodes[at, 0], nodes[at, 1], nodes[at, 4] = MODES.index(mode), n.attrs["nodes_featureids"][at], missing[at]
+        if mode == "LEAF":
+            nodes[at, 1] = 0
+            continue
+        for side, key in ((2, "true"), (3, "false")):
+            child = (int(trees[at]), int(n.attrs[f"nodes_{key}nodeids"][at]))
+            if child not in place or place[child] in children:
+                c.invalid(f"attribute 'nodes_{key}nodeids'", child, "a node of the tree, of one parent")
+            nodes[at, side] = place[child]
+            children.add(place[child])
+    found = _floats(n, f"{leaf}_weights")
+    weights = np.full((count, targets), np.nan, np.float32)
+    if found is None or thresholds is None:
+        c.invalid("attributes", "no weights or values", f"{leaf}_weights and nodes_values")
+    ids = zip(n.attrs[f"{leaf}_treeids"], n.attrs[f"{leaf}_nodeids"], n.attrs[f"{leaf}_ids"], found, strict=True)
+    weights = weights.astype(found.dtype)
+    for tree, number, target, weight in ids:
+        if (tree, number) not in place or not 0 <= target < targets:
+            c.invalid(f"{leaf} of a leaf", (tree, number, target), f"a node of the trees, and 0 to {targets - 1}")
+        at = place[tree, number]
+        weights[at, target] = weight if np.isnan(weights[at, target]) else weights[at, target] + weight
+    roots = np.asarray([at for at in range(count) if at not in children], np.int64)
+    return Forest(roots, nodes, thresholds, weights, np.zeros((0, 2), np.float32))
+
+
+def _regressor(c: Context, n: OnnxNode) -> str:
+    x = rows(c, real(c, n.inputs[0]))
+    targets, aggregate = n.attr("n_targets", 1), n.attr("aggregate_function", "SUM")
+    if aggregate not in AGGREGATES:
+        c.invalid("attribute 'aggregate_function'", aggregate, ", ".join(AGGREGATES))
+    scores = c.cast(_named_forest(c, n, "target", targets).scores(c, x, aggregate), "float32")
+    base = _floats(n, "base_values")
+    if base is not None and len(base):
+        scores = c.add("add", scores, c.constant(base, "float32"))
+    return transformed(c, scores, n.attr("post_transform", "NONE"))
+
+
+def _classifier(c: Context, n: OnnxNode) -> list[str]:
+    """Labels and scores; of two classes whose weights all belong to one, its score decides, and the other's follows."""
+    no_texts(c, n, "classlabels_strings")
+    x, labels = rows(c, real(c, n.inputs[0])), n.attrs["classlabels_int64s"]
+    transform, base = n.attr("post_transform", "NONE"), _floats(n, "base_values")
+    forest = _named_forest(c, n, "class", max(len(labels), 1 + max(n.attrs["class_ids"])))
+    own = sorted(set(n.attrs["class_ids"]))
+    if len(labels) == 2 and len(own) == 1:
+        scores = c.cast(forest.scores(c, x, "SUM"), "float32")
+        return _binary(c, n, c.slice(scores, 1, own[0], own[0] + 1), base, transform)
+    if base is not None and len(base):
+        scores = c.add("add", c.cast(forest.scores(c, x, "SUM"), "float32"), c.constant(base, "float32"))
+        index = c.add("argmax", scores, axis=1, keepdims=False)
+    else:  # a class of which no tree speaks is none to choose
+        found = c.cast(forest.scores(c, x, "SUM", -np.inf), "float32")
+        index = c.add("argmax", found, axis=1, keepdims=False)
+        none = c.add("equal", found, c.scalar(-np.inf, found))
+        scores = c.add("where", none, c.scalar(0.0, found), found)
+    return [labels_of(c, labels, index), transformed(c, scores, transform)]
+
+
+def _binary(c: Context, n: OnnxNode, score: str, base: np.ndarray | None, transform: str) -> list[str]:
+    """As onnxruntime has it: a probability's opposite where all weights are at least zero, else the negative score."""
+    if base is not None and len(base):
+        score = c.add("add", score, c.constant(base[-1:], "float32"))
+    found = _floats(n, "class_weights")
+    positive = found is not None and bool((found >= 0).all())
+    label = binary_label(c, n.attrs["classlabels_int64s"], score, 0.5 if positive else 0.0)
+    if transform == "LOGISTIC":
+        return [label, c.add("sigmoid", c.add("concat", c.add("neg", score), score, axis=1))]
+    opposite = c.add("sub", c.scalar(1.0, score), score) if positive else c.add("neg", score)
+    return [label, c.add("concat", opposite, score, axis=1)]
+
+
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # by number, of the newer operator
+
+
+def _tree_ensemble(c: Context, n: OnnxNode) -> str:
+    """The newer operator: inner nodes and leaves apart; sets of values are separated by NaN."""
+    x = rows(c, n.inputs[0])
+    modes = to_array(n.attrs["nodes_modes"], str(n)).astype(np.int64) + 1
+    splits = to_array(n.attrs["nodes_splits"], str(n))
+    leaves = to_array(n.attrs["leaf_weights"], str(n))
+    inner, count, targets = len(modes), len(modes) + len(leaves), n.attr("n_targets", 1)
+    nodes = np.zeros((count, 5), np.int64)
+    nodes[:inner, 0], nodes[:inner, 1] = modes, n.attrs["nodes_featureids"]
+    for side, key in ((2, "true"), (3, "false")):
+        ids, ends = (np.asarray(n.attrs[f"nodes_{key}{what}"], np.int64) for what in ("nodeids", "leafs"))
+        nodes[:inner, side] = ids + inner * ends
+        if (ids < 0).any() or (nodes[:inner, side] >= np.where(ends, count, inner)).any():
+            allowed = f"below {inner}, or below {len(leaves)} of leaves"
+            c.invalid(f"attribute 'nodes_{key}nodeids'", ids.tolist(), allowed)
+    nodes[:inner, 4] = n.attr("nodes_missing_value_tracks_true") or 0
+    thresholds = np.concatenate([splits, np.zeros(len(leaves), splits.dtype)])
+    weights = np.full((count, targets), np.nan, leaves.dtype)
+    weights[inner + np.arange(len(leaves)), n.attrs["leaf_targetids"]] = leaves
+    aggregate, transform = n.attr("aggregate_function", 1), n.attr("post_transform", 0)
+    if not 0 <= aggregate < len(_AGGREGATES) or not 0 <= transform < len(TRANSFORMS):
+        c.invalid("aggregate_function and post_transform", f"{aggregate}, {transform}", "0 to 3, 0 to 4")
+    _require_ends(c, nodes, n.attrs["tree_roots"], inner)
+    forest = Forest(np.asarray(n.attrs["tree_roots"], np.int64), nodes, thresholds, weights, _members(n, modes))
+    return transformed(c, forest.scores(c, x, _AGGREGATES[aggregate]), TRANSFORMS[transform])
+
+
+def _require_ends(c: Context, nodes: np.ndarray, roots: Sequence[int], inner: int) -> None:
+    """Refuses trees in which a way down never ends."""
+    level = np.asarray(roots, np.int64)
+    if (level < 0).any() or (level >= max(inner, 1)).any():
+        c.invalid("attribute 'tree_roots'", list(roots), f"0 to {inner - 1}")
+    for _ in range(inner + 2):
+        if not level.size:
+            return
+        level = level[nodes[level, 0] != 0]
+        level = np.unique(np.concatenate([nodes[level, 2], nodes[level, 3]]))
+    c.invalid("nodes", "a way from node to node that never ends", "trees")
+
+
+def _members(n: OnnxNode, modes: np.ndarray) -> np.ndarray:
+    """Pairs of node and value, of the nodes that ask for members of a set."""
+    tensor = n.attr("membership_values")
+    if not isinstance(tensor, onnx.TensorProto):
+        return np.zeros((0, 2), np.float32)
+    values = to_array(tensor, str(n)).reshape(-1)
+    owners = np.flatnonzero(modes == MODES.index("BRANCH_MEMBER"))
+    group = np.cumsum(np.isnan(values)) - np.isnan(values)
+    inside = ~np.isnan(values)
+    return np.stack([owners[group[inside]].astype(values.dtype), values[inside]], 1)
+
+
+def _svm_regressor(c: Context, n: OnnxNode) -> str:
+    """A weighted sum of kernels of the row and each support vector, or a linear function."""
+    x = rows(c, real(c, n.inputs[0]))
+    count, width = n.attr("n_supports", 0), c.shape(x)[1]
+    weights, rho = np.asarray(n.attrs["coefficients"], np.float32), n.attrs["rho"][0]
+    if count:
+        vectors = np.asarray(n.attrs["support_vectors"], np.float32).reshape(count, width)
+        similar = _kernel(c, n, x, vectors)
+    else:
+        similar = x
+    total = c.add("matmul", similar, c.constant(weights.reshape(-1, 1), c.dtype(x)))
+    total = c.cast(c.add("add", total, c.scalar(rho, total)), "float32")
+    if n.attr("one_class", 0):
+        positive = c.add("greater", total, c.scalar(0.0, total))
+        return c.add("where", positive, c.scalar(1.0, total), c.scalar(-1.0, total))
+    return transformed(c, total, n.attr("post_transform", "NONE"))
+
+
+def _kernel(c: Context, n: OnnxNode, x: str, vectors: np.ndarray) -> str:
+    """The kernel of every row and every support vector: [N, vectors]."""
+    gamma, coefficient, degree = (*n.attr("kernel_params", (0.0, 0.0, 3.0)), 0.0, 0.0, 3.0)[:3]
+    product = c.add("matmul", x, c.constant(np.ascontiguousarray(vectors.T), c.dtype(x)))
+
+    def line(value: str) -> str:
+        return c.add("add", c.add("mul", value, c.scalar(gamma, x)), c.scalar(coefficient, x))
+
+    match n.attr("kernel_type", "LINEAR"):
+        case "LINEAR":
+            return product
+        case "POLY":
+            return c.add("pow", line(product), c.scalar(degree, x))
+        case "SIGMOID":
+            return c.add("tanh", line(product))
+        case "RBF":
+            own = c.add("reduce_sumsq", x, axes=(1,), keepdims=True)
+            others = c.constant((vectors.astype(np.float64) ** 2).sum(1), c.dtype(x))
+            twice = c.add("mul", product, c.scalar(2.0, x))
+            apart = c.add("sub", c.add("add", own, others), twice)
+            return c.add("exp", c.add("mul", apart, c.scalar(-gamma, x)))
+    return c.invalid("attribute 'kernel_type'", n.attrs["kernel_type"], "LINEAR, POLY, RBF, SIGMOID")
+
+
+_OPERATORS: Mapping[str, Translator] = {
+    "TreeEnsembleRegressor": _regressor,
+    "TreeEnsembleClassifier": _classifier,
+    "TreeEnsemble": _tree_ensemble,
+    "SVMRegressor": _svm_regressor,
+}
+TRANSLATORS: Mapping[str, Translator] = {f"ai.onnx.ml.{name}": t for name, t in _OPERATORS.items()}

@@ -1,0 +1,369 @@
+"""Translators of ONNX's quantized operators: integers with a scale and a zero point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.dtypes import dtype_name
+from burnish.frontend.onnx.window import convolution
+from burnish.loops.expr import NARROW, NARROW_FLOATS
+from burnish.loops.numeric import numpy_dtype
+
+RANGES: Mapping[str, tuple[int, int]] = {
+    "uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767),
+    "uint4": (0, 15), "int4": (-8, 7), "uint2": (0, 3), "int2": (-2, 1),
+}  # fmt: skip
+FARTHEST = float(1 << 20)  # quotients beyond it saturate, whatever the zero point
+
+
+def _output_dtype(c: Context, n: OnnxNode, zero_point: str, default: str) -> str:
+    """The dtype that ``output_dtype`` names, else that of the zero point, else ``default``."""
+    given = n.attr("output_dtype", 0)
+    if given:
+        return dtype_name(given, str(n))
+    return c.dtype(zero_point) if zero_point else default
+
+
+def _spread(c: Context, n: OnnxNode, parameter: str, x: str) -> str:
+    """A scale or zero point in a shape that broadcasts against ``x``: one number, one along an axis, or one a block."""
+    shape = c.shape(parameter)
+    if c.rank(parameter) == 0 or (c.rank(parameter) == 1 and shape[0] == 1 and not n.attr("block_size", 0)):
+        return c.reshape(parameter, ())
+    axis, rank, block = c.axis(x, n.attr("axis", 1)), c.rank(x), n.attr("block_size", 0)
+    if block:
+        return _blocks(c, parameter, x, axis, block)
+    if len(shape) != 1 or shape[0] != c.shape(x)[axis]:
+        allowed = f"one number, or {c.shape(x)[axis]} along axis {axis}"
+        c.invalid("scale and zero point", f"shape {list(shape)}", allowed)
+    return c.reshape(parameter, tuple(shape[0] if d == axis else 1 for d in range(rank)))
+
+
+def _blocks(c: Context, parameter: str, x: str, axis: int, block: int) -> str:
+    """One number for every ``block`` successive elements along ``axis``, repeated for each."""
+    shape, whole = c.shape(parameter), c.shape(x)
+    wanted = tuple(-(-e // block) if d == axis else e for d, e in enumerate(whole))
+    if block < 1 or shape != wanted:
+        c.invalid("scale and zero point", f"shape {list(shape)}", f"{list(wanted)} for blocks of {block}")
+    split = c.reshape(parameter, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    repeated = c.add("expand", split, shape=(*shape[: axis + 1], block, *shape[axis + 1 :]))
+    joined = c.reshape(repeated, (*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
+    return joined if shape[axis] * block == whole[axis] else c.slice(joined, axis, 0, whole[axis])
+
+
+def as_number(c: Context, x: str, dtype: str) -> str:
+    """``x``, which may be narrow, as ``dtype``."""
+    return c.add("convert", x, to=dtype) if c.dtype(x) in NARROW else c.cast(x, dtype)
+
+
+def _quantize_linear(c: Context, n: OnnxNode) -> str:
+    """``saturate(round(x / scale) + zero point)``."""
+    x, scale, zero = n.inputs[0], n.inputs[1], n.input(2)
+    to = _output_dtype(c, n, zero, "uint8")
+    precision = n.attr("precision", 0)
+    work = dtype_name(precision, str(n)) if precision else c.dtype(x) if c.dtype(x) != "int32" else "float32"
+    quotient = c.add("div", c.cast(x, work), c.cast(_spread(c, n, scale, x), work))
+    if to in NARROW_FLOATS:
+        return c.add("convert", quotient, to=to, saturate=bool(n.attr("saturate", 1)))
+    offset = as_number(c, _spread(c, n, zero, x), "int32") if zero else ""
+    return saturated(c, quotient, offset, to)
+
+
+def saturated(c: Context, x: str, zero_point: str, to: str) -> str:
+    """Numbers rounded to nearest, ties to even, with an int32 zero point added, limited to what ``to`` holds."""
+    if to not in RANGES:
+        c.refuse("result", f"dtype {to}", ", ".join(RANGES))
+    low, high = RANGES[to]
+    rounded = c.add("clip", c.cast(c.add("round", x), "float32"), min=-FARTHEST, max=FARTHEST)
+    whole = c.cast(rounded, "int32")
+    whole = c.add("clip", c.add("add", whole, zero_point) if zero_point else whole, min=low, max=high)
+    return c.add("convert", whole, to=to) if to in NARROW else c.cast(whole, to)
+
+
+def _dequantize_linear(c: Context, n: OnnxNode) -> str:
+    """``(x - zero point) * scale``, computed in float32."""
+    x, scale, zero = n.inputs[0], n.inputs[1], n.input(2)
+    to = dtype_name(n.attrs["output_dtype"], str(n)) if n.attr("output_dtype", 0) else c.dtype(scale)
+    real = c.dtype(x) in NARROW_FLOATS
+    value = as_number(c, x, "float32" if real else "int32")
+    if zero and not real:
+        value = c.add("sub", value, as_number(c, _spread(c, n, zero, x), "int32"))
+    work = "float64" if "float64" in (to, c.dtype(scale)) else "float32"
+    return c.cast(c.add("mul", c.cast(value, work), c.cast(_spread(c, n, scale, x), work)), to)
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+def _is_zero(c: Context, zero_point: str) -> bool:
+    value = c.builder.constants.get(zero_point) if zero_point else None
+    return not zero_point or (value is not None and not value.any())
+
+
+def integer_matmul(c: Context, a: str, b: str, a_zero: str, b_zero: str) -> str:
+    """``(a - a_zero) (b - b_zero)`` in int32; zero points are one number, or one a row of a, or one a column of b.
+
+    The product is that of the operands as they are, in 8 bits: what zero points add to it are sums of rows and columns.
+    """
+    product = c.add("matmul", a, b)
+    wide_a, wide_b = c.cast(a, "int32"), c.cast(b, "int32")
+    depth = c.shape(a)[-1]
+    first = "" if _is_zero(c, a_zero) else c.cast(_row_numbers(c, a_zero, a), "int32")
+    second = "" if _is_zero(c, b_zero) else c.cast(c.reshape(b_zero, ()) if _one(c, b_zero) else b_zero, "int32")
+    vector_a, vector_b = c.rank(a) == 1, c.rank(b) == 1
+    if first:
+        columns = c.add("reduce_sum", wide_b, axes=(0 if vector_b else -2,), keepdims=not (vector_b or vector_a))
+        product = c.add("sub", product, c.add("mul", first, columns))
+    if second:
+        rows = c.add("reduce_sum", wide_a, axes=(-1,), keepdims=not (vector_a or vector_b))
+        product = c.add("sub", product, c.add("mul", rows, second))
+    if first and second:
+        both = c.add("mul", first, second)
+        product = c.add("add", product, c.add("mul", both, c.constant(depth, "int32")))
+    return product
+
+
+def _one(c: Context, parameter: str) -> bool:
+    return all(e == 1 for e in c.shape(parameter))
+
+
+def _row_numbers(c: Context, zero: str, a: str) -> str:
+    """A zero point of the rows of ``a``: a number, or a column of them."""
+    if _one(c, zero):
+        return c.reshape(zero, ())
+    return c.reshape(zero, (*c.shape(zero), 1)) if c.rank(zero) == 1 and c.rank(a) > 1 else zero
+
+
+def _matmul_integer(c: Context, n: OnnxNode) -> str:
+    return integer_matmul(c, n.inputs[0], n.inputs[1], n.input(2), n.input(3))
+
+
+def requantized(c: Context, total: str, factors: tuple[str, str, str], zero: str, to: str) -> str:
+    """An int32 sum of products as numbers of the result's scale: factors are the operands' scales and the result's."""
+    a, b, y = (c.cast(s, "float32") for s in factors)
+    factor = c.add("div", c.add("mul", a, b), y)
+    offset = c.cast(c.reshape(zero, ()) if _one(c, zero) else zero, "int32") if zero else ""
+    return saturated(c, c.add("mul", c.cast(total, "float32"), factor), offset, to)
+
+
+def _as_row(c: Context, parameter: str, a: str) -> str:
+    """A scale of the rows of ``a`` as a column; one number without dimensions."""
+    return _row_numbers(c, parameter, a)
+
+
+def _qlinear_matmul(c: Context, n: OnnxNode) -> str:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.inputs
+    total = integer_matmul(c, a, b, a_zero, b_zero)
+    scales = (_as_row(c, a_scale, a), c.reshape(b_scale, ()) if _one(c, b_scale) else b_scale, _as_row(c, y_scale, a))
+    return requantized(c, total, scales, y_zero, c.dtype(y_zero))
+
+
+def _per_channel(c: Context, parameter: str, rank: int) -> str:
+    """One number, or one an output channel, against [N, C, ...]."""
+    return c.reshape(parameter, ()) if _one(c, parameter) else c.reshape(parameter, (*c.shape(parameter), *[1] * rank))
+
+
+def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: str) -> str:
+    """The convolution of ``x - x_zero`` with ``weight - w_zero`` in int32; the node's attributes say how.
+
+    Operands without zero points stay as narrow as they are.
+    """
+    if not _is_zero(c, x_zero):
+        x = c.add("sub", c.cast(x, "int32"), c.cast(c.reshape(x_zero, ()), "int32"))
+    if not _is_zero(c, w_zero):
+        zero = w_zero if _one(c, w_zero) else c.reshape(w_zero, (*c.shape(w_zero), *[1] * (c.rank(weight) - 1)))
+        zero = c.reshape(zero, ()) if _one(c, zero) else zero
+        weight = c.add("sub", c.cast(weight, "int16"), c.cast(zero, "int16"))
+    if c.dtype(weight) == "int16" and c.dtype(x) == "uint8":
+        x = c.cast(x, "int16")
+    return convolution(c, x, weight, "")
+
+
+def _conv_integer(c: Context, n: OnnxNode) -> str:
+    return integer_convolution(c, n.inputs[0], n.inputs[1], n.input(2), n.input(3))
+
+
+def _qlinear_conv(c: Context, n: OnnxNode) -> str:
+    x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = n.inputs[:8]
+    total = integer_convolution(c, x, weight, x_zero, w_zero)
+    rank = c.rank(x) - 2
+    if n.input(8):
+        total = c.add("add", total, c.reshape(n.input(8), (*c.shape(n.input(8)), *[1] * rank)))
+    one = c.reshape(x_scale, ()), _per_channel(c, w_scale, rank), c.reshape(y_scale, ())
+    return requantized(c, total, one, y_zero, c.dtype(y_zero))
+
+
+def _bitcast(c: Context, n: OnnxNode) -> str:
+    return c.add("bitcast", n.inputs[0], to=dtype_name(n.attrs["to"], str(n)))
+
+
+# --- of onnxruntime ---------------------------------------------------------------------------------------------------
+
+
+def real(c: Context, x: str, scale: str, zero: str) -> str:
+    """``(x - zero) * scale`` in float32, of one scale."""
+    value = c.cast(x, "int32")
+    if not _is_zero(c, zero):
+        value = c.add("sub", value, c.cast(c.reshape(zero, ()), "int32"))
+    return c.add("mul", c.cast(value, "float32"), c.reshape(scale, ()))
+
+
+def narrowed(c: Context, x: str, scale: str, zero: str, like: str) -> str:
+    """Floats as integers of one scale, of the dtype of ``like``."""
+    offset = c.cast(c.reshape(zero, ()), "int32") if zero else ""
+    return saturated(c, c.add("div", x, c.reshape(scale, ())), offset, c.dtype(like))
+
+
+def _qlinear_binary(op: str, c: Context, n: OnnxNode) -> str:
+    a, a_scale, a_zero, b, b_scale, b_zero, scale = n.inputs[:7]
+    value = c.add(op, real(c, a, a_scale, a_zero), real(c, b, b_scale, b_zero))
+    return narrowed(c, value, scale, n.input(7), a)
+
+
+def _qlinear_unary(op: str, c: Context, n: OnnxNode) -> str:
+    x, x_scale, x_zero, scale = n.inputs[:4]
+    attrs = {"alpha": n.attr("alpha", 0.01)} if op == "leaky_relu" else {}
+    return narrowed(c, c.add(op, real(c, x, x_scale, x_zero), **attrs), scale, n.input(4), x)
+
+
+def _qlinear_global_pool(c: Context, n: OnnxNode) -> str:
+    x, x_scale, x_zero, scale = n.inputs[:4]
+    last = bool(n.attr("channels_last", 0))
+    axes = tuple(range(1, c.rank(x) - 1)) if last else tuple(range(2, c.rank(x)))
+    return narrowed(c, c.add("reduce_mean", real(c, x, x_scale, x_zero), axes=axes), scale, n.input(4), x)
+
+
+def _qlinear_average_pool(c: Context, n: OnnxNode) -> str:
+    x, x_scale, x_zero, scale = n.inputs[:4]
+    if n.attr("channels_last", 0):
+        c.refuse("attribute 'channels_last'", 1, "0")
+    attrs = {key: value for key, value in n.attrs.items() if key != "channels_last"}
+    c.node = replace(n, op="AveragePool", inputs=(real(c, x, x_scale, x_zero),), attrs=attrs, opset=19)
+    mean = c.translators["AveragePool"](c, c.node)
+    c.node = n
+    assert isinstance(mean, str)
+    return narrowed(c, mean, scale, n.input(4), x)
+
+
+def _qlinear_concat(c: Context, n: OnnxNode) -> str:
+    scale, zero, parts = n.inputs[0], n.inputs[1], n.inputs[2:]
+    groups = [parts[i : i + 3] for i in range(0, len(parts), 3)]
+    joined = c.add("concat", *(real(c, *group) for group in groups), axis=n.attrs["axis"])
+    return narrowed(c, joined, scale, zero, parts[0])
+
+
+def _qgemm(c: Context, n: OnnxNode) -> str:
+    """``alpha * A' B' + C``, requantized if the result has a scale, else float32."""
+    a, a_scale, a_zero, b, b_scale, b_zero = n.inputs[:6]
+    a = c.transpose(a, (1, 0)) if n.attr("transA", 0) else a
+    b = c.transpose(b, (1, 0)) if n.attr("transB", 0) else b
+    total = integer_matmul(c, a, b, a_zero, b_zero)
+    if n.input(6):
+        total = c.add("add", total, n.input(6))
+    b_factor = c.reshape(b_scale, ()) if _one(c, b_scale) else b_scale
+    factor = c.add("mul", c.add("mul", c.reshape(a_scale, ()), b_factor), c.constant(n.attr("alpha", 1.0), "float32"))
+    if n.input(7):
+        one = c.constant(1.0, "float32")
+        return requantized(c, total, (factor, one, c.reshape(n.input(7), ())), n.input(8), c.dtype(a))
+    return c.add("mul", c.cast(total, "float32"), factor)
+
+
+def _matmul_integer_to_float(c: Context, n: OnnxNode) -> str:
+    a, b, a_scale, b_scale = n.inputs[:4]
+    return scaled_product(c, a, b, (_as_row(c, a_scale, a), b_scale), (n.input(4), n.input(5)), n.input(6))
+
+
+def scaled_product(
+    c: Context, a: str, b: str, scales: tuple[str, str], zeros: tuple[str, str], bias: str
+) -> str:
+    """The product of quantized matrices as float32, plus a bias if there is one."""
+    total = c.cast(integer_matmul(c, a, b, *zeros), "float32")
+    second = c.reshape(scales[1], ()) if _one(c, scales[1]) else scales[1]
+    value = c.add("mul", total, c.add("mul", scales[0], second))
+    return c.add("add", value, bias) if bias else value
+
+
+def _dynamic_quantize_matmul(c: Context, n: OnnxNode) -> str:
+    """A float matrix quantized by its own range, times a quantized one."""
+    a, scale, zero = dynamically_quantized(c, n.inputs[0])
+    return scaled_product(c, a, n.inputs[1], (scale, n.inputs[2]), (zero, n.input(3)), n.input(4))
+
+
+def dynamically_quantized(c: Context, x: str) -> tuple[str, str, str]:
+    """uint8 numbers, scale and zero point of floats by their range, to which 0 belongs (DynamicQuantizeLinear)."""
+    zero = c.scalar(0.0, x)
+    high = c.add("maximum", c.add("reduce_max", x, keepdims=False), zero)
+    low = c.add("minimum", c.add("reduce_min", x, keepdims=False), zero)
+    width = c.add("sub", high, low)
+    span = c.add("where", c.add("equal", width, zero), c.scalar(1.0, x), width)
+    scale = c.add("div", span, c.scalar(255.0, x))
+    point = c.add("clip", c.add("round", c.add("div", c.add("sub", zero, low), scale)), min=0.0, max=255.0)
+    whole = c.cast(point, "int32")
+    return saturated(c, c.add("div", x, scale), whole, "uint8"), scale, c.cast(whole, "uint8")
+
+
+def _dynamic_quantize_linear(c: Context, n: OnnxNode) -> tuple[str, str, str]:
+    return dynamically_quantized(c, n.inputs[0])
+
+
+def _matmul_n_bits(c: Context, n: OnnxNode) -> str:
+    """A matrix times one of 2, 4 or 8 bits a number with a scale a block [N, blocks, bytes of a block], transposed."""
+    a, packed, scales = n.inputs[:3]
+    depth, columns, bits, block = n.attrs["K"], n.attrs["N"], n.attr("bits", 4), n.attrs["block_size"]
+    if bits not in (2, 4, 8):
+        c.refuse("attribute 'bits'", bits, "2, 4, 8")
+    blocks, per_byte = -(-depth // block), 8 // bits
+    values = _unpacked(c.static(packed, "B"), bits).reshape(columns, blocks, block).astype(np.float32)
+    if n.input(3):
+        zeros = c.static(n.input(3), "zero_points")
+        if zeros.dtype == np.uint8:
+            zeros = _unpacked(zeros.reshape(columns, -(-blocks // per_byte)), bits)[:, :blocks]
+        values -= zeros.reshape(columns, blocks, 1).astype(np.float32)
+    else:
+        values -= 1 << (bits - 1)
+    values *= c.static(scales, "scales").reshape(columns, blocks, 1).astype(np.float32)
+    weight = values.reshape(columns, blocks * block)[:, :depth]
+    if n.input(4):
+        group = c.static(n.input(4), "g_idx")
+        if not np.array_equal(group, np.arange(depth) // block):
+            c.refuse("input 'g_idx'", "a permutation", "blocks of successive rows")
+    y = c.add("matmul", a, c.constant(np.ascontiguousarray(weight.T).astype(numpy_dtype(c.dtype(a)))))
+    return c.add("add", y, n.input(5)) if n.input(5) else y
+
+
+def _unpacked(data: np.ndarray, bits: int) -> np.ndarray:
+    """The numbers of ``bits`` bits in bytes, the lowest first, along the last axis."""
+    parts = [(data >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, -1).reshape(*data.shape[:-1], -1)
+
+
+_RUNTIME: Mapping[str, Translator] = {
+    "QLinearAdd": partial(_qlinear_binary, "add"),
+    "QLinearMul": partial(_qlinear_binary, "mul"),
+    "QLinearLeakyRelu": partial(_qlinear_unary, "leaky_relu"),
+    "QLinearSigmoid": partial(_qlinear_unary, "sigmoid"),
+    "QLinearAveragePool": _qlinear_average_pool,
+    "QLinearGlobalAveragePool": _qlinear_global_pool,
+    "QLinearConcat": _qlinear_concat,
+    "QGemm": _qgemm,
+    "MatMulIntegerToFloat": _matmul_integer_to_float,
+    "DynamicQuantizeMatMul": _dynamic_quantize_matmul,
+    "MatMulNBits": _matmul_n_bits,
+    "QuantizeLinear": _quantize_linear,
+    "DequantizeLinear": _dequantize_linear,
+}
+TRANSLATORS: Mapping[str, Translator] = {
+    "QuantizeLinear": _quantize_linear,
+    "DequantizeLinear": _dequantize_linear,
+    "DynamicQuantizeLinear": _dynamic_quantize_linear,
+    "MatMulInteger": _matmul_integer,
+    "QLinearMatMul": _qlinear_matmul,
+    "ConvInteger": _conv_integer,
+    "QLinearConv": _qlinear_conv,
+    "BitCast": _bitcast,
+    **{f"com.microsoft.{name}": translator for name, translator in _RUNTIME.items()},
+}

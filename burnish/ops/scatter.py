@@ -1,0 +1,211 @@
+"""Opaque operators that write at positions held in a tensor, by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from burnish.loops.tensor import Tensor, placeholder
+from burnish.ops.operator import Ints, normal_axis, opaque, require, require_dtype, require_rank, require_shape
+
+INDEX_DTYPES = ("int64", "int32")
+_AT: Mapping[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+REDUCTIONS = ("none", *_AT)
+
+
+def _write(target: np.ndarray, place: tuple[Any, ...], values: np.ndarray, reduction: str) -> None:
+    """Writes values at index arrays, in place; of several at one place the last one stays, or all combine."""
+    if reduction == "none":
+        target[place] = values
+    else:
+        _AT[reduction].at(target, place, values)
+
+
+def _position(index: np.ndarray, extent: int) -> np.ndarray:
+    """Positions: negative ones count from the end, those out of range are the nearer end."""
+    index = index.astype(np.int64)
+    return np.clip(np.where(index < 0, index + extent, index), 0, max(extent - 1, 0))
+
+
+def _scatter_elements(
+    data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, reduction: str
+) -> np.ndarray:
+    result = data.copy()
+    place: list[Any] = list(np.indices(indices.shape, sparse=True))
+    place[axis] = _position(indices, data.shape[axis])
+    _write(result, tuple(place), updates, reduction)
+    return result
+
+
+@opaque(_scatter_elements)
+def scatter_elements(
+    name: str, data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    """``data`` with each element of ``updates`` written at its own position, the index along ``axis`` replaced by that
+    of ``indices``; ``reduction`` combines it with what is there: none, add, mul, max, min.
+    """
+    require_dtype(indices, "indices", INDEX_DTYPES)
+    require_dtype(updates, "updates", (data.dtype,))
+    require_rank(indices, "indices", len(data.shape), "like 'data'")
+    require_shape(updates, "updates", indices.shape)
+    dim = normal_axis(axis, len(data.shape))
+    ok = all(m <= n for d, (m, n) in enumerate(zip(indices.shape, data.shape, strict=True)) if d != dim)
+    require(ok, "input 'indices'", f"shape {list(indices.shape)}", f"extents within {list(data.shape)}")
+    require(data.shape[dim] > 0 or 0 in indices.shape, "input 'data'", f"shape {list(data.shape)}", "some elements")
+    require(reduction in REDUCTIONS, "attribute 'reduction'", reduction, ", ".join(REDUCTIONS))
+    return placeholder(data.shape, data.dtype, name)
+
+
+def _scatter_nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, reduction: str) -> np.ndarray:
+    result = data.copy()
+    place = tuple(_position(indices[..., k], data.shape[k]) for k in range(indices.shape[-1]))
+    if place:
+        _write(result, place, updates, reduction)
+    else:  # every update is of the whole tensor
+        for update in updates.reshape(-1, *data.shape):
+            result = update.copy() if reduction == "none" else _AT[reduction](result, update)
+    return result
+
+
+@opaque(_scatter_nd)
+def scatter_nd(name: str, data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+    """``data`` with slices of ``updates`` written at the index tuples along the last dimension of ``indices``.
+
+    ``reduction`` combines them with what is there: none, add, mul, max, min.
+    """
+    require_dtype(indices, "indices", INDEX_DTYPES)
+    require_dtype(updates, "updates", (data.dtype,))
+    require(len(indices.shape) > 0, "input 'indices'", "a scalar", "at least 1 dimension")
+    depth = indices.shape[-1]
+    require(depth <= len(data.shape), "input 'indices'", f"tuples of {depth}", f"at most {len(data.shape)}")
+    require_shape(updates, "updates", (*indices.shape[:-1], *data.shape[depth:]))
+    ok = 0 not in data.shape[:depth] or 0 in updates.shape
+    require(ok, "input 'data'", f"shape {list(data.shape)}", "some elements")
+    require(reduction in REDUCTIONS, "attribute 'reduction'", reduction, ", ".join(REDUCTIONS))
+    return placeholder(data.shape, data.dtype, name)
+
+
+def _scatter_rows(past: np.ndarray, update: np.ndarray, start: np.ndarray, axis: int, circular: bool) -> np.ndarray:
+    result = past.copy()
+    for row in range(len(past)):
+        places = int(start[row]) + np.arange(update.shape[axis])
+        places = places % past.shape[axis] if circular else np.clip(places, 0, past.shape[axis] - 1)
+        np.moveaxis(result[row], axis - 1, 0)[places] = np.moveaxis(update[row], axis - 1, 0)
+    return result
+
+
+@opaque(_scatter_rows)
+def scatter_rows(
+    name: str, past: Tensor, update: Tensor, start: Tensor, *, axis: int, circular: bool = False
+) -> Tensor:
+    """``past`` [B, ...] with the ``update`` of every batch row written along ``axis`` from ``start`` [B] on.
+
+    ``circular``: what goes beyond the end goes on at the beginning.
+    """
+    require_dtype(start, "start", INDEX_DTYPES)
+    require_dtype(update, "update", (past.dtype,))
+    require_shape(start, "start", past.shape[:1])
+    dim = normal_axis(axis, len(past.shape))
+    wanted = (*past.shape[:dim], *update.shape[dim : dim + 1], *past.shape[dim + 1 :])
+    ok = dim > 0 and update.shape == wanted and wanted[dim] <= past.shape[dim]
+    require(ok, "input 'update'", f"shape {list(update.shape)}, axis {axis}", f"{list(past.shape)}, or less there")
+    return placeholder(past.shape, past.dtype, name)
+
+
+def _fold_windows(x: np.ndarray, size: Ints, block: Ints, strides: Ints, pads: Ints, dilations: Ints) -> np.ndarray:
+    rank = len(size)
+    batch, channels = x.shape[0], x.shape[1] // int(np.prod(block))
+    counts = [
+        (size[d] + pads[d] + pads[rank + d] - dilations[d] * (block[d] - 1) - 1) // strides[d] + 1 for d in range(rank)
+    ]
+    image = np.zeros((batch, channels, *(size[d] + pads[d] + pads[rank + d] for d in range(rank))), x.dtype)
+    columns = x.reshape(batch, channels, *block, *counts)
+    for tap in np.ndindex(*block):
+        steps = zip(tap, dilations, counts, strides, strict=True)
+        at = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in steps)
+        image[(slice(None), slice(None), *at)] += columns[(slice(None), slice(None), *tap)]
+    inside = tuple(slice(pads[d], pads[d] + size[d]) for d in range(rank))
+    return np.ascontiguousarray(image[(slice(None), slice(None), *inside)])
+
+
+@opaque(_fold_windows)
+def fold_windows(
+    name: str, x: Tensor, *, size: Ints, block: Ints, strides: Ints, pads: Ints, dilations: Ints
+) -> Tensor:
+    """Columns [N, C * block, L] added up to the image [N, C, *size] whose windows they are (col2im)."""
+    require_rank(x, "x", 3, "[N, C * block, L]")
+    rank, taps, windows = len(size), 1, 1
+    for d, b in enumerate(block):
+        taps *= b
+        windows *= (size[d] + pads[d] + pads[rank + d] - dilations[d] * (b - 1) - 1) // strides[d] + 1
+    ok = x.shape[1] % taps == 0 and x.shape[2] == windows
+    require(ok, "input 'x'", f"shape {list(x.shape)}", f"a multiple of {taps} channels, and {windows} windows")
+    return placeholder((x.shape[0], x.shape[1] // taps, *size), x.dtype, name)
+
+
+def _max_unpool(x: np.ndarray, indices: np.ndarray, size: Ints) -> np.ndarray:
+    flat = np.zeros((*x.shape[:2], int(np.prod(size))), x.dtype)
+    place = _position(indices.reshape(*x.shape[:2], -1) % max(flat.shape[2], 1), flat.shape[2])
+    np.put_along_axis(flat, place, x.reshape(*x.shape[:2], -1), 2)
+    return flat.reshape(*x.shape[:2], *size)
+
+
+@opaque(_max_unpool)
+def max_unpool(name: str, x: Tensor, indices: Tensor, *, size: Ints) -> Tensor:
+    """The image [N, C, *size] of zeros with ``x`` at its flat ``indices``, taken within every channel."""
+    require_dtype(indices, "indices", INDEX_DTYPES)
+    require_shape(indices, "indices", x.shape)
+    require(len(size) == len(x.shape) - 2, "attribute 'size'", list(size), f"{len(x.shape) - 2} extents")
+    return placeholder((*x.shape[:2], *size), x.dtype, name)
+
+
+def _max_pool_indices(
+    x: np.ndarray, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, size: Ints, column_major: bool
+) -> np.ndarray:
+    rank = len(kernel)
+    sizes = x.shape[2:]
+    last = [(size[d] - 1) * strides[d] + dilations[d] * (kernel[d] - 1) + 1 for d in range(rank)]
+    reach = [max(sizes[d] + pads[d], last[d]) for d in range(rank)]
+    low = np.finfo(x.dtype).min if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    image = np.full((*x.shape[:2], *reach), low, x.dtype)
+    live = np.zeros(reach, bool)
+    inside = tuple(slice(pads[d], pads[d] + sizes[d]) for d in range(rank))
+    image[(slice(None), slice(None), *inside)] = x
+    live[inside] = True
+    place, count = np.zeros(reach, np.int64), np.arange(int(np.prod(sizes)))
+    place[inside] = count.reshape(sizes[::-1]).T if column_major else count.reshape(sizes)
+    best = np.zeros((*x.shape[:2], *size), x.dtype)
+    found = np.full((*x.shape[:2], *size), -1, np.int64)
+    for tap in np.ndindex(*kernel):
+        steps = zip(tap, dilations, size, strides, strict=True)
+        at = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in steps)
+        value = image[(slice(None), slice(None), *at)]
+        better = live[at] & ((found < 0) | (value > best))
+        best = np.where(better, value, best)
+        found = np.where(better, place[at], found)
+    channels = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * rank)
+    return found + channels * int(np.prod(sizes))
+
+
+@opaque(_max_pool_indices)
+def max_pool_indices(
+    name: str,
+    x: Tensor,
+    *,
+    kernel: Ints,
+    strides: Ints,
+    pads: Ints,
+    dilations: Ints,
+    size: Ints,
+    column_major: bool = False,
+) -> Tensor:
+    """The flat positions in ``x`` [N, C, ...] of the greatest elements of its windows [N, C, *size]; the first of equal
+    ones. ``column_major``: an image's positions count along its first dimension first.
+    """
+    require(len(kernel) == len(x.shape) - 2, "attribute 'kernel'", list(kernel), f"{len(x.shape) - 2} integers")
+    return placeholder((*x.shape[:2], *size), "int64", name)
+
+
+OPERATORS = (scatter_elements, scatter_nd, scatter_rows, fold_windows, max_unpool, max_pool_indices)
