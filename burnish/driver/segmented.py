@@ -21,9 +21,10 @@ import onnx
 
 from burnish.driver.compilation import assemble, compile_kernels
 from burnish.errors import ArtifactError, InputError
-from burnish.frontend.onnx.context import RuntimeValue, attributes
+from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.dtypes import dtype_name
 from burnish.frontend.onnx.eager import EAGER, EagerNode
+from burnish.frontend.onnx.nodes import attributes
 from burnish.frontend.onnx.segments import Program, Segment, read_program
 from burnish.frontend.onnx.validity import label_of
 from burnish.graph.evaluate import evaluate
@@ -219,7 +220,7 @@ class SegmentedModule:
 
         label = f"node '{label_of(node, at)}' ({node.op_type})"
         start = time.perf_counter()
-        call = EagerNode(label, inputs, dict(attributes(node.attribute)), len(node.output), program.opset, run)
+        call = EagerNode(label, inputs, dict(attributes(node)), len(node.output), program.opset, run)
         results = EAGER[node.op_type](call)
         if self._rows is not None and not any(key[0] == at for key in program.children):
             self._rows.append((label_of(node, at), f"{node.op_type} (host)", time.perf_counter() - start))

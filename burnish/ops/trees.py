@@ -27,7 +27,10 @@ def _tree_ensemble(
     best = np.full(total.shape, np.nan, work)
     for root in roots:
         at = np.full(len(x), root)
-        while (walking := nodes[at, 0] != 0).any():
+        for _ in range(len(nodes)):  # no way down is longer
+            walking = nodes[at, 0] != 0
+            if not walking.any():
+                break
             own = at[walking]
             value = x[rows[walking], nodes[own, 1]]
             goes = _decided(nodes[own, 0], value, thresholds[own], own, members)

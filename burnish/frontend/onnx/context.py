@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
-import onnx
-import onnx.helper
 
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx.external import NO_FILES, ExternalData
@@ -94,9 +92,9 @@ class Context:
     translators: Mapping[str, Translator] = field(default_factory=dict)
     opset: int = 0
     names: dict[str, str] = field(default_factory=dict)  # of the model where the node stands: those in the graph
+    versions: Mapping[str, int] = field(default_factory=dict)  # of the other domains that the model imports
     sizes: dict[str, np.ndarray] = field(default_factory=dict)  # integers known up to dimensions: see symbolic.py
     constants: dict[int, str] = field(default_factory=dict)  # initializers of subgraphs, by identity, in the graph
-    versions: Mapping[str, int] = field(default_factory=dict)  # of the domains that the model imports
 
     def begin(self, node: OnnxNode) -> None:
         """Turns to the next node."""
@@ -219,18 +217,6 @@ class Context:
         """``x`` as a matrix: dimensions before ``axis`` are rows."""
         shape = self.shape(x)
         return self.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
-
-
-def attributes(found: Iterable[onnx.AttributeProto]) -> Iterator[tuple[str, Any]]:
-    """Names and values of attributes; texts are decoded."""
-    for attribute in found:
-        value = onnx.helper.get_attribute_value(attribute)
-        if isinstance(value, bytes):
-            yield attribute.name, value.decode("utf-8", "replace")
-        elif attribute.type == onnx.AttributeProto.STRINGS:
-            yield attribute.name, [text.decode("utf-8", "replace") for text in value]
-        else:
-            yield attribute.name, value
 
 
 def np_dtype(dtype: str) -> np.dtype:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -10,9 +10,10 @@ import onnx.defs
 import onnx.helper
 
 from burnish.errors import UnsupportedOperator
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator, attributes
-from burnish.frontend.onnx.domains import key_of, split_key
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.domains import DEFAULT, key_of, split_key
 from burnish.frontend.onnx.dtypes import element_type
+from burnish.frontend.onnx.nodes import attributes, subgraphs, translate_nodes
 
 FUNCTIONS = (
     "Attention", "CausalConvWithState", "LinearAttention", "MeanVarianceNormalization",
@@ -27,31 +28,52 @@ def expand(c: Context, n: OnnxNode) -> Sequence[str]:
     given = dict(n.attrs)
     for name, attribute in _schema(n).attributes.items():
         if name not in given and attribute.default_value.type:
-            given.update(attributes([attribute.default_value]))
-    names = {name: n.input(position) for position, name in enumerate(body.input)}
-    made: set[str] = set()
-    for position, node in enumerate(body.node):
-        key = key_of(node.domain, node.op_type)
-        if key not in c.translators:
-            raise UnsupportedOperator(f"{n}: its function uses operator {key}, which is not supported")
-        inner = OnnxNode(
-            key, f"{n.name}/{position}", tuple(names.get(name, "") for name in node.input),
-            tuple(f"{n.stem}/{name}" if name else "" for name in node.output),
-            _resolved(node, given), next((o.version for o in body.opset_import if o.domain == node.domain), n.opset),
-        )  # fmt: skip
-        c.begin(inner)
-        result = c.translators[key](c, inner)
-        made |= c.made
-        names.update(zip(node.output, [result] if isinstance(result, str) else result, strict=False))
-    c.begin(n)
-    c.made = made
-    return [names.get(name, "") for name in body.output]
+            given.update(attributes(onnx.NodeProto(attribute=[attribute.default_value])))
+    prefix = f"{n.stem}/"
+    nodes = [_own(node, given, prefix) for node in body.node]
+    unknown = sorted(_operators(nodes) - c.translators.keys())
+    if unknown:
+        raise UnsupportedOperator(f"{n}: its function uses operators {', '.join(unknown)}, which are not supported")
+    names = {prefix + name: n.input(position) for position, name in enumerate(body.input)}
+    node, made, opset = c.node, c.made, c.opset
+    c.opset = next((o.version for o in body.opset_import if o.domain in DEFAULT), opset)
+    try:
+        translate_nodes(c, names, nodes, {name for inner in nodes for name in inner.input})
+    finally:
+        c.node, c.made, c.opset = node, made, opset
+    found = [names.get(prefix + name, "") for name in body.output]
+    c.made |= set(found) - {"", *n.inputs}
+    return found
 
 
-def _resolved(node: onnx.NodeProto, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A node's attributes, those that refer to the function's own replaced by their values."""
-    found = dict(attributes([a for a in node.attribute if not a.ref_attr_name]))
-    found.update({a.name: given[a.ref_attr_name] for a in node.attribute if a.ref_attr_name in given})
+def _own(node: onnx.NodeProto, given: Mapping[str, Any], prefix: str) -> onnx.NodeProto:
+    """A copy of a function's node: its names with a prefix, references to the function's attributes resolved."""
+    own = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+    own.input.extend(prefix + name if name else "" for name in node.input)
+    own.output.extend(prefix + name if name else "" for name in node.output)
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name in given:
+                own.attribute.append(onnx.helper.make_attribute(attribute.name, given[attribute.ref_attr_name]))
+            continue
+        own.attribute.append(attribute)
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            graph = own.attribute[-1].g
+            inner = [_own(child, given, prefix) for child in graph.node]
+            del graph.node[:]
+            graph.node.extend(inner)
+            for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
+                value.name = prefix + value.name
+    return own
+
+
+def _operators(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """The operators of nodes, also within their subgraphs."""
+    found = set()
+    for node in nodes:
+        found.add(key_of(node.domain, node.op_type))
+        for graph in subgraphs(node).values():
+            found |= _operators(graph.node)
     return found
 
 

@@ -84,6 +84,11 @@ def _refuse_recursion(proto: onnx.ModelProto) -> None:
             del calls[key]
 
 
+def versions_of(proto: onnx.ModelProto) -> dict[str, int]:
+    """The versions of the domains that a model imports."""
+    return {o.domain: o.version for o in proto.opset_import}
+
+
 def opset_of(proto: onnx.ModelProto) -> int:
     """The version of the default domain; of a model that imports only others the newest, as onnxruntime takes it."""
     newest = onnx.defs.onnx_opset_version()

@@ -36,7 +36,7 @@ from burnish.frontend.onnx import (
 from burnish.frontend.onnx.context import Context, OpenDimensions, RuntimeValue, Translator, require_room
 from burnish.frontend.onnx.domains import key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
-from burnish.frontend.onnx.load import load_model, opset_of, without_functions
+from burnish.frontend.onnx.load import load_model, opset_of, versions_of, without_functions
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.validity import check_declared, check_graph
 from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
@@ -108,7 +108,7 @@ def import_onnx(
     graph = proto.graph
     refuse_unsupported(graph)
     opset = opset_of(proto)
-    versions = {o.domain: o.version for o in proto.opset_import}
+    versions = versions_of(proto)
     check_graph(graph, opset, versions)
     context = Context(GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset, versions=versions)
     names = _add_constants(context, graph)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import onnx
 
 from burnish.errors import ModelError, UnsupportedOperator, VerificationError
-from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue, attributes
+from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue
 from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
 from burnish.frontend.onnx.dtypes import to_array
 from burnish.frontend.onnx.symbolic import note_sizes
@@ -74,9 +75,9 @@ def subgraphs(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
 def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, position: int) -> None:
     """Adds one node's operators and binds its outputs in ``names``."""
     inputs = tuple(names[name] if name else "" for name in node.input)
+    key = key_of(node.domain, node.op_type)
     opset = context.opset if node.domain in DEFAULT else context.versions.get(node.domain, NEWEST)
-    key, given = key_of(node.domain, node.op_type), dict(attributes(node.attribute))
-    n = OnnxNode(key, label_of(node, position), inputs, tuple(node.output), given, opset)
+    n = OnnxNode(key, label_of(node, position), inputs, tuple(node.output), dict(attributes(node)), opset)
     context.begin(n)
     try:
         check_dtypes(str(n), n.op, n.opset, inputs, [context.dtype(name) if name else "" for name in inputs])
@@ -107,3 +108,15 @@ def _refuse_missing_outputs(node: OnnxNode, names: Collection[str], used: Collec
     for index, name in enumerate(node.outputs):
         if name in used and name and name not in names:
             raise UnsupportedOperator(f"{node}: output {index} ('{name}'): found in use; allowed: not used")
+
+
+def attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Any]]:
+    """Names and values of a node's attributes; texts are decoded."""
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            yield attribute.name, value.decode("utf-8", "replace")
+        elif attribute.type == onnx.AttributeProto.STRINGS:
+            yield attribute.name, [text.decode("utf-8", "replace") for text in value]
+        else:
+            yield attribute.name, value

@@ -22,7 +22,7 @@ from burnish.frontend.onnx.context import Context, RuntimeValue
 from burnish.frontend.onnx.dtypes import to_array
 from burnish.frontend.onnx.eager import EAGER, SEQUENCES
 from burnish.frontend.onnx.external import ExternalData
-from burnish.frontend.onnx.load import load_model, opset_of, without_functions
+from burnish.frontend.onnx.load import load_model, opset_of, versions_of, without_functions
 from burnish.frontend.onnx.model import TRANSLATORS, fixed_inputs, named, refuse_unsupported
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.validity import check_graph
@@ -239,9 +239,8 @@ def read_program(model: Any, fix: Mapping[str, Any] | None = None) -> Program:
     proto = fixed_inputs(without_functions(proto), fix or {})
     refuse_unsupported(proto.graph)
     opset = opset_of(proto)
-    versions = {o.domain: o.version for o in proto.opset_import}
-    check_graph(proto.graph, opset, versions)
-    return Program(proto.graph, opset, versions, data)
+    check_graph(proto.graph, opset, versions_of(proto))
+    return Program(proto.graph, opset, versions_of(proto), data)
 
 
 def wanted_nodes(program: Program) -> Sequence[str]:
