@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from burnish.loops.sizes import greatest, hinted
+from burnish.loops.sizes import greatest, hinted, is_dim, is_size
 from burnish.ops.bf16x3 import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.target import Target
 
@@ -67,6 +67,9 @@ def product_in_parts(left: Sequence[int], right: Sequence[int], target: Target) 
     """Whether a product with a constant matrix is faster in bfloat16 parts: from half a tile of rows on."""
     if len(right) != 2 or len(left) < 2 or not multiplies_parts(target.unit):
         return False
-    if sum(greatest(extent) > 1 for extent in left[:-1]) > 2:  # blocks of rows would cross the ends of several axes
+    rows = [extent for extent in left[:-1] if greatest(extent) > 1]
+    if len(rows) > 2:  # blocks of rows would cross the ends of several axes
         return False
+    if any(map(is_size, rows)) and not (len(rows) == 1 and is_dim(rows[0])):
+        return False  # whole tiles of rows cannot be told from parts of them
     return hinted(prod(left[:-1])) > ROWS // 2 and hinted(right[0]) >= DEPTH and hinted(right[1]) >= ROWS

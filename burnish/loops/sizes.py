@@ -202,6 +202,11 @@ def is_size(extent: object) -> TypeGuard[Size]:
     return isinstance(extent, Size)
 
 
+def is_dim(extent: object) -> bool:
+    """Whether an extent is a dimension by itself."""
+    return is_size(extent) and not extent.constant and [*extent.terms] == [((atom,), 1) for atom in extent.dims]
+
+
 def extent_of(given: Any) -> int:
     """An extent from what a caller gives: a size as it is, anything else as an integer."""
     found: Any = given if isinstance(given, Size) else int(given)

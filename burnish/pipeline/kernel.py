@@ -189,7 +189,9 @@ def scheduled_program(
 def _examples(match: Match, task: Task) -> Iterator[Match]:
     """The template on the static tasks at which a task may be scheduled, best first: itself if it is static."""
     yield match
-    sizes = [{d.name: min(max(granule, d.low), d.high) for d in task.dims} for granule in GRANULES if task.dims]
+    inside = [{d.name: min(max(granule, d.low), d.high) for d in task.dims} for granule in GRANULES if task.dims]
+    # At last also beyond the bounds: what is made for more than a vector does not take an axis for one.
+    sizes = [*inside, {d.name: max(GRANULES[-1], d.low) for d in task.dims}] if task.dims else []
     tried = [{d.name: d.hint for d in task.dims}]
     for each in sizes:
         if each not in tried:
