@@ -26,6 +26,17 @@ import burnish as bn
 VOCABULARY, HEAD, LONGEST = 32000, 64, 1024
 
 
+class Norm(nn.Module):
+    """Normalization by the root mean square (Zhang, Sennrich 2019)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.gain
+
+
 class Layer(nn.Module):
     """Attention with shared keys, and a gated network, each behind a normalization by the root mean square."""
 
@@ -37,7 +48,7 @@ class Layer(nn.Module):
         self.output = nn.Linear(heads * HEAD, width, bias=False)
         self.gate, self.up = (nn.Linear(width, 8 * width // 3, bias=False) for _ in range(2))
         self.down = nn.Linear(8 * width // 3, width, bias=False)
-        self.norm1, self.norm2 = nn.RMSNorm(width, eps=1e-6), nn.RMSNorm(width, eps=1e-6)
+        self.norm1, self.norm2 = Norm(width), Norm(width)
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
         """x [1, 1, width], the rotation by position, the cache [1, shared, past, HEAD]; the next x and cache."""
@@ -60,7 +71,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, width)
         self.layers = nn.ModuleList(Layer(width, width // HEAD, max(1, width // HEAD // 3)) for _ in range(layers))
-        self.norm, self.head = nn.RMSNorm(width, eps=1e-6), nn.Linear(width, VOCABULARY, bias=False)
+        self.norm, self.head = Norm(width), nn.Linear(width, VOCABULARY, bias=False)
         self.register_buffer("frequencies", 10000.0 ** -(torch.arange(0, HEAD, 2) / HEAD))
 
     def forward(self, token: Tensor, position: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
