@@ -210,6 +210,8 @@ def _splits_matmul(graph: Graph, node: Node, target: Target) -> bool:
     """Whether a product with a constant matrix, of what is no constant, is computed in bfloat16 parts."""
     if node.inputs[0] in graph.constants or any(node.attrs.values()):
         return False
+    if graph.types[node.inputs[1]].dtype != "float32":  # its parts would take the memory of two halves
+        return False
     left, right = (graph.types[name].shape for name in node.inputs)
     return product_in_parts(left, right, target)
 

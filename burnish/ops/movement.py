@@ -158,7 +158,8 @@ def slice_(name: str, x: Tensor, *, starts: Ints, extents: Ints, steps: Ints | N
 def _inside(start: int, extent: int, step: int, size: int) -> bool:
     """Whether positions lie in a dimension of ``size``, for all values of open dimensions: of those in single steps."""
     if any(map(is_size, (start, extent, size))):
-        return step == 1 and least(start) >= 0 and least(extent) >= 0 and at_least(size, start + extent)
+        first, end = (start, start + extent) if step == 1 else (start - extent + 1, start + 1)
+        return step in (1, -1) and least(extent) >= 0 and least(first) >= 0 and at_least(size, end)
     last = start + (extent - 1) * step
     return extent == 0 or (extent > 0 and 0 <= start < size and 0 <= last < size)
 

@@ -60,7 +60,7 @@ def test_a_model_computes_with_the_rounded_weights(rows: int, dtype: str, target
     x = np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32)
     rounded, _ = store_weights(graph, dtype)
     for found, exact in zip(module(x), evaluate(rounded, {"x": x}).values(), strict=True):
-        np.testing.assert_allclose(found, exact, rtol=0, atol=3e-5 * np.abs(exact).max())
+        np.testing.assert_allclose(found, exact, rtol=0, atol=2e-4 * np.abs(exact).max())
     module.save(tmp_path / "m.bn")
     again = bn.load(tmp_path / "m.bn")
     assert again.stored == module.stored and again.stored is not None and again.stored["dtype"] == dtype
