@@ -89,7 +89,7 @@ def _schedule_map(s: Schedule, task: Task, physical: list[tuple[str, int, int]],
     loops = [loop for loop, _, _ in physical]
     s.reorder(*loops)
     lane, fused = loops.pop(), False
-    while s.extent(lane) < lanes and physical[len(loops) - 1][2]:
+    while loops and s.extent(lane) < lanes and physical[len(loops) - 1][2]:
         lane, fused = s.fuse(loops.pop(), lane), True
     blocks = {dim for _, dim, block in physical if block}
     outer = [loop for loop, dim, block in physical if not block and dim in blocks and loop in loops]
@@ -104,7 +104,8 @@ def _schedule_map(s: Schedule, task: Task, physical: list[tuple[str, int, int]],
     s.vectorize(lane)
     if outer:
         _transposed_copy(s, task, outer[-1], lanes)
-    parallel_over(s, outer or rest[:1])
+    if outer or rest:
+        parallel_over(s, outer or rest[:1])
 
 
 def _transposed_copy(s: Schedule, task: Task, at: str, lanes: int) -> None:
