@@ -209,17 +209,6 @@ def test_a_weight_that_is_computed_or_read_otherwise_is_packed_too() -> None:
     assert_close(found, graph, feeds)
 
 
-@pytest.mark.parametrize("extent", [1, 2, 5, 16, 17, 100])
-def test_a_vector_is_packed(extent: int) -> None:
-    builder = GraphBuilder()
-    builder.input("a", (3, 1, 2, extent))
-    builder.input("w", (extent,))
-    module = Module(link(compile_kernels(builder.build(builder.add("matmul", "a", "w")), host())))
-    random = np.random.default_rng(0)
-    a, w = random.random((3, 1, 2, extent), np.float32), random.random(extent, np.float32)
-    np.testing.assert_allclose(module(a, w), a @ w, rtol=1e-5)
-
-
 def test_packing_names_the_time_of_every_parameter() -> None:
     made = compile_kernels(graph_of(LAYERS["odd"], constant=False)[0], target(NARROW), choices=_only("conv2d"))
     (stage,) = [s for s in made.stages if s.kernel.template not in ("pack", "transpose")]
