@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from burnish.driver.api import compile
+    from burnish.driver.loading import load
     from burnish.graph.graph import Graph
     from burnish.rewrite.search.objective import Objective
-    from burnish.runtime.module import Module, load
+    from burnish.runtime.module import Module
     from burnish.tune.session import Tune
 
 __version__ = "0.1.0"
@@ -15,7 +16,7 @@ __all__ = ["Graph", "Module", "Objective", "Tune", "compile", "load"]
 
 _HOME = {
     "compile": "burnish.driver.api",
-    "load": "burnish.runtime.module",
+    "load": "burnish.driver.loading",
     "Module": "burnish.runtime.module",
     "Graph": "burnish.graph.graph",
     "Objective": "burnish.rewrite.search.objective",

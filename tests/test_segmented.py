@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -244,8 +245,7 @@ def test_an_input_fixed_to_a_value_is_a_constant() -> None:
 def test_what_is_refused_is_named(tmp_path) -> None:
     proto = branching()
     module = compiled(proto)
-    with pytest.raises(ArtifactError, match=r"nodes \['If'\] that run on values"):
-        module.save(tmp_path / "m.bn")
+    assert isinstance(module, SegmentedModule)
     inner = proto.graph.node[3].attribute[0].g
     inner.node[0].op_type = "Zap"
     with pytest.raises(UnsupportedOperator, match="Zap"):
@@ -263,3 +263,29 @@ def test_a_profile_names_segments_and_what_runs_between() -> None:
     rows = module.profile(np.ones(4, np.float32), repeat=2)
     assert [row.kernel for row in rows] == ["segment of 1 nodes", "Unique (host)", "segment of 1 nodes"]
     assert sum(row.share for row in rows) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("key", [None, b"0123456789abcdef"])
+def test_a_model_of_segments_is_saved_and_loaded(tmp_path, key) -> None:
+    proto = branching()
+    module = compiled(proto, shapes={"x": (3, 4)}, exact=True)
+    module.save(tmp_path / "m.bn", key=key)
+    again = bn.load(tmp_path / "m.bn", key=key)
+    assert isinstance(again, SegmentedModule) and again.threads == 1
+    for sign in (1, -1):
+        check(proto, again, (sign * np.abs(rng.standard_normal((3, 4)))).astype(np.float32))
+    with pytest.raises(ArtifactError):
+        bn.load(tmp_path / "m.bn", key=b"another key, 16 bytes")
+    data = bytearray((tmp_path / "m.bn").read_bytes())
+    data[-5000] ^= 1
+    (tmp_path / "broken.bn").write_bytes(data)
+    with pytest.raises(ArtifactError):
+        bn.load(tmp_path / "broken.bn", key=key)
+
+
+def test_weights_in_other_files_are_saved_with_it(tmp_path) -> None:
+    proto = branching()
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    compiled(tmp_path / "m.onnx").save(tmp_path / "m.bn")
+    (tmp_path / "m.data").unlink()
+    check(branching(), bn.load(tmp_path / "m.bn"), np.ones((3, 4), np.float32))

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from burnish.driver.compilation import assemble, compile_kernels
-from burnish.errors import ArtifactError, InputError
+from burnish.errors import ArtifactError, InputError, ModelError
 from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.dtypes import dtype_name
 from burnish.frontend.onnx.eager import EAGER, EagerNode
@@ -30,10 +31,14 @@ from burnish.frontend.onnx.validity import label_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, type_of
 from burnish.loops.numeric import numpy_dtype
+from burnish.runtime.artifact import checked_key
+from burnish.runtime.container import Container, write_container
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.module import Module, ProfileRow
 from burnish.target import Target
+from burnish.target import target as find_target
 
+KIND = "segments"  # of file
 KEPT = 32  # compiled variants of a segment
 FEW_ELEMENTS = 1 << 14  # of all values of a graph: one that is met once is interpreted sooner than compiled
 
@@ -91,16 +96,18 @@ class _Variants:
 class SegmentedModule:
     """A compiled model whose segments are compiled at the calls that first need them; else as :class:`Module`.
 
-    ``limits`` holds what callers promised of inputs: the shapes of those named. Calls from several threads take turns.
+    ``limits`` holds what callers promised of inputs: the shapes of those named. ``options`` are what a file keeps of
+    how it is compiled. Calls from several threads take turns.
     """
 
     def __init__(
         self,
         program: Program,
         compiler: Callable[[Graph], Module],
-        limits: Mapping[str, Sequence[int | str | tuple[int, int]]] | None = None,
+        limits: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._program, self._compiler = program, compiler
+        self._program, self._compiler, self._options = program, compiler, dict(options or {})
         self._limits = dict(limits or {})
         self._variants: dict[tuple[int, tuple[int, ...]], _Variants] = {}
         self._lock = threading.RLock()
@@ -164,14 +171,17 @@ class SegmentedModule:
         whole = sum(medians.values()) or 1.0
         return [ProfileRow(node, kernel, t, t / whole) for (node, kernel), t in medians.items()]
 
-    def save(self, path: str | Path, *, key: bytes | None = None) -> NoReturn:
-        """Raises ArtifactError: what will be compiled depends on the calls to come."""
-        eager = sorted({self._program.nodes[at].op_type for at in self._program.eager})
-        wanted = f"nodes {eager} that run on values" if eager else "sizes or values that only calls give"
-        raise ArtifactError(
-            f"{path}: found a model with {wanted}, which is compiled at its calls; allowed: a model that is one graph: "
-            "give shapes=, or fix= for inputs that never change"
-        )
+    def save(self, path: str | Path, *, key: bytes | None = None) -> None:
+        """Writes the model and how it is compiled, which ``burnish.load`` reads: it needs the compiler there, too,
+        since what will be compiled depends on the calls. ``key``: as of :meth:`Module.save`. Raises OSError, and
+        ArtifactError for a model of more than 2 GiB.
+        """
+        try:
+            model = self._program.model().SerializeToString()
+        except (ValueError, EncodeError) as error:
+            raise ArtifactError(f"{path}: the model cannot be written: {error}") from error
+        header = {"kind": KIND, "options": self._options, "facts": self._facts}
+        write_container(Path(path), header, {"model": memoryview(model)}, checked_key(key))
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
@@ -186,7 +196,7 @@ class SegmentedModule:
         for spec in self.inputs:
             shape = self._limits.get(spec.name, spec.shape)
             if spec.kind == "tensor" and shape is not None and all(isinstance(d, int) for d in shape):
-                given[spec.name] = np.broadcast_to(np.zeros((), numpy_dtype(spec.dtype)), tuple(shape))  # type: ignore[arg-type]
+                given[spec.name] = np.broadcast_to(np.zeros((), numpy_dtype(spec.dtype)), tuple(shape))
         program = self._program
         while set((segment := program.segments[0]).reads) <= given.keys() - program.wanted and segment.writes:
             try:
@@ -409,6 +419,21 @@ def compile_segments(
     def compiled(graph: Graph) -> Module:
         return Module(assemble(compile_kernels(graph, machine, exact, cache_dir)), threads)
 
-    made = SegmentedModule(read_program(model, fix), compiled, shapes)
+    limits = {name: given if isinstance(given, int) else list(given) for name, given in (shapes or {}).items()}
+    options = {"target": machine.name, "threads": threads, "exact": exact, "shapes": limits}
+    made = SegmentedModule(read_program(model, fix), compiled, limits, options)
     made.prepare()
+    return made
+
+
+def load_segments(container: Container, threads: int | None = None) -> SegmentedModule:
+    """What :meth:`SegmentedModule.save` wrote, for this machine. Raises ArtifactError for what is inconsistent."""
+    try:
+        options, model = container.header["options"], bytes(container.sections["model"])
+        machine = find_target(options["target"])
+        asked = options["threads"] if threads is None else threads
+        made = compile_segments(model, machine, threads=asked, exact=options["exact"], shapes=options["shapes"])
+        made.note(**container.header["facts"])
+    except (LookupError, TypeError, ValueError, AttributeError, ModelError) as error:
+        raise ArtifactError(f"the model of segments is inconsistent: {type(error).__name__}: {error}") from error
     return made

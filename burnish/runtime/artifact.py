@@ -18,10 +18,18 @@ import numpy as np
 from burnish.errors import ArtifactError, VerificationError
 from burnish.loops.sizes import Dim, extent_text, is_size, parse_extent
 from burnish.memory.lifetimes import Interval
-from burnish.runtime.container import read_container, write_container
+from burnish.runtime.container import Container, read_container, write_container
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.image import Image
 from burnish.runtime.steps import Call, Collective, Copy, Host, Slot, Step, Wait
+
+
+class NotExecutableError(ArtifactError):
+    """A file of ours that is no executable: of another ``kind``, which the header names, with its ``container``."""
+
+    def __init__(self, path: Path, kind: str, container: Container) -> None:
+        super().__init__(f"{path} holds {kind}; allowed: an executable, or burnish.load, which reads both")
+        self.kind, self.container = kind, container
 
 
 def save(executable: Executable, path: str | Path, key: bytes | None = None) -> None:
@@ -30,7 +38,7 @@ def save(executable: Executable, path: str | Path, key: bytes | None = None) -> 
     ``key``: signs the file (HMAC-SHA-256), which then loads with this key alone. Raises OSError, and TypeError if JSON
     cannot hold its ``info``.
     """
-    write_container(Path(path), *parts(executable), _checked_key(key))
+    write_container(Path(path), *parts(executable), checked_key(key))
 
 
 def parts(executable: Executable) -> tuple[dict[str, Any], dict[str, memoryview]]:
@@ -70,7 +78,9 @@ def read(path: str | Path, sha256: str | None = None, key: bytes | None = None) 
     not the one that is asked for; OSError if it cannot be read or is no regular file. Whether this machine can run it
     is the module's question (``host.check_host``).
     """
-    container = read_container(Path(path), sha256, _checked_key(key))
+    container = read_container(Path(path), sha256, checked_key(key))
+    if "kind" in container.header:
+        raise NotExecutableError(Path(path), str(container.header["kind"]), container)
     try:
         return assembled(container.header, container.sections)
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, VerificationError) as error:
@@ -111,7 +121,7 @@ def _digest(header: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _checked_key(key: bytes | None) -> bytes | None:
+def checked_key(key: bytes | None) -> bytes | None:
     """The key itself. Raises TypeError, or ValueError for one that can be guessed."""
     if key is not None and not isinstance(key, bytes):
         raise TypeError(f"key is a {type(key).__name__}, allowed: bytes, such as secrets.token_bytes(32)")

@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.helper
+import onnx.numpy_helper
 
 from burnish.errors import ModelError
 from burnish.frontend.onnx.context import Context, RuntimeValue
+from burnish.frontend.onnx.domains import DEFAULT
 from burnish.frontend.onnx.dtypes import to_array
 from burnish.frontend.onnx.eager import EAGER, SEQUENCES
 from burnish.frontend.onnx.external import ExternalData
@@ -167,6 +170,17 @@ class Program:
     def eager_at(self, number: int) -> list[int]:
         """The eager nodes of a level, in order."""
         return [at for at in self.eager if self.level[at] == number]
+
+    def model(self) -> onnx.ModelProto:
+        """The program as a model by itself, with the data that lies in other files."""
+        made = onnx.ModelProto(ir_version=onnx.IR_VERSION)
+        made.graph.CopyFrom(self.graph)
+        versions = {"": self.opset, **{d: v for d, v in self.versions.items() if d not in DEFAULT}}
+        made.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
+        for tensor in made.graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                tensor.CopyFrom(onnx.numpy_helper.from_array(self.array(tensor.name), tensor.name))
+        return made
 
     def graph_of(self, segment: Segment, types: Mapping[str, TensorType], values: Mapping[str, np.ndarray]) -> Graph:
         """A segment as a graph, where what it reads has these types, or these values.

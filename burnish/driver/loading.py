@@ -1,0 +1,47 @@
+"""Loading of what was saved: an executable, which needs no compiler, or a model of segments, which does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from burnish.errors import ArtifactError
+from burnish.runtime import module
+from burnish.runtime.artifact import NotExecutableError
+from burnish.runtime.module import Module
+
+if TYPE_CHECKING:
+    from burnish.comm.protocol import Comm
+    from burnish.ops.operator import Operator
+
+
+def load(
+    path: str | Path,
+    threads: int | None = None,
+    *,
+    sha256: str | None = None,
+    key: bytes | None = None,
+    externs: Mapping[str, Operator] | None = None,
+    comm: Comm | None = None,
+) -> Module:
+    """The module saved in ``path``, ready to run, without LLVM. It is copied into memory: the file may change or go.
+
+    An artifact is a program that runs with all rights of this process. Its checksums find damage, not intent: load only
+    what you trust. ``sha256`` (of the file, as ``sha256sum`` prints it) refuses any other file; ``key`` (bytes) refuses
+    what was not saved with the same ``key``. ``externs``: opaque operators by name that are not Burnish's own; a file
+    holds none of their code. ``comm``: the worker whose collectives the model takes part in. A model that is compiled
+    at its calls (``SegmentedModule``) needs the compiler.
+    Raises ArtifactError for a damaged, inconsistent or refused file and one that this machine cannot run; OSError if it
+    cannot be read or is no regular file.
+    """
+    try:
+        return module.load(path, threads, sha256=sha256, key=key, externs=externs, comm=comm)
+    except NotExecutableError as found:
+        # The compiler, which takes a second to import, and LLVM are for such a file alone.
+        from burnish.driver.segmented import KIND, load_segments
+
+        if found.kind != KIND:
+            raise ArtifactError(f"{path} is of a kind that is not known: {found.kind!r}") from None
+        segments: Any = load_segments(found.container, threads)
+        return segments
