@@ -60,8 +60,12 @@ def compile_model(model: Path, output: Path, options: Options, force: bool) -> N
     """Compiles an ONNX file to the file `output`."""
     check_input(model, "model")
     check_output(output, inputs=[model], is_ours=is_artifact, force=force)
-    module = compiled(model, options)
+    with progress_bar(options.as_json) as report:
+        module: Any = bn.compile(model, progress=report, records=options.records, **options.arguments)
     module.save(output)
+    if not isinstance(module, bn.Module):
+        tell_segments(module, output, options)
+        return
     if options.as_json:
         size, rewrites = output.stat().st_size, module.rewrites
         print_json({"output": str(output), "bytes": size, **facts(module), "rewrites": rewrites})
@@ -71,6 +75,22 @@ def compile_model(model: Path, output: Path, options: Options, force: bool) -> N
     print(rewriting_text(module.rewrites) if module.rewrites else "substitutions: not looked for")
     if options.records is not None:
         print(records_text(module, options.records))
+
+
+def tell_segments(module: Any, output: Path, options: Options) -> None:
+    """What was written of a model that is compiled at its calls."""
+    size = output.stat().st_size
+    if options.as_json:
+        inputs, outputs = (
+            [{"name": s.name, "kind": s.kind, "dtype": s.dtype, "shape": s.shape} for s in specs]
+            for specs in (module.inputs, module.outputs)
+        )
+        print_json({"output": str(output), "bytes": size, "segments": True, "inputs": inputs, "outputs": outputs})
+        return
+    for role, specs in (("input", module.inputs), ("output", module.outputs)):
+        for spec in specs:
+            print(f"{role:6}  {spec}")
+    print(f"{output}: {size / 1e6:.1f} MB; compiled at its calls, for the sizes and values that they bring")
 
 
 def facts(module: bn.Module) -> dict[str, Any]:
@@ -113,7 +133,7 @@ def inspect(model: Path, options: Options) -> None:
     check_input(model, "model")
     if model.suffix == ".bn":
         options.without_compiling(model)
-        module = bn.load(model, options.threads)
+        module = loaded(model, options.threads)
     else:
         module = compiled(model, options)
     calls = module.executable.steps
@@ -140,10 +160,19 @@ def memory_text(module: bn.Module) -> str:
 def compiled(model: Path, options: Options) -> bn.Module:
     """Compiles the model with a progress bar on the terminal's error stream."""
     with progress_bar(options.as_json) as report:
-        made = bn.compile(model, progress=report, records=options.records, **options.arguments)
+        return whole(bn.compile(model, progress=report, records=options.records, **options.arguments), model)
+
+
+def loaded(artifact: Path, threads: int | None) -> bn.Module:
+    """What is in a compiled file. Raises ModelError for a model that is compiled at its calls."""
+    return whole(bn.load(artifact, threads), artifact)
+
+
+def whole(made: Any, path: Path) -> bn.Module:
+    """The module itself. Raises ModelError for a model that is compiled at its calls."""
     if not isinstance(made, bn.Module):
         raise ModelError(
-            f"'{model}': found a model that is compiled at its calls, for what they give; allowed: sizes and values "
+            f"'{path}': found a model that is compiled at its calls, for what they give; allowed: sizes and values "
             "that are known before (--shape, --dim, --fix), or burnish.compile in Python"
         )
     return made

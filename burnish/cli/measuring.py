@@ -15,8 +15,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-import burnish as bn
-from burnish.cli.compiling import Options, compiled, facts, progress_bar, records_text
+from burnish.cli.compiling import Options, compiled, facts, loaded, progress_bar, records_text
 from burnish.cli.output import check_input, print_json, print_table
 from burnish.driver.check import KernelCheck, check_module
 from burnish.driver.check import check as check_kernels
@@ -49,7 +48,7 @@ def bench(
     if inputs is not None:
         check_input(inputs, "--inputs")
     with onnx_file(str(onnx) if onnx else model) as (path, network):
-        module = bn.load(artifact, options.threads) if artifact else compiled(path, options)
+        module = loaded(artifact, options.threads) if artifact else compiled(path, options)
         threads = module.threads
         arrays = read_inputs(inputs, module.inputs) if inputs else module_inputs(module, seed)
         runs = {"burnish": peers.compiled(module)}
@@ -111,7 +110,7 @@ def check(model: Path, against: str, onnx: Path | None, inputs: Path | None, see
     for path, what in ((source, "model"), (inputs, "--inputs")):
         if path is not None:
             check_input(path, what)
-    module = bn.load(artifact, options.threads) if artifact else None
+    module = loaded(artifact, options.threads) if artifact else None
     shapes = options.arguments["shapes"]
     if module:
         shapes = {spec.name: tuple(map(hinted, spec.shape)) for spec in module.inputs}
