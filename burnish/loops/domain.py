@@ -25,7 +25,7 @@ from burnish.loops.expr import (
     Reduce,
     Select,
 )
-from burnish.loops.sizes import greatest
+from burnish.loops.sizes import greatest, hinted
 from burnish.loops.tensor import Tensor, stages
 
 Domains = dict[str, Interval]  # buffer -> inclusive bounds; of other buffers any value will do
@@ -109,7 +109,7 @@ class _Walk:
             case Load(buffer, indices):
                 own = UNKNOWN if buffer.name in self._constants else want
                 places = [(i, n) for i, n in zip(indices, buffer.shape, strict=True) if greatest(n)]
-                inner = [self.domains(i, (0, n - 1), position=True) for i, n in places]
+                inner = [self.domains(i, (0, hinted(n) - 1), position=True) for i, n in places]
                 return _together([{buffer.name: own} if own != UNKNOWN else {}, *inner])
             case Cast(_, value):
                 return self.domains(value, want, position)

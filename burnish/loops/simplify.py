@@ -184,8 +184,8 @@ def _join(low: Binary, c: int, terms: Mapping[Expr, int], ranges: Ranges) -> tup
         return quotient, low.a
     for atom, k in terms.items():
         if k == c * a and isinstance(atom, Binary) and atom.op == "%" and atom.a == quotient:
-            assert isinstance(atom.b, Const)
-            return atom, Binary("%", low.a, Const(a * int(atom.b.value)))
+            modulus = Const(a * int(atom.b.value)) if isinstance(atom.b, Const) else a * atom.b
+            return atom, Binary("%", low.a, modulus)
     return None
 
 

@@ -270,3 +270,19 @@ def test_nan_weights_beside_padding_are_told_apart(tmp_path: Path) -> None:
     expected = expect(model, {"x": x, "w": w})
     finite = [np.ones((1, 1, 1, 3), np.float32)]
     assert _excused(model, {"x": x, "w": w}, Way(exact=True), finite, expected) is None
+
+
+def test_models_with_open_extents_are_right_at_the_size_of_a_trial(samples: list[Sample], tmp_path: Path) -> None:
+    """Kernels are made to suit another size; what cannot stay open is compiled for the size."""
+    outcomes = Counter(
+        attempt(sample.model, sample.feeds, ways(sample.seed, False, opened=True)[0], tmp_path).outcome
+        for sample in samples
+    )
+    assert outcomes.keys() <= {"right", "by size", "apart", "refused", "spread"}
+    assert outcomes["right"] and outcomes["by size"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [[], ["--open"]])
+def test_thousands_of_models(way: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--count", "2500", "--seed", "20260", "--jobs", "2", *way]) == 0, capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Random models against oracles. `python -m tools.fuzz --count 5000 --seed 0 [--jobs 2] [--minutes M] [--pages]`."""
+"""Random models against oracles: `python -m tools.fuzz --count 5000 --seed 0 [--jobs 2] [--pages] [--open]`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def jobs(args: argparse.Namespace, ends: float) -> Iterator[Job]:
     for seed in seeds:
         if time.monotonic() > ends:
             return
-        yield Job(seed, tuple(ways(seed, args.pages)), args.only, args.pages)
+        yield Job(seed, tuple(ways(seed, args.pages, args.open)), args.only, args.pages)
 
 
 def report(rows: list[Row]) -> str:
@@ -64,6 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so many")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds that a stage of a trial may take")
     parser.add_argument("--pages", action="store_true", help="run between forbidden pages")
+    parser.add_argument("--open", action="store_true", help="leave the first extents of inputs open")
     parser.add_argument("--only", choices=sorted(FAMILIES), help="mostly operators of one family")
     parser.add_argument("--replay", type=int, help="the model of this seed alone")
     parser.add_argument("--json", type=Path, help="write all outcomes and the coverage to a file")
@@ -71,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     rows: list[Row] = []
     ends = time.monotonic() + 60 * args.minutes
-    flags = " --pages" * args.pages + (f" --only {args.only}" if args.only else "")
+    flags = " --pages" * args.pages + " --open" * args.open + (f" --only {args.only}" if args.only else "")
     with tempfile.TemporaryDirectory() as folder:
         for row in run(jobs(args, ends), args.jobs, Path(folder), args.limit):
             rows.append(row)

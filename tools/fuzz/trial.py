@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,22 +27,27 @@ FAILURES = ("slow", "definition", "wrong", "error", "crash", "hang")
 
 @dataclass(frozen=True)
 class Way:
-    """How a model is compiled and run. ``edge``: on which side of forbidden pages its memory lies, if at all."""
+    """How a model is compiled and run. ``edge``: on which side of forbidden pages its memory lies, if at all. ``open``:
+    with the first extents of inputs left open.
+    """
 
     exact: bool = False
     rewrite: bool = False
     threads: int = 1
     edge: str = ""
+    open: bool = False
 
     def __str__(self) -> str:
-        words = ["exact"] * self.exact + ["rewrite"] * self.rewrite + [f"threads={self.threads}"]
+        words = ["exact"] * self.exact + ["rewrite"] * self.rewrite + ["open"] * self.open
+        words.append(f"threads={self.threads}")
         return " ".join(words + ([f"edge={self.edge}"] if self.edge else []))
 
 
 @dataclass(frozen=True)
 class Result:
     """What became of a trial; ``kind`` is the same for failures that look alike. ``apart``: right, but with a warning
-    that a group of operators has no schedule, and became several kernels. Beside inputs that are infinite or NaN:
+    that a group of operators has no schedule, and became several kernels. ``by size``: right, but an open extent had to
+    be compiled for each of its sizes. Beside inputs that are infinite or NaN:
     ``spread``: right but for NaN that Winograd's convolution and its like take in; ``padding``: right but for NaN of
     weights times padding, which kernels may leave out.
     """
@@ -52,9 +58,11 @@ class Result:
     seconds: float = 0.0  # of compiling
 
 
-def ways(seed: int, pages: bool) -> list[Way]:
+def ways(seed: int, pages: bool, opened: bool = False) -> list[Way]:
     """The ways in which the model of a seed is tried: exactly, and freely; one in eight with rewriting."""
     threads = 1 + seed % 2
+    if opened:
+        return [Way(exact=seed % 3 == 0, threads=threads, open=True)]
     if pages:
         edge = ("end", "start")[seed // 2 % 2]
         return [Way(exact=seed % 3 == 0, threads=threads, edge=edge)]
@@ -79,7 +87,10 @@ def attempt(
         mark("compile")
         began = time.perf_counter()
         with warned() as warnings:
-            module = bn.compile(model, threads=way.threads, exact=way.exact, rewrite=way.rewrite, cache_dir=cache_dir)
+            source, shapes = opened(model) if way.open else (model, None)
+            module: Any = bn.compile(
+                source, threads=way.threads, exact=way.exact, rewrite=way.rewrite, cache_dir=cache_dir, shapes=shapes
+            )
         seconds = time.perf_counter() - began
         mark("run")
         ordered = [feeds[spec.name] for spec in module.inputs]
@@ -100,10 +111,33 @@ def attempt(
         return Result("error", *describe(error), seconds)
     if outcome == "right" and seconds > SLOW:
         return Result("slow", f"compiled in {seconds:.1f} s", "slow", seconds)
+    if outcome == "right" and not isinstance(module, bn.Module):
+        return Result("by size", "", "", seconds)
     if outcome == "right" and warnings:
         return Result("apart", warnings[0], "apart", seconds)
     kind = f"{outcome} shape" if outcome in FAILURES and "elements" not in detail else outcome
     return Result(outcome, detail, kind, seconds)
+
+
+def opened(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, tuple[int, ...]]]:
+    """The model with the first extents of its inputs open, equal ones under one name, and their bounds: the kernels are
+    made to suit another size than the trial's.
+    """
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    shapes: dict[str, tuple[int, ...]] = {}
+    constants = {tensor.name for tensor in made.graph.initializer}
+    del made.graph.value_info[:]  # which say the sizes of the trial
+    for value in made.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    for value in made.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.name in constants or not dims or not dims[0].dim_value:
+            continue
+        extent = dims[0].dim_value
+        dims[0].dim_param = f"open{extent}"
+        shapes[f"open{extent}"] = (1, extent + 5, 1, extent + 2)
+    return made, shapes
 
 
 def _excused(

@@ -83,14 +83,16 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
         check_dtypes(str(n), n.op, n.opset, inputs, [context.dtype(name) if name else "" for name in inputs])
         result = context.translators[key](context, n)
     except (ModelError, VerificationError) as error:
-        if str(error).startswith("node '"):
+        text = str(error) if str(error).startswith("node '") else f"{n}: {error}"
+        if _open_dims(context, inputs) and not isinstance(error, UnsupportedOperator):
+            raise RuntimeValue(text, "") from error  # extents that may agree in a call
+        if text == str(error):
             raise
         kind = UnsupportedOperator if isinstance(error, UnsupportedOperator) else ModelError
-        raise kind(f"{n}: {error}") from error
+        raise kind(text) from error
     except (KeyError, IndexError, ValueError, TypeError, ArithmeticError) as error:
-        open_ = {d for name in inputs if name for d in dims_of(context.shape(name))}
-        if open_ and isinstance(error, TypeError):
-            words = ", ".join(f"'{d}'" for d in sorted(map(str, open_)))
+        words = _open_dims(context, inputs)
+        if words and isinstance(error, TypeError):
             raise RuntimeValue(
                 f"{n}: not supported where extents depend on dimension {words} ({error}); allowed: a number for it", ""
             ) from error
@@ -101,6 +103,12 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
             fresh = found[index] in context.made and name not in context.builder.types
             names[name] = context.builder.rename(found[index], name) if fresh else found[index]
     note_sizes(context, n, [names.get(name, "") for name in node.output])
+
+
+def _open_dims(context: Context, inputs: Sequence[str]) -> str:
+    """The open dimensions in the shapes of tensors, for people; "" if there are none."""
+    found = {d for name in inputs if name for d in dims_of(context.shape(name))}
+    return ", ".join(f"'{d}'" for d in sorted(map(str, found)))
 
 
 def _refuse_missing_outputs(node: OnnxNode, names: Collection[str], used: Collection[str]) -> None:
