@@ -257,3 +257,33 @@ def test_bernoulli_and_multinomial_follow_their_probabilities() -> None:
     model.graph.output[0].CopyFrom(value_info("y0", np.zeros((1, 5000), np.int32)))
     samples = bn.compile(model, rewrite=False)(**feeds)
     np.testing.assert_allclose(np.bincount(samples[0], minlength=3) / 5000, [0.1, 0.2, 0.7], atol=0.03)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("depth", [0, 1, 257, 515, 1300])
+@pytest.mark.parametrize(("left", "right"), [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
+def test_sums_of_the_greatest_products_are_exact(left: str, right: str, depth: int, constant: bool) -> None:
+    """Each operand at its ends, so that sums are as large as can be, and odd: a float of 24 bits may lose those."""
+    a = np.full((3, depth), np.iinfo(left).max, left)
+    b = np.full((depth, 4), np.iinfo(right).max, right)
+    a[1], a[2, ::3] = np.iinfo(left).min, 1
+    b[:, 1], b[::7, 2] = np.iinfo(right).min, 3
+    model, feeds = build("", "MatMulInteger", [a, Const(b) if constant else b], 1, {})
+    want = a.astype(np.int64) @ b.astype(np.int64)
+    model.graph.output[0].CopyFrom(value_info("y0", want.astype(np.int32)))
+    np.testing.assert_array_equal(bn.compile(model, rewrite=False)(**feeds), want)
+
+
+@pytest.mark.parametrize("zero_point", [0, 131])
+@pytest.mark.parametrize(("channels", "kernel", "group"), [(70, 3, 1), (8, 1, 2), (300, 1, 1), (6, 5, 6), (3, 8, 1)])
+def test_convolutions_of_great_products_are_exact(channels: int, kernel: int, group: int, zero_point: int) -> None:
+    x = np.where(u8(1, channels, 9, 9) > 40, 255, 0).astype(np.uint8)
+    w = np.where(u8(2 * group, channels // group, kernel, kernel) > 60, -128, 127).astype(np.int8)
+    attrs = {"pads": [1, 0, 1, 1], "strides": [2, 1], "group": group, "kernel_shape": [kernel, kernel]}
+    model, feeds = build("", "ConvInteger", [x, Const(w), zero(zero_point)], 1, attrs)
+    image = np.pad(x.astype(np.int64) - zero_point, ((0, 0), (0, 0), (1, 1), (0, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(image, (kernel, kernel), (2, 3))[:, :, ::2]
+    parts = np.split(windows, group, 1), np.split(w.astype(np.int64), group)
+    want = np.concatenate([np.einsum("nchwij,ocij->nohw", a, b) for a, b in zip(*parts, strict=True)], 1)
+    model.graph.output[0].CopyFrom(value_info("y0", want.astype(np.int32)))
+    np.testing.assert_array_equal(bn.compile(model, rewrite=False)(**feeds), want)

@@ -10,7 +10,8 @@ import numpy as np
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import dtype_name
-from burnish.frontend.onnx.window import convolution
+from burnish.frontend.onnx.integer_product import integer_matmul, is_zero, one, row_numbers, tapwise
+from burnish.frontend.onnx.window import convolution, window_of
 from burnish.loops.expr import NARROW, NARROW_FLOATS
 from burnish.loops.numeric import numpy_dtype
 
@@ -99,45 +100,6 @@ def _dequantize_linear(c: Context, n: OnnxNode) -> str:
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
-def _is_zero(c: Context, zero_point: str) -> bool:
-    value = c.builder.constants.get(zero_point) if zero_point else None
-    return not zero_point or (value is not None and not value.any())
-
-
-def integer_matmul(c: Context, a: str, b: str, a_zero: str, b_zero: str) -> str:
-    """``(a - a_zero) (b - b_zero)`` in int32; zero points are one number, or one a row of a, or one a column of b.
-
-    The product is that of the operands as they are, in 8 bits: what zero points add to it are sums of rows and columns.
-    """
-    product = c.add("matmul", a, b)
-    wide_a, wide_b = c.cast(a, "int32"), c.cast(b, "int32")
-    depth = c.shape(a)[-1]
-    first = "" if _is_zero(c, a_zero) else c.cast(_row_numbers(c, a_zero, a), "int32")
-    second = "" if _is_zero(c, b_zero) else c.cast(c.reshape(b_zero, ()) if _one(c, b_zero) else b_zero, "int32")
-    vector_a, vector_b = c.rank(a) == 1, c.rank(b) == 1
-    if first:
-        columns = c.add("reduce_sum", wide_b, axes=(0 if vector_b else -2,), keepdims=not (vector_b or vector_a))
-        product = c.add("sub", product, c.add("mul", first, columns))
-    if second:
-        rows = c.add("reduce_sum", wide_a, axes=(-1,), keepdims=not (vector_a or vector_b))
-        product = c.add("sub", product, c.add("mul", rows, second))
-    if first and second:
-        both = c.add("mul", first, second)
-        product = c.add("add", product, c.add("mul", both, c.constant(depth, "int32")))
-    return product
-
-
-def _one(c: Context, parameter: str) -> bool:
-    return all(e == 1 for e in c.shape(parameter))
-
-
-def _row_numbers(c: Context, zero: str, a: str) -> str:
-    """A zero point of the rows of ``a``: a number, or a column of them."""
-    if _one(c, zero):
-        return c.reshape(zero, ())
-    return c.reshape(zero, (*c.shape(zero), 1)) if c.rank(zero) == 1 and c.rank(a) > 1 else zero
-
-
 def _matmul_integer(c: Context, n: OnnxNode) -> str:
     return integer_matmul(c, n.inputs[0], n.inputs[1], n.input(2), n.input(3))
 
@@ -146,41 +108,59 @@ def requantized(c: Context, total: str, factors: tuple[str, str, str], zero: str
     """An int32 sum of products as numbers of the result's scale: factors are the operands' scales and the result's."""
     a, b, y = (c.cast(s, "float32") for s in factors)
     factor = c.add("div", c.add("mul", a, b), y)
-    offset = c.cast(c.reshape(zero, ()) if _one(c, zero) else zero, "int32") if zero else ""
+    offset = c.cast(c.reshape(zero, ()) if one(c, zero) else zero, "int32") if zero else ""
     return saturated(c, c.add("mul", c.cast(total, "float32"), factor), offset, to)
 
 
 def _as_row(c: Context, parameter: str, a: str) -> str:
     """A scale of the rows of ``a`` as a column; one number without dimensions."""
-    return _row_numbers(c, parameter, a)
+    return row_numbers(c, parameter, a)
 
 
 def _qlinear_matmul(c: Context, n: OnnxNode) -> str:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.inputs
     total = integer_matmul(c, a, b, a_zero, b_zero)
-    scales = (_as_row(c, a_scale, a), c.reshape(b_scale, ()) if _one(c, b_scale) else b_scale, _as_row(c, y_scale, a))
+    scales = (_as_row(c, a_scale, a), c.reshape(b_scale, ()) if one(c, b_scale) else b_scale, _as_row(c, y_scale, a))
     return requantized(c, total, scales, y_zero, c.dtype(y_zero))
 
 
 def _per_channel(c: Context, parameter: str, rank: int) -> str:
     """One number, or one an output channel, against [N, C, ...]."""
-    return c.reshape(parameter, ()) if _one(c, parameter) else c.reshape(parameter, (*c.shape(parameter), *[1] * rank))
+    return c.reshape(parameter, ()) if one(c, parameter) else c.reshape(parameter, (*c.shape(parameter), *[1] * rank))
 
 
 def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: str) -> str:
     """The convolution of ``x - x_zero`` with ``weight - w_zero`` in int32; the node's attributes say how.
 
-    Operands without zero points stay as narrow as they are.
+    An image's is by float32 kernels where these are exact; else operands without zero points stay narrow.
     """
-    if not _is_zero(c, x_zero):
+    fast = _float_convolution(c, x, weight, x_zero, w_zero)
+    if fast is not None:
+        return fast
+    if not is_zero(c, x_zero):
         x = c.add("sub", c.cast(x, "int32"), c.cast(c.reshape(x_zero, ()), "int32"))
-    if not _is_zero(c, w_zero):
-        zero = w_zero if _one(c, w_zero) else c.reshape(w_zero, (*c.shape(w_zero), *[1] * (c.rank(weight) - 1)))
-        zero = c.reshape(zero, ()) if _one(c, zero) else zero
+    if not is_zero(c, w_zero):
+        zero = w_zero if one(c, w_zero) else c.reshape(w_zero, (*c.shape(w_zero), *[1] * (c.rank(weight) - 1)))
+        zero = c.reshape(zero, ()) if one(c, zero) else zero
         weight = c.add("sub", c.cast(weight, "int16"), c.cast(zero, "int16"))
     if c.dtype(weight) == "int16" and c.dtype(x) == "uint8":
         x = c.cast(x, "int16")
     return convolution(c, x, weight, "")
+
+
+def _float_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: str) -> str | None:
+    """The convolution of two images' dimensions by float32 kernels; None where these might round."""
+    known = c.builder.constants.get(weight)
+    if c.rank(x) != 4 or known is None or not (is_zero(c, w_zero) or w_zero in c.builder.constants):
+        return None
+    whole = known.astype(np.int64)
+    if not is_zero(c, w_zero):
+        whole = whole - c.builder.constants[w_zero].astype(np.int64).reshape(-1, *[1] * (known.ndim - 1))
+    image = c.cast(x, "float32")
+    if not is_zero(c, x_zero):
+        image = c.add("sub", image, c.cast(c.reshape(x_zero, ()), "float32"))
+    window = window_of(c, known.shape[2:])
+    return tapwise(c, image, c.constant(whole, "float32"), *window, c.node.attr("group", 1))
 
 
 def _conv_integer(c: Context, n: OnnxNode) -> str:
@@ -193,8 +173,8 @@ def _qlinear_conv(c: Context, n: OnnxNode) -> str:
     rank = c.rank(x) - 2
     if n.input(8):
         total = c.add("add", total, c.reshape(n.input(8), (*c.shape(n.input(8)), *[1] * rank)))
-    one = c.reshape(x_scale, ()), _per_channel(c, w_scale, rank), c.reshape(y_scale, ())
-    return requantized(c, total, one, y_zero, c.dtype(y_zero))
+    scales = c.reshape(x_scale, ()), _per_channel(c, w_scale, rank), c.reshape(y_scale, ())
+    return requantized(c, total, scales, y_zero, c.dtype(y_zero))
 
 
 def _bitcast(c: Context, n: OnnxNode) -> str:
@@ -207,7 +187,7 @@ def _bitcast(c: Context, n: OnnxNode) -> str:
 def real(c: Context, x: str, scale: str, zero: str) -> str:
     """``(x - zero) * scale`` in float32, of one scale."""
     value = c.cast(x, "int32")
-    if not _is_zero(c, zero):
+    if not is_zero(c, zero):
         value = c.add("sub", value, c.cast(c.reshape(zero, ()), "int32"))
     return c.add("mul", c.cast(value, "float32"), c.reshape(scale, ()))
 
@@ -264,11 +244,11 @@ def _qgemm(c: Context, n: OnnxNode) -> str:
     total = integer_matmul(c, a, b, a_zero, b_zero)
     if n.input(6):
         total = c.add("add", total, n.input(6))
-    b_factor = c.reshape(b_scale, ()) if _one(c, b_scale) else b_scale
+    b_factor = c.reshape(b_scale, ()) if one(c, b_scale) else b_scale
     factor = c.add("mul", c.add("mul", c.reshape(a_scale, ()), b_factor), c.constant(n.attr("alpha", 1.0), "float32"))
     if n.input(7):
-        one = c.constant(1.0, "float32")
-        return requantized(c, total, (factor, one, c.reshape(n.input(7), ())), n.input(8), c.dtype(a))
+        unit = c.constant(1.0, "float32")
+        return requantized(c, total, (factor, unit, c.reshape(n.input(7), ())), n.input(8), c.dtype(a))
     return c.add("mul", c.cast(total, "float32"), factor)
 
 
@@ -282,7 +262,7 @@ def scaled_product(
 ) -> str:
     """The product of quantized matrices as float32, plus a bias if there is one."""
     total = c.cast(integer_matmul(c, a, b, *zeros), "float32")
-    second = c.reshape(scales[1], ()) if _one(c, scales[1]) else scales[1]
+    second = c.reshape(scales[1], ()) if one(c, scales[1]) else scales[1]
     value = c.add("mul", total, c.add("mul", scales[0], second))
     return c.add("add", value, bias) if bias else value
 

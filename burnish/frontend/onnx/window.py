@@ -84,13 +84,19 @@ def _conv(c: Context, n: OnnxNode) -> str:
     return convolution(c, n.inputs[0], n.inputs[1], n.input(2))
 
 
+def window_of(c: Context, kernel: Sequence[int]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """Strides, pads (all lows, then all highs) and dilations that the node's attributes give a kernel of this size."""
+    n = c.node
+    strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
+    _require_lengths(c, len(kernel), strides=strides, dilations=dilations)
+    return strides, _explicit_pads(c, kernel, strides, dilations), dilations
+
+
 def convolution(c: Context, x: str, weight: str, bias: str) -> str:
     """The convolution that the node's attributes describe."""
     n = c.node
     kernel = c.shape(weight)[2:]
-    strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
-    _require_lengths(c, len(kernel), strides=strides, dilations=dilations)
-    pads = _explicit_pads(c, kernel, strides, dilations)
+    strides, pads, dilations = window_of(c, kernel)
     if len(kernel) > 2:
         y = volume.convolution(c, _image(c, x), weight, strides, pads, dilations, n.attr("group", 1))
         return _with_bias(c, y, bias)
