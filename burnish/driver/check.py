@@ -93,8 +93,9 @@ def check(
         if isinstance(stage, Stage):
             symbol, template = stage.kernel.symbol, stage.kernel.template
         elif isinstance(stage, RepeatStage):
-            parts = [s.kernel for s in (*stage.once, *stage.calls)]
-            symbol, template = (" + ".join(dict.fromkeys(words)) for words in zip(*((k.symbol, k.template) for k in parts)))
+            found_kernels = [s.kernel for s in stage.all_stages]
+            symbol = " + ".join(dict.fromkeys(k.symbol for k in found_kernels))
+            template = " + ".join(dict.fromkeys(k.template for k in found_kernels))
         rows.append(KernelCheck(symbol, nodes, template, error, allowed))
     if whole is not None:
         rows.append(check_module(whole, graph, feeds, exact))
@@ -129,7 +130,10 @@ def reference_values(made: Compilation, feeds: Mapping[str, np.ndarray]) -> dict
 
 
 def run_alone(
-    made: Compilation, stage: Stage | HostStage | RepeatStage, values: Mapping[str, np.ndarray], threads: int | None = None
+    made: Compilation,
+    stage: Stage | HostStage | RepeatStage,
+    values: Mapping[str, np.ndarray],
+    threads: int | None = None,
 ) -> list[np.ndarray]:
     """What one kernel makes of ``values``, as logical arrays in the order of its group's outputs."""
     reads = tuple(name for name in stage.group.inputs if name not in made.graph.constants)

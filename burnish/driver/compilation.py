@@ -186,7 +186,7 @@ def build_group(
         body = optimize(round_graph(made.graph, group.nodes[0]), made.exact)
         inner = build_kernels(plan_kernels(body, target, made.exact, choices.decide), target, store, choices)
         constants.update(inner.constants)
-        return [repeat_stage(group, inner)]
+        return [repeat_stage(group, inner, lambda task: kernels.build(task, target, store))]
     if is_opaque(group.nodes[0].op):
         return [HostStage(group)]
     task, values = make_task(made, group, constants)

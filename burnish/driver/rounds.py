@@ -11,10 +11,12 @@ import numpy as np
 from burnish.driver.stages import Built, Compilation, HostStage, RepeatStage, Stage, make_call, nbytes_of
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.kernels.task import Task
 from burnish.memory.lifetimes import Interval
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
 from burnish.ops.scan import Operands
+from burnish.pipeline.kernel import Kernel
 from burnish.runtime.executable import Pointer, Repeat, Slot, TensorSpec
 
 
@@ -41,8 +43,13 @@ def round_graph(graph: Graph, node: Node) -> Graph:
     return builder.build(*(names[name] for name in results))
 
 
-def repeat_stage(group: Group, inner: Compilation) -> RepeatStage | HostStage:
-    """The stage that repeats the kernels of a body; with an opaque operator in it, that of the whole as such."""
+def repeat_stage(
+    group: Group, inner: Compilation, build: Callable[[Task], Kernel]
+) -> RepeatStage | HostStage:
+    """The stage that repeats the kernels of a body; with an opaque operator in it, that of the whole as such.
+
+    ``build``: makes the kernels of odd rounds.
+    """
     if any(isinstance(step, (HostStage, RepeatStage)) for step in inner.steps):
         return HostStage(group)
     node = group.nodes[0]
@@ -56,7 +63,21 @@ def repeat_stage(group: Group, inner: Compilation) -> RepeatStage | HostStage:
         same |= {*owner.outputs} if fixed else set()
         if isinstance(step, Stage):
             (once if fixed else calls).append(step)
-    return RepeatStage(group, inner, tuple(once), tuple(calls))
+    return RepeatStage(group, inner, tuple(once), tuple(calls), _odd_rounds(calls, build))
+
+
+def _odd_rounds(calls: Sequence[Stage], build: Callable[[Task], Kernel]) -> tuple[Stage, ...]:
+    """The calls with the kernels that steps of recurrent layers have in every other round; none if all are the same."""
+    found = list[Stage]()
+    for stage in calls:
+        anchor, kernel = stage.group.anchor, stage.kernel
+        if anchor is not None and OPERATORS[anchor.op].traits.recurrent and not stage.recorded:
+            other = build(replace(stage.task, odd_round=True))
+            alike = kernel.code.replace(kernel.symbol.encode(), other.symbol.encode()) == other.code
+            kernel = kernel if alike or other.packing != kernel.packing else other
+        found.append(replace(stage, kernel=kernel))
+    same = all(a.kernel is b.kernel for a, b in zip(found, calls, strict=True))
+    return () if same else tuple(found)
 
 
 def buffers_of(stage: RepeatStage, inside: Sequence[Interval]) -> dict[str, int]:
@@ -109,10 +130,11 @@ def make_repeat(
     for i, value in enumerate(own.fixed, len(own.states) + len(own.sequences)):
         if _name(node, f"{i}") in graph.inputs:
             slots[_name(node, f"{i}")] = place_of(value)
-    once, calls = (
-        tuple(make_call(s, inside, constants, slots, dims) for s in part) for part in (stage.once, stage.calls)
+    once, calls, odd = (
+        tuple(make_call(s, inside, constants, slots, dims) for s in part)
+        for part in (stage.once, stage.calls, stage.odd)
     )
-    return Repeat(rounds, once, calls, tuple(pointers), node.name or node.op)
+    return Repeat(rounds, once, calls, odd, tuple(pointers), node.name or node.op)
 
 
 def rounds_of(graph: Graph, stage: RepeatStage) -> int:

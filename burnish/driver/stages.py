@@ -50,13 +50,20 @@ class RepeatStage:
     """A group of one node whose operator is rounds of a body: the kernels of one round, called again and again.
 
     ``inner``: the compiled body, whose graph's inputs are the node's operands that are no constants, those of sequences
-    without their first dimension. ``once``: the kernels that find the same in every round; ``calls``: the others.
+    without their first dimension. ``once``: the kernels that find the same in every round; ``calls``: the others;
+    ``odd``: these as every other round has them, if that differs.
     """
 
     group: Group
     inner: Compilation
     once: tuple[Stage, ...]
     calls: tuple[Stage, ...]
+    odd: tuple[Stage, ...] = ()
+
+    @property
+    def all_stages(self) -> tuple[Stage, ...]:
+        """All kernel calls, each once."""
+        return (*self.once, *self.calls, *self.odd)
 
     @property
     def node(self) -> Node:
@@ -86,7 +93,7 @@ class Compilation:
     @property
     def stages(self) -> list[Stage]:
         """The kernel calls: steps, and those that a step repeats, each once."""
-        parts = ((*s.once, *s.calls) if isinstance(s, RepeatStage) else (s,) for s in self.steps)
+        parts = (s.all_stages if isinstance(s, RepeatStage) else (s,) for s in self.steps)
         return [step for part in parts for step in part if isinstance(step, Stage)]
 
     @property

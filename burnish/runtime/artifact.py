@@ -149,8 +149,8 @@ def _step_to_json(step: Step) -> list[Any]:
             return ["collective", node, operation, reduce, *places, _spec_to_json(spec)]
         case Wait(number, node):
             return ["wait", node, number]
-        case Repeat(count, once, calls, pointers, node):
-            listed = [[_step_to_json(call) for call in part] for part in (once, calls)]
+        case Repeat(count, once, calls, odd, pointers, node):
+            listed = [[_step_to_json(call) for call in part] for part in (once, calls, odd)]
             return ["repeat", node, extent_text(count), *listed, [_pointer_to_json(p) for p in pointers]]
 
 
@@ -168,8 +168,8 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
             return Collective(operation, reduce, *places, _spec_from_json(spec, dims), node)
         case ["wait", node, number]:
             return Wait(number, node)
-        case ["repeat", node, count, once, calls, pointers]:
-            parts = [tuple(_call_from_json(call) for call in part) for part in (once, calls)]
+        case ["repeat", node, count, once, calls, odd, pointers]:
+            parts = [tuple(_call_from_json(call) for call in part) for part in (once, calls, odd)]
             return Repeat(_extent(count, dims), *parts, tuple(_pointer_from_json(p, dims) for p in pointers), node)
     raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait, repeat")
 

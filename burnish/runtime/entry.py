@@ -125,9 +125,9 @@ exit:
 
 _REPEAT = """
 ; Makes calls in rounds. Its arguments are the number of rounds, that of the first calls that only round 0 makes, all
-; calls and their number, that of the pointers; then of each pointer: where its address goes, those that it comes from
-; (before the first round, at an even number of rounds from the last, at an odd one), bytes a round, and two flags: one
-; round behind, backwards.
+; calls, where those of even rounds end, those of odd ones begin and end, and the number of pointers; then of each
+; pointer: where its address goes, those that it comes from (before the first round, at an even number of rounds from
+; the last, at an odd one), bytes a round, and two flags: one round behind, backwards.
 define void @burnish_repeat(ptr %args, ptr %rt) nounwind {
 entry:
   %rounds = load i64, ptr %args
@@ -135,11 +135,15 @@ entry:
   %once = load i64, ptr %once.at
   %calls.at = getelementptr i64, ptr %args, i64 2
   %calls = load ptr, ptr %calls.at
-  %count.at = getelementptr i64, ptr %args, i64 3
-  %count = load i64, ptr %count.at
-  %moves.at = getelementptr i64, ptr %args, i64 4
+  %even.end.at = getelementptr i64, ptr %args, i64 3
+  %even.end = load i64, ptr %even.end.at
+  %odd.begin.at = getelementptr i64, ptr %args, i64 4
+  %odd.begin = load i64, ptr %odd.begin.at
+  %odd.end.at = getelementptr i64, ptr %args, i64 5
+  %odd.end = load i64, ptr %odd.end.at
+  %moves.at = getelementptr i64, ptr %args, i64 6
   %moves = load i64, ptr %moves.at
-  %moving = getelementptr i64, ptr %args, i64 5
+  %moving = getelementptr i64, ptr %args, i64 7
   br label %round
 round:
   %t = phi i64 [ 0, %entry ], [ %t.next, %done ]
@@ -181,11 +185,15 @@ move:
   br label %pointer
 begin:
   %initial = icmp eq i64 %t, 0
-  %c.first = select i1 %initial, i64 0, i64 %once
+  %even.begin = select i1 %initial, i64 0, i64 %once
+  %turn = and i64 %t, 1
+  %is.even = icmp eq i64 %turn, 0
+  %c.first = select i1 %is.even, i64 %even.begin, i64 %odd.begin
+  %c.end = select i1 %is.even, i64 %even.end, i64 %odd.end
   br label %call
 call:
   %c = phi i64 [ %c.first, %begin ], [ %c.next, %kernel ]
-  %calling = icmp slt i64 %c, %count
+  %calling = icmp slt i64 %c, %c.end
   br i1 %calling, label %kernel, label %done
 kernel:
   %function.at = getelementptr %Call, ptr %calls, i64 %c, i32 0

@@ -5,7 +5,7 @@ executable ::= Executable(inputs, outputs, steps, driver, code, params, arena_by
 tensor     ::= TensorSpec(name, shape, dtype)
 step       ::= Call(kernel, args, node) | Copy(source, target, node) | Host(operator, args, specs, results, attrs, node)
              | Collective(operation, reduce, source, target, spec, node) | Wait(step, node)
-             | Repeat(count, once, calls, pointers, node)
+             | Repeat(count, once, calls, odd, pointers, node)
 slot       ::= Slot(memory, index, offset, nbytes)
 
 State (``states``) is memory that outlives a call: a call reads it and leaves new values in its place. ``state`` holds
@@ -78,7 +78,7 @@ class Executable:
     @property
     def calls(self) -> tuple[Call, ...]:
         """The kernel calls: steps, and those that a step repeats, each once."""
-        parts = ((*s.once, *s.calls) if isinstance(s, Repeat) else (s,) for s in self.steps)
+        parts = (s.all_calls if isinstance(s, Repeat) else (s,) for s in self.steps)
         return tuple(step for part in parts for step in part if isinstance(step, Call))
 
     @cached_property

@@ -191,7 +191,8 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Calls that are made ``count`` times, a number or a size of 1 or more; those of ``once`` in the first round only.
+    """Calls that are made ``count`` times, a number or a size of 1 or more; those of ``once`` in the first round only,
+    before it. Every other round, from the second on, is ``odd`` in place of ``calls`` if there are any.
 
     Their arguments in the memory ``repeat`` are ``pointers``.
     """
@@ -199,18 +200,24 @@ class Repeat:
     count: int
     once: tuple[Call, ...]
     calls: tuple[Call, ...]
+    odd: tuple[Call, ...]
     pointers: tuple[Pointer, ...]
     node: str
 
     @property
+    def all_calls(self) -> tuple[Call, ...]:
+        """All calls, each once, in this order."""
+        return (*self.once, *self.calls, *self.odd)
+
+    @property
     def label(self) -> str:
         """What a profile calls the step."""
-        return " + ".join(dict.fromkeys(call.kernel for call in self.calls)) + " (repeated)"
+        return " + ".join(dict.fromkeys(call.kernel for call in (*self.calls, *self.odd))) + " (repeated)"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         """What it reads and writes: arguments that stay, and those that its pointers come from."""
-        own = (slot for call in (*self.once, *self.calls) for slot in call.args if slot.memory != "repeat")
+        own = (slot for call in self.all_calls for slot in call.args if slot.memory != "repeat")
         return (*own, *(slot for pointer in self.pointers for slot in pointer.slots))
 
 

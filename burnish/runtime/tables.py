@@ -91,7 +91,7 @@ class Tables:
         """Appends the arguments of ``burnish_repeat``, behind those of the calls that it makes."""
         moved: list[tuple[int, Pointer, int]] = []  # which argument, by which pointer, bytes behind it
         first = len(self._repeated)
-        for call in (*step.once, *step.calls):
+        for call in step.all_calls:
             self._repeated.append((self.entry(call.kernel), len(self._args)))
             for slot in call.args:
                 if slot.memory == "repeat":
@@ -104,7 +104,8 @@ class Tables:
         self._enter_extent(step.count)
         self._args.append(len(step.once))
         self._to_repeated.append((len(self._args), first))
-        self._args += [0, len(step.once) + len(step.calls), len(moved)]
+        even, every = len(step.once) + len(step.calls), len(step.all_calls)
+        self._args += [0, even, even if step.odd else len(step.once), every, len(moved)]
         for argument, pointer, offset in moved:
             self._to_args.append((len(self._args), argument))
             self._args.append(0)

@@ -192,7 +192,7 @@ def _verify_repeat(executable: Executable, number: int, step: Repeat) -> None:
             size = _bytes_of(executable, place)
             inside = size is not None and place.offset + span <= size
             _require(inside, f"{found}: a pointer goes over {span} bytes of {place}, which has {size}")
-    for call in (*step.once, *step.calls):
+    for call in step.all_calls:
         for slot in call.args:
             if slot.memory != "repeat":
                 continue

@@ -9,7 +9,7 @@ import numpy as np
 from burnish.frontend.onnx import cells
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.rounds import Step, run_steps
-from burnish.loops.sizes import greatest, least
+from burnish.loops.sizes import is_size, least
 
 Cell = Callable[[int, str, tuple[str, str]], tuple[str, tuple[str, ...], Step]]
 """The number of the direction, recurrent weight, biases -> bias of the gates, what all steps read, step."""
@@ -62,7 +62,7 @@ def _live_steps(c: Context, n: OnnxNode, steps: int, batch: int) -> str:
         return ""
     if c.shape(lengths) != (batch,):
         c.invalid("input 4 (sequence_lens)", f"shape {list(c.shape(lengths))}", f"shape {[batch]}")
-    places = c.slice(c.constant(np.arange(greatest(steps)).reshape(-1, 1), c.dtype(lengths)), 0, 0, steps)
+    places = c.reshape(c.add("iota", c.constant(0, c.dtype(lengths)), extent=steps), (steps, 1))
     return c.reshape(c.add("less", places, c.reshape(lengths, (1, batch))), (steps, batch, 1))
 
 
@@ -111,6 +111,8 @@ def _initial_state(c: Context, n: OnnxNode, position: int, d: int, batch: int, h
     """The initial state [B, H] of direction ``d``; zero if it is left out."""
     name = n.input(position)
     if not name:
+        if is_size(batch):
+            return c.add("expand", c.constant(np.zeros((1, hidden)), c.dtype(n.inputs[0])), shape=(batch, hidden))
         return c.constant(np.zeros((batch, hidden)), c.dtype(n.inputs[0]))
     axis = 1 if batch_first else 0
     part = c.slice(name, axis, d, d + 1) if c.shape(name)[axis] > 1 else name
