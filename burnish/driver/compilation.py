@@ -17,12 +17,9 @@ from burnish import dump
 from burnish.cache import ObjectCache
 from burnish.driver.rounds import (
     buffers_of,
-    has_rounds,
     make_repeat,
     moving_operands,
     repeat_stage,
-    round_graph,
-    rounds_of,
 )
 from burnish.driver.stages import (
     Built,
@@ -43,6 +40,7 @@ from burnish.graph.domain import input_domains
 from burnish.graph.fuse import Group, fall_apart, renamed_inputs, renamed_outputs
 from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
+from burnish.graph.rounds import has_rounds, round_graph, rounds_of
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted, is_size
 from burnish.measure.samples import plain_domains
@@ -182,11 +180,11 @@ def build_group(
     """
     if not made.computes(group):
         return [group]
-    if has_rounds(group):
+    if has_rounds(group.nodes[0]):
         body = optimize(round_graph(made.graph, group.nodes[0]), made.exact)
         inner = build_kernels(plan_kernels(body, target, made.exact, choices.decide), target, store, choices)
         constants.update(inner.constants)
-        return [repeat_stage(group, inner, lambda task: kernels.build(task, target, store))]
+        return [repeat_stage(group, inner, lambda task, recipe: kernels.build(task, target, store, recipe))]
     if is_opaque(group.nodes[0].op):
         return [HostStage(group)]
     task, values = make_task(made, group, constants)
@@ -287,7 +285,7 @@ def assemble(made: Compilation) -> Executable:
         if isinstance(stage, HostStage):
             return make_host(graph, stage, home, constants, slots)
         inside = live_values(stage.inner)[2]
-        rounds = rounds_of(graph, stage)
+        rounds = rounds_of(graph, stage.node)
         return make_repeat(stage, inside, constants, slots, partial(place_of, constants, home, slots), dims, rounds)
 
     steps = [step_of(stage) for stage in made.computed]

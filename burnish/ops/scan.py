@@ -34,7 +34,9 @@ class Operands:
 def scan_over(operators: Mapping[str, Operator]) -> Operator:
     """The operator ``scan``, whose bodies are made of ``operators``."""
 
-    def shapes(name: str, *xs: Tensor, body: Body, states: int, sequences: int, every: Ints, reverse: bool = False):  # type: ignore[no-untyped-def]
+    def shapes(
+        name: str, *xs: Tensor, body: Body, states: int, sequences: int, every: Ints, reverse: bool = False
+    ) -> tuple[Tensor, ...]:
         """Rounds of ``body``, as many as the sequences are long, from their begin or, with ``reverse``, from their end.
 
         Operands: the first values of ``states`` states, ``sequences`` tensors [T, ...] of which each round reads the

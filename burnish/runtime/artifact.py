@@ -169,8 +169,10 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
         case ["wait", node, number]:
             return Wait(number, node)
         case ["repeat", node, count, once, calls, odd, pointers]:
-            parts = [tuple(_call_from_json(call) for call in part) for part in (once, calls, odd)]
-            return Repeat(_extent(count, dims), *parts, tuple(_pointer_from_json(p, dims) for p in pointers), node)
+            parts = (tuple(_call_from_json(call) for call in part) for part in (once, calls, odd))
+            first, even, others = parts
+            moving = tuple(_pointer_from_json(p, dims) for p in pointers)
+            return Repeat(_extent(count, dims), first, even, others, moving, node)
     raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait, repeat")
 
 

@@ -78,10 +78,10 @@ def _list(values: Mapping[str, int]) -> str:
 
 
 def sized(
-    executable: Executable, sizes: Mapping[str, int], places: np.ndarray, extents: Sequence[tuple[int, Size]] = ()
+    executable: Executable, sizes: Mapping[str, int], places: np.ndarray, extents: Sequence[tuple[int, int]] = ()
 ) -> Sized:
     """What these values of the dimensions decide. ``places``: of each address, its buffer in the arena or -1, and the
-    offset in what it points into. ``extents``: which of them are no addresses but these sizes.
+    offset in what it points into. ``extents``: which of them are no addresses but the values of these sizes.
     """
     both = executable.inputs, executable.outputs
     inputs, outputs = ([(spec.at(sizes), numpy_dtype(spec.dtype)) for spec in specs] for specs in both)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from burnish.loops.sizes import Size, is_size
+from burnish.loops.sizes import dims_of
 from burnish.runtime.buffers import address_of
 from burnish.runtime.executable import Call, Copy, Executable, Pointer, Repeat, Slot
 
@@ -27,7 +27,7 @@ class Tables:
     params: int
     state: int
     begins: list[int] = field(default_factory=list)
-    extents: list[tuple[int, Size]] = field(default_factory=list)
+    extents: list[tuple[int, int]] = field(default_factory=list)
     _args: list[int] = field(default_factory=list)
     _calls: list[tuple[int, int]] = field(default_factory=list)
     _repeated: list[tuple[int, int]] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Tables:
 
     def _enter_extent(self, extent: int) -> None:
         """Appends a number, or the value of a size."""
-        if is_size(extent):
+        if dims_of((extent,)):
             self.extents.append((len(self._places), extent))
             self._patch(self.zero, -1, 0)
         else:

@@ -9,7 +9,7 @@ import numpy as np
 from burnish.frontend.onnx import cells
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.rounds import Step, run_steps
-from burnish.loops.sizes import is_size, least
+from burnish.loops.sizes import dims_of, least
 
 Cell = Callable[[int, str, tuple[str, str]], tuple[str, tuple[str, ...], Step]]
 """The number of the direction, recurrent weight, biases -> bias of the gates, what all steps read, step."""
@@ -111,7 +111,7 @@ def _initial_state(c: Context, n: OnnxNode, position: int, d: int, batch: int, h
     """The initial state [B, H] of direction ``d``; zero if it is left out."""
     name = n.input(position)
     if not name:
-        if is_size(batch):
+        if dims_of((batch,)):
             return c.add("expand", c.constant(np.zeros((1, hidden)), c.dtype(n.inputs[0])), shape=(batch, hidden))
         return c.constant(np.zeros((batch, hidden)), c.dtype(n.inputs[0]))
     axis = 1 if batch_first else 0
@@ -152,7 +152,8 @@ def _gru(c: Context, n: OnnxNode) -> list[str]:
         def step(c: Context, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
             if usual:
                 return c.add_many("gru_cell", gates, states[0], *fixed, linear_before_reset=linear)
-            return (cells.gru(c, gates, states[0], *fixed, cells.functions(c, n, names)[d], linear),)
+            weight, bias = fixed
+            return (cells.gru(c, gates, states[0], weight, bias, cells.functions(c, n, names)[d], linear),)
 
         return bias[0], (_by_gate(c, recurrent) if usual else recurrent, bias[1]), step
 
