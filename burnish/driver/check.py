@@ -11,8 +11,9 @@ import numpy as np
 
 from burnish.arguments import check_common
 from burnish.driver.api import read_choices
-from burnish.driver.compilation import Compilation, HostStage, Progress, Stage, assemble, compile_kernels, import_graph
+from burnish.driver.compilation import Progress, assemble, compile_kernels, import_graph
 from burnish.driver.rewritten import rewrite_model, shipped_rules
+from burnish.driver.stages import Compilation, HostStage, RepeatStage, Stage
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.evaluate import evaluate, evaluate_node
@@ -91,6 +92,10 @@ def check(
         symbol, template = f"{stage.group.nodes[0].op} (host)", "extern"
         if isinstance(stage, Stage):
             symbol, template = stage.kernel.symbol, stage.kernel.template
+        elif isinstance(stage, RepeatStage):
+            found_kernels = [s.kernel for s in stage.all_stages]
+            symbol = " + ".join(dict.fromkeys(k.symbol for k in found_kernels))
+            template = " + ".join(dict.fromkeys(k.template for k in found_kernels))
         rows.append(KernelCheck(symbol, nodes, template, error, allowed))
     if whole is not None:
         rows.append(check_module(whole, graph, feeds, exact))
@@ -125,7 +130,10 @@ def reference_values(made: Compilation, feeds: Mapping[str, np.ndarray]) -> dict
 
 
 def run_alone(
-    made: Compilation, stage: Stage | HostStage, values: Mapping[str, np.ndarray], threads: int | None = None
+    made: Compilation,
+    stage: Stage | HostStage | RepeatStage,
+    values: Mapping[str, np.ndarray],
+    threads: int | None = None,
 ) -> list[np.ndarray]:
     """What one kernel makes of ``values``, as logical arrays in the order of its group's outputs."""
     reads = tuple(name for name in stage.group.inputs if name not in made.graph.constants)
@@ -153,7 +161,7 @@ def unpack(made: Compilation, name: str, array: np.ndarray) -> np.ndarray:
     return made.layouts[name].unpack(array, made.graph.types[name].shape) if name in made.layouts else array
 
 
-def own_dtypes(made: Compilation, stage: Stage | HostStage) -> set[str]:
+def own_dtypes(made: Compilation, stage: Stage | HostStage | RepeatStage) -> set[str]:
     """The types of the model's own values that a stage computes with."""
     names = {name for node in stage.group.nodes for name in (*node.inputs, *node.outputs)}
     names &= made.reference.types.keys() - made.graph.constants.keys()

@@ -6,8 +6,8 @@ import logging
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,24 @@ import numpy as np
 
 from burnish import dump
 from burnish.cache import ObjectCache
+from burnish.driver.rounds import (
+    buffers_of,
+    make_repeat,
+    moving_operands,
+    repeat_stage,
+)
+from burnish.driver.stages import (
+    Built,
+    Compilation,
+    HostStage,
+    RepeatStage,
+    Stage,
+    make_call,
+    make_host,
+    nbytes_of,
+    place_of,
+    stored,
+)
 from burnish.errors import ParameterError, ScheduleError, UnsupportedOperator
 from burnish.frontend.onnx import Imported, import_onnx
 from burnish.graph.compose import overwritable
@@ -22,7 +40,7 @@ from burnish.graph.domain import input_domains
 from burnish.graph.fuse import Group, fall_apart, renamed_inputs, renamed_outputs
 from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
-from burnish.kernels.task import Task
+from burnish.graph.rounds import has_rounds, round_graph, rounds_of
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted, is_size
 from burnish.measure.samples import plain_domains
@@ -30,14 +48,14 @@ from burnish.memory.lifetimes import Interval, lifetimes
 from burnish.memory.lifetimes import Step as Access
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
-from burnish.ops import OPERATORS, is_opaque
+from burnish.ops import is_opaque
 from burnish.ops.packing import OPERATORS as _TRANSFORMS
 from burnish.ops.transposed import transposed_weight
 from burnish.pipeline import kernel as kernels
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels
-from burnish.runtime.buffers import ALIGNMENT, allocate, numpy_dtype, round_up
+from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
 from burnish.runtime.build import build as link_executable
-from burnish.runtime.executable import Call, Copy, Executable, Host, Slot, Step, TensorSpec
+from burnish.runtime.executable import Copy, Executable, Slot, Step
 from burnish.runtime.host import fingerprint
 from burnish.target import Target
 
@@ -46,61 +64,6 @@ _log = logging.getLogger("burnish")
 Progress = Callable[[str, int, int], None]
 WANTED = 8  # an extent that the warning about an assumed one shows how to ask for
 WEIGHT_TRANSFORMS = frozenset(op.name for op in (*_TRANSFORMS, transposed_weight))
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A group on its way to being a kernel call. ``values``: the graph tensor or derived constant of each parameter.
-    ``recorded``: its recipe is one that choices gave, not the default.
-    """
-
-    group: Group
-    task: Task
-    kernel: kernels.Kernel
-    values: Mapping[str, str]
-    recorded: bool = False
-
-
-@dataclass(frozen=True)
-class HostStage:
-    """A group of one opaque node: a call of its operator in Python."""
-
-    group: Group
-
-    @property
-    def node(self) -> Node:
-        """The node."""
-        return self.group.nodes[0]
-
-
-@dataclass(frozen=True, eq=False)
-class Compilation:
-    """A model as kernels, before memory is planned and code linked.
-
-    ``reference`` is what must be computed: the optimized graph before algorithms are chosen. ``graph`` is what is
-    computed, by ``steps`` in this order; a step that is a bare group is an alias: no code. ``layouts`` holds the values
-    that are not row-major, ``constants`` those of the graph and those derived from them, ``pieces`` where the inputs of
-    such joins lie in their outputs, ``views`` where such slices lie in what they are cut from.
-    """
-
-    reference: Graph
-    graph: Graph
-    steps: tuple[Stage | HostStage | Group, ...]
-    layouts: Mapping[str, Layout]
-    constants: Mapping[str, np.ndarray]
-    pieces: Mapping[str, Place]
-    views: Mapping[str, Place]
-    target: Target
-
-    @property
-    def stages(self) -> list[Stage]:
-        """The steps that are kernel calls."""
-        return [step for step in self.steps if isinstance(step, Stage)]
-
-    @property
-    def computed(self) -> list[Stage | HostStage]:
-        """The steps that compute something: all but aliases."""
-        return [step for step in self.steps if not isinstance(step, Group)]
 
 
 def import_graph(
@@ -180,9 +143,15 @@ def _lowered(
         report("optimize", 0, 1)
         graph = optimize(graph, exact)
     made = plan_kernels(graph, target, exact, choices.decide)
+    return build_kernels(made, target, ObjectCache(cache_dir), choices, report)
+
+
+def build_kernels(
+    made: KernelPlan, target: Target, store: ObjectCache, choices: Choices, report: Progress = lambda *told: None
+) -> Compilation:
+    """The machine code of every kernel of a plan."""
     constants = dict(made.graph.constants)
-    store = ObjectCache(cache_dir)
-    steps: list[Stage | HostStage | Group] = []
+    steps: list[Built] = []
     later = {group.outputs[0]: group for group in made.groups if is_transform(made.graph, group)}
     for done, group in enumerate(made.groups):
         report("kernels", done, len(made.groups))
@@ -204,13 +173,18 @@ def build_group(
     target: Target,
     store: ObjectCache,
     choices: Choices,
-) -> list[Stage | HostStage | Group]:
+) -> list[Built]:
     """The steps of a group: its kernel, or those of its nodes where no schedule can make one of them all.
 
     Adds constants that are derived from others. Raises UnsupportedOperator for a node that has no schedule by itself.
     """
     if not made.computes(group):
         return [group]
+    if has_rounds(group.nodes[0]):
+        body = optimize(round_graph(made.graph, group.nodes[0]), made.exact)
+        inner = build_kernels(plan_kernels(body, target, made.exact, choices.decide), target, store, choices)
+        constants.update(inner.constants)
+        return [repeat_stage(group, inner, lambda task, recipe: kernels.build(task, target, store, recipe))]
     if is_opaque(group.nodes[0].op):
         return [HostStage(group)]
     task, values = make_task(made, group, constants)
@@ -234,16 +208,16 @@ def is_transform(graph: Graph, group: Group) -> bool:
 
 def pack_weights(
     made: KernelPlan,
-    steps: Sequence[Stage | HostStage | Group],
+    steps: Sequence[Built],
     transforms: Mapping[str, Group],
-    build: Callable[[KernelPlan, Group], list[Stage | HostStage | Group]],
-) -> tuple[KernelPlan, list[Stage | HostStage | Group]]:
+    build: Callable[[KernelPlan, Group], list[Built]],
+) -> tuple[KernelPlan, list[Built]]:
     """Adds the kernels that pack weights which are known at a call only, each in front of the first that reads it.
 
     ``transforms``: the groups that compute such weights, by value; they are built here, once for every layout.
     """
     found: dict[tuple[str, str], str] = {}
-    types, layouts, result = dict(made.graph.types), dict(made.layouts), list[Stage | HostStage | Group]()
+    types, layouts, result = dict(made.graph.types), dict(made.layouts), list[Built]()
 
     def value_in(name: str, tag: str) -> str:
         """The value that holds ``name`` in the layout ``tag``, after the steps that compute it."""
@@ -301,14 +275,20 @@ def assemble(made: Compilation) -> Executable:
     slots |= {name: Slot("output", i) for i, name in enumerate(outputs)}
     slots |= {value: state_slots[name] for value, name in after.items() if value not in copied}
     row_major = dict.fromkeys((n, "") for s in made.computed if isinstance(s, HostStage) for n in s.group.inputs)
+    row_major.update(dict.fromkeys((name, "") for name in moving_operands(made.steps)))
     params, constants = pack_parameters(stages, made.constants, [key for key in row_major if key[0] in made.constants])
     dims = [d.name for d in graph.dims]
-    steps: list[Step] = [
-        make_call(s, home, constants, slots, dims)
-        if isinstance(s, Stage)
-        else make_host(graph, s, home, constants, slots)
-        for s in made.computed
-    ]
+
+    def step_of(stage: Stage | HostStage | RepeatStage) -> Step:
+        if isinstance(stage, Stage):
+            return make_call(stage, home, constants, slots, dims)
+        if isinstance(stage, HostStage):
+            return make_host(graph, stage, home, constants, slots)
+        inside = live_values(stage.inner)[2]
+        rounds = rounds_of(graph, stage.node)
+        return make_repeat(stage, inside, constants, slots, partial(place_of, constants, home, slots), dims, rounds)
+
+    steps = [step_of(stage) for stage in made.computed]
     for value in copied:
         name, place, nbytes = after[value], home[value], graph.types[value].nbytes
         source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
@@ -331,12 +311,6 @@ def assemble(made: Compilation) -> Executable:
     )
 
 
-def stored(graph: Graph, name: str, layouts: Mapping[str, Layout]) -> TensorSpec:
-    """A value as it lies in memory. A whole model's inputs and outputs are row-major."""
-    t = graph.types[name]
-    return TensorSpec(name, layouts[name].physical_shape(t.shape) if name in layouts else t.shape, t.dtype)
-
-
 def plan_memory(made: Compilation) -> tuple[Plan, dict[str, Place]]:
     """The arena, at the hints of dimensions, and for every computed value its place in a buffer."""
     intervals, pairs, home = live_values(made)
@@ -351,10 +325,12 @@ def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]
     sizes = {name: nbytes_of(stored(graph, name, layouts)) for name in graph.types}
     accesses = []
     for step in made.steps:
+        own = buffers_of(step, live_values(step.inner)[0]) if isinstance(step, RepeatStage) else {}
+        sizes |= own
         group = step if isinstance(step, Group) else step.group
         reads = tuple(n for n in group.inputs if n not in graph.constants)
         offset = made.views[group.outputs[0]].offset if group.outputs[0] in made.views else 0
-        accesses.append(Access(reads, group.outputs, alias=isinstance(step, Group), offset=offset))
+        accesses.append(Access(reads, (*group.outputs, *own), alias=isinstance(step, Group), offset=offset))
     intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
     elsewhere = {*graph.outputs} - {*states_by_copy(made, home)}
     intervals = [i for i in intervals if i.name not in elsewhere]
@@ -391,13 +367,8 @@ def _updates_in_place(made: Compilation, home: Mapping[str, Place], old: str, ne
     return last == at and isinstance(made.steps[at], Stage) and {*direct} <= {*overwritable(made.graph, group)} & {old}
 
 
-def nbytes_of(spec: TensorSpec) -> int:
-    """Bytes of a tensor: a size where its shape has dimensions."""
-    return prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
-
-
 def in_place_pairs(
-    graph: Graph, steps: Sequence[Stage | HostStage | Group], layouts: Mapping[str, Layout], buffers: Collection[str]
+    graph: Graph, steps: Sequence[Built], layouts: Mapping[str, Layout], buffers: Collection[str]
 ) -> list[tuple[str, str]]:
     """(input, output) of kernels whose result may take an input's memory: both whole ``buffers``, laid out alike."""
     pairs = []
@@ -439,54 +410,6 @@ def pack_parameters(
         list(threads.map(place, zip(offsets, blocks, strict=True)))
     slots = [Slot("param", 0, offset, block.nbytes) for offset, block in zip(offsets, blocks, strict=True)]
     return params, dict(zip(keys, slots, strict=True))
-
-
-def make_call(
-    stage: Stage,
-    home: Mapping[str, Place],
-    constants: Mapping[tuple[str, str], Slot],
-    buffers: Mapping[str, Slot],
-    dims: Sequence[str],
-) -> Call:
-    """The kernel call of a stage: where it finds every argument. ``buffers``: those of the arena and of the caller.
-
-    ``dims``: the dimensions of the model, in order.
-    """
-    slots = []
-    for t in (*stage.task.inputs, *stage.task.outputs):
-        value = stage.values[t.name]
-        if t.name in stage.task.constants:
-            slots.append(constants[value, stage.kernel.packing.get(t.name, "")])
-            continue
-        buffer, offset = home.get(value, Place(value))
-        tag = stage.kernel.packing.get(t.name)
-        own = layout(tag) if tag else stage.task.layouts.get(t.name)
-        nbytes = TensorSpec(t.name, own.physical_shape(t.shape) if own else t.shape, t.dtype).nbytes
-        slots.append(replace(buffers[buffer], offset=buffers[buffer].offset + offset, nbytes=nbytes))
-    slots += [Slot("size", dims.index(name)) for name in stage.kernel.dims]
-    return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
-
-
-def make_host(
-    graph: Graph,
-    stage: HostStage,
-    home: Mapping[str, Place],
-    constants: Mapping[tuple[str, str], Slot],
-    buffers: Mapping[str, Slot],
-) -> Host:
-    """The call of an opaque operator: where it finds every argument, all of them row-major."""
-    node = stage.node
-    slots, specs = [], []
-    for value in (*node.inputs, *node.outputs):
-        spec = TensorSpec(value, graph.types[value].shape, graph.types[value].dtype)
-        specs.append(spec)
-        if value in graph.constants:
-            slots.append(constants[value, ""])
-            continue
-        buffer, offset = home.get(value, Place(value))
-        slots.append(replace(buffers[buffer], offset=buffers[buffer].offset + offset, nbytes=spec.nbytes))
-    attrs = OPERATORS[node.op].complete(node.attrs)
-    return Host(node.op, tuple(slots), tuple(specs), len(node.outputs), attrs, node.name or node.op)
 
 
 def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from burnish.driver.compilation import Progress, assemble, compile_kernels
+from burnish.driver.stages import HostStage, RepeatStage
 from burnish.errors import TargetError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
@@ -71,9 +72,10 @@ def tune_model(
         if progress is not None:
             progress("tune", *_done(session))
 
-    def compiled(choices: Choices) -> tuple[Module, list[str]]:
+    def compiled(choices: Choices) -> tuple[Module, list[tuple[str, ...]]]:
         made = compile_kernels(graph, target, exact, cache_dir, progress, choices)
-        return Module(assemble(made), threads), [task_key(stage.task, target) for stage in made.stages]
+        parts = [s.calls if isinstance(s, RepeatStage) else (s,) for s in made.computed if not isinstance(s, HostStage)]
+        return Module(assemble(made), threads), [tuple(task_key(s.task, target) for s in part) for part in parts]
 
     with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
         prior = shipped(target) if strategy_named(options.strategy).transfer else None

@@ -33,6 +33,7 @@ from burnish.ops import (
     winograd,
 )
 from burnish.ops.operator import REQUIRED, Operator, TensorType
+from burnish.ops.scan import scan_over
 
 __all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "is_opaque", "operator_named"]
 
@@ -62,7 +63,9 @@ _FAMILIES = (
     trees,
     packing,
 )
-OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
+_PLAIN: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
+_SCAN = scan_over(_PLAIN)
+OPERATORS: Mapping[str, Operator] = {**_PLAIN, _SCAN.name: _SCAN}
 
 
 def operator_named(name: str) -> Operator:

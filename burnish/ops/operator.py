@@ -58,7 +58,7 @@ class Operator:
     ``extern``: of an opaque operator, what computes it: NumPy arrays, and all attributes by name, to one array or a
     tuple of them. Its ``function`` says shapes and dtypes only, by placeholders; nothing else is derived from it.
     ``gradient`` is a rule that gives the gradients of the inputs, or "derived": from the definition. Nothing asks for
-    it yet.
+    it yet. ``rounds``: its attributes hold a body, of which its computation is one round after the other.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Operator:
     traits: Traits = Traits()
     gradient: Gradient = "derived"
     extern: Callable[..., Any] | None = None
+    rounds: bool = False
 
     def define(self, name: str, inputs: Sequence[Tensor], attrs: Mapping[str, Any] | None = None) -> tuple[Tensor, ...]:
         """The output tensors of this operator applied to ``inputs``.
@@ -161,6 +162,8 @@ def named_operator(
 
 Ints = tuple[int, ...]
 Floats = tuple[float, ...]
+Body = tuple[tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, Any], ...]], ...], tuple[str, ...]]
+"""Nodes (operator, inputs, outputs, attributes as pairs) and the names of results."""
 Number = int | float  # for a tensor's elements: an integer stays one, as not every int64 is a float
 
 
@@ -179,12 +182,29 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {  # annotation -> the value in it
     "bool": lambda v: bool(v) if isinstance(v, bool) or v in (0, 1) else _mistyped(),
     "str": lambda v: v if isinstance(v, str) else _mistyped(),
     "Ints": lambda v: tuple(i if is_size(i) else int(i) if _is_int(i) else _mistyped() for i in v),
+    "Body": lambda v: _body(v),
     "Floats": lambda v: tuple(float(i) if _is_float(i) else _mistyped() for i in v),
 }
 
 
 def _mistyped() -> NoReturn:
     raise TypeError
+
+
+def _body(value: Any) -> Body:
+    try:
+        nodes, results = value
+        made = tuple(
+            (_text(op), tuple(map(_text, inputs)), tuple(map(_text, outputs)), tuple((_text(k), v) for k, v in attrs))
+            for op, inputs, outputs, attrs in nodes
+        )
+        return made, tuple(map(_text, results))
+    except ValueError:
+        return _mistyped()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _mistyped()
 
 
 def _coerce(key: str, value: Any, annotation: str) -> Any:

@@ -88,7 +88,8 @@ def task_key(task: Task, target: Target) -> str:
     dims = [f"{d} {d.low} {d.high} {d.hint}" for d in task.dims]
     known = " ".join(sorted(task.constants))
     packed = [" ".join(sorted(task.packed))] if task.packed else []
-    return cache_key(code_version(), target.key, task.label, definition, outputs, layouts, known, *packed, *dims)
+    turn = ["odd round"] if task.odd_round else []
+    return cache_key(code_version(), target.key, task.label, definition, outputs, layouts, known, *packed, *dims, *turn)
 
 
 def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:

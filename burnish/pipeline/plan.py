@@ -51,6 +51,7 @@ class KernelPlan:
     ``reference`` is what must be computed: the optimized graph before algorithms are chosen; ``graph`` is what is
     computed. ``layouts`` holds the values that are not row-major, ``pieces`` where the inputs of joins without copies
     lie in their outputs, ``views`` where slices without copies lie in what they are cut from.
+    ``exact``: algorithms that change rounding were not considered.
     """
 
     reference: Graph
@@ -59,6 +60,7 @@ class KernelPlan:
     layouts: Mapping[str, Layout]
     pieces: Mapping[str, Place]
     views: Mapping[str, Place]
+    exact: bool = False
 
     @cached_property
     def _containers(self) -> frozenset[str]:
@@ -79,7 +81,7 @@ def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide =
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces).items()}
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
-    return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views)
+    return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
 
 
 def _lines(layouts: Mapping[str, Layout]) -> list[str]:

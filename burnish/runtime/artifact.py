@@ -21,7 +21,7 @@ from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import Container, read_container, write_container
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.image import Image
-from burnish.runtime.steps import Call, Collective, Copy, Host, Slot, Step, Wait
+from burnish.runtime.steps import Call, Collective, Copy, Host, Pointer, Repeat, Slot, Step, Wait
 
 
 class NotExecutableError(ArtifactError):
@@ -159,6 +159,9 @@ def _step_to_json(step: Step) -> list[Any]:
             return ["collective", node, operation, reduce, *places, _spec_to_json(spec)]
         case Wait(number, node):
             return ["wait", node, number]
+        case Repeat(count, once, calls, odd, pointers, node):
+            listed = [[_step_to_json(call) for call in part] for part in (once, calls, odd)]
+            return ["repeat", node, extent_text(count), *listed, [_pointer_to_json(p) for p in pointers]]
 
 
 def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
@@ -175,7 +178,32 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
             return Collective(operation, reduce, *places, _spec_from_json(spec, dims), node)
         case ["wait", node, number]:
             return Wait(number, node)
-    raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait")
+        case ["repeat", node, count, once, calls, odd, pointers]:
+            parts = (tuple(_call_from_json(call) for call in part) for part in (once, calls, odd))
+            first, even, others = parts
+            moving = tuple(_pointer_from_json(p, dims) for p in pointers)
+            return Repeat(_extent(count, dims), first, even, others, moving, node)
+    raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait, repeat")
+
+
+def _call_from_json(data: Sequence[Any]) -> Call:
+    kind, node, kernel, slots = data
+    if kind != "call":
+        raise ValueError(f"a repeated step is {data!r}, allowed: call")
+    return Call(kernel, tuple(map(_slot_from_json, slots)), node)
+
+
+def _pointer_to_json(pointer: Pointer) -> list[Any]:
+    before = None if pointer.before is None else _slot_to_json(pointer.before)
+    places = [_slot_to_json(slot) for slot in pointer.places]
+    return [places, extent_text(pointer.stride), pointer.backwards, before, pointer.nbytes]
+
+
+def _pointer_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Pointer:
+    (even, odd), stride, backwards, before, nbytes = data
+    places = _slot_from_json(even), _slot_from_json(odd)
+    first = None if before is None else _slot_from_json(before)
+    return Pointer(places, _extent(stride, dims), backwards, first, nbytes)
 
 
 def _slot_to_json(slot: Slot) -> list[Any]:

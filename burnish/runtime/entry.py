@@ -22,6 +22,8 @@ _TYPES = """
 %Call = type { ptr, ptr }
 ; *where = io[index] + offset, before the first call.
 %Patch = type { ptr, i64, i64 }
+; An address that changes from round to round: see @burnish_repeat.
+%Pointer = type { ptr, ptr, ptr, ptr, i64, i64, i64 }
 """
 
 _RUN = """
@@ -121,6 +123,94 @@ exit:
 }
 """
 
+_REPEAT = """
+; Makes calls in rounds. Its arguments are the number of rounds, that of the first calls that only round 0 makes, all
+; calls, where those of even rounds end, those of odd ones begin and end, and the number of pointers; then of each
+; pointer: where its address goes, those that it comes from (before the first round, at an even number of rounds from
+; the last, at an odd one), bytes a round, and two flags: one round behind, backwards.
+define void @burnish_repeat(ptr %args, ptr %rt) nounwind {
+entry:
+  %rounds = load i64, ptr %args
+  %once.at = getelementptr i64, ptr %args, i64 1
+  %once = load i64, ptr %once.at
+  %calls.at = getelementptr i64, ptr %args, i64 2
+  %calls = load ptr, ptr %calls.at
+  %even.end.at = getelementptr i64, ptr %args, i64 3
+  %even.end = load i64, ptr %even.end.at
+  %odd.begin.at = getelementptr i64, ptr %args, i64 4
+  %odd.begin = load i64, ptr %odd.begin.at
+  %odd.end.at = getelementptr i64, ptr %args, i64 5
+  %odd.end = load i64, ptr %odd.end.at
+  %moves.at = getelementptr i64, ptr %args, i64 6
+  %moves = load i64, ptr %moves.at
+  %moving = getelementptr i64, ptr %args, i64 7
+  br label %round
+round:
+  %t = phi i64 [ 0, %entry ], [ %t.next, %done ]
+  %more = icmp slt i64 %t, %rounds
+  br i1 %more, label %pointer, label %exit
+pointer:
+  %m = phi i64 [ 0, %round ], [ %m.next, %move ]
+  %pointing = icmp slt i64 %m, %moves
+  br i1 %pointing, label %move, label %begin
+move:
+  %p = getelementptr %Pointer, ptr %moving, i64 %m
+  %where = load ptr, ptr %p
+  %first.at = getelementptr %Pointer, ptr %p, i64 0, i32 1
+  %first = load ptr, ptr %first.at
+  %even.at = getelementptr %Pointer, ptr %p, i64 0, i32 2
+  %even = load ptr, ptr %even.at
+  %odd.at = getelementptr %Pointer, ptr %p, i64 0, i32 3
+  %odd = load ptr, ptr %odd.at
+  %stride.at = getelementptr %Pointer, ptr %p, i64 0, i32 4
+  %stride = load i64, ptr %stride.at
+  %behind.at = getelementptr %Pointer, ptr %p, i64 0, i32 5
+  %behind = load i64, ptr %behind.at
+  %backwards.at = getelementptr %Pointer, ptr %p, i64 0, i32 6
+  %backwards = load i64, ptr %backwards.at
+  %at = sub i64 %t, %behind
+  %after = add i64 %at, 1
+  %left = sub i64 %rounds, %after
+  %parity = and i64 %left, 1
+  %is.odd = icmp ne i64 %parity, 0
+  %base = select i1 %is.odd, ptr %odd, ptr %even
+  %reverse = icmp ne i64 %backwards, 0
+  %place = select i1 %reverse, i64 %left, i64 %at
+  %offset = mul i64 %place, %stride
+  %there = getelementptr i8, ptr %base, i64 %offset
+  %is.first = icmp slt i64 %at, 0
+  %address = select i1 %is.first, ptr %first, ptr %there
+  store ptr %address, ptr %where
+  %m.next = add i64 %m, 1
+  br label %pointer
+begin:
+  %initial = icmp eq i64 %t, 0
+  %even.begin = select i1 %initial, i64 0, i64 %once
+  %turn = and i64 %t, 1
+  %is.even = icmp eq i64 %turn, 0
+  %c.first = select i1 %is.even, i64 %even.begin, i64 %odd.begin
+  %c.end = select i1 %is.even, i64 %even.end, i64 %odd.end
+  br label %call
+call:
+  %c = phi i64 [ %c.first, %begin ], [ %c.next, %kernel ]
+  %calling = icmp slt i64 %c, %c.end
+  br i1 %calling, label %kernel, label %done
+kernel:
+  %function.at = getelementptr %Call, ptr %calls, i64 %c, i32 0
+  %function = load ptr, ptr %function.at
+  %own.at = getelementptr %Call, ptr %calls, i64 %c, i32 1
+  %own = load ptr, ptr %own.at
+  call void %function(ptr %own, ptr %rt)
+  %c.next = add i64 %c, 1
+  br label %call
+done:
+  %t.next = add i64 %t, 1
+  br label %round
+exit:
+  ret void
+}
+"""
+
 
 @cache
 def driver_image(triple: str) -> Image:
@@ -132,7 +222,7 @@ def driver_image(triple: str) -> Image:
         raise TargetError(f"runtime: no driver for {triple!r}, allowed: {known}")
     pause = system.pause.partition("(")[0]
     parameters = "(i32)" if "i32" in system.pause else "()"
-    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}{_COPY}'
+    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}{_COPY}{_REPEAT}'
     text += pool_ir(system.calls, system.pause)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

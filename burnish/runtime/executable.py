@@ -5,6 +5,7 @@ executable ::= Executable(inputs, outputs, steps, driver, code, params, arena_by
 tensor     ::= TensorSpec(name, shape, dtype)
 step       ::= Call(kernel, args, node) | Copy(source, target, node) | Host(operator, args, specs, results, attrs, node)
              | Collective(operation, reduce, source, target, spec, node) | Wait(step, node)
+             | Repeat(count, once, calls, odd, pointers, node)
 slot       ::= Slot(memory, index, offset, nbytes)
 
 State (``states``) is memory that outlives a call: a call reads it and leaves new values in its place. ``state`` holds
@@ -34,6 +35,8 @@ from burnish.runtime.steps import Call as Call
 from burnish.runtime.steps import Collective as Collective
 from burnish.runtime.steps import Copy as Copy
 from burnish.runtime.steps import Host as Host
+from burnish.runtime.steps import Pointer as Pointer
+from burnish.runtime.steps import Repeat as Repeat
 from burnish.runtime.steps import Slot as Slot
 from burnish.runtime.steps import Step as Step
 from burnish.runtime.steps import TensorSpec as TensorSpec
@@ -74,8 +77,9 @@ class Executable:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The steps that are kernel calls."""
-        return tuple(step for step in self.steps if isinstance(step, Call))
+        """The kernel calls: steps, and those that a step repeats, each once."""
+        parts = (s.all_calls if isinstance(s, Repeat) else (s,) for s in self.steps)
+        return tuple(step for part in parts for step in part if isinstance(step, Call))
 
     @cached_property
     def state_offsets(self) -> tuple[int, ...]:

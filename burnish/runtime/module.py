@@ -84,7 +84,7 @@ class Module:
         self._runner = CpuRunner(executable, workers, code, params, self._state_bytes, self._externs, self._comm)
         self._run = self._runner.run
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
-        self._now = sized(executable, hints(executable.dims), self._runner.places)
+        self._now = sized(executable, hints(executable.dims), self._runner.places, self._runner.extents)
         self._fixed = None if executable.dims else self._now
         self._workspace: Workspace | None = None
         self._for(self._now)
@@ -349,7 +349,7 @@ class Module:
     def _sized(self, arrays: Sequence[np.ndarray]) -> Sized:
         """What the shapes of these inputs decide, remembered for the last few. Raises InputError."""
         shapes = tuple([array.shape for array in arrays])
-        found = sized(self.executable, bind(self.inputs, shapes), self._runner.places)
+        found = sized(self.executable, bind(self.inputs, shapes), self._runner.places, self._runner.extents)
         while len(self._seen) >= KEPT:
             self._seen.pop(next(iter(self._seen), shapes), None)
         self._seen[shapes] = found

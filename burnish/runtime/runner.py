@@ -16,10 +16,11 @@ from burnish.errors import ArtifactError, ModelError, UnsupportedOperator
 from burnish.ops.operator import Operator
 from burnish.runtime.abi import SCRATCH_STRIDE, Plan, Runtime
 from burnish.runtime.buffers import address_of, numpy_dtype, round_up
-from burnish.runtime.executable import Call, Collective, Copy, Executable, Host, Step, TensorSpec
+from burnish.runtime.executable import Call, Collective, Copy, Executable, Host, Repeat, Step, TensorSpec
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.pool import Pool
 from burnish.runtime.sized import Sized
+from burnish.runtime.tables import Tables
 
 _libc = ctypes.CDLL(None)
 
@@ -39,7 +40,7 @@ class _Segment:
 class CpuRunner:
     """The steps of an executable on this machine: tables of native calls, and operators that are Python.
 
-    ``places``: of each address that a call enters, its buffer in the arena or -1, and its offset (``sized.Sized``).
+    ``places`` and ``extents`` say of each address that a call enters what it is (``tables.Tables``, ``sized.sized``).
     """
 
     def __init__(
@@ -58,60 +59,31 @@ class CpuRunner:
         self.executable, self._workers, self._code, self._comm = executable, workers, code, comm
         stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
         self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
-        io = 1 + len(executable.inputs) + len(executable.outputs) + len(executable.dims)
-        self.io = (ctypes.c_void_p * io)()  # the arena, inputs, outputs and values of dimensions of a call
+        tables = Tables(executable, self._entry, address_of(params), address_of(state))
+        self._begins, self._table, self.args = tables.begins, tables.calls, tables.args
+        self.patches, self.places, self.extents = tables.patches, tables.places, tables.extents
+        self._given = tables.zero  # how many addresses a call has
+        self.io = (ctypes.c_void_p * (1 + self._given))()  # arena, inputs, outputs, values of dimensions; null
         self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
         if comm is None:
             refuse_collectives(executable.steps)
-        self._lay_out(address_of(params), address_of(state))
+        self._parts = self._segments()
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self.native = run(workers.driver.address("burnish_run"))
         self._shared = (ctypes.addressof(self.io), ctypes.addressof(self.runtime))
         self._only = self._parts[0].address if len(self._parts) == 1 else None  # all steps are one native call
 
-    def _lay_out(self, params: int, state: int) -> None:
-        """The argument and call tables. Addresses of parameters and state are final; the others become patches."""
-        executable = self.executable
-        outputs = 1 + len(executable.inputs)
-        first_io = {"arena": 0, "input": 1, "output": outputs, "size": outputs + len(executable.outputs)}
-        places: list[tuple[int, int]] = []
-        patches: list[tuple[int, int, int]] = []
-        args: list[int] = []
-        table: list[tuple[int, int]] = []
-        self._begins: list[int] = []  # of each step, the position of its first argument
-        for step in executable.steps:
-            self._begins.append(len(args))
-            if isinstance(step, (Call, Copy)):
-                entry = self._code.address(step.kernel) if isinstance(step, Call) else self._copy_address()
-                table.append((entry, len(args)))
-            for slot in step.slots:
-                if slot.memory in ("param", "state"):
-                    base = params if slot.memory == "param" else state + executable.state_offsets[slot.index]
-                    args.append(base + slot.offset)
-                    continue
-                placed = bool(executable.buffers) and slot.memory == "arena"  # its place depends on dimensions
-                places.append((slot.index if placed else -1, slot.offset))
-                patches.append((len(args), first_io[slot.memory] + (0 if placed else slot.index), slot.offset))
-                args.append(0)
-            if isinstance(step, Copy):
-                args.append(step.source.nbytes)
-        self.args = np.array(args, np.uint64)
-        self.places = np.array(places, np.int64).reshape(-1, 2)
-        place = address_of(self.args)
-        self._table = np.array([(kernel, place + 8 * at) for kernel, at in table], np.uint64).reshape(-1, 2)
-        entered = [(place + 8 * at, index, offset) for at, index, offset in patches]
-        self.patches = np.array(entered, np.uint64).reshape(-1, 3)
-        self._parts = self._segments()
-
-    def _copy_address(self) -> int:
-        return self._workers.driver.address("burnish_copy")
+    def _entry(self, name: str) -> int:
+        """The address of a kernel, or of a function of the driver."""
+        own = name in self.executable.code.symbols
+        return self._code.address(name) if own else self._workers.driver.address(name)
 
     def _segments(self) -> list[Any]:
         """Native segments and the numbers of steps between them, in order; the first segment enters all addresses."""
         clock = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p)
         runs: list[list[int] | int] = [[]]
         for number, step in enumerate(self.executable.steps):
-            if not isinstance(step, (Call, Copy)):
+            if not isinstance(step, (Call, Copy, Repeat)):
                 runs += [number]
             elif isinstance(runs[-1], list):
                 runs[-1].append(number)
@@ -138,7 +110,7 @@ class CpuRunner:
         """Executes all steps on the inputs and outputs at ``addresses``. ``profile``: of a ``struct timespec`` before
         every step, and one after the last.
         """
-        self.io[1:] = addresses  # type: ignore[assignment]
+        self.io[1 : self._given] = addresses  # type: ignore[assignment]
         self.runtime.profile = profile
         if self._only is not None:
             self.native(self._only, *self._shared)

@@ -77,14 +77,18 @@ def _list(values: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def sized(executable: Executable, sizes: Mapping[str, int], places: np.ndarray) -> Sized:
+def sized(
+    executable: Executable, sizes: Mapping[str, int], places: np.ndarray, extents: Sequence[tuple[int, int]] = ()
+) -> Sized:
     """What these values of the dimensions decide. ``places``: of each address, its buffer in the arena or -1, and the
-    offset in what it points into.
+    offset in what it points into. ``extents``: which of them are no addresses but the values of these sizes.
     """
     both = executable.inputs, executable.outputs
     inputs, outputs = ([(spec.at(sizes), numpy_dtype(spec.dtype)) for spec in specs] for specs in both)
     values = [sizes[d.name] for d in executable.dims]
     offsets = places[:, 1].astype(np.uint64)
+    for at, extent in extents:
+        offsets[at] = valued(extent, sizes)
     if not executable.buffers:
         return Sized(inputs, outputs, values, offsets, executable.arena_bytes)
     found = plan_at(executable, sizes)

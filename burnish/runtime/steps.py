@@ -11,7 +11,7 @@ from burnish.loops.sizes import Dim, dims_of, is_size, valued
 from burnish.runtime.buffers import numpy_dtype
 
 OPERATIONS = ("all_reduce",)  # of collectives
-Memory = Literal["input", "output", "param", "state", "arena", "size"]
+Memory = Literal["input", "output", "param", "state", "arena", "size", "repeat"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Slot:
 
     ``nbytes``: those of the tensor there; 0 if they depend on dimensions. In an arena planned for each size, ``index``
     is that of a buffer. In the memory ``size`` it is no place: the argument itself is the value of dimension ``index``.
+    In the memory ``repeat`` it is where pointer ``index`` of the :class:`Repeat` is, in whose calls it stands.
     """
 
     memory: Memory
@@ -165,4 +166,59 @@ class Wait:
         return ()
 
 
-Step = Call | Copy | Host | Collective | Wait
+@dataclass(frozen=True)
+class Pointer:
+    """Where an argument of repeated calls is, time after time.
+
+    In round ``t`` of ``n`` it is ``n - 1 - t`` rounds before the last, and so in ``places[(n - 1 - t) % 2]``: two equal
+    ones, or two in turn, the last round's first. There it is ``stride`` bytes (a number or a size) times ``t`` from the
+    begin, or times ``n - 1 - t`` if ``backwards``. With ``before``, it is where it would be a round earlier, and in the
+    first round ``before``: what the round before has written. ``nbytes``: of what it points to; 0 if they depend on
+    dimensions.
+    """
+
+    places: tuple[Slot, Slot]
+    stride: int = 0
+    backwards: bool = False
+    before: Slot | None = None
+    nbytes: int = 0
+
+    @property
+    def slots(self) -> tuple[Slot, Slot, Slot]:
+        """The place of the first round, if it is another than that of the others; those of the others."""
+        return (self.before or self.places[0], *self.places)
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Calls that are made ``count`` times, a number or a size of 1 or more; those of ``once`` in the first round only,
+    before it. Every other round, from the second on, is ``odd`` in place of ``calls`` if there are any.
+
+    Their arguments in the memory ``repeat`` are ``pointers``.
+    """
+
+    count: int
+    once: tuple[Call, ...]
+    calls: tuple[Call, ...]
+    odd: tuple[Call, ...]
+    pointers: tuple[Pointer, ...]
+    node: str
+
+    @property
+    def all_calls(self) -> tuple[Call, ...]:
+        """All calls, each once, in this order."""
+        return (*self.once, *self.calls, *self.odd)
+
+    @property
+    def label(self) -> str:
+        """What a profile calls the step."""
+        return " + ".join(dict.fromkeys(call.kernel for call in (*self.calls, *self.odd))) + " (repeated)"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """What it reads and writes: arguments that stay, and those that its pointers come from."""
+        own = (slot for call in self.all_calls for slot in call.args if slot.memory != "repeat")
+        return (*own, *(slot for pointer in self.pointers for slot in pointer.slots))
+
+
+Step = Call | Copy | Host | Collective | Wait | Repeat

@@ -14,7 +14,7 @@ from burnish.loops.expr import NARROW
 from burnish.loops.sizes import dims_of, is_size, least, solve
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.host import machine_of
-from burnish.runtime.steps import OPERATIONS, Call, Collective, Copy, Host, Slot, Step, TensorSpec, Wait
+from burnish.runtime.steps import OPERATIONS, Call, Collective, Copy, Host, Repeat, Slot, Step, TensorSpec, Wait
 
 if TYPE_CHECKING:
     from burnish.runtime.executable import Executable
@@ -166,10 +166,42 @@ def _verify_step(executable: Executable, number: int, step: Step) -> None:
         for slot in step.slots:
             _verify_typed(executable, step.node, slot, step.spec)
         _verify_awaited(executable, number, step)
+    elif isinstance(step, Repeat):
+        _verify_repeat(executable, number, step)
     elif isinstance(step, Wait):
         begun = type(step.step) is int and 0 <= step.step < number
         begun = begun and isinstance(executable.steps[step.step], Collective)
         _require(begun, f"step {number} waits for step {step.step!r}, allowed: a collective before it")
+
+
+def _verify_repeat(executable: Executable, number: int, step: Repeat) -> None:
+    """Whether repeated calls find their arguments inside of what their pointers come from, in the last round too."""
+    extents = (step.count, *(p.stride for p in step.pointers))
+    known = all(is_size(e) or _is_size(e) for e in extents) and dims_of(extents) <= set(executable.dims)
+    found = f"step {number} repeats {step.count!r} times"
+    _require(known and bool(step.calls), f"{found}, allowed: calls, and sizes of the inputs' dimensions")
+    _require(least(step.count) >= 1, f"{found}, allowed: 1 or more")
+    _require("burnish_repeat" in executable.driver.symbols, f"{found}, which the driver cannot")
+    _verify_entry(executable.driver, "burnish_repeat")
+    for pointer in step.pointers:
+        _require(type(pointer.nbytes) is int and pointer.nbytes >= 0, f"{found}: a pointer to {pointer.nbytes!r} bytes")
+        _require(type(pointer.backwards) is bool, f"{found}: a pointer backwards {pointer.backwards!r}")
+        _require(all(s.memory != "size" for s in pointer.slots), f"{found}: a pointer to a size, allowed: to memory")
+        span = (step.count - 1) * pointer.stride + pointer.nbytes
+        for place in pointer.places if not is_size(span) else ():
+            size = _bytes_of(executable, place)
+            inside = size is not None and place.offset + span <= size
+            _require(inside, f"{found}: a pointer goes over {span} bytes of {place}, which has {size}")
+    for call in step.all_calls:
+        for slot in call.args:
+            if slot.memory != "repeat":
+                continue
+            integers = all(type(value) is int for value in (slot.index, slot.offset, slot.nbytes))
+            inside = integers and 0 <= slot.index < len(step.pointers) and slot.offset >= 0 and slot.nbytes >= 0
+            _require(inside, f"{found}: an argument of '{call.kernel}' is {slot}, allowed: one of its pointers")
+            end = slot.offset + slot.nbytes
+            given = step.pointers[slot.index].nbytes
+            _require(not given or end <= given, f"{found}: '{call.kernel}' has {slot} of {given} bytes")
 
 
 def _verify_typed(executable: Executable, node: str, slot: Slot, spec: TensorSpec) -> None:

@@ -10,8 +10,11 @@ from burnish.graph.algorithms import alternatives, computed_by, fastest, signatu
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node
+from burnish.graph.passes import optimize
+from burnish.graph.rounds import has_rounds, round_graph, rounds_of
 from burnish.kernels.task import Task
 from burnish.kernels.templates import matches, tunable_matches
+from burnish.ops import is_opaque
 from burnish.ops.classify import flops
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import KernelPlan, make_task, plan_kernels
@@ -38,12 +41,22 @@ class TuningTask:
 
 def tuning_tasks(reference: Graph, target: Target, exact: bool) -> list[TuningTask]:
     """The distinct kernels of an optimized graph, in the order of their first call."""
+    tasks: dict[str, TuningTask] = {}
+    _add_tasks(tasks, reference, target, exact, 1)
+    return list(tasks.values())
+
+
+def _add_tasks(tasks: dict[str, TuningTask], reference: Graph, target: Target, exact: bool, times: int) -> None:
+    """Adds the kernels of an optimized graph that the model runs ``times`` times; those of bodies that repeat, too."""
     made = plan_kernels(reference, target, exact)
     constants = dict(made.graph.constants)
     nodes = {name: node for node in reference.nodes for name in node.outputs}
-    tasks: dict[str, TuningTask] = {}
     for group in made.groups:
-        if not made.computes(group):
+        first_node = group.nodes[0]
+        if has_rounds(first_node):
+            body = optimize(round_graph(made.graph, first_node), exact)
+            _add_tasks(tasks, body, target, exact, times * rounds_of(made.graph, first_node))
+        if not made.computes(group) or is_opaque(first_node.op):
             continue
         own = make_task(made, group, constants)[0]
         node = nodes.get(group.anchor.outputs[0]) if group.anchor else None
@@ -58,8 +71,7 @@ def tuning_tasks(reference: Graph, target: Target, exact: bool) -> list[TuningTa
         if node and found:
             kernel = replace(kernel, signature=signature(reference, node))
         before = tasks.get(kernel.key)
-        tasks[kernel.key] = replace(before, calls=before.calls + 1) if before else kernel
-    return list(tasks.values())
+        tasks[kernel.key] = replace(kernel, calls=times + (before.calls if before else 0))
 
 
 def name_of(group: Group) -> str:

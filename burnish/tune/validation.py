@@ -17,6 +17,7 @@ from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import KernelConfig, keep, task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
+from burnish.runtime.executable import Call, Repeat
 from burnish.runtime.module import Module
 from burnish.target import Target
 from burnish.tune.choices import choices_of
@@ -44,7 +45,7 @@ class Validation(NamedTuple):
 Validator = Callable[[Sequence[Progress], float], list[Validation | None]]
 """Verdicts on kernels, within so many seconds where that can be; None where nothing stands against the default."""
 
-Compiled = Callable[[Choices], tuple[Module, list[str]]]
+Compiled = Callable[[Choices], tuple[Module, list[tuple[str, ...]]]]
 """A model compiled by some choices, and of each of its kernel calls the key of what is computed."""
 
 
@@ -210,11 +211,13 @@ def _by_call(rows: Sequence[tuple[str, float]]) -> dict[_Place, float]:
     return dict(zip(_numbered([node for node, _ in rows]), (seconds for _, seconds in rows), strict=True))
 
 
-def _calls(module: Module, keys: Sequence[str]) -> dict[str, list[_Place]]:
-    """Where each kernel, by the keys of all calls, is called."""
+def _calls(module: Module, keys: Sequence[Sequence[str]]) -> dict[str, list[_Place]]:
+    """Where each kernel, by the keys of those of each step, is called: of a step that repeats several, all of it."""
     found: dict[str, list[_Place]] = {}
-    for key, place in zip(keys, _numbered([call.node for call in module.executable.calls]), strict=True):
-        found.setdefault(key, []).append(place)
+    steps = [step.node for step in module.executable.steps if isinstance(step, (Call, Repeat))]
+    for own, place in zip(keys, _numbered(steps), strict=True):
+        for key in dict.fromkeys(own):
+            found.setdefault(key, []).append(place)
     return found
 
 

@@ -42,9 +42,9 @@ TASKS = tuning_tasks(optimize(network(), False), MACHINE, False)
 
 
 def compiler(cache: Path) -> Compiled:
-    def compiled(choices: Choices) -> tuple[Module, list[str]]:
+    def compiled(choices: Choices) -> tuple[Module, list[tuple[str, ...]]]:
         made = compile_kernels(network(), MACHINE, cache_dir=cache, choices=choices)
-        return Module(assemble(made), 2), [task_key(stage.task, MACHINE) for stage in made.stages]
+        return Module(assemble(made), 2), [(task_key(stage.task, MACHINE),) for stage in made.stages]
 
     return compiled
 

@@ -8,35 +8,11 @@ import numpy as np
 
 from burnish.frontend.onnx import cells
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.rounds import Step, run_steps
+from burnish.loops.sizes import dims_of, least
 
-MOST_STEPS = 1 << 14  # each takes about a millisecond to compile
-Step = Callable[[str, tuple[str, ...]], tuple[str, ...]]  # gates of one step, states -> new states, hidden first
-Cell = Callable[[int, str, tuple[str, str]], tuple[str, Step]]
-"""The number of the direction, recurrent weight, biases -> bias of the gates, step."""
-
-
-def _unroll(
-    c: Context, gates: str, states: Sequence[str], reverse: bool, step: Step, live: str
-) -> tuple[str, list[str]]:
-    """All hidden states [T · B, H] in order of time, and the final states, of one direction.
-
-    ``gates`` [T · B, G] is the product of all steps' inputs; ``states`` are [B, H]. ``live`` [T · B, 1] says which
-    steps a row has ("": all): at others its state stays, and its hidden state is zero.
-    """
-    batch = c.shape(states[0])[0]
-    steps = c.shape(gates)[0] // batch
-    now = tuple(states)
-    hidden = [""] * steps
-    for t in reversed(range(steps)) if reverse else range(steps):
-        before = now
-        part = gates if steps == 1 else c.slice(gates, 0, t * batch, (t + 1) * batch)
-        new = step(part, now)
-        hidden[t], now = new[0], new
-        if live:
-            own = c.slice(live, 0, t * batch, (t + 1) * batch)
-            now = tuple(c.add("where", own, *pair) for pair in zip(new, before, strict=True))
-            hidden[t] = c.add("where", own, new[0], c.scalar(0.0, new[0]))
-    return (hidden[0] if steps == 1 else c.add("concat", *hidden, axis=0)), list(now)
+Cell = Callable[[int, str, tuple[str, str]], tuple[str, tuple[str, ...], Step]]
+"""The number of the direction, recurrent weight, biases -> bias of the gates, what all steps read, step."""
 
 
 def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int], cell: Cell) -> list[str]:
@@ -47,8 +23,8 @@ def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int]
     x, batch_first = n.inputs[0], bool(n.attr("layout", 0))
     x = c.transpose(x, (1, 0, 2)) if batch_first else x
     steps, batch, _ = c.shape(x)
-    if not 1 <= steps <= MOST_STEPS or not batch:
-        c.refuse("input 0 (X)", f"{steps} steps of {batch} rows", f"1 to {MOST_STEPS} steps, unrolled, of some rows")
+    if least(steps) < 1 or least(batch) < 1:
+        c.refuse("input 0 (X)", f"{steps} steps of {batch} rows", "1 step or more, of some rows")
     hidden = c.shape(n.inputs[2])[-1]
     directions = 2 if n.attr("direction", "forward") == "bidirectional" else 1
     _check_shapes(c, n, gate_count, directions, hidden)
@@ -58,9 +34,10 @@ def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int]
         reverse = d == 1 or n.attr("direction", "forward") == "reverse"
         weight, recurrent, bias = _parameters(c, n, d, gate_count, hidden)
         initial = [_initial_state(c, n, p, d, batch, hidden, batch_first) for p in state_inputs]
-        gate_bias, step = cell(d, recurrent, bias)
+        gate_bias, parameters, step = cell(d, recurrent, bias)
         gates = c.add("add", c.add("matmul", rows, weight, transpose_b=True), gate_bias)
-        sequence, final = _unroll(c, gates, initial, reverse, step, live)
+        gates = c.reshape(gates, (steps, batch, gate_count * hidden))
+        sequence, final = run_steps(c, gates, initial, parameters, reverse, step, live)
         sequences.append(c.reshape(sequence, (steps, 1, batch, hidden)))
         finals.append([c.reshape(state, (1, batch, hidden)) for state in final])
     y = sequences[0] if directions == 1 else c.add("concat", *sequences, axis=1)
@@ -78,15 +55,15 @@ def _check(c: Context, n: OnnxNode) -> None:
 
 
 def _live_steps(c: Context, n: OnnxNode, steps: int, batch: int) -> str:
-    """Which steps each row has, [T · B, 1], by the lengths of sequences; "" where it has all."""
+    """Which steps each row has, [T, B, 1], by the lengths of sequences; "" where it has all."""
     lengths = n.input(4)
     known = c.builder.constants.get(lengths) if lengths else None
     if not lengths or (known is not None and (known == steps).all()):
         return ""
     if c.shape(lengths) != (batch,):
         c.invalid("input 4 (sequence_lens)", f"shape {list(c.shape(lengths))}", f"shape {[batch]}")
-    places = c.constant(np.repeat(np.arange(steps), batch).reshape(steps, batch), c.dtype(lengths))
-    return c.reshape(c.add("less", places, lengths), (steps * batch, 1))
+    places = c.reshape(c.add("iota", c.constant(0, c.dtype(lengths)), extent=steps), (steps, 1))
+    return c.reshape(c.add("less", places, c.reshape(lengths, (1, batch))), (steps, batch, 1))
 
 
 def _check_shapes(c: Context, n: OnnxNode, gate_count: int, directions: int, hidden: int) -> None:
@@ -134,6 +111,8 @@ def _initial_state(c: Context, n: OnnxNode, position: int, d: int, batch: int, h
     """The initial state [B, H] of direction ``d``; zero if it is left out."""
     name = n.input(position)
     if not name:
+        if dims_of((batch,)):
+            return c.add("expand", c.constant(np.zeros((1, hidden)), c.dtype(n.inputs[0])), shape=(batch, hidden))
         return c.constant(np.zeros((batch, hidden)), c.dtype(n.inputs[0]))
     axis = 1 if batch_first else 0
     part = c.slice(name, axis, d, d + 1) if c.shape(name)[axis] > 1 else name
@@ -148,49 +127,48 @@ def _by_gate(c: Context, recurrent: str) -> str:
 
 def _lstm(c: Context, n: OnnxNode) -> list[str]:
     names = _activations(c, n, "sigmoid", "tanh", "tanh")
-    usual, own = _is_usual(c, n, "sigmoid", "tanh", "tanh"), cells.functions(c, n, names)
+    usual, coupled = _is_usual(c, n, "sigmoid", "tanh", "tanh"), bool(n.attr("input_forget", 0))
 
-    def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
-        weight = _by_gate(c, recurrent)
+    def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, tuple[str, ...], Step]:
         size = 3 * c.shape(recurrent)[1]
-        peephole = c.reshape(c.slice(n.input(7), 0, d, d + 1), (size,)) if n.input(7) else ""
+        peephole = (c.reshape(c.slice(n.input(7), 0, d, d + 1), (size,)),) if n.input(7) else ()
 
-        def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
+        def step(c: Context, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
             if usual:
-                return c.add_many("lstm_cell", gates, *states, weight)
-            return cells.lstm(c, gates, states, recurrent, own[d], peephole, bool(n.attr("input_forget", 0)))
+                return c.add_many("lstm_cell", gates, *states, *fixed)
+            own = cells.functions(c, n, names)[d]
+            return cells.lstm(c, gates, states, fixed[0], own, fixed[1] if peephole else "", coupled)
 
-        return c.add("add", *bias), step
+        return c.add("add", *bias), (_by_gate(c, recurrent),) if usual else (recurrent, *peephole), step
 
     return _layer(c, n, 4, (5, 6), cell)
 
 
 def _gru(c: Context, n: OnnxNode) -> list[str]:
-    usual, own = _is_usual(c, n, "sigmoid", "tanh"), cells.functions(c, n, _activations(c, n, "sigmoid", "tanh"))
+    names, usual = _activations(c, n, "sigmoid", "tanh"), _is_usual(c, n, "sigmoid", "tanh")
     linear = bool(n.attr("linear_before_reset", 0))
 
-    def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
-        weight = _by_gate(c, recurrent)
+    def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, tuple[str, ...], Step]:
+        def step(c: Context, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
+            if usual:
+                return c.add_many("gru_cell", gates, states[0], *fixed, linear_before_reset=linear)
+            weight, bias = fixed
+            return (cells.gru(c, gates, states[0], weight, bias, cells.functions(c, n, names)[d], linear),)
 
-        def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
-            if not usual:
-                return (cells.gru(c, gates, states[0], recurrent, bias[1], own[d], linear),)
-            return c.add_many("gru_cell", gates, states[0], weight, bias[1], linear_before_reset=linear)
-
-        return bias[0], step
+        return bias[0], (_by_gate(c, recurrent) if usual else recurrent, bias[1]), step
 
     return _layer(c, n, 3, (5,), cell)
 
 
 def _rnn(c: Context, n: OnnxNode) -> list[str]:
-    own = cells.functions(c, n, _activations(c, n, "tanh"))
+    names = _activations(c, n, "tanh")
 
-    def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, Step]:
-        def step(gates: str, states: tuple[str, ...]) -> tuple[str, ...]:
-            product = c.add("matmul", states[0], recurrent, transpose_b=True)
-            return (own[d][0](c.add("add", product, gates)),)
+    def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, tuple[str, ...], Step]:
+        def step(c: Context, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
+            product = c.add("matmul", states[0], *fixed, transpose_b=True)
+            return (cells.functions(c, n, names)[d][0](c.add("add", product, gates)),)
 
-        return c.add("add", *bias), step
+        return c.add("add", *bias), (recurrent,), step
 
     return _layer(c, n, 1, (5,), cell)
 

@@ -107,7 +107,7 @@ def _parallel(s: Schedule, task: Task, block: str, batch: int, weight_bytes: int
     the step before has left there.
     """
     blocks = s.extent(block)
-    forwards = _first_row(task) // batch % 2 == 0
+    forwards = (_first_row(task) // batch + task.odd_round) % 2 == 0
     if blocks % target.cores or weight_bytes <= CACHED * target.cores * target.l2_bytes or forwards:
         s.parallel(block)
         return

@@ -1,0 +1,171 @@
+"""Stages of a compilation: groups as kernel calls, calls of opaque operators and rounds, and the steps these become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from burnish.graph.fuse import Group
+from burnish.graph.graph import Graph, Node
+from burnish.kernels.task import Task
+from burnish.loops.layout import Layout, layout
+from burnish.memory.pieces import Place
+from burnish.ops import OPERATORS
+from burnish.pipeline.kernel import Kernel
+from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.executable import Call, Host, Slot, TensorSpec
+from burnish.target import Target
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A group on its way to being a kernel call. ``values``: the graph tensor or derived constant of each parameter.
+    ``recorded``: its recipe is one that choices gave, not the default.
+    """
+
+    group: Group
+    task: Task
+    kernel: Kernel
+    values: Mapping[str, str]
+    recorded: bool = False
+
+
+@dataclass(frozen=True)
+class HostStage:
+    """A group of one opaque node: a call of its operator in Python."""
+
+    group: Group
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        return self.group.nodes[0]
+
+
+@dataclass(frozen=True)
+class RepeatStage:
+    """A group of one node whose operator is rounds of a body: the kernels of one round, called again and again.
+
+    ``inner``: the compiled body, whose graph's inputs are the node's operands that are no constants, those of sequences
+    without their first dimension. ``once``: the kernels that find the same in every round; ``calls``: the others;
+    ``odd``: these as every other round has them, if that differs.
+    """
+
+    group: Group
+    inner: Compilation
+    once: tuple[Stage, ...]
+    calls: tuple[Stage, ...]
+    odd: tuple[Stage, ...] = ()
+
+    @property
+    def all_stages(self) -> tuple[Stage, ...]:
+        """All kernel calls, each once."""
+        return (*self.once, *self.calls, *self.odd)
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        return self.group.nodes[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Compilation:
+    """A model as kernels, before memory is planned and code linked.
+
+    ``reference`` is what must be computed: the optimized graph before algorithms are chosen. ``graph`` is what is
+    computed, by ``steps`` in this order; a step that is a bare group is an alias: no code. ``layouts`` holds the values
+    that are not row-major, ``constants`` those of the graph and those derived from them, ``pieces`` where the inputs of
+    such joins lie in their outputs, ``views`` where such slices lie in what they are cut from.
+    """
+
+    reference: Graph
+    graph: Graph
+    steps: tuple[Built, ...]
+    layouts: Mapping[str, Layout]
+    constants: Mapping[str, np.ndarray]
+    pieces: Mapping[str, Place]
+    views: Mapping[str, Place]
+    target: Target
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The kernel calls: steps, and those that a step repeats, each once."""
+        parts = (s.all_stages if isinstance(s, RepeatStage) else (s,) for s in self.steps)
+        return [step for part in parts for step in part if isinstance(step, Stage)]
+
+    @property
+    def computed(self) -> list[Stage | HostStage | RepeatStage]:
+        """The steps that compute something: all but aliases."""
+        return [step for step in self.steps if not isinstance(step, Group)]
+
+
+Built = Stage | HostStage | RepeatStage | Group
+"""A step of a compilation; a bare group is no step but another name for memory."""
+
+
+def stored(graph: Graph, name: str, layouts: Mapping[str, Layout]) -> TensorSpec:
+    """A value as it lies in memory. A whole model's inputs and outputs are row-major."""
+    t = graph.types[name]
+    return TensorSpec(name, layouts[name].physical_shape(t.shape) if name in layouts else t.shape, t.dtype)
+
+
+def nbytes_of(spec: TensorSpec) -> int:
+    """Bytes of a tensor: a size where its shape has dimensions."""
+    return prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
+
+
+def place_of(
+    constants: Mapping[tuple[str, str], Slot], home: Mapping[str, Place], buffers: Mapping[str, Slot], value: str
+) -> Slot:
+    """Where a row-major value begins."""
+    if (value, "") in constants:
+        return constants[value, ""]
+    buffer, offset = home.get(value, Place(value))
+    return replace(buffers[buffer], offset=buffers[buffer].offset + offset)
+
+
+def make_call(
+    stage: Stage,
+    home: Mapping[str, Place],
+    constants: Mapping[tuple[str, str], Slot],
+    buffers: Mapping[str, Slot],
+    dims: Sequence[str],
+) -> Call:
+    """The kernel call of a stage: where it finds every argument. ``buffers``: those of the arena and of the caller.
+
+    ``dims``: the dimensions of the model, in order.
+    """
+    slots = []
+    for t in (*stage.task.inputs, *stage.task.outputs):
+        value = stage.values[t.name]
+        if t.name in stage.task.constants:
+            slots.append(constants[value, stage.kernel.packing.get(t.name, "")])
+            continue
+        buffer, offset = home.get(value, Place(value))
+        tag = stage.kernel.packing.get(t.name)
+        own = layout(tag) if tag else stage.task.layouts.get(t.name)
+        nbytes = TensorSpec(t.name, own.physical_shape(t.shape) if own else t.shape, t.dtype).nbytes
+        slots.append(replace(buffers[buffer], offset=buffers[buffer].offset + offset, nbytes=nbytes))
+    slots += [Slot("size", dims.index(name)) for name in stage.kernel.dims]
+    return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
+
+
+def make_host(
+    graph: Graph,
+    stage: HostStage,
+    home: Mapping[str, Place],
+    constants: Mapping[tuple[str, str], Slot],
+    buffers: Mapping[str, Slot],
+) -> Host:
+    """The call of an opaque operator: where it finds every argument, all of them row-major."""
+    node = stage.node
+    slots, specs = [], []
+    for value in (*node.inputs, *node.outputs):
+        spec = TensorSpec(value, graph.types[value].shape, graph.types[value].dtype)
+        specs.append(spec)
+        slots.append(replace(place_of(constants, home, buffers, value), nbytes=spec.nbytes))
+    attrs = OPERATORS[node.op].complete(node.attrs)
+    return Host(node.op, tuple(slots), tuple(specs), len(node.outputs), attrs, node.name or node.op)

@@ -1,0 +1,115 @@
+"""Call tables: the kernels of an executable and the addresses of their arguments, as native code reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from burnish.loops.sizes import dims_of
+from burnish.runtime.buffers import address_of
+from burnish.runtime.executable import Call, Copy, Executable, Pointer, Repeat, Slot
+
+
+@dataclass
+class Tables:
+    """The steps as tables of numbers. ``entry``: the address of a function of the driver ("burnish_…") or a kernel.
+
+    ``args`` holds the arguments of all calls; those of step ``i`` begin at ``begins[i]``. ``calls`` holds an address
+    and where its arguments are, of each native step in order, then of calls that are repeated. ``patches`` are entered
+    by each call of the model: where, number in ``io``, offset; ``places`` says of each which buffer of the arena it is
+    in (-1: none) and at what offset, ``extents`` which are no addresses but sizes.
+    """
+
+    executable: Executable
+    entry: Callable[[str], int]
+    params: int
+    state: int
+    begins: list[int] = field(default_factory=list)
+    extents: list[tuple[int, int]] = field(default_factory=list)
+    _args: list[int] = field(default_factory=list)
+    _calls: list[tuple[int, int]] = field(default_factory=list)
+    _repeated: list[tuple[int, int]] = field(default_factory=list)
+    _patches: list[tuple[int, int, int]] = field(default_factory=list)
+    _places: list[tuple[int, int]] = field(default_factory=list)
+    _to_args: list[tuple[int, int]] = field(default_factory=list)  # arguments that are addresses of others
+    _to_repeated: list[tuple[int, int]] = field(default_factory=list)  # arguments that are addresses of repeated calls
+
+    def __post_init__(self) -> None:
+        own = self.executable
+        outputs = 1 + len(own.inputs)
+        sizes = outputs + len(own.outputs)
+        self._first_io = {"arena": 0, "input": 1, "output": outputs, "size": sizes}
+        self.zero = sizes + len(own.dims)  # the number in ``io`` of a null pointer
+        for step in own.steps:
+            if isinstance(step, Repeat):
+                self._repeat(step)
+                continue
+            self.begins.append(len(self._args))
+            if isinstance(step, (Call, Copy)):
+                entry = step.kernel if isinstance(step, Call) else "burnish_copy"
+                self._calls.append((self.entry(entry), len(self._args)))
+            for slot in step.slots:
+                self._enter(slot)
+            if isinstance(step, Copy):
+                self._args.append(step.source.nbytes)
+        self.args = np.array(self._args, np.uint64)
+        begin = address_of(self.args)
+        self.calls = np.array([(k, begin + 8 * at) for k, at in self._calls + self._repeated], np.uint64).reshape(-1, 2)
+        self.patches = np.array([(begin + 8 * at, i, o) for at, i, o in self._patches], np.uint64).reshape(-1, 3)
+        self.places = np.array(self._places, np.int64).reshape(-1, 2)
+        for at, other in self._to_args:
+            self.args[at] = begin + 8 * other
+        for at, number in self._to_repeated:
+            self.args[at] = address_of(self.calls) + 16 * (len(self._calls) + number)
+
+    def _enter(self, slot: Slot, offset: int = 0) -> None:
+        """Appends the address of ``slot``, ``offset`` bytes on. That of parameters and state is final."""
+        offset += slot.offset
+        if slot.memory in ("param", "state"):
+            base = self.params if slot.memory == "param" else self.state + self.executable.state_offsets[slot.index]
+            self._args.append(base + offset)
+            return
+        placed = bool(self.executable.buffers) and slot.memory == "arena"  # its place depends on dimensions
+        self._patch(self._first_io[slot.memory] + (0 if placed else slot.index), slot.index if placed else -1, offset)
+
+    def _patch(self, io: int, buffer: int, offset: int) -> None:
+        self._places.append((buffer, offset))
+        self._patches.append((len(self._args), io, offset))
+        self._args.append(0)
+
+    def _enter_extent(self, extent: int) -> None:
+        """Appends a number, or the value of a size."""
+        if dims_of((extent,)):
+            self.extents.append((len(self._places), extent))
+            self._patch(self.zero, -1, 0)
+        else:
+            self._args.append(extent)
+
+    def _repeat(self, step: Repeat) -> None:
+        """Appends the arguments of ``burnish_repeat``, behind those of the calls that it makes."""
+        moved: list[tuple[int, Pointer, int]] = []  # which argument, by which pointer, bytes behind it
+        first = len(self._repeated)
+        for call in step.all_calls:
+            self._repeated.append((self.entry(call.kernel), len(self._args)))
+            for slot in call.args:
+                if slot.memory == "repeat":
+                    moved.append((len(self._args), step.pointers[slot.index], slot.offset))
+                    self._args.append(0)
+                else:
+                    self._enter(slot)
+        self.begins.append(len(self._args))
+        self._calls.append((self.entry("burnish_repeat"), len(self._args)))
+        self._enter_extent(step.count)
+        self._args.append(len(step.once))
+        self._to_repeated.append((len(self._args), first))
+        even, every = len(step.once) + len(step.calls), len(step.all_calls)
+        self._args += [0, even, even if step.odd else len(step.once), every, len(moved)]
+        for argument, pointer, offset in moved:
+            self._to_args.append((len(self._args), argument))
+            self._args.append(0)
+            for slot in pointer.slots:
+                self._enter(slot, offset)
+            self._enter_extent(pointer.stride)
+            self._args += [int(pointer.before is not None), int(pointer.backwards)]
