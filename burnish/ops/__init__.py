@@ -7,6 +7,7 @@ from typing import Any
 
 from burnish.errors import UnsupportedOperator
 from burnish.ops import (
+    adjoint,
     bf16x3,
     convolution,
     elementwise,
@@ -62,7 +63,8 @@ _FAMILIES = (
     trees,
     packing,
 )
-OPERATORS: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
+_DEFINED: dict[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
+OPERATORS: Mapping[str, Operator] = _DEFINED
 
 
 def operator_named(name: str) -> Operator:
@@ -70,6 +72,9 @@ def operator_named(name: str) -> Operator:
     if name not in OPERATORS:
         raise UnsupportedOperator(f"operator '{name}' is not defined; defined are {', '.join(sorted(OPERATORS))}")
     return OPERATORS[name]
+
+
+_DEFINED["adjoint"] = adjoint.adjoint_of(operator_named)  # of any operator, of itself too
 
 
 def is_opaque(name: str) -> bool:

@@ -23,12 +23,15 @@ from burnish.loops.expr import (
 from burnish.loops.expr import cast as cast_expr
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
+    Application,
+    Gradient,
     Number,
     Operator,
     Traits,
     broadcast_load,
     broadcast_shapes,
     declare,
+    differentiated,
     named_operator,
     operator,
     require,
@@ -139,13 +142,23 @@ _UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name
 FINITE = {"add", "sub", "mul", "relu", "sigmoid", "tanh", "maximum", "minimum"}  # of zeros, and finite operands
 
 
+def _softplus_gradient(a: Application) -> list[str | None]:
+    """``dy * sigmoid(x)``: the definition has a corner at 0, which the function has not."""
+    assert a.seeds[0] is not None
+    return [a.add("mul", a.seeds[0], a.add("sigmoid", a.inputs[0]))]
+
+
+_GRADIENTS: Mapping[str, Gradient] = {"softplus": _softplus_gradient, "sign": "none"}
+
+
 def _unary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr], Expr]) -> Operator:
     def define(stage: str, x: Tensor) -> Tensor:
         require_dtype(x, "x", dtypes)
         return _map(stage, x, fn)
 
     text = f"Element-wise {name.replace('_', ' ')}."
-    return named_operator(name, define, text, Traits(finite=name in FINITE))
+    op = named_operator(name, define, text, Traits(finite=name in FINITE))
+    return differentiated(_GRADIENTS.get(name, "derived"))(op)
 
 
 UNARY = tuple(_unary(name, dtypes, fn) for name, (dtypes, fn) in _UNARY.items())
@@ -303,6 +316,29 @@ def _binary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr, Expr], Expr]
 BINARY = tuple(_binary(name, dtypes, fn) for name, (dtypes, fn) in _BINARY.items())
 
 
+def _mod_gradient(a: Application) -> list[str | None]:
+    """1, and minus the whole quotient."""
+    seed = a.seeds[0]
+    assert seed is not None
+    quotient = a.add("div", a.inputs[0], a.inputs[1])
+    if a.attrs["truncate"]:
+        whole = a.add("mul", a.add("sign", quotient), a.add("floor", a.add("abs", quotient)))
+    else:
+        whole = a.add("floor", quotient)
+    return [unbroadcast(a, seed, 0), unbroadcast(a, a.add("neg", a.add("mul", seed, whole)), 1)]
+
+
+def unbroadcast(a: Application, gradient: str, number: int) -> str:
+    """A gradient of the shape that all inputs broadcast to, summed to that of one of them."""
+    shape = a.types[number][0]
+    rank = max(len(s) for s, _ in a.types)
+    full = (1,) * (rank - len(shape)) + shape
+    axes = tuple(d for d in range(rank) if full[d] == 1)
+    summed = a.add("reduce_sum", gradient, axes=axes) if axes else gradient
+    return a.add("reshape", summed, shape=shape) if len(shape) < rank else summed
+
+
+@differentiated(_mod_gradient)
 @operator
 def mod(name: str, a: Tensor, b: Tensor, *, truncate: bool = False) -> Tensor:
     """Remainder with the sign of ``b`` (floor division), or of ``a`` with ``truncate`` (C's fmod); exact.
