@@ -14,7 +14,9 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.gradient import gradients
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.verify import verify
-from burnish.ops import OPERATORS
+from burnish.measure.accuracy import scaled_error
+from burnish.ops import OPERATORS, operator_named
+from burnish.ops.adjoint import application
 
 STEP = 1e-6
 RANDOM = np.random.default_rng(7)
@@ -246,6 +248,34 @@ def test_gradients_equal_differences(case: Case) -> None:
     else:
         with pytest.raises(ModelError, match="integer; allowed: floating-point"):
             gradients(graph, graph.outputs, wrt)
+
+
+RULED = [c for c in CASES if callable(OPERATORS[c.op].gradient) and OPERATORS[c.op].extern is None]
+
+
+@pytest.mark.parametrize("case", RULED, ids=str)
+def test_a_rule_gives_what_the_definition_does(case: Case) -> None:
+    graph, feeds, of = graph_of(case)
+    wrt = [name for name, a in feeds.items() if a.dtype == np.float64]
+    ruled = gradients(graph, of, wrt)
+    rng = np.random.default_rng(4)
+    seeds = {f"{name}.seed": rng.normal(size=graph.types[name].shape) for name in of}
+    given = {**feeds, **{name: seed for name, seed in seeds.items() if name in ruled.inputs}}
+    values = evaluate(ruled, given)
+    node = graph.nodes[0]
+    types = [(a.shape, str(a.dtype)) for a in feeds.values()]
+    for name, gradient in zip(wrt, ruled.outputs[-len(wrt) :], strict=True):
+        number = [*feeds].index(name)
+        derived, attrs = application(
+            operator_named, case.op, case.attrs, types, number, tuple(range(len(node.outputs)))
+        )
+        b = GraphBuilder.of(graph)
+        adjoints = [b.input(f"{o}.seed", graph.types[o].shape, "float64") for o in node.outputs]
+        operands = [*node.inputs, *node.outputs, *adjoints]
+        own = b.build(b.add("adjoint", *[operands[i] for i in derived.reads], **attrs))
+        ones = {f"{o}.seed": seeds[f"{o}.seed"] if f"{o}.seed" in given else np.ones(graph.types[o].shape) for o in of}
+        wanted = evaluate(own, {**feeds, **ones})[own.outputs[0]]
+        assert scaled_error([values[gradient]], [wanted]) < 1e-9, name
 
 
 SECOND = [
