@@ -316,29 +316,6 @@ def _binary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr, Expr], Expr]
 BINARY = tuple(_binary(name, dtypes, fn) for name, (dtypes, fn) in _BINARY.items())
 
 
-def _mod_gradient(a: Application) -> list[str | None]:
-    """1, and minus the whole quotient."""
-    seed = a.seeds[0]
-    assert seed is not None
-    quotient = a.add("div", a.inputs[0], a.inputs[1])
-    if a.attrs["truncate"]:
-        whole = a.add("mul", a.add("sign", quotient), a.add("floor", a.add("abs", quotient)))
-    else:
-        whole = a.add("floor", quotient)
-    return [unbroadcast(a, seed, 0), unbroadcast(a, a.add("neg", a.add("mul", seed, whole)), 1)]
-
-
-def unbroadcast(a: Application, gradient: str, number: int) -> str:
-    """A gradient of the shape that all inputs broadcast to, summed to that of one of them."""
-    shape = a.types[number][0]
-    rank = max(len(s) for s, _ in a.types)
-    full = (1,) * (rank - len(shape)) + shape
-    axes = tuple(d for d in range(rank) if full[d] == 1)
-    summed = a.add("reduce_sum", gradient, axes=axes) if axes else gradient
-    return a.add("reshape", summed, shape=shape) if len(shape) < rank else summed
-
-
-@differentiated(_mod_gradient)
 @operator
 def mod(name: str, a: Tensor, b: Tensor, *, truncate: bool = False) -> Tensor:
     """Remainder with the sign of ``b`` (floor division), or of ``a`` with ``truncate`` (C's fmod); exact.
