@@ -9,16 +9,22 @@ if TYPE_CHECKING:
     from burnish.graph.graph import Graph
     from burnish.rewrite.search.objective import Objective
     from burnish.runtime.module import Module
+    from burnish.train.optimizers import SGD, Adam, AdamW
+    from burnish.train.step import Train
     from burnish.tune.session import Tune
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "Module", "Objective", "Tune", "compile", "load"]
+__all__ = ["SGD", "Adam", "AdamW", "Graph", "Module", "Objective", "Train", "Tune", "compile", "load"]
 
 _HOME = {
     "compile": "burnish.driver.api",
     "load": "burnish.driver.loading",
     "Module": "burnish.runtime.module",
     "Graph": "burnish.graph.graph",
+    "SGD": "burnish.train.optimizers",
+    "Adam": "burnish.train.optimizers",
+    "AdamW": "burnish.train.optimizers",
+    "Train": "burnish.train.step",
     "Objective": "burnish.rewrite.search.objective",
     "Tune": "burnish.tune.session",
 }

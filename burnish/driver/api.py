@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from burnish.runtime.module import Module
 from burnish.runtime.pool import available_cores
 from burnish.target import Target
 from burnish.target import target as find_target
+from burnish.train.step import Train, training_graph
 
 if TYPE_CHECKING:
     from burnish.driver.tuned import Tuned
@@ -52,6 +54,7 @@ def compile(
     records: str | Path | None = None,
     output: str | None = None,
     weights: str | None = None,
+    train: Train | None = None,
 ) -> Module:
     """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a network of PyTorch, a
     :class:`Graph`, or boosted trees.
@@ -76,6 +79,8 @@ def compile(
     ``weights``: "bfloat16" or "float16" stores weights of products in half of the memory, which a model of few rows,
     such as a language model that decodes, waits for; sums stay float32. The module's ``stored`` tells how far that
     moves a weight; no substitutions are looked for.
+    ``train``: the module is one step of training. It is called with arrays, the model's inputs and then the labels,
+    updates the parameters, which are its ``state``, and returns the loss. A network of PyTorch stays what it is.
     ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
     in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
     "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
@@ -87,13 +92,20 @@ def compile(
             check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records)
             _check_unused("networks of PyTorch", shapes=shapes, fix=fix, output=output)
             network = import_torch(model, example_inputs, dynamic)
+            if train is not None:
+                _check_train(train, weights)
+                train = replace(train, parameters=train.parameters or network.parameters)
+                return compile(
+                    network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
+                    progress=progress, tune=tune, records=records, weights=weights, train=train,
+                )  # fmt: skip
             made = compile(
                 network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
                 progress=progress, tune=tune, records=records, weights=weights,
             )  # fmt: skip
             return TorchModule.called_as(made, network.signature)
         if tune is not None:
-            _check_unused("tuning", weights=weights)
+            _check_unused("tuning", weights=weights, train=train)
             return tuned(
                 model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes, fix=fix,
                 cache_dir=cache_dir, progress=progress, records=records or RECORDS,
@@ -106,7 +118,7 @@ def compile(
         if example_inputs is not None or dynamic is not None:
             raise refusal("example_inputs and dynamic", "some", "None for models that are no network of PyTorch")
         if is_boosted(model):
-            _check_unused("boosted trees", shapes=shapes, records=records)
+            _check_unused("boosted trees", shapes=shapes, records=records, train=train)
             executable = compile_trees(model, machine, cache_dir, progress, "prediction" if output is None else output)
             return _kept(Module(executable, threads), threads, {})
         check_model(model)
@@ -114,10 +126,18 @@ def compile(
             raise refusal("output", output, "None for models of operators")
         if weights is not None and weights not in HALVES:
             raise refusal("weights", weights, f"{' or '.join(map(repr, HALVES))}, or None")
+        if train is not None:
+            _check_train(train, weights)
         try:
             found = import_model(model, shapes, fix)
+            if train is not None:
+                found = replace(found, graph=training_graph(found.graph, train))
         except (UnsupportedOperator, OpenDimensions) as error:
-            if isinstance(model, Graph) or not (shapes or isinstance(error, (RuntimeValue, OpenDimensions))):
+            if (
+                train is not None
+                or isinstance(model, Graph)
+                or not (shapes or isinstance(error, (RuntimeValue, OpenDimensions)))
+            ):
                 raise
             segments = compile_segments(
                 model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
@@ -235,6 +255,12 @@ def _check_rewrite(rewrite: Any) -> None:
             check_flag("rewrite", rewrite)
         except ParameterError:
             raise refusal("rewrite", rewrite, "True, False or a burnish.Objective") from None
+
+
+def _check_train(train: Any, weights: Any) -> None:
+    _check_unused("training", weights=weights)
+    if not isinstance(train, Train):
+        raise refusal("train", train, 'burnish.Train(loss="squared", optimizer=burnish.SGD(0.1)), or None')
 
 
 def _check_unused(kind: str, **unused: Any) -> None:

@@ -182,6 +182,29 @@ class GraphBuilder:
         self._born: dict[str, int] = {}  # how many nodes there were when a tensor was defined
         self._serial = 0
 
+    @classmethod
+    def of(cls, graph: Graph) -> GraphBuilder:
+        """A builder that goes on from a graph: with its inputs, constants, nodes and states."""
+        builder = cls()
+        for name in graph.inputs:
+            builder._define(name, graph.types[name])
+            builder._inputs.append(name)
+        for name, value in graph.constants.items():
+            builder.constant(value, name)
+        for node in graph.nodes:
+            for name in node.outputs:
+                builder._define(name, graph.types[name])
+            builder._nodes.append(node)
+        for name, state in graph.states.items():
+            builder._initial[name] = state.initial
+            builder._next[name] = graph.outputs[state.output]
+        return builder
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes so far, in topological order."""
+        return tuple(self._nodes)
+
     def fresh(self, stem: str) -> str:
         """An unused tensor name that starts with ``stem``."""
         name = stem

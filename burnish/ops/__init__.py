@@ -7,6 +7,7 @@ from typing import Any
 
 from burnish.errors import UnsupportedOperator
 from burnish.ops import (
+    adjoint,
     bf16x3,
     convolution,
     elementwise,
@@ -65,7 +66,8 @@ _FAMILIES = (
 )
 _PLAIN: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 _SCAN = scan_over(_PLAIN)
-OPERATORS: Mapping[str, Operator] = {**_PLAIN, _SCAN.name: _SCAN}
+_DEFINED: dict[str, Operator] = {**_PLAIN, _SCAN.name: _SCAN}
+OPERATORS: Mapping[str, Operator] = _DEFINED
 
 
 def operator_named(name: str) -> Operator:
@@ -73,6 +75,9 @@ def operator_named(name: str) -> Operator:
     if name not in OPERATORS:
         raise UnsupportedOperator(f"operator '{name}' is not defined; defined are {', '.join(sorted(OPERATORS))}")
     return OPERATORS[name]
+
+
+_DEFINED["adjoint"] = adjoint.adjoint_of(operator_named)  # of any operator, of itself too
 
 
 def is_opaque(name: str) -> bool:

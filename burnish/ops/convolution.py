@@ -10,9 +10,12 @@ from burnish.loops.expr import FLOATS, INTS, Expr, Var, all_of, cast, minimum, s
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
+    Application,
     Ints,
+    Shape,
     accumulator_dtype,
     declare,
+    differentiated,
     operator,
     require,
     require_dtype,
@@ -52,6 +55,49 @@ def require_window(strides: Ints, pads: Ints, dilations: Ints = (1, 1)) -> None:
     require(ok, "attribute 'dilations'", list(dilations), "two positive integers")
 
 
+def _gradient(a: Application) -> list[str | None]:
+    """By the input a transposed convolution, by the weight a convolution of the input with the adjoint."""
+    seed = a.seeds[0]
+    assert seed is not None
+    (x, _), (weight, _) = a.types[:2]
+    attrs = {key: a.attrs[key] for key in ("strides", "pads", "dilations", "groups")}
+    strides, pads, dilations = attrs["strides"], attrs["pads"], attrs["dilations"]
+    dx = dw = db = None
+    if a.wanted[0]:
+        reach = [dilations[d] * (weight[2 + d] - 1) + 1 for d in (0, 1)]
+        rest = tuple((x[2 + d] + pads[d] + pads[2 + d] - reach[d]) % strides[d] for d in (0, 1))
+        dx = a.add("conv2d_transpose", seed, a.inputs[1], output_padding=rest, **attrs)
+    if a.wanted[1]:
+        sizes = tuple((x[2 + d] + pads[d] + pads[2 + d] - dilations[d] * (weight[2 + d] - 1) - 1) // strides[d] + 1
+                      for d in (0, 1))  # fmt: skip
+        dw = weight_gradient(a, (a.inputs[0], x), (seed, (x[0], weight[0], *sizes)), weight[2:])
+    if len(a.wanted) > 2 and a.wanted[2]:
+        db = a.add("reduce_sum", seed, axes=(0, 2, 3), keepdims=False)
+    return [dx, dw, db][: len(a.inputs)]
+
+
+def weight_gradient(a: Application, image: tuple[str, Shape], seed: tuple[str, Shape], kernel: Shape) -> str:
+    """The gradient of a convolution's weight: images are channels, channels are images, and the adjoint is the weight.
+
+    Strides and dilations change places. Beyond the kernel there may be rows and columns left over: they are cut off.
+    """
+    (x, shape), (dy, out) = image, seed
+    groups, batch = a.attrs["groups"], shape[0]
+    depth, outputs = shape[1] // groups, out[1]
+    if groups > 1:
+        parted = a.add("reshape", x, shape=(batch, groups, depth, *shape[2:]))
+        swapped = a.add("transpose", parted, perm=(2, 1, 0, 3, 4))
+        swapped = a.add("reshape", swapped, shape=(depth, groups * batch, *shape[2:]))
+    else:
+        swapped = a.add("transpose", x, perm=(1, 0, 2, 3))
+    strides, dilations = a.attrs["dilations"], a.attrs["strides"]
+    taps = a.add("transpose", dy, perm=(1, 0, 2, 3))
+    found = a.add("conv2d", swapped, taps, strides=strides, pads=a.attrs["pads"], dilations=dilations, groups=groups)
+    cut = a.add("slice", found, starts=(0, 0, 0, 0), extents=(depth, outputs, *kernel))
+    return a.add("transpose", cut, perm=(1, 0, 2, 3))
+
+
+@differentiated(_gradient)
 @declare(layout_affinity=8.0, row_major="dense", weight_channel=0)
 @operator
 def conv2d(

@@ -23,12 +23,15 @@ from burnish.loops.expr import (
 from burnish.loops.expr import cast as cast_expr
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
+    Application,
+    Gradient,
     Number,
     Operator,
     Traits,
     broadcast_load,
     broadcast_shapes,
     declare,
+    differentiated,
     named_operator,
     operator,
     require,
@@ -139,13 +142,23 @@ _UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name
 FINITE = {"add", "sub", "mul", "relu", "sigmoid", "tanh", "maximum", "minimum"}  # of zeros, and finite operands
 
 
+def _softplus_gradient(a: Application) -> list[str | None]:
+    """``dy * sigmoid(x)``: the definition has a corner at 0, which the function has not."""
+    assert a.seeds[0] is not None
+    return [a.add("mul", a.seeds[0], a.add("sigmoid", a.inputs[0]))]
+
+
+_GRADIENTS: Mapping[str, Gradient] = {"softplus": _softplus_gradient, "sign": "none"}
+
+
 def _unary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr], Expr]) -> Operator:
     def define(stage: str, x: Tensor) -> Tensor:
         require_dtype(x, "x", dtypes)
         return _map(stage, x, fn)
 
     text = f"Element-wise {name.replace('_', ' ')}."
-    return named_operator(name, define, text, Traits(finite=name in FINITE))
+    op = named_operator(name, define, text, Traits(finite=name in FINITE))
+    return differentiated(_GRADIENTS.get(name, "derived"))(op)
 
 
 UNARY = tuple(_unary(name, dtypes, fn) for name, (dtypes, fn) in _UNARY.items())

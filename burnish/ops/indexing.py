@@ -6,7 +6,18 @@ from collections.abc import Sequence
 
 from burnish.loops.expr import INDEX, Expr, cast, equal, maximum, minimum, select
 from burnish.loops.tensor import Tensor, compute
-from burnish.ops.operator import Shape, normal_axis, operator, require, require_dtype, require_rank, require_shape
+from burnish.ops.operator import (
+    DERIVED,
+    Application,
+    Shape,
+    differentiated,
+    normal_axis,
+    operator,
+    require,
+    require_dtype,
+    require_rank,
+    require_shape,
+)
 
 INDEX_DTYPES = ("int64", "int32")
 
@@ -28,6 +39,38 @@ def _require_elements(data: Tensor, dims: Sequence[int], shape: Shape) -> None:
     require(0 in shape or all(data.shape[d] for d in dims), "input 'data'", found, "an extent of 1 or more to index")
 
 
+def _gather_gradient(a: Application) -> list[str | None]:
+    """The adjoint's slices, added up at the positions that were read."""
+    seed = a.seeds[0]
+    assert seed is not None
+    (data, _), (at, _) = a.types
+    dim, rank = normal_axis(a.attrs["axis"], len(data)), len(at)
+    front = (*range(dim, dim + rank), *range(dim), *range(dim + rank, len(data) - 1 + rank))
+    slices = a.add("transpose", seed, perm=front) if dim else seed
+    shape = (data[dim], *data[:dim], *data[dim + 1 :])
+    zeros = a.add("expand", a.emit.constant(0.0, dtype=a.types[0][1]), shape=shape)
+    places = a.add("reshape", a.inputs[1], shape=(*at, 1))
+    total = a.add("scatter_nd", zeros, places, slices, reduction="add")
+    back = (*range(1, dim + 1), 0, *range(dim + 1, len(data)))
+    return [a.add("transpose", total, perm=back) if dim else total, None]
+
+
+def _gather_elements_gradient(a: Application) -> list[str | None]:
+    seed = a.seeds[0]
+    assert seed is not None
+    axis = a.attrs["axis"]
+    return [a.add("scatter_elements", a.zeros(0), a.inputs[1], seed, axis=axis, reduction="add"), None]
+
+
+def _gather_nd_gradient(a: Application) -> list[str | None]:
+    seed = a.seeds[0]
+    assert seed is not None
+    if a.attrs["batch_dims"]:
+        return [DERIVED, None]
+    return [a.add("scatter_nd", a.zeros(0), a.inputs[1], seed, reduction="add"), None]
+
+
+@differentiated(_gather_gradient)
 @operator
 def gather(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """Slices of ``data`` along ``axis`` at ``indices`` (negative: from the end), whose dimensions replace that axis.
@@ -47,6 +90,7 @@ def gather(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor
     return compute(shape, element, name)
 
 
+@differentiated(_gather_elements_gradient)
 @operator
 def gather_elements(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """``data`` at each position of ``indices``, with the index along ``axis`` replaced by the one stored there.
@@ -68,6 +112,7 @@ def gather_elements(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) 
     return compute(indices.shape, element, name)
 
 
+@differentiated(_gather_nd_gradient)
 @operator
 def gather_nd(name: str, data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Slices of ``data`` at the index tuples along the last dimension of ``indices``; ``batch_dims`` leading dimensions

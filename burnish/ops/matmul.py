@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from burnish.loops.expr import FLOATS, INTS, Expr, cast
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
+    DERIVED,
+    Application,
+    Shape,
     accumulator_dtype,
     broadcast_shapes,
     declare,
+    differentiated,
     operator,
     refuse,
     require,
@@ -24,6 +30,47 @@ def _batch_load(t: Tensor, batch: tuple[Expr, ...], rest: tuple[Expr, ...]) -> E
     return t[(*(0 if d == 1 else i for d, i in zip(t.shape, tail, strict=False)), *rest)]
 
 
+def _gradient(a: Application) -> list[str | None]:
+    """Two products again: with the transposed other factor, summed where an operand was broadcast."""
+    (left, right), seed = a.inputs, a.seeds[0]
+    (x, dtype), (y, other) = a.types
+    assert seed is not None
+    if min(len(x), len(y)) < 2 or dtype != other:
+        return [DERIVED, DERIVED]
+    ta, tb = a.attrs["transpose_a"], a.attrs["transpose_b"]
+    dx = dy = None
+    if a.wanted[0]:
+        if ta:
+            dx = a.add("matmul", right, seed, transpose_a=tb, transpose_b=True)
+        else:
+            dx = a.add("matmul", seed, right, transpose_b=not tb)
+        dx = _summed(a, dx, x, y)
+    if a.wanted[1] and len(x) > 2 and len(y) == 2 and not ta:  # rows of all batches are rows of one product
+        rows = prod(x[:-1])
+        flat, flat_seed = (a.add("reshape", t, shape=(rows, n)) for t, n in ((left, x[-1]), (seed, y[0 if tb else 1])))
+        dy = _right(a, flat, flat_seed, ta, tb)
+    elif a.wanted[1]:
+        dy = _summed(a, _right(a, left, seed, ta, tb), y, x)
+    return [dx, dy]
+
+
+def _right(a: Application, left: str, seed: str, ta: bool, tb: bool) -> str:
+    """The gradient of the right factor."""
+    if tb:
+        return a.add("matmul", seed, left, transpose_a=True, transpose_b=ta)
+    return a.add("matmul", left, seed, transpose_a=not ta)
+
+
+def _summed(a: Application, gradient: str, own: Shape, other: Shape) -> str:
+    """A gradient summed over the batch dimensions along which the operand was broadcast with another shape."""
+    rank = max(len(own), len(other))
+    mine, theirs = ((1,) * (rank - len(shape)) + shape for shape in (own, other))
+    axes = tuple(d for d in range(rank - 2) if mine[d] == 1 and theirs[d] != 1)
+    summed = a.add("reduce_sum", gradient, axes=axes) if axes else gradient
+    return a.add("reshape", summed, shape=own) if rank > len(own) else summed
+
+
+@differentiated(_gradient)
 @declare(layout_affinity=-4.0, weight_channel=-1)
 @operator
 def matmul(name: str, a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:

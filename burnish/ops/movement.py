@@ -10,11 +10,14 @@ from burnish.loops.expr import Expr, all_of, cast, equal, maximum, minimum, sele
 from burnish.loops.sizes import at_least, greatest, is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
+    DERIVED,
+    Application,
     Ints,
     Number,
     Shape,
     broadcast_load,
     declare,
+    differentiated,
     normal_axes,
     normal_axis,
     operator,
@@ -23,6 +26,7 @@ from burnish.ops.operator import (
     require_number,
     require_rank,
 )
+from burnish.ops.separable import separable_gradient
 
 # --- views ------------------------------------------------------------------------------------------------------------
 
@@ -194,6 +198,23 @@ def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
     return compute((*first.shape[:dim], starts[-1], *first.shape[dim + 1 :]), element, name)
 
 
+def _pad_gradient(a: Application) -> list[str | None]:
+    """Where elements are repeated, by matrices: a definition would look for all that repeat one."""
+    shape, rank = a.types[0][0], len(a.types[0][0])
+    low, high = a.attrs["pads"][:rank], a.attrs["pads"][rank:]
+    mode = a.attrs["mode"]
+    if mode == "constant":
+        return [DERIVED]
+
+    def along(x: Tensor, d: int) -> Tensor:
+        return pad.define("y", [x], {"pads": (low[d], 0, high[d], 0), "mode": mode})[0]
+
+    moved = [d for d in range(rank) if low[d] or high[d]]
+    sizes = [n + lo + hi for n, lo, hi in zip(shape, low, high, strict=True)]
+    return [separable_gradient(a, moved, sizes, along)]
+
+
+@differentiated(_pad_gradient)
 @declare(moves_pixels=True)
 @operator
 def pad(name: str, x: Tensor, *, pads: Ints, mode: str = "constant", value: Number = 0.0) -> Tensor:

@@ -8,8 +8,10 @@ from burnish.loops.expr import Expr, Var, all_of, cast, math, select, wrap
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
+    Application,
     Ints,
     declare,
+    differentiated,
     normal_axis,
     operator,
     require,
@@ -21,6 +23,22 @@ from burnish.ops.operator import (
 from burnish.ops.reduce import reduce_stage, row_index
 
 
+def _softmax_gradient(a: Application) -> list[str | None]:
+    """``y * (dy - sum(dy * y))``."""
+    y, seed, axes = a.outputs[0], a.seeds[0], (a.attrs["axis"],)
+    assert seed is not None
+    weighted = a.add("reduce_sum", a.add("mul", seed, y), axes=axes)
+    return [a.add("mul", y, a.add("sub", seed, weighted))]
+
+
+def _log_softmax_gradient(a: Application) -> list[str | None]:
+    """``dy - exp(y) * sum(dy)``."""
+    y, seed, axes = a.outputs[0], a.seeds[0], (a.attrs["axis"],)
+    assert seed is not None
+    return [a.add("sub", seed, a.add("mul", a.add("exp", y), a.add("reduce_sum", seed, axes=axes)))]
+
+
+@differentiated(_softmax_gradient)
 @declare(layout_affinity=-1.0)
 @operator
 def softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
@@ -34,6 +52,7 @@ def softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
     return compute(x.shape, lambda *i: cast(x.dtype, power[i] * inverse[row_index(i, axes)]), name)
 
 
+@differentiated(_log_softmax_gradient)
 @operator
 def log_softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
     """``x - max - log(sum(exp(x - max)))`` along ``axis``. Stages ``name.max``, ``name.sum``, ``name.log``."""
@@ -208,6 +227,38 @@ def batch_norm(
     return compute(x.shape, lambda *i: cast(x.dtype, wide(x[i]) * factor[i[1]] + shift[i[1]]), name)
 
 
+@operator
+def batch_norm_training(
+    name: str, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Training form on ``x`` [N, C, ...]: normalized by the batch's own statistics, which are the other two results.
+
+    Mean and variance [C] are over all but the channels, the variance biased. Stages ``name.sum``, ``.square``,
+    ``.rstd``. Source: Ioffe and Szegedy 2015, algorithm 1.
+    """
+    _require_channels(x, scale=scale, bias=bias)
+    axes = tuple(d for d in range(len(x.shape)) if d != 1)
+    count = 1.0
+    for d in axes:
+        count *= x.shape[d]
+    total = reduce_stage(f"{name}.sum", "sum", x.shape, axes, lambda *i: wide(x[i]), keepdims=False)
+    mean = compute(total.shape, lambda c: total[c] / count, f"{name}.mean")
+
+    def deviation(*i: Expr) -> Expr:
+        centred = wide(x[i]) - mean[i[1]]
+        return centred * centred
+
+    square = reduce_stage(f"{name}.square", "sum", x.shape, axes, deviation, keepdims=False)
+    rstd = compute(total.shape, lambda c: math("rsqrt", square[c] / count + epsilon), f"{name}.rstd")
+
+    def element(*i: Expr) -> Expr:
+        return _affine((wide(x[i]) - mean[i[1]]) * rstd[i[1]], scale[i[1]], bias[i[1]], x.dtype)
+
+    result = compute(x.shape, element, f"{name}.0")
+    batch_mean = compute(total.shape, lambda c: cast(x.dtype, mean[c]), f"{name}.1")
+    return result, batch_mean, compute(total.shape, lambda c: cast(x.dtype, square[c] / count), f"{name}.2")
+
+
 @declare(layout_affinity=1.0)
 @operator
 def lrn(name: str, x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Tensor:
@@ -246,4 +297,6 @@ def _inverse_power(base: Expr, exponent: float) -> Expr:
     return math("pow", base, wrap(-exponent, base.dtype))
 
 
-OPERATORS = (softmax, log_softmax, layer_norm, rms_norm, group_norm, instance_norm, batch_norm, lrn)
+OPERATORS = (
+    softmax, log_softmax, layer_norm, rms_norm, group_norm, instance_norm, batch_norm, batch_norm_training, lrn,
+)  # fmt: skip

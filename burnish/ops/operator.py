@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Protocol
 
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
 from burnish.loops.expr import FLOATS, INTS, Expr, Value, cast
@@ -48,7 +48,44 @@ class Traits:
     moves_pixels: bool = False
 
 
-Gradient = Callable[..., Any] | Literal["derived"]
+class Emitter(Protocol):
+    """What a gradient rule builds with: a graph that is being made, of named tensors."""
+
+    def add(self, op: str, *inputs: str, **attrs: Any) -> str:
+        """The name of the result of an operator with one output."""
+
+    def constant(self, value: Any, name: str | None = None, dtype: str | None = None) -> str:
+        """The name of a constant."""
+
+
+@dataclass(frozen=True, eq=False)
+class Application:
+    """An operator where it is applied, and what its gradient is made of: names of tensors, and their types.
+
+    ``seeds``: the adjoints of the outputs, None for those that nothing reads. ``wanted``: which inputs need a gradient.
+    """
+
+    emit: Emitter
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    seeds: tuple[str | None, ...]
+    wanted: tuple[bool, ...]
+    types: tuple[TensorType, ...]  # of the inputs
+    attrs: Mapping[str, Any]
+
+    def add(self, op: str, *inputs: str, **attrs: Any) -> str:
+        """The name of the result of an operator with one output."""
+        return self.emit.add(op, *inputs, **attrs)
+
+    def zeros(self, like: int) -> str:
+        """Zeros of the type of an input."""
+        shape, dtype = self.types[like]
+        return self.add("expand", self.emit.constant(0.0, dtype=dtype), shape=shape)
+
+
+DERIVED = ""  # in what a rule gives: no tensor has this name
+Rule = Callable[[Application], Sequence[str | None]]
+Gradient = Rule | Literal["derived", "none"]
 
 
 @dataclass(frozen=True)
@@ -57,8 +94,9 @@ class Operator:
 
     ``extern``: of an opaque operator, what computes it: NumPy arrays, and all attributes by name, to one array or a
     tuple of them. Its ``function`` says shapes and dtypes only, by placeholders; nothing else is derived from it.
-    ``gradient`` is a rule that gives the gradients of the inputs, or "derived": from the definition. Nothing asks for
-    it yet. ``rounds``: its attributes hold a body, of which its computation is one round after the other.
+    ``gradient`` is a rule, or "derived": from the definition; or "none": it is 0 everywhere. A rule names the gradients
+    of the inputs, None where there is none, and :data:`DERIVED` where the definition says it as well. ``rounds``: its
+    attributes hold a body, of which its computation is one round after the other.
     """
 
     name: str
@@ -134,6 +172,11 @@ def declare(**traits: Any) -> Callable[[Operator], Operator]:
     return lambda op: replace(op, traits=Traits(**traits))
 
 
+def differentiated(gradient: Gradient) -> Callable[[Operator], Operator]:
+    """A decorator that gives an operator a rule for its gradient."""
+    return lambda op: replace(op, gradient=gradient)
+
+
 def named_operator(
     name: str, function: Callable[..., Tensor | tuple[Tensor, ...]], doc: str = "", traits: Traits = Traits()
 ) -> Operator:
@@ -164,6 +207,7 @@ Ints = tuple[int, ...]
 Floats = tuple[float, ...]
 Body = tuple[tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, Any], ...]], ...], tuple[str, ...]]
 """Nodes (operator, inputs, outputs, attributes as pairs) and the names of results."""
+Nested = tuple[Any, ...]  # of numbers, strings and such tuples
 Number = int | float  # for a tensor's elements: an integer stays one, as not every int64 is a float
 
 
@@ -183,8 +227,16 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {  # annotation -> the value in it
     "str": lambda v: v if isinstance(v, str) else _mistyped(),
     "Ints": lambda v: tuple(i if is_size(i) else int(i) if _is_int(i) else _mistyped() for i in v),
     "Body": lambda v: _body(v),
+    "Nested": lambda v: tuple(_frozen(i) for i in v),
     "Floats": lambda v: tuple(float(i) if _is_float(i) else _mistyped() for i in v),
 }
+
+
+def _frozen(value: Any) -> Any:
+    """A number, a string, None, or a list of such as a tuple."""
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(i) for i in value)
+    return value if value is None or isinstance(value, bool | int | float | str) or is_size(value) else _mistyped()
 
 
 def _mistyped() -> NoReturn:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from burnish.loops.expr import Expr, Var, math
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
-from burnish.ops.operator import declare, operator, require_float, require_rank, require_shape
+from burnish.ops.operator import (
+    Application,
+    declare,
+    differentiated,
+    operator,
+    require_float,
+    require_rank,
+    require_shape,
+)
 
 
 def _recurrent_product(name: str, h: Tensor, weight: Tensor, first: int, gates: int) -> Tensor:
@@ -28,6 +36,51 @@ def _require_state(x_gates: Tensor, h: Tensor, recurrent: Tensor, gates: int) ->
     return batch, hidden
 
 
+def _lstm_gradient(a: Application) -> list[str | None]:
+    """Composed: gates are computed again, once for all inputs."""
+    x_gates, h, c, recurrent = a.inputs
+    (batch, hidden), dtype = a.types[1]
+    flat = a.add("reshape", recurrent, shape=(4 * hidden, hidden))
+    sums = a.add("add", a.add("matmul", h, flat, transpose_b=True), x_gates)
+    one = a.emit.constant(1.0, dtype=dtype)
+    entry, output, forget, proposal = (
+        a.add(fn, a.add("slice", sums, starts=(0, g * hidden), extents=(batch, hidden)))
+        for g, fn in enumerate(("sigmoid", "sigmoid", "sigmoid", "tanh"))
+    )
+
+    def through_sigmoid(seed: str, y: str) -> str:
+        return a.add("mul", seed, a.add("mul", y, a.add("sub", one, y)))
+
+    def through_tanh(seed: str, y: str) -> str:
+        return a.add("mul", seed, a.add("sub", one, a.add("mul", y, y)))
+
+    seed_h, seed_c = a.seeds
+    to_output = a.zeros(1)
+    if seed_h is not None:
+        squashed = a.add("tanh", a.outputs[1])
+        to_output = through_sigmoid(a.add("mul", seed_h, squashed), output)
+        inner = through_tanh(a.add("mul", seed_h, output), squashed)
+        seed_c = inner if seed_c is None else a.add("add", seed_c, inner)
+    assert seed_c is not None
+    gates = a.add(
+        "concat",
+        through_sigmoid(a.add("mul", seed_c, proposal), entry),
+        to_output,
+        through_sigmoid(a.add("mul", seed_c, c), forget),
+        through_tanh(a.add("mul", seed_c, entry), proposal),
+        axis=1,
+    )
+    found: list[str | None] = [gates, None, None, None]
+    if a.wanted[1]:
+        found[1] = a.add("matmul", gates, flat)
+    if a.wanted[2]:
+        found[2] = a.add("mul", seed_c, forget)
+    if a.wanted[3]:
+        found[3] = a.add("reshape", a.add("matmul", gates, h, transpose_a=True), shape=(4, hidden, hidden))
+    return found
+
+
+@differentiated(_lstm_gradient)
 @declare(recurrent=True)
 @operator
 def lstm_cell(name: str, x_gates: Tensor, h: Tensor, c: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor]:

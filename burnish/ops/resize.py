@@ -10,7 +10,19 @@ import numpy as np
 from burnish.loops.expr import INDEX, Const, Expr, cast, math, maximum, minimum
 from burnish.loops.sizes import is_size, least
 from burnish.loops.tensor import Tensor, compute
-from burnish.ops.operator import Floats, Ints, declare, operator, require, require_float, wide
+from burnish.ops.operator import (
+    DERIVED,
+    Application,
+    Floats,
+    Ints,
+    declare,
+    differentiated,
+    operator,
+    require,
+    require_float,
+    wide,
+)
+from burnish.ops.separable import separable_gradient
 
 
 class _Line(NamedTuple):
@@ -44,6 +56,24 @@ _ROUNDINGS: Mapping[str, tuple[str, float]] = {
 }
 
 
+def _gradient(a: Application) -> list[str | None]:
+    """By matrices along each resampled dimension; of an image whose elements are only repeated, the definition's."""
+    shape, attrs = a.types[0][0], a.attrs
+    sizes = attrs["sizes"]
+    whole = all(m % n == 0 for m, n in zip(sizes, shape, strict=True) if n)
+    if attrs["mode"] == "nearest" and whole and attrs["scales"] is None:
+        return [DERIVED]
+    scales = attrs["scales"] or tuple(m / n if n else 1.0 for m, n in zip(sizes, shape, strict=True))
+
+    def along(x: Tensor, d: int) -> Tensor:
+        own = {**attrs, "sizes": (sizes[d], shape[d]), "scales": (scales[d], 1.0)}
+        return resize.define("y", [x], own)[0]
+
+    moved = [d for d, (m, n, s) in enumerate(zip(sizes, shape, scales, strict=True)) if m != n or s != 1.0]
+    return [separable_gradient(a, moved, sizes, along)]
+
+
+@differentiated(_gradient)
 @declare(layout_affinity=1.0)
 @operator
 def resize(

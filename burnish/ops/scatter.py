@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import Ints, normal_axis, opaque, require, require_dtype, require_rank, require_shape
+from burnish.ops.operator import (
+    Application,
+    Ints,
+    differentiated,
+    normal_axis,
+    opaque,
+    require,
+    require_dtype,
+    require_rank,
+    require_shape,
+)
 
 INDEX_DTYPES = ("int64", "int32")
 _AT: Mapping[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -39,6 +49,25 @@ def _scatter_elements(
     return result
 
 
+def _require_sum(a: Application) -> str:
+    """The adjoint, where updates are added: in any other form it depends on which of them stay."""
+    seed, reduction = a.seeds[0], a.attrs["reduction"]
+    require(reduction == "add", "attribute 'reduction'", reduction, "add, in what has a gradient")
+    assert seed is not None
+    return seed
+
+
+def _elements_gradient(a: Application) -> list[str | None]:
+    seed = _require_sum(a)
+    return [seed, None, a.add("gather_elements", seed, a.inputs[1], axis=a.attrs["axis"])]
+
+
+def _nd_gradient(a: Application) -> list[str | None]:
+    seed = _require_sum(a)
+    return [seed, None, a.add("gather_nd", seed, a.inputs[1])]
+
+
+@differentiated(_elements_gradient)
 @opaque(_scatter_elements)
 def scatter_elements(
     name: str, data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
@@ -69,6 +98,7 @@ def _scatter_nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, redu
     return result
 
 
+@differentiated(_nd_gradient)
 @opaque(_scatter_nd)
 def scatter_nd(name: str, data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """``data`` with slices of ``updates`` written at the index tuples along the last dimension of ``indices``.

@@ -8,8 +8,19 @@ from burnish.loops.expr import FLOATS, Expr, Var, all_of, select
 from burnish.loops.expr import equal as equal_expr
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
-from burnish.ops.convolution import convolve, padded, require_groups, require_window
-from burnish.ops.operator import Ints, declare, operator, require, require_dtype, require_rank, require_shape
+from burnish.ops.convolution import convolve, padded, require_groups, require_window, weight_gradient
+from burnish.ops.operator import (
+    DERIVED,
+    Application,
+    Ints,
+    declare,
+    differentiated,
+    operator,
+    require,
+    require_dtype,
+    require_rank,
+    require_shape,
+)
 
 FEW = 16  # output channels below which phases are computed as channels, to fill vectors
 
@@ -25,6 +36,30 @@ class _Window:
     groups: int
 
 
+def _gradient(a: Application) -> list[str | None]:
+    """By the input a convolution, by the weight that of this convolution with input and adjoint swapped."""
+    seed = a.seeds[0]
+    assert seed is not None
+    (x, _), (weight, _) = a.types[:2]
+    attrs = {key: a.attrs[key] for key in ("strides", "pads", "dilations", "groups")}
+    beyond = any(rest >= stride for rest, stride in zip(a.attrs["output_padding"], attrs["strides"], strict=True))
+    if a.attrs["kernel"] or beyond:
+        return [DERIVED] * len(a.inputs)
+    dx = a.add("conv2d", seed, a.inputs[1], **attrs) if a.wanted[0] else None
+    dw = db = None
+    if a.wanted[1]:
+        size = _transposed_size(
+            placeholder(x), placeholder(weight), None, attrs["strides"], attrs["pads"], a.attrs["output_padding"],
+            attrs["dilations"], attrs["groups"],
+        )  # fmt: skip
+        shape = (x[0], weight[1] * attrs["groups"], *size)
+        dw = weight_gradient(a, (seed, shape), (a.inputs[0], x), weight[2:])
+    if len(a.wanted) > 2 and a.wanted[2]:
+        db = a.add("reduce_sum", seed, axes=(0, 2, 3), keepdims=False)
+    return [dx, dw, db][: len(a.inputs)]
+
+
+@differentiated(_gradient)
 @declare(layout_affinity=4.0, weight_channel=1)
 @operator
 def conv2d_transpose(

@@ -43,10 +43,11 @@ class Signature:
 
 @dataclass(frozen=True)
 class TorchModel:
-    """A network as a graph, and how it is called."""
+    """A network as a graph, and how it is called. ``parameters``: the constants that are parameters, not buffers."""
 
     graph: Graph
     signature: Signature
+    parameters: tuple[str, ...] = ()
 
 
 def is_network(model: Any) -> bool:
@@ -227,9 +228,13 @@ def _imported(program: Any, names: tuple[str, ...], opened: Dynamic) -> TorchMod
         raise refusal(work.refused)
     graph, outputs = _finished(work, program, states)
     positional, own = _order(program, names)
-    return TorchModel(
-        graph, Signature(program.call_spec.in_spec, program.call_spec.out_spec, tuple(inputs), outputs, own, positional)
+    specs = program.call_spec
+    called = Signature(specs.in_spec, specs.out_spec, tuple(inputs), outputs, own, positional)
+    named = zip(signature.input_specs, holders, strict=True)
+    parameters = tuple(
+        node.name for spec, node in named if spec.kind.name == "PARAMETER" and node.name in graph.constants
     )
+    return TorchModel(graph, called, parameters)
 
 
 def _changed(signature: Any) -> frozenset[str]:

@@ -1,0 +1,139 @@
+"""Reverse-mode automatic differentiation of a graph: the backward graph, from each operator's rule or its definition.
+
+A node's adjoint reads only what it needs: a relu's its result, not its argument. What nodes add to the adjoint of a
+tensor is summed in the reverse of their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from burnish import ops
+from burnish.errors import ModelError, UnsupportedOperator
+from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.loops.expr import FLOATS
+from burnish.ops.adjoint import application
+from burnish.ops.operator import DERIVED, Application
+
+
+def gradients(graph: Graph, of: str | Sequence[str], wrt: Sequence[str]) -> Graph:
+    """``graph`` with further outputs, in the order of ``wrt``: the gradients by these tensors, called ``name.grad``.
+
+    ``of``: the tensor, or tensors, whose sum is differentiated. One of several elements is weighted by an input of its
+    type, called ``name.seed``, which the graph has behind its own: vector-Jacobian products. Raises ModelError for
+    tensors that do not exist or are no floats, and for a graph with open dimensions; UnsupportedOperator, naming node
+    and operator, for one that has no gradient.
+    """
+    if graph.dims:
+        dims = ", ".join(d.name for d in graph.dims)
+        raise ModelError(f"gradients: found open dimensions {dims}; allowed: a graph with fixed shapes")
+    builder = GraphBuilder.of(graph)
+    names: Sequence[str] = [of] if isinstance(of, str) else of
+    for name in names:
+        _require_float(builder, name, "of")
+    for name in wrt:
+        _require_float(builder, name, "wrt")
+    seeds = {}
+    for name in names:
+        t = builder.types[name]
+        if t.size == 1:
+            seeds[name] = builder.add("expand", builder.constant(1.0, dtype=t.dtype), shape=t.shape)
+        else:
+            seeds[name] = builder.input(f"{name}.seed", t.shape, t.dtype)
+    found = backpropagate(builder, seeds, wrt)
+    results = [builder.add("identity", g, name=builder.fresh(f"{w}.grad")) for w, g in zip(wrt, found, strict=True)]
+    plain = [name for position, name in enumerate(graph.outputs) if position not in _after(graph)]
+    return builder.build(*plain, *results)
+
+
+def backpropagate(builder: GraphBuilder, seeds: Mapping[str, str], wrt: Sequence[str]) -> list[str]:
+    """Adds the nodes of the backward graph: the gradients by ``wrt`` of the sum of all tensors times their ``seeds``.
+
+    Returns their names; a gradient that is 0 is a tensor of zeros.
+    """
+    nodes = builder.nodes
+    reached = set(wrt)
+    for node in nodes:
+        if any(name in reached and builder.types[name].dtype in FLOATS for name in node.inputs):
+            reached.update(name for name in node.outputs if builder.types[name].dtype in FLOATS)
+    parts: dict[str, list[str]] = {name: [seed] for name, seed in seeds.items()}
+    for node in reversed(nodes):
+        wanted = tuple(name in reached and builder.types[name].dtype in FLOATS for name in node.inputs)
+        given = tuple(_total(builder, parts, name) if name in reached else None for name in node.outputs)
+        if any(wanted) and any(given):
+            for name, gradient in zip(node.inputs, _adjoints(builder, node, wanted, given), strict=True):
+                if gradient is not None:
+                    parts.setdefault(name, []).append(gradient)
+    return [_total(builder, parts, name) or _zeros(builder, name) for name in wrt]
+
+
+def _adjoints(
+    builder: GraphBuilder, node: Node, wanted: tuple[bool, ...], seeds: tuple[str | None, ...]
+) -> list[str | None]:
+    """What a node adds to the adjoint of each of its inputs; None for none."""
+    operator = ops.operator_named(node.op)
+    if operator.gradient == "none":
+        return [None] * len(node.inputs)
+    types = tuple((builder.types[name].shape, builder.types[name].dtype) for name in node.inputs)
+    rules: Sequence[str | None] = [DERIVED] * len(node.inputs)
+    try:
+        if callable(operator.gradient):
+            attrs = operator.complete(node.attrs)
+            rules = operator.gradient(Application(builder, node.inputs, node.outputs, seeds, wanted, types, attrs))
+        return [
+            None if not want else _derived(builder, node, types, number, seeds) if rule == DERIVED else rule
+            for number, (rule, want) in enumerate(zip(rules, wanted, strict=True))
+        ]
+    except ModelError as error:
+        raise UnsupportedOperator(f"gradient of node '{node.name}' ({node.op}): {error}") from error
+
+
+def _derived(
+    builder: GraphBuilder,
+    node: Node,
+    types: Sequence[tuple[tuple[int, ...], str]],
+    wrt: int,
+    seeds: Sequence[str | None],
+) -> str | None:
+    """The gradient by one input, from the definition."""
+    seeded = tuple(number for number, seed in enumerate(seeds) if seed is not None)
+    derived, attrs = application(ops.operator_named, node.op, node.attrs, types, wrt, seeded)
+    if derived.result is None:
+        return None
+    operands = (*node.inputs, *node.outputs, *seeds)
+    if derived.copied is not None:
+        return operands[derived.copied]
+    given = [operands[number] for number in derived.reads]
+    return builder.add("adjoint", *[name for name in given if name is not None], node=f"{node.name}.grad{wrt}", **attrs)
+
+
+def _total(builder: GraphBuilder, parts: dict[str, list[str]], name: str) -> str | None:
+    """The sum of what there is of an adjoint."""
+    found = parts.get(name, [])
+    while len(found) > 1:
+        found = [builder.add("add", found[0], found[1]), *found[2:]]
+        parts[name] = found
+    return found[0] if found else None
+
+
+def _zeros(builder: GraphBuilder, name: str) -> str:
+    t = builder.types[name]
+    return builder.add("expand", builder.constant(0.0, dtype=t.dtype), shape=t.shape)
+
+
+def _after(graph: Graph) -> set[int]:
+    """The numbers of the outputs that are states."""
+    return {state.output for state in graph.states.values()}
+
+
+def _require_float(builder: GraphBuilder, name: str, argument: str) -> None:
+    if name not in builder.types:
+        raise ModelError(f"gradients: argument '{argument}': found no tensor '{name}'; allowed: {_some(builder)}")
+    if builder.types[name].dtype not in FLOATS:
+        t = builder.types[name]
+        raise ModelError(f"gradients: argument '{argument}': found '{name}', {t}, integer; allowed: floating-point")
+
+
+def _some(builder: GraphBuilder) -> str:
+    names = list(builder.types)
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

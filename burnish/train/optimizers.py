@@ -1,0 +1,140 @@
+"""Optimizers: the graph that makes a parameter's next value from its gradient; what they remember are states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from burnish.arguments import check_number
+from burnish.graph.graph import GraphBuilder
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What all updates share: names of the rate and of the number of this step, from 1 on; float64 scalars."""
+
+    rate: str
+    step: str
+
+
+class Optimizer(Protocol):
+    """How parameters move: a learning rate, which is a state of the step's graph, and the update of one."""
+
+    @property
+    def rate(self) -> float:
+        """The learning rate that training starts with."""
+
+    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: Progress) -> str:
+        """The name of the parameter's next value; slots become states called ``parameter.slot``."""
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent: ``v = momentum * v + g``, ``w -= rate * v``, as PyTorch has it.
+
+    ``weight_decay`` times the parameter is added to its gradient. ``nesterov`` looks ahead along the velocity.
+    """
+
+    rate: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ParameterError, naming the field, what was found and what is allowed."""
+        check_number("SGD: rate", self.rate, 0)
+        check_number("SGD: momentum", self.momentum, 0, 1)
+        check_number("SGD: weight_decay", self.weight_decay, 0)
+
+    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: Progress) -> str:
+        """The next value. Slot: ``velocity``, with momentum."""
+        gradient = _decayed(b, parameter, gradient, self.weight_decay)
+        if self.momentum:
+            velocity = _slot(b, parameter, "velocity")
+            new = b.add("add", _scaled(b, velocity, self.momentum), gradient)
+            b.update(velocity, new)
+            gradient = b.add("add", gradient, _scaled(b, new, self.momentum)) if self.nesterov else new
+        rate = _as(b, progress.rate, b.types[parameter].dtype)
+        return b.add("sub", parameter, b.add("mul", gradient, rate))
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma and Ba 2015); ``weight_decay`` times the parameter is added to its gradient."""
+
+    rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises ParameterError, naming the field, what was found and what is allowed."""
+        kind = type(self).__name__
+        check_number(f"{kind}: rate", self.rate, 0)
+        check_number(f"{kind}: beta1", self.beta1, 0, 1)
+        check_number(f"{kind}: beta2", self.beta2, 0, 1)
+        check_number(f"{kind}: epsilon", self.epsilon, 0)
+        check_number(f"{kind}: weight_decay", self.weight_decay, 0)
+
+    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: Progress) -> str:
+        """The next value. Slots: ``first`` and ``second``, the running moments."""
+        return self._moved(b, parameter, parameter, _decayed(b, parameter, gradient, self.weight_decay), progress)
+
+    def _moved(self, b: GraphBuilder, parameter: str, start: str, gradient: str, progress: Progress) -> str:
+        """The parameter's next value, from ``start`` on."""
+        dtype = b.types[parameter].dtype
+        first, second = _slot(b, parameter, "first"), _slot(b, parameter, "second")
+        mean = _mixed(b, first, gradient, self.beta1)
+        square = _mixed(b, second, b.add("mul", gradient, gradient), self.beta2)
+        b.update(first, mean)
+        b.update(second, square)
+        size = b.add("div", progress.rate, _bias(b, self.beta1, progress.step))
+        root = b.add("sqrt", _bias(b, self.beta2, progress.step))
+        spread = b.add("div", b.add("sqrt", square), _as(b, root, dtype))
+        step = b.add("div", mean, b.add("add", spread, b.constant(self.epsilon, dtype=dtype)))
+        return b.add("sub", start, b.add("mul", step, _as(b, size, dtype)))
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): parameters shrink by ``rate * weight_decay``."""
+
+    weight_decay: float = 0.01
+
+    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: Progress) -> str:
+        """The next value. Slots: ``first`` and ``second``, the running moments."""
+        dtype = b.types[parameter].dtype
+        decay = _scaled(b, progress.rate, self.weight_decay)
+        kept = b.add("mul", parameter, _as(b, b.add("sub", b.constant(1.0, dtype="float64"), decay), dtype))
+        return self._moved(b, parameter, kept, gradient, progress)
+
+
+def _as(b: GraphBuilder, scalar: str, dtype: str) -> str:
+    return scalar if b.types[scalar].dtype == dtype else b.add("cast", scalar, to=dtype)
+
+
+def _slot(b: GraphBuilder, parameter: str, name: str) -> str:
+    t = b.types[parameter]
+    return b.state(b.fresh(f"{parameter}.{name}"), np.zeros(t.shape, t.dtype))
+
+
+def _scaled(b: GraphBuilder, x: str, factor: float) -> str:
+    return b.add("mul", x, b.constant(factor, dtype=b.types[x].dtype))
+
+
+def _decayed(b: GraphBuilder, parameter: str, gradient: str, decay: float) -> str:
+    return b.add("add", gradient, _scaled(b, parameter, decay)) if decay else gradient
+
+
+def _mixed(b: GraphBuilder, old: str, new: str, share: float) -> str:
+    """``share * old + (1 - share) * new``."""
+    return b.add("add", _scaled(b, old, share), _scaled(b, new, 1.0 - share))
+
+
+def _bias(b: GraphBuilder, beta: float, step: str) -> str:
+    """``1 - beta ** step``, in float64."""
+    power = b.add("pow", b.constant(beta, dtype="float64"), step)
+    return b.add("sub", b.constant(1.0, dtype="float64"), power)

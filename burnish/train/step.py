@@ -1,0 +1,138 @@
+"""The graph of one training step: forward, loss, backward and update, with the parameters as its states."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from burnish.arguments import check_number, refusal
+from burnish.errors import ModelError
+from burnish.graph.gradient import backpropagate
+from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.loops.expr import FLOATS
+from burnish.train.losses import LOSSES
+from burnish.train.optimizers import SGD, Optimizer, Progress
+
+RATE, STEP = "optimizer.rate", "optimizer.step"
+
+
+@dataclass(frozen=True)
+class Train:
+    """How to train: ``loss`` is one of ``losses.LOSSES``, between the model's only output and the labels.
+
+    ``parameters``: the constants that are trained; by default the parameters of a network of PyTorch, of other models
+    all constants of floating-point numbers with more than one element, but for running statistics. Batch normalization
+    computes with the statistics of the batch, and moves the running ones by ``batch_norm_momentum`` of the way.
+    """
+
+    loss: str = "softmax_cross_entropy"
+    optimizer: Optimizer = field(default_factory=SGD)
+    parameters: tuple[str, ...] | None = None
+    batch_norm_momentum: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Raises ParameterError, naming the field, what was found and what is allowed."""
+        if self.loss not in LOSSES:
+            raise refusal("Train: loss", self.loss, ", ".join(LOSSES))
+        if not callable(getattr(self.optimizer, "update", None)):
+            raise refusal("Train: optimizer", self.optimizer, "an optimizer, such as burnish.SGD(0.1)")
+        check_number("Train: batch_norm_momentum", self.batch_norm_momentum, 0, 1)
+
+
+def training_graph(graph: Graph, train: Train) -> Graph:
+    """The step: inputs and then ``label`` to the loss, a scalar; parameters are states under the constants' names.
+
+    So is what the optimizer remembers, under ``parameter.slot``, the learning rate, ``optimizer.rate``, and the number
+    of steps, ``optimizer.step``. Raises ModelError for a model without an output that is its only one, with states or
+    open dimensions, or without parameters; UnsupportedOperator for an operator without a gradient.
+    """
+    _check(graph)
+    running = _running_statistics(graph)
+    parameters = _parameters(graph, train, running)
+    b = GraphBuilder()
+    for name in graph.inputs:
+        b.input(name, graph.types[name].shape, graph.types[name].dtype)
+    for name, value in graph.constants.items():
+        if name in parameters or name in running:
+            b.state(name, value)
+        else:
+            b.constant(value, name)
+    for node in graph.nodes:
+        if node.op == "batch_norm" and set(node.inputs[3:]) <= running:
+            _normalize(b, node, train.batch_norm_momentum)
+        else:
+            b.add_many(node.op, *node.inputs, names=node.outputs, node=node.name, **node.attrs)
+    return _with_update(b, graph.outputs[0], parameters, train)
+
+
+def _with_update(b: GraphBuilder, output: str, parameters: Collection[str], train: Train) -> Graph:
+    """Loss, gradients and updates behind the model."""
+    loss = LOSSES[train.loss]
+    wanted = loss.label(b.types[output])
+    label = b.input(b.fresh("label"), wanted.shape, wanted.dtype)
+    value = loss.build(b, output, label)
+    one = b.constant(1.0, dtype=b.types[value].dtype)
+    found = backpropagate(b, {value: one}, list(parameters))
+    rate = b.state(b.fresh(RATE), np.array(train.optimizer.rate))
+    step = b.state(b.fresh(STEP), np.zeros((), np.int64))
+    now = b.add("add", step, b.constant(1))
+    b.update(step, now)
+    progress = Progress(rate, b.add("cast", now, to="float64"))
+    for parameter, gradient in zip(parameters, found, strict=True):
+        b.update(parameter, train.optimizer.update(b, parameter, gradient, progress))
+    return b.build(b.add("identity", value, name=b.fresh("loss")))
+
+
+def _normalize(b: GraphBuilder, node: Node, momentum: float) -> None:
+    """Batch normalization by the batch's own statistics, which move the running ones."""
+    x, scale, bias, mean, variance = node.inputs
+    own = b.add_many("batch_norm_training", x, scale, bias, names=node.outputs, node=node.name, **node.attrs)
+    shape, channels = b.types[x].shape, b.types[mean].size
+    count = b.types[x].size // max(channels, 1)
+    if count < 2:
+        raise ModelError(
+            f"batch norm '{node.name}': found shape {list(shape)}; allowed: two elements or more a channel"
+        )
+    dtype = b.types[mean].dtype
+    for state, batch, factor in ((mean, own[1], 1.0), (variance, own[2], count / (count - 1))):
+        kept = b.add("mul", state, b.constant(1 - momentum, dtype=dtype))
+        b.update(state, b.add("add", kept, b.add("mul", batch, b.constant(momentum * factor, dtype=dtype))))
+
+
+def _running_statistics(graph: Graph) -> set[str]:
+    """The constants that are means and variances of batch normalizations, of one each."""
+    readers = graph.consumers()
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.op == "batch_norm" and all(n in graph.constants and len(readers[n]) == 1 for n in node.inputs[3:]):
+            found |= set(node.inputs[3:])
+    return found
+
+
+def _parameters(graph: Graph, train: Train, running: Collection[str]) -> Mapping[str, None]:
+    """The names of the constants to train, in order."""
+    floats = {n: None for n, t in graph.types.items() if n in graph.constants and t.dtype in FLOATS}
+    if train.parameters is None:
+        chosen = {n: None for n in floats if graph.types[n].size > 1 and n not in running}
+    else:
+        wrong = [n for n in train.parameters if n not in floats or n in running]
+        if wrong:
+            allowed = ", ".join(n for n in floats if n not in running) or "none: the model has no such constants"
+            raise ModelError(f"Train: parameters: found {wrong}; allowed: {allowed}")
+        chosen = dict.fromkeys(train.parameters)
+    if not chosen:
+        raise ModelError("Train: found a model without parameters; allowed: one with constants of floats")
+    return chosen
+
+
+def _check(graph: Graph) -> None:
+    if graph.states:
+        raise ModelError(f"Train: found a model with states {[*graph.states]}; allowed: a model without")
+    if graph.dims:
+        dims = ", ".join(d.name for d in graph.dims)
+        raise ModelError(f"Train: found open dimensions {dims}; allowed: a model with fixed shapes")
+    if len(graph.outputs) != 1 or graph.types[graph.outputs[0]].dtype not in FLOATS:
+        found = ", ".join(f"{n}: {graph.types[n]}" for n in graph.outputs)
+        raise ModelError(f"Train: found outputs {found}; allowed: one of floating-point numbers")

@@ -1,0 +1,371 @@
+"""The gradient of every operator against central differences, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from burnish.errors import ModelError, UnsupportedOperator
+from burnish.graph.evaluate import evaluate
+from burnish.graph.gradient import gradients
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.graph.verify import verify
+from burnish.measure.accuracy import scaled_error
+from burnish.ops import OPERATORS, operator_named
+from burnish.ops.adjoint import application
+
+STEP = 1e-6
+RANDOM = np.random.default_rng(7)
+
+
+@dataclass(frozen=True)
+class Case:
+    op: str
+    arrays: Sequence[np.ndarray]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        shapes = "-".join("x".join(map(str, a.shape)) for a in self.arrays)
+        return f"{self.op}-{shapes}" + "".join(f"-{k}={v}" for k, v in self.attrs.items()).replace(" ", "")
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RANDOM.normal(size=shape)
+
+
+def positive(*shape: int) -> np.ndarray:
+    return RANDOM.uniform(0.5, 3.0, size=shape)
+
+
+def inner(*shape: int) -> np.ndarray:
+    return RANDOM.uniform(-0.9, 0.9, size=shape)
+
+
+def integers(low: int, high: int, *shape: int, dtype: str = "int64") -> np.ndarray:
+    return RANDOM.integers(low, high, size=shape).astype(dtype)
+
+
+def case(op: str, *arrays: np.ndarray, **attrs: Any) -> Case:
+    return Case(op, arrays, attrs)
+
+
+UNARY = words(
+    "identity relu abs neg sign exp sqrt_ rsqrt_ log_ reciprocal tanh erf sin cos floor ceil round sigmoid softplus "
+    "softsign silu hard_swish mish sinh cosh selu leaky_relu elu celu thresholded_relu hard_sigmoid gelu atan asinh"
+)
+POOLS: Sequence[Mapping[str, Any]] = (
+    {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
+    {"kernel": (2, 3), "strides": (1, 3), "dilations": (2, 1)},
+    {"kernel": (3, 2), "strides": (2, 2), "ceil_mode": True},
+    {"kernel": (2, 2), "strides": (2, 2)},
+    {"kernel": (9, 9), "pads": (4, 4, 4, 4)},
+)
+CONVOLUTIONS: Sequence[tuple[tuple[int, ...], tuple[int, ...], Mapping[str, Any]]] = (
+    ((2, 3, 7, 6), (4, 3, 3, 3), {"pads": (1, 1, 1, 1)}),
+    ((2, 3, 8, 7), (4, 3, 3, 3), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    ((1, 3, 9, 10), (5, 3, 3, 2), {"strides": (2, 3), "pads": (1, 0, 2, 1), "dilations": (3, 2)}),
+    ((2, 4, 7, 6), (6, 2, 3, 3), {"strides": (2, 1), "pads": (1, 0, 2, 1), "dilations": (1, 2), "groups": 2}),
+    ((2, 4, 6, 6), (8, 1, 3, 3), {"pads": (1, 1, 1, 1), "groups": 4}),
+    ((1, 4, 7, 7), (3, 4, 1, 1), {"strides": (2, 2)}),
+)
+TRANSPOSED: Sequence[tuple[tuple[int, ...], tuple[int, ...], Mapping[str, Any]]] = (
+    ((2, 3, 4, 5), (3, 4, 3, 3), {"strides": (2, 2), "pads": (1, 1, 1, 1), "output_padding": (1, 0)}),
+    ((1, 4, 4, 3), (4, 2, 3, 2), {"strides": (2, 1), "dilations": (1, 2), "groups": 2}),
+    ((1, 3, 1, 1), (3, 4, 4, 4), {}),
+    ((1, 2, 3, 3), (2, 17, 3, 3), {"strides": (2, 2), "pads": (0, 1, 1, 0)}),
+)
+REDUCTIONS = words("sum prod max min mean l1 l2 sumsq logsumexp")
+
+
+def cases() -> list[Case]:
+    found = [case(op.rstrip("_"), positive(3, 5) if op.endswith("_") else normal(3, 5)) for op in UNARY]
+    found += [case(op, inner(4, 3)) for op in ("asin", "acos", "atanh")] + [case("acosh", 1.2 + positive(7))]
+    found += [case("gelu", normal(6), approximate="tanh"), case("celu", normal(6), alpha=0.7)]
+    found += [case("clip", normal(9), min=-0.5, max=0.7), case("cast", normal(3), to="float64")]
+    found += [case("cast", normal(3), to="int64")]
+    for op in ("add", "sub", "mul", "maximum", "minimum", "prelu"):
+        found += [
+            case(op, normal(3, 4), normal(4)),
+            case(op, normal(2, 1, 3), normal(4, 1)),
+            case(op, normal(), normal(3)),
+        ]
+    found += [case("div", normal(3, 4), positive(4)), case("floor_div", normal(3, 4), positive(4))]
+    found += [case("pow", positive(3, 4), normal(1)), case("pow", normal(5), np.array([2.0]))]
+    found += [case("mod", normal(3, 4), positive(4)), case("mod", normal(3, 4), normal(3, 1), truncate=True)]
+    found += [case("where", RANDOM.random((3, 1)) < 0.5, normal(3, 4), normal(4))]
+    for a, b, attrs in (
+        ((3, 4), (4, 5), {}), ((4, 3), (4, 5), {"transpose_a": True}), ((3, 4), (5, 4), {"transpose_b": True}),
+        ((4, 3), (5, 4), {"transpose_a": True, "transpose_b": True}), ((2, 3, 4), (4, 5), {}),
+        ((2, 3, 4), (5, 4), {"transpose_b": True}), ((2, 4, 3), (4, 5), {"transpose_a": True}),
+        ((2, 1, 3, 4), (3, 4, 5), {}), ((3, 4), (2, 2, 4, 5), {}), ((4,), (4, 5), {}), ((2, 3, 4), (4,), {}),
+        ((4,), (4,), {}), ((2, 1, 4, 3), (1, 3, 5, 4), {"transpose_a": True, "transpose_b": True}),
+    ):  # fmt: skip
+        found.append(case("matmul", normal(*a), normal(*b), **attrs))
+    for x, w, given in CONVOLUTIONS:
+        found += [
+            case("conv2d", normal(*x), normal(*w), normal(w[0]), **given),
+            case("conv2d", normal(*x), normal(*w), **given),
+        ]
+    for x, w, given in TRANSPOSED:
+        bias = normal(w[1] * given.get("groups", 1))
+        found.append(case("conv2d_transpose", normal(*x), normal(*w), bias, **given))
+    found += [case("transposed_weight", normal(3, 4, 3, 3), strides=(2, 2))]
+    found += [case("banded_conv2d", normal(1, 6, 5, 5), normal(6, 4, 3, 3), outputs=2, depth=2, block=4)]
+    for given in POOLS:
+        found.append(case("max_pool2d", normal(2, 2, 7, 8), **given))
+        found += [case("avg_pool2d", normal(2, 2, 7, 8), **given, count_include_pad=c) for c in (False, True)]
+    for kind in REDUCTIONS:
+        found += [case(f"reduce_{kind}", normal(3, 4, 5), axes=(0, 2), keepdims=k) for k in (False, True)]
+        found.append(case(f"reduce_{kind}", normal(3, 4)))
+    found += [case("reduce_prod", np.array([[0.0, 2.0, 3.0], [0.0, 0.0, 1.0]]), axes=(1,))]
+    for exclusive, reverse in ((False, False), (True, False), (False, True), (True, True)):
+        found.append(case("cumsum", normal(3, 7), axis=1, exclusive=exclusive, reverse=reverse))
+    found.append(case("cumsum", normal(100, 2), axis=0))
+    found += [case(op, normal(3, 4, 5), axis=axis) for op in ("softmax", "log_softmax") for axis in (-1, 1)]
+    found += [case("layer_norm", normal(2, 3, 4), normal(3, 4), normal(3, 4), axis=1), case("layer_norm", normal(3, 6))]
+    found += [
+        case("rms_norm", normal(3, 6), normal(6)),
+        case("group_norm", normal(2, 6, 3), normal(6), normal(6), groups=2),
+    ]
+    found += [case("instance_norm", normal(2, 3, 4, 2), normal(3), normal(3))]
+    found += [case("batch_norm", normal(2, 3, 4), normal(3), normal(3), normal(3), positive(3))]
+    found += [case("batch_norm_training", normal(4, 3, 2, 5), normal(3), normal(3))]
+    found += [case("lrn", normal(2, 6, 3), size=3, alpha=0.3), case("lrn", normal(1, 5, 2), size=4, beta=0.6)]
+    found += [case("reshape", normal(4, 6), shape=s) for s in ((2, 2, 3, 2), (24,), (3, 8), (8, -1))]
+    found += [case("transpose", normal(2, 3, 4), perm=(2, 0, 1)), case("expand", normal(3, 1), shape=(2, 3, 4))]
+    found += [case("slice", normal(5, 9), starts=(1, 8), extents=(2, 4), steps=(2, -2))]
+    found += [
+        case("concat", normal(2, 3), normal(2, 1), normal(2, 4), axis=1),
+        case("tile", normal(2, 3), repeats=(2, 3)),
+    ]
+    found += [case("pad", normal(4, 5), pads=(1, 2, 0, 3), mode=mode) for mode in ("constant", "reflect", "edge")]
+    found += [case("pad", normal(4, 5), pads=(-1, 0, 2, -2)), case("iota", normal(), extent=4, step=2.0)]
+    for mode in ("DCR", "CRD"):
+        found += [case("depth_to_space", normal(1, 8, 2, 3), block=2, mode=mode)]
+        found += [case("space_to_depth", normal(1, 2, 4, 6), block=2, mode=mode)]
+    found += [case("trilu", normal(4, 5), upper=u, diagonal=1) for u in (False, True)]
+    found += [
+        case("gather", normal(5, 3, 2), integers(-5, 8, 2, 3), axis=0),
+        case("gather", normal(2, 5, 3), integers(0, 5, 4), axis=1),
+    ]
+    found += [case("gather", normal(2, 5), np.array(3), axis=1)]
+    found += [case("gather_elements", normal(4, 3), integers(-3, 3, 2, 5), axis=1)]
+    found += [
+        case("gather_nd", normal(3, 4, 2), integers(0, 3, 5, 2)),
+        case("gather_nd", normal(2, 4, 3), integers(0, 4, 2, 5, 1), batch_dims=1),
+    ]
+    found += [case("one_hot", integers(0, 4, 3), normal(2), depth=4)]
+    found += [case("reverse_sequence", normal(5, 3), integers(1, 6, 3))]
+    found.append(case("resize", normal(1, 2, 4, 3), sizes=(1, 2, 7, 3), mode="linear", coordinates="align_corners"))
+    for mode in ("nearest", "linear"):
+        found.append(case("resize", normal(2, 3, 2), sizes=(2, 9, 4), mode=mode))
+        found += [
+            case("resize", normal(1, 2, 4, 3), sizes=(1, 2, 8, 5), mode=mode),
+            case("resize", normal(6), sizes=(3,), mode=mode),
+        ]
+    found += [case("lstm_cell", normal(2, 12), normal(2, 3), normal(2, 3), normal(4, 3, 3))]
+    for before in (False, True):
+        found.append(
+            case("gru_cell", normal(2, 9), normal(2, 3), normal(3, 3, 3), normal(9), linear_before_reset=before)
+        )
+    found += [case("winograd_conv2d", normal(1, 2, 6, 6), normal(4, 4, 3, 2), m=2)]
+    found += [
+        case("winograd_weight", normal(3, 2, 3, 3), m=2),
+        case("banded_weight", normal(6, 2, 3, 3), groups=3, block=4),
+    ]
+    found += [case("sort", normal(3, 5), axis=1, descending=True), case("top_k", normal(3, 6), k=2)]
+    found += [case("scatter_elements", normal(4, 3), integers(0, 4, 2, 3), normal(2, 3), axis=0, reduction="add")]
+    found += [case("scatter_nd", normal(4, 3), integers(0, 4, 6, 1), normal(6, 3), reduction="add")]
+    return found
+
+
+CASES = cases()
+# Nothing of these is differentiable: of integers, bools or strings, to such, or of no tensor.
+INTEGER = set(
+    words(
+        "isnan logical_not isinf equal not_equal less less_equal greater greater_equal logical_and logical_or "
+        "logical_xor bitwise_and bitwise_or bitwise_xor shift_left shift_right argmax argmin shape_of count_ngrams "
+        "max_pool_indices random_uniform random_normal multinomial"
+    )
+)
+# Forms that the compiler chooses, of operators that are here; they work on parts of numbers in half precision.
+CHOSEN = set(
+    words(
+        "polyphase_conv2d split_conv2d split_stem split_matmul polyphase_weight split_weight_parts split_stem_parts "
+        "split_matrix_parts"
+    )
+)
+REFUSED = set(
+    words(
+        "convert bitcast grid_sample roi_align deformed_columns scatter_rows fold_windows max_unpool dft cumprod "
+        "determinant tree_ensemble"
+    )
+)
+
+
+def graph_of(case: Case) -> tuple[Graph, dict[str, np.ndarray], list[str]]:
+    """The operator alone, what it is fed, and the outputs that are numbers with fractions."""
+    builder = GraphBuilder()
+    feeds = {f"in{i}": a for i, a in enumerate(case.arrays)}
+    for name, a in feeds.items():
+        builder.input(name, a.shape, str(a.dtype))
+    outputs = builder.add_many(case.op, *feeds, **case.attrs)
+    return builder.build(*outputs), feeds, [name for name in outputs if builder.types[name].dtype == "float64"]
+
+
+def directional(graph: Graph, of: Sequence[str], feeds: Mapping[str, np.ndarray], wrt: Sequence[str]) -> None:
+    """Every gradient along a random direction, against the difference of the values to both sides."""
+    rng = np.random.default_rng(3)
+    backward = gradients(graph, of, wrt)
+    verify(backward)
+    seeds = {name: rng.normal(size=backward.types[name].shape) for name in backward.inputs if name not in feeds}
+    found = evaluate(backward, {**feeds, **seeds}, "float64")
+
+    def value(given: Mapping[str, np.ndarray]) -> float:
+        results = evaluate(graph, given, "float64")
+        return float(sum((results[name] * seeds.get(f"{name}.seed", 1.0)).sum() for name in of))
+
+    for name, gradient in zip(wrt, backward.outputs[-len(wrt) :], strict=True):
+        assert found[gradient].shape == feeds[name].shape
+        direction = rng.normal(size=feeds[name].shape)
+        ahead, behind = ({**feeds, name: feeds[name] + s * STEP * direction} for s in (1, -1))
+        wanted = (value(ahead) - value(behind)) / (2 * STEP)
+        assert abs((found[gradient] * direction).sum() - wanted) <= 1e-6 * max(1.0, abs(wanted)), name
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gradients_equal_differences(case: Case) -> None:
+    graph, feeds, of = graph_of(case)
+    wrt = [name for name, a in feeds.items() if a.dtype == np.float64]
+    if of:
+        directional(graph, of, feeds, wrt)
+    else:
+        with pytest.raises(ModelError, match="integer; allowed: floating-point"):
+            gradients(graph, graph.outputs, wrt)
+
+
+RULED = [c for c in CASES if callable(OPERATORS[c.op].gradient) and OPERATORS[c.op].extern is None]
+
+
+@pytest.mark.parametrize("case", RULED, ids=str)
+def test_a_rule_gives_what_the_definition_does(case: Case) -> None:
+    graph, feeds, of = graph_of(case)
+    wrt = [name for name, a in feeds.items() if a.dtype == np.float64]
+    ruled = gradients(graph, of, wrt)
+    rng = np.random.default_rng(4)
+    seeds = {f"{name}.seed": rng.normal(size=graph.types[name].shape) for name in of}
+    given = {**feeds, **{name: seed for name, seed in seeds.items() if name in ruled.inputs}}
+    values = evaluate(ruled, given)
+    node = graph.nodes[0]
+    types = [(a.shape, str(a.dtype)) for a in feeds.values()]
+    for name, gradient in zip(wrt, ruled.outputs[-len(wrt) :], strict=True):
+        number = [*feeds].index(name)
+        derived, attrs = application(
+            operator_named, case.op, case.attrs, types, number, tuple(range(len(node.outputs)))
+        )
+        b = GraphBuilder.of(graph)
+        adjoints = [b.input(f"{o}.seed", graph.types[o].shape, "float64") for o in node.outputs]
+        operands = [*node.inputs, *node.outputs, *adjoints]
+        own = b.build(b.add("adjoint", *[operands[i] for i in derived.reads], **attrs))
+        ones = {f"{o}.seed": seeds[f"{o}.seed"] if f"{o}.seed" in given else np.ones(graph.types[o].shape) for o in of}
+        wanted = evaluate(own, {**feeds, **ones})[own.outputs[0]]
+        assert scaled_error([values[gradient]], [wanted]) < 1e-9, name
+
+
+SECOND = [
+    c
+    for c in CASES
+    if c.op in ("tanh", "gelu", "mul", "matmul", "conv2d", "softmax", "layer_norm", "gather", "lstm_cell")
+]
+
+
+@pytest.mark.parametrize("case", SECOND, ids=str)
+def test_second_derivatives_equal_differences(case: Case) -> None:
+    """Of the sum of the squared gradients by all inputs."""
+    graph, feeds, of = graph_of(case)
+    wrt = [name for name, a in feeds.items() if a.dtype == np.float64]
+    rng = np.random.default_rng(5)
+    first = gradients(graph, of, wrt)
+    seeds = {name: rng.normal(size=first.types[name].shape) for name in first.inputs if name not in feeds}
+    builder = GraphBuilder.of(first)
+    squares = [builder.add("reduce_sumsq", name, keepdims=False) for name in first.outputs[-len(wrt) :]]
+    directional(builder.build(*squares), squares, {**feeds, **seeds}, wrt)
+
+
+def test_every_operator_has_a_gradient_or_is_refused() -> None:
+    tested = {case.op for case in CASES} | {"adjoint"}  # the adjoint by the second derivatives
+    assert not tested & (INTEGER | REFUSED | CHOSEN)
+    assert tested | INTEGER | REFUSED | CHOSEN == set(OPERATORS)
+    assert sum(callable(op.gradient) for op in OPERATORS.values() if op.extern is None) <= 12
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_an_opaque_operator_is_refused_by_name(name: str) -> None:
+    assert OPERATORS[name].extern is not None and OPERATORS[name].gradient == "derived"
+
+
+def test_refusals_name_node_and_operator() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (3, 3), "float64")
+    graph = b.build(b.add("determinant", x, node="Det_7"), b.add("argmax", x))
+    with pytest.raises(UnsupportedOperator, match=r"gradient of node 'Det_7' \(determinant\): determinant: an opaque"):
+        gradients(graph, "determinant", ["x"])
+    with pytest.raises(ModelError, match=r"argument 'of': found 'argmax', int64.*integer; allowed: floating-point"):
+        gradients(graph, "argmax", ["x"])
+    with pytest.raises(ModelError, match="argument 'wrt': found no tensor 'w'; allowed: x"):
+        gradients(graph, "determinant", ["w"])
+
+
+def test_a_scatter_that_overwrites_is_refused() -> None:
+    b = GraphBuilder()
+    data, at, new = b.input("x", (3,)), b.input("at", (2,), "int64"), b.input("new", (2,))
+    graph = b.build(b.add("scatter_elements", data, at, new))
+    with pytest.raises(UnsupportedOperator, match="attribute 'reduction': found none; allowed: add"):
+        gradients(graph, "scatter_elements", ["x"])
+
+
+def reads(op: str, **attrs: Any) -> set[str]:
+    """Which of x, y and the adjoint of y a gradient is computed from."""
+    b = GraphBuilder()
+    graph = gradients(b.build(b.add(op, b.input("x", (4,)), name="y", **attrs)), "y", ["x"])
+    needed = set(graph.outputs[1:])
+    for node in reversed(graph.nodes):
+        if node.outputs[0] in needed and node.outputs[0] != "y":
+            needed |= set(node.inputs)
+    return needed & {"x", "y", "y.seed"}
+
+
+@pytest.mark.parametrize("op", ["relu", "exp", "tanh", "sigmoid", "sqrt", "softmax"])
+def test_dependencies_are_as_few_as_can_be(op: str) -> None:
+    assert reads(op) == {"y", "y.seed"}
+    assert reads("neg") == {"y.seed"} and reads("sin") == {"x", "y.seed"}
+
+
+def test_slopes_at_corners_and_where_a_branch_is_not_finite() -> None:
+    def slope(op: str, x: list[float]) -> list[float]:
+        b = GraphBuilder()
+        graph = gradients(b.build(b.add(op, b.input("x", (len(x),), "float64"), name="y")), "y", ["x"])
+        found = evaluate(graph, {"x": np.array(x), "y.seed": np.ones(len(x))})
+        return [float(v) for v in found[graph.outputs[1]]]
+
+    assert slope("relu", [0.0, -0.0, 1.0]) == [0.0, 0.0, 1.0]
+    assert slope("softplus", [0.0]) == [0.5] and slope("sign", [0.0, 3.0]) == [0.0, 0.0]
+    assert slope("atan", [0.0]) == [1.0]  # -1 / x is a branch that is not taken there
+    assert slope("sinh", [0.0]) == [1.0] and slope("cosh", [0.0]) == [0.0]
+
+
+def test_a_tensor_that_is_read_several_times_or_not_at_all() -> None:
+    b = GraphBuilder()
+    x, w, unused = b.input("x", (3,), "float64"), b.input("w", (3,), "float64"), b.input("u", (2,), "float64")
+    y = b.add("add", b.add("mul", x, x), b.add("mul", x, w))
+    graph = gradients(b.build(b.add("reduce_sum", y, name="y")), "y", [x, unused])
+    found = evaluate(graph, {"x": np.array([1.0, 2.0, 3.0]), "w": np.array([5.0, 6.0, 7.0]), "u": np.ones(2)})
+    assert found[graph.outputs[1]].tolist() == [7.0, 10.0, 13.0] and found[graph.outputs[2]].tolist() == [0.0, 0.0]

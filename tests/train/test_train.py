@@ -1,0 +1,139 @@
+"""Training steps, compiled, against PyTorch's own from the same weights and data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import burnish as bn
+from burnish.errors import InputError, ModelError, ParameterError, UnsupportedOperator
+from burnish.graph.graph import Graph, GraphBuilder
+
+RNG = np.random.default_rng(0)
+W1, W2 = (RNG.normal(size=s).astype("f4") / 4 for s in ((12, 24), (24, 5)))
+B1, B2 = np.zeros(24, "f4"), np.zeros(5, "f4")
+BATCHES = [RNG.normal(size=(16, 12)).astype("f4") for _ in range(15)]
+
+
+def perceptron() -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", (16, 12))
+    h = b.add("tanh", b.add("add", b.add("matmul", x, b.constant(W1, "w1")), b.constant(B1, "b1")))
+    return b.build(b.add("add", b.add("matmul", h, b.constant(W2, "w2")), b.constant(B2, "b2")))
+
+
+def labels(loss: str) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    if loss == "softmax_cross_entropy":
+        return [rng.integers(0, 5, 16) for _ in BATCHES]
+    if loss == "binary_logistic":
+        return [(rng.random((16, 5)) < 0.5).astype("f4") for _ in BATCHES]
+    return [rng.normal(size=(16, 5)).astype("f4") for _ in BATCHES]
+
+
+OPTIMIZERS: list[tuple[Any, str, dict[str, Any]]] = [
+    (bn.SGD(0.1), "SGD", {"lr": 0.1}),
+    (bn.SGD(0.05, momentum=0.9, weight_decay=0.01), "SGD", {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}),
+    (bn.SGD(0.05, momentum=0.9, nesterov=True), "SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
+    (bn.Adam(0.01), "Adam", {"lr": 0.01}),
+    (bn.Adam(0.01, weight_decay=0.1), "Adam", {"lr": 0.01, "weight_decay": 0.1}),
+    (bn.AdamW(0.01, beta1=0.8, beta2=0.95), "AdamW", {"lr": 0.01, "betas": (0.8, 0.95)}),
+]
+
+
+@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "squared", "binary_logistic"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: str(o[0]))
+def test_steps_equal_those_of_torch(optimizer: tuple[Any, str, dict[str, Any]], loss: str) -> None:
+    torch = pytest.importorskip("torch")
+    functional = torch.nn.functional
+    functions: dict[str, Callable[..., Any]] = {
+        "softmax_cross_entropy": functional.cross_entropy, "squared": functional.mse_loss,
+        "binary_logistic": functional.binary_cross_entropy_with_logits,
+    }  # fmt: skip
+    ours, name, arguments = optimizer
+    step = bn.compile(perceptron(), train=bn.Train(loss, ours), threads=2)
+    w1, b1, w2, b2 = parameters = [torch.tensor(a.copy(), requires_grad=True) for a in (W1, B1, W2, B2)]
+    peer = getattr(torch.optim, name)(parameters, **arguments)
+    for x, label in zip(BATCHES, labels(loss), strict=True):
+        peer.zero_grad()
+        wanted = functions[loss](torch.tanh(torch.tensor(x) @ w1 + b1) @ w2 + b2, torch.tensor(label))
+        wanted.backward()
+        peer.step()
+        assert abs(step(x, label) - wanted.item()) <= 1e-5 * max(1.0, wanted.item())
+    for key, parameter in zip(("w1", "b1", "w2", "b2"), parameters, strict=True):
+        np.testing.assert_allclose(step.state[key], parameter.detach().numpy(), atol=1e-5)
+    assert step.state["optimizer.step"] == len(BATCHES)
+
+
+def test_a_network_of_torch_with_batch_normalization() -> None:
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(64, 5),
+    )  # fmt: skip
+    x, y = torch.randn(8, 3, 8, 8), torch.randint(0, 5, (8,))
+    step = bn.compile(network.eval(), x, train=bn.Train(optimizer=bn.SGD(0.05, momentum=0.9)), threads=2)
+    network.train()
+    peer = torch.optim.SGD(network.parameters(), 0.05, momentum=0.9)
+    for _ in range(6):
+        peer.zero_grad()
+        wanted = nn.functional.cross_entropy(network(x), y)
+        wanted.backward()
+        peer.step()
+        assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-4
+    for key, name in (("b_1_running_mean", "1.running_mean"), ("b_1_running_var", "1.running_var")):
+        np.testing.assert_allclose(step.state[key], network.state_dict()[name].numpy(), atol=1e-4)
+    np.testing.assert_allclose(step.state["p_0_weight"], network[0].weight.detach().numpy(), atol=1e-4)
+    assert not [name for name in step.state if name.startswith("b_1") and name.count(".")]  # buffers have no slots
+
+
+def test_training_goes_on_from_an_artifact_and_the_rate_may_change(tmp_path) -> None:
+    step = bn.compile(perceptron(), train=bn.Train("squared", bn.Adam(0.01)), threads=1)
+    given = [*zip(BATCHES, labels("squared"), strict=True)]
+    first = [float(step(*pair)) for pair in given[:7]]
+    step.save(tmp_path / "step.bn")
+    rest = [float(step(*pair)) for pair in given[7:]]
+    again = bn.load(tmp_path / "step.bn")
+    assert [float(again(*pair)) for pair in given[7:]] == rest
+    again.reset()  # to what was saved as the beginning: the weights that training began with
+    assert [float(again(*pair)) for pair in given[:7]] == first
+    before = again.state["w1"]
+    again.state["optimizer.rate"] = np.array(0.0)
+    again(*given[0])
+    assert np.array_equal(again.state["w1"], before)
+    again.state["w1"] = np.zeros_like(W1)
+    with pytest.raises(InputError, match="state 'w1' is float64"):
+        again.state["w1"] = np.zeros(W1.shape)
+
+
+def test_some_parameters_stay_as_they_are() -> None:
+    step = bn.compile(perceptron(), train=bn.Train("squared", parameters=("w2",)), threads=1)
+    step(BATCHES[0], labels("squared")[0])
+    assert set(step.state) == {"w2", "optimizer.rate", "optimizer.step"}
+    assert not np.array_equal(step.state["w2"], W2)
+
+
+def test_what_cannot_be_trained_is_refused() -> None:
+    with pytest.raises(ParameterError, match="Train: loss: found 'hinge'; allowed: softmax_cross_entropy, squared"):
+        bn.Train("hinge")
+    with pytest.raises(ParameterError, match="SGD: momentum"):
+        bn.SGD(0.1, momentum=2.0)
+    with pytest.raises(ParameterError, match=r"train: found 'sgd'; allowed: burnish\.Train"):
+        bn.compile(perceptron(), train="sgd")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=r"Train: parameters: found \['w9'\]; allowed: w1, b1, w2, b2"):
+        bn.compile(perceptron(), train=bn.Train(parameters=("w9",)))
+    b = GraphBuilder()
+    both = b.build(b.add("sin", b.input("x", (3,))), "x")
+    with pytest.raises(ModelError, match=r"found outputs .*; allowed: one of floating-point numbers"):
+        bn.compile(both, train=bn.Train())
+    with pytest.raises(ModelError, match="found a model without parameters"):
+        bn.compile(both.with_nodes(both.nodes, outputs=("sin",)), train=bn.Train())
+    b = GraphBuilder()
+    turned = b.add("cumprod", b.add("mul", b.input("x", (3,)), b.constant(np.ones(3, "f4"), "w")), axis=0, node="Turn")
+    with pytest.raises(UnsupportedOperator, match=r"gradient of node 'Turn' \(cumprod\)"):
+        bn.compile(b.build(turned), train=bn.Train("squared"))
