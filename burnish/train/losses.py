@@ -26,10 +26,18 @@ def _class_label(output: TensorType) -> TensorType:
 
 
 def _softmax_cross_entropy(b: GraphBuilder, logits: str, label: str) -> str:
-    """The mean of ``-log softmax(logits)[label]``; gradients do not pass through the maximum."""
-    shape = b.types[label].shape
-    chosen = b.add("gather_elements", b.add("log_softmax", logits), b.add("reshape", label, shape=(*shape, 1)), axis=-1)
-    return b.add("neg", b.add("reduce_mean", chosen, keepdims=False))
+    """The mean of ``-log softmax(logits)[label]`` over all labels that are not negative: others are left out.
+
+    A label beyond the last class makes the loss NaN.
+    """
+    shape, (*_, classes), dtype = b.types[label].shape, b.types[logits].shape, b.types[logits].dtype
+    known = b.add("cast", b.add("greater_equal", label, b.constant(0)), to=dtype)
+    outside = b.add("greater_equal", label, b.constant(classes))
+    place = b.add("reshape", b.add("maximum", label, b.constant(0)), shape=(*shape, 1))
+    found = b.add("gather_elements", b.add("log_softmax", logits), place, axis=-1)
+    chosen = b.add("where", outside, b.constant(float("nan"), dtype=dtype), b.add("reshape", found, shape=shape))
+    total = b.add("reduce_sum", b.add("mul", chosen, known), keepdims=False)
+    return b.add("neg", b.add("div", total, b.add("reduce_sum", known, keepdims=False)))
 
 
 def _squared(b: GraphBuilder, output: str, label: str) -> str:

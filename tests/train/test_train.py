@@ -92,6 +92,17 @@ def test_a_network_of_torch_with_batch_normalization() -> None:
     assert not [name for name in step.state if name.startswith("b_1") and name.count(".")]  # buffers have no slots
 
 
+def test_labels_that_are_left_out_or_no_class() -> None:
+    torch = pytest.importorskip("torch")
+    step = bn.compile(perceptron(), train=bn.Train(optimizer=bn.SGD(0.0)), threads=1)
+    label = labels("softmax_cross_entropy")[0].copy()
+    label[::3] = -100
+    logits = torch.tanh(torch.tensor(BATCHES[0] @ W1)) @ torch.tensor(W2)
+    assert abs(step(BATCHES[0], label) - torch.nn.functional.cross_entropy(logits, torch.tensor(label)).item()) < 1e-5
+    label[1] = 5
+    assert np.isnan(step(BATCHES[0], label))
+
+
 def test_training_goes_on_from_an_artifact_and_the_rate_may_change(tmp_path) -> None:
     step = bn.compile(perceptron(), train=bn.Train("squared", bn.Adam(0.01)), threads=1)
     given = [*zip(BATCHES, labels("squared"), strict=True)]
