@@ -208,15 +208,6 @@ def test_weights_beyond_the_caches_are_read_backwards_every_other_round(tmp_path
     check_close(module(**feeds), expected(model, feeds))
 
 
-def test_weights_that_are_computed_are_packed_once(tmp_path: Path) -> None:
-    model = layer("RNN", LONG, 16, computed=True)
-    module = bn.compile(model, cache_dir=tmp_path, rewrite=False)
-    (step,) = repeats(module.executable)
-    assert len(step.once) == 1 and len(step.calls) == 1
-    feeds = feeds_of(model, {})
-    check_close(module(**feeds), ReferenceEvaluator(model).run(None, feeds))
-
-
 def test_compile_time_does_not_depend_on_the_length(tmp_path: Path) -> None:
     bn.compile(layer("LSTM", LONG, 1), cache_dir=tmp_path / "first")
     began = time.process_time()
@@ -271,6 +262,25 @@ def test_scan_is_a_loop(steps: int, reverse: bool, tmp_path: Path) -> None:
     check_close(bn.compile(running(steps, reverse), cache_dir=tmp_path)(x, factor), wanted)
     opened = bn.compile(running(dim("steps", 1, 9), reverse), cache_dir=tmp_path)
     check_close(opened(x, factor), wanted)
+
+
+def test_what_is_the_same_in_every_round_is_computed_in_the_first_alone(tmp_path: Path) -> None:
+    b = GraphBuilder()
+    x, w, start = b.input("x", (6, 4)), b.input("w", (3, 4)), b.constant(np.zeros(4, np.float32))
+    nodes = (
+        ("softmax", ("2",), ("soft",), (("axis", 1),)),
+        ("reduce_sum", ("soft",), ("m",), (("axes", (0,)), ("keepdims", False))),
+        ("mul", ("1", "m"), ("part",), ()),
+        ("add", ("0", "part"), ("s",), ()),
+    )
+    found = b.add_many("scan", start, x, w, body=(nodes, ("s",)), states=1, sequences=1, every=(0,))
+    module = bn.compile(b.build(*found), cache_dir=tmp_path)
+    (step,) = repeats(module.executable)
+    assert step.once and step.calls
+    random = np.random.default_rng(1)
+    value, weight = random.random((6, 4), np.float32), random.random((3, 4), np.float32)
+    soft = np.exp(weight) / np.exp(weight).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(module(value, weight), np.cumsum(value * soft.sum(axis=0), axis=0), rtol=1e-5)
 
 
 def test_a_body_with_an_opaque_operator_runs_in_python(tmp_path: Path) -> None:
