@@ -21,12 +21,13 @@ import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from burnish.driver.compilation import assemble, compile_kernels
-from burnish.errors import ArtifactError, InputError, ModelError
+from burnish.errors import ArtifactError, InputError, ModelError, UnsupportedOperator
 from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.dtypes import dtype_name
-from burnish.frontend.onnx.eager import EAGER, EagerNode
+from burnish.frontend.onnx.eager import EagerNode
 from burnish.frontend.onnx.nodes import attributes
 from burnish.frontend.onnx.segments import Program, Segment, read_program
+from burnish.frontend.onnx.texts import texts_of
 from burnish.frontend.onnx.validity import label_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, type_of
@@ -42,6 +43,8 @@ KIND = "segments"  # of file
 KEPT = 32  # compiled variants of a segment
 FEW_ELEMENTS = 1 << 14  # of all values of a graph: one that is met once is interpreted sooner than compiled
 
+TEXT = "text"
+
 Run = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
 
 
@@ -49,8 +52,8 @@ Run = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
 class OpenSpec:
     """An input or output: ``shape`` has a name, or "?", where an extent is open, and is None where the rank is.
 
-    ``kind``: "tensor", "sequence" (a list of arrays) or "optional" (None, or what it may hold); ``dtype`` is that of
-    the arrays.
+    ``kind``: "tensor", "sequence" (a list of arrays), "optional" (None, or what it may hold) or "maps" (of outputs: a
+    list of dictionaries of label and number); ``dtype`` is that of the arrays, "text" of those of strings.
     """
 
     name: str
@@ -60,22 +63,27 @@ class OpenSpec:
 
     def __str__(self) -> str:
         extents = "…" if self.shape is None else ", ".join(map(str, self.shape))
-        text = f"{self.dtype}[{extents}]"
+        text = f"{self.dtype}[{extents}]" if self.kind != "maps" else self.dtype
         return f"{self.name}: {text if self.kind == 'tensor' else f'{self.kind} of {text}'}"
 
 
 def open_spec(value: onnx.ValueInfoProto) -> OpenSpec:
-    """What a model says of an input or output. Raises UnsupportedOperator for texts and maps."""
+    """What a model says of an input or output. Raises UnsupportedOperator for maps that are in no sequence."""
     kind, declared = "tensor", value.type
     while not declared.HasField("tensor_type"):
         inner = declared.WhichOneof("value")
         if inner is None:
             return OpenSpec(value.name, None, "?", kind)  # of outputs, whose types need not be declared
+        if inner == "map_type" and kind == "sequence":
+            element = declared.map_type.value_type.tensor_type.elem_type
+            return OpenSpec(value.name, None, dtype_name(element, f"value '{value.name}'"), "maps")
         if inner not in ("sequence_type", "optional_type"):
-            return OpenSpec(value.name, None, dtype_name(0, f"value '{value.name}'"))
+            allowed = "tensors, sequences, optionals"
+            raise UnsupportedOperator(f"value '{value.name}': found type {inner}; allowed: {allowed}")
         kind = "optional" if inner == "optional_type" else kind if kind == "optional" else "sequence"
         declared = getattr(declared, inner).elem_type
-    dtype = dtype_name(declared.tensor_type.elem_type, f"value '{value.name}'")
+    texts = declared.tensor_type.elem_type == onnx.TensorProto.STRING
+    dtype = TEXT if texts else dtype_name(declared.tensor_type.elem_type, f"value '{value.name}'")
     if not declared.tensor_type.HasField("shape"):
         return OpenSpec(value.name, None, dtype, kind)
     shape = tuple(
@@ -195,8 +203,9 @@ class SegmentedModule:
         given: dict[str, np.ndarray] = {}
         for spec in self.inputs:
             shape = self._limits.get(spec.name, spec.shape)
-            if spec.kind == "tensor" and shape is not None and all(isinstance(d, int) for d in shape):
-                given[spec.name] = np.broadcast_to(np.zeros((), numpy_dtype(spec.dtype)), tuple(shape))
+            closed = shape is not None and all(isinstance(d, int) for d in shape)
+            if spec.kind == "tensor" and spec.dtype != TEXT and closed:
+                given[spec.name] = np.broadcast_to(np.zeros((), numpy_dtype(spec.dtype)), tuple(shape or ()))
         program = self._program
         while set((segment := program.segments[0]).reads) <= given.keys() - program.wanted and segment.writes:
             try:
@@ -231,7 +240,7 @@ class SegmentedModule:
         label = f"node '{label_of(node, at)}' ({node.op_type})"
         start = time.perf_counter()
         call = EagerNode(label, inputs, dict(attributes(node)), len(node.output), program.opset, run)
-        results = EAGER[node.op_type](call)
+        results = program.runs[at](call)
         if self._rows is not None and not any(key[0] == at for key in program.children):
             self._rows.append((label_of(node, at), f"{node.op_type} (host)", time.perf_counter() - start))
         for name, result in zip(node.output, results, strict=False):
@@ -333,7 +342,9 @@ class SegmentedModule:
             return None
         if spec.kind != "tensor" and isinstance(value, (list, tuple)):
             return [self._accept(OpenSpec(spec.name, spec.shape, spec.dtype), each) for each in value]
-        if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
+        if spec.dtype == TEXT and spec.kind != "sequence":
+            value = _texts(value)
+        elif not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
             value = from_dlpack(value)
         if not isinstance(value, (np.ndarray, np.generic)) or spec.kind == "sequence":
             raise InputError(f"input '{spec.name}' is a {type(value).__name__}, allowed: {spec}")
@@ -342,7 +353,8 @@ class SegmentedModule:
             len(spec.shape) == array.ndim
             and all(isinstance(own, str) or own == n for own, n in zip(spec.shape, map(int, array.shape), strict=True))
         )
-        if array.dtype != numpy_dtype(spec.dtype) or not fits:
+        own = np.dtype(object) if spec.dtype == TEXT else numpy_dtype(spec.dtype)
+        if array.dtype != own or not fits:
             raise InputError(f"input '{spec.name}' is {array.dtype}{list(array.shape)}, allowed: {spec}")
         return array
 
@@ -394,6 +406,13 @@ class _Interpreted:
     def __call__(self, given: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
         found = evaluate(self.graph, {name: given[name] for name in self.graph.inputs})
         return [found[name] for name in self.graph.outputs]
+
+
+def _texts(value: Any) -> Any:
+    """A tensor of texts, of what may be one: an array or nested lists of strings; anything else as it is."""
+    array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
+    items: list[Any] = array.reshape(-1).tolist() if array.dtype.kind in "OU" else [None]
+    return texts_of(items, array.shape) if all(isinstance(item, str) for item in items) else value
 
 
 def _value(program: Program, env: Mapping[str, Any], name: str) -> Any:

@@ -10,6 +10,7 @@ from burnish.ops import (
     adjoint,
     bf16x3,
     convolution,
+    coupling,
     elementwise,
     indexing,
     inverse,
@@ -62,6 +63,7 @@ _FAMILIES = (
     random,
     text,
     trees,
+    coupling,
     packing,
 )
 _PLAIN: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}

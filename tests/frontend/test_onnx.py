@@ -226,13 +226,13 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_all_unsupported_operators_are_named_at_once() -> None:
     nodes = [
         node("Relu", "x", "a"),
-        node("RegexFullMatch", "a", "b", pattern="."),
-        node("StringNormalizer", "b", "c"),
+        node("Gradient", "a", "b", pattern="."),
+        node("ImageDecoder", "b", "c"),
         helper.make_node("FusedThing", ["c"], ["y"], name="mine", domain="com.example"),
     ]
     with pytest.raises(UnsupportedOperator) as error:
         from_onnx(model(nodes, {"x": (2, 2)}, ["y"]))
-    operators = "RegexFullMatch (the_RegexFullMatch)", "StringNormalizer (the_StringNormalizer)"
+    operators = "Gradient (the_Gradient)", "ImageDecoder (the_ImageDecoder)"
     for word in (*operators, "com.example.FusedThing (mine)"):
         assert word in str(error.value)
 
@@ -260,7 +260,7 @@ def corrupt_weight() -> onnx.ModelProto:
          ModelError, "the_RMSNormalization"),
         (model([node("Relu", "x", "y")], {"x": (2,)}, ["y"], opset=99), UnsupportedOperator, "found 99; allowed: 1 to"),
         (model([node("Relu", "x", "y")], {"x": (2,)}, ["y"], element=TensorProto.STRING), UnsupportedOperator,
-         "input 'x': element type: found STRING; allowed: float32"),
+         "input 'x': element type: found STRING; allowed: numbers"),
         (model([node("LSTM", "x w r _ n", "y", hidden_size=2)], {"x": (3, 1, 2)}, ["y"], {
             "w": np.zeros((1, 8, 2), np.float32), "r": np.zeros((1, 8, 2), np.float32), "n": np.zeros(2, np.int32)}),
          ModelError, r"sequence_lens.: found shape .2.; allowed: shape .1."),

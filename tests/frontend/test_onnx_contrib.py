@@ -63,7 +63,23 @@ QKV = {"num_heads": 2}
 BITS = {"K": 32, "N": 6, "bits": 4, "block_size": 16}
 SVM = {"coefficients": f(5).tolist(), "rho": [0.2], "support_vectors": f(15).tolist(), "n_supports": 5,
        "kernel_params": [0.3, 0.1, 3.0]}  # fmt: skip
+TWO = {"coefficients": f(5).tolist(), "rho": [0.2], "support_vectors": f(15).tolist(), "vectors_per_class": [3, 2],
+       "classlabels_ints": [4, 9], "kernel_params": [0.3, 0.1, 3.0]}
+THREE = {"coefficients": f(14).tolist(), "rho": [0.2, -0.1, 0.3], "support_vectors": f(21).tolist(),
+         "vectors_per_class": [3, 2, 2], "classlabels_ints": [4, 9, 2], "kernel_params": [0.3, 0.1, 2.0]}  # fmt: skip
 LENGTHS = np.array([4, 2], np.int32)
+
+
+def quantized_lstm(dtype: type, directions: int = 1) -> list[Any]:
+    """X, W, R, B, no lengths, states or peepholes, scales and zero points: 4 steps, 2 rows, 3 features, 5 numbers."""
+    weights = [Const(RNG.integers(-20, 20, (directions, k, 20)).astype(np.int16).astype(dtype)) for k in (3, 5)]
+    scales = [Const(0.02 + 0.01 * np.abs(f(directions))) for _ in weights]
+    zeros = [Const(np.zeros(directions, dtype)) for _ in weights]
+    if dtype is np.uint8:
+        weights = [Const((w.array.astype(np.int16) + 100).astype(dtype)) for w in weights]
+        zeros = [Const(np.full(directions, 100, dtype)) for _ in weights]
+    pairs = [part for pair in zip(scales, zeros, strict=True) for part in pair]
+    return [f(4, 2, 3), *weights, Const(f(directions, 40)), None, None, None, None, *pairs]
 
 
 def recurrent(gates: int, lengths: bool = False, peephole: bool = False, directions: int = 1) -> list[Any]:
@@ -163,6 +179,18 @@ CASES: list[tuple[str, str, list[Any], int, dict[str, Any]]] = [
       "activation_alpha": [0.2, 0.5], "activation_beta": [0.1]}),
     *((ML, "SVMRegressor", [f(4, 3)], 1, {**SVM, "kernel_type": kind})
       for kind in ("LINEAR", "RBF", "POLY", "SIGMOID")),
+    *((ML, "SVMClassifier", [f(40, 3)], 2, {**machine, "kernel_type": kind, **likely})
+      for machine, slopes, offsets in ((TWO, [-1.5], [0.1]), (THREE, [-1.5, -0.7, -2.0], [0.1, 0.0, -0.3]))
+      for kind in ("LINEAR", "RBF", "SIGMOID") for likely in ({}, {"prob_a": slopes, "prob_b": offsets})),
+    (ML, "SVMClassifier", [f(40, 3)], 2, {"coefficients": f(9).tolist(), "rho": [0.2, 0.2, 0.2],
+                                         "classlabels_ints": [4, 9, 2], "kernel_type": "LINEAR",
+                                         "kernel_params": [0.0, 0.0, 0.0]}),
+    *((MICROSOFT, "QLinearSoftmax", [u8(2, 3, 8), scale(0.1), zero(120), scale(1 / 255), zero(0)], 1,
+       {"axis": axis, "opset": opset}) for axis, opset in ((-1, 13), (1, 13), (1, 12))),
+    (MICROSOFT, "DynamicQuantizeLSTM", quantized_lstm(np.uint8), 3, {"hidden_size": 5}),
+    (MICROSOFT, "DynamicQuantizeLSTM", quantized_lstm(np.int8, 2), 3, {"hidden_size": 5, "direction": "bidirectional"}),
+    *(("", "Resize", [u8(1, 2, 5, 6), None, Const([1.0, 1.0, 2.0, 1.7])], 1,
+       {"mode": "linear", "coordinate_transformation_mode": kind}) for kind in ("half_pixel", "asymmetric")),
 ]  # fmt: skip
 PEER_CASES = {(domain, op) for domain, op, *_ in CASES}
 
@@ -200,7 +228,8 @@ def test_operator_matches_onnxruntime(case: tuple[str, str, list[Any], int, dict
     for got, want in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
         if want.dtype.kind in "iu":
-            near = int(case[1] == "QLinearAveragePool")  # whose mean it rounds where it lies between two numbers
+            # Where it rounds a mean that lies between two numbers; probabilities, and what is resized, downwards.
+            near = int(case[1] in ("QLinearAveragePool", "QLinearSoftmax", "Resize"))
             np.testing.assert_allclose(got.astype(np.int64), want.astype(np.int64), rtol=0, atol=near)
         else:
             np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
@@ -213,7 +242,6 @@ def refused(domain: str, op: str, inputs: list[Any], message: str, **attrs: Any)
 
 
 def test_what_is_not_computed_is_refused_by_name() -> None:
-    refused(ML, "OneHotEncoder", [np.array([1])], "cats_strings.*texts", cats_strings=["a"])
     refused(MICROSOFT, "Attention", [f(2, 4, 8), f(8, 24), f(24)], "do_rotary", num_heads=2, do_rotary=1)
     weights = [f(3, 32), Const(u8(6, 2, 6)), Const(f(12))]
     refused(MICROSOFT, "MatMulNBits", weights, "'bits': found 3", **{**BITS, "bits": 3})

@@ -55,15 +55,14 @@ def _part(c: Context, gates: str, position: int, hidden: int) -> str:
 
 
 def lstm(
-    c: Context, gates: str, states: Sequence[str], recurrent: str, own: Sequence[Function], peephole: str, coupled: bool
+    c: Context, gates: str, states: Sequence[str], own: Sequence[Function], peephole: str, coupled: bool
 ) -> tuple[str, str]:
     """One LSTM step; ``peephole`` [3 H] or "": input, output, forget; ``coupled``: the forget gate is 1 - the input's.
 
-    ``gates`` [B, 4 H] is the input's product with biases: input, output, forget, cell; ``recurrent`` [4 H, H].
+    ``gates`` [B, 4 H] are the input's and the hidden state's products with biases: input, output, forget, cell.
     """
-    h, cell = states
+    total, (h, cell) = gates, states
     hidden = c.shape(h)[1]
-    total = c.add("add", gates, _product(c, h, recurrent))
     first, squash, last = own
 
     def seen(x: str, position: int, state: str) -> str:

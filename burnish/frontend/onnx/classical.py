@@ -1,4 +1,4 @@
-"""Translators of ai.onnx.ml: linear models, encoders and scalers. Those that give or take texts are refused."""
+"""Translators of ai.onnx.ml: linear models, encoders and scalers. Those that give or take texts: ``texts.py``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
+from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import to_array
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
@@ -41,11 +41,11 @@ def transformed(c: Context, scores: str, transform: str) -> str:
     return c.refuse("attribute 'post_transform'", transform, "NONE, SOFTMAX, LOGISTIC, SOFTMAX_ZERO")
 
 
-def no_texts(c: Context, n: OnnxNode, *keys: str) -> None:
-    """Refuses attributes that make the operator one of texts."""
+def no_texts(n: OnnxNode, *keys: str) -> None:
+    """Raises RuntimeValue for attributes that make the operator one of texts."""
     for key in keys:
         if n.attr(key):
-            c.refuse(f"attribute '{key}'", "given", "numbers: tensors of texts are not supported")
+            raise RuntimeValue(f"{n}: attribute '{key}': found texts; allowed: numbers; texts only in a call", "")
 
 
 def _linear(c: Context, n: OnnxNode, outputs: int) -> str:
@@ -73,7 +73,7 @@ def binary_label(c: Context, labels: Sequence[int], score: str, limit: float) ->
 
 
 def _linear_classifier(c: Context, n: OnnxNode) -> list[str]:
-    no_texts(c, n, "classlabels_strings")
+    no_texts(n, "classlabels_strings")
     labels, transform = n.attr("classlabels_ints") or [], n.attr("post_transform", "NONE")
     features = c.shape(n.inputs[0])[-1]
     outputs = len(n.attrs["coefficients"]) // max(features, 1)
@@ -132,7 +132,7 @@ def _imputer(c: Context, n: OnnxNode) -> str:
 
 
 def _one_hot_encoder(c: Context, n: OnnxNode) -> str:
-    no_texts(c, n, "cats_strings")
+    no_texts(n, "cats_strings")
     x, categories = n.inputs[0], np.asarray(n.attrs["cats_int64s"], np.int64)
     if not n.attr("zeros", 1):
         c.refuse("attribute 'zeros'", 0, "1: an unknown category cannot end a compiled model")
@@ -149,7 +149,7 @@ def _vectorizer(c: Context, n: OnnxNode) -> str:
 
 def _label_encoder(c: Context, n: OnnxNode) -> str:
     """A table of keys and values; what is no key has the default value."""
-    no_texts(c, n, "keys_strings", "values_strings", "classes_strings")
+    no_texts(n, "keys_strings", "values_strings", "classes_strings")
     tables = []
     for kind in ("keys", "values"):
         name = next((k for k in (f"{kind}_tensor", f"{kind}_int64s", f"{kind}_floats") if k in n.attrs), None)

@@ -94,13 +94,14 @@ def _stack(c: Context, parts: Sequence[str], axis: int) -> str:
 
 def _at_run_time(c: Context, n: OnnxNode) -> list[str]:
     """An operator that import cannot translate, whatever it knows of its inputs."""
-    raise RuntimeValue(f"{n}: found results whose shapes depend on values; allowed: in a call", "")
+    raise RuntimeValue(f"{n}: found results that are no tensors of numbers of a known shape; allowed: in a call", "")
 
 
 AT_RUN_TIME = (
     "NonMaxSuppression", "Unique", "Compress", "SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase",
     "SequenceAt", "SequenceLength", "SplitToSequence", "ConcatFromSequence", "SequenceMap", "Optional",
-    "OptionalHasElement", "OptionalGetElement",
+    "OptionalHasElement", "OptionalGetElement", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit",
+    "TfIdfVectorizer", "ai.onnx.ml.CategoryMapper", "ai.onnx.ml.ZipMap", "com.microsoft.Tokenizer",
 )  # fmt: skip
 TRANSLATORS: Mapping[str, Translator] = {
     "If": _if, "Loop": _loop, "Scan": _scan, **dict.fromkeys(AT_RUN_TIME, _at_run_time)

@@ -9,6 +9,7 @@ import onnx
 import onnx.numpy_helper
 
 from burnish.errors import ModelError, UnsupportedOperator
+from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.loops.expr import DTYPES
 from burnish.loops.numeric import numpy_dtype
@@ -24,11 +25,16 @@ _NAMES = {
 
 
 def dtype_name(element_type: int, where: str) -> str:
-    """The dtype of an ONNX element type; UnsupportedOperator, naming ``where``, if there is none."""
+    """The dtype of an ONNX element type; UnsupportedOperator, naming ``where``, if there is none.
+
+    That of texts is a RuntimeValue.
+    """
     names = {number: name for name, number in onnx.TensorProto.DataType.items()}
     name = names.get(element_type, str(element_type))
     if name == "UNDEFINED":
         raise ModelError(f"{where}: element type: found none; allowed: {', '.join(DTYPES)}")
+    if name == "STRING":
+        raise RuntimeValue(f"{where}: element type: found STRING; allowed: numbers; texts only in a call", "")
     if name not in _NAMES:
         raise UnsupportedOperator(f"{where}: element type: found {name}; allowed: {', '.join(_NAMES.values())}")
     return _NAMES[name]

@@ -1,4 +1,4 @@
-"""Translators of ai.onnx.ml's tree ensembles and support vector regression."""
+"""Translators of ai.onnx.ml's tree ensembles."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _regressor(c: Context, n: OnnxNode) -> str:
 
 def _classifier(c: Context, n: OnnxNode) -> list[str]:
     """Labels and scores; of two classes whose weights all belong to one, its score decides, and the other's follows."""
-    no_texts(c, n, "classlabels_strings")
+    no_texts(n, "classlabels_strings")
     x, labels = rows(c, real(c, n.inputs[0])), n.attrs["classlabels_int64s"]
     transform, base = n.attr("post_transform", "NONE"), _floats(n, "base_values")
     forest = _named_forest(c, n, "class", max(len(labels), 1 + max(n.attrs["class_ids"])))
@@ -180,52 +180,9 @@ def _members(n: OnnxNode, modes: np.ndarray) -> np.ndarray:
     return np.stack([owners[group[inside]].astype(values.dtype), values[inside]], 1)
 
 
-def _svm_regressor(c: Context, n: OnnxNode) -> str:
-    """A weighted sum of kernels of the row and each support vector, or a linear function."""
-    x = rows(c, real(c, n.inputs[0]))
-    count, width = n.attr("n_supports", 0), c.shape(x)[1]
-    weights, rho = np.asarray(n.attrs["coefficients"], np.float32), n.attrs["rho"][0]
-    if count:
-        vectors = np.asarray(n.attrs["support_vectors"], np.float32).reshape(count, width)
-        similar = _kernel(c, n, x, vectors)
-    else:
-        similar = x
-    total = c.add("matmul", similar, c.constant(weights.reshape(-1, 1), c.dtype(x)))
-    total = c.cast(c.add("add", total, c.scalar(rho, total)), "float32")
-    if n.attr("one_class", 0):
-        positive = c.add("greater", total, c.scalar(0.0, total))
-        return c.add("where", positive, c.scalar(1.0, total), c.scalar(-1.0, total))
-    return transformed(c, total, n.attr("post_transform", "NONE"))
-
-
-def _kernel(c: Context, n: OnnxNode, x: str, vectors: np.ndarray) -> str:
-    """The kernel of every row and every support vector: [N, vectors]."""
-    gamma, coefficient, degree = (*n.attr("kernel_params", (0.0, 0.0, 3.0)), 0.0, 0.0, 3.0)[:3]
-    product = c.add("matmul", x, c.constant(np.ascontiguousarray(vectors.T), c.dtype(x)))
-
-    def line(value: str) -> str:
-        return c.add("add", c.add("mul", value, c.scalar(gamma, x)), c.scalar(coefficient, x))
-
-    match n.attr("kernel_type", "LINEAR"):
-        case "LINEAR":
-            return product
-        case "POLY":
-            return c.add("pow", line(product), c.scalar(degree, x))
-        case "SIGMOID":
-            return c.add("tanh", line(product))
-        case "RBF":
-            own = c.add("reduce_sumsq", x, axes=(1,), keepdims=True)
-            others = c.constant((vectors.astype(np.float64) ** 2).sum(1), c.dtype(x))
-            twice = c.add("mul", product, c.scalar(2.0, x))
-            apart = c.add("sub", c.add("add", own, others), twice)
-            return c.add("exp", c.add("mul", apart, c.scalar(-gamma, x)))
-    return c.invalid("attribute 'kernel_type'", n.attrs["kernel_type"], "LINEAR, POLY, RBF, SIGMOID")
-
-
 _OPERATORS: Mapping[str, Translator] = {
     "TreeEnsembleRegressor": _regressor,
     "TreeEnsembleClassifier": _classifier,
     "TreeEnsemble": _tree_ensemble,
-    "SVMRegressor": _svm_regressor,
 }
 TRANSLATORS: Mapping[str, Translator] = {f"ai.onnx.ml.{name}": t for name, t in _OPERATORS.items()}

@@ -31,6 +31,7 @@ from burnish.frontend.onnx import (
     scatter,
     sorting,
     training,
+    vectors,
     window,
 )
 from burnish.frontend.onnx.context import Context, OpenDimensions, RuntimeValue, Translator, require_room
@@ -61,6 +62,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **scatter.TRANSLATORS,
     **sorting.TRANSLATORS,
     **training.TRANSLATORS,
+    **vectors.TRANSLATORS,
     **window.TRANSLATORS,
 }
 _BATCH = re.compile(r"batch|^[nb]$|^none$|^unk|^\?$|^-1$|^$", re.IGNORECASE)

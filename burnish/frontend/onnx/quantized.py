@@ -210,6 +210,16 @@ def _qlinear_unary(op: str, c: Context, n: OnnxNode) -> str:
     return narrowed(c, c.add(op, real(c, x, x_scale, x_zero), **attrs), scale, n.input(4), x)
 
 
+def _qlinear_softmax(c: Context, n: OnnxNode) -> str:
+    """Before opset 13 all axes from ``axis`` on are one."""
+    x, x_scale, x_zero, scale = n.inputs[:4]
+    value, axis = real(c, x, x_scale, x_zero), c.axis(x, n.attr("axis", -1))
+    if n.attr("opset", 13) >= 13:
+        return narrowed(c, c.add("softmax", value, axis=axis), scale, n.input(4), x)
+    flat = c.add("softmax", c.flatten(value, axis), axis=1)
+    return narrowed(c, c.reshape(flat, c.shape(x)), scale, n.input(4), x)
+
+
 def _qlinear_global_pool(c: Context, n: OnnxNode) -> str:
     x, x_scale, x_zero, scale = n.inputs[:4]
     last = bool(n.attr("channels_last", 0))
@@ -269,15 +279,26 @@ def scaled_product(
 
 def _dynamic_quantize_matmul(c: Context, n: OnnxNode) -> str:
     """A float matrix quantized by its own range, times a quantized one."""
-    a, scale, zero = dynamically_quantized(c, n.inputs[0])
-    return scaled_product(c, a, n.inputs[1], (scale, n.inputs[2]), (zero, n.input(3)), n.input(4))
+    return dynamic_product(c, n.inputs[0], n.inputs[1], (n.inputs[2], n.input(3)), n.input(4))
 
 
-def dynamically_quantized(c: Context, x: str) -> tuple[str, str, str]:
-    """uint8 numbers, scale and zero point of floats by their range, to which 0 belongs (DynamicQuantizeLinear)."""
+def dynamic_product(
+    c: Context, x: str, weight: str, parameters: tuple[str, str], bias: str = "", by_row: bool = False
+) -> str:
+    """A float matrix quantized by its own range, or each of its rows by its, times one of this scale and zero point."""
+    a, scale, zero = dynamically_quantized(c, x, by_row)
+    return scaled_product(c, a, weight, (scale, parameters[0]), (zero, parameters[1]), bias)
+
+
+def dynamically_quantized(c: Context, x: str, by_row: bool = False) -> tuple[str, str, str]:
+    """uint8 numbers, scale and zero point of floats by their range, to which 0 belongs (DynamicQuantizeLinear).
+
+    ``by_row``: the range of each row, of a matrix; scale and zero point are columns.
+    """
     zero = c.scalar(0.0, x)
-    high = c.add("maximum", c.add("reduce_max", x, keepdims=False), zero)
-    low = c.add("minimum", c.add("reduce_min", x, keepdims=False), zero)
+    axes = {"axes": (1,), "keepdims": True} if by_row else {"keepdims": False}
+    high = c.add("maximum", c.add("reduce_max", x, **axes), zero)
+    low = c.add("minimum", c.add("reduce_min", x, **axes), zero)
     width = c.add("sub", high, low)
     span = c.add("where", c.add("equal", width, zero), c.scalar(1.0, x), width)
     scale = c.add("div", span, c.scalar(255.0, x))
@@ -326,6 +347,7 @@ _RUNTIME: Mapping[str, Translator] = {
     "QLinearMul": partial(_qlinear_binary, "mul"),
     "QLinearLeakyRelu": partial(_qlinear_unary, "leaky_relu"),
     "QLinearSigmoid": partial(_qlinear_unary, "sigmoid"),
+    "QLinearSoftmax": _qlinear_softmax,
     "QLinearAveragePool": _qlinear_average_pool,
     "QLinearGlobalAveragePool": _qlinear_global_pool,
     "QLinearConcat": _qlinear_concat,

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from burnish.frontend.onnx import cells
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.quantized import dynamic_product
 from burnish.frontend.onnx.rounds import Step, run_steps
 from burnish.loops.sizes import dims_of, least
 
+Product = Callable[[int, str, str], str]  # the direction's number, all inputs [T · B, I], weight [G · H, I]
 Cell = Callable[[int, str, tuple[str, str]], tuple[str, tuple[str, ...], Step]]
 """The number of the direction, recurrent weight, biases -> bias of the gates, what all steps read, step."""
 
 
-def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int], cell: Cell) -> list[str]:
-    """A recurrent layer of one or two directions: the outputs Y and the final states."""
+def _layer(
+    c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int], cell: Cell, product: Product | None = None
+) -> list[str]:
+    """A recurrent layer of one or two directions: the outputs Y and the final states; ``product``: if no plain one."""
     _check(c, n)
     if c.rank(n.inputs[0]) != 3:
         c.invalid("input 0", f"shape {list(c.shape(n.inputs[0]))}", "3 dimensions")
@@ -35,7 +40,8 @@ def _layer(c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int]
         weight, recurrent, bias = _parameters(c, n, d, gate_count, hidden)
         initial = [_initial_state(c, n, p, d, batch, hidden, batch_first) for p in state_inputs]
         gate_bias, parameters, step = cell(d, recurrent, bias)
-        gates = c.add("add", c.add("matmul", rows, weight, transpose_b=True), gate_bias)
+        entered = product(d, rows, weight) if product else c.add("matmul", rows, weight, transpose_b=True)
+        gates = c.add("add", entered, gate_bias)
         gates = c.reshape(gates, (steps, batch, gate_count * hidden))
         sequence, final = run_steps(c, gates, initial, parameters, reverse, step, live)
         sequences.append(c.reshape(sequence, (steps, 1, batch, hidden)))
@@ -100,7 +106,7 @@ def _parameters(c: Context, n: OnnxNode, d: int, gate_count: int, hidden: int) -
     )
     size = gate_count * hidden
     if not n.input(3):
-        zero = c.constant(np.zeros(size), c.dtype(weight))
+        zero = c.constant(np.zeros(size), c.dtype(n.inputs[0]))
         return weight, recurrent, (zero, zero)
     both = n.inputs[3]
     both = c.reshape(c.slice(both, 0, d, d + 1) if c.shape(both)[0] > 1 else both, (2 * size,))
@@ -137,11 +143,49 @@ def _lstm(c: Context, n: OnnxNode) -> list[str]:
             if usual:
                 return c.add_many("lstm_cell", gates, *states, *fixed)
             own = cells.functions(c, n, names)[d]
-            return cells.lstm(c, gates, states, fixed[0], own, fixed[1] if peephole else "", coupled)
+            total = c.add("add", gates, c.add("matmul", states[0], fixed[0], transpose_b=True))
+            return cells.lstm(c, total, states, own, fixed[1] if peephole else "", coupled)
 
         return c.add("add", *bias), (_by_gate(c, recurrent),) if usual else (recurrent, *peephole), step
 
     return _layer(c, n, 4, (5, 6), cell)
+
+
+def _dynamic_quantize_lstm(c: Context, n: OnnxNode) -> list[str]:
+    """An LSTM on quantized weights [D, I, 4 H] and [D, H, 4 H]; inputs are quantized by their range, a row's hidden
+    state by its own, so that it does not depend on other rows.
+    """
+    names, coupled = _activations(c, n, "sigmoid", "tanh", "tanh"), bool(n.attr("input_forget", 0))
+
+    def parameters(d: int, position: int) -> tuple[str, str]:
+        scale, zero = (_of_direction(c, n.input(p), d) for p in (position, position + 1))
+        return scale, zero or c.constant(0, c.dtype(n.inputs[1]))
+
+    def product(d: int, rows: str, weight: str) -> str:
+        return dynamic_product(c, rows, c.transpose(weight, (1, 0)), parameters(d, 8))
+
+    def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, tuple[str, ...], Step]:
+        size = 3 * c.shape(recurrent)[1]
+        peephole = (c.reshape(c.slice(n.input(7), 0, d, d + 1), (size,)),) if n.input(7) else ()
+
+        def step(c: Context, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
+            weight, scale, zero, *rest = fixed
+            total = c.add("add", gates, dynamic_product(c, states[0], weight, (scale, zero), by_row=True))
+            return cells.lstm(c, total, states, cells.functions(c, n, names)[d], rest[0] if rest else "", coupled)
+
+        return c.add("add", *bias), (c.transpose(recurrent, (1, 0)), *parameters(d, 10), *peephole), step
+
+    weights = [c.transpose(w, (0, 2, 1)) for w in n.inputs[1:3]]
+    return _layer(c, replace(n, inputs=(n.inputs[0], *weights, *n.inputs[3:])), 4, (5, 6), cell, product)
+
+
+def _of_direction(c: Context, parameter: str, d: int) -> str:
+    """A scale or a zero point of direction ``d``: one number, or one a column."""
+    if not parameter:
+        return ""
+    shape = c.shape(parameter)
+    part = c.slice(parameter, 0, d, d + 1) if shape[0] > 1 else parameter
+    return c.reshape(part, shape[1:])
 
 
 def _gru(c: Context, n: OnnxNode) -> list[str]:
@@ -173,4 +217,6 @@ def _rnn(c: Context, n: OnnxNode) -> list[str]:
     return _layer(c, n, 1, (5,), cell)
 
 
-TRANSLATORS: Mapping[str, Translator] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+TRANSLATORS: Mapping[str, Translator] = {
+    "LSTM": _lstm, "GRU": _gru, "RNN": _rnn, "com.microsoft.DynamicQuantizeLSTM": _dynamic_quantize_lstm
+}  # fmt: skip

@@ -1,15 +1,15 @@
 """Segments of an ONNX graph that is no static graph: parts that are one each, and nodes that run between them.
 
 A node runs by itself (it is *eager*) if its results have shapes that depend on values, if it is control flow, or if it
-works on sequences: ``eager.py``. All others of one *level* are a segment: what they read is known once the eager nodes
-of the levels before have run. A segment becomes a graph for each combination of what it reads: types, and values where
-a translator wants to know them. A value that it wants to know and the segment computes itself is *cut*: the node that
-wants it moves to the next level, with all that follow.
+works on sequences or texts: ``eager.py``, ``texts.py``. All others of one *level* are a segment: what they read is
+known once the eager nodes of the levels before have run. A segment becomes a graph for each combination of what it
+reads: types, and values where a translator wants to know them. A value that it wants to know and the segment computes
+itself is *cut*: the node that wants it moves to the next level, with all that follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,13 +21,14 @@ import onnx.numpy_helper
 
 from burnish.errors import ModelError
 from burnish.frontend.onnx.context import Context, RuntimeValue
-from burnish.frontend.onnx.domains import DEFAULT
+from burnish.frontend.onnx.domains import DEFAULT, key_of
 from burnish.frontend.onnx.dtypes import to_array
-from burnish.frontend.onnx.eager import EAGER, SEQUENCES
+from burnish.frontend.onnx.eager import EAGER, SEQUENCES, Eager
 from burnish.frontend.onnx.external import ExternalData
 from burnish.frontend.onnx.load import load_model, opset_of, versions_of, without_functions
 from burnish.frontend.onnx.model import TRANSLATORS, fixed_inputs, named, refuse_unsupported
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
+from burnish.frontend.onnx.texts import ON_TEXTS, separate_labels, stored_texts, texts_made
 from burnish.frontend.onnx.validity import check_graph
 from burnish.graph.graph import Graph, GraphBuilder, TensorType
 from burnish.graph.rewrite import drop_dead
@@ -49,6 +50,7 @@ class Program:
     """A graph, or a subgraph, as levels of one segment and eager nodes; it changes as cuts are found.
 
     ``wanted``: values that translators want to know. ``children``: the subgraphs of eager nodes, by node and attribute.
+    ``runs``: what computes the eager nodes. ``texts``: names of tensors of strings.
     """
 
     graph: onnx.GraphProto
@@ -59,6 +61,7 @@ class Program:
     cuts: set[tuple[str, int]] = field(default_factory=set)
     wanted: set[str] = field(default_factory=set)
     children: dict[tuple[int, str], Program] = field(default_factory=dict)
+    runs: dict[int, Eager] = field(default_factory=dict)
     segments: dict[int, Segment] = field(default_factory=dict)
     depth: int = 0
 
@@ -82,7 +85,7 @@ class Program:
         found: dict[str, Any] = {t.name: t for t in self.graph.initializer}
         for node in self.nodes:
             value = [a.t for a in node.attribute if a.name == "value"] if node.op_type == "Constant" else []
-            if value:
+            if value and value[0].data_type != onnx.TensorProto.STRING:
                 found[node.output[0]] = value[0]
         return found
 
@@ -96,22 +99,36 @@ class Program:
         if name not in self.constants:
             assert self.outer is not None
             return self.outer.array(name)
-        if not isinstance(self.constants[name], np.ndarray):
-            self.constants[name] = to_array(self.constants[name], f"initializer '{name}'", self.data)
-        return self.constants[name]
+        stored = self.constants[name]
+        if not isinstance(stored, np.ndarray):
+            where, texts = f"initializer '{name}'", stored.data_type == onnx.TensorProto.STRING
+            stored = stored_texts(stored, where) if texts else to_array(stored, where, self.data)
+            self.constants[name] = stored
+        return stored
 
     def _eager_nodes(self) -> list[int]:
         """Positions of the nodes that run by themselves."""
         listed = {v.name for v in self.graph.input if v.type.WhichOneof("value") in ("sequence_type", "optional_type")}
+        self.texts: set[str] = set(self.outer.texts if self.outer else ())
+        self.texts |= {v.name for v in self.graph.input if _of_texts(v)}
+        self.texts |= {t.name for t in self.graph.initializer if t.data_type == onnx.TensorProto.STRING}
         found = []
         for at, node in enumerate(self.nodes):
-            sequences = node.op_type in SEQUENCES or (node.op_type == "Identity" and node.input[0] in listed)
-            if sequences or (node.op_type in EAGER and node.op_type != "Identity"):
+            key = key_of(node.domain, node.op_type)
+            on_texts, texts = texts_made(node, self.texts)
+            self.texts.update(texts)
+            sequences = key in SEQUENCES or (key == "Identity" and node.input[0] in listed)
+            if sequences or (key in EAGER and key != "Identity"):
+                self.runs[at] = EAGER[key]
+            elif on_texts:
+                self.runs[at] = ON_TEXTS[key]
+            if at in self.runs:
                 found.append(at)
             if sequences:
                 listed.update(node.output)
             for graph in subgraphs(node).values():
-                listed.update(_lists(node, graph))
+                listed.update(_results(node, graph, _is_list))
+                self.texts.update(_results(node, graph, _of_texts))
         return found
 
     def _constant_nodes(self) -> set[int]:
@@ -237,14 +254,20 @@ def _reads(node: onnx.NodeProto) -> set[str]:
     return found
 
 
-def _lists(node: onnx.NodeProto, graph: onnx.GraphProto) -> set[str]:
-    """Outputs of a node that are sequences or optionals, by the last outputs of its subgraph."""
+def _results(
+    node: onnx.NodeProto, graph: onnx.GraphProto, kind: Callable[[onnx.ValueInfoProto], bool]
+) -> set[str]:
+    """Outputs of a node that are of some kind, by the last outputs of its subgraph."""
     outputs = list(graph.output)[len(graph.output) - len(node.output) :]
-    return {
-        name
-        for name, value in zip(node.output, outputs, strict=False)
-        if value.type.WhichOneof("value") in ("sequence_type", "optional_type")
-    }
+    return {name for name, value in zip(node.output, outputs, strict=False) if kind(value)}
+
+
+def _is_list(value: onnx.ValueInfoProto) -> bool:
+    return value.type.WhichOneof("value") in ("sequence_type", "optional_type")
+
+
+def _of_texts(value: onnx.ValueInfoProto) -> bool:
+    return value.type.tensor_type.elem_type == onnx.TensorProto.STRING
 
 
 def read_program(model: Any, fix: Mapping[str, Any] | None = None) -> Program:
@@ -254,6 +277,7 @@ def read_program(model: Any, fix: Mapping[str, Any] | None = None) -> Program:
     refuse_unsupported(proto.graph)
     opset = opset_of(proto)
     check_graph(proto.graph, opset, versions_of(proto))
+    proto = separate_labels(proto)
     return Program(proto.graph, opset, versions_of(proto), data)
 
 

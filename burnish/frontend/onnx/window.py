@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from burnish.frontend.onnx import sampling, volume
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
+from burnish.loops.expr import FLOATS
 from burnish.loops.sizes import is_size
 
 FARTHEST = 1 << 31  # of strides, dilations and pads: positions are int64
@@ -208,7 +212,22 @@ _COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners
 
 
 def _resize(c: Context, n: OnnxNode) -> str:
-    """Resize of any opset, and Upsample, which is its asymmetric form that rounds down."""
+    """Resize of any opset, and Upsample; integers between others are computed in float32 and rounded towards zero."""
+    x, dtype = n.inputs[0], c.dtype(n.inputs[0])
+    if n.attr("mode", "nearest") == "nearest" or dtype in FLOATS:
+        return _resized(c, n)
+    if np_dtype(dtype).kind not in "iu" or np_dtype(dtype).itemsize > 4:
+        c.refuse("input 0", f"dtype {dtype}", "floats, and integers of 32 bits or less")
+    work = "float32" if np_dtype(dtype).itemsize < 4 else "float64"
+    found = _resized(c, replace(n, inputs=(c.cast(x, work), *n.inputs[1:])))
+    if n.attr("mode") == "cubic":  # whose weights leave the range of what they weigh
+        limits = np.iinfo(np_dtype(dtype))
+        found = c.add("clip", found, min=float(limits.min), max=float(limits.max))
+    return c.cast(found, dtype)
+
+
+def _resized(c: Context, n: OnnxNode) -> str:
+    """Resize of numbers that may be weighed; Upsample is its asymmetric form that rounds down."""
     x, shape = n.inputs[0], c.shape(n.inputs[0])
     modern = n.op == "Resize" and n.opset >= 11
     coordinates = n.attr("coordinate_transformation_mode", "half_pixel" if modern else "asymmetric")
