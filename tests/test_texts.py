@@ -76,9 +76,7 @@ def maps(name: str, key: int) -> onnx.ValueInfoProto:
     return helper.make_value_info(name, helper.make_sequence_type_proto(kind))
 
 
-@pytest.mark.parametrize(
-    ("op", "attrs"), [("TreeEnsembleClassifier", TREES), ("LinearClassifier", LINEAR)]
-)
+@pytest.mark.parametrize(("op", "attrs"), [("TreeEnsembleClassifier", TREES), ("LinearClassifier", LINEAR)])
 def test_classifiers_give_labels_that_are_texts_and_maps_of_scores(op: str, attrs: dict[str, Any]) -> None:
     labels = ["no", "yes", "maybe"]
     nodes = [

@@ -63,8 +63,14 @@ QKV = {"num_heads": 2}
 BITS = {"K": 32, "N": 6, "bits": 4, "block_size": 16}
 SVM = {"coefficients": f(5).tolist(), "rho": [0.2], "support_vectors": f(15).tolist(), "n_supports": 5,
        "kernel_params": [0.3, 0.1, 3.0]}  # fmt: skip
-TWO = {"coefficients": f(5).tolist(), "rho": [0.2], "support_vectors": f(15).tolist(), "vectors_per_class": [3, 2],
-       "classlabels_ints": [4, 9], "kernel_params": [0.3, 0.1, 3.0]}
+TWO = {
+    "coefficients": f(5).tolist(),
+    "rho": [0.2],
+    "support_vectors": f(15).tolist(),
+    "vectors_per_class": [3, 2],
+    "classlabels_ints": [4, 9],
+    "kernel_params": [0.3, 0.1, 3.0],
+}
 THREE = {"coefficients": f(14).tolist(), "rho": [0.2, -0.1, 0.3], "support_vectors": f(21).tolist(),
          "vectors_per_class": [3, 2, 2], "classlabels_ints": [4, 9, 2], "kernel_params": [0.3, 0.1, 2.0]}  # fmt: skip
 LENGTHS = np.array([4, 2], np.int32)
