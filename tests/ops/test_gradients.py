@@ -206,7 +206,7 @@ CHOSEN = set(
 REFUSED = set(
     words(
         "convert bitcast grid_sample roi_align deformed_columns scatter_rows fold_windows max_unpool dft cumprod "
-        "determinant tree_ensemble scan"
+        "determinant tree_ensemble scan coupled_probabilities"
     )
 )
 
