@@ -243,6 +243,14 @@ def at_least(a: int, b: int) -> bool:
     return least(a - b) >= 0
 
 
+def nondecreasing(extent: int) -> bool:
+    """Whether an extent certainly does not fall where a dimension grows."""
+    if not is_size(extent):
+        return True
+    quotients = [atom for monomial, _ in extent.terms for atom in monomial if isinstance(atom, Quotient)]
+    return all(factor > 0 for _, factor in extent.terms) and all(nondecreasing(q.size) for q in quotients)
+
+
 def larger(a: int, b: int) -> int | None:
     """The larger of two extents; None if that depends on the dimensions."""
     return a if at_least(a, b) else b if at_least(b, a) else None

@@ -16,6 +16,7 @@ from burnish.memory.lifetimes import Interval
 
 PROMOTIONS = 64  # attempts to lower the best arena further
 MOST_WORK = 2_000_000  # buffers compared, about a second, before the best arena so far is taken
+LOOSE = 1.1  # times its lower bound: an arena for other sizes that is planned anew
 SHORT = 16  # steps: a buffer that lives no longer is found by the step of its birth
 
 
@@ -66,6 +67,27 @@ def plan(buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), 
             best = Plan(every, size, bound, tuple(chosen))
     assert best is not None
     return best
+
+
+def replan(
+    before: Plan, buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), alignment: int = ALIGNMENT
+) -> Plan:
+    """A plan for the same buffers with other sizes, in the time of one placement: in the order of their places before.
+
+    Buffers share bytes in place where they did and still can. An arena more than ``LOOSE`` times its lower bound is
+    planned anew. Errors as of ``plan``.
+    """
+    by_name = {b.name: b for b in buffers}
+    if by_name.keys() != before.offsets.keys():
+        return plan(buffers, in_place, alignment)
+    pairs = [pair for pair in before.in_place if _can_share(by_name[pair[0]], by_name[pair[1]])]
+    merged, members = _merge(by_name, pairs)
+    order = sorted(merged, key=lambda b: before.offsets[b.name])
+    offsets, size, _ = _place(order, False, alignment)
+    bound = lower_bound(buffers, [(a, b) for a, b in in_place if _can_share(by_name[a], by_name[b])], alignment)
+    if size > LOOSE * bound:
+        return plan(buffers, in_place, alignment)
+    return Plan({name: offsets[root] for root, names in members.items() for name in names}, size, bound, tuple(pairs))
 
 
 def lower_bound(

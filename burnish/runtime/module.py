@@ -26,7 +26,7 @@ from burnish.runtime.host import check_host
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.pool import Pool, available_cores, pool
 from burnish.runtime.runner import CpuRunner
-from burnish.runtime.sized import KEPT, Sized, bind, hints, sized
+from burnish.runtime.sized import KEPT, ArenaPlanner, Sized, bind, hints, sized
 from burnish.runtime.state import State
 from burnish.runtime.workspace import Workspace, borrow, give_back
 
@@ -84,7 +84,8 @@ class Module:
         self._runner = CpuRunner(executable, workers, code, params, self._state_bytes, self._externs, self._comm)
         self._run = self._runner.run
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
-        self._now = sized(executable, hints(executable.dims), self._runner.places, self._runner.extents)
+        self._arena = ArenaPlanner(executable)
+        self._now = self._sizes(hints(executable.dims))
         self._fixed = None if executable.dims else self._now
         self._workspace: Workspace | None = None
         self._for(self._now)
@@ -349,11 +350,15 @@ class Module:
     def _sized(self, arrays: Sequence[np.ndarray]) -> Sized:
         """What the shapes of these inputs decide, remembered for the last few. Raises InputError."""
         shapes = tuple([array.shape for array in arrays])
-        found = sized(self.executable, bind(self.inputs, shapes), self._runner.places, self._runner.extents)
+        found = self._sizes(bind(self.inputs, shapes))
         while len(self._seen) >= KEPT:
             self._seen.pop(next(iter(self._seen), shapes), None)
         self._seen[shapes] = found
         return found
+
+    def _sizes(self, values: Mapping[str, int]) -> Sized:
+        """What these values of the dimensions decide."""
+        return sized(self.executable, values, self._arena, self._runner.places, self._runner.extents)
 
 
 def load(

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from burnish.errors import InputError
-from burnish.loops.sizes import Dim, Size, is_size, solve, valued
-from burnish.memory.share import Plan, plan
+from burnish.loops.sizes import Dim, Size, is_size, nondecreasing, solve, valued
+from burnish.memory.share import Plan, plan, replan
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import Executable, TensorSpec
 
 Shape = tuple[int, ...]
 KEPT = 8  # sizes of which a module remembers what they decide
+KEPT_PLANS = 64  # arenas that it remembers, of some kilobytes each
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +78,50 @@ def _list(values: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
+class ArenaPlanner:
+    """Places in the arena of symbolic sizes: planned for sizes rounded up, so that a cache may grow from call to call.
+
+    The first plan is a search, for the dimensions' hints; the others take its order (``memory.share.replan``).
+    """
+
+    def __init__(self, executable: Executable) -> None:
+        self._buffers, self._in_place = executable.buffers, executable.in_place
+        self._dims = executable.dims
+        self._grows = all(nondecreasing(b.nbytes) for b in self._buffers)
+        self._first = plan_at(executable, hints(executable.dims)) if self._buffers else None
+        self._plans: dict[tuple[int, ...], tuple[np.ndarray, int]] = {}  # of the last few sizes
+        self._fixed = executable.arena_bytes
+
+    def at(self, sizes: Mapping[str, int]) -> tuple[np.ndarray, int]:
+        """The offset of each buffer, in order, and a last 0; and the bytes of the arena."""
+        if self._first is None:
+            return np.zeros(1, np.uint64), self._fixed
+        if self._grows:
+            sizes = {d.name: rounded_up(sizes[d.name], d.high) for d in self._dims}
+        key = tuple(sizes[d.name] for d in self._dims)
+        found = self._plans.get(key)
+        if found is None:
+            buffers = [replace(b, nbytes=valued(b.nbytes, sizes)) for b in self._buffers]
+            made = replan(self._first, buffers, self._in_place)
+            found = np.array([*(made.offsets[b.name] for b in buffers), 0], np.uint64), made.arena_bytes
+            while len(self._plans) >= KEPT_PLANS:
+                self._plans.pop(next(iter(self._plans), key), None)
+            self._plans[key] = found
+        return found
+
+
+def rounded_up(value: int, high: int) -> int:
+    """The next number of four significant bits, at most an eighth larger, but not beyond ``high``."""
+    step = 1 << max(value.bit_length() - 4, 0)
+    return min(-(-value // step) * step, high)
+
+
 def sized(
-    executable: Executable, sizes: Mapping[str, int], places: np.ndarray, extents: Sequence[tuple[int, int]] = ()
+    executable: Executable,
+    sizes: Mapping[str, int],
+    arena: ArenaPlanner,
+    places: np.ndarray,
+    extents: Sequence[tuple[int, int]] = (),
 ) -> Sized:
     """What these values of the dimensions decide. ``places``: of each address, its buffer in the arena or -1, and the
     offset in what it points into. ``extents``: which of them are no addresses but the values of these sizes.
@@ -89,11 +132,8 @@ def sized(
     offsets = places[:, 1].astype(np.uint64)
     for at, extent in extents:
         offsets[at] = valued(extent, sizes)
-    if not executable.buffers:
-        return Sized(inputs, outputs, values, offsets, executable.arena_bytes)
-    found = plan_at(executable, sizes)
-    begins = np.array([*(found.offsets[b.name] for b in executable.buffers), 0], np.uint64)  # -1 is the last
-    return Sized(inputs, outputs, values, offsets + begins[places[:, 0]], found.arena_bytes)
+    begins, arena_bytes = arena.at(sizes)  # -1 is the last
+    return Sized(inputs, outputs, values, offsets + begins[places[:, 0]], arena_bytes)
 
 
 def plan_at(executable: Executable, sizes: Mapping[str, int]) -> Plan:

@@ -23,6 +23,7 @@ from burnish.loops.sizes import (
     greatest,
     hinted,
     least,
+    nondecreasing,
     parse_extent,
     solve,
     valued,
@@ -100,6 +101,11 @@ def test_equal_sizes_are_one_object() -> None:
 )
 def test_bounds_see_how_parts_of_a_size_depend_on_each_other(extent: Size, low: int, high: int) -> None:
     assert (extent.low, extent.high) == (low, high)
+
+
+def test_what_grows_with_every_dimension_is_known_as_such() -> None:
+    assert all(nondecreasing(extent) for extent in (7, N, N * M + 3, N * N * 2 - 5, (N + 3) // 4 * 16))
+    assert not any(nondecreasing(extent) for extent in (M - N, N * M - N, N % 4, 9 - N))
 
 
 def test_what_depends_on_the_dimensions_has_no_truth_value() -> None:

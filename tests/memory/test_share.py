@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import VerificationError
 from burnish.memory import Interval, Plan, plan
-from burnish.memory.share import lower_bound
+from burnish.memory.share import LOOSE, lower_bound, replan
 
 
 @st.composite
@@ -50,6 +50,21 @@ def test_no_two_live_buffers_overlap_and_the_bound_holds(buffers: list[Interval]
     assert set(result.in_place) <= set(pairs)
     for dying, born in result.in_place:
         assert result.offsets[dying] == result.offsets[born]
+
+
+@settings(max_examples=200, deadline=None)
+@given(interval_lists(), st.integers(0, 400), st.integers(1, 9), st.booleans())
+def test_a_plan_for_other_sizes_is_as_right_and_near_its_bound(
+    buffers: list[Interval], more: int, factor: int, in_place: bool
+) -> None:
+    pairs = chains(buffers) if in_place else []
+    first = plan(buffers, pairs)
+    grown = [Interval(b.name, b.nbytes * factor + more * (i % 2), b.first, b.last) for i, b in enumerate(buffers)]
+    result = replan(first, grown, pairs)
+    assert clashes(grown, result) == []
+    assert set(result.in_place) <= set(pairs)
+    assert result.arena_bytes == max((result.offsets[b.name] + b.nbytes for b in grown), default=0)
+    assert result.arena_bytes <= max(LOOSE * result.lower_bound, plan(grown, pairs).arena_bytes)
 
 
 @settings(max_examples=200, deadline=None)

@@ -17,7 +17,7 @@ from burnish.loops.sizes import Dim, Size, dim
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.executable import TensorSpec
 from burnish.runtime.module import Module, load
-from burnish.runtime.sized import KEPT, bind, plan_at
+from burnish.runtime.sized import KEPT, bind, plan_at, rounded_up
 from burnish.target import host
 
 
@@ -62,14 +62,15 @@ def test_a_module_refuses_shapes_that_do_not_fit(module: Module) -> None:
     assert str(module.inputs[0]) == "x: float32[rows, 24]"
 
 
-def test_the_arena_is_planned_for_the_size_of_a_call_and_the_last_few_kept(module: Module) -> None:
+def test_the_arena_is_planned_for_sizes_rounded_up_and_the_last_few_are_kept(module: Module) -> None:
     made = module.executable
     assert [str(b.nbytes) for b in made.buffers] == ["rows*192", "rows*64"]
     assert made.arena_bytes == plan_at(made, {"rows": 20}).arena_bytes == module.memory["arena"]
+    assert [rounded_up(n, 100) for n in (1, 15, 17, 20, 33, 65, 99)] == [1, 15, 18, 20, 36, 72, 100]
     twin = copy.copy(module)
     for rows in (64, 1, 33, *range(2, 2 + KEPT), 64):
         twin(np.zeros((rows, 24), np.float32))
-        assert twin._now.arena_bytes == plan_at(made, {"rows": rows}).arena_bytes
+        assert twin._now.arena_bytes == plan_at(made, {"rows": rounded_up(rows, 64)}).arena_bytes
         assert len(twin._seen) <= KEPT
     first = twin._seen[(64, 24),]
     twin(np.zeros((64, 24), np.float32))
