@@ -243,7 +243,7 @@ def at_least(a: int, b: int) -> bool:
     return least(a - b) >= 0
 
 
-def nondecreasing(extent: int) -> bool:
+def nondecreasing(extent: int | Size) -> bool:
     """Whether an extent certainly does not fall where a dimension grows."""
     if not is_size(extent):
         return True

@@ -84,7 +84,7 @@ class Module:
         self._runner = CpuRunner(executable, workers, code, params, self._state_bytes, self._externs, self._comm)
         self._run = self._runner.run
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
-        self._arena = ArenaPlanner(executable)
+        self._planner = ArenaPlanner(executable)
         self._now = self._sizes(hints(executable.dims))
         self._fixed = None if executable.dims else self._now
         self._workspace: Workspace | None = None
@@ -358,7 +358,7 @@ class Module:
 
     def _sizes(self, values: Mapping[str, int]) -> Sized:
         """What these values of the dimensions decide."""
-        return sized(self.executable, values, self._arena, self._runner.places, self._runner.extents)
+        return sized(self.executable, values, self._planner, self._runner.places, self._runner.extents)
 
 
 def load(

@@ -8,7 +8,7 @@ from burnish.loops.linear import as_extent
 from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, rebuild_stmt, walk_stmt
 from burnish.loops.regions import Access, accesses, span, within
 from burnish.loops.sizes import larger
-from burnish.loops.traverse import conjuncts, free_vars, loads
+from burnish.loops.traverse import conjuncts, free_vars, loads, substitute
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.memory import buffers, replace_buffer
 from burnish.schedule.nest import LoopSite, clean, find_loop, replace_site, replace_stmt
@@ -43,7 +43,7 @@ def pad(program: Program, loop: str, multiple: int) -> Program:
         raise ScheduleError(f"pad: loop '{loop}' cannot grow from {before} to {extent}: {problem}")
     body = site.loop.body
     for cond in _guards(body, loop):
-        without = _drop(body, cond)
+        without = _drop(body, cond, _of_block(cond, loop, multiple))
         enlarged = _enlarge(replace_site(program, site, For(loop, extent, site.loop.kind, without)), loop)
         candidate = find_loop(enlarged, loop, "pad")
         if _overreach(candidate, candidate.loop.body) is None:
@@ -164,10 +164,20 @@ def _guards(s: Stmt, loop: str) -> list[Expr]:
     return []
 
 
-def _drop(s: Stmt, cond: Expr) -> Stmt:
-    """``s`` without ``cond`` in its conditions."""
+def _of_block(cond: Expr, loop: str, multiple: int) -> Expr | None:
+    """A condition that depends on a size, at the first of ``multiple`` iterations: how many blocks are left is not
+    known, and of few most may be empty. None for other conditions.
+    """
+    if not cond.symbolic:
+        return None
+    return substitute(cond, {loop: Var(loop) // multiple * multiple})
+
+
+def _drop(s: Stmt, cond: Expr, instead: Expr | None) -> Stmt:
+    """``s`` with ``instead``, if anything, for ``cond`` in its conditions."""
     if isinstance(s, If):
-        kept = [c for c in conjuncts(s.cond) if c != cond]
-        body = _drop(s.body, cond)
+        changed = [c if c != cond else instead for c in conjuncts(s.cond)]
+        kept = [c for c in changed if c is not None]
+        body = _drop(s.body, cond, instead)
         return If(all_of(*kept), body) if kept else body
-    return rebuild_stmt(s, lambda inner: _drop(inner, cond))
+    return rebuild_stmt(s, lambda inner: _drop(inner, cond, instead))

@@ -87,6 +87,24 @@ def test_pad_makes_whole_tiles_of_an_intermediate() -> None:
     same(s.program, {"x": ("n",)}, lambda x: x * 2 + 1)
 
 
+def test_pad_leaves_out_blocks_that_lie_beyond_a_symbolic_border() -> None:
+    x = placeholder((N * 3 + 24,), name="x")
+    t = compute((N * 3,), lambda i: x[i] * 2.0, "t")
+    s = Schedule(create_program("p", [x], [compute((N * 3,), lambda i: t[i] + 1.0)]))
+    block, _ = s.split("y.i", 12)
+    s.compute_at("t", block)
+    s.pad("t.i", 4)
+    over, _ = s.split("t.i", 4)
+    text = str(s.program)
+    assert "(t.i.i" not in text.split("if ")[1].split(":")[0] and text.count("if ") == 2, text
+    assert f"for {over} in 3:" in text and "alloc t: float32[12]" in text
+    verify(s.program)
+    for n in (1, 3, 4, 5, 12):
+        x_ = np.arange(n * 3 + 24, dtype=np.float32)
+        found = run_program(program_at(s.program, {"n": n}), {"x": x_})
+        np.testing.assert_array_equal(found["y"], x_[: n * 3] * 2 + 1)
+
+
 @pytest.mark.parametrize("primitive", ["unroll", "vectorize"])
 def test_what_is_written_out_needs_a_number_of_iterations(primitive: str) -> None:
     with pytest.raises(ScheduleError, match=f"{primitive}: loop 'y.j' has m iterations; allowed: a number of them"):
