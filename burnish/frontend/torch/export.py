@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import operator
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -202,7 +203,15 @@ def _decomposed(program: Any) -> Any:
 
 
 def _imported(program: Any, names: tuple[str, ...], opened: Dynamic) -> TorchModel:
-    program = _decomposed(program)
+    """The program as it is if all of it is known, which spares torch to trace it again, else its decomposition."""
+    calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    if all(target is operator.getitem or operator_name(target) in TRANSLATORS for target in calls):
+        with contextlib.suppress(UnsupportedOperator):
+            return _translated(program, names, opened)
+    return _translated(_decomposed(program), names, opened)
+
+
+def _translated(program: Any, names: tuple[str, ...], opened: Dynamic) -> TorchModel:
     signature = program.graph_signature
     holders = [node for node in program.graph.nodes if node.op == "placeholder"]
     symbols = _symbols(program, holders, names, opened)
