@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import ArtifactError, VerificationError
-from burnish.loops.sizes import Dim, extent_text, is_size, parse_extent
+from burnish.loops.size_text import extent_text, parse_extent
+from burnish.loops.sizes import Dim, is_size
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import Container, read_container, write_container
 from burnish.runtime.executable import Executable, TensorSpec
