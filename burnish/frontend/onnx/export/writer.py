@@ -64,6 +64,7 @@ class Writer:
         return self.graph.types[name].shape
 
     def rank(self, name: str) -> int:
+        """The number of dimensions of a tensor of the graph."""
         return len(self.graph.types[name].shape)
 
     @property
