@@ -188,5 +188,3 @@ def pack_weights(
         result.append(replace(step, group=renamed_inputs(step.group, names), values={**step.values, **own}))
     nodes = [node for step in result for node in (step if isinstance(step, Group) else step.group).nodes]
     return replace(made, graph=replace(made.graph, nodes=tuple(nodes), types=types), layouts=layouts), result
-
-

@@ -270,9 +270,7 @@ class SegmentedModule:
         be met but once.
         """
         values = {name: a for name, a in arrays.items() if name in program.wanted}
-        key = tuple(
-            (a.shape, a.dtype.str, a.tobytes() if name in values else b"") for name, a in arrays.items()
-        )
+        key = tuple((a.shape, a.dtype.str, a.tobytes() if name in values else b"") for name, a in arrays.items())
         variants = self._variants.setdefault((id(program), segment.nodes), _Variants())
         if key in variants.runs:
             variants.runs.move_to_end(key)
