@@ -7,9 +7,10 @@ import pytest
 
 from burnish.errors import RuleError
 from burnish.rewrite.language.bindings import Bindings, shape_of
+from burnish.rewrite.language.facts import Facts
 from burnish.rewrite.language.sizes import parse_size, value_of
 from burnish.rewrite.language.terms import Apply, Rule, Term, Var, parse_rules, parse_term, parse_type, subterms
-from burnish.rewrite.language.types import Facts, Typing, brief, canonical_rule, type_rule
+from burnish.rewrite.language.types import Typing, brief, canonical_rule, type_rule
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.verify import read_rules
 

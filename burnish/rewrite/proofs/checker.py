@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from burnish.errors import RuleError
+from burnish.rewrite.language.facts import Facts
 from burnish.rewrite.language.sizes import put_in, size_text
 from burnish.rewrite.language.terms import Apply, Condition, Rule, Term, Value, Var
-from burnish.rewrite.language.types import Facts, Typing, canonical_rule, type_rule
+from burnish.rewrite.language.types import Typing, canonical_rule, type_rule
 from burnish.rewrite.proofs.proof import Proof, Step
 
 Equation = tuple[Term, Term]

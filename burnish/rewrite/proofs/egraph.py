@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from burnish.errors import RuleError
+from burnish.rewrite.language.facts import Facts
 from burnish.rewrite.language.sizes import size_text
 from burnish.rewrite.language.terms import Apply, Term, Type, Value, Var
-from burnish.rewrite.language.types import Facts, brief, canonical_attributes, type_word
+from burnish.rewrite.language.types import brief, canonical_attributes, type_word
 from burnish.rewrite.proofs.ematching import Direction, Match
 from burnish.rewrite.proofs.proof import Step
 

@@ -7,9 +7,10 @@ from copy import copy
 from dataclasses import dataclass
 
 from burnish.errors import RuleError
+from burnish.rewrite.language.facts import Facts
 from burnish.rewrite.language.sizes import put_in
 from burnish.rewrite.language.terms import Apply, Condition, Rule, Term, Type, Var, resize_value, subterms
-from burnish.rewrite.language.types import Facts, canonical_rule
+from burnish.rewrite.language.types import canonical_rule
 from burnish.rewrite.proofs.checker import check_step, first_open, known_of
 from burnish.rewrite.proofs.egraph import EGraph
 from burnish.rewrite.proofs.ematching import Direction, Match, directions
