@@ -10,7 +10,7 @@ from burnish.rewrite.language.bindings import Bindings, shape_of
 from burnish.rewrite.language.facts import Facts
 from burnish.rewrite.language.sizes import parse_size, value_of
 from burnish.rewrite.language.terms import Apply, Rule, Term, Var, parse_rules, parse_term, parse_type, subterms
-from burnish.rewrite.language.types import Typing, brief, canonical_rule, type_rule
+from burnish.rewrite.language.types import Typing, brief, canonical_rule, is_map, type_rule
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.verify import read_rules
 
@@ -60,6 +60,20 @@ def test_symbolic_types_are_the_shapes_of_the_operators(start: int) -> None:
 def test_what_does_not_type_is_refused(term: str, types: dict[str, str], reason: str) -> None:
     with pytest.raises(RuleError, match=reason):
         Typing({n: parse_type(t) for n, t in types.items()}).type_of(parse_term(term))
+
+
+def test_element_wise_operators_have_the_types_that_their_definitions_say() -> None:
+    maps = ("identity", "relu", "neg", "exp", "tanh", "sigmoid", "erf", "gelu", "silu", "sqrt", "abs", "softplus")
+    pairs = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
+    typing = Typing({"x": parse_type("[*l, m, n]"), "y": parse_type("[n]")})
+    for word in maps:
+        assert is_map(word, 1) and not is_map(word, 2)
+        assert str(typing.type_of(parse_term(f"{word}(x)"))) == "[*l, m, n]"
+    for word in pairs:
+        assert is_map(word, 2) and not is_map(word, 1)
+        assert str(typing.type_of(parse_term(f"{word}(y, x)"))) == "[*l, m, n]"
+    others = ("softmax", "cumsum", "reduce_sum", "trilu", "transpose", "matmul", "less", "cast", "sort", "where")
+    assert not any(is_map(word, operands) for word in others for operands in (1, 2))
 
 
 def test_a_rule_with_sides_of_other_types_is_refused_by_name() -> None:

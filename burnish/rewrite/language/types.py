@@ -3,23 +3,29 @@
 A word's type follows from those of its arguments, and with it *obligations*: what must hold for the word to mean
 anything (windows that fit, parts that lie inside). They are sizes that must be ≥ 0, or divisors that must divide.
 
-The rules below are beside the operators' definitions because these do not give such types. Evaluated on the sizes of
-rules, with every comparison that is left open taken as true (or as false where that is refused), on up to 12 uses of
-each word in axioms and substitutions, definitions give the same types of element-wise words, products, joins,
-transposes, ``softmax`` and ``grow``, in 30 times the time; of 36 convolutions and pools 1, since names for strides and
-groups leave the ends of windows without a value; of 12 parts none, whose bounds are asked for from both sides; of 12
-reshapes 8; and nothing of words that stand for constants, which are arrays. Leading dimensions, of any number, they
-know as one. ``tests/rewrite/test_types.py`` holds both against each other at numbers.
+What is element-wise by its definition has no rule here. The others do, because definitions do not give such types:
+evaluated on the sizes of rules, with every comparison that is left open taken as true (or as false where that is
+refused), on up to 12 uses of each word in axioms and substitutions, they type products, joins, transposes, ``softmax``
+and ``grow`` alike, in 30 times the time; of 36 convolutions and pools 1, since names for strides and groups leave the
+ends of windows without a value; of 12 parts none, whose bounds are asked for from both sides; of 12 reshapes 8; and
+nothing of words that stand for constants, which are arrays. Leading dimensions, of any number, they know as one.
+``tests/rewrite/test_types.py`` holds both against each other at numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache, reduce
 from math import prod
 
-from burnish.errors import RuleError
+from numpy import broadcast_shapes
+
+from burnish.errors import BurnishError, RuleError
 from burnish.loops.sizes import Dim, exact_quotient, size_of, unbounded
+from burnish.loops.tensor import placeholder
+from burnish.ops import OPERATORS
+from burnish.ops.classify import elementwise_inputs, fusion_class
+from burnish.ops.operator import Operator
 from burnish.rewrite.language.sizes import (
     is_extent,
     names_of,
@@ -39,8 +45,10 @@ DEFAULTS: Mapping[str, Mapping[str, Value]] = {  # of attributes that may be lef
     "max_pool2d": {**_WINDOW, "ceil_mode": False},
     "avg_pool2d": {**_WINDOW, "ceil_mode": False, "count_include_pad": False},
 }
-UNARY = frozenset(("identity", "relu", "neg", "exp", "tanh", "sigmoid", "erf", "gelu", "silu", "sqrt", "abs"))
-BINARY = frozenset(("add", "sub", "mul", "div", "maximum", "minimum"))
+_PROBES = {  # by the number of operands: shapes that tell whether an operator maps and broadcasts any
+    1: (((3,),), ((2, 3),)),
+    2: (((2, 3), (2, 3)), ((3,), (2, 3)), ((2, 3), (3,)), ((2, 1), (1, 3))),
+}
 
 
 # --- one word ---------------------------------------------------------------------------------------------------------
@@ -63,16 +71,30 @@ def type_word(
 
 
 def _type_word(word: str, args: tuple[Type, ...], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
-    if word in UNARY:
-        (x,) = args
-        return x, ()
-    if word in BINARY:
-        x, y = args
-        return _broadcast(x, y), ()
-    if word not in _RULES:
-        raise RuleError(f"'{word}' has no symbolic type; those that have: {', '.join(sorted(_RULES | UNARY | BINARY))}")
-    attrs = {**DEFAULTS.get(word, {}), **attrs}
-    return _RULES_OF[word](args, attrs)
+    if word in _RULES_OF:
+        return _RULES_OF[word](args, {**DEFAULTS.get(word, {}), **attrs})
+    if not is_map(word, len(args)):
+        known = ", ".join(sorted(_RULES_OF))
+        raise RuleError(f"'{word}' has no symbolic type; those that have: {known}, and element-wise operators")
+    return reduce(_broadcast, args), ()
+
+
+@cache
+def is_map(word: str, operands: int) -> bool:
+    """Whether an operator is, by its definition, element-wise on so many float32 operands, broadcast as NumPy does."""
+    operator = OPERATORS.get(word)
+    if operator is None or operator.extern is not None:
+        return False
+    return bool(_PROBES.get(operands)) and all(_maps(operator, shapes) for shapes in _PROBES[operands])
+
+
+def _maps(operator: Operator, shapes: tuple[tuple[int, ...], ...]) -> bool:
+    try:
+        outputs = operator.define("y", [placeholder(shape, name=f"x{i}") for i, shape in enumerate(shapes)])
+    except BurnishError:
+        return False
+    whole = len(outputs) == 1 and outputs[0].dtype == "float32" and outputs[0].shape == broadcast_shapes(*shapes)
+    return whole and fusion_class(outputs) == "injective" and len(elementwise_inputs(outputs)) == len(shapes)
 
 
 def _refuse_false(obligation: Obligation) -> None:
@@ -226,7 +248,6 @@ _RULES_OF = {
     "box": lambda _, attrs: _constant((_size(attrs["channels"]), 1, *_sizes(attrs["kernel"]))),
     "full": lambda _, attrs: _constant(_sizes(attrs["shape"])),
 }  # fmt: skip
-_RULES = frozenset(_RULES_OF)
 
 
 def _size(value: Value) -> int:
