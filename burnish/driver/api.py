@@ -211,6 +211,8 @@ def tuned(
             number = isinstance(tune, (int, float)) and not isinstance(tune, bool)
             raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
         machine = find_target(target)
+        if machine.machine.device is not None:
+            raise refusal("tune", tune, f"None for target '{machine.name}', whose device this machine does not time")
         if is_boosted(model):
             _check_unused("boosted trees", tune=tune)
         check_model(model)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import burnish
-from burnish.errors import ArtifactError, ScheduleError, TargetError, UnsupportedOperator
+from burnish.errors import ArtifactError, ParameterError, ScheduleError, TargetError, UnsupportedOperator
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.loops.interpret import run_program
@@ -213,6 +213,11 @@ def test_state_and_opaque_operators_run_beside_the_device(toy) -> None:
     np.testing.assert_allclose(module(given), np.sort(4 * given), atol=1e-6)
     module.reset()
     np.testing.assert_allclose(module(given), np.sort(2 * given), atol=1e-6)
+
+
+def test_tuning_for_a_device_is_refused(toy, tmp_path) -> None:
+    with pytest.raises(ParameterError, match="tune.*None for target 'toy'"):
+        burnish.compile(model(), target=toy.TOY, tune=burnish.Tune(seconds=1), records=tmp_path / "r.jsonl")
 
 
 def test_open_dimensions_are_refused_by_name(toy) -> None:
