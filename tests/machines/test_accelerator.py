@@ -216,7 +216,7 @@ def test_state_and_opaque_operators_run_beside_the_device(toy) -> None:
 
 
 def test_tuning_for_a_device_is_refused(toy, tmp_path) -> None:
-    with pytest.raises(ParameterError, match="tune.*None for target 'toy'"):
+    with pytest.raises(ParameterError, match=r"tune.*None for target 'toy'"):
         burnish.compile(model(), target=toy.TOY, tune=burnish.Tune(seconds=1), records=tmp_path / "r.jsonl")
 
 
