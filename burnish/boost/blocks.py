@@ -89,9 +89,7 @@ def _from_rows(table: Sparse, features: int, first: int, last: int, workers: Wor
     start, rows, values = _allocate(place.sum(axis=0))
     place = start[:-1] + np.cumsum(place, axis=0) - place  # where each piece writes the first of its entries
     data = (table.start, table.columns, table.values)
-    workers.run(
-        _scatter, [(*data, low, high, first, place[i], rows, values) for i, (low, high) in enumerate(pieces)]
-    )
+    workers.run(_scatter, [(*data, low, high, first, place[i], rows, values) for i, (low, high) in enumerate(pieces)])
 
     def sort(columns: list[int]) -> None:
         for feature in columns:

@@ -220,9 +220,7 @@ def _count_small(
 
 
 @inlined
-def _below(
-    values: NDArray[np.int32], limits: tuple[int, int, int], begin: int, end: int
-) -> tuple[int, int, int, int]:
+def _below(values: NDArray[np.int32], limits: tuple[int, int, int], begin: int, end: int) -> tuple[int, int, int, int]:
     """Counts of `_count_small`; of this form, and of 32 bits, the loop takes 16 values at once."""
     magnitude, one, none = np.int32(0x7FFFFFFF), np.int32(1), np.int32(0)
     first, second, third = limits

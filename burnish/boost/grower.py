@@ -286,8 +286,7 @@ class BinnedGrower(OpenNodes):
         by_category = np.flatnonzero((nodes["left"] >= 0) & (nodes["category"] >= 0))
         right = right_of(self._sets, nodes["category"][by_category])
         categories = {
-            node: np.flatnonzero(goes).astype(np.int32)
-            for node, goes in zip(by_category.tolist(), right, strict=True)
+            node: np.flatnonzero(goes).astype(np.int32) for node, goes in zip(by_category.tolist(), right, strict=True)
         }
         tree = to_tree(nodes, self._layout.feature, self.cuts, categories, self._params.learning_rate, self._units[1])
         return tree, leaf

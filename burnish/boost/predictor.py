@@ -38,25 +38,44 @@ class TreeEnsemble(Protocol):
     """What predictions need of a model; see `ensemble.Ensemble`."""
 
     @property
-    def trees(self) -> tuple[Tree, ...]: ...
+    def trees(self) -> tuple[Tree, ...]:
+        """The trees, in the order in which they are added."""
+
     @property
-    def features(self) -> int: ...
+    def features(self) -> int:
+        """Number of features."""
+
     @property
-    def outputs(self) -> int: ...
+    def outputs(self) -> int:
+        """Number of outputs: columns of margins."""
+
     @property
-    def rounds(self) -> int: ...
+    def rounds(self) -> int:
+        """Boosting rounds: trees of each output."""
+
     @property
-    def base_score(self) -> NDArray[np.float32]: ...
+    def base_score(self) -> NDArray[np.float32]:
+        """What every margin begins with (outputs,)."""
+
     @property
-    def feature_names(self) -> tuple[str, ...]: ...
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features; none if they have none."""
+
     @property
-    def categories(self) -> tuple[tuple[Any, ...] | None, ...]: ...
+    def categories(self) -> tuple[tuple[Any, ...] | None, ...]:
+        """Of each feature its categories in the order of their numbers; None of a numeric one."""
+
     @property
-    def category_policy(self) -> str: ...
+    def category_policy(self) -> str:
+        """What becomes of a category that was not there in training."""
+
     @property
-    def missing(self) -> float: ...
+    def missing(self) -> float:
+        """The value that stands for a missing one; NaN by default."""
+
     @property
-    def forest(self) -> Forest: ...
+    def forest(self) -> Forest:
+        """The trees as the arrays that kernels read."""
 
 
 def predict_margin(

@@ -99,9 +99,7 @@ def picture(
         (middles[node], middles[child], name)
         for node in range(chosen.size)
         if chosen.left[node] >= 0
-        for child, name in zip(
-            (int(chosen.left[node]), int(chosen.right[node])), _branches(chosen, node), strict=True
-        )
+        for child, name in zip((int(chosen.left[node]), int(chosen.right[node])), _branches(chosen, node), strict=True)
     ]
     return boxes, lines, (max(x) + _WIDTH + _GAP_X, max(y) + _HEIGHT + _GAP_X)
 

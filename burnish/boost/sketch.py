@@ -1,9 +1,9 @@
 """Weighted quantile sketch (thesis-chen §2.6): summaries that merge and prune with proven bounds on their error.
 
-    D                  a multiset of points x with weights w > 0; ω(D) is their sum
-    r⁻(y), r⁺(y)       the weight of the points < y, of the points <= y          (eqs. 2.10, 2.11)
-    Q = (S, r̃⁻, r̃⁺, ω̃)  some points of D with bounds of their ranks                 (Definition 2.6.1)
-    Q is ε-approximate  r̃⁺(y) - r̃⁻(y) - ω̃(y) <= ε ω(D) at every y                   (Definition 2.6.3)
+D                  a multiset of points x with weights w > 0; ω(D) is their sum
+r⁻(y), r⁺(y)       the weight of the points < y, of the points <= y          (eqs. 2.10, 2.11)
+Q = (S, r̃⁻, r̃⁺, ω̃)  some points of D with bounds of their ranks                 (Definition 2.6.1)
+Q is ε-approximate  r̃⁺(y) - r̃⁻(y) - ω̃(y) <= ε ω(D) at every y                   (Definition 2.6.3)
 """
 
 from __future__ import annotations

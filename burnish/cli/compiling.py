@@ -14,7 +14,7 @@ from burnish.cli.output import check_input, check_output, is_artifact, on_termin
 from burnish.cli.rewriting import rewriting_text
 from burnish.cli.sizes import parse_dims, parse_fixed, parse_shapes
 from burnish.errors import ModelError, ParameterError
-from burnish.loops.sizes import extent_text
+from burnish.loops.size_text import extent_text
 
 
 @dataclass(frozen=True)

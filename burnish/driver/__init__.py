@@ -1,0 +1,1 @@
+"""The compiler put together: from a model to a module, by every door there is."""

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from burnish import dump
 from burnish.arguments import check_common, check_flag, check_model, refusal
-from burnish.driver.compilation import Progress, assemble, compile_kernels, import_model
+from burnish.driver.assembly import make_module
+from burnish.driver.compilation import Progress, compile_kernels
+from burnish.driver.importing import import_model
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import compile_segments
 from burnish.driver.torch.module import TorchModule
@@ -81,6 +83,8 @@ def compile(
     moves a weight; no substitutions are looked for.
     ``train``: the module is one step of training. It is called with arrays, the model's inputs and then the labels,
     updates the parameters, which are its ``state``, and returns the loss. A network of PyTorch stays what it is.
+    ``target``: "cpu", another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
+    (``examples/toy``); substitutions, which are measured on this machine, are not looked for there.
     ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
     in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
     "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
@@ -153,7 +157,7 @@ def compile(
         def plain() -> Module:
             ready = stored is not None
             compiled = compile_kernels(graph, machine, exact, cache_dir, progress, choices, ready)
-            return Module(assemble(compiled), threads)
+            return make_module(compiled, threads)
 
         if found.graph.dims:
             try:
@@ -165,7 +169,7 @@ def compile(
                 return compile_segments(
                     model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
                 )  # type: ignore[return-value]
-        elif rewrite and not found.graph.states and stored is None:
+        elif rewrite and not found.graph.states and stored is None and machine.machine.device is None:
             made = rewrite_model(
                 found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
                 progress=progress, choices=choices, objective=_objective(rewrite),
@@ -173,8 +177,8 @@ def compile(
         else:
             made = plain()
         if stored is not None:
-            told = {"dtype": weights, "weights": stored.weights, "elements": stored.elements, "error": stored.error}
-            made.note(stored=told)
+            counts = {"weights": stored.weights, "elements": stored.elements}
+            made.note(stored={"dtype": weights, **counts, "error": stored.error})
         return _kept(made, threads, found.assumed)
 
 
@@ -207,6 +211,8 @@ def tuned(
             number = isinstance(tune, (int, float)) and not isinstance(tune, bool)
             raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
         machine = find_target(target)
+        if machine.machine.device is not None:
+            raise refusal("tune", tune, f"None for target '{machine.name}', whose device this machine does not time")
         if is_boosted(model):
             _check_unused("boosted trees", tune=tune)
         check_model(model)

@@ -38,10 +38,10 @@ def contributions(
     the rules save another time than the sum of what they do: one may take the place of another, or need it. Nothing
     where the rewriting was not kept. A model is compiled for each rule.
     """
-    told = chosen.module.rewrites or {}
-    if not told.get("kept"):
+    rewrites = chosen.module.rewrites or {}
+    if not rewrites.get("kept"):
         return {}
-    names = dict.fromkeys(forwards(each["rule"]) for each in told["applied"])
+    names = dict.fromkeys(forwards(each["rule"]) for each in rewrites["applied"])
     ready, price, found = optimize(graph, exact), chosen.price or TargetCost(target), {}
     with Sandbox() as sandbox:
         for name in names:

@@ -14,6 +14,7 @@ from burnish.runtime.module import Module
 if TYPE_CHECKING:
     from burnish.comm.protocol import Comm
     from burnish.ops.operator import Operator
+    from burnish.runtime.device import Device
 
 
 def load(
@@ -24,19 +25,21 @@ def load(
     key: bytes | None = None,
     externs: Mapping[str, Operator] | None = None,
     comm: Comm | None = None,
+    device: Device | None = None,
 ) -> Module:
     """The module saved in ``path``, ready to run, without LLVM. It is copied into memory: the file may change or go.
 
     An artifact is a program that runs with all rights of this process. Its checksums find damage, not intent: load only
     what you trust. ``sha256`` (of the file, as ``sha256sum`` prints it) refuses any other file; ``key`` (bytes) refuses
     what was not saved with the same ``key``. ``externs``: opaque operators by name that are not Burnish's own; a file
-    holds none of their code. ``comm``: the worker whose collectives the model takes part in. A model that is compiled
+    holds none of their code. ``comm``: the worker whose collectives the model takes part in. ``device``:
+    what runs the code of a model that was compiled for a machine with a device of its own. A model that is compiled
     at its calls (``SegmentedModule``) needs the compiler.
     Raises ArtifactError for a damaged, inconsistent or refused file and one that this machine cannot run; OSError if it
     cannot be read or is no regular file.
     """
     try:
-        return module.load(path, threads, sha256=sha256, key=key, externs=externs, comm=comm)
+        return module.load(path, threads, sha256=sha256, key=key, externs=externs, comm=comm, device=device)
     except NotExecutableError as found:
         # The compiler, which takes a second to import, and LLVM are for such a file alone.
         from burnish.driver.segmented import KIND, load_segments

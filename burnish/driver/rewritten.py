@@ -115,11 +115,11 @@ def rewrite_model(
         chosen = json.loads(known)
         if not chosen["report"]["kept"]:
             _warn(chosen["report"])
-            return Chosen(_told(compiled(ready, True).module, chosen["report"]), graph)
+            return Chosen(_with_report(compiled(ready, True).module, chosen["report"]), graph)
         cost = replace(cost, times=chosen["times"], factors=chosen["factors"])
         price = objective.cost(cost, target.flops, chosen["pressure"])
         kept = rewrite_graph(ready, allowed, price, Budget(), walks=chosen["walks"]).graph
-        return Chosen(_told(compiled(kept, False).module, chosen["report"]), kept)
+        return Chosen(_with_report(compiled(kept, False).module, chosen["report"]), kept)
     began = time.perf_counter()
     plain = compiled(ready, True)
     clock = _Clock(time.perf_counter() - began, 2 * seconds)
@@ -134,9 +134,9 @@ def rewrite_model(
         store.put(key, json.dumps({"report": report, **best.repeatable}).encode())
     price = objective.cost(best.cost, target.flops, best.pressure)
     if best.kept and best.other is not None:
-        return Chosen(_told(best.other.module, report), best.found.graph, best.found, best.gain, None, price)
+        return Chosen(_with_report(best.other.module, report), best.found.graph, best.found, best.gain, None, price)
     proposed = best.found.graph if best.other is not None and not _is_here(target) else None
-    return Chosen(_told(plain.module, report), graph, best.found, best.gain, proposed, price)
+    return Chosen(_with_report(plain.module, report), graph, best.found, best.gain, proposed, price)
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ def _code_version() -> str:
     return cache_key(code_version(), *(f.read_bytes() for f in (*files, Path(__file__))))
 
 
-def _told(module: Module, report: Mapping[str, Any]) -> Module:
+def _with_report(module: Module, report: Mapping[str, Any]) -> Module:
     """The module with a report of its rewriting, which its artifact keeps."""
     module.note(rewrites=dict(report))
     return module

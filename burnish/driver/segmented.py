@@ -20,7 +20,8 @@ import numpy as np
 import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
-from burnish.driver.compilation import assemble, compile_kernels
+from burnish.driver.assembly import make_module
+from burnish.driver.compilation import compile_kernels
 from burnish.errors import ArtifactError, InputError, ModelError, UnsupportedOperator
 from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.dtypes import dtype_name
@@ -269,9 +270,7 @@ class SegmentedModule:
         be met but once.
         """
         values = {name: a for name, a in arrays.items() if name in program.wanted}
-        key = tuple(
-            (a.shape, a.dtype.str, a.tobytes() if name in values else b"") for name, a in arrays.items()
-        )
+        key = tuple((a.shape, a.dtype.str, a.tobytes() if name in values else b"") for name, a in arrays.items())
         variants = self._variants.setdefault((id(program), segment.nodes), _Variants())
         if key in variants.runs:
             variants.runs.move_to_end(key)
@@ -436,7 +435,7 @@ def compile_segments(
     """
 
     def compiled(graph: Graph) -> Module:
-        return Module(assemble(compile_kernels(graph, machine, exact, cache_dir)), threads)
+        return make_module(compile_kernels(graph, machine, exact, cache_dir), threads)
 
     limits = {name: given if isinstance(given, int) else list(given) for name, given in (shapes or {}).items()}
     options = {"target": machine.name, "threads": threads, "exact": exact, "shapes": limits}

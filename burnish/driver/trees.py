@@ -90,8 +90,13 @@ def compile_trees(
         scratch_bytes=code.scratch_bytes,
         target=fingerprint(target.triple, target.cpu, target.features),
         graph=f"{output}[rows, {model.outputs}] = {node} of x[rows, {model.features}]  # {model.objective}",
-        info={"objective": model.objective, "trees": len(model.trees), "feature_names": list(model.feature_names),
-              "output": output, "converts": True},
+        info={
+            "objective": model.objective,
+            "trees": len(model.trees),
+            "feature_names": list(model.feature_names),
+            "output": output,
+            "converts": True,
+        },
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from burnish.errors import ScheduleError
 from burnish.kernels.nest import Knobs, Level, Nest, main_stage, statement
+from burnish.kernels.scheduled import ScheduledNests
 from burnish.kernels.task import Choice, Space, Task
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
@@ -32,14 +33,15 @@ class Template(Generic[Form]):
 
     ``form`` finds in a task what the template schedules, None where there is no such thing; the other functions are
     given what it found. ``space``: the knobs; ``schedule``: what a choice makes; ``nests``: the loops of its main
-    statement for many choices at once. ``searched``: good only where its knobs are tuned, so never a default.
+    statement for many choices at once; None takes them from the schedules of all choices, which must be few
+    (``scheduled.py``). ``searched``: good only where its knobs are tuned, so never a default.
     """
 
     name: str
     form: Callable[[Task, Target], Form | None]
     space: Callable[[Task, Target, Form], Space]
     schedule: Callable[[Task, Target, Form, Choice], Schedule]
-    nests: Callable[[Task, Target, Form], Describe] = stage_nest
+    nests: Callable[[Task, Target, Form], Describe] | None = stage_nest
     searched: bool = False
 
     def match(self, task: Task, target: Target) -> Match | None:
@@ -81,4 +83,6 @@ class Match:
     @cached_property
     def nests(self) -> Describe:
         """What gives the loop nests of candidates."""
+        if self.template.nests is None:
+            return ScheduledNests(self.task, self.space, self.apply)
         return self.template.nests(self.task, self.target, self.form)

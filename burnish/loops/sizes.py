@@ -6,26 +6,28 @@ Grammar (interned like all expressions: equal sizes are one object; ``str`` prin
     size      ::= Size(terms, constant)            terms: (monomial, coefficient) pairs in order, no coefficient zero
     monomial  ::= (atom, ...)                      in order, repeated for powers
     atom      ::= Dim(name, low, high, hint)       an integer from low to high
-                | Quotient(size, divisor)          size // divisor, rounded down
+                | Quotient(size, divisor)          size // divisor, rounded down; by a size only in floor
 
 A size computes like an integer: ``+ - * // %`` with integers and sizes give an extent in this form, and a comparison is
-decided where its truth is the same for all values of the dimensions. With any other expression it is an operand.
+decided where its truth is the same for all values of the dimensions. With any other expression it is an operand. The
+rules of ``rewrite`` are written in the same sizes, over dimensions without bounds (``unbounded``).
 """
 
 from __future__ import annotations
 
-import ast
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import product as pairs
 from math import gcd, isqrt, prod
 from typing import Any, TypeGuard
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, Expr, Value, binary
 from burnish.loops.hashcons import Interned, Rebuilt, immutable
+from burnish.loops.polynomials import Polynomial, added, divided, multiplied
 
 MOST = 1 << 20  # the default upper bound of a dimension
+ANY = 1 << 62  # beyond what any extent is: the bounds of a dimension of which nothing is known
 _DEPTH = 4  # quotients replaced one inside the other in the search for a bound
 
 
@@ -58,27 +60,32 @@ class Dim(Rebuilt, metaclass=Interned):
 
 @immutable(eq=False, weakref_slot=True)
 class Quotient(Rebuilt, metaclass=Interned):
-    """``size // divisor`` for a positive number."""
+    """``size // divisor``: of a size by a positive number, or of an extent by a size."""
 
-    size: Size
-    divisor: int
+    size: Any
+    divisor: Any
 
     def __str__(self) -> str:
         return f"({self.size} // {self.divisor})"
 
     @property
     def dims(self) -> frozenset[Dim]:
-        """The dimensions of what is divided."""
-        return self.size.dims
+        """The dimensions of what is divided, and of the divisor."""
+        return dims_of((self.size, self.divisor))
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Least and greatest value."""
-        return self.size.low // self.divisor, self.size.high // self.divisor
+        """Least and greatest value; of a divisor that may be 0 or less those of the dividend, whatever its sign."""
+        ends, by = (least(self.size), greatest(self.size)), (least(self.divisor), greatest(self.divisor))
+        if by[0] < 1:
+            most = max(map(abs, ends))
+            return -most, most
+        found = [end // d for end, d in pairs(ends, by)]
+        return min(found), max(found)
 
     def value(self, sizes: Mapping[str, int]) -> int:
-        """The number for these values of dimensions."""
-        return self.size.value(sizes) // self.divisor
+        """The number for these values of dimensions. Raises ZeroDivisionError."""
+        return valued(self.size, sizes) // valued(self.divisor, sizes)
 
 
 Atom = Dim | Quotient
@@ -228,11 +235,6 @@ def hinted(extent: int) -> int:
     return extent.hint if is_size(extent) else extent
 
 
-def extent_text(extent: int) -> int | str:
-    """What JSON holds of an extent: a number, or the text of a size."""
-    return str(extent) if is_size(extent) else extent
-
-
 def valued(extent: int, sizes: Mapping[str, int]) -> int:
     """An extent for these values of dimensions, by name."""
     return extent.value(sizes) if is_size(extent) else extent
@@ -248,7 +250,8 @@ def nondecreasing(extent: int | Size) -> bool:
     if not is_size(extent):
         return True
     quotients = [atom for monomial, _ in extent.terms for atom in monomial if isinstance(atom, Quotient)]
-    return all(factor > 0 for _, factor in extent.terms) and all(nondecreasing(q.size) for q in quotients)
+    grows = all(nondecreasing(q.size) and not is_size(q.divisor) for q in quotients)
+    return grows and all(factor > 0 for _, factor in extent.terms)
 
 
 def larger(a: int, b: int) -> int | None:
@@ -273,8 +276,10 @@ def _is_extent(value: Value) -> bool:
     return isinstance(value, (int, Size)) and not isinstance(value, bool)
 
 
-def _parts(value: Any) -> tuple[dict[Monomial, int], int]:
-    return (dict(value.terms), value.constant) if isinstance(value, Size) else ({}, value)
+def polynomial(extent: Any) -> Polynomial:
+    """An extent as a table of monomials, the constant (of the monomial ()) first."""
+    constant = {(): number} if (number := extent.constant if isinstance(extent, Size) else extent) else {}
+    return {**constant, **dict(extent.terms)} if isinstance(extent, Size) else constant
 
 
 def _order(atom: Atom) -> tuple[bool, str]:
@@ -282,29 +287,21 @@ def _order(atom: Atom) -> tuple[bool, str]:
     return isinstance(atom, Quotient), str(atom)
 
 
-def size_of(terms: Mapping[Monomial, int], constant: int) -> Any:
-    """The extent that is a sum of monomials and a constant."""
-    kept = [(m, c) for m, c in terms.items() if c]
+def size_of(terms: Mapping[Monomial, int]) -> Any:
+    """The extent that a table of monomials says; their atoms are in order."""
+    kept = [(m, c) for m, c in terms.items() if c and m]
+    constant = terms.get((), 0)
     if not kept:
         return constant
     return Size(tuple(sorted(kept, key=lambda term: tuple(map(_order, term[0])))), constant)
 
 
 def _sum(a: Size, b: Any, sign: int) -> Any:
-    (terms, constant), (more, other) = _parts(a), _parts(b)
-    for monomial, c in more.items():
-        terms[monomial] = terms.get(monomial, 0) + sign * c
-    return size_of(terms, constant + sign * other)
+    return size_of(added(polynomial(a), polynomial(b), sign))
 
 
 def _product(a: Size, b: Any) -> Any:
-    (left, x), (right, y) = _parts(a), _parts(b)
-    terms: dict[Monomial, int] = {}
-    for m, c in (*left.items(), ((), x)):
-        for n, d in (*right.items(), ((), y)):
-            monomial = tuple(sorted((*m, *n), key=_order))
-            terms[monomial] = terms.get(monomial, 0) + c * d
-    return size_of(terms, terms.pop((), 0))
+    return size_of(multiplied(polynomial(a), polynomial(b), _order))
 
 
 def _quotient(a: Size, b: Any) -> Any:
@@ -318,42 +315,88 @@ def _quotient(a: Size, b: Any) -> Any:
 def _floor(a: Size, divisor: int) -> Any:
     """``a // divisor``: multiples apart, common factors out, quotients of quotients joined."""
     whole = {m: c // divisor for m, c in a.terms if c % divisor == 0}
-    rest = size_of({m: c for m, c in a.terms if c % divisor}, a.constant % divisor)
-    outside = size_of(whole, a.constant // divisor)
+    rest = size_of({**{m: c for m, c in a.terms if c % divisor}, (): a.constant % divisor})
+    outside = size_of({**whole, (): a.constant // divisor})
     if not isinstance(rest, Size) or rest.low // divisor == rest.high // divisor:
         return outside + least(rest) // divisor
     common = gcd(divisor, *(c for _, c in rest.terms))
     if common > 1:
-        reduced = size_of({m: c // common for m, c in rest.terms}, rest.constant // common)
+        reduced = size_of({**{m: c // common for m, c in rest.terms}, (): rest.constant // common})
         return outside + reduced // (divisor // common)
     (monomial, factor), *more = rest.terms
     if factor < 0:  # one form of what is rounded up
         return outside - (divisor - 1 - rest) // divisor
     if not more and factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Quotient):
         inner = monomial[0]
-        return outside + (inner.size + rest.constant * inner.divisor) // (inner.divisor * divisor)
-    return outside + Size((((Quotient(rest, divisor),), 1),))
+        if isinstance(inner.divisor, int):
+            return outside + (inner.size + rest.constant * inner.divisor) // (inner.divisor * divisor)
+    return outside + _alone(Quotient(rest, divisor))
+
+
+def _alone(atom: Atom) -> Any:
+    """The size that is one atom."""
+    return Size((((atom,), 1),))
 
 
 def exact_quotient(a: Any, b: Any) -> int | None:
-    """The extent that times ``b`` is ``a``; None if there is none, or ``b`` is a sum of other sizes."""
+    """The extent that times ``b`` is ``a``; None if there is none."""
     if a == b:
         return 1
-    (terms, constant), (divisors, extra) = _parts(a), _parts(b)
-    if len(divisors) + (extra != 0) != 1:
+    found = divided(polynomial(a), polynomial(b), _order)
+    return None if found is None else size_of(found)
+
+
+def floor(a: int, b: int) -> int:
+    """``a // b`` as an extent, also by a size of any sign. Raises ZeroDivisionError for the number 0."""
+    if not is_size(a) and not is_size(b):
+        return a // b
+    if not is_size(b) and b < 0:
+        return floor(-a, -b)
+    if b == 0:
+        raise ZeroDivisionError(f"({a}) // 0")
+    exact = exact_quotient(a, b)
+    if exact is not None:
+        return exact
+    found: Any = _alone(Quotient(a, b)) if is_size(b) else _floor(a, b)  # type: ignore[arg-type]
+    return found
+
+
+def unbounded(name: str) -> int:
+    """A dimension that may be any integer, of which nothing is known but its name."""
+    found: Any = _alone(Dim(name, -ANY, ANY))
+    return found
+
+
+def substituted(extent: int, sizes: Mapping[str, int]) -> int:
+    """An extent with extents put in for dimensions, by name."""
+    if not is_size(extent) or not any(d.name in sizes for d in extent.dims):
+        return extent
+    total: Any = extent.constant
+    for monomial, c in extent.terms:
+        product: Any = c
+        for atom in monomial:
+            if isinstance(atom, Dim):
+                product = product * sizes.get(atom.name, _alone(atom))
+            else:
+                product = product * floor(substituted(atom.size, sizes), substituted(atom.divisor, sizes))
+        total = total + product
+    return extent_of(total)
+
+
+def solve(extent: Size, value: int) -> tuple[Dim, int] | None:
+    """The dimension of an extent ``d * k + c``, and its value where the extent has this one; None for other extents.
+
+    The value may lie outside of the dimension's bounds. Raises ValueError where it is no integer.
+    """
+    if len(extent.terms) != 1:
         return None
-    ((divisor, k),) = divisors.items() if divisors else [((), extra)]
-    result: dict[Monomial, int] = {}
-    for monomial, c in (*terms.items(), *([((), constant)] if constant else [])):
-        remaining = list(monomial)
-        for atom in divisor:
-            if atom not in remaining:
-                return None
-            remaining.remove(atom)
-        if c % k:
-            return None
-        result[tuple(remaining)] = c // k
-    return size_of(result, result.pop((), 0))
+    ((monomial, factor),) = extent.terms
+    if len(monomial) != 1 or not isinstance(monomial[0], Dim):
+        return None
+    found, rest = divmod(value - extent.constant, factor)
+    if rest:
+        raise ValueError(f"{value} is not {extent} for any {monomial[0]}")
+    return monomial[0], found
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
@@ -387,7 +430,7 @@ def _most(a: Any, depth: int) -> int:
             low, high = -_most(-slope, depth + 1), _most(slope, depth + 1)
             if (low >= 0 or high <= 0) and isinstance(slope, Size):
                 best = min(best, _most(rest + slope * (atom.high if low >= 0 else atom.low), depth + 1))
-        elif not isinstance(slope, Size):
+        elif not isinstance(slope, Size) and isinstance(atom.divisor, int):
             d = atom.divisor
             scale = 1 if slope % d == 0 else d
             inner = atom.size if slope > 0 else atom.size - (d - 1)
@@ -418,53 +461,4 @@ def _apart(a: Size, atom: Atom) -> tuple[Any, Any]:
             slope[(*monomial[:place], *monomial[place + 1 :])] = c
         else:
             rest[monomial] = c
-    return size_of(slope, slope.pop((), 0)), size_of(rest, a.constant)
-
-
-# --- text and values --------------------------------------------------------------------------------------------------
-
-
-def parse_extent(text: str, dims: Mapping[str, Dim]) -> int:
-    """The extent that ``str`` printed. Raises ValueError for any other text, and for a dimension not in ``dims``."""
-    try:
-        found = _parsed(ast.parse(text, mode="eval").body, dims)
-    except (SyntaxError, RecursionError, ZeroDivisionError) as error:
-        raise ValueError(f"size {text!r}: {error}") from None
-    if not _is_extent(found):
-        raise ValueError(f"size {text!r}: found {found}; allowed: quotients by positive numbers")
-    return extent_of(found)
-
-
-def _parsed(tree: ast.expr, dims: Mapping[str, Dim]) -> Any:
-    match tree:
-        case ast.Constant(int(value)) if not isinstance(value, bool):
-            return value
-        case ast.Name(name) if name in dims:
-            return Size((((dims[name],), 1),))
-        case ast.UnaryOp(ast.USub(), operand):
-            return -_parsed(operand, dims)
-        case ast.BinOp(a, ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() as op, b):
-            return _OPERATIONS[type(op)](_parsed(a, dims), _parsed(b, dims))
-    known = ", ".join(dims) or "none"
-    raise ValueError(f"size: found '{ast.unparse(tree)}'; allowed: integers, + - * //, and dimensions: {known}")
-
-
-_OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-}  # fmt: skip
-
-
-def solve(extent: Size, value: int) -> tuple[Dim, int] | None:
-    """The dimension of an extent ``d * k + c``, and its value where the extent has this one; None for other extents.
-
-    The value may lie outside of the dimension's bounds. Raises ValueError where it is no integer.
-    """
-    if len(extent.terms) != 1:
-        return None
-    ((monomial, factor),) = extent.terms
-    if len(monomial) != 1 or not isinstance(monomial[0], Dim):
-        return None
-    found, rest = divmod(value - extent.constant, factor)
-    if rest:
-        raise ValueError(f"{value} is not {extent} for any {monomial[0]}")
-    return monomial[0], found
+    return size_of(slope), size_of({**rest, (): a.constant})

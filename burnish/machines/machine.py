@@ -70,6 +70,7 @@ class Machine:
 
     A machine that is not programmed through LLVM has ``compile``: (loop program, target) -> code of its own form and
     bytes of scratch a thread; it refuses what it cannot lower by :class:`~burnish.errors.ScheduleError`. One from
+    its ``device`` makes what runs that code (:class:`burnish.runtime.device.Device`). One from
     outside of the package brings its schedule ``templates`` (:class:`burnish.kernels.template.Template`), best first;
     its ``version`` is part of the keys of cached kernels.
 
@@ -92,6 +93,7 @@ class Machine:
     system: System | None = None
     flush: Callable[[Collection[str]], tuple[str, str]] | None = None
     compile: Callable[[Any, Any], tuple[bytes, int]] | None = None
+    device: Callable[[], Any] | None = None
     templates: tuple[Any, ...] = ()
     version: str = ""
     import_path: str = ""

@@ -135,6 +135,7 @@ def conv2d(
 
 
 def require_groups(groups: int, channels: int, outputs: int) -> None:
+    """Refuses a number of groups that does not divide the channels on both sides."""
     ok = groups > 0 and channels % groups == 0 and outputs % groups == 0
     require(ok, "attribute 'groups'", groups, f"a divisor of both {channels} input and {outputs} output channels")
 

@@ -21,9 +21,7 @@ def compress(x: np.ndarray, condition: np.ndarray, axis: int | None) -> np.ndarr
     return np.compress(condition.reshape(-1)[:extent], x, axis)
 
 
-def unique(
-    x: np.ndarray, axis: int | None, in_order: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def unique(x: np.ndarray, axis: int | None, in_order: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Distinct elements, or slices along ``axis``; positions of their first ones, which each element is, their numbers.
 
     Sorted if ``in_order``, else as they are met first.

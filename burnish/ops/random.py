@@ -18,6 +18,12 @@ def _generator(seed: float | None) -> np.random.RandomState:
     return np.random.RandomState(None if seed is None else int(seed) & 0xFFFFFFFF)
 
 
+def _floats(name: str, shape: Ints, dtype: str) -> Tensor:
+    """What is drawn: a tensor of a float dtype."""
+    require(dtype in FLOATS, "attribute 'dtype'", dtype, ", ".join(FLOATS))
+    return placeholder(shape, dtype, name)
+
+
 def _random_uniform(shape: Ints, dtype: str, low: float, high: float, seed: float | None, stream: int) -> np.ndarray:
     return (low + (high - low) * _generator(seed).random_sample(shape)).astype(numpy_dtype(dtype))
 
@@ -34,8 +40,7 @@ def random_uniform(
     stream: int = 0,
 ) -> Tensor:
     """Numbers of the uniform distribution from ``low`` to ``high``."""
-    require(dtype in FLOATS, "attribute 'dtype'", dtype, ", ".join(FLOATS))
-    return placeholder(shape, dtype, name)
+    return _floats(name, shape, dtype)
 
 
 def _random_normal(shape: Ints, dtype: str, mean: float, scale: float, seed: float | None, stream: int) -> np.ndarray:
@@ -54,8 +59,7 @@ def random_normal(
     stream: int = 0,
 ) -> Tensor:
     """Numbers of the normal distribution."""
-    require(dtype in FLOATS, "attribute 'dtype'", dtype, ", ".join(FLOATS))
-    return placeholder(shape, dtype, name)
+    return _floats(name, shape, dtype)
 
 
 def _multinomial(x: np.ndarray, count: int, dtype: str, seed: float | None, stream: int) -> np.ndarray:

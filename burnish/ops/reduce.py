@@ -201,13 +201,9 @@ def _running_sum(name: str, shape: Shape, dim: int, element: Callable[..., Expr]
     if blocks == 1:
         return compute(shape, lambda *i: up_to(0, i[dim], (*i[:dim], *i[dim + 1 :]), n), name)
     divided = (*shape[:dim], blocks, BLOCK, *shape[dim + 1 :])
-    within = compute(
-        divided, lambda *i: up_to(i[dim], i[dim + 1], (*i[:dim], *i[dim + 2 :]), BLOCK), f"{name}.within"
-    )
+    within = compute(divided, lambda *i: up_to(i[dim], i[dim + 1], (*i[:dim], *i[dim + 2 :]), BLOCK), f"{name}.within")
     whole = (*shape[:dim], blocks, *shape[dim + 1 :])
-    carried = _running_sum(
-        f"{name}.blocks", whole, dim, lambda *i: within[(*i[: dim + 1], BLOCK - 1, *i[dim + 1 :])]
-    )
+    carried = _running_sum(f"{name}.blocks", whole, dim, lambda *i: within[(*i[: dim + 1], BLOCK - 1, *i[dim + 1 :])])
 
     def summed(*i: Expr) -> Expr:
         block, own = i[dim] // BLOCK, within[(*i[:dim], i[dim] // BLOCK, i[dim] % BLOCK, *i[dim + 1 :])]

@@ -72,9 +72,7 @@ def _grid_sample(x: np.ndarray, grid: np.ndarray, mode: str, padding: str, align
     return np.moveaxis(result, -1, 1).reshape(batch, channels, *grid.shape[1:-1]).astype(x.dtype)
 
 
-def _inside(
-    index: np.ndarray, size: int, padding: str, low: float, high: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _inside(index: np.ndarray, size: int, padding: str, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
     """Positions that can be read, and whether what is there counts."""
     if padding == "reflection":
         outside = (index < 0) | (index >= size)

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import ArtifactError, VerificationError
-from burnish.loops.sizes import Dim, extent_text, is_size, parse_extent
+from burnish.loops.size_text import extent_text, parse_extent
+from burnish.loops.sizes import Dim, is_size
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import Container, read_container, write_container
 from burnish.runtime.executable import Executable, TensorSpec
@@ -154,9 +155,10 @@ def _step_to_json(step: Step) -> list[Any]:
         case Host(operator, args, specs, results, attrs, node):
             typed = [_slot_to_json(s) for s in args], [_spec_to_json(spec) for spec in specs]
             return ["host", node, operator, *typed, results, dict(attrs)]
-        case Collective(operation, reduce, source, target, spec, node):
-            places = _slot_to_json(source), _slot_to_json(target)
-            return ["collective", node, operation, reduce, *places, _spec_to_json(spec)]
+        case Collective(operation, reduce, source, target, spec, node, result, peer, tag):
+            places = [None if slot is None else _slot_to_json(slot) for slot in (source, target)]
+            types = [None if t is None else _spec_to_json(t) for t in (spec, result)]
+            return ["collective", node, operation, reduce, *places, *types, peer, tag]
         case Wait(number, node):
             return ["wait", node, number]
         case Repeat(count, once, calls, odd, pointers, node):
@@ -173,9 +175,11 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
         case ["host", node, operator, slots, specs, results, attrs]:
             types = tuple(_spec_from_json(spec, dims) for spec in specs)
             return Host(operator, tuple(map(_slot_from_json, slots)), types, results, attrs, node)
-        case ["collective", node, operation, reduce, source, target, spec]:
-            places = _slot_from_json(source), _slot_from_json(target)
-            return Collective(operation, reduce, *places, _spec_from_json(spec, dims), node)
+        case ["collective", node, operation, reduce, source, target, spec, *rest]:
+            begin, end = (None if slot is None else _slot_from_json(slot) for slot in (source, target))
+            result, peer, tag = rest or (None, -1, 0)
+            own = None if result is None else _spec_from_json(result, dims)
+            return Collective(operation, reduce, begin, end, _spec_from_json(spec, dims), node, own, peer, tag)
         case ["wait", node, number]:
             return Wait(number, node)
         case ["repeat", node, count, once, calls, odd, pointers]:

@@ -9,8 +9,10 @@ import numpy as np
 
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.buffers import packed_states
+from burnish.runtime.device import archive
 from burnish.runtime.entry import driver_image
 from burnish.runtime.executable import Executable, Step, TensorSpec
+from burnish.runtime.host import machine_of
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
 
@@ -30,14 +32,19 @@ def build(
     buffers: Sequence[Interval] = (),
     in_place: Sequence[tuple[str, str]] = (),
     states: Mapping[str, np.ndarray] | None = None,
+    own_form: bool = False,
 ) -> Executable:
     """The executable of ``objects`` (kernel symbol -> ELF object); the other arguments are those of ``Executable``.
-    ``states``: the initial value of each, by name.
+    ``states``: the initial value of each, by name. ``own_form``: objects are no ELF, but what a device runs.
 
     Raises LinkError, TargetError for a machine without a driver, and VerificationError.
     """
-    driver = driver_image(target.partition("/")[0])
-    code = link(objects) if objects else Image(driver.machine, b"", {})
+    if own_form:
+        code = archive(machine_of(target), objects)
+        driver = Image(code.machine, b"", {})
+    else:
+        driver = driver_image(target.partition("/")[0])
+        code = link(objects) if objects else Image(driver.machine, b"", {})
     values = dict(states or {})
     specs = tuple(TensorSpec(name, value.shape, str(value.dtype)) for name, value in values.items())
     initial = packed_states(list(values.values()))

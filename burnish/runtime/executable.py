@@ -4,7 +4,7 @@ executable ::= Executable(inputs, outputs, steps, driver, code, params, arena_by
                           buffers, in_place, states, state, initial)
 tensor     ::= TensorSpec(name, shape, dtype)
 step       ::= Call(kernel, args, node) | Copy(source, target, node) | Host(operator, args, specs, results, attrs, node)
-             | Collective(operation, reduce, source, target, spec, node) | Wait(step, node)
+             | Collective(operation, reduce, source, target, spec, node, result, peer, tag) | Wait(step, node)
              | Repeat(count, once, calls, odd, pointers, node)
 slot       ::= Slot(memory, index, offset, nbytes)
 

@@ -20,12 +20,13 @@ from burnish.ops.operator import Operator
 from burnish.runtime import artifact
 from burnish.runtime.abi import SCRATCH_STRIDE
 from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, numpy_dtype, round_up
+from burnish.runtime.device import Device, DeviceCode, unpacked
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.host import check_host
 from burnish.runtime.image import LoadedImage
-from burnish.runtime.pool import Pool, available_cores, pool
-from burnish.runtime.runner import CpuRunner
+from burnish.runtime.pool import available_cores, pool
+from burnish.runtime.runner import CpuCode
 from burnish.runtime.sized import KEPT, ArenaPlanner, Sized, bind, hints, sized
 from burnish.runtime.state import State
 from burnish.runtime.workspace import Workspace, borrow, give_back
@@ -59,29 +60,34 @@ class Module:
         *,
         externs: Mapping[str, Operator] | None = None,
         comm: Comm | None = None,
+        device: Device | None = None,
     ) -> None:
         """Loads the machine code and reserves arena and scratch; ``threads`` defaults to what the model was compiled
         for, as far as there are cores, else to all cores of this process. ``externs``: opaque operators by name, beside
-        Burnish's own. ``comm``: with which collectives are made.
+        Burnish's own. ``comm``: with which collectives are made. ``device``: what runs code of another form than this
+        machine's.
 
-        Raises ArtifactError if this machine cannot run the executable or has too little memory, and ParameterError for
-        a wrong number of ``threads``.
+        Raises ArtifactError if this machine cannot run the executable or has too little memory, ParameterError for
+        a wrong number of ``threads``, and TargetError for steps that a device has not.
         """
-        check_host(executable.target)
-        workers = pool(executable.driver, _asked_threads(executable) if threads is None else threads)
         self._externs, self._comm = dict(externs or {}), comm
-        code, params = LoadedImage(executable.code), aligned(executable.params)
-        self._set_up(executable, workers, code, params, executable.state)
+        if device is not None:
+            code: CpuCode | DeviceCode = DeviceCode(device, unpacked(executable.code))
+        else:
+            check_host(executable.target)
+            workers = pool(executable.driver, _asked_threads(executable) if threads is None else threads)
+            code = CpuCode(workers, LoadedImage(executable.code))
+        self._set_up(executable, code, aligned(executable.params), executable.state)
 
     def _set_up(
-        self, executable: Executable, workers: Pool, code: LoadedImage, params: np.ndarray, state: np.ndarray
+        self, executable: Executable, code: CpuCode | DeviceCode, params: np.ndarray, state: np.ndarray
     ) -> None:
         self.executable = executable
         self._inputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.inputs]
-        self._pool, self._code, self._params = workers, code, params
+        self._pool, self._code, self._params = code.workers, code, params
         self._state_bytes = allocate(state.nbytes)
         self._state_bytes[:] = state
-        self._runner = CpuRunner(executable, workers, code, params, self._state_bytes, self._externs, self._comm)
+        self._runner = code.runner(executable, params, self._state_bytes, self._externs, self._comm)
         self._run = self._runner.run
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
         self._planner = ArenaPlanner(executable)
@@ -105,7 +111,7 @@ class Module:
     def __copy__(self) -> Module:
         twin = object.__new__(type(self))
         twin._externs, twin._comm = self._externs, self._comm
-        twin._set_up(self.executable, self._pool, self._code, self._params, self._state_bytes)
+        twin._set_up(self.executable, self._code, self._params, self._state_bytes)
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Module:
@@ -369,17 +375,19 @@ def load(
     key: bytes | None = None,
     externs: Mapping[str, Operator] | None = None,
     comm: Comm | None = None,
+    device: Device | None = None,
 ) -> Module:
     """The module saved in ``path``, ready to run, without LLVM. It is copied into memory: the file may change or go.
 
     An artifact is a program that runs with all rights of this process. Its checksums find damage, not intent: load only
     what you trust. ``sha256`` (of the file, as ``sha256sum`` prints it) refuses any other file; ``key`` (bytes) refuses
     what was not saved with the same ``key``. ``externs``: opaque operators by name that are not Burnish's own; a file
-    holds none of their code. ``comm``: the worker whose collectives the model takes part in.
+    holds none of their code. ``comm``: the worker whose collectives the model takes part in. ``device``: what runs
+    the code of a model that was compiled for a machine with a device of its own.
     Raises ArtifactError for a damaged, inconsistent or refused file and one that this machine cannot run; OSError if it
     cannot be read or is no regular file.
     """
-    return Module(artifact.read(path, sha256, key), threads, externs=externs, comm=comm)
+    return Module(artifact.read(path, sha256, key), threads, externs=externs, comm=comm, device=device)
 
 
 def _asked_threads(executable: Executable) -> int | None:

@@ -249,7 +249,7 @@ wake: ; FUTEX_WAKE_PRIVATE, all of them
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 11
   %syscall = load ptr, ptr %syscall.at
   %core.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
-  %told = call i64 (i64, ...) %syscall(i64 {getcpu}, ptr %core.at, ptr null, ptr null)
+  %failed = call i64 (i64, ...) %syscall(i64 {getcpu}, ptr %core.at, ptr null, ptr null)
   %woken = call i64 (i64, ...) %syscall(i64 {futex}, ptr %pool, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
   br label %work
 work:
@@ -269,7 +269,7 @@ define internal void @away(ptr %pool, ptr %syscall) nounwind {
 entry:
   %core.at = alloca i32
   %allowed = alloca [16 x i64] ; 1024 cores: where the system knows more, nothing is done
-  %told = call i64 (i64, ...) %syscall(i64 {getcpu}, ptr %core.at, ptr null, ptr null)
+  %failed = call i64 (i64, ...) %syscall(i64 {getcpu}, ptr %core.at, ptr null, ptr null)
   %core = load i32, ptr %core.at
   %caller.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %caller = load i32, ptr %caller.at

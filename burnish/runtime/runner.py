@@ -15,11 +15,13 @@ from burnish.comm.protocol import Comm
 from burnish.errors import ArtifactError, ModelError, UnsupportedOperator
 from burnish.ops.operator import Operator
 from burnish.runtime.abi import SCRATCH_STRIDE, Plan, Runtime
-from burnish.runtime.buffers import address_of, numpy_dtype, round_up
-from burnish.runtime.executable import Call, Collective, Copy, Executable, Host, Repeat, Step, TensorSpec
+from burnish.runtime.buffers import address_of, round_up
+from burnish.runtime.collectives import Collectives
+from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.pool import Pool
 from burnish.runtime.sized import Sized
+from burnish.runtime.steps import array_at
 from burnish.runtime.tables import Tables
 
 _libc = ctypes.CDLL(None)
@@ -35,6 +37,25 @@ class _Segment:
     @property
     def address(self) -> int:
         return ctypes.addressof(self.plan)
+
+
+@dataclass(frozen=True)
+class CpuCode:
+    """The code of an executable in executable memory, and the threads that run it."""
+
+    workers: Pool
+    image: LoadedImage
+
+    def runner(
+        self,
+        executable: Executable,
+        params: np.ndarray,
+        state: np.ndarray,
+        externs: Mapping[str, Operator],
+        comm: Comm | None,
+    ) -> CpuRunner:
+        """What executes the steps."""
+        return CpuRunner(executable, self.workers, self.image, params, state, externs, comm)
 
 
 class CpuRunner:
@@ -54,9 +75,9 @@ class CpuRunner:
         comm: Comm | None,
     ) -> None:
         """Raises ArtifactError, naming the step, for an operator that is not known here or is of other types, and for
-        collectives without a communicator.
+        collectives without as many workers.
         """
-        self.executable, self._workers, self._code, self._comm = executable, workers, code, comm
+        self.executable, self._workers, self._code = executable, workers, code
         stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
         self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
         tables = Tables(executable, self._entry, address_of(params), address_of(state))
@@ -65,8 +86,7 @@ class CpuRunner:
         self._given = tables.zero  # how many addresses a call has
         self.io = (ctypes.c_void_p * (1 + self._given))()  # arena, inputs, outputs, values of dimensions; null
         self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
-        if comm is None:
-            refuse_collectives(executable.steps)
+        self._collectives = Collectives(executable.steps, comm)
         self._parts = self._segments()
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self.native = run(workers.driver.address("burnish_run"))
@@ -115,14 +135,17 @@ class CpuRunner:
         if self._only is not None:
             self.native(self._only, *self._shared)
             return
-        for part in self._parts:
-            if isinstance(part, _Segment):
-                self.runtime.profile = profile + 16 * part.first if profile is not None else None
-                self.native(part.address, *self._shared)
-                continue
-            _stamp(profile, part)
-            self._step(part, now)
-            _stamp(profile, part + 1)
+        try:
+            for part in self._parts:
+                if isinstance(part, _Segment):
+                    self.runtime.profile = profile + 16 * part.first if profile is not None else None
+                    self.native(part.address, *self._shared)
+                    continue
+                stamp(profile, part)
+                self._step(part, now)
+                stamp(profile, part + 1)
+        finally:
+            self._collectives.abandon()
 
     def _step(self, number: int, now: Sized) -> None:
         step = self.executable.steps[number]
@@ -132,20 +155,8 @@ class CpuRunner:
         if isinstance(step, Host):
             arrays = [array_at(a, spec, sizes) for a, spec in zip(addresses, step.specs, strict=True)]
             call_extern(step, self._operators[number], arrays)
-        elif isinstance(step, Collective):
-            source, target = (array_at(address, step.spec, sizes) for address in addresses)
-            assert self._comm is not None
-            np.copyto(target, self._comm.all_reduce(source, step.reduce))
-
-
-def array_at(address: int, spec: TensorSpec, sizes: Mapping[str, int]) -> np.ndarray:
-    """The tensor at an address as an array: a view, valid as long as the memory is."""
-    shape, dtype = spec.at(sizes), numpy_dtype(spec.dtype)
-    nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-    if not nbytes:
-        return np.empty(shape, dtype)
-    memory: Any = (ctypes.c_char * nbytes).from_address(address)
-    return np.frombuffer(memory, dtype).reshape(shape)
+        else:
+            self._collectives.step(number, self.executable.steps, addresses, sizes)
 
 
 def call_extern(step: Host, run: Callable[..., Any], arrays: list[np.ndarray]) -> None:
@@ -187,14 +198,7 @@ def find_extern(step: Host, externs: Mapping[str, Operator]) -> Callable[..., An
     return lambda *arrays: implementation(*arrays, **attrs)
 
 
-def refuse_collectives(steps: tuple[Step, ...]) -> None:
-    """Raises ArtifactError, naming the first collective."""
-    for step in steps:
-        if isinstance(step, Collective):
-            raise ArtifactError(f"node '{step.node}' is a collective ({step.operation}); allowed: with comm=, a worker")
-
-
-def _stamp(profile: int | None, number: int) -> None:
+def stamp(profile: int | None, number: int) -> None:
     """Writes the time (CLOCK_MONOTONIC) as number ``number`` of an array of ``struct timespec``."""
     if profile is not None:
         stamp: Any = (ctypes.c_int64 * 2).from_address(profile + 16 * number)

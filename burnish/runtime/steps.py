@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
+import numpy as np
+
 from burnish.loops.sizes import Dim, dims_of, is_size, valued
 from burnish.runtime.buffers import numpy_dtype
 
-OPERATIONS = ("all_reduce",)  # of collectives
+REDUCING = ("all_reduce", "reduce_scatter")  # collectives that combine what workers have, by sum, max or min
+MESSAGES = ("send", "recv")  # between two workers
+OPERATIONS = (*REDUCING, "all_gather", "all_to_all", "broadcast", *MESSAGES)
 Memory = Literal["input", "output", "param", "state", "arena", "size", "repeat"]
 
 
@@ -125,17 +130,29 @@ class Host:
 
 @dataclass(frozen=True)
 class Collective:
-    """Combines the tensors ``source`` of all workers into ``target`` of each: ``all_reduce`` by sum, max or min.
+    """A collective of all workers, or a message of two, from the tensor ``source`` to ``target`` of each.
+
+    ``spec`` and ``result`` are their types; without ``result`` they are the same. Of N workers:
+
+    - ``all_reduce``: [...] -> [...], the sum, max or min of all (``reduce``, which is "" for others);
+    - ``reduce_scatter``: [N * n, ...] -> [n, ...], of which worker r has part r;
+    - ``all_gather``: [n, ...] -> [N * n, ...], those of all by rank;
+    - ``all_to_all``: [N * n, ...] -> [N * n, ...], part r for worker r;
+    - ``broadcast``: that of worker ``peer``; ``send`` and ``recv``: to or from worker ``peer``, by ``tag``. A sender
+      has no ``target``, a receiver no ``source``, and ``spec`` is the type of what is sent.
 
     The result is there after the :class:`Wait` for it; until then no step may touch ``target``.
     """
 
     operation: str
     reduce: str
-    source: Slot
-    target: Slot
+    source: Slot | None
+    target: Slot | None
     spec: TensorSpec
     node: str
+    result: TensorSpec | None = None
+    peer: int = -1
+    tag: int = 0
 
     @property
     def label(self) -> str:
@@ -145,7 +162,24 @@ class Collective:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """Where it reads, and where it writes."""
-        return (self.source, self.target)
+        return tuple(slot for slot in (self.source, self.target) if slot is not None)
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """What lies in ``slots``."""
+        places = (self.source, self.spec), (self.target, self.result or self.spec)
+        return tuple(spec for slot, spec in places if slot is not None)
+
+    @property
+    def workers(self) -> int | None:
+        """The number of workers that its types say; None if any will do, or it depends on dimensions."""
+        parts, whole = self.spec, self.result or self.spec
+        if self.operation == "reduce_scatter":
+            parts, whole = whole, parts
+        elif self.operation != "all_gather":
+            return None
+        known = parts.shape and whole.shape and not parts.dims and not whole.dims and parts.shape[0]
+        return whole.shape[0] // parts.shape[0] if known else None
 
 
 @dataclass(frozen=True)
@@ -222,3 +256,13 @@ class Repeat:
 
 
 Step = Call | Copy | Host | Collective | Wait | Repeat
+
+
+def array_at(address: int, spec: TensorSpec, sizes: Mapping[str, int]) -> np.ndarray:
+    """The tensor at an address as an array: a view, valid as long as the memory is."""
+    shape, dtype = spec.at(sizes), numpy_dtype(spec.dtype)
+    nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    if not nbytes:
+        return np.empty(shape, dtype)
+    memory: Any = (ctypes.c_char * nbytes).from_address(address)
+    return np.frombuffer(memory, dtype).reshape(shape)

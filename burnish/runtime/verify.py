@@ -14,7 +14,20 @@ from burnish.loops.expr import NARROW
 from burnish.loops.sizes import dims_of, is_size, least, solve
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.host import machine_of
-from burnish.runtime.steps import OPERATIONS, Call, Collective, Copy, Host, Repeat, Slot, Step, TensorSpec, Wait
+from burnish.runtime.steps import (
+    MESSAGES,
+    OPERATIONS,
+    REDUCING,
+    Call,
+    Collective,
+    Copy,
+    Host,
+    Repeat,
+    Slot,
+    Step,
+    TensorSpec,
+    Wait,
+)
 
 if TYPE_CHECKING:
     from burnish.runtime.executable import Executable
@@ -96,8 +109,8 @@ def _verify_dims(executable: Executable) -> None:
 def _verify_images(executable: Executable) -> None:
     machine = machine_of(executable.target.partition("-")[0])
     for what, image in (("driver", executable.driver), ("code", executable.code)):
-        known = image.machine in _ENTRY_ALIGNMENT and image.machine == machine
-        _require(known, f"the {what} is for {image.machine!r}, the target is {executable.target!r}")
+        found = f"the {what} is for {image.machine!r}, the target is {executable.target!r}"
+        _require(image.machine == machine, found)
         size = len(image.data)
         for name, offset in image.symbols.items():
             inside = isinstance(name, str) and _is_size(offset) and offset < max(size, 1)
@@ -105,6 +118,11 @@ def _verify_images(executable: Executable) -> None:
         for offset, target in image.absolute:
             inside = _is_size(offset) and _is_size(target) and offset + 8 <= size and target <= size
             _require(inside, f"the {what} has an address of {target!r} at {offset!r}, allowed: inside its {size} bytes")
+    if machine not in _ENTRY_ALIGNMENT:  # a device runs the code
+        _require(
+            not executable.driver.data and not executable.driver.symbols, f"a driver for {machine!r}, allowed: none"
+        )
+        return
     missing = [name for name in DRIVER_SYMBOLS if name not in executable.driver.symbols]
     _require(not missing, f"the driver lacks {missing}")
     for name in DRIVER_SYMBOLS:
@@ -112,7 +130,7 @@ def _verify_images(executable: Executable) -> None:
 
 
 def _verify_entry(image: Image, name: str) -> None:
-    offset, multiple = image.symbols[name], _ENTRY_ALIGNMENT[image.machine]
+    offset, multiple = image.symbols[name], _ENTRY_ALIGNMENT.get(image.machine, 1)
     _require(offset % multiple == 0, f"'{name}' begins at byte {offset}, allowed: multiples of {multiple}")
 
 
@@ -150,8 +168,9 @@ def _verify_step(executable: Executable, number: int, step: Step) -> None:
     if isinstance(step, Copy):
         same = step.source.nbytes == step.target.nbytes > 0
         _require(same, f"step {number} copies {step.source} to {step.target}, allowed: as many bytes, not 0")
-        _require("burnish_copy" in executable.driver.symbols, f"step {number} is a copy, which the driver lacks")
-        _verify_entry(executable.driver, "burnish_copy")
+        if executable.driver.machine in _ENTRY_ALIGNMENT:
+            _require("burnish_copy" in executable.driver.symbols, f"step {number} is a copy, which the driver lacks")
+            _verify_entry(executable.driver, "burnish_copy")
     elif isinstance(step, Host):
         known = isinstance(step.operator, str) and isinstance(step.attrs, dict)
         _require(known, f"node '{step.node}' calls the operator {step.operator!r}, allowed: a name, and attributes")
@@ -160,12 +179,7 @@ def _verify_step(executable: Executable, number: int, step: Step) -> None:
         for slot, spec in zip(step.args, step.specs, strict=True):
             _verify_typed(executable, step.node, slot, spec)
     elif isinstance(step, Collective):
-        known = step.operation in OPERATIONS and step.reduce in ("sum", "max", "min")
-        found = f"{step.operation!r} by {step.reduce!r}"
-        _require(known, f"node '{step.node}' is a collective {found}, allowed: {OPERATIONS} by sum, max, min")
-        for slot in step.slots:
-            _verify_typed(executable, step.node, slot, step.spec)
-        _verify_awaited(executable, number, step)
+        _verify_collective(executable, number, step)
     elif isinstance(step, Repeat):
         _verify_repeat(executable, number, step)
     elif isinstance(step, Wait):
@@ -213,17 +227,50 @@ def _verify_typed(executable: Executable, node: str, slot: Slot, spec: TensorSpe
     _require(aligned, f"node '{node}': {spec} is {slot}, allowed: {spec.nbytes} bytes at a multiple of an element's")
 
 
+def _verify_collective(executable: Executable, number: int, step: Collective) -> None:
+    """Whether a collective has operands of types that fit, and its result is waited for."""
+    by = ("sum", "max", "min") if step.operation in REDUCING else ("",)
+    known = step.operation in OPERATIONS and step.reduce in by
+    found = f"node '{step.node}' is a collective {step.operation!r}"
+    _require(known, f"{found} by {step.reduce!r}, allowed: {OPERATIONS}, of these {REDUCING} by sum, max, min")
+    ends = (
+        (step.operation != "recv") is (step.source is not None),
+        (step.operation != "send") is (step.target is not None),
+    )
+    _require(
+        all(ends), f"{found} from {step.source} to {step.target}, allowed: a source but of recv, a target but of send"
+    )
+    asked = step.operation in (*MESSAGES, "broadcast")
+    numbers = type(step.peer) is int and type(step.tag) is int and (step.peer >= 0) is asked and step.peer >= -1
+    _require(numbers, f"{found} with worker {step.peer!r} and tag {step.tag!r}, allowed: numbers where it has one")
+    result = step.result or step.spec
+    alike = result.dtype == step.spec.dtype and result.shape[1:] == step.spec.shape[1:]
+    if step.operation not in ("reduce_scatter", "all_gather"):
+        alike = alike and result.shape == step.spec.shape
+    elif workers := step.workers:
+        parts, whole = (step.spec, result) if step.operation == "all_gather" else (result, step.spec)
+        alike = alike and parts.shape[0] * workers == whole.shape[0]
+    whole_rows = step.operation in ("all_reduce", "broadcast", *MESSAGES) or bool(step.spec.shape and result.shape)
+    _require(alike and whole_rows, f"{found} from {step.spec} to {result}, which do not fit")
+    for slot, spec in zip(step.slots, step.specs, strict=True):
+        _verify_typed(executable, step.node, slot, spec)
+    _verify_awaited(executable, number, step)
+
+
 def _verify_awaited(executable: Executable, number: int, step: Collective) -> None:
     """Whether the result of a collective is waited for, and nothing touches it before."""
     for later in executable.steps[number + 1 :]:
         if isinstance(later, Wait) and later.step == number:
             return
-        met = [s for s in later.slots if (s.memory, s.index) == (step.target.memory, step.target.index)]
-        touched = any(
-            s.offset < step.target.offset + step.target.nbytes and step.target.offset < s.offset + s.nbytes for s in met
-        )
+        touched = step.target is not None and any(_overlap(s, step.target) for s in later.slots)
         _require(not touched, f"node '{later.node}' touches the result of '{step.node}' before it is waited for")
     _require(False, f"nothing waits for the collective of node '{step.node}'")
+
+
+def _overlap(a: Slot, b: Slot) -> bool:
+    """Whether two slots have bytes in common."""
+    same = (a.memory, a.index) == (b.memory, b.index)
+    return same and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
 
 
 def _bytes_of(executable: Executable, slot: Slot) -> int | None:

@@ -2,23 +2,20 @@
 
 The machine has a scalar unit, 16 KB of on-chip memory, and one instruction that multiplies 4 x 4 tiles there. Nothing
 of Burnish changes for it: a `Machine` says what it is, a `Template` how convolutions are scheduled for it, `compile`
-turns loop programs into its instructions, and `Device` executes them on NumPy arrays.
+turns loop programs into its instructions, and `Device` executes them. The rest is `burnish.compile(model, target=TOY)`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from burnish.errors import ScheduleError
-from burnish.graph import Graph
-from burnish.graph.passes import optimize
 from burnish.kernels.cpu.common import apply_layouts, single_output
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Select, Var
-from burnish.loops.layout import layout
 from burnish.loops.numeric import OPERATORS
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Seq, Stmt, Store
 from burnish.loops.tensor import Tensor
@@ -26,8 +23,6 @@ from burnish.machines.dialect import Dialect
 from burnish.machines.intrinsics import declare
 from burnish.machines.machine import Core, Machine
 from burnish.machines.scopes import GLOBAL, Scope
-from burnish.pipeline.kernel import build
-from burnish.pipeline.plan import make_task, plan_kernels
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -124,15 +119,15 @@ def compile_program(program: Program, target: Target) -> tuple[bytes, int]:
 
 
 class Device:
-    """Executes code on arrays, which it writes to. ``products`` counts the tiles that it has multiplied."""
+    """Executes code on memory, which it writes to. ``products`` counts the tiles that it has multiplied."""
 
     def __init__(self) -> None:
         self.sram = np.full(SRAM.capacity // 4, np.nan, np.float32)  # type: ignore[operator]
         self.products = 0
 
-    def run(self, code: bytes, arrays: Sequence[np.ndarray]) -> None:
+    def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
         parameters, program = json.loads(code)
-        self.memory = dict(zip(parameters, (a.reshape(-1) for a in arrays), strict=True))
+        self.memory = dict(zip(parameters, (m.view(np.float32) for m in memory), strict=True))
         self.variables: dict[str, int] = {}
         self.execute(program)
 
@@ -172,28 +167,10 @@ class Device:
 MACHINE = Machine(
     name="toy", kind="toy", architectures=("toy",), vectors=lambda features: (16, 1), core=Core(None, 1e9, 1e9, 1e9),
     dialect=Dialect({"serial": None}), scopes=(GLOBAL, SRAM), intrinsics=(TILES,), compile=compile_program,
+    device=Device,
     templates=tuple(
         Template(name, form, lambda *any: Space({}, {}), how)
         for name, form, how in (("tiles", convolution, apply), ("scalar", lambda *any: True, scalar))
     ),
 )  # fmt: skip
 TOY = Target("toy", "toy-none", "toy", frozenset(), 16, 1, 16 << 10, 16 << 10, 0, 1, MACHINE)
-
-
-def run(graph: Graph, feeds: Mapping[str, np.ndarray], device: Device) -> dict[str, np.ndarray]:
-    """The outputs of a graph, every kernel of which is compiled for the device and run there."""
-    made = plan_kernels(optimize(graph, exact=True), TOY, exact=True)
-    values, constants = dict(feeds), dict(made.graph.constants)
-    for group in made.groups:
-        if not made.computes(group):
-            values[group.outputs[0]] = values[group.inputs[0]]
-            continue
-        task, names = make_task(made, group, constants)
-        kernel = build(task, TOY, None)
-        own = {n: constants[names[n]] for n in task.constants}
-        own |= {name: layout(tag).pack(own[name]) for name, tag in kernel.packing.items()}
-        for t in task.outputs:
-            values[names[t.name]] = np.full(task.layout(t.name).physical_shape(t.shape), np.nan, np.float32)
-        every = (t.name for t in (*task.inputs, *task.outputs))
-        device.run(kernel.code, [own[name] if name in own else values[names[name]] for name in every])
-    return {name: values[name].reshape(graph.types[name].shape) for name in graph.outputs}

@@ -71,6 +71,7 @@ def test_unseen_categories_are_an_error_by_row_and_value() -> None:
 
 def test_categories_where_training_had_numbers_are_refused() -> None:
     import pandas
+
     with pytest.raises(DataError, match="feature 'n': found categories; allowed are numbers"):
         Dataset.of(pandas.DataFrame({"n": ["a", "b"]}), categories=(None,))
 
@@ -89,6 +90,7 @@ def test_too_many_categories_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_sparse_columns_may_be_categorical() -> None:
     import scipy.sparse as sparse
+
     matrix = sparse.csr_matrix(np.array([[9.0, 0], [0, 1], [4, 2]]))
     data = Dataset.of(matrix, categorical=[0])
     assert data.categories == ((4, 9), None)
@@ -133,6 +135,7 @@ def test_encode_takes_plain_numbers_for_categories() -> None:
 
 def test_encode_of_sparse_rows_drops_what_is_missing() -> None:
     import scipy.sparse as sparse
+
     own = Dataset.of(sparse.csr_matrix(np.array([[9.0, 0], [0, 1], [4, 2]])), categorical=[0])
     table = encode(own, ((4, 5), None), "missing").table
     assert table.start.tolist() == [0, 0, 1, 3]
@@ -164,6 +167,7 @@ def test_merge_is_the_union_in_order() -> None:
 
 def test_pandas_columns_of_every_kind() -> None:
     import pandas
+
     frame = pandas.DataFrame(
         {
             "category": pandas.Categorical(["low", "high", None], categories=["low", "mid", "high"]),
@@ -194,6 +198,7 @@ def test_pandas_columns_of_every_kind() -> None:
 
 def test_a_frame_of_one_dtype_and_given_names() -> None:
     import pandas
+
     frame = pandas.DataFrame(np.arange(6.0).reshape(3, 2), columns=["a", 1])
     data = Dataset.of(frame, label=pandas.Series([1, 2, 3], index=[5, 6, 7]), missing=4)
     np.testing.assert_array_equal(data.table, [[0, 1], [2, 3], [NAN, 5]])
@@ -205,6 +210,7 @@ def test_a_frame_of_one_dtype_and_given_names() -> None:
 
 def test_frame_refusals() -> None:
     import pandas
+
     with pytest.raises(DataError, match="column 'when' holds datetime64"):
         Dataset.of(pandas.DataFrame({"n": [1], "when": pandas.to_datetime(["2020-01-01"])}))
     with pytest.raises(DataError, match="two columns 'a'"):
@@ -215,6 +221,7 @@ def test_frame_refusals() -> None:
 
 def test_arrow_columns_of_every_kind() -> None:
     import pyarrow as arrow
+
     table = arrow.table(
         {
             "text": arrow.chunked_array([["b", None], ["a"]]),

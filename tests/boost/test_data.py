@@ -183,6 +183,7 @@ def test_no_rows_are_a_table_too() -> None:
 
 def test_sparse_rows_are_shared_when_their_dtypes_fit() -> None:
     import scipy.sparse as sparse
+
     matrix = sparse.csr_matrix(np.array([[0, 1, 2], [0, 0, 0], [3, 0, 4]], np.float32))
     table = Dataset.of(matrix).table
     assert np.shares_memory(table.values, matrix.data)
@@ -199,6 +200,7 @@ def test_sparse_rows_are_shared_when_their_dtypes_fit() -> None:
 @settings(deadline=None)
 def test_sparse_equals_dense_with_its_zeros_missing(table: np.ndarray, form: str, missing: float) -> None:
     import scipy.sparse as sparse
+
     matrix = sparse.csr_matrix(table).asformat(form)
     if form == "csr":
         matrix.data = np.where(matrix.data == 3, NAN, matrix.data)
@@ -210,6 +212,7 @@ def test_sparse_equals_dense_with_its_zeros_missing(table: np.ndarray, form: str
 
 def test_stored_zeros_stay_unless_they_are_missing() -> None:
     import scipy.sparse as sparse
+
     matrix = sparse.csr_matrix((np.array([0.0, 1.0]), np.array([0, 1]), np.array([0, 2])))
     np.testing.assert_array_equal(dense(Dataset.of(matrix).table, 2), [[0, 1]])
     np.testing.assert_array_equal(dense(Dataset.of(matrix, missing=0).table, 2), [[NAN, 1]])
@@ -217,6 +220,7 @@ def test_stored_zeros_stay_unless_they_are_missing() -> None:
 
 def test_unsorted_and_repeated_entries_are_put_in_order_and_added() -> None:
     import scipy.sparse as sparse
+
     columns = np.array([2, 0, 2, 1, 0], np.int32)
     matrix = sparse.csr_matrix((np.arange(1.0, 6.0), columns, np.array([0, 3, 5])), shape=(2, 3))
     table = Dataset.of(matrix).table
@@ -229,6 +233,7 @@ def test_unsorted_and_repeated_entries_are_put_in_order_and_added() -> None:
 
 def test_sparse_refusals() -> None:
     import scipy.sparse as sparse
+
     matrix = sparse.csr_matrix(np.array([[1.0, 0.0], [0.0, 1.0]]))
     matrix.data[1] = math.inf
     with pytest.raises(DataError, match="row 1, feature 1 is inf"):

@@ -55,6 +55,7 @@ def several() -> tuple[Dataset, dict[str, Any]]:
 
 def sparse() -> tuple[Dataset, dict[str, Any]]:
     import scipy.sparse as scipy
+
     x, label = jobs.table()
     return Dataset.of(scipy.csr_array(np.nan_to_num(x)), label, weights(len(x))), {"objective": "logistic"}
 

@@ -53,6 +53,7 @@ def test_values_are_those_of_xgboost(
     name: str, prediction: np.ndarray, label: np.ndarray, group: Any, weighted: bool
 ) -> None:
     import xgboost
+
     weight = WEIGHT[: len(group)] if group else WEIGHT
     if group:  # without ties: XGBoost breaks them in another way
         prediction = (RANDOM.permutation(ROWS) / ROWS).reshape(1, -1)
@@ -83,6 +84,7 @@ def test_values_are_those_of_xgboost(
 @pytest.mark.parametrize("weight", [None, WEIGHT])
 def test_values_are_those_of_scikit_learn(weight: np.ndarray | None) -> None:
     import sklearn.metrics as metrics
+
     binary, classes = data(BINARY, weight), data(CLASSES, weight)
     wide = UNIT.astype(np.float64)
     assert value("auc", UNIT, binary) == pytest.approx(metrics.roc_auc_score(BINARY, wide[0], sample_weight=weight))

@@ -50,6 +50,7 @@ def test_a_data_set_with_other_numbers_is_predicted_by_its_values() -> None:
 
 def test_frames_are_predicted_by_their_values() -> None:
     import pandas
+
     model = model_of()
     frame = pandas.DataFrame(
         {"colour": pandas.Categorical(SOME[:, 0], ["red", "green"]), "size": SOME[:, 1].astype(float)}

@@ -67,6 +67,7 @@ def test_cuts_are_those_of_one_worker(case: tuple[Dataset, list[int], int, Float
 @pytest.mark.parametrize("weighted", [False, True])
 def test_cuts_of_sparse_and_categorical_columns(weighted: bool) -> None:
     import scipy.sparse as scipy
+
     random = np.random.default_rng(1)
     weight = random.exponential(size=500).astype(np.float32) if weighted else None
     dense = random.standard_normal((500, 6)).round(2) * (random.random((500, 6)) < 0.3)

@@ -89,6 +89,7 @@ def test_parameters_reach_training() -> None:
 def test_frames_with_categories_and_sparse_tables() -> None:
     import pandas as pandas
     import scipy.sparse as sparse
+
     kind = RANDOM.choice(["a", "b", "c"], 300)
     frame = pandas.DataFrame({"kind": pandas.Categorical(kind), "x": X[:, 0]})
     target = (kind == "b") * 2.0 + np.nan_to_num(X[:, 0])

@@ -55,6 +55,7 @@ def margins(xgboost: object, booster: object, x: np.ndarray, **options: object) 
 @pytest.mark.parametrize("name", NAMES)
 def test_models_of_xgboost_predict_the_same_here_and_written_back(name: str, tmp_path: Path) -> None:
     import xgboost
+
     params, data, x = case(name)
     booster = xgboost.train(params, xgboost.DMatrix(x, **data), 6)
     booster.save_model(tmp_path / "theirs.json")
@@ -76,6 +77,7 @@ def test_models_of_xgboost_predict_the_same_here_and_written_back(name: str, tmp
 def test_categories_and_missing_values() -> None:
     import pandas
     import xgboost
+
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 7, ROWS)
     names = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu"]
@@ -101,6 +103,7 @@ def test_categories_and_missing_values() -> None:
 
 def test_the_best_iteration_and_attributes_survive() -> None:
     import xgboost
+
     params, data, x = case("binary")
     matrix = xgboost.DMatrix(x, **data)
     other = xgboost.DMatrix(x, label=np.random.default_rng(0).integers(0, 2, ROWS))
@@ -122,6 +125,7 @@ def test_the_best_iteration_and_attributes_survive() -> None:
 @pytest.mark.parametrize("depth", [0, 3, 9])
 def test_own_models_predict_the_same_in_xgboost(objective: str, depth: int) -> None:
     import xgboost
+
     rng = np.random.default_rng(depth)
     outputs = 3 if objective == "softmax" else 1
     plain = random_model(rng, 4, FEATURES, depth, outputs)
@@ -135,6 +139,7 @@ def test_own_models_predict_the_same_in_xgboost(objective: str, depth: int) -> N
 
 def test_a_base_score_without_an_equal_goes_into_the_trees() -> None:
     import xgboost
+
     rng = np.random.default_rng(0)
     plain = random_model(rng, 2, FEATURES, 3)
     model = Model(plain.trees, FEATURES, 1, np.array([15.25], np.float32), "logistic")
@@ -198,6 +203,7 @@ def test_truncated_text_and_foreign_objectives() -> None:
 def test_categories_are_found_by_value_in_xgboost(kinds: list) -> None:
     import pandas
     import xgboost
+
     rng = np.random.default_rng(len(kinds))
     values = [kinds[number] for number in rng.integers(0, len(kinds), ROWS)]
     frame = pandas.DataFrame({"k": pandas.Categorical(values), "x": rng.normal(size=ROWS)})
@@ -223,6 +229,7 @@ def test_categories_that_xgboost_does_not_have_are_refused() -> None:
 @pytest.mark.parametrize("objective", ["binary:logistic", "reg:logistic"])
 def test_base_scores_of_one_class_are_clipped_as_in_xgboost(objective: str, score: str) -> None:
     import xgboost
+
     x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     booster = xgboost.train({"objective": objective, "nthread": 1}, xgboost.DMatrix(x, label=x[:, 0] > 0), 2)
     document = json.loads(bytes(booster.save_raw("json")))
@@ -241,6 +248,7 @@ def test_base_scores_of_one_class_are_clipped_as_in_xgboost(objective: str, scor
 
 def test_counts_that_are_all_zero_are_predicted_as_zero() -> None:
     import xgboost
+
     x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     booster = xgboost.train({"objective": "count:poisson", "nthread": 1}, xgboost.DMatrix(x, label=np.zeros(60)), 2)
     found = predict(loads_xgboost(bytes(booster.save_raw("json"))), x)

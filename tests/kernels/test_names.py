@@ -2,60 +2,109 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
+from burnish.codegen.llvm import emit
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
-from burnish.kernels.templates import first_match
+from burnish.kernels.template import Match
+from burnish.kernels.templates import first_match, template_called, templates
 from burnish.loops.layout import layout
 from burnish.loops.tensor import placeholder
+from burnish.lower.pipeline import lower
 from burnish.ops import OPERATORS
 from burnish.target import target
 
+MACHINE = target("x86-64-v4")
+UNIT = replace(MACHINE, features=MACHINE.features | {"amx-bf16", "amx-tile"})
 BLOCKED = "ABCD16b"
+OUTPUT = "y"
+TWICE = (2, 2)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator of the registry, its operands (``w`` is constant) and attributes, and the layouts of some tensors."""
+
+    op: str
+    shapes: Mapping[str, tuple[int, ...]]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+
+
 IMAGE = {"x": (1, 32, 16, 16), "w": (32, 32, 3, 3)}
-OPERATIONS = {  # template: operator, shapes, attributes, whether images are blocked
-    "direct_conv2d": ("conv2d", IMAGE, {}, True),
-    "depthwise_conv2d": ("conv2d", {"x": (1, 32, 9, 9), "w": (32, 1, 3, 3)}, {"groups": 32}, True),
-    "depthwise_rows": ("conv2d", {"x": (1, 8, 32, 32), "w": (8, 1, 3, 3)}, {"groups": 8}, False),
-    "grouped_conv2d": ("conv2d", {"x": (1, 32, 9, 9), "w": (32, 4, 3, 3)}, {"groups": 8}, True),
-    "pointwise_conv2d": ("conv2d", {"x": (1, 64, 1, 3136), "w": (64, 64, 1, 1)}, {}, False),
-    "conv2d_transpose_phases": (
-        "conv2d_transpose", {"x": (1, 32, 8, 8), "w": (32, 32, 4, 4)}, {"strides": (2, 2)}, True,
+IMAGES = {"x": BLOCKED, OUTPUT: BLOCKED}
+PARTS = {"w": "bfloat16"}
+CASES = {  # by the template's name
+    "depthwise_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 1, 3, 3)}, {"groups": 32}, IMAGES),
+    "grouped_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 4, 3, 3)}, {"groups": 8}, IMAGES),
+    "pointwise_conv2d": Case("conv2d", {"x": (1, 64, 1, 3136), "w": (64, 64, 1, 1)}),
+    "direct_conv2d": Case("conv2d", IMAGE, {}, IMAGES),
+    "depthwise_rows": Case("conv2d", {"x": (1, 8, 32, 32), "w": (8, 1, 3, 3)}, {"groups": 8}),
+    "plain_conv2d": Case("conv2d", {"x": (1, 8, 20, 20), "w": (8, 4, 3, 3)}, {"groups": 2}),
+    "conv2d_transpose_phases": Case(
+        "conv2d_transpose", {"x": (1, 32, 8, 8), "w": (32, 32, 4, 4)}, {"strides": TWICE}, IMAGES
     ),
-    "conv2d_transpose_pixel": ("conv2d_transpose", {"x": (1, 32, 1, 1), "w": (32, 32, 4, 4)}, {}, True),
-    "pool2d": ("max_pool2d", {"x": (1, 32, 16, 16)}, {"kernel": (3, 3)}, True),
-    "pool_rows": ("avg_pool2d", {"x": (1, 4, 32, 32)}, {"kernel": (2, 2), "strides": (2, 2)}, False),
-    "neighbouring_channels": ("lrn", {"x": (1, 32, 8, 8)}, {"size": 5}, True),
-    "winograd_conv2d": ("winograd_conv2d", {"x": (1, 32, 16, 16), "w": (6, 6, 32, 32)}, {}, True),
-    "polyphase_conv2d": (
-        "polyphase_conv2d", {"x": (1, 3, 32, 32), "w": (6, 5, 3, 2, 32)}, {"kernel_w": 5, "strides": (2, 2)}, False,
+    "conv2d_transpose_pixel": Case("conv2d_transpose", {"x": (1, 32, 1, 1), "w": (32, 32, 4, 4)}, {}, IMAGES),
+    "pool2d": Case("max_pool2d", {"x": (1, 32, 16, 16)}, {"kernel": (3, 3)}, IMAGES),
+    "pool_rows": Case("avg_pool2d", {"x": (1, 4, 32, 32)}, {"kernel": TWICE, "strides": TWICE}),
+    "neighbouring_channels": Case("lrn", {"x": (1, 32, 8, 8)}, {"size": 5}, IMAGES),
+    "winograd_conv2d": Case("winograd_conv2d", {"x": (1, 32, 16, 16), "w": (6, 6, 32, 32)}, {}, IMAGES),
+    "polyphase_conv2d": Case(
+        "polyphase_conv2d", {"x": (1, 3, 32, 32), "w": (6, 5, 3, 2, 32)}, {"kernel_w": 5, "strides": TWICE}
     ),
-    "matmul": ("matmul", {"x": (64, 64), "w": (64, 64)}, {}, False),
-    "recurrent": ("lstm_cell", {"x": (1, 256), "h": (1, 64), "c": (1, 64), "w": (4, 64, 64)}, {}, False),
+    "split_conv2d": Case(
+        "split_conv2d", {"x": (1, 40, 28, 28), "w": (2, 64, 64, 3, 3)},
+        {"rows": 7, "pads": (1, 1, 1, 1), "outputs": 64}, {}, PARTS,
+    ),
+    "split_matmul": Case("split_matmul", {"x": (128, 96), "w": (2, 96, 192)}, {"columns": 192}, {}, PARTS),
+    "matmul": Case("matmul", {"x": (64, 64), "w": (64, 64)}),
+    "recurrent": Case("lstm_cell", {"x": (1, 256), "h": (1, 64), "c": (1, 64), "w": (4, 64, 64)}),
+    "transpose": Case("transpose", {"x": (64, 48)}),
+    "join": Case(
+        "concat", {"x": (1, 24, 8, 8), "v": (1, 40, 8, 8)}, {"axis": 1}, {**IMAGES, "v": BLOCKED}
+    ),
+    "pack": Case("identity", {"x": (64, 64, 3, 3)}, {}, {OUTPUT: "ABCD16b16a"}),
+    "generic": Case("softmax", {"x": (8, 100)}, {"axis": 1}),
+    "tiled": Case("matmul", {"x": (128, 96), "w": (96, 144)}),
 }  # fmt: skip
 
 
-def task_of(template: str, label: str, stage: str) -> Task:
-    """The task of an operator called ``label``, whose output, and what its inner stages begin with, is ``stage``."""
-    op, shapes, attrs, blocked = OPERATIONS[template]
-    tensors = [placeholder(shape, name=name) for name, shape in shapes.items()]
-    renamed = replace(OPERATORS[op], name=label)
-    outputs = renamed.define(stage, tensors, attrs)
-    inputs, outputs, _ = split_constants(tensors, list(outputs), {"w"})
-    own = {t.name: layout(BLOCKED) for t in (*inputs, *outputs) if blocked and t.name in ("x", stage)}
-    constants = frozenset(t.name for t in inputs if t.name not in shapes or t.name == "w")
+def task_of(case: Case, label: str, stage: str) -> Task:
+    """The task of a copy of the case's operator called ``label``, whose output, and what its inner stages begin with,
+    is ``stage``.
+    """
+    tensors = [placeholder(shape, case.dtypes.get(name, "float32"), name) for name, shape in case.shapes.items()]
+    renamed = replace(OPERATORS[case.op], name=label)
+    outputs = renamed.define(stage, tensors, case.attrs)
+    inputs, outputs, _ = split_constants(tensors, list(outputs), {"w"} & {*case.shapes})
+    own = {stage if name == OUTPUT else name: layout(tag) for name, tag in case.layouts.items()}
+    constants = frozenset(t.name for t in inputs if t.name not in case.shapes or t.name == "w")
     return Task("kernel", tuple(inputs), tuple(outputs), label, own, constants)
 
 
-@pytest.mark.parametrize("template", OPERATIONS)
-def test_another_name_is_the_same_template_and_code(template: str) -> None:
-    machine = target("x86-64-v4")
-    own = first_match(task_of(template, OPERATIONS[template][0], "y"), machine)
-    other = first_match(task_of(template, "unheard_of", "q7"), machine)
-    assert own.name == other.name == template
+def matched(name: str, label: str, stage: str) -> Match:
+    """The template that a target takes for a case; one that only searches take, if the case is about such a one."""
+    machine = UNIT if name.startswith("split") else MACHINE
+    task, wanted = task_of(CASES[name], label, stage), template_called(name, machine)
+    return wanted.on(task, machine) if wanted.searched else first_match(task, machine)
+
+
+def test_every_template_has_a_case() -> None:
+    assert [*CASES] == [template.name for template in templates(MACHINE)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_another_name_is_the_same_template_and_code(name: str) -> None:
+    """The same loop program and the same LLVM IR, so the same speed."""
+    own, other = matched(name, CASES[name].op, OUTPUT), matched(name, "unheard_of", "q7")
+    assert own.name == other.name == name
     assert own.space == other.space
-    texts = [str(match.apply(match.space.default).program) for match in (own, other)]
-    assert texts[0] == texts[1].replace("q7", "y")
+    programs = [match.apply(match.space.default).program for match in (own, other)]
+    texts = [[str(p), emit(lower(p), own.target).text] for p in programs]
+    assert texts[0] == [text.replace("q7", OUTPUT) for text in texts[1]]

@@ -13,6 +13,7 @@ import pytest
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.nest import ANNOTATIONS, PARALLEL, Arrangement, Level, Nest, main_stage, statement
+from burnish.kernels.scheduled import ScheduledNests
 from burnish.kernels.task import Task
 from burnish.kernels.template import Template
 from burnish.kernels.templates import template_called
@@ -353,3 +354,25 @@ def test_arrangement_with_blocks_that_differ() -> None:
             carried = max((np.broadcast_to(s, 3)[row], np.broadcast_to(d, 3)[row]) for s, d in found[dim]
                           if np.broadcast_to(s, 3)[row] <= step)  # fmt: skip
             assert packed.reshape(shape)[tuple(at)] == step // carried[0] * carried[1], (wide, dim, step)
+
+
+def test_nests_of_a_small_space_come_from_its_schedules() -> None:
+    """A row of 28 pixels in tiles of 14 and of 10, the window inside, its columns unrolled; twice the same is one."""
+    template, task = template_named("pool2d"), TASKS["pool"][1]
+    assert template.nests is None
+    nest = template.on(task, MACHINE).nests({"tile_ow": np.array([14, 10, 14])}, 3)
+    assert nest.axes == (1, 2, 3, 4, 5, 3, 1)
+    blocks = 64 // LANES
+    assert nest.extent.T.tolist() == [
+        [blocks, 28, 2, 3, 3, 14, LANES], [blocks, 28, 3, 3, 3, 10, LANES], [blocks, 28, 2, 3, 3, 14, LANES],
+    ]  # fmt: skip
+    kinds = [[ANNOTATIONS[int(code)] for code in row] for row in nest.annotation.T]
+    assert kinds == [["parallel", "parallel", "serial", "serial", "unroll", "unroll", "vectorize"]] * 3
+    row, column = LANES * 56, LANES  # of the image, in floats: it is stored in blocks of a vector of channels
+    assert nest.stride[1, :, 0].tolist() == [row * 56, 2 * row, 28 * column, row, column, 2 * column, 1]
+
+
+def test_a_large_space_wants_a_description() -> None:
+    match = template_named("direct_conv2d").on(TASKS["C2"][1], MACHINE)
+    with pytest.raises(ScheduleError, match="found a space of 241920 choices; allowed: 64, or a description"):
+        ScheduledNests(match.task, match.space, match.apply)

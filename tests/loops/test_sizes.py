@@ -15,6 +15,7 @@ from burnish.loops.bounds import bounds, linear_bounds
 from burnish.loops.expr import Expr, Var, maximum, minimum, wrap
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
+from burnish.loops.size_text import parse_extent
 from burnish.loops.sizes import (
     Size,
     at_least,
@@ -24,7 +25,6 @@ from burnish.loops.sizes import (
     hinted,
     least,
     nondecreasing,
-    parse_extent,
     solve,
     valued,
 )

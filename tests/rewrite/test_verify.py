@@ -12,7 +12,7 @@ import pytest
 from burnish.errors import RuleError
 from burnish.graph.evaluate import evaluate
 from burnish.rewrite.language.bindings import Bindings
-from burnish.rewrite.language.sizes import Size
+from burnish.rewrite.language.sizes import is_extent
 from burnish.rewrite.language.terms import Apply, Rule, Term, Value, parse_rules
 from burnish.rewrite.language.types import type_rule
 from burnish.rewrite.language.vocabulary import sides
@@ -36,7 +36,7 @@ def changed(value: Value) -> Iterator[Value]:
     """An attribute, a little off."""
     if isinstance(value, bool):
         yield not value
-    elif isinstance(value, Size):
+    elif is_extent(value):
         yield value + 1
     elif isinstance(value, tuple):
         for i in range(len(value)):

@@ -131,6 +131,7 @@ def labels_of(estimator: Any, y: Any) -> NDArray[np.float64]:
 
 
 def weights_of(weight: Any, x: Any) -> NDArray[np.float64]:
+    """Weights of rows as scikit-learn checks them (rows,); ones for None. Raises ValueError."""
     weights: NDArray[np.float64] = _validation._check_sample_weight(weight, x, dtype=np.float64)
     return weights
 

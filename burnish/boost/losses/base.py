@@ -98,6 +98,7 @@ class Objective(ABC):
 
 
 def transformed(kernel: Any, margin: Floats, workers: Workers | None) -> Floats:
+    """What a kernel makes of margins (outputs, rows), in ranges of rows on the workers: float32, of the same shape."""
     margin = np.ascontiguousarray(margin, np.float32)
     out = np.empty_like(margin)
     workers = workers or Workers(1)

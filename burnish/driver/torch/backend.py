@@ -177,6 +177,7 @@ class InferenceGraph:
         self._lock = threading.RLock()
 
     def __call__(self, args: list[Any]) -> Any:
+        """The results for tensors and symbols in the order of the placeholders."""
         if not (self._ready and self._frozen.same(args)):
             with self._lock:
                 if not (self._ready and self._frozen.same(args)):

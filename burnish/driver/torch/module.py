@@ -67,7 +67,8 @@ class TorchModule(TensorModule):
         if spec != signature.in_spec:
             leaves, spec = self._tree.tree_flatten(self._as_in_example(args, kwargs))
         if spec != signature.in_spec:
-            raise InputError(f"arguments: found the structure {_told(spec)}; allowed: {_told(signature.in_spec)}")
+            found, allowed = _structure_text(spec), _structure_text(signature.in_spec)
+            raise InputError(f"arguments: found the structure {found}; allowed: {allowed}")
         given = []
         for leaf, (number, example) in zip(leaves, signature.inputs, strict=True):
             if number >= 0:
@@ -94,5 +95,5 @@ class TorchModule(TensorModule):
         return self._tree.tree_unflatten(leaves, self._signature.out_spec)
 
 
-def _told(spec: Any) -> str:
+def _structure_text(spec: Any) -> str:
     return " ".join(str(spec).split())

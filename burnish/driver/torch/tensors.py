@@ -18,7 +18,7 @@ class TensorModule(Module):
         """The compiled ``module``, of which it shares code and parameters."""
         made = object.__new__(cls)
         made._externs, made._comm = module._externs, module._comm
-        made._set_up(module.executable, module._pool, module._code, module._params, module._state_bytes)
+        made._set_up(module.executable, module._code, module._params, module._state_bytes)
         made._take_tensors()
         return made
 

@@ -139,12 +139,15 @@ class Context:
     # --- asking ---
 
     def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor."""
         return self.builder.types[name].shape
 
     def rank(self, name: str) -> int:
+        """The number of dimensions of a tensor."""
         return len(self.builder.types[name].shape)
 
     def dtype(self, name: str) -> str:
+        """The dtype of a tensor."""
         return self.builder.types[name].dtype
 
     def axis(self, name: str, axis: int) -> int:

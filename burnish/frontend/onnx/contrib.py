@@ -155,9 +155,7 @@ def joined(c: Context, x: str) -> str:
     return c.reshape(c.transpose(x, (0, 2, 1, 3)), (batch, length, count * depth))
 
 
-def attention(
-    c: Context, query: str, key: str, value: str, scale: float, biases: Sequence[str], causal: bool
-) -> str:
+def attention(c: Context, query: str, key: str, value: str, scale: float, biases: Sequence[str], causal: bool) -> str:
     """``softmax(Q K' scale + biases) V`` of [B, N, S, D]; ``causal``: no element sees those behind it."""
     scores = c.add("matmul", query, key, transpose_b=True)
     scores = c.add("mul", scores, c.scalar(scale, scores))

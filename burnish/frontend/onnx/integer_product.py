@@ -13,6 +13,7 @@ MOST = {"uint8": 255, "int8": 128}  # magnitudes
 
 
 def is_zero(c: Context, zero_point: str) -> bool:
+    """Whether a zero point is not given, or a constant of zeros."""
     value = c.builder.constants.get(zero_point) if zero_point else None
     return not zero_point or (value is not None and not value.any())
 
@@ -41,6 +42,7 @@ def integer_matmul(c: Context, a: str, b: str, a_zero: str, b_zero: str) -> str:
 
 
 def one(c: Context, parameter: str) -> bool:
+    """Whether a parameter is a single number: for the whole tensor, not for each row or column."""
     return all(e == 1 for e in c.shape(parameter))
 
 

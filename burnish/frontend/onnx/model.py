@@ -262,9 +262,7 @@ def _input_shape(
     return tuple(1 if isinstance(d, str) else d for d in declared)
 
 
-def _require_closed(
-    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Any], dims: Mapping[str, int]
-) -> None:
+def _require_closed(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Any], dims: Mapping[str, int]) -> None:
     """Raises OpenDimensions that names all extents which are missing; a first one that looks like a batch is not."""
     found, remedy = [], {}
     for value in inputs:

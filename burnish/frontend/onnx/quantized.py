@@ -267,9 +267,7 @@ def _matmul_integer_to_float(c: Context, n: OnnxNode) -> str:
     return scaled_product(c, a, b, (_as_row(c, a_scale, a), b_scale), (n.input(4), n.input(5)), n.input(6))
 
 
-def scaled_product(
-    c: Context, a: str, b: str, scales: tuple[str, str], zeros: tuple[str, str], bias: str
-) -> str:
+def scaled_product(c: Context, a: str, b: str, scales: tuple[str, str], zeros: tuple[str, str], bias: str) -> str:
     """The product of quantized matrices as float32, plus a bias if there is one."""
     total = c.cast(integer_matmul(c, a, b, *zeros), "float32")
     second = c.reshape(scales[1], ()) if one(c, scales[1]) else scales[1]

@@ -29,9 +29,7 @@ def run_steps(
     return _repeat(c, gates, tuple(states), tuple(parameters), reverse, step, live)
 
 
-def _masked(
-    c: Context, live: str, new: tuple[str, ...], before: tuple[str, ...]
-) -> tuple[str, tuple[str, ...]]:
+def _masked(c: Context, live: str, new: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The hidden state to show of a step, and the states behind it, where only rows of ``live`` have it ("": all)."""
     if not live:
         return new[0], new

@@ -40,9 +40,7 @@ def _max_unpool(c: Context, n: OnnxNode) -> str:
     x, indices = n.inputs[:2]
     kernel, rank = n.attrs["kernel_shape"], c.rank(x) - 2
     strides, pads = n.attr("strides", [1] * rank), n.attr("pads", [0] * (2 * rank))
-    size = tuple(
-        (c.shape(x)[2 + d] - 1) * strides[d] + kernel[d] - pads[d] - pads[rank + d] for d in range(rank)
-    )
+    size = tuple((c.shape(x)[2 + d] - 1) * strides[d] + kernel[d] - pads[d] - pads[rank + d] for d in range(rank))
     y = c.add("max_unpool", x, indices, size=size)
     if not n.input(2):
         return y

@@ -254,9 +254,7 @@ def _reads(node: onnx.NodeProto) -> set[str]:
     return found
 
 
-def _results(
-    node: onnx.NodeProto, graph: onnx.GraphProto, kind: Callable[[onnx.ValueInfoProto], bool]
-) -> set[str]:
+def _results(node: onnx.NodeProto, graph: onnx.GraphProto, kind: Callable[[onnx.ValueInfoProto], bool]) -> set[str]:
     """Outputs of a node that are of some kind, by the last outputs of its subgraph."""
     outputs = list(graph.output)[len(graph.output) - len(node.output) :]
     return {name for name, value in zip(node.output, outputs, strict=False) if kind(value)}

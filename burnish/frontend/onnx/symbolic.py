@@ -7,6 +7,7 @@ where nothing reads its values at run time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -101,19 +102,11 @@ def _remainder(a: Any, b: Any) -> Any:
     raise _Undecided
 
 
-def _largest(*values: Any) -> Any:
+def _extreme(choose: Callable[[int, int], int | None], *values: Any) -> Any:
+    """The value that ``choose`` prefers of every two; undecided where that depends on the dimensions."""
     found = values[0]
     for value in values[1:]:
-        found = larger(found, value)
-        if found is None:
-            raise _Undecided
-    return found
-
-
-def _least(*values: Any) -> Any:
-    found = values[0]
-    for value in values[1:]:
-        found = smaller(found, value)
+        found = choose(found, value)
         if found is None:
             raise _Undecided
     return found
@@ -184,8 +177,8 @@ _RULES: Mapping[str, Rule] = {
     "Div": _elementwise(_quotient),
     "Mod": _elementwise(_remainder),
     "Neg": _elementwise(lambda a: -a),
-    "Max": _elementwise(_largest),
-    "Min": _elementwise(_least),
+    "Max": _elementwise(partial(_extreme, larger)),
+    "Min": _elementwise(partial(_extreme, smaller)),
     "Equal": _elementwise(lambda a, b: bool(a == b)),
     "Greater": _elementwise(lambda a, b: bool(a > b)),
     "GreaterOrEqual": _elementwise(lambda a, b: bool(a >= b)),

@@ -20,9 +20,7 @@ def label_of(node: onnx.NodeProto, position: int) -> str:
     return node.name or next((o for o in node.output if o), f"#{position}")
 
 
-def check_graph(
-    graph: onnx.GraphProto, opset: int, versions: Mapping[str, int], outer: Iterable[str] = ()
-) -> None:
+def check_graph(graph: onnx.GraphProto, opset: int, versions: Mapping[str, int], outer: Iterable[str] = ()) -> None:
     """Refuses names that are defined twice or too late, and nodes at odds with their operators' schemas.
 
     ``versions`` are those of other domains than the default one; a domain without schemas has none to be held to.

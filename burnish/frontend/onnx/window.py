@@ -181,9 +181,7 @@ def _lp_pool(c: Context, n: OnnxNode) -> str:
     return _root(c, total, p)
 
 
-def _room_for_last(
-    c: Context, x: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> str:
+def _room_for_last(c: Context, x: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> str:
     """``x`` with zeros behind it for last windows that are not whole."""
     high = []
     for extent, k, s, d in zip(c.shape(x)[2:], kernel, strides, dilations, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from burnish.errors import ScheduleError
-from burnish.kernels.nest import PARALLEL, Arrangement, Level, Size
+from burnish.kernels.nest import Arrangement, Size
 from burnish.kernels.task import Task
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import Layout, layout
@@ -100,17 +100,6 @@ def pixel_tile(s: Schedule, out: str, acc: str, lanes: int, tile: int) -> tuple[
     s.unroll(i_ow)
     s.vectorize(i_c)
     return n, block, oh
-
-
-def pixel_levels(shape: tuple[int, ...], tile: Size, lanes: int) -> list[Level]:
-    """The loops around :func:`pixel_tile`: rows of channel blocks in parallel, tiles."""
-    batch, channels, height, width = shape
-    return [
-        Level(0, batch, 1, PARALLEL),
-        Level(1, -(-channels // lanes), lanes, PARALLEL),
-        Level(2, height, 1, PARALLEL),
-        Level(3, -(-width // tile), tile),
-    ]
 
 
 def channel_blocks(shape: tuple[Size, ...], lanes: int) -> Arrangement:

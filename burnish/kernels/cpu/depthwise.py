@@ -7,8 +7,6 @@ of them at a time.
 
 from __future__ import annotations
 
-import numpy as np
-
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
@@ -17,19 +15,14 @@ from burnish.kernels.cpu.common import (
     mark,
     packed_weight,
     parallel_over,
-    pixel_levels,
     pixel_tile,
     single_output,
 )
 from burnish.kernels.match import Convolution, convolution
-from burnish.kernels.nest import SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
 from burnish.kernels.task import Choice, Space, Task
-from burnish.kernels.template import Describe, Template
-from burnish.loops.layout import layout
+from burnish.kernels.template import Template
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
-
-OC, OH, OW, IC, KH, KW = range(1, 7)  # axes of a convolution behind the first
 
 
 def _grouped(task: Task, target: Target) -> Convolution | None:
@@ -122,46 +115,5 @@ def _apply_groups(task: Task, target: Target, found: Convolution, choice: Choice
     return s
 
 
-def _depthwise_nests(task: Task, target: Target, found: Convolution) -> Describe:
-    """The window around a tile of pixels; its rows unrolled where all its weights are held in registers."""
-    conv, weight, lanes = found.conv, found.weight, target.lanes
-    domain = statement(task, conv)
-    arrangements = {weight.name: Arrangement.of(layout(f"ABCD{lanes}a"), weight.shape)}
-
-    def describe(knobs: Knobs, count: int) -> Nest:
-        tile = knobs["tile_ow"]
-        levels = [
-            *pixel_levels(conv.shape, tile, lanes),
-            Level(KH, domain.extents[KH], 1, np.where(knobs["weights"] == "window", UNROLL, SERIAL)),
-            Level(KW, domain.extents[KW], 1, UNROLL),
-            Level(OW, tile, 1, UNROLL),
-            Level(OC, lanes, 1, VECTORIZE),
-        ]
-        return domain.nest(levels, count, arrangements)
-
-    return describe
-
-
-def _groups_nests(task: Task, target: Target, found: Convolution) -> Describe:
-    """As the depthwise convolution, with the input channels of a group unrolled within a tile."""
-    conv, weight, lanes = found.conv, found.weight, target.lanes
-    domain = statement(task, conv)
-    arrangements = {weight.name: Arrangement.of(layout(f"ACDB{lanes}a"), weight.shape)}
-
-    def describe(knobs: Knobs, count: int) -> Nest:
-        tile = knobs["tile_ow"]
-        levels = [
-            *pixel_levels(conv.shape, tile, lanes),
-            Level(KH, domain.extents[KH]),
-            Level(KW, domain.extents[KW]),
-            Level(OW, tile, 1, UNROLL),
-            Level(IC, domain.extents[IC], 1, UNROLL),
-            Level(OC, lanes, 1, VECTORIZE),
-        ]
-        return domain.nest(levels, count, arrangements)
-
-    return describe
-
-
-GROUPED_CONV = Template("grouped_conv2d", _small_groups, _space_groups, _apply_groups, _groups_nests)
-DEPTHWISE_CONV = Template("depthwise_conv2d", _depthwise, _space, _apply, _depthwise_nests)
+GROUPED_CONV = Template("grouped_conv2d", _small_groups, _space_groups, _apply_groups, nests=None)
+DEPTHWISE_CONV = Template("depthwise_conv2d", _depthwise, _space, _apply, nests=None)

@@ -7,14 +7,12 @@ from burnish.kernels.cpu.common import (
     is_blocked,
     mark,
     parallel_over,
-    pixel_levels,
     pixel_tile,
     single_output,
 )
 from burnish.kernels.match import is_over_neighbours, is_pooling
-from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Knobs, Level, Nest, statement
 from burnish.kernels.task import Choice, Space, Task
-from burnish.kernels.template import Describe, Template
+from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
@@ -77,27 +75,7 @@ def _apply_pool(task: Task, target: Target, reduction: Tensor, choice: Choice) -
     return s
 
 
-def _pool_nests(task: Task, target: Target, stage: Tensor) -> Describe:
-    """The window around a tile of pixels, its columns unrolled."""
-    lanes = target.lanes
-    domain = statement(task, stage)
-    oc, _, ow, kh, kw = range(1, 6)
-
-    def describe(knobs: Knobs, count: int) -> Nest:
-        tile = knobs["tile_ow"]
-        levels = [
-            *pixel_levels(stage.shape, tile, lanes),
-            Level(kh, domain.extents[kh]),
-            Level(kw, domain.extents[kw], 1, UNROLL),
-            Level(ow, tile, 1, UNROLL),
-            Level(oc, lanes, 1, VECTORIZE),
-        ]
-        return domain.nest(levels, count)
-
-    return describe
-
-
-POOL = Template("pool2d", _pooled, _space_pool, _apply_pool, _pool_nests)
+POOL = Template("pool2d", _pooled, _space_pool, _apply_pool, nests=None)
 
 
 # --- neighbouring channels --------------------------------------------------------------------------------------------
@@ -138,20 +116,4 @@ def _apply_neighbours(task: Task, target: Target, reduction: Tensor, choice: Cho
     return s
 
 
-def _neighbours_nests(task: Task, target: Target, stage: Tensor) -> Describe:
-    """Rows in parallel, in each the channel blocks, pixel after pixel; no knobs."""
-    lanes = target.lanes
-    domain = statement(task, stage)
-    batch, channels, height, width, neighbours = domain.extents
-    levels = [
-        Level(0, batch, 1, PARALLEL),
-        Level(2, height, 1, PARALLEL),
-        Level(1, channels // lanes, lanes),
-        Level(3, width),
-        Level(4, neighbours, 1, UNROLL),
-        Level(1, lanes, 1, VECTORIZE),
-    ]
-    return lambda knobs, count: domain.nest(levels, count)
-
-
-LRN = Template("neighbouring_channels", _neighbours, _space_neighbours, _apply_neighbours, _neighbours_nests)
+LRN = Template("neighbouring_channels", _neighbours, _space_neighbours, _apply_neighbours, nests=None)

@@ -24,7 +24,7 @@ from burnish.rewrite.generation.enumerate import FIELD
 from burnish.rewrite.generation.principal import Unifier, resolved, typed
 from burnish.rewrite.generation.values import Values
 from burnish.rewrite.language.bindings import Bindings, shape_of
-from burnish.rewrite.language.sizes import Size, floor
+from burnish.rewrite.language.sizes import is_extent, names_of, number_of, parse_size, quotient, value_of
 from burnish.rewrite.language.terms import (
     Apply,
     Condition,
@@ -170,8 +170,8 @@ def _of_one_size(rule: Rule) -> bool:
     for term in (t for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)):
         for key, found in term.attrs:
             if term.word in ("eye", "full") and key in ("size", "shape"):
-                extents += found if isinstance(found, tuple) else [found] if isinstance(found, Size) else []
-    return any((d.constant or 1) > 1 for d in extents)
+                extents += found if isinstance(found, tuple) else [found] if is_extent(found) else []
+    return any((number_of(d) or 1) > 1 for d in extents)
 
 
 class _Symbolic:
@@ -187,7 +187,7 @@ class _Symbolic:
             for x, y in zip(a[0], b[0], strict=True):
                 u.unify(x, y)
         for name, window in u.windows.items():
-            u.known.setdefault(name, floor(u.of(window.span), u.of(window.stride)) + 1)
+            u.known.setdefault(name, quotient(u.of(window.span), u.of(window.stride)) + 1)
         self.dims = {n: tuple(u.of(d) for d in ds) for n, ds in dims.items()}
         self.left, self.right = (tuple(resolved(u, t[2]) for t in s) for s in both)
         self.conditions = tuple(dict.fromkeys(_put(c, u.of) for c in u.conditions))
@@ -203,7 +203,7 @@ class _Symbolic:
 
     def agrees(self, values: Mapping[str, int]) -> bool:
         """Whether both sides are well-typed and equal at these sizes."""
-        positive = all(d.value(values) > 0 for dims in self.dims.values() for d in dims)
+        positive = all(value_of(d, values) > 0 for dims in self.dims.values() for d in dims)
         return positive and all(self.values.equal(*sides, values) for sides in zip(self.left, self.right, strict=True))
 
     def settle(self) -> bool:
@@ -255,23 +255,23 @@ class _Symbolic:
         for column, name in enumerate(self.free):
             if column in pivots:
                 continue
-            size, base = Size.of(0), self.start[name]
+            size, base = 0, self.start[name]
             for row, pivot in enumerate(pivots):
                 factor = rows[row][column]
                 whole = int(factor)
                 if whole == factor and whole:
-                    size = size + Size.of(self.free[pivot]) * whole
+                    size = size + parse_size(self.free[pivot]) * whole
                     base -= whole * self.start[self.free[pivot]]
             known[name] = size + base
         self._put(known)
 
-    def _put(self, known: Mapping[str, Size]) -> None:
+    def _put(self, known: Mapping[str, int]) -> None:
         u = self.unifier
         u.known.update(known)
         self.dims = {n: tuple(u.of(d) for d in ds) for n, ds in self.dims.items()}
         self.left, self.right = (tuple(resolved(u, t) for t in s) for s in (self.left, self.right))
         self.conditions = tuple(dict.fromkeys(_put(c, u.of) for c in self.conditions))
-        self.conditions = tuple(c for c in self.conditions if c.right.constant is None)
+        self.conditions = tuple(c for c in self.conditions if number_of(c.right) is None)
         self.free = [n for n in self.free if n not in known]
         self.start = {n: self.start[n] for n in self.free}
 
@@ -299,8 +299,8 @@ class _Symbolic:
         """How many dimensions all tensors have in front, of extents that stand nowhere else."""
         alike = list(takewhile(lambda row: len(set(row)) == 1, zip(*(self.dims[n] for n in tensors), strict=False)))
         rest = [d for n in self.dims for d in self.dims[n][len(alike) if n in tensors else 0 :]]
-        used = {name for d in rest for name in d.names} | set(Rule("", {}, self.left, self.right).sizes)
-        return next((i for i, row in enumerate(alike) if used & row[0].names), len(alike))
+        used = set(names_of(*rest)) | set(Rule("", {}, self.left, self.right).sizes)
+        return next((i for i, row in enumerate(alike) if used & names_of(row[0])), len(alike))
 
     def _batched(self, tensors: Sequence[str]) -> list[frozenset[str]]:
         """Choices of the variables that have leading dimensions: all but those on the right of some product, as a
@@ -324,10 +324,10 @@ def _types(rule: Rule) -> bool:
     return True
 
 
-def _put(condition: Condition, of: Callable[[Size], Size]) -> Condition:
+def _put(condition: Condition, of: Callable[[int], int]) -> Condition:
     """The condition with sizes replaced, in its shortest form: 0 ≤ a - b, or 0 ≤ a - b - 1."""
     strict = condition.relation == "<"
-    return Condition(Size.of(0), "<=", of(condition.right) - of(condition.left) - strict)
+    return Condition(0, "<=", of(condition.right) - of(condition.left) - int(strict))
 
 
 # --- step 3: tests ----------------------------------------------------------------------------------------------------
@@ -381,9 +381,9 @@ def _readable(rule: Rule) -> Rule:
     left, right = (tuple(substitute(t, new) for t in side) for side in (rule.left, rule.right))
     rule = replace(rule, types=types, left=left, right=right)
     counts: dict[str, int] = {}
-    names: dict[str, Size] = {}
+    names: dict[str, int] = {}
     words = dict.fromkeys(re.findall(r"[a-z]+[0-9]+", str(rule)))
     for name in (w for w in words if w in rule.sizes):
         counts[name[0]] = counts.get(name[0], 0) + 1
-        names[name] = Size.of(f"{name[0]}{counts[name[0]]}")
+        names[name] = parse_size(f"{name[0]}{counts[name[0]]}")
     return substitute_sizes(rule, names)

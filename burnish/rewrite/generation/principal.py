@@ -11,21 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
+from burnish.loops.sizes import unbounded
 from burnish.ops.movement import matched_groups
 from burnish.rewrite.generation.domains import Shape
-from burnish.rewrite.language.sizes import Size
+from burnish.rewrite.language.sizes import (
+    is_extent,
+    name_of,
+    names_of,
+    number_of,
+    put_in,
+    size_text,
+    terms_of,
+    value_of,
+)
 from burnish.rewrite.language.terms import Apply, Condition, Term, Value, Var
 
-Dims = tuple[Size, ...]
+Dims = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Windows:
     """An extent that is ``span // stride + 1``: the number of positions of a window."""
 
-    span: Size
-    stride: Size
+    span: int
+    stride: int
 
 
 class Unifier:
@@ -37,99 +48,104 @@ class Unifier:
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
-        self.known: dict[str, Size] = {}
+        self.known: dict[str, int] = {}
         self.axis: dict[str, int] = {}
         self.windows: dict[str, Windows] = {}
         self.conditions: list[Condition] = []
 
-    def fresh(self, kind: str, value: int, axis: int = 0) -> Size:
+    def fresh(self, kind: str, value: int, axis: int = 0) -> int:
         """A new name."""
         name = f"{kind}{len(self.values) + 1}"
         self.values[name] = value
         self.axis[name] = axis
-        return Size.of(name)
+        return unbounded(name)
 
-    def of(self, size: Size) -> Size:
+    def of(self, size: int) -> int:
         """``size`` with what is known put in."""
-        while any(name in self.known for name in size.names):
-            size = size.substitute(self.known)
+        while any(name in self.known for name in names_of(size)):
+            size = put_in(size, self.known)
         return size
 
-    def count(self, span: Size, stride: Size) -> Size:
+    def count(self, span: int, stride: int) -> int:
         """The number of positions of a window that can move by ``span`` in steps of ``stride``."""
         span, stride = self.of(span), self.of(stride)
         for name, other in self.windows.items():
             if name not in self.known and self.of(other.span) == span and self.of(other.stride) == stride:
-                return Size.of(name)
-        count = self.fresh("f", span.value(self.values) // stride.value(self.values) + 1)
-        self.windows[str(count)] = Windows(span, stride)
+                return unbounded(name)
+        count = self.fresh("f", value_of(span, self.values) // value_of(stride, self.values) + 1)
+        self.windows[size_text(count)] = Windows(span, stride)
         return count
 
-    def unify(self, a: Size, b: Size) -> None:
+    def unify(self, a: int, b: int) -> None:
         """Makes two sizes equal. They are of equal value in the domain."""
         a, b = self.of(a), self.of(b)
         if a == b:
             return
-        left, right = (self.windows.get(str(s)) for s in (a, b))
-        apart = left and right and not {str(a), str(b)} & (self._under(str(a)) | self._under(str(b)))
+        one, other = name_of(a) or "", name_of(b) or ""
+        left, right = self.windows.get(one), self.windows.get(other)
+        apart = left and right and not {one, other} & (self._under(one) | self._under(other))
         if left is not None and right is not None and apart:
-            self.known[str(a)] = b
+            self.known[one] = b
             self.unify(left.stride, right.stride)
             self.unify(left.span, right.span)
             return
         difference = a - b
-        counted = sorted(n for n in difference.names if n in self.windows)
+        counted = sorted(n for n in names_of(difference) if n in self.windows)
         if counted and not self._named(a, b, counted[0]) and not self._named(b, a, counted[0]):
             self._step(counted[0])
         else:
             self._solve(difference)
         self.unify(a, b)
 
-    def _named(self, extent: Size, count: Size, window: str) -> bool:
+    def _named(self, extent: int, count: int, window: str) -> bool:
         """Makes an extent that is a mere name, on which the window does not depend, the window's count."""
-        name = str(extent)
-        if str(count) != window or name not in self.values or name[0] != "d" or name in self._under(window):
+        name = name_of(extent)
+        if name is None or name_of(count) != window or name[0] != "d" or name in self._under(window):
             return False
         self.known[name] = count
         return True
 
     def _under(self, window: str) -> frozenset[str]:
         """All names on which a count of windows depends."""
-        names = self.of(self.windows[window].span).names | self.of(self.windows[window].stride).names
+        names = names_of(self.of(self.windows[window].span), self.of(self.windows[window].stride))
         return names.union(*(self._under(n) for n in names if n in self.windows))
 
     def _step(self, name: str) -> None:
         """Windows whose number is added to something move in steps of one."""
         window = self.windows.pop(name)
         self.known[name] = window.span + 1
-        if self.of(window.stride).constant is None:
-            self.unify(window.stride, Size.of(1))
+        if number_of(self.of(window.stride)) is None:
+            self.unify(window.stride, 1)
 
-    def _solve(self, difference: Size) -> None:
-        linear = {m[0]: f for m, f in difference.terms if len(m) == 1 and abs(f) == 1}
-        for monomial, _ in difference.terms:
+    def _solve(self, difference: int) -> None:
+        terms = [(tuple(map(str, m)), f) for m, f in terms_of(difference)]  # before windows are put in, of names alone
+        linear = {m[0]: f for m, f in terms if len(m) == 1 and abs(f) == 1}
+        for monomial, _ in terms:
             if len(monomial) > 1 or (monomial and monomial[0] in self.windows):
                 for name in monomial:
                     linear.pop(name, None)
         if linear:
-            solutions = {n: (difference - Size.of(n) * f) * -f for n, f in linear.items()}
-            name = max(solutions, key=lambda n: (min(f for _, f in solutions[n].terms or [((), 0)]) >= 0, int(n[1:])))
+            solutions = {n: (difference - unbounded(n) * f) * -f for n, f in linear.items()}
+            name = max(
+                solutions, key=lambda n: (min(f for _, f in terms_of(solutions[n]) or [((), 0)]) >= 0, int(n[1:]))
+            )
             self.known[name] = solutions[name]
             return
         if self._factors(difference):
             return
-        names = sorted(difference.names, key=lambda n: int(n[1:]))
+        names = sorted(names_of(difference), key=lambda n: int(n[1:]))
         if not names:
-            raise AssertionError(f"{difference} is not 0 at the sizes of the domain")
+            raise AssertionError(f"{size_text(difference)} is not 0 at the sizes of the domain")
         chosen = [n for n in names if self.values[n] == 1][:1] or [n for n in names if n[0] == "g"][:1] or names
         for name in chosen:
-            self.known[name] = Size.of(self.values[name])
+            self.known[name] = self.values[name]
 
-    def _factors(self, difference: Size) -> bool:
+    def _factors(self, difference: int) -> bool:
         """Solves a·b = c·d by equal factors."""
-        if len(difference.terms) != 2 or sum(f for _, f in difference.terms) != 0:
+        terms = [(tuple(map(str, m)), f) for m, f in terms_of(difference)]
+        if len(terms) != 2 or sum(f for _, f in terms) != 0:
             return False
-        (a, _), (b, _) = difference.terms
+        (a, _), (b, _) = terms
         if len(a) != len(b):
             return False
         rest = list(b)
@@ -143,7 +159,7 @@ class Unifier:
             pairs.append((name, same[0]))
         for x, y in pairs:
             if x != y:
-                self.unify(Size.of(x), Size.of(y))
+                self.unify(unbounded(x), unbounded(y))
         return True
 
 
@@ -161,7 +177,7 @@ def typed(
         parts = [typed(u, a, variables, cache) for a in term.args]
         rule = _WORDS.get(term.word, _pointwise)
         dims, attrs = rule(u, [p[0] for p in parts], [p[1] for p in parts], dict(term.attrs))
-        shape = tuple(u.of(d).value(u.values) for d in dims)
+        shape = tuple(value_of(u.of(d), u.values) for d in dims)
         symbolic = Apply(term.word, tuple(p[2] for p in parts), tuple(sorted(attrs.items())))
         cache[term] = dims, shape, symbolic
     return cache[term]
@@ -175,7 +191,7 @@ def resolved(u: Unifier, term: Term) -> Term:
 
 
 def _put(u: Unifier, value: Value) -> Value:
-    if isinstance(value, Size):
+    if is_extent(value):
         return u.of(value)
     return tuple(u.of(v) for v in value) if isinstance(value, tuple) else value
 
@@ -187,10 +203,10 @@ Infer = Callable[[Unifier, Sequence[Dims], Sequence[Shape], Attrs], tuple[Dims, 
 def _numbers(value: Value) -> tuple[int, ...]:
     """A concrete attribute of one or more integers."""
     sizes = value if isinstance(value, tuple) else (value,)
-    return tuple(s.value({}) for s in sizes if isinstance(s, Size))
+    return tuple(value_of(s, {}) for s in sizes if is_extent(s))
 
 
-def _names(u: Unifier, kind: str, value: Value) -> tuple[Size, ...]:
+def _names(u: Unifier, kind: str, value: Value) -> tuple[int, ...]:
     """New names for an attribute of two or four integers: rows, columns, rows, columns."""
     return tuple(u.fresh(kind, n, i % 2) for i, n in enumerate(_numbers(value)))
 
@@ -209,7 +225,7 @@ def _pointwise(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs:
         if m[d] == n[d]:
             u.unify(a[d], b[d])
         else:
-            u.unify(a[d] if m[d] == 1 else b[d], Size.of(1))
+            u.unify(a[d] if m[d] == 1 else b[d], 1)
         out.append(b[d] if m[d] == 1 else a[d])
     return tuple(out), attrs
 
@@ -233,25 +249,18 @@ def _transpose(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs:
 def _reshape(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs: Attrs) -> tuple[Dims, Attrs]:
     (x,), (shape,) = dims, shapes
     target = _numbers(attrs["shape"])
-    out = [Size.of(n) for n in target]
+    out = [*target]
     for own, other in matched_groups(shape, target):
         if len(other) == 1 and own:
-            out[other[0]] = _product(x[d] for d in own)
+            out[other[0]] = prod(x[d] for d in own)
         elif len(own) == 1:
             for d in other:
                 out[d] = u.fresh("d", target[d])
-            u.unify(x[own[0]], _product(out[d] for d in other))
+            u.unify(x[own[0]], prod(out[d] for d in other))
         else:
             for d in own:
-                u.unify(x[d], Size.of(shape[d]))
+                u.unify(x[d], shape[d])
     return tuple(out), {"shape": tuple(out)}
-
-
-def _product(sizes: object) -> Size:
-    total = Size.of(1)
-    for size in sizes:  # type: ignore[attr-defined]
-        total = total * size
-    return total
 
 
 def _concat(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs: Attrs) -> tuple[Dims, Attrs]:
@@ -275,7 +284,7 @@ def _part(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs: Attr
 def _grow(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs: Attrs) -> tuple[Dims, Attrs]:
     (x,) = dims
     pads = _names(u, "p", attrs["pads"])
-    u.conditions += [Condition(Size.of(0), "<=", p) for p in pads]
+    u.conditions += [Condition(0, "<=", p) for p in pads]
     return (*x[:-2], x[-2] + pads[0] + pads[2], x[-1] + pads[1] + pads[3]), {"pads": pads}
 
 
@@ -303,7 +312,7 @@ def _pool(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs: Attr
     pads = symbolic["pads"]
     assert isinstance(pads, tuple)
     for i, pad in enumerate(pads):  # no window lies in the padding alone
-        u.conditions += [Condition(Size.of(0), "<=", pad), Condition(pad, "<", kernel[i % 2])]
+        u.conditions += [Condition(0, "<=", pad), Condition(pad, "<", kernel[i % 2])]
     return (*x[:2], *space), {**symbolic, "kernel": kernel}
 
 
@@ -319,7 +328,7 @@ def _full(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs: Attr
 
 def _box(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs: Attrs) -> tuple[Dims, Attrs]:
     channels, kernel = u.fresh("d", *_numbers(attrs["channels"])), _names(u, "k", attrs["kernel"])
-    return (channels, Size.of(1), *kernel), {"channels": channels, "kernel": kernel}
+    return (channels, 1, *kernel), {"channels": channels, "kernel": kernel}
 
 
 def _dirac(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs: Attrs) -> tuple[Dims, Attrs]:
@@ -327,7 +336,7 @@ def _dirac(u: Unifier, dims: Sequence[Dims], shapes: Sequence[Shape], attrs: Att
     g, depth = u.fresh("g", groups), u.fresh("d", channels // groups)
     kernel, at = _names(u, "k", attrs["kernel"]), _names(u, "p", attrs["at"])
     for p, k in zip(at, kernel, strict=True):
-        u.conditions += [Condition(Size.of(0), "<=", p), Condition(p, "<", k)]
+        u.conditions += [Condition(0, "<=", p), Condition(p, "<", k)]
     return (g * depth, depth, *kernel), {"channels": g * depth, "groups": g, "kernel": kernel, "at": at}
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from burnish.errors import ModelError
 from burnish.graph.graph import Attribute
-from burnish.rewrite.language.sizes import Size
 from burnish.rewrite.language.terms import Rule, Term, Type, Var, variables
 from burnish.rewrite.language.vocabulary import Binding
 from burnish.rewrite.proofs.field import Field
@@ -22,7 +21,7 @@ class Values:
     Variables of one shape are the same random numbers at all sizes. ``arrays``: None for operands that do not fit.
     """
 
-    def __init__(self, dims: Mapping[str, tuple[Size, ...]]) -> None:
+    def __init__(self, dims: Mapping[str, tuple[int, ...]]) -> None:
         self.dims, self.field = dims, Field()
         self.names: dict[Term, tuple[str, ...]] = {}  # of the sizes in a term
         self.at: dict[tuple[Term, tuple[int, ...]], int] = {}  # a term at sizes: its number

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from burnish.errors import ModelError, RuleError
-from burnish.rewrite.language.sizes import Size
+from burnish.rewrite.language.sizes import is_extent, names_of, solve, value_of
 from burnish.rewrite.language.terms import Apply, Rule, Term, Var, subterms
 from burnish.rewrite.language.vocabulary import Binding, Shape, infer_word
 
@@ -70,7 +70,7 @@ class Bindings:
         try:
             if not all(condition.holds(sizes) for condition in self.rule.conditions):
                 return None
-            extents = [d.value(sizes) for t in self.rule.types.values() for d in t.dims]
+            extents = [value_of(d, sizes) for t in self.rule.types.values() for d in t.dims]
         except RuleError as error:  # a division by 0 at these sizes
             self.refusal = str(error)
             return None
@@ -83,8 +83,8 @@ class Bindings:
             if condition.relation != "==":
                 continue
             difference = condition.left - condition.right
-            solved = difference.solve(0, sizes)
-            if solved is None and not difference.names - sizes.keys():
+            solved = solve(difference, 0, sizes)
+            if solved is None and not names_of(difference) - sizes.keys():
                 return False
             sizes.update(solved or {})
         return True
@@ -130,22 +130,18 @@ def _domains(rule: Rule, largest: int) -> Mapping[str, tuple[int, ...]]:
     domains: dict[str, tuple[int, ...]] = dict.fromkeys(rule.sizes, extents)
     for term in (t for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)):
         if term.word in _IMAGES and isinstance(term.args[0], Var):
-            for name in _names_of(rule.types[term.args[0].name].dims[-2:]):
+            for name in names_of(*rule.types[term.args[0].name].dims[-2:]):
                 domains[name] = (*range(max(2, largest - 2), largest + 2),)
         if term.word == "conv2d" and len(term.args) > 1 and isinstance(term.args[1], Var):
-            for name in _names_of(rule.types[term.args[1].name].dims[-2:]):
+            for name in names_of(*rule.types[term.args[1].name].dims[-2:]):
                 domains[name] = _KERNEL
     for term in (t for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)):
         for key, value in term.attrs:
             sizes = value if isinstance(value, tuple) else (value,)
-            for name in _names_of(tuple(s for s in sizes if isinstance(s, Size))):
+            for name in names_of(*(s for s in sizes if is_extent(s))):
                 if key in _ATTRIBUTES and (key != "kernel" or domains[name] == extents):
                     domains[name] = _ATTRIBUTES[key]
     return domains
-
-
-def _names_of(sizes: tuple[Size, ...]) -> set[str]:
-    return {name for size in sizes for name in size.names}
 
 
 def _listed(shapes: list[Shape]) -> str:

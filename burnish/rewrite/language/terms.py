@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from burnish.errors import RuleError
-from burnish.rewrite.language.sizes import Size, parsed, size_of
+from burnish.rewrite.language.sizes import is_extent, names_of, parsed, put_in, size_of, size_text, value_of
 
-Value = Size | bool | str | tuple[Size, ...]
+Value = int | bool | str | tuple[int, ...]  # an integer is a size
 _PLACES = ("pads", "start", "at")  # attributes that may be 0
 _RELATIONS = {ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.Lt: "<"}
 
@@ -68,27 +68,27 @@ Term = Var | Apply
 class Type:
     """``lead`` names the leading dimensions, if any number is allowed; ``dims`` are those that follow."""
 
-    dims: tuple[Size, ...]
+    dims: tuple[int, ...]
     lead: str | None = None
 
     def __str__(self) -> str:
-        return f"[{', '.join([*([f'*{self.lead}'] if self.lead else []), *map(str, self.dims)])}]"
+        return f"[{', '.join([*([f'*{self.lead}'] if self.lead else []), *map(size_text, self.dims)])}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """``left relation right``: what a rule asks of sizes; relations are == != <= <."""
 
-    left: Size
+    left: int
     relation: str
-    right: Size
+    right: int
 
     def __str__(self) -> str:
-        return f"{self.left} {self.relation} {self.right}"
+        return f"{size_text(self.left)} {self.relation} {size_text(self.right)}"
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Whether it is true for these values of the names."""
-        a, b = self.left.value(sizes), self.right.value(sizes)
+        a, b = value_of(self.left, sizes), value_of(self.right, sizes)
         return {"==": a == b, "!=": a != b, "<=": a <= b, "<": a < b}[self.relation]
 
 
@@ -118,8 +118,8 @@ class Rule:
     @cached_property
     def sizes(self) -> tuple[str, ...]:
         """Every size named in types, attributes and conditions, in order."""
-        found = {n for t in self.types.values() for d in t.dims for n in d.names}
-        found |= {n for c in self.conditions for s in (c.left, c.right) for n in s.names}
+        found = {n for t in self.types.values() for n in names_of(*t.dims)}
+        found |= {n for c in self.conditions for n in names_of(c.left, c.right)}
         for term in (*self.left, *self.right):
             found |= {n for t in subterms(term) if isinstance(t, Apply) for _, v in t.attrs for n in _names(v)}
         return tuple(sorted(found))
@@ -129,7 +129,7 @@ class Rule:
         """Names in declared types that stand for extents or parts of them: those that are no pad and no place, too."""
         terms = (t for side in (*self.left, *self.right) for t in subterms(side) if isinstance(t, Apply))
         places = {n for t in terms for key, value in t.attrs if key in _PLACES for n in _names(value)}
-        return frozenset(n for t in self.types.values() for d in t.dims for n in d.names) - places
+        return frozenset(n for t in self.types.values() for n in names_of(*t.dims)) - places
 
 
 def subterms(term: Term) -> Iterator[Term]:
@@ -152,15 +152,15 @@ def substitute(term: Term, values: Mapping[str, Term]) -> Term:
     return Apply(term.word, tuple(substitute(a, values) for a in term.args), term.attrs)
 
 
-def substitute_sizes(rule: Rule, sizes: Mapping[str, Size]) -> Rule:
+def substitute_sizes(rule: Rule, sizes: Mapping[str, int]) -> Rule:
     """``rule`` with names of sizes replaced."""
-    types = {n: Type(tuple(d.substitute(sizes) for d in t.dims), t.lead) for n, t in rule.types.items()}
+    types = {n: Type(tuple(put_in(d, sizes) for d in t.dims), t.lead) for n, t in rule.types.items()}
     left, right = (tuple(resize(t, sizes) for t in terms) for terms in (rule.left, rule.right))
-    conditions = (Condition(c.left.substitute(sizes), c.relation, c.right.substitute(sizes)) for c in rule.conditions)
+    conditions = (Condition(put_in(c.left, sizes), c.relation, put_in(c.right, sizes)) for c in rule.conditions)
     return Rule(rule.name, types, left, right, tuple(conditions), rule.kind)
 
 
-def resize(term: Term, sizes: Mapping[str, Size]) -> Term:
+def resize(term: Term, sizes: Mapping[str, int]) -> Term:
     """``term`` with names of sizes replaced in its attributes."""
     if isinstance(term, Var):
         return term
@@ -168,23 +168,23 @@ def resize(term: Term, sizes: Mapping[str, Size]) -> Term:
     return Apply(term.word, tuple(resize(a, sizes) for a in term.args), attrs)
 
 
-def resize_value(value: Value, sizes: Mapping[str, Size]) -> Value:
+def resize_value(value: Value, sizes: Mapping[str, int]) -> Value:
     """An attribute with names of sizes replaced."""
-    if isinstance(value, Size):
-        return value.substitute(sizes)
-    return tuple(s.substitute(sizes) for s in value) if isinstance(value, tuple) else value
+    if is_extent(value):
+        return put_in(value, sizes)
+    return tuple(put_in(s, sizes) for s in value) if isinstance(value, tuple) else value
 
 
 def _names(value: Value) -> frozenset[str]:
-    if isinstance(value, Size):
-        return value.names
-    return frozenset(n for s in value for n in s.names) if isinstance(value, tuple) else frozenset()
+    if is_extent(value):
+        return names_of(value)
+    return names_of(*value) if isinstance(value, tuple) else frozenset()
 
 
 def _text(value: Value) -> str:
     if isinstance(value, tuple):
-        return f"({', '.join(map(str, value))}{',' if len(value) == 1 else ''})"
-    return repr(value) if isinstance(value, bool | str) else str(value)
+        return f"({', '.join(map(size_text, value))}{',' if len(value) == 1 else ''})"
+    return size_text(value) if is_extent(value) else repr(value)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -2,30 +2,53 @@
 
 A word's type follows from those of its arguments, and with it *obligations*: what must hold for the word to mean
 anything (windows that fit, parts that lie inside). They are sizes that must be ≥ 0, or divisors that must divide.
+
+What is element-wise by its definition has no rule here. The others do, because definitions do not give such types:
+evaluated on the sizes of rules, with every comparison that is left open taken as true (or as false where that is
+refused), on up to 12 uses of each word in axioms and substitutions, they type products, joins, transposes, ``softmax``
+and ``grow`` alike, in 30 times the time; of 36 convolutions and pools 1, since names for strides and groups leave the
+ends of windows without a value; of 12 parts none, whose bounds are asked for from both sides; of 12 reshapes 8; and
+nothing of words that stand for constants, which are arrays. Leading dimensions, of any number, they know as one.
+``tests/rewrite/test_types.py`` holds both against each other at numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, reduce
-from operator import mul
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache, reduce
+from math import prod
 
-from burnish.errors import RuleError
-from burnish.rewrite.language.sizes import Size, floor, quotient
-from burnish.rewrite.language.terms import Apply, Condition, Rule, Term, Type, Value, Var, substitute_sizes
+from numpy import broadcast_shapes
 
-Obligation = tuple[str, Size, Size]  # ("<=", a, b): a ≤ b; ("divides", a, b): b is a multiple of a
-_ONE, _ZERO = Size.of(1), Size.of(0)
-_WINDOW: Mapping[str, Value] = {"strides": (_ONE,) * 2, "pads": (_ZERO,) * 4, "dilations": (_ONE,) * 2}
+from burnish.errors import BurnishError, RuleError
+from burnish.loops.sizes import Dim, exact_quotient, size_of, unbounded
+from burnish.loops.tensor import placeholder
+from burnish.ops import OPERATORS
+from burnish.ops.classify import elementwise_inputs, fusion_class
+from burnish.ops.operator import Operator
+from burnish.rewrite.language.sizes import (
+    is_extent,
+    names_of,
+    number_of,
+    quotient,
+    size_text,
+    terms_of,
+)
+from burnish.rewrite.language.terms import Apply, Rule, Term, Type, Value, Var, substitute_sizes
+
+Obligation = tuple[str, int, int]  # ("<=", a, b): a ≤ b; ("divides", a, b): b is a multiple of a
+_WINDOW: Mapping[str, Value] = {"strides": (1,) * 2, "pads": (0,) * 4, "dilations": (1,) * 2}
 DEFAULTS: Mapping[str, Mapping[str, Value]] = {  # of attributes that may be left out
     "matmul": {"transpose_a": False, "transpose_b": False},
-    "softmax": {"axis": Size.of(-1)},
-    "conv2d": {**_WINDOW, "groups": _ONE},
+    "softmax": {"axis": -1},
+    "conv2d": {**_WINDOW, "groups": 1},
     "max_pool2d": {**_WINDOW, "ceil_mode": False},
     "avg_pool2d": {**_WINDOW, "ceil_mode": False, "count_include_pad": False},
 }
-UNARY = frozenset(("identity", "relu", "neg", "exp", "tanh", "sigmoid", "erf", "gelu", "silu", "sqrt", "abs"))
-BINARY = frozenset(("add", "sub", "mul", "div", "maximum", "minimum"))
+_PROBES = {  # by the number of operands: shapes that tell whether an operator maps and broadcasts any
+    1: (((3,),), ((2, 3),)),
+    2: (((2, 3), (2, 3)), ((3,), (2, 3)), ((2, 3), (3,)), ((2, 1), (1, 3))),
+}
 
 
 # --- one word ---------------------------------------------------------------------------------------------------------
@@ -48,25 +71,39 @@ def type_word(
 
 
 def _type_word(word: str, args: tuple[Type, ...], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
-    if word in UNARY:
-        (x,) = args
-        return x, ()
-    if word in BINARY:
-        x, y = args
-        return _broadcast(x, y), ()
-    if word not in _RULES:
-        raise RuleError(f"'{word}' has no symbolic type; those that have: {', '.join(sorted(_RULES | UNARY | BINARY))}")
-    attrs = {**DEFAULTS.get(word, {}), **attrs}
-    return _RULES_OF[word](args, attrs)
+    if word in _RULES_OF:
+        return _RULES_OF[word](args, {**DEFAULTS.get(word, {}), **attrs})
+    if not is_map(word, len(args)):
+        known = ", ".join(sorted(_RULES_OF))
+        raise RuleError(f"'{word}' has no symbolic type; those that have: {known}, and element-wise operators")
+    return reduce(_broadcast, args), ()
+
+
+@cache
+def is_map(word: str, operands: int) -> bool:
+    """Whether an operator is, by its definition, element-wise on so many float32 operands, broadcast as NumPy does."""
+    operator = OPERATORS.get(word)
+    if operator is None or operator.extern is not None:
+        return False
+    return bool(_PROBES.get(operands)) and all(_maps(operator, shapes) for shapes in _PROBES[operands])
+
+
+def _maps(operator: Operator, shapes: tuple[tuple[int, ...], ...]) -> bool:
+    try:
+        outputs = operator.define("y", [placeholder(shape, name=f"x{i}") for i, shape in enumerate(shapes)])
+    except BurnishError:
+        return False
+    whole = len(outputs) == 1 and outputs[0].dtype == "float32" and outputs[0].shape == broadcast_shapes(*shapes)
+    return whole and fusion_class(outputs) == "injective" and len(elementwise_inputs(outputs)) == len(shapes)
 
 
 def _refuse_false(obligation: Obligation) -> None:
     """Raises RuleError for an obligation that no sizes meet: a part outside, a window that never fits."""
     relation, a, b = obligation
-    if relation == "<=" and ((b - a).constant or 0) < 0:
-        raise RuleError(f"{a} is to be at most {b}")
-    if relation == "divides" and a.constant and b.constant is not None and b.constant % a.constant:
-        raise RuleError(f"{b} is to be a multiple of {a}")
+    if relation == "<=" and (number_of(b - a) or 0) < 0:
+        raise RuleError(f"{size_text(a)} is to be at most {size_text(b)}")
+    if relation == "divides" and number_of(a) and number_of(b) is not None and b % a:
+        raise RuleError(f"{size_text(b)} is to be a multiple of {size_text(a)}")
 
 
 def _broadcast(x: Type, y: Type) -> Type:
@@ -77,10 +114,10 @@ def _broadcast(x: Type, y: Type) -> Type:
     offset = len(long.dims) - len(short.dims)
     dims = list(long.dims)
     for i, d in enumerate(short.dims, offset):
-        if dims[i] == _ONE:
+        if dims[i] == 1:
             dims[i] = d
-        elif d not in (_ONE, dims[i]):
-            raise RuleError(f"extents {dims[i]} and {d}")
+        elif d not in (1, dims[i]):
+            raise RuleError(f"extents {size_text(dims[i])} and {size_text(d)}")
     return Type(tuple(dims), long.lead)
 
 
@@ -91,7 +128,7 @@ def _rank(x: Type, rank: int) -> None:
 
 def _product(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
     if len(args[0].dims) == 1 and args[0].lead is None and attrs["transpose_a"] is False:
-        row, must = _product((Type((_ONE, *args[0].dims)), args[1]), attrs)
+        row, must = _product((Type((1, *args[0].dims)), args[1]), attrs)
         return Type((*row.dims[:-2], row.dims[-1]), row.lead), must
     (x, y) = (_swapped(t) if attrs[f"transpose_{k}"] else t for t, k in zip(args, "ab", strict=True))
     if x.dims[-1] != y.dims[-2] or min(len(x.dims), len(y.dims)) < 2:
@@ -104,14 +141,14 @@ def _swapped(x: Type) -> Type:
     return Type((*x.dims[:-2], x.dims[-1], x.dims[-2]), x.lead)
 
 
-def _windows(x: Type, kernel: Sequence[Size], attrs: dict[str, Value]) -> tuple[list[Size], list[Obligation]]:
+def _windows(x: Type, kernel: Sequence[int], attrs: dict[str, Value]) -> tuple[list[int], list[Obligation]]:
     """How many windows there are, and what must hold for there to be any."""
     strides, pads, dilations = (_sizes(attrs[key]) for key in ("strides", "pads", "dilations"))
-    extents, must = list[Size](), list[Obligation]()
+    extents, must = list[int](), list[Obligation]()
     for d in (0, 1):
         free = x.dims[2 + d] + pads[d] + pads[2 + d] - dilations[d] * (kernel[d] - 1) - 1
-        must += [("<=", _ZERO, free), ("<=", _ONE, strides[d]), ("<=", _ONE, dilations[d]), ("<=", _ONE, kernel[d])]
-        extents.append(floor(free, strides[d]) + 1)
+        must += [("<=", 0, free), ("<=", 1, strides[d]), ("<=", 1, dilations[d]), ("<=", 1, kernel[d])]
+        extents.append(quotient(free, strides[d]) + 1)
     return extents, must
 
 
@@ -122,9 +159,9 @@ def _convolution(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, t
     groups = _size(attrs["groups"])
     outputs = weight.dims[0]
     if weight.dims[1] * groups != x.dims[1] or any(b != Type((outputs,)) for b in bias):
-        raise RuleError(f"channels do not fit with groups {groups}")
+        raise RuleError(f"channels do not fit with groups {size_text(groups)}")
     extents, must = _windows(x, weight.dims[2:], attrs)
-    return Type((x.dims[0], outputs, *extents)), (*must, ("<=", _ONE, groups), ("divides", groups, outputs))
+    return Type((x.dims[0], outputs, *extents)), (*must, ("<=", 1, groups), ("divides", groups, outputs))
 
 
 def _pool(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
@@ -142,7 +179,7 @@ def _concat(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[
         if x.lead != args[0].lead or _without(x, axis) != _without(args[0], axis):
             raise RuleError(f"shapes differ in more than axis {axis}")
     dims = list(args[0].dims)
-    dims[axis] = reduce(Size.__add__, (x.dims[axis] for x in args))
+    dims[axis] = sum(x.dims[axis] for x in args)
     return Type(tuple(dims), args[0].lead), ()
 
 
@@ -150,7 +187,7 @@ def _part(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Ob
     (x,) = args
     axis, start, extent = _axis(x, attrs), _size(attrs["start"]), _size(attrs["extent"])
     dims = list(x.dims)
-    inside: tuple[Obligation, ...] = (("<=", start + extent, dims[axis]), ("<=", _ZERO, start), ("<=", _ONE, extent))
+    inside: tuple[Obligation, ...] = (("<=", start + extent, dims[axis]), ("<=", 0, start), ("<=", 1, extent))
     dims[axis] = extent
     return Type(tuple(dims), x.lead), inside
 
@@ -159,7 +196,7 @@ def _grow(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Ob
     (x,) = args
     top, left, bottom, right = _sizes(attrs["pads"])
     dims = (*x.dims[:-2], x.dims[-2] + top + bottom, x.dims[-1] + left + right)
-    return Type(dims, x.lead), tuple(("<=", _ONE, d) for d in dims[-2:])
+    return Type(dims, x.lead), tuple(("<=", 1, d) for d in dims[-2:])
 
 
 def _swap(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
@@ -176,31 +213,31 @@ def _softmax(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple
 def _reshape(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
     (x,) = args
     shape = _sizes(attrs["shape"])
-    if x.lead or reduce(mul, x.dims, _ONE) != reduce(mul, shape, _ONE):
-        raise RuleError(f"a shape of as many elements is allowed, not [{', '.join(map(str, shape))}]")
-    return Type(shape), tuple(("<=", _ONE, d) for d in shape)
+    if x.lead or prod(x.dims) != prod(shape):
+        raise RuleError(f"a shape of as many elements is allowed, not [{', '.join(map(size_text, shape))}]")
+    return Type(shape), tuple(("<=", 1, d) for d in shape)
 
 
 def _transpose(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
     (x,) = args
-    perm = [p.constant for p in _sizes(attrs["perm"])]
+    perm = [number_of(p) for p in _sizes(attrs["perm"])]
     if x.lead or sorted(p for p in perm if p is not None) != list(range(len(x.dims))):
         raise RuleError("perm is no permutation of the dimensions")
     return Type(tuple(x.dims[p] for p in perm if p is not None)), ()
 
 
-def _constant(shape: Sequence[Size]) -> tuple[Type, tuple[Obligation, ...]]:
-    return Type(tuple(shape)), tuple(("<=", _ONE, d) for d in shape)
+def _constant(shape: Sequence[int]) -> tuple[Type, tuple[Obligation, ...]]:
+    return Type(tuple(shape)), tuple(("<=", 1, d) for d in shape)
 
 
 def _dirac(args: Sequence[Type], attrs: dict[str, Value]) -> tuple[Type, tuple[Obligation, ...]]:
     channels, groups = _size(attrs["channels"]), _size(attrs["groups"])
     kernel, at = _sizes(attrs["kernel"]), _sizes(attrs["at"])
-    depth = channels.divided(groups)
+    depth = exact_quotient(channels, groups)
     if depth is None:
-        raise RuleError(f"{groups} groups of {channels} channels")
-    inside = [o for k, a in zip(kernel, at, strict=True) for o in (("<=", _ZERO, a), ("<=", a + 1, k))]
-    return Type((channels, depth, *kernel)), (("<=", _ONE, groups), ("<=", _ONE, channels), *inside)
+        raise RuleError(f"{size_text(groups)} groups of {size_text(channels)} channels")
+    inside = [o for k, a in zip(kernel, at, strict=True) for o in (("<=", 0, a), ("<=", a + 1, k))]
+    return Type((channels, depth, *kernel)), (("<=", 1, groups), ("<=", 1, channels), *inside)
 
 
 _RULES_OF = {
@@ -208,19 +245,18 @@ _RULES_OF = {
     "part": _part, "grow": _grow, "swap": _swap, "reshape": _reshape, "transpose": _transpose, "dirac": _dirac,
     "softmax": _softmax,
     "eye": lambda _, attrs: _constant((_size(attrs["size"]),) * 2),
-    "box": lambda _, attrs: _constant((_size(attrs["channels"]), _ONE, *_sizes(attrs["kernel"]))),
+    "box": lambda _, attrs: _constant((_size(attrs["channels"]), 1, *_sizes(attrs["kernel"]))),
     "full": lambda _, attrs: _constant(_sizes(attrs["shape"])),
 }  # fmt: skip
-_RULES = frozenset(_RULES_OF)
 
 
-def _size(value: Value) -> Size:
-    if not isinstance(value, Size):
+def _size(value: Value) -> int:
+    if not is_extent(value):
         raise RuleError(f"{value} is no size")
     return value
 
 
-def _sizes(value: Value) -> tuple[Size, ...]:
+def _sizes(value: Value) -> tuple[int, ...]:
     if not isinstance(value, tuple):
         raise RuleError(f"{value} is no tuple of sizes")
     return value
@@ -228,13 +264,13 @@ def _sizes(value: Value) -> tuple[Size, ...]:
 
 def _axis(x: Type, attrs: dict[str, Value]) -> int:
     """A dimension that is known, counted from the end."""
-    axis = _size(attrs["axis"]).constant
+    axis = number_of(_size(attrs["axis"]))
     if axis is None or not -len(x.dims) <= axis < (0 if x.lead else len(x.dims)):
-        raise RuleError(f"axis {attrs['axis']} is not among the dimensions")
+        raise RuleError(f"axis {size_text(_size(attrs['axis']))} is not among the dimensions")
     return axis if axis < 0 else axis - len(x.dims)
 
 
-def _without(x: Type, axis: int) -> list[Size]:
+def _without(x: Type, axis: int) -> list[int]:
     return [d for i, d in enumerate(x.dims, -len(x.dims)) if i != axis]
 
 
@@ -271,7 +307,7 @@ def canonical_attributes(
     """Attributes written one way. Raises RuleError for an axis that is not among the dimensions."""
     kept = {**DEFAULTS.get(word, {}), **dict(attrs)}
     if "axis" in kept and args:
-        kept["axis"] = Size.of(_axis(args[0], kept))
+        kept["axis"] = _axis(args[0], kept)
     return tuple(sorted(kept.items()))
 
 
@@ -299,14 +335,15 @@ def type_rule(rule: Rule) -> Typing:
 
 def canonical_rule(rule: Rule) -> Rule:
     """The rule with its equations between sizes solved and its attributes written one way. Errors as type_rule."""
-    declared = {n for t in rule.types.values() for d in t.dims for n in d.names}
+    declared = {n for t in rule.types.values() for n in names_of(*t.dims)}
     for condition in rule.conditions:
         difference = condition.left - condition.right
-        alone = sorted((m[0] for m, f in difference.terms if len(m) == 1 and abs(f) == 1), key=declared.__contains__)
-        name = next((atom for atom in alone if _once(atom, difference)), None)
+        single = ((m[0], f) for m, f in terms_of(difference) if len(m) == 1 and abs(f) == 1)
+        factors = {atom.name: f for atom, f in single if isinstance(atom, Dim)}
+        alone = sorted(factors, key=declared.__contains__)
+        name = next((each for each in alone if _once(each, difference)), None)
         if condition.relation == "==" and name is not None:
-            factor = dict(difference.terms)[(name,)]
-            value = (difference - Size((((name,), factor),))) * -factor
+            value = (difference - unbounded(name) * factors[name]) * -factors[name]
             rule = substitute_sizes(rule, {name: value})
             rest = tuple(c for c in rule.conditions if c.left != c.right or c.relation != "==")
             return canonical_rule(Rule(rule.name, rule.types, rule.left, rule.right, rest, rule.kind))
@@ -315,94 +352,5 @@ def canonical_rule(rule: Rule) -> Rule:
     return Rule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
 
 
-def _once(name: str, size: Size) -> bool:
-    return sum(name in Size(((m, f),)).names for m, f in size.terms) == 1
-
-
-# --- what follows from what is known ----------------------------------------------------------------------------------
-
-
-class Facts:
-    """What is known of a rule's sizes: declared extents are ≥ 1, conditions hold, and both sides mean something."""
-
-    def __init__(self, rule: Rule, obligations: Iterable[Obligation]) -> None:
-        self._known: dict[tuple[str, Size, Size], bool] = {}
-        self._asked = set[tuple[str, Size, Size]]()
-        self.nonnegative: list[Size] = []
-        self.divisions = set[tuple[Size, Size]]()
-        extents = [d for t in rule.types.values() for d in t.dims]
-        self.positive = {d.terms[0][0][0] for d in extents if len(d.terms) == 1 and len(d.terms[0][0]) == 1}
-        # A product of factors that is positive says nothing of their signs, but extents and groups are never negative.
-        self.positive |= {a for d in extents if len(d.terms) == 1 and d.terms[0][1] > 0 for a in d.terms[0][0]}
-        self.nonnegative += [d - 1 for d in extents]
-        for relation, a, b in (*obligations, *((c.relation, c.left, c.right) for c in rule.conditions)):
-            if relation == "divides":
-                self.divisions.add((a, b))
-            elif relation in ("<=", "<", "=="):
-                self.nonnegative.append(b - a - (1 if relation == "<" else 0))
-                self.nonnegative += [a - b] if relation == "==" else []
-        for size in self.nonnegative:
-            if _is_name(size + 1):
-                self.positive.add((size + 1).terms[0][0][0])
-        self.unequal = {c.left - c.right for c in rule.conditions if c.relation == "!="}
-        self.nonnegative = list(dict.fromkeys(self.nonnegative))
-        self.never_negative = {s.terms[0][0][0] for s in self.nonnegative if _is_name(s)}
-
-    def holds(self, obligation: Obligation | Condition) -> bool:
-        """Whether it follows: by at most two of the facts, added, and what is positive."""
-        if isinstance(obligation, Condition):
-            relation, a, b = obligation.relation, obligation.left, obligation.right
-        else:
-            relation, a, b = obligation
-        key = relation, a, b
-        if key not in self._known:
-            if key in self._asked:  # it would follow from itself
-                return False
-            self._asked.add(key)
-            answer = self._follows(relation, a, b)
-            self._asked.discard(key)
-            if self._asked and not answer:  # without what is being asked, it might follow
-                return False
-            self._known[key] = answer
-        return self._known[key]
-
-    def _follows(self, relation: str, a: Size, b: Size) -> bool:
-        if relation == "divides":
-            return (a, b) in self.divisions or b.divided(a) is not None
-        if relation == "==":
-            return a == b
-        if relation == "!=":
-            return (a - b).constant not in (None, 0) or not self.unequal.isdisjoint((a - b, b - a))
-        rest = b - a - (1 if relation == "<" else 0)
-        if self._positive(rest):
-            return True
-        if rest.constant is not None:
-            return False
-        ones = [rest - fact for fact in self.nonnegative]
-        if any(map(self._positive, ones)):
-            return True
-        return any(self._positive(one - fact) for one in ones for fact in self.nonnegative)
-
-    def _positive(self, size: Size) -> bool:
-        """Whether no coefficient is negative after writing every positive name as 1 more than another."""
-        if not size.names:
-            return (size.constant or 0) >= 0
-        shifted: dict[tuple[str, ...], int] = {}
-        for monomial, factor in size.terms:
-            if not all(map(self._never_negative, monomial)):
-                return False
-            for mask in range(1 << len(monomial)):
-                kept = tuple(a for i, a in enumerate(monomial) if mask >> i & 1)
-                if all(a in self.positive for i, a in enumerate(monomial) if not mask >> i & 1):
-                    shifted[kept] = shifted.get(kept, 0) + factor
-        return all(f >= 0 for f in shifted.values())
-
-    def _never_negative(self, atom: str) -> bool:
-        parts = quotient(atom)
-        if parts is None:
-            return atom in self.positive or atom in self.never_negative
-        return self.holds(("<=", _ZERO, parts[0])) and self.holds(("<=", _ONE, parts[1]))
-
-
-def _is_name(size: Size) -> bool:
-    return len(size.terms) == 1 and size.terms[0][1] == 1 and len(size.terms[0][0]) == 1
+def _once(name: str, size: int) -> bool:
+    return sum(name in names_of(size_of({m: f})) for m, f in terms_of(size)) == 1

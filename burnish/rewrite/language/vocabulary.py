@@ -15,7 +15,7 @@ import numpy as np
 from burnish import ops
 from burnish.errors import ModelError, RuleError
 from burnish.graph.graph import Attribute, Graph, GraphBuilder
-from burnish.rewrite.language.sizes import Size
+from burnish.rewrite.language.sizes import is_extent, value_of
 from burnish.rewrite.language.terms import Apply, Rule, Term, Type, Value, Var
 
 Shape = tuple[int, ...]
@@ -95,13 +95,13 @@ class Binding:
     def shape(self, t: Type) -> tuple[int, ...]:
         """The shape that a declared type has."""
         lead = self.leads[t.lead] if t.lead else ()
-        return (*lead, *(d.value(self.sizes) for d in t.dims))
+        return (*lead, *(value_of(d, self.sizes) for d in t.dims))
 
     def attribute(self, value: Value) -> Attribute:
         """The attribute's value."""
-        if isinstance(value, Size):
-            return value.value(self.sizes)
-        return tuple(s.value(self.sizes) for s in value) if isinstance(value, tuple) else value
+        if is_extent(value):
+            return value_of(value, self.sizes)
+        return tuple(value_of(s, self.sizes) for s in value) if isinstance(value, tuple) else value
 
     def attributes(self, term: Apply) -> tuple[tuple[str, Attribute], ...]:
         """The term's attributes as numbers, in order of their keys."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from burnish.errors import RuleError
-from burnish.rewrite.language.sizes import Size
+from burnish.rewrite.language.facts import Facts
+from burnish.rewrite.language.sizes import put_in, size_text
 from burnish.rewrite.language.terms import Apply, Condition, Rule, Term, Value, Var
-from burnish.rewrite.language.types import Facts, Typing, canonical_rule, type_rule
+from burnish.rewrite.language.types import Typing, canonical_rule, type_rule
 from burnish.rewrite.proofs.proof import Proof, Step
 
 Equation = tuple[Term, Term]
@@ -67,10 +68,10 @@ def check_step(rule: Rule, step: Step, axioms: Mapping[str, Rule], facts: Facts)
         if wanted != found:
             raise RuleError(f"'{name}' stands for a tensor {found}, is declared {wanted}")
         for extent in wanted.dims:
-            if not facts.holds(("<=", Size.of(1), extent)):
-                raise RuleError(f"'{name}': extent {extent} may be empty")
+            if not facts.holds(("<=", 1, extent)):
+                raise RuleError(f"'{name}': extent {size_text(extent)} may be empty")
     for condition in axiom.conditions:
-        left, right = (s.substitute(step.sizes) for s in (condition.left, condition.right))
+        left, right = (put_in(s, step.sizes) for s in (condition.left, condition.right))
         if not facts.holds(Condition(left, condition.relation, right)):
             raise RuleError(f"condition {condition} does not follow")
     sides = [[typing.canonical(t) for t in step.instance(terms)] for terms in (axiom.left, axiom.right)]
@@ -79,7 +80,7 @@ def check_step(rule: Rule, step: Step, axioms: Mapping[str, Rule], facts: Facts)
             raise RuleError(f"sides of types {typing.type_of(left)} and {typing.type_of(right)}")
     for relation, a, b in typing.obligations:
         if not facts.holds((relation, a, b)):
-            raise RuleError(f"nothing says that {a} {relation} {b}")
+            raise RuleError(f"nothing says that {size_text(a)} {relation} {size_text(b)}")
     return list(zip(*sides, strict=True))
 
 

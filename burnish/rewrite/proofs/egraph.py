@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from burnish.errors import RuleError
+from burnish.rewrite.language.facts import Facts
+from burnish.rewrite.language.sizes import size_text
 from burnish.rewrite.language.terms import Apply, Term, Type, Value, Var
-from burnish.rewrite.language.types import Facts, brief, canonical_attributes, type_word
+from burnish.rewrite.language.types import brief, canonical_attributes, type_word
 from burnish.rewrite.proofs.ematching import Direction, Match
 from burnish.rewrite.proofs.proof import Step
 
@@ -60,7 +62,8 @@ class EGraph:
         type_, obligations = type_word(word, types, node[1])
         for obligation in obligations:
             if not self.facts.holds(obligation):
-                raise RuleError(f"nothing says that {obligation[1]} {obligation[0]} {obligation[2]}")
+                relation, a, b = obligation
+                raise RuleError(f"nothing says that {size_text(a)} {relation} {size_text(b)}")
         number = self._new(node, type_)
         self.by_word.setdefault(word, []).append(number)
         for argument in {self.find(a) for a in args}:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from burnish.rewrite.language.sizes import Size
+from burnish.loops.sizes import Dim, exact_quotient, size_of
+from burnish.rewrite.language.sizes import is_extent, name_of, names_of, put_in, terms_of
 from burnish.rewrite.language.terms import Apply, Condition, Rule, Term, Type, Value, subterms, variables
 from burnish.rewrite.language.types import canonical_rule
 
@@ -51,9 +52,9 @@ class Match:
     """What the names of a pattern stand for so far; ``open``: (size of the pattern, what it must be) still to solve."""
 
     variables: dict[str, int] = field(default_factory=dict)
-    sizes: dict[str, Size] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     leads: dict[str, Type] = field(default_factory=dict)
-    open: list[tuple[Size, Size]] = field(default_factory=list)
+    open: list[tuple[int, int]] = field(default_factory=list)
 
     def copy(self) -> Match:
         """Copy that can be extended by itself."""
@@ -66,7 +67,7 @@ class Match:
         for (key, a), (other, b) in zip(pattern, found, strict=True):
             if key != other:
                 return False
-            if isinstance(a, Size) and isinstance(b, Size):
+            if is_extent(a) and is_extent(b):
                 if not self.size(a, b):
                     return False
             elif isinstance(a, tuple) and isinstance(b, tuple):
@@ -87,13 +88,12 @@ class Match:
                 return False
         return all(self.size(a, b) for a, b in zip(declared.dims, found.dims[extra:], strict=True))
 
-    def size(self, pattern: Size, found: Size) -> bool:
+    def size(self, pattern: int, found: int) -> bool:
         """Whether a size can be the one found; an equation of more than one unknown is kept for later."""
-        if len(pattern.terms) == 1 and pattern.terms[0][1] == 1 and len(pattern.terms[0][0]) == 1:
-            name = pattern.terms[0][0][0]
-            if "(" not in name:
-                return self.sizes.setdefault(name, found) == found
-        if not pattern.names:
+        name = name_of(pattern)
+        if name is not None:
+            return self.sizes.setdefault(name, found) == found
+        if not names_of(pattern):
             return pattern == found
         self.open.append((pattern, found))
         return True
@@ -101,9 +101,9 @@ class Match:
     def solved(self) -> bool:
         """Solves the equations that are open, one unknown at a time; False if one is contradicted or none helps."""
         while self.open:
-            left: list[tuple[Size, Size]] = []
+            left: list[tuple[int, int]] = []
             for pattern, found in self.open:
-                rest = pattern.substitute(self.sizes) if pattern.names <= self.sizes.keys() else None
+                rest = put_in(pattern, self.sizes) if names_of(pattern) <= self.sizes.keys() else None
                 if rest is not None:
                     if rest != found:
                         return False
@@ -114,22 +114,23 @@ class Match:
             self.open = left
         return True
 
-    def _solve(self, pattern: Size, found: Size) -> bool:
+    def _solve(self, pattern: int, found: int) -> bool:
         """Solves for the one unknown of a pattern that is linear in it."""
-        unknown = pattern.names - self.sizes.keys()
+        unknown = names_of(pattern) - self.sizes.keys()
         if len(unknown) != 1:
             return False
         (name,) = unknown
-        known, factor = Size(()), Size(())
-        for monomial, coefficient in pattern.terms:
-            others = Size(((tuple(a for a in monomial if a != name), coefficient),)).substitute(self.sizes)
-            if monomial.count(name) == 1:
+        known, factor = 0, 0
+        for monomial, coefficient in terms_of(pattern):
+            rest = tuple(a for a in monomial if not isinstance(a, Dim) or a.name != name)
+            others = put_in(size_of({rest: coefficient}), self.sizes)
+            if len(rest) == len(monomial) - 1:
                 factor = factor + others
-            elif monomial.count(name):
+            elif len(rest) < len(monomial):
                 return False
             else:
                 known = known + others
-        value = (found - known).divided(factor)
+        value = exact_quotient(found - known, factor)
         if value is None:
             return False
         self.sizes[name] = value

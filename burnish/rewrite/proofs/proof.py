@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish.errors import RuleError
-from burnish.rewrite.language.sizes import Size, parse_size
+from burnish.rewrite.language.sizes import parse_size, put_in, size_text
 from burnish.rewrite.language.terms import Apply, Rule, Term, Type, blocks, parse_term, parse_type, resize, substitute
 
 
@@ -26,11 +26,12 @@ class Step:
 
     axiom: str
     variables: Mapping[str, Term]
-    sizes: Mapping[str, Size]
+    sizes: Mapping[str, int]
     leads: Mapping[str, Type]
 
     def __str__(self) -> str:
-        values = [f"{k} = {v}" for part in (self.variables, self.sizes) for k, v in sorted(part.items())]
+        values = [f"{k} = {v}" for k, v in sorted(self.variables.items())]
+        values += [f"{k} = {size_text(v)}" for k, v in sorted(self.sizes.items())]
         values += [f"*{k} = {v}" for k, v in sorted(self.leads.items())]
         return f"  by {self.axiom}" + (f" with {'; '.join(values)}" if values else "")
 
@@ -40,7 +41,7 @@ class Step:
 
     def type_of(self, declared: Type) -> Type:
         """A declared type of the axiom with everything in it replaced."""
-        dims = tuple(d.substitute(self.sizes) for d in declared.dims)
+        dims = tuple(put_in(d, self.sizes) for d in declared.dims)
         if declared.lead is None:
             return Type(dims)
         lead = self.leads[declared.lead]
@@ -86,7 +87,7 @@ def _step(line: str, axioms: Mapping[str, Rule]) -> Step:
     if name not in axioms:
         raise RuleError(f"'{name}' is no axiom")
     axiom = axioms[name]
-    variables, sizes, leads = dict[str, Term](), dict[str, Size](), dict[str, Type]()
+    variables, sizes, leads = dict[str, Term](), dict[str, int](), dict[str, Type]()
     for part in rest.split(";") if rest else ():
         key, _, value = (p.strip() for p in part.partition("="))
         if key in axiom.types:

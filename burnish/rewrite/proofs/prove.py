@@ -7,9 +7,10 @@ from copy import copy
 from dataclasses import dataclass
 
 from burnish.errors import RuleError
-from burnish.rewrite.language.sizes import Size
+from burnish.rewrite.language.facts import Facts
+from burnish.rewrite.language.sizes import put_in
 from burnish.rewrite.language.terms import Apply, Condition, Rule, Term, Type, Var, resize_value, subterms
-from burnish.rewrite.language.types import Facts, canonical_rule
+from burnish.rewrite.language.types import canonical_rule
 from burnish.rewrite.proofs.checker import check_step, first_open, known_of
 from burnish.rewrite.proofs.egraph import EGraph
 from burnish.rewrite.proofs.ematching import Direction, Match, directions
@@ -91,7 +92,7 @@ class _Search:
         self.graph = EGraph(rule.types, facts)
         self.goals = [(self.graph.add(a), self.graph.add(b)) for a, b in zip(rule.left, rule.right, strict=True)]
         self.done = set[tuple[object, ...]]()
-        self.met: dict[tuple[str, tuple[tuple[str, Size], ...], tuple[tuple[str, Type], ...]], None] = {}
+        self.met: dict[tuple[str, tuple[tuple[str, int], ...], tuple[tuple[str, Type], ...]], None] = {}
         words = {t.word for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)}
         self.words = frozenset(words)
 
@@ -163,11 +164,11 @@ class _Search:
 
     def _allowed(self, direction: Direction, match: Match) -> bool:
         """Whether the axiom's conditions follow, and its variables are not empty."""
-        extents = {d.substitute(match.sizes) for t in direction.types.values() for d in t.dims}
-        if not all(self.graph.facts.holds(("<=", Size.of(1), d)) for d in extents):
+        extents = {put_in(d, match.sizes) for t in direction.types.values() for d in t.dims}
+        if not all(self.graph.facts.holds(("<=", 1, d)) for d in extents):
             return False
         for c in direction.conditions:
-            left, right = c.left.substitute(match.sizes), c.right.substitute(match.sizes)
+            left, right = put_in(c.left, match.sizes), put_in(c.right, match.sizes)
             if not self.graph.facts.holds(Condition(left, c.relation, right)):
                 return False
         return True

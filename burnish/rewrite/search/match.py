@@ -9,12 +9,12 @@ from itertools import product
 from burnish import ops
 from burnish.errors import RuleError
 from burnish.graph.graph import Attribute
-from burnish.rewrite.language.sizes import Size
+from burnish.rewrite.language.sizes import is_extent, names_of, number_of
 from burnish.rewrite.language.terms import Apply, Rule, Term, Type, Value, Var, subterms, variables
 from burnish.rewrite.language.vocabulary import VOCABULARY, WORDS
 from burnish.rewrite.search.table import COMMUTATIVE, CONSTANT_WORDS, Table
 
-Equations = tuple[tuple[Size, int], ...]
+Equations = tuple[tuple[int, int], ...]
 _Places = tuple[tuple[tuple[str, tuple[int, ...]], ...], Equations]  # arguments to follow from a value to each variable
 Asked = list[tuple[str, object, int | None]]  # key, value, its number where it is a constant size
 _AXES = frozenset(("part", "concat"))  # words whose attribute 'axis' counts dimensions
@@ -96,8 +96,8 @@ def _determined(rule: Rule) -> bool:
     bound = frozenset().union(*map(variables, rule.left))
     if not frozenset().union(*map(variables, rule.right)) <= bound:
         return False
-    sizes = {n for name in bound for d in rule.types[name].dims for n in d.names} | _attribute_names(rule.left)
-    asked = _attribute_names(rule.right) | {n for c in rule.conditions for s in (c.left, c.right) for n in s.names}
+    sizes = {n for name in bound for n in names_of(*rule.types[name].dims)} | _attribute_names(rule.left)
+    asked = _attribute_names(rule.right) | {n for c in rule.conditions for n in names_of(c.left, c.right)}
     return asked <= sizes and (len(rule.left) == 1 or all(p.shared for p in patterns(rule)))
 
 
@@ -111,11 +111,11 @@ def _words(terms: Sequence[Term]) -> set[str]:
 
 def _attribute_names(terms: Sequence[Term]) -> set[str]:
     sizes = (v for t in _applications(terms) for _, value in t.attrs for v in _sizes_in(value))
-    return {n for size in sizes for n in size.names}
+    return set(names_of(*sizes))
 
 
-def _sizes_in(value: Value) -> tuple[Size, ...]:
-    return (value,) if isinstance(value, Size) else value if isinstance(value, tuple) else ()
+def _sizes_in(value: Value) -> tuple[int, ...]:
+    return (value,) if is_extent(value) else value if isinstance(value, tuple) else ()
 
 
 def reassociates(rule: Rule) -> bool:
@@ -330,10 +330,10 @@ class Matcher:
 
     def _attributes(self, table: Table, term: Apply, attrs: Mapping[str, Attribute], value: int) -> Equations | None:
         """What the term's attributes ask of sizes; None where they differ from the value's."""
-        equations: list[tuple[Size, int]] = []
+        equations: list[tuple[int, int]] = []
         for key, asked, constant in self._asked_of(term):
             found = attrs[key]
-            if isinstance(asked, Size):
+            if is_extent(asked):
                 if not isinstance(found, int) or isinstance(found, bool):
                     return None
                 if key == "axis" and term.word in _AXES:
@@ -369,10 +369,8 @@ class Matcher:
 
 
 def _asked(key: str, value: object) -> tuple[str, object, int | None]:
-    if isinstance(value, Size):
-        return key, value, value.constant
+    if is_extent(value):
+        return key, value, number_of(value)
     if isinstance(value, tuple):
-        return key, tuple((Size.of(v), Size.of(v).constant) for v in value), None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return key, Size.of(value), value
+        return key, tuple((v, number_of(v)) for v in value), None
     return key, value, None

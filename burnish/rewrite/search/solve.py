@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish.errors import ModelError, RuleError
-from burnish.rewrite.language.sizes import Size
+from burnish.rewrite.language.sizes import names_of, solve
 from burnish.rewrite.language.terms import Rule, Term, Var
 from burnish.rewrite.language.vocabulary import Binding
 from burnish.rewrite.search.match import Part
@@ -42,17 +42,17 @@ class Solver:
 
 
 def _solved(
-    table: Table, rule: Rule, tensors: Mapping[str, int], equations: Sequence[tuple[Size, int]]
+    table: Table, rule: Rule, tensors: Mapping[str, int], equations: Sequence[tuple[int, int]]
 ) -> Binding | None:
     sizes: dict[str, int] = {}
     waiting = list(dict.fromkeys(equations))
     while waiting:
         later = []
         for size, value in waiting:
-            found = size.solve(value, sizes)
+            found = solve(size, value, sizes)
             if found is not None:
                 sizes.update(found)
-            elif all(n in sizes for n in size.names):
+            elif names_of(size) <= sizes.keys():
                 return None
             else:
                 later.append((size, value))

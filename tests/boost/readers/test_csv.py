@@ -55,6 +55,7 @@ def test_csv_round_trip(
 
 def test_csv_agrees_with_pandas(tmp_path: Path) -> None:
     import pandas
+
     random = np.random.default_rng(0)
     frame = pandas.DataFrame(random.standard_normal((500, 5)) * 10.0 ** random.integers(-9, 9, (500, 5)))
     frame = frame.mask(random.random(frame.shape) < 0.1).rename(columns=lambda index: f"f{index}")

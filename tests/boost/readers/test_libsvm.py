@@ -70,6 +70,7 @@ def test_libsvm_counts_from_the_smallest_feature(tmp_path: Path) -> None:
 
 def test_libsvm_agrees_with_scikit_learn(tmp_path: Path) -> None:
     import sklearn.datasets as datasets
+
     random = np.random.default_rng(0)
     x = random.standard_normal((300, 8)) * (random.random((300, 8)) < 0.5) * 10.0 ** random.integers(-20, 20, (300, 8))
     path = tmp_path / "data.svm"

@@ -19,6 +19,7 @@ from tests.boost.readers.reading import NAN, cells, check_chunks, relaxed, same,
 def test_parquet_round_trip(tmp_path: Path, rows: list[Any], chunk: int) -> None:
     import pyarrow as arrow
     import pyarrow.parquet as parquet
+
     numbers, column, flags = (list(part) for part in zip(*rows, strict=True))
     floats = [None if value is None else float(value) for value in numbers]
     table = arrow.table({"x": arrow.array(floats, arrow.float64()), "c": column, "flag": flags, "y": range(len(rows))})
@@ -33,6 +34,7 @@ def test_parquet_round_trip(tmp_path: Path, rows: list[Any], chunk: int) -> None
 def test_parquet_roles_and_refusals(tmp_path: Path) -> None:
     import pyarrow as arrow
     import pyarrow.parquet as parquet
+
     path = tmp_path / "data.parquet"
     table = arrow.table({"id": ["a", "b"], "q": [3, 4], "w": [1.0, 2.0], "k": [7, 5], "x": [1.5, -1], "y": [0, None]})
     parquet.write_table(table, path)
@@ -55,6 +57,7 @@ def test_parquet_roles_and_refusals(tmp_path: Path) -> None:
 def test_columns_by_name_and_order(tmp_path: Path) -> None:
     import pyarrow as arrow
     import pyarrow.parquet as parquet
+
     parquet.write_table(arrow.table({"c": ["u", "v"], "y": [0, 1], "b": [3, 4], "a": [1, 2]}), tmp_path / "t.parquet")
     (tmp_path / "t.csv").write_text("c,y,b,a\nu,0,3,1\nv,1,4,2\n")
     for name in ("t.parquet", "t.csv"):

@@ -64,6 +64,7 @@ class Writer:
         return self.graph.types[name].shape
 
     def rank(self, name: str) -> int:
+        """The number of dimensions of a tensor of the graph."""
         return len(self.graph.types[name].shape)
 
     @property
@@ -94,9 +95,7 @@ class Writer:
         parameters = [types.inputs[min(i, len(types.inputs) - 1)] for i in range(len(inputs))]
         own = {p: self.dtypes[name] for p, name in zip(parameters, inputs, strict=True) if name}
         computed = {p: self._accepted(op_type, types.allowed[p], found) for p, found in own.items()}
-        operands = [
-            self.cast(name, computed[p]) if name else "" for p, name in zip(parameters, inputs, strict=True)
-        ]
+        operands = [self.cast(name, computed[p]) if name else "" for p, name in zip(parameters, inputs, strict=True)]
         outputs = [self.fresh(f"{self.node.outputs[0]}.{op_type}") for _ in range(count)]
         self.nodes.append(onnx.helper.make_node(op_type, operands, outputs, name=self._label(), **attrs))
         results = []

@@ -1,0 +1,223 @@
+"""Assembly of a compilation: plans memory, packs parameters, links kernels, and makes the module that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from burnish import dump
+from burnish.driver.rounds import buffers_of, make_repeat, moving_operands
+from burnish.driver.stages import (
+    Built,
+    Compilation,
+    HostStage,
+    RepeatStage,
+    Stage,
+    make_call,
+    make_host,
+    nbytes_of,
+    place_of,
+    stored,
+)
+from burnish.graph.compose import overwritable
+from burnish.graph.domain import input_domains
+from burnish.graph.fuse import Group
+from burnish.graph.graph import Graph
+from burnish.graph.rounds import rounds_of
+from burnish.loops.layout import Layout, layout
+from burnish.loops.sizes import hinted, is_size
+from burnish.measure.samples import plain_domains
+from burnish.memory.lifetimes import Interval, lifetimes
+from burnish.memory.lifetimes import Step as Access
+from burnish.memory.pieces import Place
+from burnish.memory.share import Plan, plan
+from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
+from burnish.runtime.build import build as link_executable
+from burnish.runtime.executable import Copy, Executable, Slot, Step
+from burnish.runtime.host import fingerprint
+from burnish.runtime.module import Module
+
+
+def make_module(made: Compilation, threads: int | None = None) -> Module:
+    """The module of a compilation, on the target's device where its machine has one. Errors as of ``Module``."""
+    device = made.target.machine.device
+    return Module(assemble(made), threads, device=None if device is None else device())
+
+
+def assemble(made: Compilation) -> Executable:
+    """Plans memory, packs parameters and links the kernels."""
+    graph, stages = made.graph, made.stages
+    intervals, pairs, home = live_values(made)
+    symbolic = any(is_size(i.nbytes) for i in intervals)
+    memory = plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs)
+    places = {
+        i.name: Slot("arena", at) if symbolic else Slot("arena", 0, memory.offsets[i.name])
+        for at, i in enumerate(intervals)
+    }
+    dump.form("memory", memory)
+    after = {graph.outputs[state.output]: name for name, state in graph.states.items()}
+    inputs = [name for name in graph.inputs if name not in graph.states]
+    outputs = [name for name in graph.outputs if name not in after]
+    state_slots = {name: Slot("state", i) for i, name in enumerate(graph.states)}
+    copied = states_by_copy(made, home)
+    slots = {**places, **state_slots}
+    slots |= {name: Slot("input", i) for i, name in enumerate(inputs)}
+    slots |= {name: Slot("output", i) for i, name in enumerate(outputs)}
+    slots |= {value: state_slots[name] for value, name in after.items() if value not in copied}
+    row_major = dict.fromkeys((n, "") for s in made.computed if isinstance(s, HostStage) for n in s.group.inputs)
+    row_major.update(dict.fromkeys((name, "") for name in moving_operands(made.steps)))
+    params, constants = pack_parameters(stages, made.constants, [key for key in row_major if key[0] in made.constants])
+    dims = [d.name for d in graph.dims]
+
+    def step_of(stage: Stage | HostStage | RepeatStage) -> Step:
+        if isinstance(stage, Stage):
+            return make_call(stage, home, constants, slots, dims)
+        if isinstance(stage, HostStage):
+            return make_host(graph, stage, home, constants, slots)
+        inside = live_values(stage.inner)[2]
+        rounds = rounds_of(graph, stage.node)
+        return make_repeat(stage, inside, constants, slots, partial(place_of, constants, home, slots), dims, rounds)
+
+    steps = [step_of(stage) for stage in made.computed]
+    for value in copied:
+        name, place, nbytes = after[value], home[value], graph.types[value].nbytes
+        source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
+        steps.append(Copy(source, replace(state_slots[name], nbytes=nbytes), f"state {name}"))
+    domains = input_domains(made.reference) if graph.inputs == made.reference.inputs else {}
+    return link_executable(
+        inputs=[stored(graph, n, made.layouts) for n in inputs],
+        outputs=[stored(graph, n, made.layouts) for n in outputs],
+        steps=steps,
+        objects={s.kernel.symbol: s.kernel.code for s in stages},
+        params=params,
+        arena_bytes=memory.arena_bytes,
+        scratch_bytes=max((s.kernel.scratch_bytes for s in stages), default=0),
+        target=fingerprint(made.target.triple, made.target.cpu, made.target.features),
+        graph=str(graph),
+        info={"arena": str(memory), "kernels": describe(stages, made.layouts), "domains": plain_domains(domains)},
+        buffers=intervals if symbolic else (),
+        in_place=pairs if symbolic else (),
+        states={name: state.initial for name, state in graph.states.items()},
+        own_form=made.target.machine.device is not None,
+    )
+
+
+def plan_memory(made: Compilation) -> tuple[Plan, dict[str, Place]]:
+    """The arena, at the hints of dimensions, and for every computed value its place in a buffer."""
+    intervals, pairs, home = live_values(made)
+    return plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs), home
+
+
+def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]], dict[str, Place]]:
+    """The buffers of the arena, which pairs of them may share memory, and for every computed value its place in a
+    buffer (a graph output's memory is the caller's, that of an updated state the module's).
+    """
+    graph, layouts, pieces = made.graph, made.layouts, made.pieces
+    sizes = {name: nbytes_of(stored(graph, name, layouts)) for name in graph.types}
+    accesses = []
+    for step in made.steps:
+        own = buffers_of(step, live_values(step.inner)[0]) if isinstance(step, RepeatStage) else {}
+        sizes |= own
+        group = step if isinstance(step, Group) else step.group
+        reads = tuple(n for n in group.inputs if n not in graph.constants)
+        offset = made.views[group.outputs[0]].offset if group.outputs[0] in made.views else 0
+        accesses.append(Access(reads, (*group.outputs, *own), alias=isinstance(step, Group), offset=offset))
+    intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
+    elsewhere = {*graph.outputs} - {*states_by_copy(made, home)}
+    intervals = [i for i in intervals if i.name not in elsewhere]
+    shared = {*pieces, *(place.buffer for place in pieces.values())}
+    alone = {i.name for i in intervals} - shared
+    return intervals, in_place_pairs(graph, made.steps, layouts, alone), home
+
+
+def states_by_copy(made: Compilation, home: Mapping[str, Place]) -> list[str]:
+    """The new values of states that cannot be written where the old ones are: something reads these later, or the step
+    itself reads them at other places than it writes. They are computed in the arena, and copied at the end of a call.
+    """
+    graph = made.graph
+    apart = {*made.pieces, *(place.buffer for place in made.pieces.values())}
+    copied = []
+    for name, state in graph.states.items():
+        value = graph.outputs[state.output]
+        apart_or_inside = value in apart or home[value] != Place(value)
+        if graph.types[value].nbytes and (apart_or_inside or not _updates_in_place(made, home, name, value)):
+            copied.append(value)
+    return copied
+
+
+def _updates_in_place(made: Compilation, home: Mapping[str, Place], old: str, new: str) -> bool:
+    """Whether the step that computes a state's new value may write it over the old one."""
+    groups = [step if isinstance(step, Group) else step.group for step in made.steps]
+    at = next(i for i, group in enumerate(groups) if new in group.outputs)
+    readers = [i for i, group in enumerate(groups) if any(home.get(n, Place(n)).buffer == old for n in group.inputs)]
+    last = max(readers, default=-1)
+    if last < at:
+        return True
+    group = groups[at]
+    direct = [n for n in group.inputs if home.get(n, Place(n)).buffer == old]
+    return last == at and isinstance(made.steps[at], Stage) and {*direct} <= {*overwritable(made.graph, group)} & {old}
+
+
+def in_place_pairs(
+    graph: Graph, steps: Sequence[Built], layouts: Mapping[str, Layout], buffers: Collection[str]
+) -> list[tuple[str, str]]:
+    """(input, output) of kernels whose result may take an input's memory: both whole ``buffers``, laid out alike."""
+    pairs = []
+    for group in (step.group for step in steps if isinstance(step, Stage)):
+        out = group.outputs[0]
+        alike = [n for n in group.inputs if n in buffers and graph.types[n] == graph.types[out]]
+        alike = [n for n in alike if layouts.get(n) == layouts.get(out)]
+        if out in buffers and alike:
+            allowed = overwritable(graph, group)
+            pairs += [(n, out) for n in alike if n in allowed]
+    return pairs
+
+
+def pack_parameters(
+    stages: Sequence[Stage], constants: Mapping[str, np.ndarray], others: Sequence[tuple[str, str]] = ()
+) -> tuple[np.ndarray, dict[tuple[str, str], Slot]]:
+    """All constants in the layouts their kernels want, and the place of each (name, layout tag); ``others`` too."""
+    keys = dict.fromkeys(
+        (stage.values[name], stage.kernel.packing.get(name, ""))
+        for stage in stages
+        for name in sorted(stage.task.constants)
+    )
+    keys.update(dict.fromkeys(others))
+
+    def pack(key: tuple[str, str]) -> np.ndarray:
+        name, tag = key
+        return np.ascontiguousarray(layout(tag).pack(constants[name]) if tag else constants[name])
+
+    with ThreadPoolExecutor() as threads:  # NumPy lets go of the interpreter while it copies
+        blocks = list(threads.map(pack, keys))
+        ends = np.cumsum([round_up(block.nbytes, ALIGNMENT) for block in blocks], dtype=np.int64)
+        offsets = [0, *ends[:-1].tolist()][: len(blocks)]
+        params = allocate(int(ends[-1]) if blocks else 1)
+
+        def place(item: tuple[int, np.ndarray]) -> None:
+            offset, block = item
+            params[offset : offset + block.nbytes] = block.reshape(-1).view(np.uint8)
+
+        list(threads.map(place, zip(offsets, blocks, strict=True)))
+    slots = [Slot("param", 0, offset, block.nbytes) for offset, block in zip(offsets, blocks, strict=True)]
+    return params, dict(zip(keys, slots, strict=True))
+
+
+def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout]) -> list[dict[str, Any]]:
+    """One row per kernel call, for people: what it computes, by which template, with which choices and layouts."""
+    return [
+        {
+            "kernel": s.kernel.symbol,
+            "group": str(s.group),
+            "template": s.kernel.template,
+            "choice": dict(s.kernel.choice),
+            "recorded": s.recorded,
+            "layouts": {n: str(layouts[n]) for n in (*s.group.inputs, *s.group.outputs) if n in layouts},
+        }
+        for s in stages
+    ]

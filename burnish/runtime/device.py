@@ -1,0 +1,153 @@
+"""Device runner: the steps of an executable whose kernels are code of another form, which a machine's device runs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import numpy as np
+
+from burnish.comm.protocol import Comm
+from burnish.errors import TargetError
+from burnish.ops.operator import Operator
+from burnish.runtime.buffers import address_of
+from burnish.runtime.collectives import Collectives
+from burnish.runtime.executable import Call, Copy, Executable, Host, Slot
+from burnish.runtime.image import Image
+from burnish.runtime.runner import call_extern, find_extern, stamp
+from burnish.runtime.sized import Sized
+from burnish.runtime.steps import Repeat, array_at
+
+
+class Device(Protocol):
+    """What runs a machine's code: a driver of a real device, or a simulator."""
+
+    def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
+        """Runs one kernel. ``code``: what the machine's ``compile`` made; ``memory``: the bytes (uint8) of its
+        parameters in order, of which it writes those that it has as outputs.
+        """
+
+
+def archive(machine: str, kernels: Mapping[str, bytes]) -> Image:
+    """Kernels of a machine's own form as an image: one after the other, each under its name."""
+    symbols, data = {}, b""
+    for name, code in kernels.items():
+        symbols[name] = len(data)
+        data += code
+    return Image(machine, data, symbols)
+
+
+def unpacked(image: Image) -> dict[str, bytes]:
+    """The kernels of an :func:`archive`."""
+    begins = sorted(image.symbols.items(), key=lambda item: item[1])
+    ends = [*(begin for _, begin in begins[1:]), len(image.data)]
+    return {name: image.data[begin:end] for (name, begin), end in zip(begins, ends, strict=True)}
+
+
+class Alone:
+    """The thread that calls, in the place of a :class:`~burnish.runtime.pool.Pool`."""
+
+    threads = 1
+    running = True
+
+    def start(self) -> None:
+        """Creates no others."""
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """The code of an executable for a device, and the device."""
+
+    device: Device
+    kernels: Mapping[str, bytes]
+    workers: Alone = field(default_factory=Alone)
+
+    def runner(
+        self,
+        executable: Executable,
+        params: np.ndarray,
+        state: np.ndarray,
+        externs: Mapping[str, Operator],
+        comm: Comm | None,
+    ) -> DeviceRunner:
+        """What executes the steps."""
+        return DeviceRunner(executable, self, params, state, externs, comm)
+
+
+class DeviceRunner:
+    """The steps of an executable, its kernels on a device; as :class:`~burnish.runtime.runner.CpuRunner`."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        code: DeviceCode,
+        params: np.ndarray,
+        state: np.ndarray,
+        externs: Mapping[str, Operator],
+        comm: Comm | None,
+    ) -> None:
+        """Raises TargetError, naming the node, for steps that only native code makes, ArtifactError as CpuRunner."""
+        machine = executable.code.machine
+        if executable.dims:
+            names = ", ".join(f"'{d}'" for d in executable.dims)
+            raise TargetError(f"runtime: found open dimensions {names}; allowed on a device of '{machine}': numbers")
+        for step in executable.steps:
+            if isinstance(step, Repeat):
+                raise TargetError(f"node '{step.node}': found repeated calls, which a device of '{machine}' has not")
+        self.executable, self._code = executable, code
+        self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
+        self._collectives = Collectives(executable.steps, comm)
+        self._bases = {"param": address_of(params), "state": address_of(state)}
+        self.io = [0]  # where the arena is
+        self.runtime = SimpleNamespace(scratch_stride=0, scratch=None)
+        self.places, self.extents = np.zeros((0, 2), np.int64), list[tuple[int, int]]()
+
+    def place(self, offsets: np.ndarray) -> None:
+        """Makes steps find their arguments where they are for the sizes of a call: all are static."""
+        del offsets
+
+    def run(self, addresses: list[int], now: Sized, profile: int | None = None) -> None:
+        """Executes all steps on the inputs and outputs at ``addresses``. ``profile``: as of CpuRunner."""
+        del now
+        try:
+            stamp(profile, 0)
+            for number, step in enumerate(self.executable.steps):
+                self._step(number, step, addresses)
+                stamp(profile, number + 1)
+        finally:
+            self._collectives.abandon()
+
+    def _step(self, number: int, step: Any, addresses: Sequence[int]) -> None:
+        places = [self._address(slot, addresses) for slot in step.slots]
+        if isinstance(step, Call):
+            memory = [_bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True)]
+            self._code.device.run(self._code.kernels[step.kernel], memory)
+        elif isinstance(step, Copy):
+            target, source = (_bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True))
+            target[:] = source
+        elif isinstance(step, Host):
+            arrays = [array_at(at, spec, {}) for at, spec in zip(places, step.specs, strict=True)]
+            call_extern(step, self._operators[number], arrays)
+        else:
+            self._collectives.step(number, self.executable.steps, places, {})
+
+    def _address(self, slot: Slot, addresses: Sequence[int]) -> int:
+        """Where an argument lies in a call with inputs and outputs at ``addresses``."""
+        if slot.memory == "arena":
+            return self.io[0] + slot.offset
+        if slot.memory in ("input", "output"):
+            first = 0 if slot.memory == "input" else len(self.executable.inputs)
+            return addresses[first + slot.index] + slot.offset
+        own = self.executable.state_offsets[slot.index] if slot.memory == "state" else 0
+        return self._bases[slot.memory] + own + slot.offset
+
+
+def _bytes_at(address: int, nbytes: int) -> np.ndarray:
+    """Memory as an array of bytes: a view, valid as long as the memory is."""
+    if not nbytes:
+        return np.zeros(0, np.uint8)
+    memory: Any = (ctypes.c_char * nbytes).from_address(address)
+    return np.frombuffer(memory, np.uint8)
