@@ -77,19 +77,24 @@ def _gradient(a: Application) -> list[str | None]:
 
 
 def weight_gradient(a: Application, image: tuple[str, Shape], seed: tuple[str, Shape], kernel: Shape) -> str:
-    """The gradient of a convolution's weight: images are channels, channels are images, and the adjoint is the weight.
+    """The gradient of a convolution's weight, from its definition; of one in groups of several channels by another one.
 
-    Strides and dilations change places. Beyond the kernel there may be rows and columns left over: they are cut off.
+    There images are channels, channels are images, and the adjoint is the weight. Strides and dilations change places.
+    Beyond the kernel there may be rows and columns left over: they are cut off.
     """
     (x, shape), (dy, out) = image, seed
     groups, batch = a.attrs["groups"], shape[0]
     depth, outputs = shape[1] // groups, out[1]
-    if groups > 1:
-        parted = a.add("reshape", x, shape=(batch, groups, depth, *shape[2:]))
-        swapped = a.add("transpose", parted, perm=(2, 1, 0, 3, 4))
-        swapped = a.add("reshape", swapped, shape=(depth, groups * batch, *shape[2:]))
-    else:
-        swapped = a.add("transpose", x, perm=(1, 0, 2, 3))
+    if groups == 1 or groups == shape[1] == outputs:
+        names = ("strides", "pads", "dilations", "groups")
+        attributes = tuple((key, a.attrs[key]) for key in sorted(names) if a.attrs[key] != conv2d.attrs[key])
+        dtype = a.types[0][1]
+        types = ((shape, dtype), ((outputs, depth, *kernel), dtype))
+        return a.add("adjoint", x, dy, operator="conv2d", attributes=attributes, types=types, wrt=1, seeded=(0,),
+                     reads=(0, 3))  # fmt: skip
+    parted = a.add("reshape", x, shape=(batch, groups, depth, *shape[2:]))
+    swapped = a.add("transpose", parted, perm=(2, 1, 0, 3, 4))
+    swapped = a.add("reshape", swapped, shape=(depth, groups * batch, *shape[2:]))
     strides, dilations = a.attrs["dilations"], a.attrs["strides"]
     taps = a.add("transpose", dy, perm=(1, 0, 2, 3))
     found = a.add("conv2d", swapped, taps, strides=strides, pads=a.attrs["pads"], dilations=dilations, groups=groups)
