@@ -56,7 +56,7 @@ def require_window(strides: Ints, pads: Ints, dilations: Ints = (1, 1)) -> None:
 
 
 def _gradient(a: Application) -> list[str | None]:
-    """By the input a transposed convolution, by the weight a convolution of the input with the adjoint."""
+    """By the input a transposed convolution, with stride 1 one with the weight turned around; by the weight as defined."""
     seed = a.seeds[0]
     assert seed is not None
     (x, _), (weight, _) = a.types[:2]
@@ -65,6 +65,11 @@ def _gradient(a: Application) -> list[str | None]:
     dx = dw = db = None
     if a.wanted[0]:
         reach = [dilations[d] * (weight[2 + d] - 1) + 1 for d in (0, 1)]
+        around = tuple(reach[d % 2] - 1 - pads[d] for d in range(4))
+        if strides == (1, 1) and min(around) >= 0:
+            turned = _turned(a, weight, attrs["groups"])
+            dx = a.add("conv2d", seed, turned, **{**attrs, "pads": around})
+    if a.wanted[0] and dx is None:
         rest = tuple((x[2 + d] + pads[d] + pads[2 + d] - reach[d]) % strides[d] for d in (0, 1))
         dx = a.add("conv2d_transpose", seed, a.inputs[1], output_padding=rest, **attrs)
     if a.wanted[1]:
@@ -74,6 +79,22 @@ def _gradient(a: Application) -> list[str | None]:
     if len(a.wanted) > 2 and a.wanted[2]:
         db = a.add("reduce_sum", seed, axes=(0, 2, 3), keepdims=False)
     return [dx, dw, db][: len(a.inputs)]
+
+
+def _turned(a: Application, shape: Shape, groups: int) -> str:
+    """The weight [O, C / groups, KH, KW] turned around, with its channels exchanged: [C, O / groups, KH, KW]."""
+    outputs, depth, kernel_h, kernel_w = shape
+    weight = a.inputs[1]
+    if kernel_h * kernel_w > 1:
+        last = (0, 0, kernel_h - 1, kernel_w - 1)
+        weight = a.add("slice", weight, starts=last, extents=shape, steps=(1, 1, -1, -1))
+    if groups == 1:
+        return a.add("transpose", weight, perm=(1, 0, 2, 3))
+    if outputs == groups and depth == 1:
+        return weight
+    parted = a.add("reshape", weight, shape=(groups, outputs // groups, depth, kernel_h, kernel_w))
+    swapped = a.add("transpose", parted, perm=(0, 2, 1, 3, 4))
+    return a.add("reshape", swapped, shape=(groups * depth, outputs // groups, kernel_h, kernel_w))
 
 
 def weight_gradient(a: Application, image: tuple[str, Shape], seed: tuple[str, Shape], kernel: Shape) -> str:
