@@ -40,7 +40,7 @@ def _form(task: Task, target: Target) -> WeightGradient | None:
     if found is None or not (found.dense or found.depthwise) or found.sums.shape != task.outputs[0].shape:
         return None
     seed = found.seed.buffer.name
-    images = [t for t in task.inputs if t.name == seed or found.depthwise and t in stages([_data(found)])]
+    images = [t for t in task.inputs if t.name == seed or (found.depthwise and t in stages([_data(found)]))]
     blocked = all(is_blocked(task.layout(t.name), 1, target.lanes) for t in images) and bool(images)
     return found if blocked and task.layout(single_output(task)).plain else None
 
