@@ -28,6 +28,7 @@ from burnish.target import Target
 
 FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
 MOST_VECTORS = 8
+PAGE, WAYS = 1 << 12, 8  # bytes between addresses in one set of the first cache, and the lines of a set
 
 
 def _product(task: Task, target: Target) -> Product | None:
@@ -44,12 +45,13 @@ def _product(task: Task, target: Target) -> Product | None:
 def _space(task: Task, target: Target, p: Product) -> Space:
     shape = task.outputs[0].shape
     rows = shape[p.rows[-1]] if p.rows else 1
-    tile, vectors, outer = _default(p, shape, target)
+    in_place = p.right.buffer.name not in task.constants and not _is_copied(task, p, target.lanes)
+    tile, vectors, outer = _default(p, shape, target, in_place)
     knobs = {
         "tile": tuple(range(1, min(rows, target.vector_registers - 2) + 1)),
         "vectors": tuple(v for v in range(1, MOST_VECTORS + 1) if _in_panels(p, shape, v * target.lanes)),
         "outer": ("columns", "all"),
-        "depth": (0, *_depths(task, p)),  # steps of a pass over all rows; 0: all in one
+        "depth": (0, *_depths(task, p, target.lanes)),  # steps of a pass over all rows; 0: all in one
         "unroll": (1, 2, 4),  # a loop's own instructions take slots from multiply-adds
     }
     depth = _pass_depth(task, p, vectors, target) if outer == "columns" else 0
@@ -57,14 +59,22 @@ def _space(task: Task, target: Target, p: Product) -> Space:
     return Space(knobs, {"tile": tile, "vectors": vectors, "outer": outer, "depth": depth, "unroll": unroll})
 
 
+def _is_copied(task: Task, p: Product, lanes: int) -> bool:
+    """Whether the right factor is neither packed nor vectors of columns where it is, but copied into panels."""
+    if p.right.buffer.name in task.constants:
+        return False
+    steps = statement(task, p.anchor).nest([Level(len(p.anchor.shape) - 1, 2)], 1).stride[1:, 0, 0].tolist()
+    return p.anchor.shape[-1] % lanes != 0 or set(steps) != {0, 1}
+
+
 def _in_panels(p: Product, shape: tuple[int, ...], group: int) -> bool:
     """Whether so many columns can be a panel: where several axes make up the columns, one does not cross their ends."""
     return len(p.columns) == 1 or shape[p.columns[-1]] % group == 0
 
 
-def _depths(task: Task, p: Product) -> list[int]:
-    """The depths of passes, fewer than all steps, into which they divide; none where no rows share a constant panel."""
-    if p.right.buffer.name not in task.constants or p.batch or not p.rows:
+def _depths(task: Task, p: Product, lanes: int) -> list[int]:
+    """The depths of passes, fewer than all steps, into which they divide; none where no rows share a panel in place."""
+    if p.batch or not p.rows or _is_copied(task, p, lanes):
         return []
     return [depth for depth in range(1, p.depth) if p.depth % depth == 0]
 
@@ -79,7 +89,7 @@ def _pass_depth(task: Task, p: Product, vectors: int, target: Target) -> int:
     if _panels_fit(p, vectors, target) or rows < 32 or rows * group_bytes > target.l2_bytes // 4:
         return 0
     most = target.l2_bytes // 16 // group_bytes
-    return max((d for d in _depths(task, p) if target.lanes <= d <= most), default=0)
+    return max((d for d in _depths(task, p, target.lanes) if target.lanes <= d <= most), default=0)
 
 
 def _panels_fit(p: Product, vectors: int, target: Target) -> bool:
@@ -87,12 +97,13 @@ def _panels_fit(p: Product, vectors: int, target: Target) -> bool:
     return 8 * vectors * target.lanes * p.depth <= target.l2_bytes * 3 // 4
 
 
-def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, int, str]:
+def _default(p: Product, shape: tuple[int, ...], target: Target, in_place: bool) -> tuple[int, int, str]:
     """(rows, vectors) of the register tile, and which loops run in parallel.
 
     Minimises the cycles of the busiest core: a step of a tile costs ``rows * vectors / 2`` (two multiply-adds a cycle),
     and no less than the multiply-add latency of 4. The tile, one vector of each block and one broadcast must fit the
     register file; a single row reads its vectors from memory. A partial last tile costs its own size and more code.
+    ``in_place``: the right factor is no panels, whose last one would have room for whole vectors.
     """
     rows = shape[p.rows[-1]] if p.rows else 1
     columns = shape[p.columns[-1]]
@@ -102,8 +113,10 @@ def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, i
         group = vectors * target.lanes
         if not _in_panels(p, shape, group) or group >= columns + target.lanes:
             continue
+        if in_place and columns % group and columns % target.lanes == 0:  # a mask at every load
+            continue
         panels = around * -(-columns // group)
-        for tile in range(1, rows + 1):
+        for tile in range(1, min(rows, _most_rows(p)) + 1):
             if tile > 1 and tile * vectors + vectors + (vectors > 1) > target.vector_registers - (vectors == 1):
                 break
             full, rest = divmod(rows, tile)
@@ -125,6 +138,14 @@ def _step(rows: int, vectors: int) -> float:
     return max(rows * vectors / 2, (rows * loads_per_row + vectors) / 2, 4.0) + 0.5 + 0.15 * vectors
 
 
+def _most_rows(p: Product) -> int:
+    """Rows of the left factor that a tile may read at once: those whole pages apart share one set of the first cache."""
+    own = p.anchor.axes[-2].name if len(p.anchor.axes) > 1 else ""
+    at = next((d for d, index in enumerate(p.left.indices) if own in free_vars(index)), len(p.left.indices))
+    step = 4 * prod(p.left.buffer.shape[at + 1 :])
+    return WAYS - 2 if step % PAGE == 0 else 1 << 10
+
+
 def _count(shape: tuple[int, ...], axes: Sequence[int]) -> int:
     total = 1
     for d in axes:
@@ -144,7 +165,10 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     apply_layouts(s, task, constants)
 
     if choice["depth"]:
-        return _apply_passes(s, p, target, choice, out.name, acc)
+        part, tile = _apply_passes(s, p, target, choice, out.name, acc)
+        if right in task.constants:
+            s.prefetch(right, s.loops(f"{acc}.rf")[0], part, 1, tile)
+        return s
     own = s.loops(out.name)
     panel, column = s.split(own[p.columns[-1]], group)
     block, lane = s.split(column, lanes)
@@ -175,11 +199,11 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     return s
 
 
-def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: str, acc: str) -> Schedule:
+def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, str]:
     """The sums of a panel in scratch, to which each pass adds the products of ``depth`` steps.
 
-    What a pass reads of the panel stays in the second cache from one tile of rows to the next, and the tiles share the
-    hints of what the next pass will read.
+    What a pass reads of the panel stays in the second cache from one tile of rows to the next. Returns the loops over
+    passes and over tiles, which may share the hints of what the next pass will read.
     """
     lanes = target.lanes
     s.set_scope(acc, "global")
@@ -206,8 +230,7 @@ def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: 
     *spatial, _, k = s.loops(partial)
     _schedule_accumulator(s, partial, [*spatial, k], lanes, int(choice["unroll"]))
     parallel_over(s, over)
-    s.prefetch(p.right.buffer.name, s.loops(partial)[0], part, 1, tile)
-    return s
+    return part, tile
 
 
 def _prepare(task: Task, p: Product, lanes: int) -> tuple[Schedule, str, str | None]:
@@ -263,9 +286,16 @@ def _copy_panels(s: Schedule, copy: str, panels: str, batch: str | None, lanes: 
     if batch is not None:
         s.compute_at(copy, batch)
     own = s.loops(copy)
+    runs = [d for d, v in enumerate(own) if d != n and s.extent(v) % lanes == 0 and strides(s, copy, v).loads == (1,)]
     over, column = s.split(own[n], group)
     block, lane = s.split(column, lanes)
-    s.reorder(over, *[v for d, v in enumerate(own) if d != n], block, lane)
+    if runs:  # squares of vectors are transposed in registers
+        run, step = s.split(own[runs[-1]], lanes)
+        own[runs[-1]] = run
+        s.reorder(over, *[v for d, v in enumerate(own) if d != n], block, step, lane)
+        s.unroll(step)
+    else:
+        s.reorder(over, *[v for d, v in enumerate(own) if d != n], block, lane)
     s.vectorize(lane)
     if batch is None:
         s.parallel(over)
@@ -281,8 +311,7 @@ def _nests(task: Task, target: Target, p: Product) -> Describe:
     k, n = len(p.anchor.shape), len(p.anchor.shape) - 1
     constant = right.name in task.constants
     in_place = statement(task, p.anchor)
-    steps = set(in_place.nest([Level(n, 2)], 1).stride[1:, 0, 0].tolist())
-    copied = not constant and (p.anchor.shape[-1] % lanes != 0 or steps != {0, 1})
+    copied = _is_copied(task, p, lanes)
     domain = statement(task, p.anchor, (right.name,)) if copied else in_place
     by_batch = copied and prod(shape[d] for d in p.batch) >= target.cores  # the thread that multiplies also copies
     parallel = PARALLEL if p.anchor.buffer.size * p.depth > FEW_PRODUCTS else SERIAL
