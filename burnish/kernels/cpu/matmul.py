@@ -45,7 +45,7 @@ def _product(task: Task, target: Target) -> Product | None:
 def _space(task: Task, target: Target, p: Product) -> Space:
     shape = task.outputs[0].shape
     rows = shape[p.rows[-1]] if p.rows else 1
-    in_place = p.right.buffer.name not in task.constants and not _is_copied(task, p, target.lanes)
+    in_place = not _has_panels(task, p, target.lanes) and _in_place(task, p, target.lanes)
     tile, vectors, outer = _default(p, shape, target, in_place)
     knobs = {
         "tile": tuple(range(1, min(rows, target.vector_registers - 2) + 1)),
@@ -59,12 +59,21 @@ def _space(task: Task, target: Target, p: Product) -> Space:
     return Space(knobs, {"tile": tile, "vectors": vectors, "outer": outer, "depth": depth, "unroll": unroll})
 
 
-def _is_copied(task: Task, p: Product, lanes: int) -> bool:
-    """Whether the right factor is neither packed nor vectors of columns where it is, but copied into panels."""
-    if p.right.buffer.name in task.constants:
-        return False
+def _in_place(task: Task, p: Product, lanes: int) -> bool:
+    """Whether the columns of the right factor are vectors where they are."""
     steps = statement(task, p.anchor).nest([Level(len(p.anchor.shape) - 1, 2)], 1).stride[1:, 0, 0].tolist()
-    return p.anchor.shape[-1] % lanes != 0 or set(steps) != {0, 1}
+    return p.anchor.shape[-1] % lanes == 0 and set(steps) == {0, 1}
+
+
+def _has_panels(task: Task, p: Product, lanes: int) -> bool:
+    """Whether the right factor comes in panels: a constant, or one that is packed at each call and were copied else."""
+    right = p.right.buffer.name
+    return right in task.constants or (right in task.packed and not _in_place(task, p, lanes))
+
+
+def _is_copied(task: Task, p: Product, lanes: int) -> bool:
+    """Whether the right factor is copied into panels."""
+    return not _has_panels(task, p, lanes) and not _in_place(task, p, lanes)
 
 
 def _in_panels(p: Product, shape: tuple[int, ...], group: int) -> bool:
@@ -159,14 +168,14 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     s, acc, copy = _prepare(task, p, lanes)
     constants = channel_constants(task, group)
     right = p.right.buffer.name
-    panels = _panels(p, group)
-    if right in task.constants:
+    panels, packed = _panels(p, group), _has_panels(task, p, lanes)
+    if packed:
         constants[right] = panels
     apply_layouts(s, task, constants)
 
     if choice["depth"]:
         part, tile = _apply_passes(s, p, target, choice, out.name, acc)
-        if right in task.constants:
+        if packed:
             s.prefetch(right, s.loops(f"{acc}.rf")[0], part, 1, tile)
         return s
     own = s.loops(out.name)
@@ -194,7 +203,7 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
         jobs = batch if inside else jobs
     if p.anchor.buffer.size * p.depth > FEW_PRODUCTS:
         fused = parallel_over(s, [*single, *jobs])
-        if right in task.constants and choice["outer"] == "columns" and _panels_fit(p, int(choice["vectors"]), target):
+        if packed and choice["outer"] == "columns" and _panels_fit(p, int(choice["vectors"]), target):
             s.prefetch(right, s.loops(acc)[0], fused, 1, rows[-1] if rows else None)
     return s
 
@@ -238,11 +247,7 @@ def _prepare(task: Task, p: Product, lanes: int) -> tuple[Schedule, str, str | N
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
     right = p.right.buffer.name
-    if right in task.constants:
-        return s, acc, None
-    extent = p.anchor.shape[-1]
-    n = next(v for v in reversed(s.loops(acc)[:-1]))
-    if extent % lanes == 0 and set(strides(s, acc, n).loads) == {0, 1}:
+    if not _is_copied(task, p, lanes):
         return s, acc, None
     s = Schedule(task.program())
     if right in {t.name for t in task.stages()}:
@@ -309,7 +314,7 @@ def _nests(task: Task, target: Target, p: Product) -> Describe:
     shape, lanes, right = task.outputs[0].shape, target.lanes, p.right.buffer
     owner = {d: (axis, step) for axis, terms in enumerate(p.maps) for d, step in terms.items()}
     k, n = len(p.anchor.shape), len(p.anchor.shape) - 1
-    constant = right.name in task.constants
+    constant = _has_panels(task, p, lanes)
     in_place = statement(task, p.anchor)
     copied = _is_copied(task, p, lanes)
     domain = statement(task, p.anchor, (right.name,)) if copied else in_place
