@@ -1,13 +1,13 @@
-"""Backward kernels beside PyTorch's: each gradient compiled alone, its inputs and result as its neighbours have them.
+"""Backward kernels beside PyTorch's: each gradient compiled alone, with its images in channel blocks.
 
-Images between convolutions are in channel blocks; the graph's inputs and outputs are row-major, so a kernel stands
-between conversions of a model, which are left out of the time: what is timed are the steps that compute.
+That is how the neighbours of a convolution in a network have them, where the inputs and outputs of a model are
+row-major: conversions are no part of the time, the packing of weights, which are known at a call only, is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,10 +15,19 @@ import numpy as np
 
 import burnish as bn
 from benchmarks import layers
+from burnish.cache import ObjectCache
+from burnish.driver.compilation import assemble, build_kernels
+from burnish.graph.algorithms import choose_algorithms
+from burnish.graph.fuse import fuse
 from burnish.graph.gradient import gradients
-from burnish.graph.graph import GraphBuilder
+from burnish.graph.graph import Graph, GraphBuilder, TensorType
+from burnish.graph.layout import blocked
+from burnish.graph.passes import optimize
 from burnish.measure.accuracy import scaled_error
 from burnish.optional import require
+from burnish.pipeline.plan import DEFAULTS, KernelPlan
+from burnish.runtime.module import Module
+from burnish.target import target
 
 BATCH = 16
 Call = Callable[[], Any]
@@ -28,8 +37,7 @@ Call = Callable[[], Any]
 class Gradient:
     """An operator on inputs, which of them it is differentiated by, and the same in PyTorch.
 
-    ``inputs``: arrays, or integer arrays. ``images``: whether PyTorch may have them channels last. ``exact`` is for the
-    forward kernel.
+    ``images``: whether PyTorch may have its inputs channels last, and Burnish in channel blocks.
     """
 
     op: str
@@ -117,10 +125,6 @@ def _kernels() -> dict[str, Callable[[], Gradient]]:
 KERNELS: Mapping[str, Callable[[], Gradient]] = _kernels()
 
 
-class Timed:
-    """A module of which only the steps that compute are run: the first one of each call fills what they read."""
-
-
 def backward_calls(name: str, threads: int) -> tuple[dict[str, Call], float, str]:
     """The contenders of one gradient, the error of ours, and the templates of its kernels."""
     torch = require("torch", extra="torch")
@@ -131,23 +135,78 @@ def backward_calls(name: str, threads: int) -> tuple[dict[str, Call], float, str
         own = [t.to(memory_format=torch.channels_last) if form != "eager" and t.dim() == 4 else t for t in tensors]
         own = [t.detach().requires_grad_(number == made.by) for number, t in enumerate(own)]
         value = made.peer(*own)
-        seed = torch.from_numpy(_random(*value.shape))
+        seed = torch.from_numpy(seed_of(made))
         seed = seed.to(memory_format=torch.channels_last) if form != "eager" and seed.dim() == 4 else seed
         calls[form] = partial(torch.autograd.grad, value, own[made.by], seed, retain_graph=True)
     wanted = calls["eager"]()[0].numpy()
-    module, feeds = _ours(made, threads)
-    found = module(*feeds)
-    calls["burnish"] = lambda: module(*feeds)
-    used = [k["template"] for k in module.executable.info["kernels"]]
-    return calls, scaled_error([found], [wanted]), " ".join(dict.fromkeys(used))
+    ours = Alone(
+        gradient_graph(made),
+        (*made.inputs, seed_of(made), *results_of(made, threads)),
+        made.images,
+        threads,
+        exact=False,
+    )
+    calls["burnish"] = ours.run
+    if made.op == "conv2d":
+        calls["forward"] = Alone(forward_graph(made), made.inputs, True, threads, exact=True).run
+    return calls, scaled_error([ours.result()], [wanted]), " ".join(dict.fromkeys(ours.templates))
 
 
-def _ours(made: Gradient, threads: int) -> tuple[Any, list[np.ndarray]]:
-    """The compiled gradient, and what it is called with."""
+def forward_graph(made: Gradient) -> Graph:
+    """The operator itself."""
     b = GraphBuilder()
     names = [b.input(f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(made.inputs)]
-    outputs = b.add_many(made.op, *names, **made.attrs)
-    graph = gradients(b.build(outputs[0]), outputs[0], [names[made.by]])
-    seed = _random(*graph.types[outputs[0]].shape)
-    alone = graph.with_nodes(graph.nodes, outputs=graph.outputs[1:])
-    return bn.compile(alone, threads=threads), [*made.inputs, seed]
+    return b.build(b.add_many(made.op, *names, **made.attrs)[0])
+
+
+def gradient_graph(made: Gradient) -> Graph:
+    """What computes the gradient, of the operator's inputs, of its results as they were computed, and of the adjoint."""
+    forward = forward_graph(made)
+    graph = gradients(forward, forward.outputs[0], [f"x{made.by}"])
+    first, *rest = graph.nodes
+    return replace(graph, inputs=(*graph.inputs, *first.outputs), nodes=tuple(rest), outputs=graph.outputs[1:])
+
+
+def results_of(made: Gradient, threads: int) -> list[np.ndarray]:
+    """All results of the operator."""
+    graph = forward_graph(made)
+    found = bn.compile(replace(graph, outputs=graph.nodes[0].outputs), threads=threads)(*made.inputs)
+    return list(found) if isinstance(found, (tuple, list)) else [found]
+
+
+def seed_of(made: Gradient) -> np.ndarray:
+    """The adjoint of the operator's result."""
+    forward = forward_graph(made)
+    return np.random.default_rng(99).standard_normal(forward.types[forward.outputs[0]].shape, np.float32)
+
+
+class Alone:
+    """A graph compiled with its images in channel blocks, and its inputs in memory as they are then."""
+
+    def __init__(self, graph: Graph, arrays: Sequence[np.ndarray], images: bool, threads: int, exact: bool) -> None:
+        own = target("cpu")
+        reference = optimize(graph, exact)
+        chosen = choose_algorithms(reference, own, exact)
+        self.layouts = {n: blocked(own.lanes) for n, t in chosen.types.items() if images and is_image(t, own.lanes)}
+        plan = KernelPlan(reference, chosen, tuple(fuse(chosen, own.lanes)), self.layouts, {}, {}, exact)
+        made = build_kernels(plan, own, ObjectCache(None), DEFAULTS)
+        self.templates = [stage.kernel.template for stage in made.stages]
+        self.module = Module(assemble(made), threads)
+        named = zip(graph.inputs, arrays, strict=True)
+        self.arrays = [self.layouts[n].pack(a) if n in self.layouts else a for n, a in named]
+        self.output = graph.outputs[0]
+        self.shape = graph.types[self.output].shape
+
+    def run(self) -> np.ndarray:
+        """A call, whose result lies as the kernels leave it."""
+        return self.module(*self.arrays)
+
+    def result(self) -> np.ndarray:
+        """The result of a call, row-major."""
+        found = self.run()
+        return self.layouts[self.output].unpack(found, self.shape) if self.output in self.layouts else found
+
+
+def is_image(t: TensorType, lanes: int) -> bool:
+    """Whether a tensor is a batch of images with channels enough for blocks."""
+    return len(t.shape) == 4 and t.shape[0] == BATCH and t.shape[1] >= lanes and t.dtype == "float32"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -50,13 +51,28 @@ def _space(task: Task, target: Target, p: Product) -> Space:
     knobs = {
         "tile": tuple(range(1, min(rows, target.vector_registers - 2) + 1)),
         "vectors": tuple(v for v in range(1, MOST_VECTORS + 1) if _in_panels(p, shape, v * target.lanes)),
-        "outer": ("columns", "all"),
+        "outer": ("columns", "all", "rows")[: 3 if len(p.rows) == 1 and not p.batch else 2],
         "depth": (0, *_depths(task, p, target.lanes)),  # steps of a pass over all rows; 0: all in one
         "unroll": (1, 2, 4),  # a loop's own instructions take slots from multiply-adds
     }
     depth = _pass_depth(task, p, vectors, target) if outer == "columns" else 0
+    if outer == "columns" and not depth and not in_place and _has_long_rows(p, shape, vectors, target):
+        outer = "rows"
     unroll = next(u for u in (4, 2, 1) if (depth or p.depth) % u == 0) if tile > 1 else 1
     return Space(knobs, {"tile": tile, "vectors": vectors, "outer": outer, "depth": depth, "unroll": unroll})
+
+
+def _has_long_rows(p: Product, shape: tuple[int, ...], vectors: int, target: Target) -> bool:
+    """Whether the left factor is too long to be read again for every panel, and the right one is not."""
+    if len(p.rows) != 1 or p.batch:
+        return False
+    left, right = (4 * p.depth * shape[d] for d in (p.rows[-1], p.columns[-1]))
+    return left > 8 * target.l2_bytes and left > 4 * right and shape[p.columns[-1]] > 2 * vectors * target.lanes
+
+
+def _chunk(p: Product, target: Target, tile: int | np.ndarray) -> Any:
+    """Tiles of rows whose part of the left factor takes half of the second cache: order "rows" runs over panels for it."""
+    return np.maximum(1, target.l2_bytes // 2 // (4 * p.depth * tile))
 
 
 def _in_place(task: Task, p: Product, lanes: int) -> bool:
@@ -190,13 +206,17 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
         rows.append(tile)
         inner.append(row)
     single = [v for d, v in enumerate(own) if d not in (*p.columns, *p.rows, *p.batch)]
-    s.reorder(*single, *batch, *over, *rows, *inner, block, lane)
+    chunks: list[str] = []
+    if choice["outer"] == "rows":
+        chunk, rows[-1] = s.split(rows[-1], int(_chunk(p, target, int(choice["tile"]))))
+        chunks.append(chunk)
+    s.reorder(*single, *batch, *chunks, *over, *rows, *inner, block, lane)
     s.compute_at(acc, (rows or over)[-1])
     s.set_scope(acc, "register")
     mark(s, "unroll", *inner, block)
     s.vectorize(lane)
     _schedule_accumulator(s, acc, s.loops(acc), lanes, int(choice["unroll"]))
-    jobs = [*batch, *over, *rows] if choice["outer"] == "all" else [*batch, *over]
+    jobs = [*batch, *over, *rows] if choice["outer"] == "all" else [*batch, *chunks, *over]
     if copy is not None:
         inside = _count(out.shape, p.batch) >= target.cores
         _copy_panels(s, copy, panels, batch[-1] if batch and inside else None, lanes)
@@ -332,17 +352,22 @@ def _nests(task: Task, target: Target, p: Product) -> Describe:
         group, depth = vectors * lanes, np.where(passes, knobs["depth"], p.depth)
         panels = SERIAL if by_batch else np.where(passes, PARALLEL, parallel)
         shared = np.where((knobs["outer"] == "all") & ~passes & (not by_batch), parallel, SERIAL)
+        axis, last = owner[p.rows[-1]][0] if p.rows else n - 1, shape[p.rows[-1]] if p.rows else 1
+        by_rows = (knobs["outer"] == "rows") & ~passes
+        tiles = -(-last // tile)
+        chunk = np.where(by_rows, np.minimum(_chunk(p, target, tile), tiles), tiles)
         levels = [whole(d, parallel) for d in p.batch]
+        levels.append(Level(axis, np.where(by_rows, -(-tiles // chunk), 1), chunk * tile, panels))
         levels += [whole(d, panels) for d in p.columns[:-1]]
         levels.append(Level(n, -(-shape[p.columns[-1]] // group), group, panels))
         levels.append(Level(k, -(-p.depth // depth), depth))
         for d in p.rows[:-1]:
             levels.append(_where(~passes, whole(d, shared)))
         levels += [_where(passes, Level(axis, p.anchor.shape[axis])) for axis in range(n - 1) if not p.batch]
-        axis, last = owner[p.rows[-1]][0] if p.rows else n - 1, shape[p.rows[-1]] if p.rows else 1
-        tiles = Level(axis, -(-last // tile), tile, shared)
         tile_level = Level(axis, tile if p.rows else 1, 1, UNROLL)
-        levels += _either(passes, Level(n - 1, -(-p.anchor.shape[n - 1] // tile), tile), tiles)
+        levels += _either(
+            passes, Level(n - 1, -(-p.anchor.shape[n - 1] // tile), tile), Level(axis, chunk, tile, shared)
+        )
         levels += [Level(k, -(-depth // knobs["unroll"]), knobs["unroll"]), Level(k, knobs["unroll"], 1, UNROLL)]
         levels += _either(passes, Level(n - 1, tile, 1, UNROLL), tile_level)
         levels += [Level(n, vectors, lanes, UNROLL), Level(n, lanes, 1, VECTORIZE)]
