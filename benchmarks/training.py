@@ -45,7 +45,7 @@ CLOCKS: Mapping[str, Callable[[], float]] = {"cpu": time.process_time, "wall": t
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: median milliseconds of each contender, ours over the fastest other's, and the error of answers."""
+    """One measurement: median milliseconds of each contender, ours over the fastest other's, error of answers."""
 
     name: str
     milliseconds: dict[str, float]

@@ -7,6 +7,7 @@ weight; the gradient of what the steps read slices of is mostly zeros. Joined, e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from burnish.graph.graph import GraphBuilder, Node
 
@@ -44,7 +45,7 @@ class Sums:
             rest = [name for name in rest if name not in group]
             nodes = [node for name in reversed(group) if (node := _behind_view(name, made)) is not None]
             left, right = (self._rows(tuple(node.inputs[side] for node in nodes)) for side in (0, 1))
-            total = self.builder.add(nodes[0].op, left, right, **nodes[0].attrs)
+            total = self.builder.add(nodes[0].op, left, right, transpose_a=True)
             shape = self.builder.types[group[0]].shape
             rest.append(total if self.builder.types[total].shape == shape else self._viewed(total, shape))
         return rest
@@ -63,10 +64,10 @@ class Sums:
         """Gradients of slices of rows that together are all rows, as a join of what they got."""
         found: dict[int, tuple[int, str, str]] = {}  # first row -> rows, what the slice got, the part
         for name in parts:
-            rows = _sliced_rows(made.get(name), self.builder)
-            if rows is not None:
-                found.setdefault(rows[0], (rows[1], made[name].inputs[0], name))
-        order, end = [], 0
+            sliced = _sliced_rows(made.get(name), self.builder)
+            if sliced is not None:
+                found.setdefault(sliced[0], (sliced[1], made[name].inputs[0], name))
+        order, end = list[tuple[str, str]](), 0
         while end in found:
             rows, seed, name = found[end]
             order.append((seed, name))
@@ -93,7 +94,7 @@ def _sliced_rows(node: Node | None, builder: GraphBuilder) -> tuple[int, int] | 
     """The first row and the number of rows of a slice whose gradient a node is; None for other nodes and slices."""
     if node is None or node.op != "adjoint" or node.attrs["operator"] != "slice":
         return None
-    attrs = dict(node.attrs["attributes"])  # type: ignore[arg-type]
+    attrs: dict[str, Any] = dict(node.attrs["attributes"])  # type: ignore[arg-type]
     shape, starts, extents = builder.types[node.outputs[0]].shape, attrs["starts"], attrs["extents"]
     plain = all(step == 1 for step in attrs.get("steps") or ())
     whole = tuple(starts[1:]) == (0,) * (len(shape) - 1) and tuple(extents[1:]) == shape[1:]

@@ -69,9 +69,9 @@ def convolution(task: Task, weight: Tensor | None) -> Convolution | None:
 
 
 class WeightGradient(NamedTuple):
-    """Sum over images and positions: the stage [O, D, KH, KW], the load [n, o, oh, ow] of an adjoint, and of the data.
+    """Sum over images and positions: the stage [O, D, KH, KW], the loads [n, o, oh, ow] of an adjoint and of data.
 
-    ``reduced``: which of n, oh and ow each reduction axis is, by their dimension of the adjoint; others have one element.
+    ``reduced``: which of n, oh, ow each reduction axis is, by the adjoint's dimension; others have one element.
     """
 
     sums: Tensor

@@ -73,7 +73,8 @@ def test_depthwise(check: Callable[..., object], channels: int) -> None:
     "choice",
     [
         {"outer": "channels", "groups": 2}, {"outer": "bands", "groups": 1}, {"outer": "channels", "groups": 4},
-        {"band": 1}, {"band": 8}, {"tile_kw": 1, "tile_ic": 8}, {"tile_kh": 3, "tile_kw": 3, "tile_ic": 1, "vectors": 2},
+        {"band": 1}, {"band": 8}, {"tile_kw": 1, "tile_ic": 8},
+        {"tile_kh": 3, "tile_kw": 3, "tile_ic": 1, "vectors": 2},
     ],
 )  # fmt: skip
 def test_all_choices_compute_the_same(check: Callable[..., object], choice: Mapping[str, Any]) -> None:

@@ -48,7 +48,7 @@ def _space(task: Task, target: Target, p: Product) -> Space:
     rows = shape[p.rows[-1]] if p.rows else 1
     in_place = not _has_panels(task, p, target.lanes) and _in_place(task, p, target.lanes)
     tile, vectors, outer = _default(p, shape, target, in_place)
-    knobs = {
+    knobs: dict[str, Sequence[int | str]] = {
         "tile": tuple(range(1, min(rows, target.vector_registers - 2) + 1)),
         "vectors": tuple(v for v in range(1, MOST_VECTORS + 1) if _in_panels(p, shape, v * target.lanes)),
         "outer": ("columns", "all", "rows")[: 3 if len(p.rows) == 1 and not p.batch else 2],
@@ -71,7 +71,7 @@ def _has_long_rows(p: Product, shape: tuple[int, ...], vectors: int, target: Tar
 
 
 def _chunk(p: Product, target: Target, tile: int | np.ndarray) -> Any:
-    """Tiles of rows whose part of the left factor takes half of the second cache: order "rows" runs over panels for it."""
+    """Tiles of rows whose part of the left factor takes half of the second cache: in order "rows", around panels."""
     return np.maximum(1, target.l2_bytes // 2 // (4 * p.depth * tile))
 
 
@@ -164,7 +164,7 @@ def _step(rows: int, vectors: int) -> float:
 
 
 def _most_rows(p: Product) -> int:
-    """Rows of the left factor that a tile may read at once: those whole pages apart share one set of the first cache."""
+    """Rows of the left factor that a tile may read: those whole pages apart share one set of the first cache."""
     own = p.anchor.axes[-2].name if len(p.anchor.axes) > 1 else ""
     at = next((d for d, index in enumerate(p.left.indices) if own in free_vars(index)), len(p.left.indices))
     step = 4 * prod(p.left.buffer.shape[at + 1 :])

@@ -8,6 +8,7 @@ epilogue. Threads share the output channels: the sums are the same for any numbe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ class Tile(NamedTuple):
 
 
 def _form(task: Task, target: Target) -> WeightGradient | None:
-    """A dense or depthwise gradient, written row-major, of an adjoint in channel blocks; such data too, if depthwise."""
+    """A dense or depthwise gradient, written row-major, of an adjoint (if depthwise, data too) in blocks."""
     found = weight_gradient(task)
     if found is None or not (found.dense or found.depthwise) or found.sums.shape != task.outputs[0].shape:
         return None
@@ -108,7 +109,7 @@ def _space(task: Task, target: Target, found: WeightGradient) -> Space:
     order = CHUNKS_OUTSIDE if inside else BLOCKS_OUTSIDE
     joined = max(inside or [g for g in shares if g * taps * block <= target.l2_bytes // 4] or shares[:1])
     height = found.seed.buffer.shape[2]
-    knobs = {
+    knobs: dict[str, Sequence[int | str]] = {
         "tile_kh": tuple(sorted({t.kh for t in tiles})),
         "tile_kw": tuple(sorted({t.kw for t in tiles})),
         "tile_ic": tuple(sorted({t.ic for t in tiles})),
@@ -117,7 +118,7 @@ def _space(task: Task, target: Target, found: WeightGradient) -> Space:
         "groups": tuple(g for g in range(1, groups + 1) if groups % g == 0),
         "outer": (CHUNKS_OUTSIDE, BLOCKS_OUTSIDE),
     }
-    default = {
+    default: dict[str, int | str] = {
         "tile_kh": tile.kh, "tile_kw": tile.kw, "tile_ic": tile.ic, "vectors": tile.vectors,
         "band": _band(found, tile, block, target), "groups": joined, "outer": order,
     }  # fmt: skip
