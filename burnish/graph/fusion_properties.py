@@ -28,8 +28,9 @@ class Facts:
     ``alias``: one that also keeps their order.
     ``once``: of an injective node, operands of which no element is read by two output elements.
     ``reduced``: of a reduction, operands that it reads along its reduction axes, each element once in a pass.
-    ``pixels``: of a complex node, its last axis runs over the first operand, as a convolution's does; a matrix
-    product's runs over the second. What it selects in the other operand, channels, it can compute in blocks.
+    ``pixels``: of a complex node, its last axis runs over the first operand, as a convolution's does, and its first one
+    over that operand's; a matrix product's last one runs over the second, and the gradient of a convolution's weight
+    sums over images. What it selects in the other operand, channels, it can compute in blocks.
     ``own``: operands that are read at the output's own index alone, without broadcasting. ``reads``: at how many places
     each operand is read for one element of the output, or of what is reduced. ``depth``: of the deepest expression.
     """
@@ -67,7 +68,7 @@ def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[st
     elif kind == "reduction":
         facts = Facts(kind, reduced=_reduced(inputs, outputs[0]))
     elif kind == "complex" and outputs[0].axes:
-        facts = Facts(kind, pixels=inputs[0].name in axis_inputs(outputs[0])[-1])
+        facts = Facts(kind, pixels=_has_pixels(inputs[0], outputs[0]))
     read: dict[str, list[Access]] = {x.name: [] for x in inputs}
     for access in (a for y in outputs for a in accesses(y)):
         read[access.source.name].append(access)
@@ -78,6 +79,13 @@ def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[st
         reads=tuple(len(read[x.name]) for x in inputs),
         depth=sum(map(depth, bodies)) if kind == "injective" else max(map(depth, bodies), default=0),
     )
+
+
+def _has_pixels(first: Tensor, output: Tensor) -> bool:
+    """Whether the last axis of ``output`` runs over ``first``, and the first axis over its first dimension."""
+    image = output.axes[0].name
+    own = [a for a in accesses(output) if a.source.name == first.name]
+    return first.name in axis_inputs(output)[-1] and any(image in free_vars(i) for a in own for i in a.indices[:1])
 
 
 def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> Facts:
@@ -144,10 +152,10 @@ def _ranges(output: Tensor) -> Mapping[str, int]:
     return {v.name: extent for v, extent in zip(output.axes, output.shape, strict=True)}
 
 
-def _flat(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
+def _flat(index: Sequence[Expr], shape: Sequence[int], ranges: Mapping[str, int]) -> Expr:
     position: Expr = wrap(0)
     for i, extent in zip(index, shape, strict=True):
-        position = position * extent + i
+        position = simplify(position * extent + i, ranges)  # at once: x // 20 * 20 + x % 20 is no longer seen in a sum
     return position
 
 
@@ -155,9 +163,9 @@ def _keeps_order(source: Tensor, output: Tensor) -> bool:
     body = inlined(output)
     if not isinstance(body, Load):
         return False
-    read, written = _flat(body.indices, source.shape), _flat(output.axes, output.shape)
     ranges = _ranges(output)
-    return simplify(read, ranges) == simplify(written, ranges)
+    read, written = _flat(body.indices, source.shape, ranges), _flat(output.axes, output.shape, ranges)
+    return read == written
 
 
 def separable(graph: Graph, chain: Sequence[Node]) -> bool:

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from burnish import ops
 from burnish.errors import ModelError, UnsupportedOperator
+from burnish.graph.fusion_properties import operator_facts
 from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.graph.sums import Sums
 from burnish.loops.expr import FLOATS
 from burnish.ops.adjoint import application
 from burnish.ops.operator import DERIVED, Application
@@ -57,14 +59,15 @@ def backpropagate(builder: GraphBuilder, seeds: Mapping[str, str], wrt: Sequence
         if any(name in reached and builder.types[name].dtype in FLOATS for name in node.inputs):
             reached.update(name for name in node.outputs if builder.types[name].dtype in FLOATS)
     parts: dict[str, list[str]] = {name: [seed] for name, seed in seeds.items()}
+    sums = Sums(builder)
     for node in reversed(nodes):
         wanted = tuple(name in reached and builder.types[name].dtype in FLOATS for name in node.inputs)
-        given = tuple(_total(builder, parts, name) if name in reached else None for name in node.outputs)
+        given = tuple(_total(builder, sums, parts, name) if name in reached else None for name in node.outputs)
         if any(wanted) and any(given):
             for name, gradient in zip(node.inputs, _adjoints(builder, node, wanted, given), strict=True):
                 if gradient is not None:
                     parts.setdefault(name, []).append(gradient)
-    return [_total(builder, parts, name) or _zeros(builder, name) for name in wrt]
+    return [_total(builder, sums, parts, name) or _zeros(builder, name) for name in wrt]
 
 
 def _adjoints(
@@ -95,7 +98,10 @@ def _derived(
     wrt: int,
     seeds: Sequence[str | None],
 ) -> str | None:
-    """The gradient by one input, from the definition."""
+    """The gradient by one input, from the definition; of a view that keeps its elements' order another such view."""
+    given_types = tuple(builder.types[name] for name in node.inputs)
+    if operator_facts(node.op, given_types, tuple(sorted(node.attrs.items()))).alias and seeds[0] is not None:
+        return builder.add("reshape", seeds[0], shape=types[wrt][0])
     seeded = tuple(number for number, seed in enumerate(seeds) if seed is not None)
     derived, attrs = application(ops.operator_named, node.op, node.attrs, types, wrt, seeded)
     if derived.result is None:
@@ -107,9 +113,9 @@ def _derived(
     return builder.add("adjoint", *[name for name in given if name is not None], node=f"{node.name}.grad{wrt}", **attrs)
 
 
-def _total(builder: GraphBuilder, parts: dict[str, list[str]], name: str) -> str | None:
+def _total(builder: GraphBuilder, sums: Sums, parts: dict[str, list[str]], name: str) -> str | None:
     """The sum of what there is of an adjoint."""
-    found = parts.get(name, [])
+    found = parts[name] = sums.join(parts.get(name, []))
     while len(found) > 1:
         found = [builder.add("add", found[0], found[1]), *found[2:]]
         parts[name] = found

@@ -43,10 +43,18 @@ def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[st
     }
     for _ in range(2):  # element-wise groups follow their neighbours
         for group in groups:
+            if _contracts_images(graph, group):
+                continue
             values = [n for n in (*group.inputs, *group.outputs) if n not in fixed and _blockable(graph, n, lanes)]
             if all(score.get(n, 0.0) == 0.0 or n in chosen for n in values) and any(n in chosen for n in values):
                 chosen.update(values)
     return {name: blocked(lanes) for name in chosen}
+
+
+def _contracts_images(graph: Graph, group: Group) -> bool:
+    """Whether a group computes a product that holds no pixels, such as the gradient of a weight."""
+    facts = None if group.anchor is None else facts_of(graph, group.anchor)
+    return facts is not None and facts.kind == "complex" and not facts.pixels
 
 
 def _blockable(graph: Graph, name: str, lanes: int) -> bool:

@@ -7,6 +7,7 @@ from functools import partial
 from burnish import dump
 from burnish.graph.affine import fold_affine
 from burnish.graph.canonical import canonicalize
+from burnish.graph.decompose import decompose
 from burnish.graph.eliminate import eliminate
 from burnish.graph.fold import fold
 from burnish.graph.graph import Graph
@@ -20,5 +21,5 @@ def optimize(graph: Graph, exact: bool = False) -> Graph:
     """
     canonical = partial(canonicalize, exact=exact)
     dump.form("import", graph)
-    steps = (fold, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs)
+    steps = (fold, decompose, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs)
     return dump.through(graph, steps)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from burnish.kernels.task import Task
-from burnish.loops.expr import Const, Load, Reduce
+from burnish.kernels.task import Task, is_sum_of_products
+from burnish.loops.expr import Const, Load, Reduce, Var
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import free_vars, loads
@@ -65,6 +66,63 @@ def convolution(task: Task, weight: Tensor | None) -> Convolution | None:
     data, taps = factors
     moved = taps.indices == (conv.axes[1], *(axis.var for axis in conv.body.axes))
     return Convolution(conv, weight, data) if moved and len(weight.shape) == len(data.indices) == 4 else None
+
+
+class WeightGradient(NamedTuple):
+    """Sum over images and positions: the stage [O, D, KH, KW], the loads [n, o, oh, ow] of an adjoint and of data.
+
+    ``reduced``: which of n, oh, ow each reduction axis is, by the adjoint's dimension; others have one element.
+    """
+
+    sums: Tensor
+    seed: Load
+    data: Load
+    reduced: tuple[int, ...]
+
+    @property
+    def dense(self) -> bool:
+        """Whether each of the stage's second axis is a channel of the data of its own, for all outputs the same."""
+        depth = self.data.indices[1]
+        return depth == self.sums.axes[1] or (self.sums.shape[1] == 1 and depth == Const(0))
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether the adjoint and the data have the same channels, one for each element of the stage's first axis."""
+        return self.data.indices[1] == self.sums.axes[0] and self.sums.shape[1] == 1
+
+
+def weight_gradient(task: Task) -> WeightGradient | None:
+    """A float32 sum over images, rows and columns of an adjoint times data in its window, and an element-wise epilogue.
+
+    Rows and columns of the data are affine in those of the adjoint and in those of the window, in one each.
+    """
+    sums = only_reduction(task)
+    if sums is None or sums is not task.anchor() or not isinstance(sums.body, Reduce):
+        return None
+    if sums.dtype != "float32" or len(sums.shape) != 4 or not is_sum_of_products(sums):
+        return None
+    found = loads(sums.body.body)
+    axes = {axis.var: number for number, axis in enumerate(sums.body.axes)}
+    own = (x for x in found if len(x.indices) == 4 and x.indices[1] == sums.axes[0] and _at_positions(x, axes))
+    seed = next(own, None)
+    if len(found) != 2 or seed is None:
+        return None
+    data = found[1] if found[0] is seed else found[0]
+    if len(data.indices) != 4 or data.indices[0] != seed.indices[0] or data.buffer.name == seed.buffer.name:
+        return None
+    pairs = zip(data.indices[2:], seed.indices[2:], sums.axes[2:], strict=True)
+    moved = all(free_vars(i) <= free_vars(position) | {k.name} for i, position, k in pairs)
+    reduced = tuple(next(d for d in (0, 2, 3) if seed.indices[d] == axis.var) for axis in sums.body.axes)
+    return WeightGradient(sums, seed, data, reduced) if moved and {0, 2} & {*reduced} else None
+
+
+def _at_positions(load: Load, axes: Mapping[Var, int]) -> bool:
+    """Whether image, row and column of a load are reduction axes, each of them once, or the only ones there are."""
+    places = [load.indices[d] for d in (0, 2, 3)]
+    used = [i for i in places if isinstance(i, Var) and i in axes]
+    single = all(i in used or (i == Const(0) and n == 1) for i, n in
+                 zip(places, (load.buffer.shape[d] for d in (0, 2, 3)), strict=True))  # fmt: skip
+    return single and len(set(used)) == len(used) == len(axes)
 
 
 def is_phased(anchor: Tensor, weight: Tensor) -> bool:

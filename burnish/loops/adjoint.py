@@ -7,9 +7,10 @@ with ``v`` all of ``s`` and ``r``: what :mod:`burnish.loops.preimage` finds of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from burnish.loops.derivative import partials, times
-from burnish.loops.expr import FLOATS, Axis, Buffer, Expr, Load, Reduce, Var, all_of, equal, select, wrap
+from burnish.loops.expr import FLOATS, Axis, Buffer, Expr, Load, Reduce, Var, all_of, cast, equal, select, wrap
 from burnish.loops.preimage import preimage
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor, stages
@@ -126,7 +127,7 @@ class _Reverse:
         if reduce is not None and reduce.kind in ("max", "min"):
             first = self.first(t, reduce, value)
             sources[first.name] = first
-            place = _flat([renamed[a.var.name] for a in reduce.axes], reduce.axes)
+            place = cast(first.dtype, _flat([renamed[a.var.name] for a in reduce.axes], reduce.axes))
             seed = select(equal(Load(first.buffer, at), place), seed, 0.0)
         elif reduce is not None and reduce.kind == "prod":
             others = self.others(t, reduce)
@@ -168,9 +169,11 @@ class _Reverse:
         """The first place, counted through, where each extreme is attained."""
         axes = tuple(Axis(Var(f"k{n}"), a.extent) for n, a in enumerate(reduce.axes))
         inner = substitute(reduce.body, {a.var.name: k.var for a, k in zip(reduce.axes, axes, strict=True)})
-        last = _flat([wrap(a.extent - 1) for a in axes], axes)
+        count = prod(a.extent for a in axes)
+        narrow = "int32" if count < 1 << 31 else "int64"  # as many lanes as the float32 values beside it
         found = equal(transform(inner, self.moved), Load(value.buffer, t.axes))
-        body = Reduce("min", select(found, _flat([a.var for a in axes], axes), last), axes)
+        place = cast(narrow, _flat([a.var for a in axes], axes))
+        body = Reduce("min", select(found, place, wrap(count - 1, narrow)), axes)
         sources = {self.values[i.name].name: self.values[i.name] for i in t.inputs} | {value.name: value}
         return Tensor(self.buffer(t.shape, body.dtype), t.axes, body, tuple(sources[n] for n in sorted(body.buffers)))
 

@@ -8,6 +8,7 @@ from typing import Any
 from burnish.errors import UnsupportedOperator
 from burnish.ops import (
     adjoint,
+    batch_norm,
     bf16x3,
     convolution,
     coupling,
@@ -48,6 +49,7 @@ _FAMILIES = (
     pool,
     reduce,
     normalize,
+    batch_norm,
     movement,
     indexing,
     resize,

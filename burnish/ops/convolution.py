@@ -56,7 +56,7 @@ def require_window(strides: Ints, pads: Ints, dilations: Ints = (1, 1)) -> None:
 
 
 def _gradient(a: Application) -> list[str | None]:
-    """By the input a transposed convolution, by the weight a convolution of the input with the adjoint."""
+    """By the input a transposed convolution, with stride 1 one with a turned weight; by the weight as defined."""
     seed = a.seeds[0]
     assert seed is not None
     (x, _), (weight, _) = a.types[:2]
@@ -65,6 +65,11 @@ def _gradient(a: Application) -> list[str | None]:
     dx = dw = db = None
     if a.wanted[0]:
         reach = [dilations[d] * (weight[2 + d] - 1) + 1 for d in (0, 1)]
+        around = tuple(reach[d % 2] - 1 - pads[d] for d in range(4))
+        if strides == (1, 1) and min(around) >= 0:
+            turned = _turned(a, weight, attrs["groups"])
+            dx = a.add("conv2d", seed, turned, **{**attrs, "pads": around})
+    if a.wanted[0] and dx is None:
         rest = tuple((x[2 + d] + pads[d] + pads[2 + d] - reach[d]) % strides[d] for d in (0, 1))
         dx = a.add("conv2d_transpose", seed, a.inputs[1], output_padding=rest, **attrs)
     if a.wanted[1]:
@@ -76,20 +81,41 @@ def _gradient(a: Application) -> list[str | None]:
     return [dx, dw, db][: len(a.inputs)]
 
 
-def weight_gradient(a: Application, image: tuple[str, Shape], seed: tuple[str, Shape], kernel: Shape) -> str:
-    """The gradient of a convolution's weight: images are channels, channels are images, and the adjoint is the weight.
+def _turned(a: Application, shape: Shape, groups: int) -> str:
+    """The weight [O, C / groups, KH, KW] turned around, with its channels exchanged: [C, O / groups, KH, KW]."""
+    outputs, depth, kernel_h, kernel_w = shape
+    weight = a.inputs[1]
+    if kernel_h * kernel_w > 1:
+        last = (0, 0, kernel_h - 1, kernel_w - 1)
+        weight = a.add("slice", weight, starts=last, extents=shape, steps=(1, 1, -1, -1))
+    if groups == 1:
+        return a.add("transpose", weight, perm=(1, 0, 2, 3))
+    if outputs == groups and depth == 1:
+        return weight
+    parted = a.add("reshape", weight, shape=(groups, outputs // groups, depth, kernel_h, kernel_w))
+    swapped = a.add("transpose", parted, perm=(0, 2, 1, 3, 4))
+    return a.add("reshape", swapped, shape=(groups * depth, outputs // groups, kernel_h, kernel_w))
 
-    Strides and dilations change places. Beyond the kernel there may be rows and columns left over: they are cut off.
+
+def weight_gradient(a: Application, image: tuple[str, Shape], seed: tuple[str, Shape], kernel: Shape) -> str:
+    """The gradient of a convolution's weight, from its definition; of one in groups of several channels by another one.
+
+    There images are channels, channels are images, and the adjoint is the weight. Strides and dilations change places.
+    Beyond the kernel there may be rows and columns left over: they are cut off.
     """
     (x, shape), (dy, out) = image, seed
     groups, batch = a.attrs["groups"], shape[0]
     depth, outputs = shape[1] // groups, out[1]
-    if groups > 1:
-        parted = a.add("reshape", x, shape=(batch, groups, depth, *shape[2:]))
-        swapped = a.add("transpose", parted, perm=(2, 1, 0, 3, 4))
-        swapped = a.add("reshape", swapped, shape=(depth, groups * batch, *shape[2:]))
-    else:
-        swapped = a.add("transpose", x, perm=(1, 0, 2, 3))
+    if groups == 1 or groups == shape[1] == outputs:
+        names = ("strides", "pads", "dilations", "groups")
+        attributes = tuple((key, a.attrs[key]) for key in sorted(names) if a.attrs[key] != conv2d.attrs[key])
+        dtype = a.types[0][1]
+        types = ((shape, dtype), ((outputs, depth, *kernel), dtype))
+        return a.add("adjoint", x, dy, operator="conv2d", attributes=attributes, types=types, wrt=1, seeded=(0,),
+                     reads=(0, 3))  # fmt: skip
+    parted = a.add("reshape", x, shape=(batch, groups, depth, *shape[2:]))
+    swapped = a.add("transpose", parted, perm=(2, 1, 0, 3, 4))
+    swapped = a.add("reshape", swapped, shape=(depth, groups * batch, *shape[2:]))
     strides, dilations = a.attrs["dilations"], a.attrs["strides"]
     taps = a.add("transpose", dy, perm=(1, 0, 2, 3))
     found = a.add("conv2d", swapped, taps, strides=strides, pads=a.attrs["pads"], dilations=dilations, groups=groups)

@@ -56,10 +56,33 @@ def _gather_gradient(a: Application) -> list[str | None]:
 
 
 def _gather_elements_gradient(a: Application) -> list[str | None]:
+    """The adjoint added up at the positions that were read; of one position a row, the adjoint there and else 0."""
     seed = a.seeds[0]
     assert seed is not None
-    axis = a.attrs["axis"]
+    (data, dtype), (at, _) = a.types
+    axis = normal_axis(a.attrs["axis"], len(data))
+    if at == (*data[:axis], 1, *data[axis + 1 :]) and 0 < data[axis] < 1 << 31:
+        return [_at_one_position(a, seed, data, dtype, axis), None]
     return [a.add("scatter_elements", a.zeros(0), a.inputs[1], seed, axis=axis, reduction="add"), None]
+
+
+def _at_one_position(a: Application, seed: str, data: Shape, dtype: str, axis: int) -> str:
+    """Of ``data``'s shape, the adjoint at the one position along ``axis`` that was read, and else 0.
+
+    Positions count as gather_elements reads them: negative ones from the end, those out of range are the nearer end.
+    """
+
+    def number(value: int) -> str:
+        return a.emit.constant(value, dtype=a.types[1][1])
+
+    last = data[axis] - 1
+    from_end = a.add("add", a.inputs[1], number(data[axis]))
+    given = a.add("where", a.add("less", a.inputs[1], number(0)), from_end, a.inputs[1])
+    inside = a.add("minimum", a.add("maximum", given, number(0)), number(last))
+    place = a.add("cast", inside, to="int32")  # as many lanes as the adjoint
+    row = a.add("iota", a.emit.constant(0, dtype="int32"), extent=data[axis])
+    row = a.add("reshape", row, shape=(data[axis], *(1,) * (len(data) - axis - 1)))
+    return a.add("where", a.add("equal", row, place), seed, a.emit.constant(0.0, dtype=dtype))
 
 
 def _gather_nd_gradient(a: Application) -> list[str | None]:

@@ -73,7 +73,7 @@ def log_softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
     return compute(x.shape, element, name)
 
 
-def _affine(value: Expr, scale: Expr | None, bias: Expr | None, dtype: str) -> Expr:
+def affine(value: Expr, scale: Expr | None, bias: Expr | None, dtype: str) -> Expr:
     value = value if scale is None else value * wide(scale)
     return cast(dtype, value if bias is None else value + wide(bias))
 
@@ -119,7 +119,7 @@ def layer_norm(
     def element(*i: Expr) -> Expr:
         row = row_index(i, axes)
         value = (wide(x[i]) - mean[row]) * rstd[row]
-        return _affine(value, scale[i[first:]] if scale else None, bias[i[first:]] if bias else None, x.dtype)
+        return affine(value, scale[i[first:]] if scale else None, bias[i[first:]] if bias else None, x.dtype)
 
     return compute(x.shape, element, name)
 
@@ -139,7 +139,7 @@ def rms_norm(name: str, x: Tensor, scale: Tensor | None = None, *, axis: int = -
 
     def element(*i: Expr) -> Expr:
         value = wide(x[i]) * rstd[row_index(i, axes)]
-        return _affine(value, scale[i[first:]] if scale else None, None, x.dtype)
+        return affine(value, scale[i[first:]] if scale else None, None, x.dtype)
 
     return compute(x.shape, element, name)
 
@@ -157,7 +157,7 @@ def group_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, *, groups: int
 
     Stages ``name.sum``, ``.mean``, ``.square``, ``.rstd``, all [N, groups]. Source: Wu and He 2018.
     """
-    _require_channels(x, scale=scale, bias=bias)
+    require_channels(x, scale=scale, bias=bias)
     channels = x.shape[1]
     require(groups > 0 and channels % groups == 0, "attribute 'groups'", groups, f"a divisor of {channels} channels")
     return _group_norm(name, x, scale, bias, channels // groups, epsilon)
@@ -166,11 +166,11 @@ def group_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, *, groups: int
 @operator
 def instance_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
     """Normalization of each channel of ``x`` [N, C, ...] over its positions; ``scale``, ``bias`` [C]."""
-    _require_channels(x, scale=scale, bias=bias)
+    require_channels(x, scale=scale, bias=bias)
     return _group_norm(name, x, scale, bias, 1, epsilon)
 
 
-def _require_channels(x: Tensor, **parameters: Tensor) -> None:
+def require_channels(x: Tensor, **parameters: Tensor) -> None:
     require_float(x, "x")
     require(len(x.shape) >= 2, "input 'x'", f"shape {list(x.shape)}", "at least 2 dimensions, [N, C, ...]")
     for argument, t in parameters.items():
@@ -206,7 +206,7 @@ def _group_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, per_group: in
     def element(*i: Expr) -> Expr:
         n, c = i[:2]
         value = (wide(x[i]) - mean[n, c // per_group]) * rstd[n, c // per_group]
-        return _affine(value, scale[c], bias[c], x.dtype)
+        return affine(value, scale[c], bias[c], x.dtype)
 
     return compute(x.shape, element, name)
 
@@ -220,43 +220,11 @@ def batch_norm(
 
     ``name.scale`` and ``name.shift`` depend on the parameters only. Source: Ioffe and Szegedy 2015, algorithm 2.
     """
-    _require_channels(x, scale=scale, bias=bias, mean=mean, variance=variance)
+    require_channels(x, scale=scale, bias=bias, mean=mean, variance=variance)
     channels = (x.shape[1],)
     factor = compute(channels, lambda c: wide(scale[c]) * math("rsqrt", wide(variance[c]) + epsilon), f"{name}.scale")
     shift = compute(channels, lambda c: wide(bias[c]) - wide(mean[c]) * factor[c], f"{name}.shift")
     return compute(x.shape, lambda *i: cast(x.dtype, wide(x[i]) * factor[i[1]] + shift[i[1]]), name)
-
-
-@operator
-def batch_norm_training(
-    name: str, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Training form on ``x`` [N, C, ...]: normalized by the batch's own statistics, which are the other two results.
-
-    Mean and variance [C] are over all but the channels, the variance biased. Stages ``name.sum``, ``.square``,
-    ``.rstd``. Source: Ioffe and Szegedy 2015, algorithm 1.
-    """
-    _require_channels(x, scale=scale, bias=bias)
-    axes = tuple(d for d in range(len(x.shape)) if d != 1)
-    count = 1.0
-    for d in axes:
-        count *= x.shape[d]
-    total = reduce_stage(f"{name}.sum", "sum", x.shape, axes, lambda *i: wide(x[i]), keepdims=False)
-    mean = compute(total.shape, lambda c: total[c] / count, f"{name}.mean")
-
-    def deviation(*i: Expr) -> Expr:
-        centred = wide(x[i]) - mean[i[1]]
-        return centred * centred
-
-    square = reduce_stage(f"{name}.square", "sum", x.shape, axes, deviation, keepdims=False)
-    rstd = compute(total.shape, lambda c: math("rsqrt", square[c] / count + epsilon), f"{name}.rstd")
-
-    def element(*i: Expr) -> Expr:
-        return _affine((wide(x[i]) - mean[i[1]]) * rstd[i[1]], scale[i[1]], bias[i[1]], x.dtype)
-
-    result = compute(x.shape, element, f"{name}.0")
-    batch_mean = compute(total.shape, lambda c: cast(x.dtype, mean[c]), f"{name}.1")
-    return result, batch_mean, compute(total.shape, lambda c: cast(x.dtype, square[c] / count), f"{name}.2")
 
 
 @declare(layout_affinity=1.0)
@@ -298,5 +266,5 @@ def _inverse_power(base: Expr, exponent: float) -> Expr:
 
 
 OPERATORS = (
-    softmax, log_softmax, layer_norm, rms_norm, group_norm, instance_norm, batch_norm, batch_norm_training, lrn,
+    softmax, log_softmax, layer_norm, rms_norm, group_norm, instance_norm, batch_norm, lrn,
 )  # fmt: skip

@@ -86,6 +86,7 @@ class Application:
 DERIVED = ""  # in what a rule gives: no tensor has this name
 Rule = Callable[[Application], Sequence[str | None]]
 Gradient = Rule | Literal["derived", "none"]
+Parts = Callable[[Application], Sequence[str] | None]
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,9 @@ class Operator:
     ``extern``: of an opaque operator, what computes it: NumPy arrays, and all attributes by name, to one array or a
     tuple of them. Its ``function`` says shapes and dtypes only, by placeholders; nothing else is derived from it.
     ``gradient`` is a rule, or "derived": from the definition; or "none": it is 0 everywhere. A rule names the gradients
-    of the inputs, None where there is none, and :data:`DERIVED` where the definition says it as well. ``rounds``: its
-    attributes hold a body, of which its computation is one round after the other.
+    of the inputs, None where there is none, and :data:`DERIVED` where the definition says it as well. ``parts``: the
+    names of the same outputs by other operators, whose parts fuse with their neighbours; None where it stays as it is.
+    ``rounds``: its attributes hold a body, of which its computation is one round after the other.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Operator:
     doc: str
     traits: Traits = Traits()
     gradient: Gradient = "derived"
+    parts: Parts | None = None
     extern: Callable[..., Any] | None = None
     rounds: bool = False
 
@@ -175,6 +178,11 @@ def declare(**traits: Any) -> Callable[[Operator], Operator]:
 def differentiated(gradient: Gradient) -> Callable[[Operator], Operator]:
     """A decorator that gives an operator a rule for its gradient."""
     return lambda op: replace(op, gradient=gradient)
+
+
+def composed(parts: Parts) -> Callable[[Operator], Operator]:
+    """A decorator that says what other operators an operator is made of."""
+    return lambda op: replace(op, parts=parts)
 
 
 def named_operator(

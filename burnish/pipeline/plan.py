@@ -13,7 +13,8 @@ from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
 from burnish.graph.fuse import Group, fuse
-from burnish.graph.graph import Graph
+from burnish.graph.fusion_properties import facts_of
+from burnish.graph.graph import Graph, Node
 from burnish.graph.join import find_pieces, find_views
 from burnish.graph.layout import choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
 from burnish.graph.outline import isolate
@@ -24,6 +25,7 @@ from burnish.loops.evaluate import evaluate
 from burnish.loops.layout import Layout
 from burnish.loops.tensor import Tensor
 from burnish.memory.pieces import Place
+from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import KernelConfig
 from burnish.target import Target
 
@@ -128,7 +130,16 @@ def _is_packed(graph: Graph, group: Group, t: Tensor) -> bool:
     if anchor is None:
         return False
     is_weight = bool(weights_of(graph, [group])) and t.name == anchor.inputs[1]
-    return is_weight or (has_pixels(graph, anchor) and _by_channels(graph, group, t))
+    return is_weight or _is_factor(graph, anchor, t) or (has_pixels(graph, anchor) and _by_channels(graph, group, t))
+
+
+def _is_factor(graph: Graph, anchor: Node, t: Tensor) -> bool:
+    """Whether ``t`` is a matrix that rows are multiplied with: the right factor of a product, a recurrent weight."""
+    if OPERATORS[anchor.op].traits.recurrent:
+        return len(t.shape) == 3
+    facts = facts_of(graph, anchor)
+    product = facts.kind == "complex" and not facts.pixels and len(anchor.inputs) == 2
+    return product and t.name == anchor.inputs[1] != anchor.inputs[0] and len(t.shape) == 2
 
 
 def _by_channels(graph: Graph, group: Group, t: Tensor) -> bool:

@@ -16,6 +16,7 @@ from burnish.kernels.cpu.split import SPLIT_CONV, SPLIT_MATMUL
 from burnish.kernels.cpu.tiled_nests import TILED
 from burnish.kernels.cpu.transpose import TRANSPOSE
 from burnish.kernels.cpu.transposed import TRANSPOSED_1X1, TRANSPOSED_PHASES
+from burnish.kernels.cpu.weight_gradient import WEIGHT_GRADIENT
 from burnish.kernels.cpu.window_rows import DEPTHWISE_ROWS, POOL_ROWS
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
 from burnish.kernels.template import Template
@@ -27,6 +28,7 @@ TEMPLATES: tuple[Template[Any], ...] = (
     DIRECT_CONV,
     DEPTHWISE_ROWS,
     PLAIN_CONV,
+    WEIGHT_GRADIENT,
     TRANSPOSED_PHASES,
     TRANSPOSED_1X1,
     POOL,

@@ -136,6 +136,7 @@ def _cut(s: Schedule, loop: str, width: int) -> tuple[str, str]:
 
 def _vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
     """One vector loop for the nest of a stage that is computed inside the rows."""
+    _put_lanes_last(s, stage, lanes)
     own = [v for v in s.loops(stage) if s.extent(v) > 1]
     found = {v: strides(s, stage, v) for v in own}
     spatial = [v for v in own if found[v].store != 0]
@@ -146,6 +147,19 @@ def _vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
     reduced = [v for v in own if v not in spatial and 1 in found[v].loads and s.extent(v) >= lanes]
     if reduced and s.init_loops(stage):
         _vectorize_reduction(s, stage, reduced[-1], lanes)
+
+
+def _put_lanes_last(s: Schedule, stage: str, lanes: int) -> None:
+    """Makes the dimension of one vector, along which all is read that the stage reads, its buffer's last one."""
+    loops, inits = s.loops(stage), s.init_loops(stage)
+    rank = len(inits) if inits else len(loops)
+    for d, loop in enumerate(loops[:rank]):
+        found = strides(s, stage, loop)
+        read = {step for step in found.loads if step != 0}
+        if s.extent(loop) == lanes and read == {1} and found.store not in (0, 1, None):
+            letters = [chr(ord("A") + i) for i in range(rank)]
+            s.transform_layout(stage, "".join([*letters[:d], *letters[d + 1 :], letters[d]]))
+            return
 
 
 def _vectorize_spatial(s: Schedule, stage: str, loop: str, lanes: int) -> None:

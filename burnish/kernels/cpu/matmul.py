@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from burnish.target import Target
 
 FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
 MOST_VECTORS = 8
+PAGE, WAYS = 1 << 12, 8  # bytes between addresses in one set of the first cache, and the lines of a set
 
 
 def _product(task: Task, target: Target) -> Product | None:
@@ -44,17 +46,50 @@ def _product(task: Task, target: Target) -> Product | None:
 def _space(task: Task, target: Target, p: Product) -> Space:
     shape = task.outputs[0].shape
     rows = shape[p.rows[-1]] if p.rows else 1
-    tile, vectors, outer = _default(p, shape, target)
-    knobs = {
+    in_place = not _has_panels(task, p, target.lanes) and _in_place(task, p, target.lanes)
+    tile, vectors, outer = _default(p, shape, target, in_place)
+    knobs: dict[str, Sequence[int | str]] = {
         "tile": tuple(range(1, min(rows, target.vector_registers - 2) + 1)),
         "vectors": tuple(v for v in range(1, MOST_VECTORS + 1) if _in_panels(p, shape, v * target.lanes)),
-        "outer": ("columns", "all"),
-        "depth": (0, *_depths(task, p)),  # steps of a pass over all rows; 0: all in one
+        "outer": ("columns", "all", "rows")[: 3 if len(p.rows) == 1 and not p.batch else 2],
+        "depth": (0, *_depths(task, p, target.lanes)),  # steps of a pass over all rows; 0: all in one
         "unroll": (1, 2, 4),  # a loop's own instructions take slots from multiply-adds
     }
     depth = _pass_depth(task, p, vectors, target) if outer == "columns" else 0
+    if outer == "columns" and not depth and not in_place and _has_long_rows(p, shape, vectors, target):
+        outer = "rows"
     unroll = next(u for u in (4, 2, 1) if (depth or p.depth) % u == 0) if tile > 1 else 1
     return Space(knobs, {"tile": tile, "vectors": vectors, "outer": outer, "depth": depth, "unroll": unroll})
+
+
+def _has_long_rows(p: Product, shape: tuple[int, ...], vectors: int, target: Target) -> bool:
+    """Whether the left factor is too long to be read again for every panel, and the right one is not."""
+    if len(p.rows) != 1 or p.batch:
+        return False
+    left, right = (4 * p.depth * shape[d] for d in (p.rows[-1], p.columns[-1]))
+    return left > 8 * target.l2_bytes and left > 4 * right and shape[p.columns[-1]] > 2 * vectors * target.lanes
+
+
+def _chunk(p: Product, target: Target, tile: int | np.ndarray) -> Any:
+    """Tiles of rows whose part of the left factor takes half of the second cache: in order "rows", around panels."""
+    return np.maximum(1, target.l2_bytes // 2 // (4 * p.depth * tile))
+
+
+def _in_place(task: Task, p: Product, lanes: int) -> bool:
+    """Whether the columns of the right factor are vectors where they are."""
+    steps = statement(task, p.anchor).nest([Level(len(p.anchor.shape) - 1, 2)], 1).stride[1:, 0, 0].tolist()
+    return p.anchor.shape[-1] % lanes == 0 and set(steps) == {0, 1}
+
+
+def _has_panels(task: Task, p: Product, lanes: int) -> bool:
+    """Whether the right factor comes in panels: a constant, or one that is packed at each call and were copied else."""
+    right = p.right.buffer.name
+    return right in task.constants or (right in task.packed and not _in_place(task, p, lanes))
+
+
+def _is_copied(task: Task, p: Product, lanes: int) -> bool:
+    """Whether the right factor is copied into panels."""
+    return not _has_panels(task, p, lanes) and not _in_place(task, p, lanes)
 
 
 def _in_panels(p: Product, shape: tuple[int, ...], group: int) -> bool:
@@ -62,9 +97,9 @@ def _in_panels(p: Product, shape: tuple[int, ...], group: int) -> bool:
     return len(p.columns) == 1 or shape[p.columns[-1]] % group == 0
 
 
-def _depths(task: Task, p: Product) -> list[int]:
-    """The depths of passes, fewer than all steps, into which they divide; none where no rows share a constant panel."""
-    if p.right.buffer.name not in task.constants or p.batch or not p.rows:
+def _depths(task: Task, p: Product, lanes: int) -> list[int]:
+    """The depths of passes, fewer than all steps, into which they divide; none where no rows share a panel in place."""
+    if p.batch or not p.rows or _is_copied(task, p, lanes):
         return []
     return [depth for depth in range(1, p.depth) if p.depth % depth == 0]
 
@@ -79,7 +114,7 @@ def _pass_depth(task: Task, p: Product, vectors: int, target: Target) -> int:
     if _panels_fit(p, vectors, target) or rows < 32 or rows * group_bytes > target.l2_bytes // 4:
         return 0
     most = target.l2_bytes // 16 // group_bytes
-    return max((d for d in _depths(task, p) if target.lanes <= d <= most), default=0)
+    return max((d for d in _depths(task, p, target.lanes) if target.lanes <= d <= most), default=0)
 
 
 def _panels_fit(p: Product, vectors: int, target: Target) -> bool:
@@ -87,12 +122,13 @@ def _panels_fit(p: Product, vectors: int, target: Target) -> bool:
     return 8 * vectors * target.lanes * p.depth <= target.l2_bytes * 3 // 4
 
 
-def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, int, str]:
+def _default(p: Product, shape: tuple[int, ...], target: Target, in_place: bool) -> tuple[int, int, str]:
     """(rows, vectors) of the register tile, and which loops run in parallel.
 
     Minimises the cycles of the busiest core: a step of a tile costs ``rows * vectors / 2`` (two multiply-adds a cycle),
     and no less than the multiply-add latency of 4. The tile, one vector of each block and one broadcast must fit the
     register file; a single row reads its vectors from memory. A partial last tile costs its own size and more code.
+    ``in_place``: the right factor is no panels, whose last one would have room for whole vectors.
     """
     rows = shape[p.rows[-1]] if p.rows else 1
     columns = shape[p.columns[-1]]
@@ -102,8 +138,10 @@ def _default(p: Product, shape: tuple[int, ...], target: Target) -> tuple[int, i
         group = vectors * target.lanes
         if not _in_panels(p, shape, group) or group >= columns + target.lanes:
             continue
+        if in_place and columns % group and columns % target.lanes == 0:  # a mask at every load
+            continue
         panels = around * -(-columns // group)
-        for tile in range(1, rows + 1):
+        for tile in range(1, min(rows, _most_rows(p)) + 1):
             if tile > 1 and tile * vectors + vectors + (vectors > 1) > target.vector_registers - (vectors == 1):
                 break
             full, rest = divmod(rows, tile)
@@ -125,6 +163,14 @@ def _step(rows: int, vectors: int) -> float:
     return max(rows * vectors / 2, (rows * loads_per_row + vectors) / 2, 4.0) + 0.5 + 0.15 * vectors
 
 
+def _most_rows(p: Product) -> int:
+    """Rows of the left factor that a tile may read: those whole pages apart share one set of the first cache."""
+    own = p.anchor.axes[-2].name if len(p.anchor.axes) > 1 else ""
+    at = next((d for d, index in enumerate(p.left.indices) if own in free_vars(index)), len(p.left.indices))
+    step = 4 * prod(p.left.buffer.shape[at + 1 :])
+    return WAYS - 2 if step % PAGE == 0 else 1 << 10
+
+
 def _count(shape: tuple[int, ...], axes: Sequence[int]) -> int:
     total = 1
     for d in axes:
@@ -138,13 +184,16 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     s, acc, copy = _prepare(task, p, lanes)
     constants = channel_constants(task, group)
     right = p.right.buffer.name
-    panels = _panels(p, group)
-    if right in task.constants:
+    panels, packed = _panels(p, group), _has_panels(task, p, lanes)
+    if packed:
         constants[right] = panels
     apply_layouts(s, task, constants)
 
     if choice["depth"]:
-        return _apply_passes(s, p, target, choice, out.name, acc)
+        part, tile = _apply_passes(s, p, target, choice, out.name, acc)
+        if packed:
+            s.prefetch(right, s.loops(f"{acc}.rf")[0], part, 1, tile)
+        return s
     own = s.loops(out.name)
     panel, column = s.split(own[p.columns[-1]], group)
     block, lane = s.split(column, lanes)
@@ -157,29 +206,33 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
         rows.append(tile)
         inner.append(row)
     single = [v for d, v in enumerate(own) if d not in (*p.columns, *p.rows, *p.batch)]
-    s.reorder(*single, *batch, *over, *rows, *inner, block, lane)
+    chunks: list[str] = []
+    if choice["outer"] == "rows":
+        chunk, rows[-1] = s.split(rows[-1], int(_chunk(p, target, int(choice["tile"]))))
+        chunks.append(chunk)
+    s.reorder(*single, *batch, *chunks, *over, *rows, *inner, block, lane)
     s.compute_at(acc, (rows or over)[-1])
     s.set_scope(acc, "register")
     mark(s, "unroll", *inner, block)
     s.vectorize(lane)
     _schedule_accumulator(s, acc, s.loops(acc), lanes, int(choice["unroll"]))
-    jobs = [*batch, *over, *rows] if choice["outer"] == "all" else [*batch, *over]
+    jobs = [*batch, *over, *rows] if choice["outer"] == "all" else [*batch, *chunks, *over]
     if copy is not None:
         inside = _count(out.shape, p.batch) >= target.cores
         _copy_panels(s, copy, panels, batch[-1] if batch and inside else None, lanes)
         jobs = batch if inside else jobs
     if p.anchor.buffer.size * p.depth > FEW_PRODUCTS:
         fused = parallel_over(s, [*single, *jobs])
-        if right in task.constants and choice["outer"] == "columns" and _panels_fit(p, int(choice["vectors"]), target):
+        if packed and choice["outer"] == "columns" and _panels_fit(p, int(choice["vectors"]), target):
             s.prefetch(right, s.loops(acc)[0], fused, 1, rows[-1] if rows else None)
     return s
 
 
-def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: str, acc: str) -> Schedule:
+def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, str]:
     """The sums of a panel in scratch, to which each pass adds the products of ``depth`` steps.
 
-    What a pass reads of the panel stays in the second cache from one tile of rows to the next, and the tiles share the
-    hints of what the next pass will read.
+    What a pass reads of the panel stays in the second cache from one tile of rows to the next. Returns the loops over
+    passes and over tiles, which may share the hints of what the next pass will read.
     """
     lanes = target.lanes
     s.set_scope(acc, "global")
@@ -206,8 +259,7 @@ def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: 
     *spatial, _, k = s.loops(partial)
     _schedule_accumulator(s, partial, [*spatial, k], lanes, int(choice["unroll"]))
     parallel_over(s, over)
-    s.prefetch(p.right.buffer.name, s.loops(partial)[0], part, 1, tile)
-    return s
+    return part, tile
 
 
 def _prepare(task: Task, p: Product, lanes: int) -> tuple[Schedule, str, str | None]:
@@ -215,11 +267,7 @@ def _prepare(task: Task, p: Product, lanes: int) -> tuple[Schedule, str, str | N
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
     right = p.right.buffer.name
-    if right in task.constants:
-        return s, acc, None
-    extent = p.anchor.shape[-1]
-    n = next(v for v in reversed(s.loops(acc)[:-1]))
-    if extent % lanes == 0 and set(strides(s, acc, n).loads) == {0, 1}:
+    if not _is_copied(task, p, lanes):
         return s, acc, None
     s = Schedule(task.program())
     if right in {t.name for t in task.stages()}:
@@ -263,9 +311,16 @@ def _copy_panels(s: Schedule, copy: str, panels: str, batch: str | None, lanes: 
     if batch is not None:
         s.compute_at(copy, batch)
     own = s.loops(copy)
+    runs = [d for d, v in enumerate(own) if d != n and s.extent(v) % lanes == 0 and strides(s, copy, v).loads == (1,)]
     over, column = s.split(own[n], group)
     block, lane = s.split(column, lanes)
-    s.reorder(over, *[v for d, v in enumerate(own) if d != n], block, lane)
+    if runs:  # squares of vectors are transposed in registers
+        run, step = s.split(own[runs[-1]], lanes)
+        own[runs[-1]] = run
+        s.reorder(over, *[v for d, v in enumerate(own) if d != n], block, step, lane)
+        s.unroll(step)
+    else:
+        s.reorder(over, *[v for d, v in enumerate(own) if d != n], block, lane)
     s.vectorize(lane)
     if batch is None:
         s.parallel(over)
@@ -279,10 +334,9 @@ def _nests(task: Task, target: Target, p: Product) -> Describe:
     shape, lanes, right = task.outputs[0].shape, target.lanes, p.right.buffer
     owner = {d: (axis, step) for axis, terms in enumerate(p.maps) for d, step in terms.items()}
     k, n = len(p.anchor.shape), len(p.anchor.shape) - 1
-    constant = right.name in task.constants
+    constant = _has_panels(task, p, lanes)
     in_place = statement(task, p.anchor)
-    steps = set(in_place.nest([Level(n, 2)], 1).stride[1:, 0, 0].tolist())
-    copied = not constant and (p.anchor.shape[-1] % lanes != 0 or steps != {0, 1})
+    copied = _is_copied(task, p, lanes)
     domain = statement(task, p.anchor, (right.name,)) if copied else in_place
     by_batch = copied and prod(shape[d] for d in p.batch) >= target.cores  # the thread that multiplies also copies
     parallel = PARALLEL if p.anchor.buffer.size * p.depth > FEW_PRODUCTS else SERIAL
@@ -298,17 +352,22 @@ def _nests(task: Task, target: Target, p: Product) -> Describe:
         group, depth = vectors * lanes, np.where(passes, knobs["depth"], p.depth)
         panels = SERIAL if by_batch else np.where(passes, PARALLEL, parallel)
         shared = np.where((knobs["outer"] == "all") & ~passes & (not by_batch), parallel, SERIAL)
+        axis, last = owner[p.rows[-1]][0] if p.rows else n - 1, shape[p.rows[-1]] if p.rows else 1
+        by_rows = (knobs["outer"] == "rows") & ~passes
+        tiles = -(-last // tile)
+        chunk = np.where(by_rows, np.minimum(_chunk(p, target, tile), tiles), tiles)
         levels = [whole(d, parallel) for d in p.batch]
+        levels.append(Level(axis, np.where(by_rows, -(-tiles // chunk), 1), chunk * tile, panels))
         levels += [whole(d, panels) for d in p.columns[:-1]]
         levels.append(Level(n, -(-shape[p.columns[-1]] // group), group, panels))
         levels.append(Level(k, -(-p.depth // depth), depth))
         for d in p.rows[:-1]:
             levels.append(_where(~passes, whole(d, shared)))
         levels += [_where(passes, Level(axis, p.anchor.shape[axis])) for axis in range(n - 1) if not p.batch]
-        axis, last = owner[p.rows[-1]][0] if p.rows else n - 1, shape[p.rows[-1]] if p.rows else 1
-        tiles = Level(axis, -(-last // tile), tile, shared)
         tile_level = Level(axis, tile if p.rows else 1, 1, UNROLL)
-        levels += _either(passes, Level(n - 1, -(-p.anchor.shape[n - 1] // tile), tile), tiles)
+        levels += _either(
+            passes, Level(n - 1, -(-p.anchor.shape[n - 1] // tile), tile), Level(axis, chunk, tile, shared)
+        )
         levels += [Level(k, -(-depth // knobs["unroll"]), knobs["unroll"]), Level(k, knobs["unroll"], 1, UNROLL)]
         levels += _either(passes, Level(n - 1, tile, 1, UNROLL), tile_level)
         levels += [Level(n, vectors, lanes, UNROLL), Level(n, lanes, 1, VECTORIZE)]

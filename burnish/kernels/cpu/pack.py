@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish.kernels.cpu.common import apply_layouts, mark, parallel_over, single_output
+from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce
@@ -97,10 +98,16 @@ def _schedule_map(s: Schedule, task: Task, physical: list[tuple[str, int, int]],
     if s.extent(lane) > (2 if fused else 1) * lanes:
         over, lane = s.split(lane, lanes)
         rest.append(over)
+    squares: list[str] = []
+    if len(task.inputs[0].shape) == 2:  # of a transposed matrix, which are transposed in registers
+        for loop in [v for v in rest if strides(s, single_output(task), v).loads == (1,) and s.extent(v) % lanes == 0]:
+            run, step = s.split(loop, lanes)
+            rest = [*(v for v in rest if v != loop), run]
+            squares.append(step)
     parts = [loop for loop, dim, _ in physical if dim == 0 and loop in rest and s.extent(loop) == 2]
     rest = [loop for loop in rest if loop not in parts]
-    s.reorder(*outer, *rest, *parts, lane)
-    mark(s, "unroll", *parts)
+    s.reorder(*outer, *rest, *parts, *squares, lane)
+    mark(s, "unroll", *parts, *squares)
     s.vectorize(lane)
     if outer:
         _transposed_copy(s, task, outer[-1], lanes)

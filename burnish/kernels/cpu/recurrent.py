@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from burnish.kernels.cpu.common import apply_layouts, mark, packed_weight
+from burnish.kernels.cpu.common import apply_layouts, mark
 from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
@@ -32,9 +32,11 @@ class Gates(NamedTuple):
 
 def _gates(task: Task, target: Target) -> Gates | None:
     """Several gates by one product, each of which is read at the position of the unit that it belongs to."""
-    anchor, weight = task.anchor(), packed_weight(task)
-    if anchor is None or weight is None or len(anchor.shape) != 3 or len(weight.shape) != 3:
+    anchor = task.anchor()
+    packed = [t for t in anchor.inputs if t.name in task.packing and len(t.shape) == 3] if anchor else []
+    if anchor is None or len(packed) != 1 or len(anchor.shape) != 3:
         return None
+    (weight,) = packed
     reads = [
         isinstance(x.indices[0], Const) and x.indices[1:] == t.axes
         for t in task.stages() if t.body is not None

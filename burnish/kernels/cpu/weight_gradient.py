@@ -1,0 +1,202 @@
+"""Weight gradients of convolutions: sums over images and positions, with a register tile of taps and channels.
+
+The structure of ``parallel(oc group) -> image and band of rows -> ic block -> oc -> ic -> kh -> kw`` around a tile of
+some columns of the kernel times some input channels times vectors of output channels, which is summed over the band.
+Sums of all bands are kept in a buffer ``[oc group][ic][kh][kw][oc]``, from which the result is transposed with its
+epilogue. Threads share the output channels: the sums are the same for any number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from burnish.kernels.cpu.common import apply_layouts, inline_around, is_blocked, mark, parallel_over, single_output
+from burnish.kernels.match import WeightGradient, weight_gradient
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
+from burnish.loops.tensor import Tensor, stages
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+CHUNKS_OUTSIDE, BLOCKS_OUTSIDE = "bands", "channels"
+
+
+FEW = 96  # positions below which the sums of a band cost time to begin and to end
+
+
+class Tile(NamedTuple):
+    """A register tile: rows and columns of the kernel, input channels, vectors of output channels."""
+
+    kh: int
+    kw: int
+    ic: int
+    vectors: int
+
+
+def _form(task: Task, target: Target) -> WeightGradient | None:
+    """A dense or depthwise gradient, written row-major, of an adjoint (if depthwise, data too) in blocks."""
+    found = weight_gradient(task)
+    if found is None or not (found.dense or found.depthwise) or found.sums.shape != task.outputs[0].shape:
+        return None
+    seed = found.seed.buffer.name
+    images = [t for t in task.inputs if t.name == seed or (found.depthwise and t in stages([_data(found)]))]
+    blocked = all(is_blocked(task.layout(t.name), 1, target.lanes) for t in images) and bool(images)
+    return found if blocked and task.layout(single_output(task)).plain else None
+
+
+def _data(found: WeightGradient) -> Tensor:
+    """The stage or input that is read in windows."""
+    return next(t for t in found.sums.inputs if t.name == found.data.buffer.name)
+
+
+def _tiles(found: WeightGradient, target: Target) -> list[Tile]:
+    """Tiles that fit the register file beside a vector of each block of the adjoint and a broadcast."""
+    outputs, depth, kernel_h, kernel_w = found.sums.shape
+    blocks = -(-outputs // target.lanes)
+    return [
+        Tile(kh, kw, ic, vectors)
+        for vectors in (1, 2, 3, 4, 6)
+        for kh in {1, kernel_h}
+        for kw in range(1, kernel_w + 1)
+        for ic in range(1, min(depth, 16) + 1)
+        if blocks % vectors == 0
+        and kernel_w % kw == 0
+        and depth % ic == 0
+        and kh * kw * ic * vectors + vectors + 1 <= target.vector_registers
+    ]
+
+
+def _default_tile(found: WeightGradient, target: Target) -> Tile:
+    """Fewest cycles a multiply-add: loads, of which a core does as many, and the latency of few sums."""
+
+    def cycles(tile: Tile) -> tuple[float, int, int]:
+        sums = prod(tile)
+        loads = prod(tile[:3]) * (1 if found.dense else tile.vectors) + tile.vectors
+        return max(sums, 0.9 * loads, 8) / sums + 0.02 * loads / sums + 0.5 / sums, tile.kh, -tile.kw
+
+    return min(_tiles(found, target), key=cycles)
+
+
+def _band(found: WeightGradient, tile: Tile, block: int, target: Target) -> int:
+    """Rows of the adjoint in a band: those of both factors stay in the first cache, unless these are few positions."""
+    _, _, height, width = found.seed.buffer.shape
+    rows_of_data = -(-found.data.buffer.shape[2] // height)
+    row_bytes = 4 * (tile.vectors * target.lanes * width + block * rows_of_data * found.data.buffer.shape[3])
+    most = max(1, target.l1_bytes * 9 // 10 // row_bytes, -(-FEW // width))
+    if height <= most:
+        return height
+    return max((rows for rows in range(1, height + 1) if height % rows == 0 and rows <= most), default=1)
+
+
+def _blocks(depth: int, tile_ic: int, lanes: int) -> int:
+    """Input channels of a block: whole tiles, at most a vector of them."""
+    return max(n for n in range(tile_ic, max(lanes, tile_ic) + 1, tile_ic) if depth % n == 0)
+
+
+def _space(task: Task, target: Target, found: WeightGradient) -> Space:
+    outputs, depth, kernel_h, kernel_w = found.sums.shape
+    tiles = _tiles(found, target)
+    tile = _default_tile(found, target)
+    group = tile.vectors * target.lanes
+    groups = -(-outputs // group)
+    block = _blocks(depth, tile.ic, target.lanes)
+    taps = 4 * group * kernel_h * kernel_w
+    shares = [g for g in range(1, groups + 1) if groups % g == 0 and (groups // g) % min(target.cores, groups) == 0]
+    shares = shares or [1]
+    inside = [g for g in shares if g * taps * depth <= target.l2_bytes // 2]
+    order = CHUNKS_OUTSIDE if inside else BLOCKS_OUTSIDE
+    joined = max(inside or [g for g in shares if g * taps * block <= target.l2_bytes // 4] or shares[:1])
+    height = found.seed.buffer.shape[2]
+    knobs: dict[str, Sequence[int | str]] = {
+        "tile_kh": tuple(sorted({t.kh for t in tiles})),
+        "tile_kw": tuple(sorted({t.kw for t in tiles})),
+        "tile_ic": tuple(sorted({t.ic for t in tiles})),
+        "vectors": tuple(sorted({t.vectors for t in tiles})),
+        "band": tuple(n for n in range(1, height + 1) if height % n == 0),
+        "groups": tuple(g for g in range(1, groups + 1) if groups % g == 0),
+        "outer": (CHUNKS_OUTSIDE, BLOCKS_OUTSIDE),
+    }
+    default: dict[str, int | str] = {
+        "tile_kh": tile.kh, "tile_kw": tile.kw, "tile_ic": tile.ic, "vectors": tile.vectors,
+        "band": _band(found, tile, block, target), "groups": joined, "outer": order,
+    }  # fmt: skip
+    return Space(knobs, default)
+
+
+def _apply(task: Task, target: Target, found: WeightGradient, choice: Choice) -> Schedule:
+    lanes, vectors = target.lanes, int(choice["vectors"])
+    group, depth = vectors * lanes, found.sums.shape[1]
+    tile_ic = int(choice["tile_ic"])
+    out = single_output(task)
+    s = Schedule(task.program())
+    sums = inline_around(s, task, ())
+    apply_layouts(s, task, {})
+    s.set_scope(sums, "global")
+    # Partial sums of a band of an image.
+    oc, ic, kh, kw, *reduced = s.loops(sums)
+    of = dict(zip(found.reduced, reduced, strict=True))
+    parts, positions = [of[0]] if 0 in of else [], [of[3]] if 3 in of else []
+    if 2 in of:
+        bands, oh = s.split(of[2], int(choice["band"]))
+        parts, positions = [*parts, bands], [oh, *positions]
+    s.reorder(oc, ic, kh, kw, *parts, *positions)
+    partial = s.rfactor(sums, s.fuse(*parts) if len(parts) > 1 else parts[0])
+    s.set_scope(partial, "register")
+    _schedule_result(s, out, sums, lanes, group * int(choice["groups"]))
+    s.transform_layout(sums, f"ABCD{group}a")
+    # The sums of all bands.
+    oc, ic, kh, kw, part = s.loops(sums)
+    s.pad(oc, group)
+    oc_group, oc = s.split(oc, group)
+    block, lane = s.split(oc, lanes)
+    ic_block, ic = s.split(ic, _blocks(depth, tile_ic, lanes))
+    ic_tile, ic = s.split(ic, tile_ic)
+    kh_tile, kh = s.split(kh, int(choice["tile_kh"]))
+    kw_tile, kw = s.split(kw, int(choice["tile_kw"]))
+    outer = (part, ic_block) if choice["outer"] == CHUNKS_OUTSIDE else (ic_block, part)
+    s.reorder(*outer, oc_group, ic_tile, kh_tile, kw_tile, kh, kw, ic, block, lane)
+    mark(s, "unroll", kh, kw, ic, block)
+    s.vectorize(lane)
+    oc, ic, kh, kw = s.init_loops(sums)
+    s.pad(oc, lanes)
+    block, lane = s.split(oc, lanes)
+    s.reorder(block, ic, kh, kw, lane)
+    s.vectorize(lane)
+    s.compute_at(partial, kw_tile)
+    _schedule_partial(s, partial, lanes)
+    return s
+
+
+def _schedule_partial(s: Schedule, partial: str, lanes: int) -> None:
+    """The register tile, summed over the rows and columns of a band."""
+    oc, ic, kh, kw, *positions = s.loops(partial)
+    s.pad(oc, lanes)
+    block, lane = s.split(oc, lanes)
+    s.reorder(*positions, kh, kw, ic, block, lane)
+    mark(s, "unroll", kh, kw, ic, block)
+    s.vectorize(lane)
+    _, oc, ic, kh, kw = s.init_loops(partial)
+    s.pad(oc, lanes)
+    block, lane = s.split(oc, lanes)
+    s.reorder(kh, kw, ic, block, lane)
+    mark(s, "unroll", kh, kw, ic, block)
+    s.vectorize(lane)
+
+
+def _schedule_result(s: Schedule, out: str, sums: str, lanes: int, share: int) -> None:
+    """The output's nest: groups of output channels in parallel, each transposed out of its sums."""
+    oc, ic, kh, kw = s.loops(out)
+    taps = s.fuse(s.fuse(ic, kh), kw)
+    oc_share, oc = s.split(oc, min(share, s.extent(oc)))
+    block, channel = s.split(oc, min(lanes, s.extent(oc)))
+    taps, lane = s.split(taps, min(lanes, s.extent(taps)))
+    s.reorder(oc_share, block, taps, channel, lane)
+    s.unroll(channel)
+    s.vectorize(lane)
+    s.compute_at(sums, oc_share)
+    parallel_over(s, (oc_share,))
+
+
+WEIGHT_GRADIENT = Template("weight_gradient", _form, _space, _apply)
