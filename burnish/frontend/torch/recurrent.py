@@ -84,7 +84,7 @@ def _layers(
     dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> list[Ref]:  # fmt: skip
     """All layers: the output of the last one, and the final states of all, [L · D, B, H]."""
-    if train and dropout:
+    if train and dropout and not c.training:
         c.refuse("dropout", dropout, "0 in training: random numbers are not supported")
     initial = list(hx) if isinstance(hx, (list, tuple)) else [hx]
     batched = c.rank(input) == 3
@@ -107,6 +107,7 @@ def _layers(
             sequences.append(sequence)
             finals.append(final)
         x = c.concat(sequences, 2)
+        x = c.dropout(x, dropout) if c.training and layer < num_layers - 1 else x
     x = c.transpose(x, (1, 0, 2)) if batch_first and batched else x
     x = x if batched else c.reshape(x, (steps, c.shape(x)[-1]))
     return [x, *(_stacked(c, parts, batched) for parts in zip(*finals, strict=True))]
