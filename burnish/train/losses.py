@@ -72,8 +72,7 @@ class CrossEntropy:
         known = b.add("cast", counted, to=dtype)
         chosen = b.add("where", outside, b.constant(float("nan"), dtype=dtype), found)
         weighted = b.add("where", counted, chosen, b.constant(0.0, dtype=dtype))
-        total = b.add("reduce_sum", weighted, keepdims=False)
-        return b.add("neg", b.add("div", total, b.add("reduce_sum", known, keepdims=False)))
+        return b.add("neg", b.add("div", _sum(b, weighted), _sum(b, known)))
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Squared:
     def build(self, b: GraphBuilder, outputs: Sequence[str], labels: Sequence[str]) -> str:
         """The mean."""
         difference = b.add("sub", outputs[0], labels[0])
-        return b.add("reduce_mean", b.add("mul", difference, difference), keepdims=False)
+        return _mean(b, b.add("mul", difference, difference))
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Absolute:
 
     def build(self, b: GraphBuilder, outputs: Sequence[str], labels: Sequence[str]) -> str:
         """The mean."""
-        return b.add("reduce_mean", b.add("abs", b.add("sub", outputs[0], labels[0])), keepdims=False)
+        return _mean(b, b.add("abs", b.add("sub", outputs[0], labels[0])))
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class Huber:
         away = b.add("abs", b.add("sub", outputs[0], labels[0]))
         near = b.add("minimum", away, b.constant(self.delta, dtype=dtype))
         rest = b.add("sub", away, b.add("mul", near, b.constant(0.5, dtype=dtype)))
-        return b.add("reduce_mean", b.add("mul", near, rest), keepdims=False)
+        return _mean(b, b.add("mul", near, rest))
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ class BinaryLogistic:
     def build(self, b: GraphBuilder, outputs: Sequence[str], labels: Sequence[str]) -> str:
         """The mean."""
         each = b.add("sub", b.add("softplus", outputs[0]), b.add("mul", outputs[0], labels[0]))
-        return b.add("reduce_mean", each, keepdims=False)
+        return _mean(b, each)
 
 
 @dataclass(frozen=True)
@@ -277,3 +276,14 @@ def _floats(loss: str, outputs: Sequence[TensorType]) -> Sequence[TensorType]:
         words = ", ".join(map(str, outputs))
         raise ModelError(f"Train: loss {loss}: found outputs {words}; allowed: one of floating-point numbers")
     return outputs
+
+
+def _sum(b: GraphBuilder, x: str) -> str:
+    """The sum of all elements, by rows first: one sum of many loses more digits."""
+    rows = b.add("reduce_sum", x, axes=(-1,), keepdims=False) if len(b.types[x].shape) > 1 else x
+    return b.add("reduce_sum", rows, keepdims=False)
+
+
+def _mean(b: GraphBuilder, x: str) -> str:
+    """The mean of all elements, likewise."""
+    return b.add("div", _sum(b, x), b.constant(float(b.types[x].size), dtype=b.types[x].dtype))

@@ -325,8 +325,6 @@ def _dropout(c: Context, n: OnnxNode) -> list[str]:
             return _random_dropout(c, n, ratio)
     ratio = _ratio(c, n) if c.training else 0.0
     if ratio:
-        if len(n.outputs) > 1:
-            c.invalid("outputs", "a mask", "none of a dropout that is trained")
         return [c.add("dropout", n.inputs[0], c.constant(0, "int64"), rate=ratio)]
     y = c.add("identity", n.inputs[0])
     return [y, c.constant(np.broadcast_to(np.True_, c.shape(y)))] if len(n.outputs) > 1 else [y]
