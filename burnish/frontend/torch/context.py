@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -44,6 +44,10 @@ class Context:
     def begin(self, label: str, stem: str, result: Any, raw: Mapping[str, Any]) -> None:
         """Turns to the next node."""
         self.label, self.stem, self.result, self.raw = label, stem, result, raw
+
+    def inside(self, builder: GraphBuilder) -> Context:
+        """The same for a graph inside of this one: a body that repeats."""
+        return replace(self, builder=builder, _constants={})
 
     # --- building ---
 

@@ -10,8 +10,11 @@ import numpy as np
 
 from burnish.frontend.torch.context import Context, Ref, Translator
 from burnish.frontend.torch.symbols import is_open
+from burnish.graph.graph import GraphBuilder
+from burnish.graph.rounds import add_rounds
+from burnish.ops.scan import Operands
 
-MOST_STEPS = 1 << 14  # each takes about a millisecond to compile
+UNROLLED = 64  # steps up to which each has nodes of its own; more are rounds of one body
 Step = Callable[[Ref, tuple[Ref, ...]], tuple[Ref, ...]]  # gates of one step, states -> new states, hidden first
 
 
@@ -71,12 +74,33 @@ def _direction(
     bias, step = make(c, recurrent, tuple(biases))
     rows = c.reshape(x, (steps * batch, features))
     gates = c.add("add", c.add("matmul", rows, weight, transpose_b=True), bias)
+    if steps > UNROLLED:
+        moving = c.reshape(gates, (steps, batch, c.shape(gates)[1]))
+        return _rounds(c, make, moving, states, (recurrent, *biases), reverse)
     now, hidden = tuple(states), [Ref("")] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
         now = step(c.slice(gates, 0, t * batch, batch), now)
         hidden[t] = now[0]
     sequence = c.concat(hidden, 0)
     return c.reshape(sequence, (steps, batch, c.shape(states[0])[-1])), now
+
+
+def _rounds(
+    c: Context, make: Callable[..., tuple[Ref, Step]], gates: Ref, states: Sequence[Ref], fixed: Sequence[Ref],
+    reverse: bool,
+) -> tuple[Ref, tuple[Ref, ...]]:  # fmt: skip
+    """All hidden states and the final ones, as :func:`_direction`, by a body that repeats."""
+    count = len(states)
+
+    def body(builder: GraphBuilder, names: Sequence[str]) -> Sequence[str]:
+        refs = [Ref(name) for name in names]
+        recurrent, *biases = refs[count + 1 :]
+        _, step = make(c.inside(builder), recurrent, tuple(biases))
+        return step(refs[count], tuple(refs[:count]))
+
+    found = add_rounds(c.builder, body, Operands(tuple(states), (gates,), tuple(fixed)), (0,), reverse)
+    last = c.slice(found[0], 0, 0 if reverse else c.shape(gates)[0] - 1, 1)
+    return Ref(found[0]), (c.reshape(last, c.shape(states[0])), *(Ref(name) for name in found[1:]))
 
 
 def _layers(
@@ -91,8 +115,8 @@ def _layers(
     x = input if batched else c.reshape(input, (c.shape(input)[0], 1, c.shape(input)[1]))
     x = c.transpose(x, (1, 0, 2)) if batch_first and batched else x
     steps, batch, _ = c.shape(x)
-    if is_open(steps) or not 1 <= steps <= MOST_STEPS:
-        c.refuse("input", f"{steps} steps", f"1 to {MOST_STEPS} steps, unrolled: a number")
+    if is_open(steps) or steps < 1:
+        c.refuse("input", f"{steps} steps", "1 step or more: a number")
     directions, count = 2 if bidirectional else 1, 4 if has_biases else 2
     if len(params) != num_layers * directions * count:
         c.refuse("params", f"{len(params)} tensors", f"{count} for each layer and direction: no projections")
