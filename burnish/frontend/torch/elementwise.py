@@ -137,27 +137,6 @@ def _bitwise_not(c: Context, x: Ref) -> Ref:
     return c.add("sub", c.scalar(-1, x), x)
 
 
-# --- dropout ----------------------------------------------------------------------------------------------------------
-
-
-def _dropout(c: Context, input: Ref, p: float, train: bool) -> Ref:
-    if c.training:
-        return c.dropout(input, p)
-    return input if not train or p == 0 else c.refuse("train", True, "False: random numbers are not supported")
-
-
-def _feature_dropout(c: Context, input: Ref, p: float, train: bool) -> Ref:
-    """Whole channels are dropped."""
-    if not c.training:
-        return _dropout(c, input, p, train)
-    shape = (*c.shape(input)[:2], *[1] * (c.rank(input) - 2))
-    return c.add("mul", input, c.dropout(c.expand(c.scalar(1, input), shape), p)) if p else input
-
-
-def _alpha_dropout(c: Context, input: Ref, p: float, train: bool) -> Ref:
-    return _dropout(c, input, p, train) if not c.training or p == 0 else c.refuse("p", p, "0 in training")
-
-
 # --- activations with parameters --------------------------------------------------------------------------------------
 
 
@@ -390,8 +369,6 @@ TRANSLATORS: Mapping[str, Translator] = {
     **{f"aten.{name}": partial(_compare, op) for name, op in COMPARISONS.items()},
     **{f"aten.logical_{name}": partial(_logical, op) for name, op in LOGIC.items()},
     **{f"aten.bitwise_{name}": partial(_bitwise, op) for name, op in LOGIC.items()},
-    "aten.dropout": _dropout, "aten.feature_dropout": _feature_dropout, "aten.alpha_dropout": _alpha_dropout,
-    "aten.feature_alpha_dropout": _alpha_dropout,
     "aten.trunc": _trunc, "aten.sign": _sign, "aten.sgn": _sign, "aten.frac": _frac,
     "aten.exp2": _exp2, "aten.expm1": _expm1, "aten.log1p": _log1p,
     "aten.log2": partial(_scaled, "log", 1 / math.log(2)), "aten.log10": partial(_scaled, "log", 1 / math.log(10)),

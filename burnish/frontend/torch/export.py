@@ -14,6 +14,7 @@ import numpy as np
 
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.torch.context import Context, Ref
+from burnish.frontend.torch.dropout import kept_dropout
 from burnish.frontend.torch.dtypes import dtype_name, to_numpy, to_torch
 from burnish.frontend.torch.dynamic import Bounds, Dynamic, read_dynamic
 from burnish.frontend.torch.program import TRANSLATORS, Translation, operator_name, refusal, translate
@@ -203,7 +204,8 @@ def _decomposed(program: Any) -> Any:
 
 
 def _imported(program: Any, names: tuple[str, ...], opened: Dynamic, training: bool = False) -> TorchModel:
-    program = _decomposed(program)
+    with kept_dropout(program) if training else contextlib.nullcontext():
+        program = _decomposed(program)
     signature = program.graph_signature
     holders = [node for node in program.graph.nodes if node.op == "placeholder"]
     symbols = _symbols(program, holders, names, opened)
