@@ -82,7 +82,9 @@ def compile(
     such as a language model that decodes, waits for; sums stay float32. The module's ``stored`` tells how far that
     moves a weight; no substitutions are looked for.
     ``train``: the module is one step of training. It is called with arrays, the model's inputs and then the labels,
-    updates the parameters, which are its ``state``, and returns the loss. A network of PyTorch stays what it is.
+    updates the parameters, which are its ``state``, and returns the loss. Trained are, unless ``train`` names them, the
+    parameters of a network of PyTorch that require a gradient (the network itself stays what it is), and of an ONNX
+    model the initializers of several floating-point numbers that are no running statistics. See docs/training.md.
     ``target``: "cpu", another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
     (``examples/toy``); substitutions, which are measured on this machine, are not looked for there.
     ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
@@ -95,7 +97,7 @@ def compile(
         if is_network(model):
             check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records)
             _check_unused("networks of PyTorch", shapes=shapes, fix=fix, output=output)
-            network = import_torch(model, example_inputs, dynamic)
+            network = import_torch(model, example_inputs, dynamic, training=train is not None)
             if train is not None:
                 _check_train(train, weights)
                 train = replace(train, parameters=train.parameters or network.parameters)
@@ -133,9 +135,9 @@ def compile(
         if train is not None:
             _check_train(train, weights)
         try:
-            found = import_model(model, shapes, fix)
+            found = import_model(model, shapes, fix, training=train is not None)
             if train is not None:
-                found = replace(found, graph=training_graph(found.graph, train))
+                found = replace(found, graph=training_graph(found.graph, train, found.weights))
         except (UnsupportedOperator, OpenDimensions) as error:
             if (
                 train is not None

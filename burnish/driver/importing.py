@@ -21,7 +21,10 @@ def import_graph(
 
 
 def import_model(
-    model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None, fix: Mapping[str, Any] | None = None
+    model: Any,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    fix: Mapping[str, Any] | None = None,
+    training: bool = False,
 ) -> Imported:
     """A graph from whatever the user has, and the extents that were assumed, of which it warns with the remedy.
 
@@ -33,7 +36,7 @@ def import_model(
         if fix:
             raise ParameterError(f"fix: found {[*fix]}; allowed: None for a Graph, whose constants are its own")
         return Imported(model)
-    found = import_onnx(model, shapes, fix)
+    found = import_onnx(model, shapes, fix, training)
     if found.assumed:
         warnings.warn(open_extents(found), stacklevel=3)
     return found

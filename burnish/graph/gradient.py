@@ -12,10 +12,11 @@ from burnish import ops
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.graph.fusion_properties import operator_facts
 from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.graph.rounds_gradient import reverse_rounds
 from burnish.graph.sums import Sums
 from burnish.loops.expr import FLOATS
 from burnish.ops.adjoint import application
-from burnish.ops.operator import DERIVED, Application
+from burnish.ops.operator import DERIVED, Application, Composed, Refused
 
 
 def gradients(graph: Graph, of: str | Sequence[str], wrt: Sequence[str]) -> Graph:
@@ -53,7 +54,14 @@ def backpropagate(builder: GraphBuilder, seeds: Mapping[str, str], wrt: Sequence
 
     Returns their names; a gradient that is 0 is a tensor of zeros.
     """
-    nodes = builder.nodes
+    found = _backward(builder, builder.nodes, seeds, wrt)
+    return [name or _zeros(builder, w) for name, w in zip(found, wrt, strict=True)]
+
+
+def _backward(
+    builder: GraphBuilder, nodes: Sequence[Node], seeds: Mapping[str, str], wrt: Sequence[str]
+) -> list[str | None]:
+    """The gradients by ``wrt`` through ``nodes`` alone; None for those that are 0."""
     reached = set(wrt)
     for node in nodes:
         if any(name in reached and builder.types[name].dtype in FLOATS for name in node.inputs):
@@ -67,28 +75,50 @@ def backpropagate(builder: GraphBuilder, seeds: Mapping[str, str], wrt: Sequence
             for name, gradient in zip(node.inputs, _adjoints(builder, node, wanted, given), strict=True):
                 if gradient is not None:
                     parts.setdefault(name, []).append(gradient)
-    return [_total(builder, sums, parts, name) or _zeros(builder, name) for name in wrt]
+    return [_total(builder, sums, parts, name) for name in wrt]
 
 
 def _adjoints(
     builder: GraphBuilder, node: Node, wanted: tuple[bool, ...], seeds: tuple[str | None, ...]
-) -> list[str | None]:
+) -> Sequence[str | None]:
     """What a node adds to the adjoint of each of its inputs; None for none."""
     operator = ops.operator_named(node.op)
     if operator.gradient == "none":
         return [None] * len(node.inputs)
     types = tuple((builder.types[name].shape, builder.types[name].dtype) for name in node.inputs)
+    applied = Application(builder, node.inputs, node.outputs, seeds, wanted, types, operator.complete(node.attrs))
     rules: Sequence[str | None] = [DERIVED] * len(node.inputs)
     try:
-        if callable(operator.gradient):
-            attrs = operator.complete(node.attrs)
-            rules = operator.gradient(Application(builder, node.inputs, node.outputs, seeds, wanted, types, attrs))
+        if operator.rounds:
+            return reverse_rounds(builder, node, wanted, seeds, backpropagate)
+        if isinstance(operator.gradient, Refused):
+            raise UnsupportedOperator(operator.gradient.reason)
+        if isinstance(operator.gradient, Composed):
+            composed = _through(builder, operator.gradient, applied)
+            if composed is not None:
+                return composed
+        elif callable(operator.gradient):
+            rules = operator.gradient(applied)
         return [
             None if not want else _derived(builder, node, types, number, seeds) if rule == DERIVED else rule
             for number, (rule, want) in enumerate(zip(rules, wanted, strict=True))
         ]
     except ModelError as error:
         raise UnsupportedOperator(f"gradient of node '{node.name}' ({node.op}): {error}") from error
+
+
+def _through(builder: GraphBuilder, gradient: Composed, applied: Application) -> list[str | None] | None:
+    """The gradients by the inputs of an equal composition; None where there is none, but the definition's own."""
+    begin = len(builder.nodes)
+    results = gradient.outputs(applied)
+    if results is None:
+        return None
+    pairs = zip(results, applied.seeds, strict=True)
+    seeds = {name: seed for name, seed in pairs if name is not None and seed is not None}
+    wanted = [*dict.fromkeys(name for name, want in zip(applied.inputs, applied.wanted, strict=True) if want)]
+    found = dict(zip(wanted, _backward(builder, builder.nodes[begin:], seeds, wanted), strict=True))
+    # An operand that is read twice has one gradient, of both together.
+    return [found.pop(name, None) for name in applied.inputs]
 
 
 def _derived(

@@ -269,6 +269,19 @@ class GraphBuilder:
         self._nodes.append(Node(op, inputs, tuple(outputs), dict(attrs), node or outputs[0]))
         return tuple(outputs)
 
+    def extend(self, node: Node, attrs: Mapping[str, Attribute]) -> Node:
+        """Gives a node attributes with which it has further results behind those that it has; returns it anew."""
+        (position,) = (i for i, n in enumerate(self._nodes) if n.outputs == node.outputs)
+        node = self._nodes[position]
+        types = infer_types(node.op, [self.types[i] for i in node.inputs], attrs)
+        outputs = list(node.outputs)
+        for number, output_type in enumerate(types[len(outputs) :], len(outputs)):
+            outputs.append(self.fresh(f"{outputs[0]}.{number}"))
+            self._define(outputs[-1], output_type)
+            self._born[outputs[-1]] = position
+        self._nodes[position] = replace(node, outputs=tuple(outputs), attrs=dict(attrs))
+        return self._nodes[position]
+
     def rename(self, old: str, new: str) -> str:
         """Gives a tensor another, unused name; returns it. Looks at the nodes since it was defined."""
         born = self._born.pop(old)

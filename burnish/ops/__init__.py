@@ -69,8 +69,7 @@ _FAMILIES = (
     packing,
 )
 _PLAIN: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
-_SCAN = scan_over(_PLAIN)
-_DEFINED: dict[str, Operator] = {**_PLAIN, _SCAN.name: _SCAN}
+_DEFINED: dict[str, Operator] = dict(_PLAIN)
 OPERATORS: Mapping[str, Operator] = _DEFINED
 
 
@@ -81,7 +80,9 @@ def operator_named(name: str) -> Operator:
     return OPERATORS[name]
 
 
-_DEFINED["adjoint"] = adjoint.adjoint_of(operator_named)  # of any operator, of itself too
+_ADJOINT = adjoint.adjoint_of(operator_named)  # of any operator, of itself too
+_SCAN = scan_over({**_PLAIN, _ADJOINT.name: _ADJOINT})
+_DEFINED.update({_SCAN.name: _SCAN, _ADJOINT.name: _ADJOINT})
 
 
 def is_opaque(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import opaque, require, require_dtype, require_rank
+from burnish.ops.operator import Refused, differentiated, opaque, require, require_dtype, require_rank
 
 _ROUNDS = 100
 
@@ -38,6 +38,7 @@ def _coupled_probabilities(pairs: np.ndarray) -> np.ndarray:
     return p.astype(pairs.dtype)
 
 
+@differentiated(Refused("an iteration that ends as soon as each row is close enough"))
 @opaque(_coupled_probabilities)
 def coupled_probabilities(name: str, pairs: Tensor) -> Tensor:
     """Probabilities [N, classes] from those of pairs [N, classes, classes]: of the class of the row against that of the

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from burnish.loops.expr import INDEX, Expr, cast, equal, maximum, minimum, select
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
-    DERIVED,
     Application,
+    Composed,
     Shape,
     differentiated,
     normal_axis,
@@ -39,20 +41,14 @@ def _require_elements(data: Tensor, dims: Sequence[int], shape: Shape) -> None:
     require(0 in shape or all(data.shape[d] for d in dims), "input 'data'", found, "an extent of 1 or more to index")
 
 
-def _gather_gradient(a: Application) -> list[str | None]:
-    """The adjoint's slices, added up at the positions that were read."""
-    seed = a.seeds[0]
-    assert seed is not None
+def _slices(a: Application) -> list[str | None]:
+    """A gather along the first dimension, of slices at index tuples of one."""
     (data, _), (at, _) = a.types
     dim, rank = normal_axis(a.attrs["axis"], len(data)), len(at)
-    front = (*range(dim, dim + rank), *range(dim), *range(dim + rank, len(data) - 1 + rank))
-    slices = a.add("transpose", seed, perm=front) if dim else seed
-    shape = (data[dim], *data[:dim], *data[dim + 1 :])
-    zeros = a.add("expand", a.emit.constant(0.0, dtype=a.types[0][1]), shape=shape)
-    places = a.add("reshape", a.inputs[1], shape=(*at, 1))
-    total = a.add("scatter_nd", zeros, places, slices, reduction="add")
-    back = (*range(1, dim + 1), 0, *range(dim + 1, len(data)))
-    return [a.add("transpose", total, perm=back) if dim else total, None]
+    front = a.add("transpose", a.inputs[0], perm=(dim, *range(dim), *range(dim + 1, len(data)))) if dim else a.inputs[0]
+    found = a.add("gather_nd", front, a.add("reshape", a.inputs[1], shape=(*at, 1)))
+    back = (*range(rank, rank + dim), *range(rank), *range(rank + dim, rank + len(data) - 1))
+    return [a.add("transpose", found, perm=back) if dim and rank else found]
 
 
 def _gather_elements_gradient(a: Application) -> list[str | None]:
@@ -88,12 +84,15 @@ def _at_one_position(a: Application, seed: str, data: Shape, dtype: str, axis: i
 def _gather_nd_gradient(a: Application) -> list[str | None]:
     seed = a.seeds[0]
     assert seed is not None
-    if a.attrs["batch_dims"]:
-        return [DERIVED, None]
-    return [a.add("scatter_nd", a.zeros(0), a.inputs[1], seed, reduction="add"), None]
+    at, (shape, dtype), lead = a.inputs[1], a.types[1], a.attrs["batch_dims"]
+    if lead:  # the batch's own position stands in front of every index tuple
+        own = np.indices(shape[:lead]).reshape(lead, *shape[:lead], *[1] * (len(shape) - 1 - lead))
+        own = np.broadcast_to(np.moveaxis(own, 0, -1), (*shape[:-1], lead))
+        at = a.add("concat", a.emit.constant(own, dtype=dtype), at, axis=len(shape) - 1)
+    return [a.add("scatter_nd", a.zeros(0), at, seed, reduction="add"), None]
 
 
-@differentiated(_gather_gradient)
+@differentiated(Composed(_slices))
 @operator
 def gather(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """Slices of ``data`` along ``axis`` at ``indices`` (negative: from the end), whose dimensions replace that axis.

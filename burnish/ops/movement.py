@@ -10,8 +10,8 @@ from burnish.loops.expr import Expr, all_of, cast, equal, maximum, minimum, sele
 from burnish.loops.sizes import at_least, greatest, is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
-    DERIVED,
     Application,
+    Composed,
     Ints,
     Number,
     Shape,
@@ -26,7 +26,7 @@ from burnish.ops.operator import (
     require_number,
     require_rank,
 )
-from burnish.ops.separable import separable_gradient
+from burnish.ops.separable import separable
 
 # --- views ------------------------------------------------------------------------------------------------------------
 
@@ -198,23 +198,21 @@ def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
     return compute((*first.shape[:dim], starts[-1], *first.shape[dim + 1 :]), element, name)
 
 
-def _pad_gradient(a: Application) -> list[str | None]:
+def _padded(a: Application) -> list[str | None] | None:
     """Where elements are repeated, by matrices: a definition would look for all that repeat one."""
-    shape, rank = a.types[0][0], len(a.types[0][0])
+    rank = len(a.types[0][0])
     low, high = a.attrs["pads"][:rank], a.attrs["pads"][rank:]
     mode = a.attrs["mode"]
     if mode == "constant":
-        return [DERIVED]
+        return None
 
     def along(x: Tensor, d: int) -> Tensor:
         return pad.define("y", [x], {"pads": (low[d], 0, high[d], 0), "mode": mode})[0]
 
-    moved = [d for d in range(rank) if low[d] or high[d]]
-    sizes = [n + lo + hi for n, lo, hi in zip(shape, low, high, strict=True)]
-    return [separable_gradient(a, moved, sizes, along)]
+    return [separable(a, [d for d in range(rank) if low[d] or high[d]], along)]
 
 
-@differentiated(_pad_gradient)
+@differentiated(Composed(_padded))
 @declare(moves_pixels=True)
 @operator
 def pad(name: str, x: Tensor, *, pads: Ints, mode: str = "constant", value: Number = 0.0) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 from burnish.loops.expr import DTYPES, ITEM_BYTES, NARROW
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import opaque, require
+from burnish.ops.operator import Composed, Refused, differentiated, opaque, require
 
 _EXPONENTS = "float8_e8m0fnu"  # powers of two, without a sign
 
@@ -54,6 +54,7 @@ def _nearest_up(exponent: np.ndarray, fraction: np.ndarray) -> np.ndarray:
     return (fraction > half) | ((fraction == half) & (exponent > 0))
 
 
+@differentiated(Composed(lambda a: [a.add("cast", a.inputs[0], to=a.attrs["to"])]))  # between floats of 16 bits or more
 @opaque(_convert)
 def convert(name: str, x: Tensor, *, to: str, saturate: bool = True, rounding: str = "up") -> Tensor:
     """``x`` as dtype ``to``, which may be narrow, as may that of ``x``.
@@ -70,6 +71,7 @@ def _bitcast(x: np.ndarray, to: str) -> np.ndarray:
     return np.ascontiguousarray(x).view(numpy_dtype(to)).reshape(x.shape)
 
 
+@differentiated(Refused("bits that are taken as another number do not move with it"))
 @opaque(_bitcast)
 def bitcast(name: str, x: Tensor, *, to: str) -> Tensor:
     """The bits of ``x`` taken as numbers of dtype ``to``, of the same width."""

@@ -74,6 +74,7 @@ def log_softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
 
 
 def affine(value: Expr, scale: Expr | None, bias: Expr | None, dtype: str) -> Expr:
+    """``value * scale + bias`` as a ``dtype``; what is None is left out."""
     value = value if scale is None else value * wide(scale)
     return cast(dtype, value if bias is None else value + wide(bias))
 
@@ -171,6 +172,7 @@ def instance_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon:
 
 
 def require_channels(x: Tensor, **parameters: Tensor) -> None:
+    """Refuses an input without channels, and parameters that are not one number of its dtype for each of them."""
     require_float(x, "x")
     require(len(x.shape) >= 2, "input 'x'", f"shape {list(x.shape)}", "at least 2 dimensions, [N, C, ...]")
     for argument, t in parameters.items():

@@ -85,7 +85,28 @@ class Application:
 
 DERIVED = ""  # in what a rule gives: no tensor has this name
 Rule = Callable[[Application], Sequence[str | None]]
-Gradient = Rule | Literal["derived", "none"]
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The gradient of an equal composition of other operators, which is differentiated in place of the operator.
+
+    ``outputs`` adds the composition and names its results, one for each output; None for one without an adjoint. It may
+    read outputs that are integers, which have none: the order that a sort found. None in place of all results: where
+    the definition's own gradient is as good.
+    """
+
+    outputs: Callable[[Application], Sequence[str | None] | None]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """No gradient, and why."""
+
+    reason: str
+
+
+Gradient = Rule | Composed | Refused | Literal["derived", "none"]
 Parts = Callable[[Application], Sequence[str] | None]
 
 
@@ -95,10 +116,11 @@ class Operator:
 
     ``extern``: of an opaque operator, what computes it: NumPy arrays, and all attributes by name, to one array or a
     tuple of them. Its ``function`` says shapes and dtypes only, by placeholders; nothing else is derived from it.
-    ``gradient`` is a rule, or "derived": from the definition; or "none": it is 0 everywhere. A rule names the gradients
-    of the inputs, None where there is none, and :data:`DERIVED` where the definition says it as well. ``parts``: the
-    names of the same outputs by other operators, whose parts fuse with their neighbours; None where it stays as it is.
-    ``rounds``: its attributes hold a body, of which its computation is one round after the other.
+    ``gradient`` is "derived": from the definition; or that of a composition of other operators; or a rule, which names
+    the gradients of the inputs, None where there is none, and :data:`DERIVED` where the definition says it as well; or
+    "none": it is 0 everywhere; or refused. ``parts``: the names of the same outputs by other operators, which fuse with
+    their neighbours; None where it stays as it is. ``rounds``: its attributes hold a body, of which its
+    computation is one round after the other, and its gradient that of the rounds in reverse order.
     """
 
     name: str

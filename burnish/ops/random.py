@@ -1,4 +1,4 @@
-"""Opaque operators that make random numbers, by NumPy's generators; with a seed, the same at every call.
+"""Random numbers: opaque operators, by NumPy's generators; with a seed, the same at every call. And dropout.
 
 Nodes that are alike are one to the passes over graphs: those without a seed get a ``stream`` of their own each.
 """
@@ -7,10 +7,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from burnish.loops.expr import FLOATS, INTS
+from burnish.loops.expr import FLOATS, INTS, Expr, cast, math, select, wrap
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import Ints, opaque, require, require_float, require_rank
+from burnish.loops.tensor import Tensor, compute, placeholder
+from burnish.ops.operator import (
+    Ints,
+    opaque,
+    operator,
+    require,
+    require_dtype,
+    require_float,
+    require_rank,
+    require_shape,
+)
 
 
 def _generator(seed: float | None) -> np.random.RandomState:
@@ -80,4 +89,48 @@ def multinomial(
     return placeholder((x.shape[0], count), dtype, name)
 
 
-OPERATORS = (random_uniform, random_normal, multinomial)
+# --- random bits of a counter -----------------------------------------------------------------------------------------
+
+
+def _mixed(h: Expr) -> Expr:
+    """A permutation of 32 bits in which each depends on all: the finalizer of MurmurHash3 (Appleby)."""
+
+    def folded(e: Expr, by: int) -> Expr:
+        return math("bitxor", e, math("shr", e, wrap(by, "uint32")))
+
+    h = folded(h, 16) * wrap(0x85EBCA6B, "uint32")
+    h = folded(h, 13) * wrap(0xC2B2AE35, "uint32")
+    return folded(h, 16)
+
+
+@operator
+def dropout(name: str, x: Tensor, seed: Tensor, *, rate: float, stream: int = 0) -> Tensor:
+    """``x`` with each element 0 with probability ``rate``, else divided by ``1 - rate`` (Srivastava et al. 2014).
+
+    Counter-based: which elements stay depends on their positions, on ``seed`` (int64, a scalar) and on ``stream``
+    alone, so that a gradient computes it again. Stage ``name.keys`` [2] hashes seed and stream.
+    """
+    require_float(x, "x")
+    require_dtype(seed, "seed", ("int64",))
+    require_shape(seed, "seed", ())
+    require(0 <= rate < 1, "attribute 'rate'", rate, "0 to less than 1")
+
+    def key(k: Expr) -> Expr:
+        low, high = (cast("uint32", e) for e in (seed[()], math("shr", seed[()], wrap(32, "int64"))))
+        first = _mixed(low + wrap(0x9E3779B9 * (stream + 1) & 0xFFFFFFFF, "uint32"))
+        return _mixed(math("bitxor", first, _mixed(high + cast("uint32", k) + wrap(1, "uint32"))))
+
+    keys = compute((2,), key, f"{name}.keys")
+    least = wrap(min(round(rate * 2**32), 2**32 - 1), "uint32")
+
+    def element(*i: Expr) -> Expr:
+        flat: Expr = wrap(0)
+        for position, extent in zip(i, x.shape, strict=True):
+            flat = flat * extent + position
+        bits = _mixed(_mixed(math("bitxor", cast("uint32", flat), keys[0])) + keys[1])
+        return select(bits >= least, x[i] * wrap(1 / (1 - rate), x.dtype), wrap(0.0, x.dtype))
+
+    return compute(x.shape, element, name)
+
+
+OPERATORS = (random_uniform, random_normal, multinomial, dropout)

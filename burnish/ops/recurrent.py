@@ -7,6 +7,7 @@ from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
     Application,
+    Composed,
     declare,
     differentiated,
     operator,
@@ -14,6 +15,7 @@ from burnish.ops.operator import (
     require_rank,
     require_shape,
 )
+from burnish.ops.terms import Term
 
 
 def _recurrent_product(name: str, h: Tensor, weight: Tensor, first: int, gates: int) -> Tensor:
@@ -104,6 +106,30 @@ def lstm_cell(name: str, x_gates: Tensor, h: Tensor, c: Tensor, recurrent: Tenso
     return new_h, new_c
 
 
+def _gru_terms(a: Application) -> list[str]:
+    """The step in products and element-wise operators."""
+    batch, hidden = a.types[1][0]
+    x, h, recurrent, bias = (Term.of(a, i) for i in range(4))
+    linear, shape = a.attrs["linear_before_reset"], (batch, 3 * hidden)
+
+    def part(t: Term, first: int, gates: int = 1) -> Term:
+        return t.part(shape, 1, first * hidden, gates * hidden)
+
+    def product(state: Term, first: int, gates: int) -> Term:
+        rows = recurrent.part((3, hidden, hidden), 0, first, gates).reshape(gates * hidden, hidden)
+        own = bias.part((3 * hidden,), 0, first * hidden, gates * hidden)
+        return state.apply("matmul", rows, transpose_b=True) + own
+
+    sums = product(h, 0, 3 if linear else 2)
+    both = (sums.part(shape, 1, 0, 2 * hidden) if linear else sums) + part(x, 0, 2)
+    gates = both.apply("sigmoid")
+    update, reset = (gates.part((batch, 2 * hidden), 1, g * hidden, hidden) for g in (0, 1))
+    inner = reset * part(sums, 2) if linear else product(reset * h, 2, 1)
+    proposal = (inner + part(x, 2)).apply("tanh")
+    return [(proposal + update * (h - proposal)).name]
+
+
+@differentiated(Composed(_gru_terms))
 @declare(recurrent=True)
 @operator
 def gru_cell(

@@ -11,8 +11,8 @@ from burnish.loops.expr import INDEX, Const, Expr, cast, math, maximum, minimum
 from burnish.loops.sizes import is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
-    DERIVED,
     Application,
+    Composed,
     Floats,
     Ints,
     declare,
@@ -22,7 +22,7 @@ from burnish.ops.operator import (
     require_float,
     wide,
 )
-from burnish.ops.separable import separable_gradient
+from burnish.ops.separable import separable
 
 
 class _Line(NamedTuple):
@@ -56,13 +56,13 @@ _ROUNDINGS: Mapping[str, tuple[str, float]] = {
 }
 
 
-def _gradient(a: Application) -> list[str | None]:
+def _resampled(a: Application) -> list[str | None] | None:
     """By matrices along each resampled dimension; of an image whose elements are only repeated, the definition's."""
     shape, attrs = a.types[0][0], a.attrs
     sizes = attrs["sizes"]
     whole = all(m % n == 0 for m, n in zip(sizes, shape, strict=True) if n)
     if attrs["mode"] == "nearest" and whole and attrs["scales"] is None:
-        return [DERIVED]
+        return None
     scales = attrs["scales"] or tuple(m / n if n else 1.0 for m, n in zip(sizes, shape, strict=True))
 
     def along(x: Tensor, d: int) -> Tensor:
@@ -70,10 +70,10 @@ def _gradient(a: Application) -> list[str | None]:
         return resize.define("y", [x], own)[0]
 
     moved = [d for d, (m, n, s) in enumerate(zip(sizes, shape, scales, strict=True)) if m != n or s != 1.0]
-    return [separable_gradient(a, moved, sizes, along)]
+    return [separable(a, moved, along)]
 
 
-@differentiated(_gradient)
+@differentiated(Composed(_resampled))
 @declare(layout_affinity=1.0)
 @operator
 def resize(

@@ -8,11 +8,20 @@ from itertools import product
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import Ints, opaque, require, require_dtype, require_float, require_rank
+from burnish.ops.operator import (
+    Composed,
+    Ints,
+    differentiated,
+    opaque,
+    require,
+    require_dtype,
+    require_float,
+    require_rank,
+)
+from burnish.ops.sampled import CUBIC, deformed_columns_terms, grid_sample_terms, roi_align_terms
 
 MODES = ("nearest", "linear", "cubic")
 PADDINGS = ("zeros", "border", "reflection")
-CUBIC = -0.75  # Keys 1981, as the standard has it
 
 
 def cubic_weights(x: np.ndarray) -> list[np.ndarray]:
@@ -82,6 +91,7 @@ def _inside(index: np.ndarray, size: int, padding: str, low: float, high: float)
     return np.clip(index, 0, size - 1), live
 
 
+@differentiated(Composed(grid_sample_terms))
 @opaque(_grid_sample)
 def grid_sample(
     name: str, x: Tensor, grid: Tensor, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
@@ -158,6 +168,7 @@ def _bins(image: np.ndarray, places: Sequence[np.ndarray], mode: str) -> np.ndar
     return value.mean((2, 4)) if mode == "avg" else value.max((2, 4))
 
 
+@differentiated(Composed(roi_align_terms))
 @opaque(_roi_align)
 def roi_align(
     name: str,
@@ -226,6 +237,7 @@ def _deformed_columns(
     return columns.reshape(batch, channels, kernel[0] * kernel[1], out[0] * out[1]).astype(x.dtype)
 
 
+@differentiated(Composed(deformed_columns_terms))
 @opaque(_deformed_columns)
 def deformed_columns(
     name: str,

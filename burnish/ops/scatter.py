@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.operator import (
     Application,
+    Composed,
     Ints,
     differentiated,
     normal_axis,
@@ -19,6 +21,7 @@ from burnish.ops.operator import (
     require_rank,
     require_shape,
 )
+from burnish.ops.terms import Term
 
 INDEX_DTYPES = ("int64", "int32")
 _AT: Mapping[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -49,25 +52,64 @@ def _scatter_elements(
     return result
 
 
-def _require_sum(a: Application) -> str:
-    """The adjoint, where updates are added: in any other form it depends on which of them stay."""
+def _gradient(a: Application) -> list[str | None]:
+    """The adjoint where each value is; by which of several stays, or by the product of the others.
+
+    Of equal greatest or least values ``data`` counts, else the first update, as in reductions.
+    """
     seed, reduction = a.seeds[0], a.attrs["reduction"]
-    require(reduction == "add", "attribute 'reduction'", reduction, "add, in what has a gradient")
     assert seed is not None
-    return seed
+    if reduction == "add":
+        return [seed, None, _read(a, seed)]
+    if reduction == "mul":
+        return _product_gradient(a, seed)
+    (data, dtype), _, (updates, _) = a.types
+    count = prod(updates)
+    number = a.emit.constant(np.arange(count).reshape(updates))
+    zero = a.emit.constant(0.0, dtype=dtype)
+    if reduction == "none":
+        blank = a.add("expand", a.emit.constant(-1), shape=data)
+        last = _again(a, blank, number, "none")
+        own = a.add("less", last, a.emit.constant(0))
+        stays = a.add("equal", _read(a, last), number)
+    else:
+        blank = a.add("expand", a.emit.constant(count), shape=data)
+        hit = a.add("equal", a.inputs[2], _read(a, a.outputs[0]))
+        first = _again(a, blank, a.add("where", hit, number, a.emit.constant(count)), "min")
+        own = a.add("equal", a.inputs[0], a.outputs[0])
+        stays = a.add("equal", _read(a, a.add("where", own, a.emit.constant(-1), first)), number)
+    return [a.add("where", own, seed, zero), None, a.add("where", stays, _read(a, seed), zero)]
 
 
-def _elements_gradient(a: Application) -> list[str | None]:
-    seed = _require_sum(a)
-    return [seed, None, a.add("gather_elements", seed, a.inputs[1], axis=a.attrs["axis"])]
+def _product_gradient(a: Application, seed: str) -> list[str | None]:
+    """The product of the other factors: that of all that are not 0, if no other one is 0."""
+    dtype = a.types[0][1]
+    zero = a.emit.constant(0.0, dtype=dtype)
+    empty = [a.add("cast", a.add("equal", x, zero), to=dtype) for x in (a.inputs[0], a.inputs[2])]
+    factors = [a.add("add", x, e) for x, e in zip((a.inputs[0], a.inputs[2]), empty, strict=True)]
+    product, zeros = _again(a, factors[0], factors[1], "mul"), _again(a, empty[0], empty[1], "add")
+    found = []
+    for at, e, factor in zip((lambda t: t, lambda t: _read(a, t)), empty, factors, strict=True):
+        others = a.add("where", a.add("equal", at(zeros), e), a.add("div", at(product), factor), zero)
+        found.append(a.add("mul", at(seed), others))
+    return [found[0], None, found[1]]
 
 
-def _nd_gradient(a: Application) -> list[str | None]:
-    seed = _require_sum(a)
-    return [seed, None, a.add("gather_nd", seed, a.inputs[1])]
+def _read(a: Application, t: str) -> str:
+    """The elements of a tensor like ``data`` that updates are written to."""
+    if "axis" in a.attrs:
+        return a.add("gather_elements", t, a.inputs[1], axis=a.attrs["axis"])
+    return a.add("gather_nd", t, a.inputs[1])
 
 
-@differentiated(_elements_gradient)
+def _again(a: Application, target: str, updates: str, reduction: str) -> str:
+    """Other updates at the same places."""
+    if "axis" in a.attrs:
+        return a.add("scatter_elements", target, a.inputs[1], updates, axis=a.attrs["axis"], reduction=reduction)
+    return a.add("scatter_nd", target, a.inputs[1], updates, reduction=reduction)
+
+
+@differentiated(_gradient)
 @opaque(_scatter_elements)
 def scatter_elements(
     name: str, data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
@@ -98,7 +140,7 @@ def _scatter_nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, redu
     return result
 
 
-@differentiated(_nd_gradient)
+@differentiated(_gradient)
 @opaque(_scatter_nd)
 def scatter_nd(name: str, data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """``data`` with slices of ``updates`` written at the index tuples along the last dimension of ``indices``.
@@ -126,6 +168,30 @@ def _scatter_rows(past: np.ndarray, update: np.ndarray, start: np.ndarray, axis:
     return result
 
 
+def _rows_terms(a: Application) -> list[str]:
+    """Each place along the axis as the element of the update that is written there last, or what was there."""
+    (past, _), (update, _), _ = a.types
+    axis = normal_axis(a.attrs["axis"], len(past))
+    size, count = past[axis], update[axis]
+    start = Term.of(a, 2).cast("int64").reshape(past[0], 1)
+    place = Term.constant(a, np.arange(size)[None], "int64")
+    at = place - start
+    if a.attrs["circular"]:
+        at = at % size
+        inside = at < count
+    else:  # what would lie beyond an end is written at it
+        beyond = (place >= size - 1) & (start + (count - 1) >= size - 1)
+        at = beyond.choose(place * 0 + (count - 1), at)
+        before = (place <= 0) & (start <= 0)
+        at = before.choose((start * -1).apply("minimum", count - 1), at) if size > 1 else at
+        inside = (at >= 0) & (at < count)
+    spread = tuple(n if d in (0, axis) else 1 for d, n in enumerate(past))
+    index = at.clip(0, count - 1).reshape(*spread).expand(*past)
+    read = Term.of(a, 1).apply("gather_elements", index, axis=axis)
+    return [inside.reshape(*spread).choose(read, Term.of(a, 0)).name]
+
+
+@differentiated(Composed(_rows_terms))
 @opaque(_scatter_rows)
 def scatter_rows(
     name: str, past: Tensor, update: Tensor, start: Tensor, *, axis: int, circular: bool = False
@@ -160,6 +226,28 @@ def _fold_windows(x: np.ndarray, size: Ints, block: Ints, strides: Ints, pads: I
     return np.ascontiguousarray(image[(slice(None), slice(None), *inside)])
 
 
+def _fold_terms(a: Application) -> list[str]:
+    """Every column's elements, added up in a flat padded image."""
+    (x, dtype), size, block, pads = a.types[0], a.attrs["size"], a.attrs["block"], a.attrs["pads"]
+    rank, channels = len(size), x[1] // prod(block)
+    padded = tuple(size[d] + pads[d] + pads[rank + d] for d in range(rank))
+    flat = np.zeros((), np.int64)
+    for d in range(rank):
+        count = (padded[d] - a.attrs["dilations"][d] * (block[d] - 1) - 1) // a.attrs["strides"][d] + 1
+        taps, windows = np.arange(block[d]) * a.attrs["dilations"][d], np.arange(count) * a.attrs["strides"][d]
+        own = taps.reshape([-1 if e == d else 1 for e in range(2 * rank)])
+        own = own + windows.reshape([-1 if e == rank + d else 1 for e in range(2 * rank)])
+        flat = flat * padded[d] + own
+    index = Term.constant(a, flat.reshape(1, 1, -1), "int64").expand(x[0], channels, flat.size)
+    columns = Term.of(a, 0).reshape(x[0], channels, flat.size)
+    image = Term.constant(a, 0.0, dtype).expand(x[0], channels, prod(padded))
+    image = image.apply("scatter_elements", index, columns, axis=2, reduction="add")
+    inside = image.reshape(x[0], channels, *padded)
+    extents = (x[0], channels, *size)
+    return [inside.apply("slice", starts=(0, 0, *pads[:rank]), extents=extents).name]
+
+
+@differentiated(Composed(_fold_terms))
 @opaque(_fold_windows)
 def fold_windows(
     name: str, x: Tensor, *, size: Ints, block: Ints, strides: Ints, pads: Ints, dilations: Ints
@@ -182,6 +270,17 @@ def _max_unpool(x: np.ndarray, indices: np.ndarray, size: Ints) -> np.ndarray:
     return flat.reshape(*x.shape[:2], *size)
 
 
+def _unpool_terms(a: Application) -> list[str]:
+    """A flat image of zeros, written to."""
+    (x, dtype), size = a.types[0], a.attrs["size"]
+    flat = (*x[:2], prod(x[2:]))
+    places = (Term.of(a, 1).reshape(*flat)) % max(prod(size), 1)
+    image = Term.constant(a, 0.0, dtype).expand(*x[:2], prod(size))
+    written = image.apply("scatter_elements", places, Term.of(a, 0).reshape(*flat), axis=2)
+    return [written.reshape(*x[:2], *size).name]
+
+
+@differentiated(Composed(_unpool_terms))
 @opaque(_max_unpool)
 def max_unpool(name: str, x: Tensor, indices: Tensor, *, size: Ints) -> Tensor:
     """The image [N, C, *size] of zeros with ``x`` at its flat ``indices``, taken within every channel."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from burnish.loops.sizes import least
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import Application, differentiated, normal_axis, opaque, require
+from burnish.ops.operator import Application, Composed, differentiated, normal_axis, opaque, require
 
 _INDEX = "int64"  # dtype of positions
 
@@ -25,16 +25,12 @@ def _sort(x: np.ndarray, axis: int, descending: bool) -> tuple[np.ndarray, np.nd
     return np.take_along_axis(x, order, axis), order
 
 
-def _gradient(a: Application) -> list[str | None]:
-    """Each value's adjoint at the position that it came from."""
-    seed = a.seeds[0]
-    if seed is None:
-        return [None]
-    axis = a.attrs["axis"]
-    return [a.add("scatter_elements", a.zeros(0), a.outputs[1], seed, axis=axis, reduction="add")]
+def _values(a: Application) -> list[str | None]:
+    """The values, read at the positions that they come from."""
+    return [a.add("gather_elements", a.inputs[0], a.outputs[1], axis=a.attrs["axis"]), None]
 
 
-@differentiated(_gradient)
+@differentiated(Composed(_values))
 @opaque(_sort)
 def sort(name: str, x: Tensor, *, axis: int = -1, descending: bool = False) -> tuple[Tensor, ...]:
     """Values in order along ``axis``, and the positions (int64) that they come from; equal ones keep their order.
@@ -52,7 +48,7 @@ def _top_k(x: np.ndarray, k: int, axis: int, largest: bool, sorted: bool) -> tup
     return np.take_along_axis(x, order, axis), order
 
 
-@differentiated(_gradient)
+@differentiated(Composed(_values))
 @opaque(_top_k)
 def top_k(
     name: str, x: Tensor, *, k: int, axis: int = -1, largest: bool = True, sorted: bool = True

@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import normal_axis, opaque, require, require_float, require_number
+from burnish.ops.operator import (
+    Application,
+    Composed,
+    accumulator_dtype,
+    differentiated,
+    normal_axis,
+    opaque,
+    require,
+    require_float,
+    require_number,
+)
+from burnish.ops.terms import Term
 
 
 def _dft(x: np.ndarray, axis: int, length: int, inverse: bool, onesided: bool) -> np.ndarray:
@@ -23,6 +34,34 @@ def _dft(x: np.ndarray, axis: int, length: int, inverse: bool, onesided: bool) -
     return np.stack([found.real, found.imag], -1).astype(x.dtype)
 
 
+def _dft_gradient(a: Application) -> list[str | None]:
+    """The conjugate transform of the adjoint, cut or filled to the input's extent."""
+    seed, (shape, dtype), length = a.seeds[0], a.types[0], a.attrs["length"]
+    assert seed is not None
+    axis, inverse, onesided = normal_axis(a.attrs["axis"], len(shape)), a.attrs["inverse"], a.attrs["onesided"]
+    extent = length
+    if not inverse:  # a half of the adjoint is filled with zeros
+        found = a.add("dft", seed, axis=axis, length=length, inverse=True)
+        factor: np.ndarray = np.array(float(length))
+    elif onesided:  # all elements but the first, and a last one of its own, stand for two
+        found = a.add("dft", seed, axis=axis, length=length, onesided=True)
+        extent = length // 2 + 1
+        twice = np.full(extent, 2.0 / length)
+        twice[0] = 1.0 / length
+        if length % 2 == 0:
+            twice[-1] = 1.0 / length
+        factor = twice.reshape([-1 if d == axis else 1 for d in range(len(shape))])
+    else:
+        found = a.add("dft", seed, axis=axis, length=length)
+        factor = np.array(1.0 / length)
+    found = a.add("mul", found, a.emit.constant(factor, dtype=dtype))
+    rest = [0] * (2 * len(shape))
+    rest[len(shape) + axis] = shape[axis] - extent
+    rest[-1] = shape[-1] - 2  # of a real input, the real part
+    return [a.add("pad", found, pads=tuple(rest)) if any(rest) else found]
+
+
+@differentiated(_dft_gradient)
 @opaque(_dft)
 def dft(name: str, x: Tensor, *, axis: int, length: int, inverse: bool = False, onesided: bool = False) -> Tensor:
     """The discrete Fourier transform along ``axis`` of ``x`` [..., 1] (real) or [..., 2] (real and imaginary parts).
@@ -50,6 +89,23 @@ def _cumprod(x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.nda
     return np.flip(found, axis) if reverse else found
 
 
+def _cumprod_terms(a: Application) -> list[str]:
+    """Products over distances that double (Hillis and Steele 1986), which no quotient by an element that is 0 needs."""
+    (shape, dtype), reverse = a.types[0], a.attrs["reverse"]
+    dim, work = normal_axis(a.attrs["axis"], len(shape)), accumulator_dtype(dtype)
+
+    def moved(x: Term, by: int) -> Term:
+        pads = [0] * (2 * len(shape))
+        pads[dim], pads[len(shape) + dim] = (-by, by) if reverse else (by, -by)
+        return x.apply("pad", pads=tuple(pads), value=1.0)
+
+    found, by = Term.of(a, 0).cast(work), 1
+    while by < shape[dim]:
+        found, by = found * moved(found, by), 2 * by
+    return [(moved(found, 1) if a.attrs["exclusive"] else found).cast(dtype).name]
+
+
+@differentiated(Composed(_cumprod_terms))
 @opaque(_cumprod)
 def cumprod(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Running product along ``axis``; ``exclusive`` leaves the element itself out, ``reverse`` runs from the end."""
@@ -62,6 +118,24 @@ def _determinant(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.det(x.astype(np.float64))).astype(x.dtype)
 
 
+def _determinant_gradient(a: Application) -> list[str | None]:
+    """By each element its cofactor, the determinant without its row and column, of singular matrices too."""
+    shape, dtype = a.types[0]
+    seed, n = a.seeds[0], shape[-1]
+    assert seed is not None
+    lead = len(shape) - 2
+    seed = a.add("reshape", seed, shape=(*shape[:-2], 1, 1))
+    if n < 2:
+        return [a.add("expand", seed, shape=shape)]
+    others = np.array([[k for k in range(n) if k != i] for i in range(n)])
+    index = a.emit.constant(others, dtype="int64")
+    columns = a.add("gather", a.add("gather", a.inputs[0], index, axis=lead), index, axis=lead + 2)
+    minors = a.add("transpose", columns, perm=(*range(lead), lead, lead + 2, lead + 1, lead + 3))
+    signs = a.emit.constant((-1.0) ** np.add.outer(np.arange(n), np.arange(n)), dtype=dtype)
+    return [a.add("mul", a.add("mul", a.add("determinant", minors), signs), seed)]
+
+
+@differentiated(_determinant_gradient)
 @opaque(_determinant)
 def determinant(name: str, x: Tensor) -> Tensor:
     """The determinants of square matrices ``x`` [..., N, N]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import opaque, require, require_dtype, require_rank
+from burnish.ops.operator import Refused, differentiated, opaque, require, require_dtype, require_rank
 
 MODES = ("LEAF", "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
@@ -59,6 +59,7 @@ def _decided(
     return goes
 
 
+@differentiated(Refused("trees do not change between thresholds; allowed: burnish.boost, which trains them"))
 @opaque(_tree_ensemble)
 def tree_ensemble(
     name: str,

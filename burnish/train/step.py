@@ -2,55 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from burnish.arguments import check_number, refusal
+from burnish.arguments import check_count, check_number, refusal
 from burnish.errors import ModelError
 from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.expr import FLOATS
-from burnish.train.losses import LOSSES
+from burnish.train.losses import Loss, add_loss, check_loss, resolved
 from burnish.train.optimizers import SGD, Optimizer, Progress
 
-RATE, STEP = "optimizer.rate", "optimizer.step"
+RATE, STEP, SEED = "optimizer.rate", "optimizer.step", "random.seed"
 
 
 @dataclass(frozen=True)
 class Train:
-    """How to train: ``loss`` is one of ``losses.LOSSES``, between the model's only output and the labels.
+    """How to train: ``loss`` is one of ``losses.LOSSES`` by name, between the model's only output and the labels; or a
+    ``losses.Loss``; or a graph of the model's outputs and then the labels, whose only output is the loss.
 
-    ``parameters``: the constants that are trained; by default the parameters of a network of PyTorch, of other models
-    all constants of floating-point numbers with more than one element, but for running statistics. Batch normalization
-    computes with the statistics of the batch, and moves the running ones by ``batch_norm_momentum`` of the way.
+    ``parameters``: the constants that are trained; by default the parameters of a network of PyTorch that require a
+    gradient, of an ONNX model its initializers, of a graph all constants, of floating-point numbers with more than one
+    element, but for running statistics. Batch normalization computes with the statistics of the batch, and moves the
+    running ones by ``batch_norm_momentum`` of the way. ``seed`` is the first of the seeds of dropout, one a step.
     """
 
-    loss: str = "softmax_cross_entropy"
+    loss: str | Loss | Graph = "softmax_cross_entropy"
     optimizer: Optimizer = field(default_factory=SGD)
     parameters: tuple[str, ...] | None = None
     batch_norm_momentum: float = 0.1
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
-        if self.loss not in LOSSES:
-            raise refusal("Train: loss", self.loss, ", ".join(LOSSES))
+        check_loss("Train: loss", self.loss)
         if not callable(getattr(self.optimizer, "update", None)):
             raise refusal("Train: optimizer", self.optimizer, "an optimizer, such as burnish.SGD(0.1)")
         check_number("Train: batch_norm_momentum", self.batch_norm_momentum, 0, 1)
+        check_count("Train: seed", self.seed, 0)
 
 
-def training_graph(graph: Graph, train: Train) -> Graph:
-    """The step: inputs and then ``label`` to the loss, a scalar; parameters are states under the constants' names.
+def training_graph(graph: Graph, train: Train, weights: Collection[str] | None = None) -> Graph:
+    """The step: inputs and then labels to the loss, a scalar; parameters are states under the constants' names.
 
-    So is what the optimizer remembers, under ``parameter.slot``, the learning rate, ``optimizer.rate``, and the number
-    of steps, ``optimizer.step``. Raises ModelError for a model without an output that is its only one, with states or
-    open dimensions, or without parameters; UnsupportedOperator for an operator without a gradient.
+    Labels are called as the loss calls them: ``label``, where there is one. States are also what the optimizer
+    remembers, under ``parameter.slot``, the learning rate, ``optimizer.rate``, the number of steps,
+    ``optimizer.step``, and with dropout its seed, ``random.seed``, one more each step. ``weights``: the constants that
+    are trained unless ``train`` names them; None: all. Raises ModelError for a model whose outputs the loss does not
+    take, with states or open dimensions, or without parameters; UnsupportedOperator for an operator without a gradient.
     """
     _check(graph)
+    resolved(train.loss).labels([graph.types[name] for name in graph.outputs])
     running = _running_statistics(graph)
-    parameters = _parameters(graph, train, running)
+    parameters = _parameters(graph, train, running, weights)
     b = GraphBuilder()
     for name in graph.inputs:
         b.input(name, graph.types[name].shape, graph.types[name].dtype)
@@ -59,20 +65,21 @@ def training_graph(graph: Graph, train: Train) -> Graph:
             b.state(name, value)
         else:
             b.constant(value, name)
+    dropped = 0
     for node in graph.nodes:
         if node.op == "batch_norm" and set(node.inputs[3:]) <= running:
             _normalize(b, node, train.batch_norm_momentum)
+        elif node.op == "dropout":
+            _drop(b, node, dropped, train.seed)
+            dropped += 1
         else:
             b.add_many(node.op, *node.inputs, names=node.outputs, node=node.name, **node.attrs)
-    return _with_update(b, graph.outputs[0], parameters, train)
+    return _with_update(b, graph.outputs, parameters, train)
 
 
-def _with_update(b: GraphBuilder, output: str, parameters: Collection[str], train: Train) -> Graph:
+def _with_update(b: GraphBuilder, outputs: Sequence[str], parameters: Collection[str], train: Train) -> Graph:
     """Loss, gradients and updates behind the model."""
-    loss = LOSSES[train.loss]
-    wanted = loss.label(b.types[output])
-    label = b.input(b.fresh("label"), wanted.shape, wanted.dtype)
-    value = loss.build(b, output, label)
+    value = add_loss(b, train.loss, outputs)
     one = b.constant(1.0, dtype=b.types[value].dtype)
     found = backpropagate(b, {value: one}, list(parameters))
     rate = b.state(b.fresh(RATE), np.array(train.optimizer.rate))
@@ -101,6 +108,15 @@ def _normalize(b: GraphBuilder, node: Node, momentum: float) -> None:
         b.update(state, b.add("add", kept, b.add("mul", batch, b.constant(momentum * factor, dtype=dtype))))
 
 
+def _drop(b: GraphBuilder, node: Node, stream: int, seed: int) -> None:
+    """Dropout by the seed of the step; each has a stream of its own."""
+    if SEED not in b.types:
+        state = b.state(SEED, np.array(seed, np.int64))
+        b.update(state, b.add("add", state, b.constant(1)))
+    attrs = {**node.attrs, "stream": stream}
+    b.add_many(node.op, node.inputs[0], SEED, names=node.outputs, node=node.name, **attrs)
+
+
 def _running_statistics(graph: Graph) -> set[str]:
     """The constants that are means and variances of batch normalizations, of one each."""
     readers = graph.consumers()
@@ -111,11 +127,14 @@ def _running_statistics(graph: Graph) -> set[str]:
     return found
 
 
-def _parameters(graph: Graph, train: Train, running: Collection[str]) -> Mapping[str, None]:
+def _parameters(
+    graph: Graph, train: Train, running: Collection[str], weights: Collection[str] | None
+) -> Mapping[str, None]:
     """The names of the constants to train, in order."""
     floats = {n: None for n, t in graph.types.items() if n in graph.constants and t.dtype in FLOATS}
     if train.parameters is None:
-        chosen = {n: None for n in floats if graph.types[n].size > 1 and n not in running}
+        known = floats if weights is None else weights
+        chosen = {n: None for n in floats if graph.types[n].size > 1 and n not in running and n in known}
     else:
         wrong = [n for n in train.parameters if n not in floats or n in running]
         if wrong:
@@ -133,6 +152,3 @@ def _check(graph: Graph) -> None:
     if graph.dims:
         dims = ", ".join(d.name for d in graph.dims)
         raise ModelError(f"Train: found open dimensions {dims}; allowed: a model with fixed shapes")
-    if len(graph.outputs) != 1 or graph.types[graph.outputs[0]].dtype not in FLOATS:
-        found = ", ".join(f"{n}: {graph.types[n]}" for n in graph.outputs)
-        raise ModelError(f"Train: found outputs {found}; allowed: one of floating-point numbers")

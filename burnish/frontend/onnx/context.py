@@ -95,6 +95,8 @@ class Context:
     versions: Mapping[str, int] = field(default_factory=dict)  # of the other domains that the model imports
     sizes: dict[str, np.ndarray] = field(default_factory=dict)  # integers known up to dimensions: see symbolic.py
     constants: dict[int, str] = field(default_factory=dict)  # initializers of subgraphs, by identity, in the graph
+    training: bool = False  # what drops elements by chance in training does so; nothing is computed of initializers
+    weights: set[str] = field(default_factory=set)  # initializers that may be trained: see ``training``
 
     def begin(self, node: OnnxNode) -> None:
         """Turns to the next node."""
@@ -117,7 +119,7 @@ class Context:
             require_room(t, str(self.node))
         sizes = [greatest(t.size) for t in types] + [a.size for a in known]
         small = all(size <= STATIC_ELEMENTS for size in sizes) and not any(dims_of(t.shape) for t in types)
-        if len(known) == len(inputs) > 0 and small:
+        if len(known) == len(inputs) > 0 and small and self.weights.isdisjoint(inputs):
             node = Node(op, inputs, tuple(f"{i}" for i in range(len(types))), attrs, self.node.name)
             return tuple(self.constant(array) for array in evaluate_node(node, known))
         names = [self.builder.fresh(f"{self.node.stem}.{op}")]

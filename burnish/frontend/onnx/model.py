@@ -42,6 +42,7 @@ from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.validity import check_declared, check_graph
 from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
 from burnish.graph.rewrite import drop_dead
+from burnish.loops.expr import FLOATS
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.sizes import dim
 
@@ -72,11 +73,13 @@ _log = logging.getLogger("burnish")
 @dataclass(frozen=True)
 class Imported:
     """A model as a graph. ``assumed``: inputs whose first extent the model leaves open, by that extent's name in the
-    model, and nobody has given: it was taken as 1.
+    model, and nobody has given: it was taken as 1. ``weights``: in training, the constants that are initializers of
+    several floating-point numbers; None where nothing tells them from other constants.
     """
 
     graph: Graph
     assumed: Mapping[str, str] = field(default_factory=dict)
+    weights: tuple[str, ...] | None = None
 
 
 Shapes = Mapping[str, Sequence[int | str] | int]
@@ -91,6 +94,7 @@ def import_onnx(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     shapes: Shapes | None = None,
     fix: Mapping[str, Any] | None = None,
+    training: bool = False,
 ) -> Imported:
     """The model as a graph; names of inputs and outputs are the model's.
 
@@ -99,7 +103,8 @@ def import_onnx(
     is otherwise taken as 1. It also gives, by name, the bounds of dimensions that stay open: ``{"batch": (1, 32)}``,
     ``(16, 512, 16)`` where only multiples of 16 occur, ``(1, 512, 1, 20)`` where kernels shall suit 20 best, or a size:
     ``{"batch": 4}``; the model, or an entry such as ``{"x": ("batch", 768)}``, refers to them by that name. ``fix``
-    gives values of inputs, which are constants then, such as ``{"sr": 16000}``.
+    gives values of inputs, which are constants then, such as ``{"sr": 16000}``. ``training``: nothing is computed of
+    initializers that may be weights but in the graph, and dropout is there.
 
     Raises ModelError for what is no valid model, OpenDimensions (a ModelError) for extents that are missing, all at
     once, UnsupportedOperator (a ModelError) for valid models that use what Burnish lacks, of which RuntimeValue is one
@@ -112,7 +117,9 @@ def import_onnx(
     opset = opset_of(proto)
     versions = versions_of(proto)
     check_graph(graph, opset, versions)
-    context = Context(GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset, versions=versions)
+    context = Context(
+        GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset, versions=versions, training=training
+    )
     names = _add_constants(context, graph)
     assumed = _add_inputs(context, graph, names, dict(shapes or {}))
     translate_nodes(context, names, graph.node, names_read(graph))
@@ -122,7 +129,9 @@ def import_onnx(
         if value.name not in names:
             raise ModelError(f"model output '{value.name}' is computed by no node")
         outputs.append(named(context.builder, names[value.name], value.name))
-    return Imported(drop_dead(context.builder.build(*outputs)), assumed)
+    found = drop_dead(context.builder.build(*outputs))
+    weights = tuple(name for name in found.constants if name in context.weights) if training else None
+    return Imported(found, assumed, weights)
 
 
 def fixed_inputs(proto: onnx.ModelProto, fix: Mapping[str, Any]) -> onnx.ModelProto:
@@ -183,6 +192,8 @@ def _add_constants(context: Context, graph: onnx.GraphProto) -> dict[str, str]:
         if value is not None and not check_declared(where, value, type_of(array), dtype):
             raise ModelError(f"{where}: found shape {list(array.shape)}; allowed: that of the input of its name")
         context.builder.constant(array, tensor.name)
+        if context.training and type_of(array).dtype in FLOATS and array.size > 1:
+            context.weights.add(tensor.name)
     return {tensor.name: tensor.name for tensor in graph.initializer}
 
 

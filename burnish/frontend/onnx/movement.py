@@ -323,8 +323,18 @@ def _dropout(c: Context, n: OnnxNode) -> list[str]:
         ratio = float(c.static(n.input(1), "ratio").reshape(-1)[0]) if n.input(1) else 0.5
         if training and ratio != 0.0:
             return _random_dropout(c, n, ratio)
+    ratio = _ratio(c, n) if c.training else 0.0
+    if ratio:
+        return [c.add("dropout", n.inputs[0], c.constant(0, "int64"), rate=ratio)]
     y = c.add("identity", n.inputs[0])
     return [y, c.constant(np.broadcast_to(np.True_, c.shape(y)))] if len(n.outputs) > 1 else [y]
+
+
+def _ratio(c: Context, n: OnnxNode) -> float:
+    """An attribute up to version 11, then an input; version 6 and before have a form of inference of their own."""
+    if n.attr("is_test", 0):
+        return 0.0
+    return float(c.static(n.input(1), "ratio").reshape(-1)[0]) if n.input(1) else float(n.attr("ratio", 0.5))
 
 
 def _random_dropout(c: Context, n: OnnxNode, ratio: float) -> list[str]:

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from burnish.frontend.onnx.context import Context
 from burnish.graph.graph import GraphBuilder
+from burnish.graph.rounds import add_rounds
 from burnish.loops.sizes import is_size
+from burnish.ops.scan import Operands
 
 Step = Callable[[Context, str, tuple[str, ...], tuple[str, ...]], tuple[str, ...]]
 """Adds one step: its gates, the states, what all steps read alike -> the new states, hidden first."""
@@ -71,29 +73,17 @@ def _repeat(
 ) -> tuple[str, list[str]]:
     """See :func:`run_steps`: a scan, whose body is one step."""
     sequences = (gates, live) if live else (gates,)
-    operands, count = (*states, *sequences, *parameters), len(states)
-    inner = replace(c, builder=GraphBuilder(), made=set())
-    names = []
-    for i, name in enumerate(operands):
-        t = c.builder.types[name]
-        shape = t.shape[1:] if count <= i < count + len(sequences) else t.shape
-        names.append(inner.builder.input(f"{i}", shape, t.dtype))
-    before, fixed = tuple(names[:count]), tuple(names[count + len(sequences) :])
-    new = step(inner, names[count], before, fixed)
-    shown, now = _masked(inner, names[count + 1] if live else "", new, before)
-    results = now if shown == now[0] else (*now, shown)
-    body = inner.builder.build(*results)
-    constants = {name: f"{len(operands) + i}" for i, name in enumerate(body.constants)}
-    nodes = tuple(
-        (n.op, tuple(constants.get(x, x) for x in n.inputs), n.outputs, tuple(sorted(n.attrs.items())))
-        for n in body.nodes
-    )
-    shared = [c.constant(array) for array in body.constants.values()]
-    every = (0,) if shown == now[0] else (count,)
-    found = c.add_many(
-        "scan", *operands, *shared, body=(nodes, results), states=count, sequences=len(sequences), every=every,
-        reverse=reverse,
-    )  # fmt: skip
+    count = len(states)
+
+    def body(builder: GraphBuilder, names: Sequence[str]) -> Sequence[str]:
+        inner = replace(c, builder=builder, made=set())
+        before, fixed = tuple(names[:count]), tuple(names[count + len(sequences) :])
+        new = step(inner, names[count], before, fixed)
+        shown, now = _masked(inner, names[count + 1] if live else "", new, before)
+        return (*now, shown) if live else now
+
+    every = (count,) if live else (0,)
+    found = add_rounds(c.builder, body, Operands(states, sequences, parameters), every, reverse)
     if every != (0,):
         return found[count], list(found[:count])
     last = 0 if reverse else c.shape(gates)[0] - 1

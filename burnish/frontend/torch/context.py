@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -38,11 +38,16 @@ class Context:
     stem: str = ""  # what names of tensors of that node begin with
     result: Any = None  # what torch says of its outputs: a fake tensor, or a tuple of them
     raw: Mapping[str, Any] = field(default_factory=dict)  # its arguments as torch has them: fake tensors for Refs
+    training: bool = False  # what drops elements by chance in training does so
     _constants: dict[int, tuple[Any, Ref]] = field(default_factory=dict)
 
     def begin(self, label: str, stem: str, result: Any, raw: Mapping[str, Any]) -> None:
         """Turns to the next node."""
         self.label, self.stem, self.result, self.raw = label, stem, result, raw
+
+    def inside(self, builder: GraphBuilder) -> Context:
+        """The same for a graph inside of this one: a body that repeats."""
+        return replace(self, builder=builder, _constants={})
 
     # --- building ---
 
@@ -178,6 +183,10 @@ class Context:
     def concat(self, parts: Sequence[str], axis: int) -> Ref:
         """The parts one after the other along ``axis``."""
         return Ref(parts[0]) if len(parts) == 1 else self.add("concat", *parts, axis=axis)
+
+    def dropout(self, x: str, rate: float) -> Ref:
+        """``x`` with elements dropped; the step of training gives the seed its state."""
+        return self.add("dropout", x, self.constant(0, "int64"), rate=rate) if rate else Ref(x)
 
     def real(self, x: str) -> Ref:
         """``x`` in the dtype of the result, which is a float where torch computes floats of integers."""

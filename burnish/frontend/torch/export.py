@@ -15,6 +15,7 @@ import numpy as np
 
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.torch.context import Context, Ref
+from burnish.frontend.torch.dropout import kept_dropout
 from burnish.frontend.torch.dtypes import dtype_name, to_numpy, to_torch
 from burnish.frontend.torch.dynamic import Bounds, Dynamic, read_dynamic
 from burnish.frontend.torch.program import TRANSLATORS, Translation, operator_name, refusal, translate
@@ -57,19 +58,20 @@ def is_network(model: Any) -> bool:
     return bool(names & {"torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram"})
 
 
-def import_torch(model: Any, example_inputs: Any = None, dynamic: Any = None) -> TorchModel:
+def import_torch(model: Any, example_inputs: Any = None, dynamic: Any = None, training: bool = False) -> TorchModel:
     """The network in its form of inference as a graph, whatever its mode is, which stays.
 
     ``example_inputs``: a tensor, a tuple of positional arguments, or a mapping of arguments by name; an
     ``ExportedProgram`` needs none. ``dynamic``: extents that stay open; see :func:`burnish.compile`. Buffers that the
-    network changes become states of the graph. Raises ModelError for what torch.export refuses, and UnsupportedOperator
-    naming all operators that cannot be translated.
+    network changes become states of the graph. ``training``: nothing is computed of parameters that require a gradient
+    but in the graph, where those that are one tensor are one constant, and dropout is there. Raises
+    ModelError for what torch.export refuses, and UnsupportedOperator naming all operators that cannot be translated.
     """
     require("torch", "torch")
     if hasattr(model, "graph_signature"):
         if example_inputs is not None or dynamic is not None:
             raise ModelError("example_inputs and dynamic: found for an ExportedProgram; allowed: None, it has its own")
-        return _imported(model, (), Dynamic())
+        return _imported(model, (), Dynamic(), training)
     if example_inputs is None:
         raise ModelError("example_inputs: found None; allowed: a tensor, a tuple, or a mapping of arguments by name")
     args, kwargs = _arguments(example_inputs)
@@ -78,7 +80,7 @@ def import_torch(model: Any, example_inputs: Any = None, dynamic: Any = None) ->
     opened = read_dynamic(dynamic, ranks)
     args, kwargs = _apart(*_enlarged(names, args, kwargs, opened))
     program = _exported(model, args, kwargs, opened.shapes([*names]))
-    return _imported(program, tuple(names), opened)
+    return _imported(program, tuple(names), opened, training)
 
 
 # --- torch.export -----------------------------------------------------------------------------------------------------
@@ -202,20 +204,24 @@ def _decomposed(program: Any) -> Any:
 # --- the program as a graph -------------------------------------------------------------------------------------------
 
 
-def _imported(program: Any, names: tuple[str, ...], opened: Dynamic) -> TorchModel:
+def _imported(program: Any, names: tuple[str, ...], opened: Dynamic, training: bool = False) -> TorchModel:
     """The program as it is if all of it is known, which spares torch to trace it again, else its decomposition."""
+    if training:
+        with kept_dropout(program):
+            return _translated(_decomposed(program), names, opened, training)
     calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
     if all(target is operator.getitem or operator_name(target) in TRANSLATORS for target in calls):
         with contextlib.suppress(UnsupportedOperator):
-            return _translated(program, names, opened)
-    return _translated(_decomposed(program), names, opened)
+            return _translated(program, names, opened, training)
+    return _translated(_decomposed(program), names, opened, training)
 
 
-def _translated(program: Any, names: tuple[str, ...], opened: Dynamic) -> TorchModel:
+def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training: bool) -> TorchModel:
     signature = program.graph_signature
     holders = [node for node in program.graph.nodes if node.op == "placeholder"]
     symbols = _symbols(program, holders, names, opened)
-    work = Translation(Context(GraphBuilder(), symbols))
+    work = Translation(Context(GraphBuilder(), symbols, training=training))
+    lifted: dict[tuple[Any, ...], Ref] = {}  # parameters by where they lie in memory
     changed = _changed(signature)
     inputs: list[tuple[int, Any]] = []
     states: dict[str, Ref] = {}
@@ -224,6 +230,9 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic) -> TorchM
         if spec.target in changed:
             array = to_numpy(value, f"buffer '{spec.target}'")
             work.values[node] = states[spec.target] = Ref(work.builder.state(f"state.{spec.target}", array))
+        elif training and spec.kind.name == "PARAMETER" and program.state_dict[spec.target].requires_grad:
+            place = (value.data_ptr(), tuple(value.shape), value.stride())
+            work.values[node] = lifted.setdefault(place, work.context.constant_of(value, node.name))
         elif spec.kind.name != "USER_INPUT":
             work.values[node] = value
         elif type(spec.arg).__name__ == "ConstantArgument":
@@ -241,8 +250,11 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic) -> TorchM
     called = Signature(specs.in_spec, specs.out_spec, tuple(inputs), outputs, own, positional)
     named = zip(signature.input_specs, holders, strict=True)
     parameters = tuple(
-        node.name for spec, node in named if spec.kind.name == "PARAMETER" and node.name in graph.constants
-    )
+        node.name
+        for spec, node in named
+        if spec.kind.name == "PARAMETER" and node.name in graph.constants
+        and (not training or program.state_dict[spec.target].requires_grad)
+    )  # fmt: skip
     return TorchModel(graph, called, parameters)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from burnish.errors import BurnishError, UnsupportedOperator
 from burnish.frontend.torch import (
     creation,
+    dropout,
     elementwise,
     indexing,
     movement,
@@ -26,6 +27,7 @@ from burnish.graph.graph import GraphBuilder
 
 TRANSLATORS: Mapping[str, Translator] = {
     **creation.TRANSLATORS,
+    **dropout.TRANSLATORS,
     **elementwise.TRANSLATORS,
     **indexing.TRANSLATORS,
     **movement.TRANSLATORS,
@@ -243,6 +245,8 @@ def _evaluated(work: Translation, node: Any, result: Any) -> Any:
     import torch
 
     if not all(_is_known(work.values[n]) for n in node.all_input_nodes):
+        return _ABSENT
+    if operator_name(node.target).startswith("burnish."):  # of training, where a constant is not what it stays
         return _ABSENT
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         raise UnsupportedOperator("random numbers are not supported")

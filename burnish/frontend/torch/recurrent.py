@@ -10,8 +10,11 @@ import numpy as np
 
 from burnish.frontend.torch.context import Context, Ref, Translator
 from burnish.frontend.torch.symbols import is_open
+from burnish.graph.graph import GraphBuilder
+from burnish.graph.rounds import add_rounds
+from burnish.ops.scan import Operands
 
-MOST_STEPS = 1 << 14  # each takes about a millisecond to compile
+UNROLLED = 64  # steps up to which each has nodes of its own; more are rounds of one body
 Step = Callable[[Ref, tuple[Ref, ...]], tuple[Ref, ...]]  # gates of one step, states -> new states, hidden first
 
 
@@ -71,6 +74,9 @@ def _direction(
     bias, step = make(c, recurrent, tuple(biases))
     rows = c.reshape(x, (steps * batch, features))
     gates = c.add("add", c.add("matmul", rows, weight, transpose_b=True), bias)
+    if steps > UNROLLED:
+        moving = c.reshape(gates, (steps, batch, c.shape(gates)[1]))
+        return _rounds(c, make, moving, states, (recurrent, *biases), reverse)
     now, hidden = tuple(states), [Ref("")] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
         now = step(c.slice(gates, 0, t * batch, batch), now)
@@ -79,20 +85,38 @@ def _direction(
     return c.reshape(sequence, (steps, batch, c.shape(states[0])[-1])), now
 
 
+def _rounds(
+    c: Context, make: Callable[..., tuple[Ref, Step]], gates: Ref, states: Sequence[Ref], fixed: Sequence[Ref],
+    reverse: bool,
+) -> tuple[Ref, tuple[Ref, ...]]:  # fmt: skip
+    """All hidden states and the final ones, as :func:`_direction`, by a body that repeats."""
+    count = len(states)
+
+    def body(builder: GraphBuilder, names: Sequence[str]) -> Sequence[str]:
+        refs = [Ref(name) for name in names]
+        recurrent, *biases = refs[count + 1 :]
+        _, step = make(c.inside(builder), recurrent, tuple(biases))
+        return step(refs[count], tuple(refs[:count]))
+
+    found = add_rounds(c.builder, body, Operands(tuple(states), (gates,), tuple(fixed)), (0,), reverse)
+    last = c.slice(found[0], 0, 0 if reverse else c.shape(gates)[0] - 1, 1)
+    return Ref(found[0]), (c.reshape(last, c.shape(states[0])), *(Ref(name) for name in found[1:]))
+
+
 def _layers(
     kind: str, c: Context, input: Ref, hx: Any, params: Sequence[Ref], has_biases: bool, num_layers: int,
     dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> list[Ref]:  # fmt: skip
     """All layers: the output of the last one, and the final states of all, [L · D, B, H]."""
-    if train and dropout:
+    if train and dropout and not c.training:
         c.refuse("dropout", dropout, "0 in training: random numbers are not supported")
     initial = list(hx) if isinstance(hx, (list, tuple)) else [hx]
     batched = c.rank(input) == 3
     x = input if batched else c.reshape(input, (c.shape(input)[0], 1, c.shape(input)[1]))
     x = c.transpose(x, (1, 0, 2)) if batch_first and batched else x
     steps, batch, _ = c.shape(x)
-    if is_open(steps) or not 1 <= steps <= MOST_STEPS:
-        c.refuse("input", f"{steps} steps", f"1 to {MOST_STEPS} steps, unrolled: a number")
+    if is_open(steps) or steps < 1:
+        c.refuse("input", f"{steps} steps", "1 step or more: a number")
     directions, count = 2 if bidirectional else 1, 4 if has_biases else 2
     if len(params) != num_layers * directions * count:
         c.refuse("params", f"{len(params)} tensors", f"{count} for each layer and direction: no projections")
@@ -107,6 +131,7 @@ def _layers(
             sequences.append(sequence)
             finals.append(final)
         x = c.concat(sequences, 2)
+        x = c.dropout(x, dropout) if c.training and layer < num_layers - 1 else x
     x = c.transpose(x, (1, 0, 2)) if batch_first and batched else x
     x = x if batched else c.reshape(x, (steps, c.shape(x)[-1]))
     return [x, *(_stacked(c, parts, batched) for parts in zip(*finals, strict=True))]
