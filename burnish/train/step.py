@@ -11,6 +11,7 @@ from burnish.arguments import check_number, refusal
 from burnish.errors import ModelError
 from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
 from burnish.memory.sizes import parse_budget
 from burnish.train.losses import LOSSES
@@ -57,7 +58,7 @@ def training_graph(graph: Graph, train: Train) -> Graph:
     _check(graph)
     running = _running_statistics(graph)
     parameters = _parameters(graph, train, running)
-    b = GraphBuilder()
+    b = Rewrite(graph)  # which gives no name that a later node of the model has
     for name in graph.inputs:
         b.input(name, graph.types[name].shape, graph.types[name].dtype)
     for name, value in graph.constants.items():
