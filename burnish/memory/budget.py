@@ -6,7 +6,7 @@ stages. A larger budget sees all orders that a smaller one sees, and more: so it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,15 +14,19 @@ from burnish.errors import ParameterError
 from burnish.memory.chain import Chain
 from burnish.memory.counters import allocate
 from burnish.memory.greedy import RULES, evict
-from burnish.memory.mirror import drop_cheap, mirrored_order, recursive, sublinear
+from burnish.memory.mirror import Counts, drop_cheap, mirrored_order, recursive, sublinear
+from burnish.memory.optimal import optimum
 from burnish.memory.sizes import text_of
 from burnish.memory.undo import without_waste
 from burnish.memory.work import Order, Work
 
 STEP = 0.95  # from one limit of the ladder to the next
 REACH = 0.6  # of a budget: limits below are not tried for it, unless nothing else fits
+POLISHED = 6  # of the greedy orders for a budget, the fastest, from which waste is taken out
+SMALL, DRAWS = 300, 12  # up to so many operations, so many orders more are drawn for each limit
 BISECTIONS = 12  # to find the smallest limit for which there is a plan
 PARTS = ((1, 4), (1, 6), (3, 3), (8, 2))  # checkpoints and depth of recursive plans that are tried for the least memory
+SOLVED = 48  # operations, up to which an integer program is solved if there is time
 
 
 @dataclass(frozen=True)
@@ -44,22 +48,29 @@ class Planner:
     """Orders of a work for any budgets; what is found for one is kept for the next.
 
     ``arena``: bytes of the arena of an order, as it will be built; by default those of the plan of its copies.
+    ``seconds``: for how long an integer program may look for the fastest order of few operations.
     """
 
-    def __init__(self, work: Work, arena: Callable[[Order], int] | None = None) -> None:
+    def __init__(self, work: Work, arena: Callable[[Order], int] | None = None, seconds: float = 0.0) -> None:
         self.work = work
+        self.seconds = seconds
         self._measure = arena or (lambda order: work.arena(order).arena_bytes)
-        self._found: dict[tuple[str, int], Recomputation | None] = {}
+        self._orders: dict[tuple[int, int, int], list[int] | None] = {}
+        self._chains: dict[int, Recomputation] = {}
+        self._plans: dict[tuple[int, ...], Recomputation] = {}
 
     @cached_property
     def unplanned(self) -> Recomputation:
         """The step without recomputation."""
-        return self._made("none", range(len(self.work)))
+        return self.placed(self._made("none", range(len(self.work))))
 
     @cached_property
     def least(self) -> Recomputation:
         """The plan of the smallest arena found; of equal ones the fastest."""
-        return min(self._smallest(), key=lambda plan: (plan.arena, plan.seconds))
+        plans = self._smallest()
+        least = min(p.live for p in plans)
+        placed = [self.placed(p) for p in plans if p.live <= 1.1 * least]
+        return min(placed, key=lambda plan: (plan.arena, plan.seconds))
 
     def within(self, budget: int) -> Recomputation:
         """The fastest plan found whose arena is at most ``budget`` bytes.
@@ -68,30 +79,55 @@ class Planner:
         """
         if self.unplanned.arena <= budget:
             return self.unplanned
-        if self.least.arena > budget:
+        self._try(budget)
+        found = self._fastest(budget)
+        if found is None and self.least.arena <= budget:
+            found = self._fastest(budget)
+        if found is None:
             raise ParameterError(
-                f"memory_budget: found {text_of(budget)} ({budget} bytes); allowed: {self.least.arena} bytes "
+                f"memory_budget: found {budget} bytes ({text_of(budget)}); allowed: {self.least.arena} bytes "
                 f"({text_of(self.least.arena)}) or more, the least that a plan was found for"
             )
-        best = self.least
-        for plan in self._candidates(budget):
-            if plan.seconds < best.seconds and self._arena_of(plan).arena <= budget:
-                best = self._arena_of(plan)
-        return best
+        return self._solved(budget, found) if self.seconds and len(self.work) <= SOLVED else found
 
-    def _candidates(self, budget: int) -> Iterator[Recomputation]:
-        """Plans that might fit, by ascending seconds."""
-        limits = [limit for limit in self._ladder() if REACH * budget <= limit <= budget]
-        plans = [self._greedy(limit, rule) for limit in limits for rule in RULES]
-        plans += [self._chained(slots) for slots in self._slots(budget)]
-        fitting = [p for p in plans if p is not None and p.live <= budget]
-        return iter(sorted(fitting, key=lambda p: p.seconds))
+    def placed(self, plan: Recomputation) -> Recomputation:
+        """The plan with its arena, which takes a while to find and is found once."""
+        known = self._plans.get(plan.order, plan)
+        if known.arena < 0:
+            known = replace(known, arena=self._measure(known.order))
+            self._plans[plan.order] = known
+        return known
 
+    def _fastest(self, budget: int) -> Recomputation | None:
+        """Of all plans so far the fastest that fits."""
+        for plan in sorted(self._plans.values(), key=lambda p: p.seconds):
+            if plan.live <= budget and self.placed(plan).arena <= budget:
+                return self.placed(plan)
+        return None
+
+    def _try(self, budget: int) -> None:
+        """Makes plans that might fit."""
+        limits = [limit for limit in self._ladder if REACH * budget <= limit <= budget]
+        draws = range(1 + (DRAWS if len(self.work) <= SMALL else 0))
+        raw = []
+        for limit in limits:
+            for rule in RULES:
+                for seed in draws:
+                    order = self._evicted(limit, rule, seed)
+                    if order is not None:
+                        raw.append((self.work.order_seconds(order), limit, order))
+        for _, limit, order in sorted(raw, key=lambda found: found[0])[:POLISHED]:
+            self._polished("greedy", order, limit)
+        for slots in self._slots(budget):
+            self._chained(slots)
+
+    @cached_property
     def _ladder(self) -> list[int]:
-        limits = [float(self.unplanned.arena)]
-        while limits[-1] > self.least.arena:
-            limits.append(limits[-1] * STEP)
-        return [int(limit) for limit in limits]
+        """Limits to plan for, the same for all budgets."""
+        limits = [self.work.live(range(len(self.work)))]
+        while limits[-1] > 64 and len(limits) < 200:
+            limits.append(int(limits[-1] * STEP))
+        return limits
 
     @cached_property
     def _chain(self) -> Chain:
@@ -103,45 +139,42 @@ class Planner:
         low, high = 0, len(feasible)
         while low < high:
             middle = (low + high) // 2
-            plan = self._chained(feasible[middle])
-            if plan is not None and plan.live <= budget:
+            if self._chained(feasible[middle]).live <= budget:
                 low = middle + 1
             else:
                 high = middle
         return feasible[max(0, low - 3) : low]
 
-    def _greedy(self, limit: int, rule: int) -> Recomputation | None:
-        key = (f"greedy {rule}", limit)
-        if key not in self._found:
-            order = evict(self.work, limit, rule)
-            self._found[key] = None if order is None else self._polished("greedy", order, limit)
-        return self._found[key]
+    def _evicted(self, limit: int, rule: int, seed: int = 0) -> list[int] | None:
+        key = (limit, rule, seed)
+        if key not in self._orders:
+            self._orders[key] = evict(self.work, limit, rule, seed)
+        return self._orders[key]
 
-    def _chained(self, slots: int) -> Recomputation | None:
-        key = ("chain", slots)
-        if key not in self._found:
-            order = self._chain.order(slots)
-            self._found[key] = self._polished("chain", order, int(slots * self._chain.unit))
-        return self._found[key]
+    def _chained(self, slots: int) -> Recomputation:
+        if slots not in self._chains:
+            limit = int(slots * self._chain.unit)
+            self._chains[slots] = self._polished("chain", self._chain.order(slots), limit)
+        return self._chains[slots]
 
     def _polished(self, strategy: str, order: Order, limit: int) -> Recomputation:
-        return self._made(strategy, without_waste(self.work, order, max(limit, self.work.live(order))), placed=False)
+        """The plan of an order, without its waste in the memory that it needs or may have."""
+        return self._made(strategy, without_waste(self.work, order, max(limit, self.work.live(order))))
 
-    def _made(self, strategy: str, order: Order, placed: bool = True) -> Recomputation:
-        seconds, live = self.work.order_seconds(order), self.work.live(order)
-        made = Recomputation(strategy, tuple(order), seconds, live, -1)
-        return self._arena_of(made) if placed else made
+    def _made(self, strategy: str, order: Order) -> Recomputation:
+        key = tuple(order)
+        if key not in self._plans:
+            made = Recomputation(strategy, key, self.work.order_seconds(order), self.work.live(order), -1)
+            self._plans[key] = made
+        return self._plans[key]
 
-    def _arena_of(self, plan: Recomputation) -> Recomputation:
-        """The plan with its arena, which takes a while to find and is found once."""
-        if plan.arena >= 0:
-            return plan
-        key = ("arena", hash(plan.order))
-        if key not in self._found:
-            self._found[key] = replace(plan, arena=self._measure(plan.order))
-        found = self._found[key]
-        assert found is not None
-        return found
+    def _solved(self, budget: int, found: Recomputation) -> Recomputation:
+        """The order of an integer program, if it is faster."""
+        best = optimum(self.work, budget, self.seconds, found.seconds)
+        if best.order is None or best.seconds >= found.seconds:
+            return found
+        plan = self.placed(self._made("optimum", best.order))
+        return plan if plan.arena <= budget else found
 
     def _smallest(self) -> list[Recomputation]:
         """Plans of little memory: of the greedy ones that of the smallest limit, and the recursive ones."""
@@ -151,16 +184,15 @@ class Planner:
             best = None
             for _ in range(BISECTIONS):
                 middle = (low + high) // 2
-                plan = self._greedy(middle, rule)
-                low, high, best = (low, middle, plan) if plan is not None else (middle, high, best)
-            plans += [best] if best is not None else []
-        plans += [p for slots in self._chain.feasible[:4] if (p := self._chained(slots)) is not None]
+                order = self._evicted(middle, rule)
+                low, high, best = (low, middle, order) if order is not None else (middle, high, best)
+            plans += [self._polished("greedy", best, high)] if best is not None else []
+        plans += [self._chained(slots) for slots in self._chain.feasible[:4]]
         for checkpoints, depth in PARTS:
             order = mirrored_order(work, recursive(work, checkpoints, depth))
             if len(order) < 16 * len(work):
                 plans.append(self._polished("recursive", order, 0))
-        least = min(p.live for p in plans)
-        return [self._arena_of(p) for p in plans if p.live <= 1.1 * least]
+        return plans
 
 
 def strategies(work: Work, arena: Callable[[Order], int] | None = None) -> Mapping[str, Recomputation]:
@@ -177,13 +209,17 @@ def strategies(work: Work, arena: Callable[[Order], int] | None = None) -> Mappi
         total = allocate(work, base, in_place=in_place, recycle=recycle).total
         return Recomputation(name, tuple(base), work.seconds, live, total)
 
+    def mirrored(name: str, counts: Counts) -> Recomputation:
+        order = mirrored_order(work, counts)
+        return planner.placed(Recomputation(name, tuple(order), work.order_seconds(order), work.live(order), -1))
+
     found = [
         counted("none", False, False),
         counted("inplace", True, False),
         counted("sharing", True, True),
         replace(planner.unplanned, strategy="packed"),
-        planner._made("drop-cheap", mirrored_order(work, drop_cheap(work))),
-        planner._made("sublinear", mirrored_order(work, sublinear(work))),
+        mirrored("drop-cheap", drop_cheap(work)),
+        mirrored("sublinear", sublinear(work)),
         replace(planner.least, strategy="least"),
     ]
     return {plan.strategy: plan for plan in found}

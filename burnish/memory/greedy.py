@@ -17,12 +17,14 @@ from burnish.memory.work import Work
 NEXT_USE, STALENESS, BYTES = 0, 1, 2  # what a value's seconds are divided by, beside its bytes; the last: by these only
 RULES = (NEXT_USE, STALENESS, BYTES)
 MOST_SECONDS = 8.0  # of a step with recomputation, as a multiple of one without, before a simulation is given up
+NOISE = 0.3  # standard deviation of the logarithm of random factors
 NEAR = 48  # missing operands that are counted in the seconds of a value
 
 
-def evict(work: Work, limit: int, rule: int = NEXT_USE) -> list[int] | None:
+def evict(work: Work, limit: int, rule: int = NEXT_USE, seed: int = 0) -> list[int] | None:
     """An order whose live bytes are at most ``limit``, as far as memory is shared in place as expected.
 
+    ``seed``: of factors by which values count as a little dearer or cheaper to miss than they are; 0: none.
     None where the simulation finds none: an operation and its operands do not fit, or all time goes into repetition.
     """
     fixed = np.array([p < 0 or not work.operations[p].again for p in work.producer], np.bool_)
@@ -32,7 +34,12 @@ def evict(work: Work, limit: int, rule: int = NEXT_USE) -> list[int] | None:
         if operation.again:
             keep[[v for v in operation.reads if fixed[v]]] = True
     producer = np.array(work.producer, np.int64)
-    order = _simulate(*work.tables, work.rounded, work.costs, producer, keep, keep | fixed, *_uses(work), limit, rule)
+    factors = np.ones(len(work.nbytes))
+    if seed:
+        factors = np.exp(NOISE * np.random.default_rng(seed).standard_normal(len(work.nbytes)))
+    order = _simulate(
+        *work.tables, work.rounded, work.costs, producer, keep, keep | fixed, *_uses(work), factors, limit, rule
+    )
     return None if len(order) == 0 else order.tolist()
 
 
@@ -85,6 +92,7 @@ def _simulate(
     fixed: Any,
     use_starts: Any,
     uses: Any,
+    factors: Any,
     limit: Any,
     rule: Any,
 ) -> Any:
@@ -157,7 +165,7 @@ def _simulate(
                         break
                     stamp += 1
                     seconds = _missing_seconds(v, read_starts, reads, costs, producer, present, seen, stamp, queue)
-                    score = seconds / nbytes[v]
+                    score = factors[v] * seconds / nbytes[v]
                     if rule == NEXT_USE:
                         score /= max(begin[uses[p]] - begin[step], 1e-12)
                     elif rule == STALENESS:

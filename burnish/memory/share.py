@@ -2,7 +2,7 @@
 
 Greedy placement in several orders (Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference",
 section 5), then repeated promotion of the buffers at the top; the best arena found is kept. Of many buffers, best fit
-on a free list (:mod:`burnish.memory.offsets`), which takes seconds where the other takes hours.
+on a free list (:mod:`burnish.memory.offsets`), whose time is linear.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from burnish.loops.expr import ALIGNMENT
 from burnish.memory.lifetimes import Interval
 from burnish.memory.offsets import best_fit
 
-MANY = 1000  # buffers, from which on they are first placed by a free list
-CLOSE = 1.01  # of the lower bound: an arena of many buffers that is good enough
+FEW = 256  # buffers that are all ordered with care
+MANY = 1000  # large buffers that are still; of more than that in all, a free list is tried beside it
+MOST = 4000  # buffers that are placed beside each other; of more, only by a free list
+SMALL = 2000  # buffers of no more than so small a part of the lower bound only fill gaps
 PROMOTIONS = 64  # attempts to lower the best arena further
-MOST_WORK = 2_000_000  # buffers compared, about a second, before the best arena so far is taken
+MOST_WORK = 4_000_000  # buffers looked at, about a second, before the best arena so far is taken
 SHORT = 16  # steps: a buffer that lives no longer is found by the step of its birth
 
 
@@ -164,18 +166,28 @@ _ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
 
 
 def _search(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[dict[str, int], int]:
-    """Offsets and arena size; of many buffers by a free list, unless few of them leave much room."""
-    if len(buffers) <= MANY:
-        return _placed(buffers, bound, alignment)
-    found = [best_fit(buffers, alignment, backwards) for backwards in (False, True)]
-    offsets, size = min(found, key=lambda placed: placed[1])
-    if size > CLOSE * bound and len(buffers) <= 4 * MANY:
-        found = [(offsets, size), _placed(buffers, bound, alignment)]
-    return min(found, key=lambda placed: placed[1])
+    """Offsets and arena size. Of many buffers only the large ones are ordered with care, the small ones fill gaps.
+
+    Of very many also best fit on a free list is tried, whose time is linear.
+    """
+    if len(buffers) <= FEW:
+        return _placed(buffers, bound, alignment)[:2]
+    large = [b for b in buffers if b.nbytes > bound // SMALL]
+    found: list[tuple[dict[str, int], int]] = []
+    if len(buffers) > MANY:
+        found = [best_fit(buffers, alignment, backwards) for backwards in (False, True)]
+    if len(large) <= MANY and len(buffers) <= MOST:
+        order = _placed(large, bound, alignment)[2]
+        taken = {b.name for b in order}
+        small = sorted((b for b in buffers if b.name not in taken), key=lambda b: (-b.nbytes, b.first))
+        found.append(_place([*order, *small], True, alignment)[:2])
+    return min(found or [best_fit(buffers, alignment)], key=lambda placed: placed[1])
 
 
-def _placed(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[dict[str, int], int]:
-    """Offsets and arena size, the best over all orders, gap rules and promotions that ``MOST_WORK`` allows."""
+def _placed(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[dict[str, int], int, Sequence[Interval]]:
+    """Offsets, arena size, and the order of placing that gives them: the best over all orders, gap rules and promotions
+    that ``MOST_WORK`` allows.
+    """
     best: tuple[int, dict[str, int], list[Interval]] | None = None
     work = 0
     for key in _ORDERS:
@@ -188,7 +200,7 @@ def _placed(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[di
             if best is None or size < best[0]:
                 best = size, offsets, order
             if size <= bound:
-                return offsets, size
+                return offsets, size, order
     assert best is not None
     size, offsets, order = best
     for _ in range(PROMOTIONS):
@@ -204,20 +216,20 @@ def _placed(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[di
             best = size, offsets, order
         if size <= bound:
             break
-    return best[1], best[0]
+    return best[1], best[0], best[2]
 
 
 def _place(order: Sequence[Interval], tightest: bool, alignment: int) -> tuple[dict[str, int], int, int]:
     """Puts each buffer into the tightest (else the lowest) gap between those placed that are live at the same time.
 
-    Returns the offsets, the arena's size, and how many buffers were compared.
+    Returns the offsets, the arena's size, and how many buffers were looked at.
     """
     offsets: dict[str, int] = {}
     placed = _Placed()
     size = compared = 0
     for b in order:
         taken = sorted((offsets[p.name], offsets[p.name] + p.nbytes) for p in placed.alive_with(b))
-        compared += 1 + len(taken)
+        compared += 1 + placed.looked_at + len(taken)
         position, smallest, chosen = 0, None, None
         for start, end in taken:
             gap = start - position
@@ -237,6 +249,11 @@ class _Placed:
     def __init__(self) -> None:
         self._long: list[Interval] = []
         self._short: dict[int, list[Interval]] = {}  # by the first step
+
+    @property
+    def looked_at(self) -> int:
+        """Buffers that are looked at for each other one, at least."""
+        return len(self._long)
 
     def add(self, b: Interval) -> None:
         if b.last - b.first >= SHORT:
