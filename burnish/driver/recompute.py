@@ -14,6 +14,7 @@ from burnish import ops
 from burnish.driver.compilation import assemble, live_values
 from burnish.driver.rounds import buffers_of
 from burnish.driver.stages import Built, Compilation, HostStage, RepeatStage, Stage
+from burnish.errors import VerificationError
 from burnish.graph.costs import DIRECT_EFFICIENCY, KERNEL, roofline_seconds
 from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
 from burnish.graph.fusion_properties import facts_of
@@ -24,7 +25,7 @@ from burnish.memory.budget import Planner, Recomputation
 from burnish.memory.earlier import earlier
 from burnish.memory.pieces import Place
 from burnish.memory.share import plan
-from burnish.memory.sizes import parse_budget
+from burnish.memory.strategies import wanted
 from burnish.memory.work import Operation, Order, Work
 from burnish.ops.classify import flops
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan
@@ -56,33 +57,34 @@ def training_step(made: Compilation, seconds: Seconds) -> Step:
 
     ``seconds``: what a call takes.
     """
-    work, after = _work(made, seconds)
-    order = earlier(work, after)
-    made = _ordered(made, order)
-    return Step(made, _work(made, seconds)[0])
+    made = _ordered(made, earlier(_work(made, seconds)))
+    return Step(made, _work(made, seconds))
 
 
-def trained_within(made: Compilation, budget: str | int | None, choices: Choices, threads: int | None) -> Module:
+def trained_within(
+    made: Compilation, budget: str | int | Mapping[str, int] | None, choices: Choices, threads: int | None
+) -> Module:
     """The module of a compiled step whose arena is at most ``budget`` bytes, by recomputation if it must be.
 
-    Without a budget calls are only put in order. The module notes what was planned. Raises ParameterError with the
-    smallest budget that can be kept.
+    Without a budget calls are only put in order; for others than numbers see ``memory.strategies.wanted``. The module
+    notes what was planned. Raises ParameterError with the smallest budget that can be kept.
     """
     step = training_step(made, call_seconds(made.graph, made.target, choices))
     if budget is None:
         return Module(assemble(step.made), threads)
-    limit = parse_budget("memory_budget", budget)
-    found = Planner(step.work, step.arena).within(limit)
+    found = wanted(Planner(step.work), budget)
     module = Module(assemble(step.ordered(found.order)), threads)
-    module.note(recomputation=told(step, found, limit))
+    if module.memory["arena"] > found.arena:
+        raise VerificationError(f"memory plan: {module.memory['arena']} bytes are needed, {found.arena} were planned")
+    module.note(recomputation=told(step.work, found, budget))
     return module
 
 
-def told(step: Step, found: Recomputation, budget: int) -> dict[str, Any]:
-    """What a module notes of its plan: bytes, calls, and the share of the step's seconds that repetition should add."""
+def told(work: Work, found: Recomputation, budget: str | int | Mapping[str, int]) -> dict[str, Any]:
+    """What a module notes of its plan: calls, and the share of the step's seconds that repetition should add."""
     return {
-        "budget": budget, "arena": found.arena, "strategy": found.strategy, "calls": len(found.order),
-        "repeated": len(found.order) - len(step.work), "extra": found.extra(step.work),
+        "budget": dict(budget) if isinstance(budget, Mapping) else budget, "strategy": found.strategy,
+        "calls": len(found.order), "repeated": len(found.order) - len(work), "extra": found.extra(work),
     }  # fmt: skip
 
 
@@ -146,8 +148,8 @@ def _is_cheap(graph: Graph, group: Group) -> bool:
 # --- calls as operations ---
 
 
-def _work(made: Compilation, seconds: Seconds) -> tuple[Work, dict[int, list[int]]]:
-    """The computed steps as operations, and the operations that must be done before those that update states."""
+def _work(made: Compilation, seconds: Seconds) -> Work:
+    """The computed steps as operations; what updates a state must be the last to use it."""
     intervals, pairs, home = live_values(made)
     graph, nbytes = made.graph, {interval.name: hinted(interval.nbytes) for interval in intervals}
     for step in made.computed:  # results of the caller and states, which are in no arena
@@ -179,8 +181,9 @@ def _work(made: Compilation, seconds: Seconds) -> tuple[Work, dict[int, list[int
             )
         )  # fmt: skip
     keep = frozenset(number[home[n].buffer] for n in results if n in home)
-    after = _readers_of_states(made, home, makers)
-    return Work(tuple(operations), tuple(nbytes.values()), keep, _forward(made, operations, makers)), after
+    for n, readers in _readers_of_states(made, home, makers).items():
+        operations[n] = replace(operations[n], after=tuple(readers))
+    return Work(tuple(operations), tuple(nbytes.values()), keep, _forward(made, operations, makers))
 
 
 def _readers_of_states(made: Compilation, home: Mapping[str, Place], makers: Mapping[str, int]) -> dict[int, list[int]]:

@@ -6,24 +6,24 @@ stages. A larger budget sees all orders that a smaller one sees, and more: so it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from burnish.errors import ParameterError
 from burnish.memory.chain import Chain
-from burnish.memory.counters import allocate
 from burnish.memory.greedy import RULES, evict
-from burnish.memory.mirror import Counts, drop_cheap, mirrored_order, recursive, sublinear
+from burnish.memory.mirror import mirrored_order, recursive
 from burnish.memory.optimal import optimum
 from burnish.memory.sizes import text_of
 from burnish.memory.undo import without_waste
 from burnish.memory.work import Order, Work
 
 STEP = 0.95  # from one limit of the ladder to the next
-REACH = 0.6  # of a budget: limits below are not tried for it, unless nothing else fits
-POLISHED = 6  # of the greedy orders for a budget, the fastest, from which waste is taken out
-SMALL, DRAWS = 300, 12  # up to so many operations, so many orders more are drawn for each limit
+SMALL, DRAWS = 300, 5  # up to so many operations, so many orders more are drawn for each limit and each rule
+REACH = 0.75  # of a budget: limits below are not tried for more operations, unless nothing else fits
+TAKEN = 2  # of the greedy orders for a limit, the fastest, from which waste is taken out
+CHAINS, NEAR_CHAINS = 32, 3  # of the dynamic program's plans, those tried for few operations, and for many
+PLACED = 3  # of plans of little memory and many operations, those for which the arena is planned
 BISECTIONS = 12  # to find the smallest limit for which there is a plan
 PARTS = ((1, 4), (1, 6), (3, 3), (8, 2))  # checkpoints and depth of recursive plans that are tried for the least memory
 SOLVED = 48  # operations, up to which an integer program is solved if there is time
@@ -47,17 +47,17 @@ class Recomputation:
 class Planner:
     """Orders of a work for any budgets; what is found for one is kept for the next.
 
-    ``arena``: bytes of the arena of an order, as it will be built; by default those of the plan of its copies.
     ``seconds``: for how long an integer program may look for the fastest order of few operations.
     """
 
-    def __init__(self, work: Work, arena: Callable[[Order], int] | None = None, seconds: float = 0.0) -> None:
+    def __init__(self, work: Work, seconds: float = 0.0) -> None:
         self.work = work
         self.seconds = seconds
-        self._measure = arena or (lambda order: work.arena(order).arena_bytes)
         self._orders: dict[tuple[int, int, int], list[int] | None] = {}
+        self._limits: set[int] = set()
         self._chains: dict[int, Recomputation] = {}
         self._plans: dict[tuple[int, ...], Recomputation] = {}
+        self._packed: set[tuple[int, ...]] = set()  # orders whose arena is as small as can be found
 
     @cached_property
     def unplanned(self) -> Recomputation:
@@ -67,9 +67,9 @@ class Planner:
     @cached_property
     def least(self) -> Recomputation:
         """The plan of the smallest arena found; of equal ones the fastest."""
-        plans = self._smallest()
-        least = min(p.live for p in plans)
-        placed = [self.placed(p) for p in plans if p.live <= 1.1 * least]
+        plans = sorted({p.order: p for p in self._smallest()}.values(), key=lambda p: (p.live, p.seconds))
+        most = len(plans) if len(self.work) <= SMALL else PLACED
+        placed = [self.placed(p) for p in plans[:most]]
         return min(placed, key=lambda plan: (plan.arena, plan.seconds))
 
     def within(self, budget: int) -> Recomputation:
@@ -90,36 +90,47 @@ class Planner:
             )
         return self._solved(budget, found) if self.seconds and len(self.work) <= SOLVED else found
 
-    def placed(self, plan: Recomputation) -> Recomputation:
-        """The plan with its arena, which takes a while to find and is found once."""
+    def placed(self, plan: Recomputation, enough: int = 0) -> Recomputation:
+        """The plan with its arena, which is as small as can be found, or ``enough``: it takes a while, and is kept."""
         known = self._plans.get(plan.order, plan)
-        if known.arena < 0:
-            known = replace(known, arena=self._measure(known.order))
+        if known.arena < 0 or (known.arena > enough and known.order not in self._packed):
+            known = replace(known, arena=self.work.arena(known.order, enough).arena_bytes)
             self._plans[plan.order] = known
+            if not 0 < known.arena <= enough:
+                self._packed.add(known.order)
         return known
+
+    def ordered(self, strategy: str, order: Order) -> Recomputation:
+        """The plan of an order that a strategy of this name made."""
+        order = self.work.settled(order)
+        seconds, live = self.work.order_seconds(order), self.work.live(order)
+        return self.placed(Recomputation(strategy, tuple(order), seconds, live, -1))
 
     def _fastest(self, budget: int) -> Recomputation | None:
         """Of all plans so far the fastest that fits."""
         for plan in sorted(self._plans.values(), key=lambda p: p.seconds):
-            if plan.live <= budget and self.placed(plan).arena <= budget:
-                return self.placed(plan)
+            if plan.live <= budget and self.placed(plan, budget).arena <= budget:
+                return self.placed(plan, budget)
         return None
 
     def _try(self, budget: int) -> None:
-        """Makes plans that might fit."""
-        limits = [limit for limit in self._ladder if REACH * budget <= limit <= budget]
-        draws = range(1 + (DRAWS if len(self.work) <= SMALL else 0))
-        raw = []
-        for limit in limits:
-            for rule in RULES:
-                for seed in draws:
-                    order = self._evicted(limit, rule, seed)
-                    if order is not None:
-                        raw.append((self.work.order_seconds(order), limit, order))
-        for _, limit, order in sorted(raw, key=lambda found: found[0])[:POLISHED]:
-            self._polished("greedy", order, limit)
-        for slots in self._slots(budget):
+        """Makes plans that might fit: what is made for a limit does not depend on the budget."""
+        few = len(self.work) <= SMALL
+        for limit in self._ladder:
+            if limit <= budget and (few or limit >= REACH * budget):
+                self._greedy(limit, 1 + (DRAWS if few else 0))
+        for slots in self._slots(budget, few):
             self._chained(slots)
+
+    def _greedy(self, limit: int, draws: int) -> None:
+        """The plans of greedy orders for a limit; those that are made of slow ones are left out."""
+        if limit in self._limits:
+            return
+        self._limits.add(limit)
+        found = [self._evicted(limit, rule, seed) for rule in RULES for seed in range(draws)]
+        distinct = {tuple(order) for order in found if order is not None}
+        for order in sorted(distinct, key=self.work.order_seconds)[:TAKEN]:
+            self._polished("greedy", order, limit)
 
     @cached_property
     def _ladder(self) -> list[int]:
@@ -133,9 +144,11 @@ class Planner:
     def _chain(self) -> Chain:
         return Chain(self.work, int(1.2 * self.unplanned.live))
 
-    def _slots(self, budget: int) -> list[int]:
-        """Of the dynamic program's plans those around the largest that fits: what is live is below its own figure."""
+    def _slots(self, budget: int, few: bool) -> list[int]:
+        """Of the dynamic program's plans those that fit, or the largest: what is live is below its own figure."""
         feasible = self._chain.feasible
+        if few:
+            return feasible[:: max(1, -(-len(feasible) // CHAINS))]
         low, high = 0, len(feasible)
         while low < high:
             middle = (low + high) // 2
@@ -143,7 +156,7 @@ class Planner:
                 low = middle + 1
             else:
                 high = middle
-        return feasible[max(0, low - 3) : low]
+        return feasible[max(0, low - NEAR_CHAINS) : low]
 
     def _evicted(self, limit: int, rule: int, seed: int = 0) -> list[int] | None:
         key = (limit, rule, seed)
@@ -162,9 +175,9 @@ class Planner:
         return self._made(strategy, without_waste(self.work, order, max(limit, self.work.live(order))))
 
     def _made(self, strategy: str, order: Order) -> Recomputation:
-        key = tuple(order)
+        key = tuple(self.work.settled(order))
         if key not in self._plans:
-            made = Recomputation(strategy, key, self.work.order_seconds(order), self.work.live(order), -1)
+            made = Recomputation(strategy, key, self.work.order_seconds(key), self.work.live(key), -1)
             self._plans[key] = made
         return self._plans[key]
 
@@ -193,33 +206,3 @@ class Planner:
             if len(order) < 16 * len(work):
                 plans.append(self._polished("recursive", order, 0))
         return plans
-
-
-def strategies(work: Work, arena: Callable[[Order], int] | None = None) -> Mapping[str, Recomputation]:
-    """The strategies of thesis-chen section 3.4, and the smallest arenas: what each needs, by name.
-
-    "none", "inplace" and "sharing" allocate blocks by liveness counters; "packed" places the same copies in one arena;
-    "drop-cheap" (there "drop bn-relu") and "sublinear" (Algorithm 7) recompute, placed in an arena as well.
-    """
-    base = range(len(work))
-    planner = Planner(work, arena)
-    live = planner.unplanned.live
-
-    def counted(name: str, in_place: bool, recycle: bool) -> Recomputation:
-        total = allocate(work, base, in_place=in_place, recycle=recycle).total
-        return Recomputation(name, tuple(base), work.seconds, live, total)
-
-    def mirrored(name: str, counts: Counts) -> Recomputation:
-        order = mirrored_order(work, counts)
-        return planner.placed(Recomputation(name, tuple(order), work.order_seconds(order), work.live(order), -1))
-
-    found = [
-        counted("none", False, False),
-        counted("inplace", True, False),
-        counted("sharing", True, True),
-        replace(planner.unplanned, strategy="packed"),
-        mirrored("drop-cheap", drop_cheap(work)),
-        mirrored("sublinear", sublinear(work)),
-        replace(planner.least, strategy="least"),
-    ]
-    return {plan.strategy: plan for plan in found}

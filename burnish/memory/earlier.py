@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from burnish.memory.work import Work
 
@@ -10,27 +10,24 @@ CLOSURE = 8  # operations that are run early for the sake of one
 LITTLE = 100  # what all small results together may be of what is live: one part in so many
 
 
-def earlier(work: Work, after: Mapping[int, Sequence[int]] | None = None) -> list[int]:
+def earlier(work: Work) -> list[int]:
     """An order in which each operation runs once: those that leave no more live than before run when they can.
 
     So do the few that only they wait for, if all together leave no more. What writes so little that it does not matter
-    counts as nothing. All others keep their places. ``after``: operations that must wait for others beside those that
-    they read from, as what updates a state waits for what reads the old one. Of this order and the given one that with
-    fewer live bytes is taken; of equal ones the given one.
+    counts as nothing. All others keep their places. Of this order and the given one that with fewer live bytes is
+    taken; of equal ones the given one.
     """
-    order = _Order(work, after or {}).found()
+    order = _Order(work).found()
     return order if work.live(order) < work.live(range(len(work))) else list(range(len(work)))
 
 
 class _Order:
     """An order under construction."""
 
-    def __init__(self, work: Work, after: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, work: Work) -> None:
         self.work = work
         self.little = work.live(range(len(work))) // (LITTLE * max(1, len(work)))
-        self.waiting = [
-            {work.producer[v] for v in o.reads} | {*after.get(n, ())} for n, o in enumerate(work.operations)
-        ]
+        self.waiting = [{work.producer[v] for v in o.reads} | {*o.after} for o in work.operations]
         self.followers: list[list[int]] = [[] for _ in self.waiting]
         for n, needed in enumerate(self.waiting):
             for m in needed:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -164,7 +165,7 @@ def _segments(low: int, high: int, checkpoints: int, depth: int) -> Iterator[tup
             continue
         yield level, low, high
         ends = [low, *_ends(low, high, checkpoints), high]
-        pending += [(level + 1, a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        pending += [(level + 1, a, b) for a, b in pairwise(ends)]
 
 
 def _ends(low: int, high: int, checkpoints: int) -> list[int]:

@@ -45,8 +45,15 @@ class Plan:
         )
 
 
-def plan(buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), alignment: int = ALIGNMENT) -> Plan:
+def plan(
+    buffers: Sequence[Interval],
+    in_place: Sequence[tuple[str, str]] = (),
+    alignment: int = ALIGNMENT,
+    enough: int = 0,
+) -> Plan:
     """The smallest arena found for ``buffers``; every offset is a multiple of ``alignment``.
+
+    An arena of ``enough`` bytes is not improved further.
 
     ``in_place`` holds pairs (dying, born) of buffers where the step that writes ``born`` may overwrite ``dying`` as it
     reads it. A pair counts only if ``dying`` is last used where ``born`` is first written and is at least as large.
@@ -66,7 +73,9 @@ def plan(buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), 
     best: Plan | None = None
     for chosen in [_matching(pairs), []] if pairs else [[]]:
         merged, members = _merge(by_name, chosen)
-        offsets, size = _search(merged, bound, alignment)
+        if best is not None and best.arena_bytes <= enough:
+            break
+        offsets, size = _search(merged, bound, alignment, enough)
         if best is None or size < best.arena_bytes:
             every = {name: offsets[root] for root, names in members.items() for name in names}
             best = Plan(every, size, bound, tuple(chosen))
@@ -165,19 +174,20 @@ _ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
 )
 
 
-def _search(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[dict[str, int], int]:
+def _search(buffers: Sequence[Interval], bound: int, alignment: int, enough: int) -> tuple[dict[str, int], int]:
     """Offsets and arena size. Of many buffers only the large ones are ordered with care, the small ones fill gaps.
 
     Of very many also best fit on a free list is tried, whose time is linear.
     """
     if len(buffers) <= FEW:
-        return _placed(buffers, bound, alignment)[:2]
+        return _placed(buffers, max(bound, enough), alignment)[:2]
     large = [b for b in buffers if b.nbytes > bound // SMALL]
     found: list[tuple[dict[str, int], int]] = []
     if len(buffers) > MANY:
         found = [best_fit(buffers, alignment, backwards) for backwards in (False, True)]
-    if len(large) <= MANY and len(buffers) <= MOST:
-        order = _placed(large, bound, alignment)[2]
+    near = any(size <= max(bound, enough) for _, size in found)
+    if not near and len(large) <= MANY and len(buffers) <= MOST:
+        order = _placed(large, max(bound, enough), alignment)[2]
         taken = {b.name for b in order}
         small = sorted((b for b in buffers if b.name not in taken), key=lambda b: (-b.nbytes, b.first))
         found.append(_place([*order, *small], True, alignment)[:2])

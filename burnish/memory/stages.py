@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
@@ -23,7 +25,7 @@ class Stage:
 
 
 def stages(work: Work, most: int | None = None) -> list[Stage]:
-    """The forward pass in stages, which end where the bytes that cross are fewer than around; ``most`` of them."""
+    """The forward pass in stages, which end where no more bytes cross than around; ``most`` of them."""
     chain = [n for n in range(work.boundary) if n in work.forward]
     last = _last_readers(work, chain)
     ends = _ends(work, chain, last, most)
@@ -44,9 +46,9 @@ def _last_readers(work: Work, chain: Sequence[int]) -> dict[int, int]:
 
 
 def _ends(work: Work, chain: Sequence[int], last: Mapping[int, int], most: int | None) -> list[int]:
-    """Places in the forward pass behind which the crossing bytes have a minimum; of equal ones in a row the last.
+    """Places in the forward pass behind which no more bytes cross than around.
 
-    Of more than ``most`` only some: of as many in a row the least.
+    Of more than ``most`` only some: of as many in a row that with the fewest bytes, of equal ones the last.
     """
     if not chain:
         return []
@@ -56,15 +58,15 @@ def _ends(work: Work, chain: Sequence[int], last: Mapping[int, int], most: int |
             if last.get(v, -1) > place:
                 change[place] += work.nbytes[v]
                 change[last[v]] -= work.nbytes[v]
-    behind = np.cumsum(change)[:-1].tolist()
-    found, falling = [], True
-    for place in range(len(chain) - 1):
-        here, after = behind[place], behind[place + 1]
-        if after > here and falling:
-            found.append(place)
-        falling = after < here or (falling and after == here)
+    behind = np.cumsum(change)[: len(chain) - 1].tolist()
+    found: list[int] = []
+    runs = [(nbytes, [place for place, _ in same]) for nbytes, same in groupby(enumerate(behind), key=itemgetter(1))]
+    for number, (nbytes, places) in enumerate(runs):
+        around = [runs[i][0] for i in (number - 1, number + 1) if 0 <= i < len(runs)]
+        if all(nbytes <= other for other in around):
+            found += places
     if most is not None and len(found) >= most:
-        row = -(-(len(found) + 1) // most)
+        row = -(-len(found) // max(1, most - 1))
         rows = [found[i : i + row] for i in range(0, len(found), row)]
         found = [min(places, key=lambda place: (behind[place], -place)) for places in rows]
     return [*(place + 1 for place in found), len(chain)]

@@ -44,7 +44,7 @@ def _read_runs(work: Work, order: Order) -> list[int]:
 
 def _spared(work: Work, order: Sequence[int], limit: int) -> set[int]:
     """The runs to take out, found on the liveness of the order as it is."""
-    value, first, last, live = work.copies(order)
+    value, _, last, live = work.copies(order)
     born = np.concatenate([[0], np.cumsum([len(work.operations[n].writes) for n in order])])
     previous = np.full(len(value), -1, np.int64)
     latest: dict[int, int] = {}

@@ -3,7 +3,7 @@
 Grammar::
 
     work      ::= Work(operations, nbytes, keep, forward)     values are numbers: positions in ``nbytes``
-    operation ::= Operation(reads, writes, seconds, in_place, again, cheap, name)
+    operation ::= Operation(reads, writes, seconds, in_place, again, cheap, name, after)
     order     ::= positions of operations, in which an operation may stand several times
 
 An order says everything about a plan with recomputation: an operation reads the latest copies of its operands, and a
@@ -13,8 +13,9 @@ copy is live from the run that writes it to the last run that reads it before it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,8 @@ class Operation:
 
     ``in_place``: operands whose memory its first result may take. ``again``: it may run more than once, which what
     updates a state may not. ``cheap``: element-wise or a reduction, in contrast to a convolution or a product.
-    ``name``: for people.
+    ``name``: for people. ``after``: operations that may not run any more behind it, as those that read a state that it
+    updates in place.
     """
 
     reads: tuple[int, ...]
@@ -44,6 +46,7 @@ class Operation:
     again: bool = True
     cheap: bool = False
     name: str = ""
+    after: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +80,7 @@ class Work:
     @cached_property
     def seconds(self) -> float:
         """Of all operations, once each."""
-        return sum(o.seconds for o in self.operations)
+        return self.order_seconds(range(len(self)))
 
     @cached_property
     def boundary(self) -> int:
@@ -116,7 +119,7 @@ class Work:
 
     def order_seconds(self, order: Order) -> float:
         """Seconds of all runs."""
-        return float(self.costs[np.asarray(order, np.int64)].sum())
+        return fsum(self.operations[n].seconds for n in order)  # in any order the same
 
     def copies(self, order: Order) -> tuple[Ints, Ints, Ints, Ints]:
         """The copies of an order, by birth: the value of each, the runs that write it and that read it last; and the
@@ -149,22 +152,56 @@ class Work:
                 born += 1
         return buffers, pairs
 
-    def arena(self, order: Order) -> Plan:
-        """The copies' places in one arena."""
-        return plan(*self.intervals(order))
+    def arena(self, order: Order, enough: int = 0) -> Plan:
+        """The copies' places in one arena, which is not made smaller than ``enough`` bytes."""
+        return plan(*self.intervals(order), enough=enough)
 
     def reordered(self, order: Order) -> Work:
         """The work with its operations in another order, in which each stands once."""
         new = {old: position for position, old in enumerate(order)}
-        operations = tuple(self.operations[n] for n in order)
+        moved = (self.operations[n] for n in order)
+        operations = tuple(replace(o, after=tuple(new[n] for n in o.after)) for o in moved)
         return Work(operations, self.nbytes, self.keep, frozenset(new[n] for n in self.forward))
 
+    def settled(self, order: Order) -> list[int]:
+        """The order with operations put off that others may not run behind, until these have run for the last time."""
+        left = [0] * len(self)
+        for n in order:
+            left[n] += 1
+        result: list[int] = []
+        held: list[int] = []
+        late: set[int] = set()
+
+        for n in order:
+            if not self._is_free(n, left, late):
+                held.append(n)
+                late.add(n)
+                continue
+            result.append(n)
+            left[n] -= 1
+            while held and (ready := next((m for m in held if self._is_free(m, left, late)), None)) is not None:
+                held.remove(ready)
+                late.discard(ready)
+                result.append(ready)
+                left[ready] -= 1
+        return [*result, *held]
+
+    def _is_free(self, n: int, left: Sequence[int], late: set[int]) -> bool:
+        o = self.operations[n]
+        return not any(left[m] for m in o.after) and not any(self.producer[v] in late for v in o.reads)
+
     def check(self, order: Order) -> None:
-        """Raises VerificationError unless each operation runs, after what it needs, and once if it must."""
+        """Raises VerificationError unless each operation runs, after what it needs, before what forbids it, and once
+        if it must.
+        """
         written: set[int] = set()
         runs = [0] * len(self)
+        forbidden: set[int] = set()
         for number in order:
             operation = self.operations[number]
+            if number in forbidden:
+                raise VerificationError(f"order: '{operation.name}' runs behind what must be the last to use a state")
+            forbidden.update(operation.after)
             missing = set(operation.reads) - written
             if missing:
                 raise VerificationError(f"order: '{operation.name}' runs before values {sorted(missing)} are written")

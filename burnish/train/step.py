@@ -13,7 +13,7 @@ from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
-from burnish.memory.sizes import parse_budget
+from burnish.memory.sizes import check_budget
 from burnish.train.losses import LOSSES
 from burnish.train.optimizers import SGD, Optimizer, Progress
 
@@ -28,14 +28,15 @@ class Train:
     all constants of floating-point numbers with more than one element, but for running statistics. Batch normalization
     computes with the statistics of the batch, and moves the running ones by ``batch_norm_momentum`` of the way.
     ``memory_budget``: the most memory that the values of a step may take, in bytes or as in "2GB": what does not fit is
-    computed again in the backward pass. It is the module's arena; parameters and other states come on top.
+    computed again in the backward pass. It is the module's arena; parameters and other states come on top. In its
+    place, a strategy ("drop-cheap", "sublinear", "least"), or how often each of some nodes, by name, is mirrored.
     """
 
     loss: str = "softmax_cross_entropy"
     optimizer: Optimizer = field(default_factory=SGD)
     parameters: tuple[str, ...] | None = None
     batch_norm_momentum: float = 0.1
-    memory_budget: str | int | None = None
+    memory_budget: str | int | Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -45,7 +46,7 @@ class Train:
             raise refusal("Train: optimizer", self.optimizer, "an optimizer, such as burnish.SGD(0.1)")
         check_number("Train: batch_norm_momentum", self.batch_norm_momentum, 0, 1)
         if self.memory_budget is not None:
-            parse_budget("Train: memory_budget", self.memory_budget)
+            check_budget("Train: memory_budget", self.memory_budget)
 
 
 def training_graph(graph: Graph, train: Train) -> Graph:
