@@ -1,9 +1,9 @@
 """Memory plans of training steps: thesis-chen figures 3.7 and 3.8, budgets, arenas, and planners beside the optimum.
 
-`python -m benchmarks.memory [offsets] [optimum] [residual] [recurrent] [budgets] [--depths N …] [--json FILE]`. Steps of
+`python -m benchmarks.memory [offsets|optimum|residual|recurrent|budgets …] [--depths N …] [--json FILE]`. Steps of
 "residual" and "recurrent" are planned at the thesis' sizes, on kernels that are laid out but not built; those of
 "budgets" are compiled, and their arenas measured and run. Seconds of planners are of CPU; those of plans are estimates
-by `graph/costs.py`, but for "measured". Fails if a bar of issue 33 is missed.
+by `graph/costs.py`, but for "measured". Fails if a bar is missed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ GB = 10**9
 LINE = 64
 
 
-def cpu(call: Callable[[], Any]) -> tuple[Any, float]:
-    """A result, and the seconds of this thread that it took."""
-    begin = time.thread_time()
-    result = call()
-    return result, round(time.thread_time() - begin, 3)
+def cpu(call: Callable[..., Any], *args: Any) -> tuple[Any, float]:
+    """A result, and the seconds of CPU that it took."""
+    begin = time.process_time()
+    result = call(*args)
+    return result, round(time.process_time() - begin, 3)
 
 
 def planned(graph: Graph) -> Step:
@@ -61,7 +61,7 @@ def planned(graph: Graph) -> Step:
 def within(work: Work, budget: int) -> dict[str, Any]:
     """What a planner without memories of others makes of a budget."""
     try:
-        found, seconds = cpu(lambda: Planner(work).within(budget))
+        found, seconds = cpu(Planner(work).within, budget)
     except ParameterError as error:
         return {"budget": budget, "refused": str(error)}
     return {
@@ -88,7 +88,7 @@ def figure_residual(depths: Sequence[int]) -> list[dict[str, Any]]:
         }  # fmt: skip
         for name in STRATEGIES:
             if name != "least" or depth < 200:
-                found, seconds = cpu(lambda name=name: by_strategy(planner, name))
+                found, seconds = cpu(by_strategy, planner, name)
                 row[name] = {"bytes": found.arena, "extra": found.extra(work), "planner_seconds": seconds}
         budgets = [6 * GB, 4 * GB] if depth >= 900 else [whole // 2, int(0.3 * whole)]
         row["budgets"] = [within(work, budget) for budget in budgets]
@@ -110,9 +110,9 @@ def figure_recurrent(lengths: Sequence[int]) -> list[dict[str, Any]]:
         names = ("none", "inplace", "sharing", "packed")
         row: dict[str, Any] = {"length": length, "operations": len(work)}
         row |= {name: by_strategy(planner, name).arena for name in names}
-        counts, seconds = cpu(lambda work=work: sublinear(work, tries=12))
+        counts, seconds = cpu(sublinear, work, 12)
         order = mirrored_order(work, counts)
-        arena, placing = cpu(lambda work=work, order=order: work.arena(order))
+        arena, placing = cpu(work.arena, order)
         row["sublinear"] = {
             "bytes": arena.arena_bytes, "live": work.live(order), "copies": len(work.copies(order)[0]),
             "extra": work.order_seconds(order) / work.seconds - 1, "planner_seconds": seconds,
@@ -138,7 +138,7 @@ def arenas() -> list[dict[str, Any]]:
             first = r.randrange(count)
             life = r.choice((1, 2, 2, 3, 8)) if r.random() < 0.9 else r.randrange(1, 2000)
             buffers.append(Interval(f"b{i}", r.choice(sizes), first, first + life))
-        found, seconds = cpu(lambda buffers=buffers: plan(buffers))
+        found, seconds = cpu(plan, buffers)
         rows.append({"buffers": count, "of_bound": found.arena_bytes / found.lower_bound, "seconds": seconds})
         print(json.dumps(rows[-1]), flush=True)
     return rows
@@ -170,8 +170,8 @@ def beside_the_optimum(seconds: float) -> list[dict[str, Any]]:
             budget = int(share * planner.unplanned.arena)
             if planner.least.arena > budget:
                 continue
-            own, own_seconds = cpu(lambda planner=planner, budget=budget: planner.within(budget))
-            best, solving = cpu(lambda work=work, budget=budget, own=own: optimum(work, budget, seconds, own.seconds))
+            own, own_seconds = cpu(planner.within, budget)
+            best, solving = cpu(optimum, work, budget, seconds, own.seconds)
             rows.append({
                 "operations": len(work), "share": share, "planner": own.seconds, "planner_seconds": own_seconds,
                 "optimum": best.seconds if best.order else None, "bound": best.bound, "proven": best.proven,
@@ -218,7 +218,7 @@ def contract(names: Sequence[str], count: int = 20) -> list[dict[str, Any]]:
         violations, slower, unequal, before, told = 0, 0, 0, float("inf"), []
         for i in range(count):
             budget = least + (whole - least) * i // (count - 1)
-            found, seconds = cpu(lambda planner=planner, budget=budget: planner.within(budget))
+            found, seconds = cpu(planner.within, budget)
             module = Module(assemble(step.ordered(found.order)), 1)
             arena = module.memory["arena"]
             loss = float(module(*given))

@@ -292,9 +292,10 @@ class _Calls:
             number += 1
         self.names[name] = fresh
         self.types[fresh] = self.types[name]
-        for table in (self.layouts, self.views):
-            if name in table:
-                table[fresh] = table[name]  # type: ignore[index, assignment]
+        if name in self.layouts:
+            self.layouts[fresh] = self.layouts[name]
+        if name in self.views:
+            self.views[fresh] = self.views[name]
 
     def compilation(self) -> Compilation:
         """The compilation with these steps."""

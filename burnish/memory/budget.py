@@ -25,6 +25,7 @@ TAKEN = 2  # of the greedy orders for a limit, the fastest, from which waste is 
 CHAINS, NEAR_CHAINS = 32, 3  # of the dynamic program's plans, those tried for few operations, and for many
 PLACED = 3  # of plans of little memory and many operations, those for which the arena is planned
 BISECTIONS = 12  # to find the smallest limit for which there is a plan
+FAILURES = 6  # limits in a row for which there is none, before smaller ones are left out
 PARTS = ((1, 4), (1, 6), (3, 3), (8, 2))  # checkpoints and depth of recursive plans that are tried for the least memory
 SOLVED = 48  # operations, up to which an integer program is solved if there is time
 
@@ -190,8 +191,9 @@ class Planner:
         return plan if plan.arena <= budget else found
 
     def _smallest(self) -> list[Recomputation]:
-        """Plans of little memory: of the greedy ones that of the smallest limit, and the recursive ones."""
+        """Plans of little memory: greedy ones of the smallest limits, those of few slots, and the recursive ones."""
         work, plans = self.work, [self.unplanned]
+        draws = range(1 + (DRAWS if len(work) <= SMALL else 0))
         for rule in RULES:
             low, high = 0, self.unplanned.live
             best = None
@@ -199,7 +201,15 @@ class Planner:
                 middle = (low + high) // 2
                 order = self._evicted(middle, rule)
                 low, high, best = (low, middle, order) if order is not None else (middle, high, best)
-            plans += [self._polished("greedy", best, high)] if best is not None else []
+            plans += [self._polished("greedy", best, 0)] if best is not None else []
+        least, failures = min(p.live for p in plans), 0
+        for limit in (limit for limit in self._ladder if limit < least):  # a smaller limit may do where a larger fails
+            orders = [self._evicted(limit, rule, seed) for rule in RULES for seed in draws]
+            found = [self._polished("greedy", order, 0) for order in orders if order is not None]
+            plans += found
+            failures = 0 if found else failures + 1
+            if failures == FAILURES:
+                break
         plans += [self._chained(slots) for slots in self._chain.feasible[:4]]
         for checkpoints, depth in PARTS:
             order = mirrored_order(work, recursive(work, checkpoints, depth))

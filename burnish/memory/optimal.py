@@ -177,17 +177,16 @@ class _Formulation:
                 level[i] = level.get(i, 0.0) + made
             freed = {v: self._freed(stage, n, v) for v in dict.fromkeys((*operation.reads, *operation.writes))}
             peak = dict(level)
-            places = [v for v in operation.in_place if freed.get(v) is not None and operation.writes]
-            fitting = [v for v in places if self.size[v] >= self.size[operation.writes[0]] > 0]
+            first = self.size[operation.writes[0]] if operation.writes else 0.0
+            fitting = [x for v in operation.in_place if (x := freed.get(v)) is not None and self.size[v] >= first > 0]
             if fitting:
                 saved = program.variable()
-                terms = {saved: 1.0, **{freed[v]: -1.0 for v in fitting}}  # type: ignore[dict-item]
-                program.row(terms, -np.inf, 0.0)
-                peak[saved] = -self.size[operation.writes[0]]
+                program.row({saved: 1.0, **dict.fromkeys(fitting, -1.0)}, -np.inf, 0.0)
+                peak[saved] = -first
             program.row(peak, -np.inf, 1.0 - number)
-            for v, i in freed.items():
-                if i is not None:
-                    level[i] = level.get(i, 0.0) - self.size[v]
+            for v, variable in freed.items():
+                if variable is not None:
+                    level[variable] = level.get(variable, 0.0) - self.size[v]
 
     def _freed(self, stage: int, n: int, v: int) -> int | None:
         """The variable that says that a value is needed no more behind a run; None where it always is."""

@@ -114,8 +114,10 @@ class Work:
     @cached_property
     def tables(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
         """Reads, writes and in-place operands of all operations: where each one's begin, and their values."""
-        lists = ([getattr(o, field) for o in self.operations] for field in ("reads", "writes", "in_place"))
-        return tuple(part for rows in lists for part in _flat(rows))  # type: ignore[return-value]
+        reads, writes, places = (
+            _flat([getattr(o, field) for o in self.operations]) for field in ("reads", "writes", "in_place")
+        )
+        return *reads, *writes, *places
 
     def order_seconds(self, order: Order) -> float:
         """Seconds of all runs."""
@@ -127,7 +129,7 @@ class Work:
         """
         keep = np.zeros(len(self.nbytes), np.bool_)
         keep[list(self.keep)] = True
-        return copies_of(np.asarray(order, np.int64), *self.tables, self.rounded, keep)  # type: ignore[no-any-return]
+        return copies_of(np.asarray(order, np.int64), *self.tables, self.rounded, keep)
 
     def live(self, order: Order) -> int:
         """The most bytes that are live at a run."""
