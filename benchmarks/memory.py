@@ -273,8 +273,8 @@ def missed(report: dict[str, Any]) -> list[str]:
         for found, most in zip(row["budgets"], bars, strict=False):
             if "refused" in found or found["extra"] > most:
                 wrong.append(f"depth {row['depth']}: {found} (allowed: {most:+.0%})")
-        if row["arena_of_live"] > 1.01 or 3 * row["sharing"]["bytes"] > row["none"]["bytes"]:
-            wrong.append(f"depth {row['depth']}: arena {row['arena_of_live']:.3f} of live, or sharing above a third")
+        if row["arena_of_live"] > 1.01 or 3 * row["packed"]["bytes"] > row["none"]["bytes"]:
+            wrong.append(f"depth {row['depth']}: arena {row['arena_of_live']:.3f} of live, or above a third of none")
     for row in report.get("recurrent", ()):
         if row["length"] >= 512 and row["sublinear"]["times_below_sharing"] < 15:
             wrong.append(f"LSTM: {row['sublinear']['times_below_sharing']:.1f} times below sharing")

@@ -28,6 +28,7 @@ BISECTIONS = 12  # to find the smallest limit for which there is a plan
 FAILURES = 6  # limits in a row for which there is none, before smaller ones are left out
 PARTS = ((1, 4), (1, 6), (3, 3), (8, 2))  # checkpoints and depth of recursive plans that are tried for the least memory
 SOLVED = 48  # operations, up to which an integer program is solved if there is time
+GAPS = 3  # times that it is solved again where its arena has gaps
 
 
 @dataclass(frozen=True)
@@ -183,12 +184,17 @@ class Planner:
         return self._plans[key]
 
     def _solved(self, budget: int, found: Recomputation) -> Recomputation:
-        """The order of an integer program, if it is faster."""
-        best = optimum(self.work, budget, self.seconds, found.seconds)
-        if best.order is None or best.seconds >= found.seconds:
-            return found
-        plan = self.placed(self._made("optimum", best.order))
-        return plan if plan.arena <= budget else found
+        """The order of an integer program, if it is faster; of one for fewer live bytes where its arena has gaps."""
+        limit = budget
+        for _ in range(GAPS):
+            best = optimum(self.work, limit, self.seconds, found.seconds)
+            if best.order is None or best.seconds >= found.seconds:
+                return found
+            plan = self.placed(self._made("optimum", best.order), budget)
+            if plan.arena <= budget:
+                return plan
+            limit -= plan.arena - budget
+        return found
 
     def _smallest(self) -> list[Recomputation]:
         """Plans of little memory: greedy ones of the smallest limits, those of few slots, and the recursive ones."""

@@ -146,7 +146,11 @@ def test_plans_are_close_to_the_optimum_and_equal_with_time_to_solve(seed: int) 
     budget = (planner.unplanned.arena + planner.least.arena) // 2
     best = optimum(work, budget, 30.0)
     assert best.proven and planner.within(budget).seconds <= 1.05 * best.seconds
-    assert Planner(work, seconds=30.0).within(budget).seconds <= best.seconds + 1e-9
+    assert best.order is not None
+    solved = Planner(work, seconds=30.0).within(budget)
+    assert solved.arena <= budget and solved.seconds <= planner.within(budget).seconds
+    if work.arena(best.order).arena_bytes <= budget:  # what is live fits; an arena may have gaps
+        assert solved.seconds == best.seconds
 
 
 def test_blocks_of_liveness_counters() -> None:
