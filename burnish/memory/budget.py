@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from burnish.errors import ParameterError
+from burnish.loops.expr import ALIGNMENT
 from burnish.memory.chain import Chain
 from burnish.memory.greedy import RULES, evict
 from burnish.memory.mirror import mirrored_order, recursive
@@ -111,7 +112,7 @@ class Planner:
     def _fastest(self, budget: int) -> Recomputation | None:
         """Of all plans so far the fastest that fits."""
         for plan in sorted(self._plans.values(), key=lambda p: p.seconds):
-            if plan.live <= budget and self.placed(plan, budget).arena <= budget:
+            if plan.live < budget + ALIGNMENT and self.placed(plan, budget).arena <= budget:
                 return self.placed(plan, budget)
         return None
 
@@ -138,7 +139,7 @@ class Planner:
     def _ladder(self) -> list[int]:
         """Limits to plan for, the same for all budgets."""
         limits = [self.work.live(range(len(self.work)))]
-        while limits[-1] > 64 and len(limits) < 200:
+        while limits[-1] > ALIGNMENT and len(limits) < 200:
             limits.append(int(limits[-1] * STEP))
         return limits
 

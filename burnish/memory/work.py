@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import VerificationError
+from burnish.loops.expr import ALIGNMENT
 from burnish.memory.lifetimes import Interval
 from burnish.memory.liveness import copies_of
 from burnish.memory.share import Plan, plan, round_up
@@ -104,7 +105,7 @@ class Work:
     @cached_property
     def rounded(self) -> Ints:
         """Bytes of each value in whole cache lines, as it lies in an arena."""
-        return np.array([round_up(n, 64) for n in self.nbytes], np.int64)
+        return np.array([round_up(n, ALIGNMENT) for n in self.nbytes], np.int64)
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:

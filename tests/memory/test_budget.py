@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from burnish.errors import ParameterError
@@ -31,7 +33,7 @@ def test_budgets_are_kept_and_more_memory_is_never_slower(seed: int, skip: int) 
 
 
 def test_the_smallest_budget_is_named_and_can_be_kept() -> None:
-    work = chain(16)
+    work = replace(chain(16), nbytes=tuple(n - 4 for n in chain(16).nbytes))  # no whole cache lines
     least = Planner(work).least.arena
     assert Planner(work).within(least).arena <= least
     with pytest.raises(ParameterError, match=rf"memory_budget: found {least - 1} bytes .*; allowed: {least} bytes"):
@@ -139,7 +141,7 @@ def test_the_integer_program_finds_the_least_time(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_plans_are_close_to_the_optimum_and_equal_with_time_to_solve(seed: int) -> None:
+def test_plans_are_close_to_the_optimum_and_no_further_with_time_to_solve(seed: int) -> None:
     pytest.importorskip("scipy")
     work = chain(8, seed)
     planner = Planner(work)
@@ -148,9 +150,9 @@ def test_plans_are_close_to_the_optimum_and_equal_with_time_to_solve(seed: int) 
     assert best.proven and planner.within(budget).seconds <= 1.05 * best.seconds
     assert best.order is not None
     solved = Planner(work, seconds=30.0).within(budget)
-    assert solved.arena <= budget and solved.seconds <= planner.within(budget).seconds
-    if work.arena(best.order).arena_bytes <= budget:  # what is live fits; an arena may have gaps
-        assert solved.seconds == best.seconds
+    work.check(solved.order)
+    assert solved.arena <= budget
+    assert best.seconds <= solved.seconds <= planner.within(budget).seconds  # what is live fits; an arena may have gaps
 
 
 def test_blocks_of_liveness_counters() -> None:
