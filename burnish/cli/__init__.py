@@ -1,4 +1,4 @@
-"""The command line: `burnish compile | tune | bench | check | inspect | records | boost | rewrite | cache`."""
+"""The command line: `burnish compile | tune | bench | check | inspect | plan | records | boost | rewrite | cache`."""
 
 import os
 import signal

@@ -1,9 +1,11 @@
-"""The commands for models of operators: `burnish compile | tune | bench | check | inspect`."""
+"""The commands for models of operators: `burnish compile | tune | bench | check | inspect | plan`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from burnish.errors import ParameterError
 
 STRATEGIES = ("burnish", "autotvm", "adatune", "treegru", "random", "genetic")  # burnish.tune.strategy.STRATEGIES
 RECORDS = Path("records.jsonl")
@@ -199,3 +201,30 @@ def inspect(
         target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
     )
     compiling.inspect(model, options)
+
+
+@app.command()
+def plan(
+    model: OnnxModel,
+    memory: Annotated[bool, typer.Option("--memory", help="The memory of a training step.")] = False,
+    budget: Annotated[
+        list[str] | None, typer.Option(metavar="BYTES", help="A budget, such as 2GB or 512MiB. Repeatable.")
+    ] = None,
+    loss: Annotated[str, typer.Option(help="The loss between the output and labels.")] = "softmax_cross_entropy",
+    momentum: Annotated[float, typer.Option(min=0, max=1, help="Of stochastic gradient descent.")] = 0.9,
+    solve: Annotated[float, typer.Option(min=0, help="Seconds for an integer program, if operations are few.")] = 0.0,
+    target: Target = "cpu",
+    exact: Exact = False,
+    shape: Shape = None,
+    dim: Dim = None,
+    fix: Fix = None,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """Show what memory a training step needs by each strategy and within budgets, the time that costs, and when."""
+    from burnish.cli import compiling, planning
+
+    if not memory:
+        raise ParameterError("plan: found neither; allowed: --memory")
+    options = compiling.Options(target, None, exact, cache_dir, as_json, None, shape or (), False, dim or (), fix or ())
+    planning.plan(model, budget or (), loss, momentum, solve, options)

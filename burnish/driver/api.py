@@ -159,6 +159,11 @@ def compile(
         def plain() -> Module:
             ready = stored is not None
             compiled = compile_kernels(graph, machine, exact, cache_dir, progress, choices, ready)
+            if train is not None:
+                # The planners take a second to import, which no other compilation should wait for.
+                from burnish.driver.recompute import trained_within
+
+                return trained_within(compiled, train.memory_budget, choices, threads)
             return make_module(compiled, threads)
 
         if found.graph.dims:

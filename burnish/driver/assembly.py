@@ -141,26 +141,34 @@ def states_by_copy(made: Compilation, home: Mapping[str, Place]) -> list[str]:
     """
     graph = made.graph
     apart = {*made.pieces, *(place.buffer for place in made.pieces.values())}
+    makers: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}  # of each buffer
+    for i, step in enumerate(made.steps):
+        group = step if isinstance(step, Group) else step.group
+        makers.update(dict.fromkeys(group.outputs, i))
+        for n in group.inputs:
+            readers.setdefault(home.get(n, Place(n)).buffer, []).append(i)
     copied = []
     for name, state in graph.states.items():
         value = graph.outputs[state.output]
         apart_or_inside = value in apart or home[value] != Place(value)
-        if graph.types[value].nbytes and (apart_or_inside or not _updates_in_place(made, home, name, value)):
+        in_place = _updates_in_place(made, home, name, makers[value], readers.get(name, ()))
+        if graph.types[value].nbytes and (apart_or_inside or not in_place):
             copied.append(value)
     return copied
 
 
-def _updates_in_place(made: Compilation, home: Mapping[str, Place], old: str, new: str) -> bool:
-    """Whether the step that computes a state's new value may write it over the old one."""
-    groups = [step if isinstance(step, Group) else step.group for step in made.steps]
-    at = next(i for i, group in enumerate(groups) if new in group.outputs)
-    readers = [i for i, group in enumerate(groups) if any(home.get(n, Place(n)).buffer == old for n in group.inputs)]
+def _updates_in_place(made: Compilation, home: Mapping[str, Place], old: str, at: int, readers: Sequence[int]) -> bool:
+    """Whether step ``at``, which computes a state's new value, may write it over the old one, of which it has to know
+    the ``readers``.
+    """
     last = max(readers, default=-1)
     if last < at:
         return True
-    group = groups[at]
+    step = made.steps[at]
+    group = step if isinstance(step, Group) else step.group
     direct = [n for n in group.inputs if home.get(n, Place(n)).buffer == old]
-    return last == at and isinstance(made.steps[at], Stage) and {*direct} <= {*overwritable(made.graph, group)} & {old}
+    return last == at and isinstance(step, Stage) and {*direct} <= {*overwritable(made.graph, group)} & {old}
 
 
 def in_place_pairs(

@@ -1,7 +1,8 @@
 """Sharing: places buffers with known lifetimes in one arena, to the byte, close to the proven lower bound.
 
 Greedy placement in several orders (Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference",
-section 5), then repeated promotion of the buffers at the top; the best arena found is kept.
+section 5), then repeated promotion of the buffers at the top; the best arena found is kept. Of many buffers, best fit
+on a free list (:mod:`burnish.memory.offsets`), whose time is linear.
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ from heapq import heappop, heappush
 from burnish.errors import VerificationError
 from burnish.loops.expr import ALIGNMENT
 from burnish.memory.lifetimes import Interval
+from burnish.memory.offsets import best_fit
 
+FEW = 256  # buffers that are all ordered with care
+MANY = 1000  # large buffers that are still; of more than that in all, a free list is tried beside it
+MOST = 4000  # buffers that are placed beside each other; of more, only by a free list
+SMALL = 2000  # buffers of no more than so small a part of the lower bound only fill gaps
 PROMOTIONS = 64  # attempts to lower the best arena further
-MOST_WORK = 2_000_000  # buffers compared, about a second, before the best arena so far is taken
+MOST_WORK = 4_000_000  # buffers looked at, about a second, before the best arena so far is taken
 LOOSE = 1.1  # times its lower bound: an arena for other sizes that is planned anew
 SHORT = 16  # steps: a buffer that lives no longer is found by the step of its birth
 
@@ -40,8 +46,15 @@ class Plan:
         )
 
 
-def plan(buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), alignment: int = ALIGNMENT) -> Plan:
+def plan(
+    buffers: Sequence[Interval],
+    in_place: Sequence[tuple[str, str]] = (),
+    alignment: int = ALIGNMENT,
+    enough: int = 0,
+) -> Plan:
     """The smallest arena found for ``buffers``; every offset is a multiple of ``alignment``.
+
+    An arena of ``enough`` bytes is not improved further.
 
     ``in_place`` holds pairs (dying, born) of buffers where the step that writes ``born`` may overwrite ``dying`` as it
     reads it. A pair counts only if ``dying`` is last used where ``born`` is first written and is at least as large.
@@ -61,7 +74,9 @@ def plan(buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), 
     best: Plan | None = None
     for chosen in [_matching(pairs), []] if pairs else [[]]:
         merged, members = _merge(by_name, chosen)
-        offsets, size = _search(merged, bound, alignment)
+        if best is not None and best.arena_bytes <= enough:
+            break
+        offsets, size = _search(merged, bound, alignment, enough)
         if best is None or size < best.arena_bytes:
             every = {name: offsets[root] for root, names in members.items() for name in names}
             best = Plan(every, size, bound, tuple(chosen))
@@ -181,8 +196,30 @@ _ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
 )
 
 
-def _search(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[dict[str, int], int]:
-    """Offsets and arena size, the best over all orders, gap rules and promotions that ``MOST_WORK`` allows."""
+def _search(buffers: Sequence[Interval], bound: int, alignment: int, enough: int) -> tuple[dict[str, int], int]:
+    """Offsets and arena size. Of many buffers only the large ones are ordered with care, the small ones fill gaps.
+
+    Of very many also best fit on a free list is tried, whose time is linear.
+    """
+    if len(buffers) <= FEW:
+        return _placed(buffers, max(bound, enough), alignment)[:2]
+    large = [b for b in buffers if b.nbytes > bound // SMALL]
+    found: list[tuple[dict[str, int], int]] = []
+    if len(buffers) > MANY:
+        found = [best_fit(buffers, alignment, backwards) for backwards in (False, True)]
+    near = any(size <= max(bound, enough) for _, size in found)
+    if not near and len(large) <= MANY and len(buffers) <= MOST:
+        order = _placed(large, max(bound, enough), alignment)[2]
+        taken = {b.name for b in order}
+        small = sorted((b for b in buffers if b.name not in taken), key=lambda b: (-b.nbytes, b.first))
+        found.append(_place([*order, *small], True, alignment)[:2])
+    return min(found or [best_fit(buffers, alignment)], key=lambda placed: placed[1])
+
+
+def _placed(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[dict[str, int], int, Sequence[Interval]]:
+    """Offsets, arena size, and the order of placing that gives them: the best over all orders, gap rules and promotions
+    that ``MOST_WORK`` allows.
+    """
     best: tuple[int, dict[str, int], list[Interval]] | None = None
     work = 0
     for key in _ORDERS:
@@ -195,7 +232,7 @@ def _search(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[di
             if best is None or size < best[0]:
                 best = size, offsets, order
             if size <= bound:
-                return offsets, size
+                return offsets, size, order
     assert best is not None
     size, offsets, order = best
     for _ in range(PROMOTIONS):
@@ -211,20 +248,20 @@ def _search(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[di
             best = size, offsets, order
         if size <= bound:
             break
-    return best[1], best[0]
+    return best[1], best[0], best[2]
 
 
 def _place(order: Sequence[Interval], tightest: bool, alignment: int) -> tuple[dict[str, int], int, int]:
     """Puts each buffer into the tightest (else the lowest) gap between those placed that are live at the same time.
 
-    Returns the offsets, the arena's size, and how many buffers were compared.
+    Returns the offsets, the arena's size, and how many buffers were looked at.
     """
     offsets: dict[str, int] = {}
     placed = _Placed()
     size = compared = 0
     for b in order:
         taken = sorted((offsets[p.name], offsets[p.name] + p.nbytes) for p in placed.alive_with(b))
-        compared += 1 + len(taken)
+        compared += 1 + placed.looked_at + len(taken)
         position, smallest, chosen = 0, None, None
         for start, end in taken:
             gap = start - position
@@ -244,6 +281,11 @@ class _Placed:
     def __init__(self) -> None:
         self._long: list[Interval] = []
         self._short: dict[int, list[Interval]] = {}  # by the first step
+
+    @property
+    def looked_at(self) -> int:
+        """Buffers that are looked at for each other one, at least."""
+        return len(self._long)
 
     def add(self, b: Interval) -> None:
         if b.last - b.first >= SHORT:

@@ -11,7 +11,9 @@ from burnish.arguments import check_count, check_number, refusal
 from burnish.errors import ModelError
 from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
+from burnish.memory.sizes import check_budget
 from burnish.train.losses import Loss, add_loss, check_loss, resolved
 from burnish.train.optimizers import SGD, Optimizer, Progress
 
@@ -27,6 +29,9 @@ class Train:
     gradient, of an ONNX model its initializers, of a graph all constants, of floating-point numbers with more than one
     element, but for running statistics. Batch normalization computes with the statistics of the batch, and moves the
     running ones by ``batch_norm_momentum`` of the way. ``seed`` is the first of the seeds of dropout, one a step.
+    ``memory_budget``: the most memory that the values of a step may take, in bytes or as in "2GB": what does not fit is
+    computed again in the backward pass. It is the module's arena; parameters and other states come on top. In its
+    place, a strategy ("drop-cheap", "sublinear", "least"), or how often each of some nodes, by name, is mirrored.
     """
 
     loss: str | Loss | Graph = "softmax_cross_entropy"
@@ -34,6 +39,7 @@ class Train:
     parameters: tuple[str, ...] | None = None
     batch_norm_momentum: float = 0.1
     seed: int = 0
+    memory_budget: str | int | Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -42,6 +48,8 @@ class Train:
             raise refusal("Train: optimizer", self.optimizer, "an optimizer, such as burnish.SGD(0.1)")
         check_number("Train: batch_norm_momentum", self.batch_norm_momentum, 0, 1)
         check_count("Train: seed", self.seed, 0)
+        if self.memory_budget is not None:
+            check_budget("Train: memory_budget", self.memory_budget)
 
 
 def training_graph(graph: Graph, train: Train, weights: Collection[str] | None = None) -> Graph:
@@ -57,7 +65,7 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
     resolved(train.loss).labels([graph.types[name] for name in graph.outputs])
     running = _running_statistics(graph)
     parameters = _parameters(graph, train, running, weights)
-    b = GraphBuilder()
+    b = Rewrite(graph)  # which gives no name that a later node of the model has
     for name in graph.inputs:
         b.input(name, graph.types[name].shape, graph.types[name].dtype)
     for name, value in graph.constants.items():

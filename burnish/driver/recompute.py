@@ -1,0 +1,305 @@
+"""Recomputation of a compiled training step: its kernel calls as operations of a planner, and an order as calls.
+
+A call that is repeated is the same machine code on the same numbers: whatever is planned, gradients keep every bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from burnish import ops
+from burnish.driver.assembly import assemble, live_values
+from burnish.driver.rounds import buffers_of
+from burnish.driver.stages import Built, Compilation, HostStage, RepeatStage, Stage
+from burnish.errors import VerificationError
+from burnish.graph.costs import DIRECT_EFFICIENCY, KERNEL, roofline_seconds
+from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
+from burnish.graph.fusion_properties import facts_of
+from burnish.graph.graph import Attribute, Graph, TensorType
+from burnish.loops.sizes import hinted
+from burnish.loops.tensor import placeholder
+from burnish.memory.budget import Planner, Recomputation
+from burnish.memory.earlier import earlier
+from burnish.memory.pieces import Place
+from burnish.memory.share import plan
+from burnish.memory.strategies import wanted
+from burnish.memory.work import Operation, Order, Work
+from burnish.ops.classify import flops
+from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan
+from burnish.runtime.module import Module
+from burnish.target import Target
+
+Seconds = Callable[[Built], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A compiled training step as work: ``made`` with its calls in the order of ``work``'s operations."""
+
+    made: Compilation
+    work: Work
+
+    def ordered(self, order: Order) -> Compilation:
+        """The compilation with its calls in another order, some of them repeated."""
+        return _ordered(self.made, order)
+
+    def arena(self, order: Order) -> int:
+        """Bytes of the arena of an order, as they will be."""
+        intervals, pairs, _ = live_values(self.ordered(order))
+        return plan(intervals, pairs).arena_bytes
+
+
+def training_step(made: Compilation, seconds: Seconds) -> Step:
+    """A compiled step as work, with its calls where they free memory earliest: updates as soon as gradients are there.
+
+    ``seconds``: what a call takes.
+    """
+    made = _ordered(made, earlier(_work(made, seconds)))
+    return Step(made, _work(made, seconds))
+
+
+def trained_within(
+    made: Compilation, budget: str | int | Mapping[str, int] | None, choices: Choices, threads: int | None
+) -> Module:
+    """The module of a compiled step whose arena is at most ``budget`` bytes, by recomputation if it must be.
+
+    Without a budget calls are only put in order; for others than numbers see ``memory.strategies.wanted``. The module
+    notes what was planned. Raises ParameterError with the smallest budget that can be kept.
+    """
+    step = training_step(made, call_seconds(made.graph, made.target, choices))
+    if budget is None:
+        return Module(assemble(step.made), threads)
+    found = wanted(Planner(step.work), budget)
+    module = Module(assemble(step.ordered(found.order)), threads)
+    if module.memory["arena"] > found.arena:
+        raise VerificationError(f"memory plan: {module.memory['arena']} bytes are needed, {found.arena} were planned")
+    module.note(recomputation=told(step.work, found, budget))
+    return module
+
+
+def told(work: Work, found: Recomputation, budget: str | int | Mapping[str, int]) -> dict[str, Any]:
+    """What a module notes of its plan: calls, and the share of the step's seconds that repetition should add."""
+    return {
+        "budget": dict(budget) if isinstance(budget, Mapping) else budget, "strategy": found.strategy,
+        "calls": len(found.order), "repeated": len(found.order) - len(work), "extra": found.extra(work),
+    }  # fmt: skip
+
+
+def outline(made: KernelPlan, target: Target) -> Compilation:
+    """A kernel plan as a compilation without code: what its memory will be, before any kernel is made."""
+    steps: list[Built] = []
+    for group in made.groups:
+        if not made.computes(group):
+            steps.append(group)
+        elif ops.is_opaque(group.nodes[0].op):
+            steps.append(HostStage(group))
+        else:
+            steps.append(Stage(group, None, None, {}))  # type: ignore[arg-type]
+    constants = dict(made.graph.constants)
+    return Compilation(
+        made.reference, made.graph, tuple(steps), made.layouts, constants, made.pieces, made.views, target
+    )
+
+
+# --- costs ---
+
+
+def call_seconds(graph: Graph, target: Target, choices: Choices = DEFAULTS) -> Seconds:
+    """What calls take: as it was measured for the records that ``choices`` come from, else as it is estimated."""
+
+    def seconds(step: Built) -> float:
+        if isinstance(step, Stage) and step.task is not None:
+            known = choices.seconds(step.task, target)
+            if known is not None:
+                return known
+        group = step if isinstance(step, Group) else step.group
+        return group_seconds(graph, group, target)
+
+    return seconds
+
+
+def group_seconds(graph: Graph, group: Group, target: Target) -> float:
+    """Estimated seconds of a kernel: the longer of its arithmetic and of its traffic, from memory and to it."""
+    moved = sum(hinted(graph.types[n].nbytes) for n in (*group.inputs, *group.outputs) if n in graph.types)
+    operations = 0.0
+    for node in group.nodes:
+        if not ops.is_opaque(node.op):
+            types = tuple(graph.types[n] for n in node.inputs if n in graph.types)
+            operations += _operations(node.op, types, tuple(sorted(node.attrs.items())))
+    efficiency = DIRECT_EFFICIENCY if not _is_cheap(graph, group) else 1.0 / target.lanes
+    return KERNEL + roofline_seconds(operations, 0.0, target, efficiency, weights=moved)
+
+
+@lru_cache(maxsize=1 << 14)
+def _operations(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> float:
+    inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
+    return float(hinted(flops(ops.OPERATORS[op].define("y", inputs, dict(attrs)))))
+
+
+def _is_cheap(graph: Graph, group: Group) -> bool:
+    """Whether a kernel is no product, no convolution, and nothing that is computed in Python."""
+    anchor = group.anchor
+    return anchor is None or facts_of(graph, anchor).kind not in ("complex", "extern")
+
+
+# --- calls as operations ---
+
+
+def _work(made: Compilation, seconds: Seconds) -> Work:
+    """The computed steps as operations; what updates a state must be the last to use it."""
+    intervals, pairs, home = live_values(made)
+    graph, nbytes = made.graph, {interval.name: hinted(interval.nbytes) for interval in intervals}
+    for step in made.computed:  # results of the caller and states, which are in no arena
+        nbytes.update((home[n].buffer, 0) for n in step.group.outputs if home[n].buffer not in nbytes)
+    number = {name: i for i, name in enumerate(nbytes)}
+    results = {*graph.outputs}
+    shared = {*made.pieces, *(place.buffer for place in made.pieces.values())}
+    places: dict[str, list[int]] = {}
+    for dying, born in pairs:
+        places.setdefault(born, []).append(number[dying])
+    operations: list[Operation] = []
+    written: set[int] = set()
+    makers: dict[str, int] = {}
+    for step in made.computed:
+        group = step.group
+        reads = [number[b] for n in group.inputs if (b := home.get(n, Place(n)).buffer) in number]
+        writes = [number[b] for n in group.outputs if (b := home[n].buffer) in number]
+        once = bool(results & {*group.outputs} or shared & {*group.outputs}) or isinstance(step, RepeatStage)
+        reads += [v for v in writes if v in written]  # pieces of a buffer that others began to write
+        if isinstance(step, RepeatStage):
+            writes += [number[name] for name in buffers_of(step, live_values(step.inner)[0])]
+        fresh = tuple(v for v in dict.fromkeys(writes) if v not in written)
+        written.update(fresh)
+        makers.update(dict.fromkeys(group.outputs, len(operations)))
+        operations.append(
+            Operation(
+                tuple(dict.fromkeys(reads)), fresh, seconds(step), tuple(places.get(group.outputs[0], ())), not once,
+                isinstance(step, Stage) and _is_cheap(graph, group), " + ".join(n.name or n.op for n in group.nodes),
+            )
+        )  # fmt: skip
+    keep = frozenset(number[home[n].buffer] for n in results if n in home)
+    for n, readers in _readers_of_states(made, home, makers).items():
+        operations[n] = replace(operations[n], after=tuple(readers))
+    return Work(tuple(operations), tuple(nbytes.values()), keep, _forward(made, operations, makers))
+
+
+def _readers_of_states(made: Compilation, home: Mapping[str, Place], makers: Mapping[str, int]) -> dict[int, list[int]]:
+    """Of each operation that makes a state's new value, those that read the old one."""
+    readers: dict[str, list[int]] = {}
+    for n, step in enumerate(made.computed):
+        for name in step.group.inputs:
+            readers.setdefault(home.get(name, Place(name)).buffer, []).append(n)
+    after: dict[int, list[int]] = {}
+    for name, state in made.graph.states.items():
+        maker = makers.get(made.graph.outputs[state.output])
+        if maker is not None:
+            after.setdefault(maker, []).extend(n for n in readers.get(name, ()) if n != maker)
+    return after
+
+
+def _forward(made: Compilation, operations: Sequence[Operation], makers: Mapping[str, int]) -> frozenset[int]:
+    """The operations that the model's own results, such as the loss, are made from, without those that make them."""
+    states = {made.graph.outputs[state.output] for state in made.graph.states.values()}
+    last = {makers[name] for name in made.graph.outputs if name not in states and name in makers}
+    producer = {v: n for n, operation in enumerate(operations) for v in operation.writes}
+    found: set[int] = set()
+    pending = [*last]
+    while pending:
+        for v in operations[pending.pop()].reads:
+            if producer[v] not in found:
+                found.add(producer[v])
+                pending.append(producer[v])
+    return frozenset(found - last)
+
+
+# --- an order as calls ---
+
+
+def _ordered(made: Compilation, order: Order) -> Compilation:
+    """The computed steps in an order; what is computed again gets names of its own, and so does what only renames it.
+
+    A step that only gives another name to memory comes right behind what it renames.
+    """
+    computed = made.computed
+    renames = [step for step in made.steps if isinstance(step, Group)]
+    waiting: dict[str, list[int]] = {}
+    for i, group in enumerate(renames):
+        for name in dict.fromkeys(group.inputs):
+            waiting.setdefault(name, []).append(i)
+    written = {name for step in computed for name in step.group.outputs} | {g.outputs[0] for g in renames}
+    result = _Calls(made)
+    there: set[str] = set()
+
+    def emit_renames(names: Sequence[str]) -> None:
+        pending = list(names)
+        while pending:
+            for i in waiting.get(pending.pop(0), ()):
+                group = renames[i]
+                if all(n in there or n not in written for n in group.inputs):
+                    result.add(group)
+                    there.update(group.outputs)
+                    pending += group.outputs
+
+    for group in renames:
+        if not any(n in written for n in group.inputs):
+            result.add(group)
+            there.update(group.outputs)
+            emit_renames(group.outputs)
+    for n in order:
+        result.add(computed[n])
+        there.update(computed[n].group.outputs)
+        emit_renames(computed[n].group.outputs)
+    return result.compilation()
+
+
+class _Calls:
+    """Steps of a compilation under construction: a tensor that is written again gets a new name, read from then on."""
+
+    def __init__(self, made: Compilation) -> None:
+        self.made = made
+        self.steps: list[Built] = []
+        self.types: dict[str, TensorType] = dict(made.graph.types)
+        self.layouts, self.views = dict(made.layouts), dict(made.views)
+        self.names: dict[str, str] = {}  # the latest copy of each tensor
+        self._copies: dict[str, int] = {}
+
+    def add(self, step: Built) -> None:
+        """One more step, which reads the latest copies."""
+        group = step if isinstance(step, Group) else step.group
+        read = {n: self.names[n] for n in group.inputs if self.names.get(n, n) != n}
+        for n in group.outputs:
+            self._copies[n] = self._copies.get(n, 0) + 1
+            if self._copies[n] > 1:
+                self._copy(n)
+        written = {n: self.names[n] for n in group.outputs if n in self.names}
+        if read or written:
+            group = renamed_outputs(renamed_inputs(group, read), written)
+        if isinstance(step, Group):
+            self.steps.append(group)
+        elif isinstance(step, Stage):
+            names = {**read, **written}
+            values = {parameter: names.get(value, value) for parameter, value in step.values.items()}
+            self.steps.append(replace(step, group=group, values=values))
+        else:
+            self.steps.append(replace(step, group=group))
+
+    def _copy(self, name: str) -> None:
+        number = self._copies[name]
+        while (fresh := f"{name}#{number}") in self.types:
+            number += 1
+        self.names[name] = fresh
+        self.types[fresh] = self.types[name]
+        if name in self.layouts:
+            self.layouts[fresh] = self.layouts[name]
+        if name in self.views:
+            self.views[fresh] = self.views[name]
+
+    def compilation(self) -> Compilation:
+        """The compilation with these steps."""
+        groups = (step if isinstance(step, Group) else step.group for step in self.steps)
+        nodes = tuple(node for group in groups for node in group.nodes)
+        graph: Graph = replace(self.made.graph, nodes=nodes, types=self.types)
+        return replace(self.made, graph=graph, steps=tuple(self.steps), layouts=self.layouts, views=self.views)

@@ -1,0 +1,178 @@
+"""Optimal recomputation of a chain of stages: dynamic program over heterogeneous chains (Beaumont et al. 2019).
+
+Stages are those of :mod:`burnish.memory.stages`. The program chooses for every part of the chain, in every amount of
+memory, whether to run its first stage and keep all that the backward pass needs of it, or to run several and keep only
+what crosses the end. One table answers for all budgets up to the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from burnish.jit import njit
+from burnish.memory.stages import Stage, backward_parts, stages
+from burnish.memory.work import Work
+
+SLOTS = 400  # into which the largest budget is divided
+MOST_STAGES = 84  # time grows with their third power
+NO_PLAN, KEEP_ALL = -2, -1
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Of each stage, seconds forward and backward; bytes that cross its end, and that its backward part needs kept;
+    and the most that is live in its parts: forward without keeping, with keeping, and backward.
+
+    What is live counts beside what earlier stages keep.
+    """
+
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    crossing: tuple[int, ...]
+    kept: tuple[int, ...]
+    passing: tuple[int, ...]
+    keeping: tuple[int, ...]
+    returning: tuple[int, ...]
+
+
+class Chain:
+    """The stages of a work, and the table of plans for budgets up to ``most`` bytes."""
+
+    def __init__(self, work: Work, most: int, slots: int = SLOTS) -> None:
+        self.work = work
+        self.stages = stages(work, MOST_STAGES)
+        self.parts = backward_parts(work, self.stages)
+        self.slots, self.unit = slots, max(1.0, most / slots)
+
+    @cached_property
+    def _solved(self) -> tuple[Any, Any, Any, Any]:
+        p = profile(self.work, self.stages, self.parts)
+        sizes = [self._slots(s) for s in (p.crossing, p.kept, p.passing, p.keeping, p.returning)]
+        cost, choice = _solve(np.array(p.forward), np.array(p.backward), *sizes, self.slots)
+        return cost, choice, sizes[0], sizes[1]
+
+    def _slots(self, nbytes: Sequence[int]) -> Any:
+        return np.ceil(np.array(nbytes, np.float64) / self.unit - 1e-9).astype(np.int64)
+
+    @property
+    def feasible(self) -> list[int]:
+        """The slots for which there is a plan, of which each is faster than with fewer, ascending."""
+        if not self.stages:
+            return []
+        seconds = self._solved[0][0, len(self.stages) - 1]
+        better = [m for m in range(1, self.slots + 1) if seconds[m] < seconds[m - 1] * (1 - 1e-6)]
+        return ([0] if np.isfinite(seconds[0]) else []) + better
+
+    def order(self, slots: int) -> list[int]:
+        """The order of the fastest plan in so many slots, which :attr:`feasible` must hold."""
+        _, choice, crossing, kept = self._solved
+        inside = [[n for n in stage.operations if n in self.work.repeatable] for stage in self.stages]
+        begins = [stage.operations[0] for stage in self.stages] + [self.work.boundary]
+        # What is in the forward pass and may not run again, or is no part of it, runs with the stage it lies in, once.
+        first = [list(range(a, b)) for a, b in zip([0, *begins[1:-1]], begins[1:], strict=True)]
+        order: list[int] = []
+        ran: set[int] = set()
+
+        def run(stage: int) -> None:
+            order.extend(inside[stage] if stage in ran else first[stage])
+            ran.add(stage)
+
+        pending = [("plan", 0, len(self.stages) - 1, slots)]
+        while pending:
+            kind, low, high, memory = pending.pop()
+            if kind == "back":
+                order.extend(self.parts[low])
+                continue
+            chosen = choice[low, high, memory]
+            assert chosen != NO_PLAN
+            if chosen == KEEP_ALL:
+                run(low)
+                pending.append(("back", low, low, 0))
+                if low < high:
+                    pending.append(("plan", low + 1, high, memory - kept[low]))
+                continue
+            for stage in range(low, chosen):
+                run(stage)
+            pending.append(("plan", low, chosen - 1, memory))
+            pending.append(("plan", chosen, high, memory - crossing[chosen - 1]))
+        return order
+
+
+def profile(work: Work, parts: Sequence[Stage], backward: Sequence[Sequence[int]]) -> Profile:
+    """What stages take and need, from the liveness of the step without recomputation, and of the forward pass alone."""
+    live = work.copies(range(len(work)))[3]
+    ends = [stage.operations[-1] + 1 for stage in parts]
+    ends[-1:] = [work.boundary]
+    begins = [0, *ends[:-1]]
+    needed = {v for n in range(work.boundary, len(work)) for v in work.operations[n].reads} | work.keep
+    kept, before = [], [0]
+    for a, b, stage in zip(begins, ends, parts, strict=True):
+        made = {v for n in range(a, b) for v in work.operations[n].writes}
+        kept.append(int(sum(work.rounded[v] for v in made & (needed | {*stage.crossing}))))
+        before.append(before[-1] + kept[-1])
+    passing = _forward_live(work)
+    at = {n: i for i, n in enumerate(range(len(work)))}
+    return Profile(
+        forward=tuple(sum(work.operations[n].seconds for n in s.operations if n in work.repeatable) for s in parts),
+        backward=tuple(sum(work.operations[n].seconds for n in part) for part in backward),
+        crossing=tuple(int(sum(work.rounded[v] for v in s.crossing)) for s in parts),
+        kept=tuple(kept),
+        passing=tuple(int(passing[a:b].max()) for a, b in zip(begins, ends, strict=True)),
+        keeping=tuple(int(live[a:b].max()) - before[i] for i, (a, b) in enumerate(zip(begins, ends, strict=True))),
+        returning=tuple(
+            max((int(live[at[n]]) for n in part), default=before[i]) - before[i] for i, part in enumerate(backward)
+        ),
+    )
+
+
+def _forward_live(work: Work) -> Any:
+    """Bytes live at each run of the forward pass where nothing is kept for the backward pass."""
+    forward = Work(work.operations[: work.boundary], work.nbytes, frozenset(), work.forward)
+    return forward.copies(range(work.boundary))[3]
+
+
+@njit(cache=True, light=True, nogil=True)
+def _solve(
+    forward: Any, backward: Any, crossing: Any, kept: Any, passing: Any, keeping: Any, returning: Any, slots: Any
+) -> tuple[Any, Any]:
+    """Least seconds of stages s to t in m slots, and the choice that gives them: KEEP_ALL of s, or where to cut."""
+    count = len(forward)
+    cost = np.full((count, count, slots + 1), np.inf, np.float32)
+    choice = np.full((count, count, slots + 1), NO_PLAN, np.int16)
+    total = np.zeros(count + 1)
+    for i in range(count):
+        total[i + 1] = total[i] + forward[i]
+    for length in range(count):
+        for s in range(count - length):
+            t = s + length
+            least_keep = max(keeping[s], returning[s])
+            least_pass = 0
+            for k in range(s, t):
+                least_pass = max(least_pass, passing[k])
+            for m in range(slots + 1):
+                best = np.inf
+                chosen = NO_PLAN
+                if m >= least_keep:
+                    if length == 0:
+                        best = forward[s] + backward[s]
+                        chosen = KEEP_ALL
+                    elif m >= kept[s] and cost[s + 1, t, m - kept[s]] < np.inf:
+                        best = forward[s] + backward[s] + cost[s + 1, t, m - kept[s]]
+                        chosen = KEEP_ALL
+                if m >= least_pass:
+                    for k in range(s + 1, t + 1):
+                        rest = m - crossing[k - 1]
+                        if rest < 0:
+                            continue
+                        seconds = total[k] - total[s] + cost[k, t, rest] + cost[s, k - 1, m]
+                        if seconds < best:
+                            best = seconds
+                            chosen = k
+                cost[s, t, m] = best
+                choice[s, t, m] = chosen
+    return cost, choice

@@ -1,0 +1,58 @@
+"""`burnish plan --memory`: the table of strategies, budgets, refusals and live memory over time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+from burnish.cli import app
+from burnish.errors import ParameterError
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    random = np.random.default_rng(0)
+    nodes, weights, x = [], [], "x"
+    for i in range(6):
+        weights.append(numpy_helper.from_array((random.normal(size=(32, 32)) / 6).astype("f4"), f"w{i}"))
+        nodes += [helper.make_node("MatMul", [x, f"w{i}"], [f"m{i}"]), helper.make_node("Relu", [f"m{i}"], [f"r{i}"])]
+        x = f"r{i}"
+    types = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 32]) for n in ("x", x)]
+    graph = helper.make_graph(nodes, "chain", types[:1], types[1:], weights)
+    path = tmp_path_factory.mktemp("plan") / "chain.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def test_strategies_and_budgets_in_json(model: Path) -> None:
+    found = CliRunner().invoke(app, ["plan", str(model), "--memory", "--budget", "60KB", "--loss", "squared", "--json"])
+    report = json.loads(found.stdout)
+    rows = {row["strategy"]: row for row in report["strategies"]}
+    assert [*rows] == ["none", "inplace", "sharing", "packed", "drop-cheap", "sublinear", "least", "budget 60 KB"]
+    assert rows["none"]["bytes"] >= rows["inplace"]["bytes"] >= rows["sharing"]["bytes"] >= rows["packed"]["bytes"]
+    assert rows["budget 60 KB"]["bytes"] <= 60_000 < rows["packed"]["bytes"]
+    assert rows["budget 60 KB"]["extra"] > 0 == rows["packed"]["extra"] and report["refused"] == []
+    over_time = rows["budget 60 KB"]["over_time"]
+    assert max(over_time["bytes"]) == rows["budget 60 KB"]["live"] <= 60_000
+    assert len(over_time["bytes"]) == len(over_time["seconds"]) == 200
+
+
+def test_a_table_and_a_picture_for_people(model: Path) -> None:
+    found = CliRunner().invoke(app, ["plan", str(model), "--memory"])
+    assert found.exit_code == 0
+    assert "sublinear" in found.stdout and "live memory over time (none)" in found.stdout and "█" in found.stdout
+
+
+def test_a_budget_that_cannot_be_kept_is_refused_behind_the_table(model: Path) -> None:
+    found = CliRunner().invoke(app, ["plan", str(model), "--memory", "--budget", "1KB", "--budget", "60KB"])
+    assert isinstance(found.exception, ParameterError) and "allowed:" in str(found.exception)
+    assert "budget 60 KB" in found.stdout
+    for wrong in (["--budget", "much"], ["--loss", "hinge"]):
+        assert isinstance(CliRunner().invoke(app, ["plan", str(model), "--memory", *wrong]).exception, ParameterError)
+    assert "allowed: --memory" in str(CliRunner().invoke(app, ["plan", str(model)]).exception)

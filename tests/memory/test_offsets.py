@@ -1,0 +1,59 @@
+import random
+
+import pytest
+
+from burnish.memory import Interval, plan
+from burnish.memory.offsets import best_fit
+
+
+def drawn(count: int, seed: int) -> list[Interval]:
+    r = random.Random(seed)
+    found = []
+    for i in range(count):
+        first = r.randrange(count)
+        life = r.choice((1, 2, 3, 5, 40)) if r.random() < 0.97 else r.randrange(count // 4)
+        found.append(Interval(f"b{i}", r.choice((0, 4, 100, 4096, 65536, 65536, 262144)), first, first + life))
+    return found
+
+
+def overlapping(buffers: list[Interval], offsets: dict[str, int]) -> list[tuple[str, str]]:
+    """Pairs of live buffers that share bytes, by a sweep over the steps."""
+    found = []
+    alive: list[Interval] = []
+    for b in sorted(buffers, key=lambda b: b.first):
+        alive = [a for a in alive if a.last >= b.first]
+        x = offsets[b.name]
+        for a in alive:
+            y = offsets[a.name]
+            if a.nbytes and b.nbytes and x < y + a.nbytes and y < x + b.nbytes:
+                found.append((a.name, b.name))
+        alive.append(b)
+    return found
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_two_live_buffers_overlap(seed: int, backwards: bool) -> None:
+    buffers = drawn(400, seed)
+    offsets, size = best_fit(buffers, 64, backwards)
+    assert overlapping(buffers, offsets) == []
+    assert all(offset % 64 == 0 for offset in offsets.values()) and len(offsets) == len(buffers)
+    assert size == max(offsets[b.name] + b.nbytes for b in buffers)
+
+
+def test_free_blocks_are_joined() -> None:
+    """Two neighbours die, and what is born next takes the place of both."""
+    buffers = [
+        Interval("a", 64, 0, 1), Interval("b", 64, 0, 1), Interval("c", 64, 0, 9), Interval("d", 128, 2, 3),
+    ]  # fmt: skip
+    offsets, size = best_fit(buffers, 64)
+    assert size == 192 and offsets["d"] in (0, 64)
+    assert best_fit([Interval("a", 64, 0, 0), Interval("b", 128, 1, 1)], 64)[1] == 128  # the last block grows
+
+
+@pytest.mark.parametrize("count", [700, 1500, 6000])
+def test_many_buffers_lie_apart_and_close_to_the_bound(count: int) -> None:
+    buffers = drawn(count, 1)
+    result = plan(buffers)
+    assert overlapping(buffers, dict(result.offsets)) == []
+    assert result.lower_bound <= result.arena_bytes <= 1.05 * result.lower_bound
