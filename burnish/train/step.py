@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from burnish.arguments import check_number, refusal
+from burnish.arguments import check_count, check_flag, check_number, refusal
 from burnish.errors import ModelError
-from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.expr import FLOATS
 from burnish.train.losses import LOSSES
-from burnish.train.optimizers import SGD, Optimizer, Progress
-
-RATE, STEP = "optimizer.rate", "optimizer.step"
+from burnish.train.optimizers import SGD, Optimizer
+from burnish.train.precision import MixedPrecision, in_half, mixed_precision
+from burnish.train.schedules import Schedule, check_schedule
+from burnish.train.updates import UpdatePlan, add_updates
 
 
 @dataclass(frozen=True)
@@ -25,12 +23,24 @@ class Train:
     ``parameters``: the constants that are trained; by default the parameters of a network of PyTorch, of other models
     all constants of floating-point numbers with more than one element, but for running statistics. Batch normalization
     computes with the statistics of the batch, and moves the running ones by ``batch_norm_momentum`` of the way.
+
+    ``schedule``: how the rate moves from step to step. ``clip_norm``: gradients are scaled down where the norm of all
+    of them is larger; ``clip_value``: each of their elements is limited to it, before that. ``accumulate``: the mean
+    gradient of so many calls makes one step. ``precision``: "bfloat16" or "float16" computes products in it, see
+    :class:`MixedPrecision`. ``guard``: a call whose loss is not finite changes no state, nor does one whose gradients
+    are not where their norm is known, which then returns NaN.
     """
 
     loss: str = "softmax_cross_entropy"
     optimizer: Optimizer = field(default_factory=SGD)
     parameters: tuple[str, ...] | None = None
     batch_norm_momentum: float = 0.1
+    schedule: Schedule | None = None
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    accumulate: int = 1
+    precision: str | MixedPrecision | None = None
+    guard: bool = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -39,16 +49,26 @@ class Train:
         if not callable(getattr(self.optimizer, "update", None)):
             raise refusal("Train: optimizer", self.optimizer, "an optimizer, such as burnish.SGD(0.1)")
         check_number("Train: batch_norm_momentum", self.batch_norm_momentum, 0, 1)
+        check_schedule("Train: schedule", self.schedule)
+        for name in ("clip_norm", "clip_value"):
+            if getattr(self, name) is not None:
+                check_number(f"Train: {name}", getattr(self, name), 0, open_below=True)
+        check_count("Train: accumulate", self.accumulate, 1)
+        mixed_precision("Train: precision", self.precision)
+        check_flag("Train: guard", self.guard)
 
 
 def training_graph(graph: Graph, train: Train) -> Graph:
     """The step: inputs and then ``label`` to the loss, a scalar; parameters are states under the constants' names.
 
-    So is what the optimizer remembers, under ``parameter.slot``, the learning rate, ``optimizer.rate``, and the number
-    of steps, ``optimizer.step``. Raises ModelError for a model without an output that is its only one, with states or
-    open dimensions, or without parameters; UnsupportedOperator for an operator without a gradient.
+    So is what the optimizer remembers, under ``parameter.slot``, the learning rate, ``optimizer.rate``, the number of
+    steps, ``optimizer.step``, and what :mod:`burnish.train.updates` names. Raises ModelError for a model without an
+    output that is its only one, with states or open dimensions, or without parameters; UnsupportedOperator for an
+    operator without a gradient.
     """
     _check(graph)
+    precision = mixed_precision("Train: precision", train.precision)
+    graph = graph if precision is None else in_half(graph, precision.dtype)
     running = _running_statistics(graph)
     parameters = _parameters(graph, train, running)
     b = GraphBuilder()
@@ -67,21 +87,23 @@ def training_graph(graph: Graph, train: Train) -> Graph:
     return _with_update(b, graph.outputs[0], parameters, train)
 
 
+def trained_constants(graph: Graph, train: Train) -> set[str]:
+    """The constants that training changes: parameters and running statistics. Raises ModelError."""
+    _check(graph)
+    running = _running_statistics(graph)
+    return running | {*_parameters(graph, train, running)}
+
+
 def _with_update(b: GraphBuilder, output: str, parameters: Collection[str], train: Train) -> Graph:
     """Loss, gradients and updates behind the model."""
     loss = LOSSES[train.loss]
     wanted = loss.label(b.types[output])
     label = b.input(b.fresh("label"), wanted.shape, wanted.dtype)
-    value = loss.build(b, output, label)
-    one = b.constant(1.0, dtype=b.types[value].dtype)
-    found = backpropagate(b, {value: one}, list(parameters))
-    rate = b.state(b.fresh(RATE), np.array(train.optimizer.rate))
-    step = b.state(b.fresh(STEP), np.zeros((), np.int64))
-    now = b.add("add", step, b.constant(1))
-    b.update(step, now)
-    progress = Progress(rate, b.add("cast", now, to="float64"))
-    for parameter, gradient in zip(parameters, found, strict=True):
-        b.update(parameter, train.optimizer.update(b, parameter, gradient, progress))
+    plan = UpdatePlan(
+        train.optimizer, train.schedule, train.clip_norm, train.clip_value, train.accumulate,
+        mixed_precision("Train: precision", train.precision), train.guard,
+    )  # fmt: skip
+    value = add_updates(b, loss.build(b, output, label), [*parameters], plan)
     return b.build(b.add("identity", value, name=b.fresh("loss")))
 
 
