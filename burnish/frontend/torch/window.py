@@ -32,7 +32,7 @@ def _wide(values: Sequence[int], neutral: int) -> tuple[int, ...]:
     return (neutral, *values) if len(values) == 1 else tuple(values)
 
 
-def _convolution(
+def convolution(
     c: Context, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int,
 ) -> Ref:  # fmt: skip
@@ -70,14 +70,14 @@ def _explicit_pads(
 def _conv(
     c: Context, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Ref:
-    return _convolution(c, input, weight, bias, stride, padding, dilation, False, 0, groups)
+    return convolution(c, input, weight, bias, stride, padding, dilation, False, 0, groups)
 
 
 def _conv_transpose(
     c: Context, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, output_padding: Any,
     groups: int, dilation: Any,
 ) -> Ref:  # fmt: skip
-    return _convolution(c, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
+    return convolution(c, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
 # --- pooling ----------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def _pool(
     return c.reshape(y, c.out_shape)
 
 
-def _max_pool(
+def max_pool(
     rank: int, c: Context, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Ref:  # fmt: skip
@@ -108,10 +108,10 @@ def _max_pool_with_indices(
     rank: int, c: Context, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> list[Ref | None]:  # fmt: skip
-    return [_max_pool(rank, c, x, kernel_size, stride, padding, dilation, ceil_mode), None]
+    return [max_pool(rank, c, x, kernel_size, stride, padding, dilation, ceil_mode), None]
 
 
-def _avg_pool(
+def avg_pool(
     rank: int, c: Context, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Ref:  # fmt: skip
@@ -124,7 +124,7 @@ def _avg_pool(
     return c.add("mul", y, c.scalar(math.prod(pair(kernel_size, rank)) / divisor_override, y))
 
 
-def _adaptive_avg_pool(rank: int, c: Context, x: Ref, output_size: Any) -> Ref:
+def adaptive_avg_pool(rank: int, c: Context, x: Ref, output_size: Any) -> Ref:
     """Means of windows that begin at floor(i·n/m) and end at ceil((i+1)·n/m): a linear map along each dimension."""
     sizes = c.out_shape[-rank:]
     if all(size == 1 for size in sizes):
@@ -224,15 +224,15 @@ def _cubic(
 
 
 TRANSLATORS: Mapping[str, Translator] = {
-    "aten.convolution": _convolution, "aten.conv1d": _conv, "aten.conv2d": _conv, "aten.conv3d": _conv,
+    "aten.convolution": convolution, "aten.conv1d": _conv, "aten.conv2d": _conv, "aten.conv3d": _conv,
     "aten.conv_transpose1d": _conv_transpose, "aten.conv_transpose2d": _conv_transpose,
-    "aten.max_pool1d": partial(_max_pool, 1), "aten.max_pool2d": partial(_max_pool, 2),
+    "aten.max_pool1d": partial(max_pool, 1), "aten.max_pool2d": partial(max_pool, 2),
     "aten.max_pool1d_with_indices": partial(_max_pool_with_indices, 1),
     "aten.max_pool2d_with_indices": partial(_max_pool_with_indices, 2),
-    "aten.avg_pool1d": partial(_avg_pool, 1), "aten.avg_pool2d": partial(_avg_pool, 2),
-    "aten.adaptive_avg_pool1d": partial(_adaptive_avg_pool, 1),
-    "aten.adaptive_avg_pool2d": partial(_adaptive_avg_pool, 2),
-    "aten._adaptive_avg_pool2d": partial(_adaptive_avg_pool, 2),
+    "aten.avg_pool1d": partial(avg_pool, 1), "aten.avg_pool2d": partial(avg_pool, 2),
+    "aten.adaptive_avg_pool1d": partial(adaptive_avg_pool, 1),
+    "aten.adaptive_avg_pool2d": partial(adaptive_avg_pool, 2),
+    "aten._adaptive_avg_pool2d": partial(adaptive_avg_pool, 2),
     "aten.adaptive_max_pool1d": partial(_adaptive_max_pool, 1),
     "aten.adaptive_max_pool2d": partial(_adaptive_max_pool, 2),
     "aten.upsample_nearest1d": partial(_nearest, "asymmetric", 1),
