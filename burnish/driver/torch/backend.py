@@ -57,9 +57,9 @@ def backend(
 
     Graphs are compiled in as few parts as there can be around operators that are not supported, which torch runs.
     :func:`burnish.torch.report` tells. Without gradients, parameters are constants: one that is replaced or changed in
-    place is seen at the next call, and compiled in again, but for changes in place through ``.data``, which torch itself
-    does not count. With gradients, forward and backward are a graph each, and parameters are inputs, which optimizers
-    may change. Raises ParameterError for unknown ``options``, and for a ``mode``, which is inductor's.
+    place is seen at the next call, and compiled in again, but for changes in place through ``.data``, which torch
+    itself does not count. With gradients, forward and backward are a graph each, and parameters are inputs, which
+    optimizers may change. Raises ParameterError for unknown ``options``, and for a ``mode``, which is inductor's.
     """
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.aot_autograd import make_boxed_func

@@ -23,9 +23,9 @@ class GraphReport:
     """One graph that torch.compile handed over.
 
     ``parts``: what was compiled. ``eager``: the operators that torch runs, by name and reason. ``direction``: "forward"
-    or "backward" of a graph with gradients. ``left``: it is left to torch as a whole. ``specialized``: why open sizes are compiled one by one, if they
-    are. ``recompilations``: how often parameters had changed. ``inputs``: parameters that changed so often that they
-    became inputs.
+    or "backward" of a graph with gradients. ``left``: it is left to torch as a whole. ``specialized``: why open sizes
+    are compiled one by one, if they are. ``recompilations``: how often parameters had changed. ``inputs``: parameters
+    that changed so often that they became inputs.
     """
 
     number: int

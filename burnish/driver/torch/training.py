@@ -37,7 +37,7 @@ def partition(joint: Any, inputs: Any, **arguments: Any) -> tuple[Any, Any]:
 
     _register()
     _without_indices(joint)
-    return min_cut_rematerialization_partition(joint, inputs, **arguments)  # type: ignore[no-any-return]
+    return min_cut_rematerialization_partition(joint, inputs, **arguments)
 
 
 def _without_indices(joint: Any) -> None:
