@@ -9,7 +9,7 @@ from typing import Any
 
 from burnish.frontend.torch import indexing, window
 from burnish.frontend.torch.context import Context, Ref, Translator
-from burnish.frontend.torch.product import attention_scores, zero_where_none
+from burnish.frontend.torch.product import attention_scores, repeated_heads, zero_where_none
 from burnish.frontend.torch.symbols import is_open
 from burnish.graph.gradient import backpropagate
 
@@ -58,8 +58,8 @@ def _attention_backward(
     """The gradient of attention from its result and the logarithm of its sums (Dao et al. 2022, §3.1)."""
     if dropout_p != 0:
         c.refuse("dropout_p", dropout_p, "0: random numbers are not supported")
-    if c.shape(query)[1] != c.shape(key)[1]:
-        c.refuse("heads", f"{c.shape(query)[1]} and {c.shape(key)[1]}", "as many for query and key")
+    own_heads, heads = c.shape(key)[1], c.shape(query)[1]
+    key, value = (repeated_heads(c, t, heads) for t in (key, value))
     factor = 1 / math.sqrt(c.shape(query)[-1]) if scale is None else scale
     scores = attention_scores(c, query, key, attn_mask, is_causal, scale)
     rows = c.reshape(c.cast(logsumexp, c.dtype(scores)), (*c.shape(logsumexp), 1))
@@ -70,7 +70,17 @@ def _attention_backward(
     dp = c.add("matmul", grad_out, value, transpose_b=True)
     own = c.add("reduce_sum", c.add("mul", grad_out, out), axes=(c.rank(out) - 1,), keepdims=True)
     ds = c.add("mul", c.add("mul", weights, c.add("sub", dp, own)), c.scalar(factor, weights))
-    return [c.add("matmul", ds, key), c.add("matmul", ds, query, transpose_a=True), dv]
+    dk = c.add("matmul", ds, query, transpose_a=True)
+    return [c.add("matmul", ds, key), *(_summed_heads(c, t, own_heads) for t in (dk, dv))]
+
+
+def _summed_heads(c: Context, x: Ref, heads: int) -> Ref:
+    """Of heads of the query that share one of the key, the sum."""
+    batch, all_heads, *rest = c.shape(x)
+    if all_heads == heads:
+        return x
+    parted = c.reshape(x, (batch, heads, all_heads // heads, *rest))
+    return c.add("reduce_sum", parted, axes=(2,), keepdims=False)
 
 
 def _max_pool_backward(

@@ -76,7 +76,7 @@ def _attention(
         c.refuse("dropout_p", dropout_p, "0: random numbers are not supported")
     if enable_gqa:
         heads = c.shape(query)[-3]
-        key, value = (_repeated_heads(c, t, heads) for t in (key, value))
+        key, value = (repeated_heads(c, t, heads) for t in (key, value))
     scores = attention_scores(c, query, key, attn_mask, is_causal, scale)
     weights = c.add("softmax", scores, axis=-1)
     if attn_mask is not None:
@@ -111,7 +111,7 @@ def zero_where_none(c: Context, weights: Ref, mask: Ref) -> Ref:
     return c.add("where", some, weights, c.scalar(0, weights))
 
 
-def _repeated_heads(c: Context, x: Ref, heads: int) -> Ref:
+def repeated_heads(c: Context, x: Ref, heads: int) -> Ref:
     *lead, own, tokens, features = c.shape(x)
     if own == heads:
         return x
@@ -132,10 +132,8 @@ def _attention_of_cpu(
     scale: float | None = None,
 ) -> list[Any]:  # fmt: skip
     """Attention, and the logarithm of the sums of its exponentials, which its gradient reads."""
-    shared = c.shape(query)[1] != c.shape(key)[1]
-    result = _attention(c, query, key, value, attn_mask, dropout_p, is_causal, scale, shared)
-    if shared:
-        return [result, None]
+    key, value = (repeated_heads(c, t, c.shape(query)[1]) for t in (key, value))
+    result = _attention(c, query, key, value, attn_mask, dropout_p, is_causal, scale)
     scores = attention_scores(c, query, key, attn_mask, is_causal, scale)
     return [result, c.add("reduce_logsumexp", scores, axes=(c.rank(scores) - 1,), keepdims=False)]
 

@@ -14,6 +14,7 @@ nn = torch.nn
 
 from burnish.driver.torch import backend  # noqa: E402
 from burnish.torch import register, report  # noqa: E402
+from tests.frontend.torch.architectures import ARCHITECTURES, inputs_of  # noqa: E402
 
 register()
 
@@ -208,3 +209,24 @@ def test_inference_follows_training() -> None:
             network.eval()
             torch.testing.assert_close(compiled(x), network(x), atol=1e-5, rtol=1e-5)
             network.train()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in ARCHITECTURES if n != "recurrent"])  # which dynamo does not capture
+def test_architectures_train_as_one_graph_each_way(name: str) -> None:
+    torch.manual_seed(0)
+    network, inputs = ARCHITECTURES[name][0]().train(), inputs_of(name)
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    twin = copy.deepcopy(network)
+    before = report()[-1].number if report() else 0
+    torch._dynamo.reset()
+    for call in (torch.compile(network, backend="burnish"), twin):
+        results = torch.utils._pytree.tree_leaves(call(*inputs))
+        sum(r.square().mean() for r in results if r.is_floating_point()).backward()
+    graphs = [g for g in report() if g.number > before]
+    assert len(graphs) == 2 and all(g.whole for g in graphs), "\n".join(map(str, graphs))
+    largest = max(float(p.grad.abs().max()) for p in twin.parameters() if p.grad is not None)
+    for a, b in zip(network.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-5 * max(largest, 1.0), rtol=1e-4)
