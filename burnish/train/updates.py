@@ -57,23 +57,19 @@ def add_updates(b: GraphBuilder, loss: str, parameters: Sequence[str], plan: Upd
     finite = None if norm is None else _is_finite(b, norm)
     if plan.clip_norm is not None and norm is not None:
         found = _clipped(b, found, norm, plan.clip_norm)
-    before = set(b.updates)
-    _optimize(b, parameters, found, plan)
-    moved = [name for name in b.updates if name not in before]
     if scale is not None:
         assert finite is not None and plan.precision is not None
         applied = _both(b, due, finite)
-        _keep(b, moved, applied)
+        _optimize(b, parameters, found, plan, applied)
         _keep(b, running, _is_finite(b, loss))
         _rescale(b, scale, due, applied, plan.precision.growth)
         return loss
-    _keep(b, moved, due)
-    if not plan.guard:
+    sound = _both(b, finite, _is_finite(b, loss)) if plan.guard else None
+    _keep(b, [*b.updates], sound)  # running statistics, and gradients that are accumulated
+    _optimize(b, parameters, found, plan, due if sound is None else _both(b, due, sound))
+    if sound is None or finite is None:
         return loss
-    sound = _both(b, finite, _is_finite(b, loss))
-    _keep(b, [*b.updates], sound)
-    nothing = b.constant(float("nan"), dtype=b.types[loss].dtype)
-    return loss if finite is None else b.add("where", finite, loss, nothing)
+    return b.add("where", finite, loss, b.constant(float("nan"), dtype=b.types[loss].dtype))
 
 
 def _gradients(
@@ -110,17 +106,19 @@ def _accumulated(
     return due, totals
 
 
-def _optimize(b: GraphBuilder, parameters: Sequence[str], found: Sequence[str], plan: UpdatePlan) -> None:
-    """The optimizer's update of each parameter, and of the number of steps."""
+def _optimize(
+    b: GraphBuilder, parameters: Sequence[str], found: Sequence[str], plan: UpdatePlan, applied: str | None
+) -> None:
+    """The optimizer's update of each parameter, and of the number of steps, where it is ``applied``."""
     rate = b.state(b.fresh(RATE), np.array(float(plan.optimizer.rate)))
     step = b.state(b.fresh(STEP), np.zeros((), np.int64))
     now = b.add("add", step, b.constant(1))
-    b.update(step, now)
     if plan.schedule is not None:
         rate = b.add("mul", rate, plan.schedule.factor(b, b.add("cast", step, to="float64")))
-    progress = Progress(rate, b.add("cast", now, to="float64"))
+    progress = Progress(rate, b.add("cast", now, to="float64"), applied)
+    progress.remember(b, step, now)
     for parameter, gradient in zip(parameters, found, strict=True):
-        b.update(parameter, plan.optimizer.update(b, parameter, gradient, progress))
+        progress.remember(b, parameter, plan.optimizer.update(b, parameter, gradient, progress))
 
 
 def _norm(b: GraphBuilder, found: Sequence[str]) -> str:
