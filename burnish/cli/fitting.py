@@ -20,6 +20,7 @@ from burnish.frontend.onnx import to_onnx
 from burnish.train.data import read_npz
 from burnish.train.loop import Limits
 from burnish.train.optimizers import Optimizer
+from burnish.train.picture import page
 from burnish.train.progress import evaluation_text, shown
 from burnish.train.schedules import parse_schedule
 
@@ -127,7 +128,7 @@ def _check(task: Task) -> None:
     is_ours = is_artifact if task.output.suffix == ".bn" else _is_onnx
     check_output(task.output, inputs=inputs, is_ours=is_ours, force=task.force)
     if task.report is not None:
-        check_output(task.report, "--report", inputs=inputs, is_ours=is_json, force=task.force)
+        check_output(task.report, "--report", inputs=inputs, is_ours=_is_report, force=task.force)
     if task.resume and task.checkpoint is None:
         raise ParameterError("--resume: found without a folder; allowed: with --checkpoint")
     if task.patience is not None and task.valid is None:
@@ -143,6 +144,11 @@ def _updates(task: Task, graph: bn.Graph, data: Mapping[str, Any], epochs: int |
     batches = len(data[first]) // max(shape[0] if shape else 1, 1)
     known = [n for n in (task.steps, None if epochs is None else epochs * batches) if n is not None]
     return max(min(known) // task.recipe.accumulate, 1)
+
+
+def _is_report(path: Path) -> bool:
+    """Whether a file is a report, or empty."""
+    return path.read_bytes()[:15] == b"<!DOCTYPE html>" if path.suffix == ".html" else is_json(path)
 
 
 def _is_onnx(path: Path) -> bool:
@@ -161,9 +167,10 @@ def _write(fitted: Fitted, task: Task) -> None:
     else:
         write_atomic(task.output, [to_onnx(fitted.graph).SerializeToString()])
     if task.report is not None:
-        write_atomic(
-            task.report, [json.dumps({"burnish": bn.__version__, **fitted.report.as_json()}, indent=1).encode()]
-        )
+        told = {"burnish": bn.__version__, **fitted.report.as_json()}
+        is_page = task.report.suffix == ".html"
+        text = page(fitted.report) if is_page else json.dumps(told, indent=1)
+        write_atomic(task.report, [text.encode()])
 
 
 def _tell(fitted: Fitted, task: Task) -> None:

@@ -66,7 +66,9 @@ def train_command(
             "--output", "-o", help="The trained model: .onnx, or .bn for a compiled one. Default: MODEL.trained.onnx."
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="A JSON file for losses, evaluations and memory.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="A file for losses, evaluations and memory: JSON, or pictures (.html).")
+    ] = None,
     threads: Threads = None,
     exact: Exact = False,
     shape: Shape = None,
