@@ -105,7 +105,8 @@ def fit(
     A loss that is not finite raises DivergenceError, which names the step; parameters stay as they were before it.
     Raises ParameterError, DataError, ModelError, UnsupportedOperator, CheckpointError and OSError before work is lost.
     """
-    check_flag("progress", progress) if not callable(progress) else None
+    if not callable(progress):
+        check_flag("progress", progress)
     limits = Limits(steps, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
     with shown(progress is True) as bar:
         prepared = prepare(
