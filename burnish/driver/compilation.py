@@ -306,7 +306,7 @@ def assemble(made: Compilation) -> Executable:
         graph=str(graph),
         info={
             "arena": str(memory), "kernels": describe(stages, made.layouts), "domains": plain_domains(domains),
-            "live": [] if symbolic else list(live_bytes(intervals)),
+            "live": [] if symbolic else list(live_bytes(intervals, memory.in_place)),
         },
         buffers=intervals if symbolic else (),
         in_place=pairs if symbolic else (),

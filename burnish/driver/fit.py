@@ -14,10 +14,12 @@ from burnish.arguments import check_common, check_count, check_flag, check_model
 from burnish.driver.api import compile
 from burnish.driver.compilation import import_model
 from burnish.driver.torch.module import TorchModule
+from burnish.errors import CheckpointError
 from burnish.frontend.torch.dtypes import to_torch
 from burnish.frontend.torch.export import Signature, import_torch, is_network
 from burnish.graph.graph import Graph
 from burnish.runtime.module import Module
+from burnish.train.checkpoint import Checkpoint
 from burnish.train.data import Source, source
 from burnish.train.evaluation import Metric, evaluation_graph, metrics_named, trained
 from burnish.train.loop import Limits, Trainer
@@ -35,6 +37,15 @@ class Fitted:
     graph: Graph
     signature: Signature | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, checkpoint: str | Path) -> Fitted:
+        """The model with the weights of a checkpoint, such as ``best.safetensors``. Raises CheckpointError, OSError."""
+        path = Path(checkpoint)
+        states = Checkpoint.read(path).states
+        for name, value in self.graph.constants.items():
+            if name in states and (states[name].shape, states[name].dtype) != (value.shape, value.dtype):
+                raise CheckpointError(f"{path}: state '{name}': found one of another model")
+        return replace(self, graph=trained(self.graph, states))
 
     def compile(self, **arguments: Any) -> Module:
         """The trained model in its form of inference; ``arguments`` are those of :func:`burnish.compile`."""
@@ -93,9 +104,9 @@ def fit(
     ``data``: arrays of rows, by the names of the model's inputs and "label", or a tuple of them, labels last; the path
     of an .npz file of such; a DataLoader or another iterable of batches. Rows are shuffled by ``seed`` and epoch, and
     what is left of a batch at the end of an epoch is left out. ``batch``: the first extent of inputs where the model
-    leaves it open. ``valid``: data to evaluate with, after each epoch or
-    ``evaluate_every`` calls; ``metrics`` are names of ``burnish.train.evaluation.METRICS``, or functions of output and
-    labels by name. ``patience``: training ends after so many evaluations without a smaller loss.
+    leaves it open. ``valid``: data to evaluate with, after each epoch or ``evaluate_every`` calls; ``metrics`` are
+    names of ``burnish.train.evaluation.METRICS``, or functions of output and labels by name. ``patience``: training
+    ends after so many evaluations without a smaller loss.
 
     ``checkpoint``: a folder in which states, data position and random states are kept, after each epoch or
     ``save_every`` calls, and after Ctrl-C; the last ``keep`` stay, and the best one. ``resume=True`` goes on from the

@@ -39,12 +39,16 @@ class Step:
     offset: int = 0
 
 
-def live_bytes(buffers: Sequence[Interval]) -> tuple[int, ...]:
-    """The bytes that are live at each step, up to the last one at which any are."""
+def live_bytes(buffers: Sequence[Interval], in_place: Collection[tuple[str, str]] = ()) -> tuple[int, ...]:
+    """The bytes that are live at each step, up to the last one at which any are.
+
+    ``in_place``: pairs (dying, born) that share the memory of the first at the step that they have in common.
+    """
+    born = {name for _, name in in_place}
     ends = max((b.last for b in buffers), default=-1)
     found = [0] * (ends + 2)
     for b in buffers:
-        found[b.first] += b.nbytes
+        found[b.first + (b.name in born)] += b.nbytes
         found[b.last + 1] -= b.nbytes
     return tuple(accumulate(found))[:-1]
 

@@ -247,13 +247,20 @@ class Trainer:
         given, own = self._evaluation.state, self.step.state
         for name in given:
             given[name] = own[name]
+        random = self._data.random()
+        try:
+            return self._evaluated(self._evaluation, self._valid)
+        finally:
+            self._data.restore(random)  # what evaluation has drawn shall not change the batches that follow
+
+    def _evaluated(self, module: Module, valid: Source) -> Evaluation:
         sums = dict.fromkeys(self._metrics, 0.0)
         loss, count, rows = 0.0, 0, 0
-        for batch in self._valid.epoch(0):
-            arrays = bound(batch, self._evaluation.inputs)
+        for batch in valid.epoch(0):
+            arrays = bound(batch, module.inputs)
             if arrays is None:
                 continue
-            value, output = self._evaluation(*arrays)
+            value, output = module(*arrays)
             loss, count, rows = loss + float(value), count + 1, rows + len(arrays[0])
             for name, metric in self._metrics.items():
                 sums[name] += metric(output, arrays[-1])

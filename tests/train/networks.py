@@ -12,12 +12,12 @@ W1, W2 = (_RNG.normal(size=s).astype("f4") / 4 for s in ((INPUTS, HIDDEN), (HIDD
 B1, B2 = np.zeros(HIDDEN, "f4"), np.zeros(CLASSES, "f4")
 
 
-def perceptron(batch: int = 16) -> Graph:
+def perceptron(batch: int = 16, hidden: int = HIDDEN) -> Graph:
     """Two layers: parameters w1, b1, w2, b2."""
     b = GraphBuilder()
     x = b.input("x", (batch, INPUTS))
-    h = b.add("tanh", b.add("add", b.add("matmul", x, b.constant(W1, "w1")), b.constant(B1, "b1")))
-    return b.build(b.add("add", b.add("matmul", h, b.constant(W2, "w2")), b.constant(B2, "b2")))
+    h = b.add("tanh", b.add("add", b.add("matmul", x, b.constant(W1[:, :hidden], "w1")), b.constant(B1[:hidden], "b1")))
+    return b.build(b.add("add", b.add("matmul", h, b.constant(W2[:hidden], "w2")), b.constant(B2, "b2")))
 
 
 def rows(count: int, seed: int = 0) -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ DATA, VALID = rows(100), rows(48, seed=1)
 
 
 def fit(**more: Any) -> Any:
-    return bn.fit(perceptron(), more.pop("data", DATA), more.pop("train", TRAIN), threads=1, **more)
+    return bn.fit(
+        more.pop("model", None) or perceptron(), more.pop("data", DATA), more.pop("train", TRAIN), threads=1, **more
+    )
 
 
 def test_epochs_lower_the_loss_and_are_reported() -> None:
@@ -88,6 +91,39 @@ def test_a_loader_of_torch_goes_on(tmp_path: Path) -> None:
     fit(data=loader(), steps=9, checkpoint=tmp_path)
     rest = fit(data=loader(), steps=16, checkpoint=tmp_path, resume=True)
     assert rest.report.losses.tobytes() == whole.report.losses.tobytes()
+
+
+def test_evaluation_draws_no_numbers_that_training_would(tmp_path: Path) -> None:
+    class Noisy:
+        def __init__(self, data: Any) -> None:
+            self._data = data
+
+        def __iter__(self) -> Iterator[Any]:
+            for begin in range(0, 96, 16):
+                x, label = self._data["x"], self._data["label"]
+                rows = np.arange(begin, begin + 16) % len(x)
+                yield x[rows] + np.random.normal(size=(16, 12)), label[rows]
+
+    more: dict[str, Any] = {"data": Noisy(DATA), "valid": Noisy(VALID), "evaluate_every": 2}
+    np.random.seed(1)
+    whole = fit(**more, steps=10)
+    np.random.seed(1)
+    assert fit(data=Noisy(DATA), steps=10).report.losses.tobytes() == whole.report.losses.tobytes()
+    np.random.seed(1)
+    fit(**more, steps=8, checkpoint=tmp_path)
+    rest = fit(**more, steps=10, checkpoint=tmp_path, resume=True)
+    assert rest.report.losses.tobytes() == whole.report.losses.tobytes()
+    assert rest.report.evaluations == whole.report.evaluations
+
+
+def test_the_best_weights_are_kept(tmp_path: Path) -> None:
+    wild = bn.Train(optimizer=bn.SGD(1.5, momentum=0.9))
+    done = fit(epochs=6, train=wild, valid=VALID, checkpoint=tmp_path)
+    best = done.at(tmp_path / "best.safetensors")
+    first = bn.fit(best.graph, DATA, bn.Train(optimizer=bn.SGD(0.0)), steps=1, valid=VALID, threads=1)
+    assert first.report.evaluations[0].loss == done.report.best.loss
+    with pytest.raises(CheckpointError, match="found one of another model"):
+        fit(steps=1, model=perceptron(hidden=8)).at(tmp_path / "best.safetensors")
 
 
 def test_a_network_of_torch_gets_its_weights_back() -> None:
