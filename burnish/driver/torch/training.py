@@ -15,7 +15,7 @@ from burnish.frontend.torch.program import TRANSLATORS, operator_name
 # Operators whose further results the backward graph reads, which translations do not give, and that are no core ATen.
 _DECOMPOSED = (
     "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
-    "native_group_norm",
+    "native_group_norm", "log_sigmoid_forward",
 )  # fmt: skip
 
 
