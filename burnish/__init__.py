@@ -5,26 +5,38 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from burnish.driver.api import compile
+    from burnish.driver.fit import fit
     from burnish.driver.loading import load
     from burnish.graph.graph import Graph
     from burnish.rewrite.search.objective import Objective
     from burnish.runtime.module import Module
     from burnish.train.optimizers import SGD, Adam, AdamW
+    from burnish.train.precision import MixedPrecision
+    from burnish.train.schedules import CosineDecay, LinearDecay, StepDecay, WarmUp
     from burnish.train.step import Train
     from burnish.tune.session import Tune
 
 __version__ = "0.1.0"
-__all__ = ["SGD", "Adam", "AdamW", "Graph", "Module", "Objective", "Train", "Tune", "compile", "load"]
+__all__ = [
+    "SGD", "Adam", "AdamW", "CosineDecay", "Graph", "LinearDecay", "MixedPrecision", "Module", "Objective", "StepDecay",
+    "Train", "Tune", "WarmUp", "compile", "fit", "load",
+]  # fmt: skip
 
 _HOME = {
     "compile": "burnish.driver.api",
+    "fit": "burnish.driver.fit",
     "load": "burnish.driver.loading",
     "Module": "burnish.runtime.module",
     "Graph": "burnish.graph.graph",
     "SGD": "burnish.train.optimizers",
     "Adam": "burnish.train.optimizers",
     "AdamW": "burnish.train.optimizers",
+    "CosineDecay": "burnish.train.schedules",
+    "LinearDecay": "burnish.train.schedules",
+    "MixedPrecision": "burnish.train.precision",
+    "StepDecay": "burnish.train.schedules",
     "Train": "burnish.train.step",
+    "WarmUp": "burnish.train.schedules",
     "Objective": "burnish.rewrite.search.objective",
     "Tune": "burnish.tune.session",
 }

@@ -49,6 +49,22 @@ class ParameterError(BurnishError, ValueError):
     """A parameter of training or of a search: unknown, out of its range, or at odds with another or with the data."""
 
 
+class CheckpointError(BurnishError):
+    """A checkpoint of training that is truncated, altered, of another form, or of another model or data."""
+
+
+class DivergenceError(BurnishError):
+    """Training whose loss is no finite number; ``step`` is the number of the call, from 1 on.
+
+    ``module``: the compiled step, whose states are as they were before that call.
+    """
+
+    def __init__(self, step: int, message: str) -> None:
+        super().__init__(message)
+        self.step = step
+        self.module: object = None
+
+
 class WorkerError(BurnishError):
     """A worker of a distributed run that died, failed, left, was not heard of in time, or disagrees about a call."""
 

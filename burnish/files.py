@@ -53,12 +53,14 @@ def refuse_irregular(mode: int, path: str | Path) -> None:
         raise OSError(code, f"{kind}, allowed: a regular file", str(path))
 
 
-def write_atomic(path: Path, parts: Iterable[bytes | memoryview], mode: int = _SHARED_FILE) -> None:
+def write_atomic(path: Path, parts: Iterable[bytes | memoryview], mode: int = _SHARED_FILE, sync: bool = False) -> None:
     """Writes the parts one after another under a temporary name in the same directory, then renames it to ``path``.
 
     Readers, other writers and a crash never see or leave an incomplete ``path``; who has the old file open keeps it.
-    The file's permissions are ``mode`` less the umask. A link is followed: the file that it names is replaced. Raises
-    OSError, also where ``path`` is a directory, device or FIFO, which is left as it is.
+    ``sync``: the file is on the disk before it has its name, and its name when this returns: a crash of the machine
+    leaves the old file or the new one. The file's permissions are ``mode`` less the umask. A link is followed: the file
+    that it names is replaced. Raises OSError, also where ``path`` is a directory, device or FIFO, which is left as it
+    is.
     """
     path = Path(os.path.realpath(path))
     with suppress(FileNotFoundError):
@@ -68,10 +70,24 @@ def write_atomic(path: Path, parts: Iterable[bytes | memoryview], mode: int = _S
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
             for part in parts:
                 file.write(part)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
+        if sync:
+            _sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(path: Path) -> None:
+    """Puts the names of a folder's files on the disk."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def cache_folder() -> Path | None:

@@ -1,11 +1,14 @@
-"""PyTorch: the backend of ``torch.compile(net, backend="burnish")``, and what became of its graphs."""
+"""PyTorch: the backend of ``torch.compile(net, backend="burnish")``, what became of its graphs, checkpointing plans."""
 
 from __future__ import annotations
 
 from burnish.driver.torch.backend import backend
+from burnish.driver.torch.checkpointing import CheckpointPlan, checkpoint_plan
 from burnish.driver.torch.report import GraphReport, PartReport, Report, report
 
-__all__ = ["GraphReport", "PartReport", "Report", "backend", "register", "report"]
+__all__ = [
+    "CheckpointPlan", "GraphReport", "PartReport", "Report", "backend", "checkpoint_plan", "register", "report",
+]  # fmt: skip
 
 
 def register() -> None:

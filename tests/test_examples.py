@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-SHORTER = {"boost_walkthrough": ["--quick"]}  # arguments of an example's shorter form
+SHORTER = {
+    "boost_walkthrough": ["--quick"],
+    "train_resnet": ["--epochs", "2"],
+}  # arguments of an example's shorter form
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 

@@ -1,4 +1,4 @@
-"""The command line: `burnish compile | tune | bench | check | inspect | plan | records | boost | rewrite | cache`."""
+"""The command line: `burnish COMMAND`, one module for each command; `burnish --help` lists them."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import burnish
-from burnish.cli import boost, caching, models, records, rewriting
+from burnish.cli import boost, caching, models, records, rewriting, train
 from burnish.errors import BurnishError, InputError, ModelError, ParameterError, TargetError
 
 __all__ = ["app", "main"]
@@ -24,6 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(models.app)
+app.add_typer(train.app)
 app.add_typer(boost.app, name="boost")
 app.add_typer(records.app, name="records")
 app.add_typer(rewriting.app, name="rewrite")

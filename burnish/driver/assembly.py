@@ -32,7 +32,7 @@ from burnish.graph.rounds import rounds_of
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted, is_size
 from burnish.measure.samples import plain_domains
-from burnish.memory.lifetimes import Interval, lifetimes
+from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
 from burnish.memory.lifetimes import Step as Access
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
@@ -99,7 +99,12 @@ def assemble(made: Compilation) -> Executable:
         scratch_bytes=max((s.kernel.scratch_bytes for s in stages), default=0),
         target=fingerprint(made.target.triple, made.target.cpu, made.target.features),
         graph=str(graph),
-        info={"arena": str(memory), "kernels": describe(stages, made.layouts), "domains": plain_domains(domains)},
+        info={
+            "arena": str(memory),
+            "kernels": describe(stages, made.layouts),
+            "domains": plain_domains(domains),
+            "live": [] if symbolic else list(live_bytes(intervals, memory.in_place)),
+        },
         buffers=intervals if symbolic else (),
         in_place=pairs if symbolic else (),
         states={name: state.initial for name, state in graph.states.items()},

@@ -138,9 +138,14 @@ def _derived(
         return None
     operands = (*node.inputs, *node.outputs, *seeds)
     if derived.copied is not None:
-        return operands[derived.copied]
+        return _as(builder, operands[derived.copied], types[wrt][1])
     given = [operands[number] for number in derived.reads]
     return builder.add("adjoint", *[name for name in given if name is not None], node=f"{node.name}.grad{wrt}", **attrs)
+
+
+def _as(builder: GraphBuilder, name: str | None, dtype: str) -> str | None:
+    """A tensor as another dtype: where a value is copied into a narrower one, its adjoint is in that."""
+    return name if name is None or builder.types[name].dtype == dtype else builder.add("cast", name, to=dtype)
 
 
 def _total(builder: GraphBuilder, sums: Sums, parts: dict[str, list[str]], name: str) -> str | None:

@@ -234,6 +234,16 @@ class GraphBuilder:
             raise ModelError(f"state '{state}': found '{value}', {found}; allowed: {self.types[state]}")
         self._next[state] = value
 
+    @property
+    def updates(self) -> dict[str, str]:
+        """What each state becomes that is updated so far."""
+        return dict(self._next)
+
+    def revise(self, state: str, value: str) -> None:
+        """Makes an updated state ``value`` instead, which may be computed from what it was to become."""
+        del self._next[state]
+        self.update(state, value)
+
     def constant(
         self, value: np.ndarray | np.generic | float | int, name: str | None = None, dtype: str | None = None
     ) -> str:

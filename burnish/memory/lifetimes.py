@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from burnish.errors import VerificationError
 from burnish.loops.sizes import at_least
@@ -36,6 +37,20 @@ class Step:
     writes: tuple[str, ...]
     alias: bool = False
     offset: int = 0
+
+
+def live_bytes(buffers: Sequence[Interval], in_place: Collection[tuple[str, str]] = ()) -> tuple[int, ...]:
+    """The bytes that are live at each step, up to the last one at which any are.
+
+    ``in_place``: pairs (dying, born) that share the memory of the first at the step that they have in common.
+    """
+    born = {name for _, name in in_place}
+    ends = max((b.last for b in buffers), default=-1)
+    found = [0] * (ends + 2)
+    for b in buffers:
+        found[b.first + (b.name in born)] += b.nbytes
+        found[b.last + 1] -= b.nbytes
+    return tuple(accumulate(found))[:-1]
 
 
 def lifetimes(

@@ -1,1 +1,1 @@
-"""Training: losses, optimizers, and the graph of one step, which updates parameters that are its states."""
+"""Training: losses, optimizers, the graph of one step, whose parameters are its states, and the loop over data."""

@@ -13,10 +13,20 @@ from burnish.graph.graph import GraphBuilder
 
 @dataclass(frozen=True)
 class Progress:
-    """What all updates share: names of the rate and of the number of this step, from 1 on; float64 scalars."""
+    """What all updates share: names of the rate and of the number of this step, from 1 on; float64 scalars.
+
+    ``applied``: a scalar that says whether this call makes an update; None for always.
+    """
 
     rate: str
     step: str
+    applied: str | None = None
+
+    def remember(self, b: GraphBuilder, state: str, value: str) -> str:
+        """Makes a state ``value`` if the update is applied; returns what it becomes, to compute with."""
+        kept = value if self.applied is None else b.add("where", self.applied, value, state)
+        b.update(state, kept)
+        return kept
 
 
 class Optimizer(Protocol):
@@ -27,7 +37,10 @@ class Optimizer(Protocol):
         """The learning rate that training starts with."""
 
     def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: Progress) -> str:
-        """The name of the parameter's next value; slots become states called ``parameter.slot``."""
+        """The name of the parameter's next value; slots become states called ``parameter.slot``.
+
+        They are updated by ``progress.remember``: not every call makes an update.
+        """
 
 
 @dataclass(frozen=True)
@@ -53,8 +66,7 @@ class SGD:
         gradient = _decayed(b, parameter, gradient, self.weight_decay)
         if self.momentum:
             velocity = _slot(b, parameter, "velocity")
-            new = b.add("add", _scaled(b, velocity, self.momentum), gradient)
-            b.update(velocity, new)
+            new = progress.remember(b, velocity, b.add("add", _scaled(b, velocity, self.momentum), gradient))
             gradient = b.add("add", gradient, _scaled(b, new, self.momentum)) if self.nesterov else new
         rate = _as(b, progress.rate, b.types[parameter].dtype)
         return b.add("sub", parameter, b.add("mul", gradient, rate))
@@ -87,10 +99,8 @@ class Adam:
         """The parameter's next value, from ``start`` on."""
         dtype = b.types[parameter].dtype
         first, second = _slot(b, parameter, "first"), _slot(b, parameter, "second")
-        mean = _mixed(b, first, gradient, self.beta1)
-        square = _mixed(b, second, b.add("mul", gradient, gradient), self.beta2)
-        b.update(first, mean)
-        b.update(second, square)
+        mean = progress.remember(b, first, _mixed(b, first, gradient, self.beta1))
+        square = progress.remember(b, second, _mixed(b, second, b.add("mul", gradient, gradient), self.beta2))
         size = b.add("div", progress.rate, _bias(b, self.beta1, progress.step))
         root = b.add("sqrt", _bias(b, self.beta2, progress.step))
         spread = b.add("div", b.add("sqrt", square), _as(b, root, dtype))

@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from burnish.arguments import check_count, check_number, refusal
+from burnish.arguments import check_count, check_flag, check_number, refusal
 from burnish.errors import ModelError
-from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
 from burnish.memory.sizes import check_budget
 from burnish.train.losses import Loss, add_loss, check_loss, resolved
-from burnish.train.optimizers import SGD, Optimizer, Progress
+from burnish.train.optimizers import SGD, Optimizer
+from burnish.train.precision import MixedPrecision, in_half, mixed_precision
+from burnish.train.schedules import Schedule, check_schedule
+from burnish.train.updates import UpdatePlan, add_updates
 
-RATE, STEP, SEED = "optimizer.rate", "optimizer.step", "random.seed"
+SEED = "random.seed"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,12 @@ class Train:
     ``memory_budget``: the most memory that the values of a step may take, in bytes or as in "2GB": what does not fit is
     computed again in the backward pass. It is the module's arena; parameters and other states come on top. In its
     place, a strategy ("drop-cheap", "sublinear", "least"), or how often each of some nodes, by name, is mirrored.
+
+    ``schedule``: how the rate moves from step to step. ``clip_norm``: gradients are scaled down where the norm of all
+    of them is larger; ``clip_value``: each of their elements is limited to it, before that. ``accumulate``: the mean
+    gradient of so many calls makes one step. ``precision``: "bfloat16" or "float16" computes products in it, see
+    :class:`MixedPrecision`. ``guard``: a call whose loss is not finite changes no state, nor does one whose gradients
+    are not where their norm is known, which then returns NaN.
     """
 
     loss: str | Loss | Graph = "softmax_cross_entropy"
@@ -40,6 +48,12 @@ class Train:
     batch_norm_momentum: float = 0.1
     seed: int = 0
     memory_budget: str | int | Mapping[str, int] | None = None
+    schedule: Schedule | None = None
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    accumulate: int = 1
+    precision: str | MixedPrecision | None = None
+    guard: bool = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -50,6 +64,13 @@ class Train:
         check_count("Train: seed", self.seed, 0)
         if self.memory_budget is not None:
             check_budget("Train: memory_budget", self.memory_budget)
+        check_schedule("Train: schedule", self.schedule)
+        for name in ("clip_norm", "clip_value"):
+            if getattr(self, name) is not None:
+                check_number(f"Train: {name}", getattr(self, name), 0, open_below=True)
+        check_count("Train: accumulate", self.accumulate, 1)
+        mixed_precision("Train: precision", self.precision)
+        check_flag("Train: guard", self.guard)
 
 
 def training_graph(graph: Graph, train: Train, weights: Collection[str] | None = None) -> Graph:
@@ -57,12 +78,15 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
 
     Labels are called as the loss calls them: ``label``, where there is one. States are also what the optimizer
     remembers, under ``parameter.slot``, the learning rate, ``optimizer.rate``, the number of steps,
-    ``optimizer.step``, and with dropout its seed, ``random.seed``, one more each step. ``weights``: the constants that
-    are trained unless ``train`` names them; None: all. Raises ModelError for a model whose outputs the loss does not
-    take, with states or open dimensions, or without parameters; UnsupportedOperator for an operator without a gradient.
+    ``optimizer.step``, with dropout its seed, ``random.seed``, one more each step, and what
+    :mod:`burnish.train.updates` names. ``weights``: the constants that are trained unless ``train`` names them; None:
+    all. Raises ModelError for a model whose outputs the loss does not take, with states or open dimensions, or without
+    parameters; UnsupportedOperator for an operator without a gradient.
     """
     _check(graph)
     resolved(train.loss).labels([graph.types[name] for name in graph.outputs])
+    precision = mixed_precision("Train: precision", train.precision)
+    graph = graph if precision is None else in_half(graph, precision.dtype)
     running = _running_statistics(graph)
     parameters = _parameters(graph, train, running, weights)
     b = Rewrite(graph)  # which gives no name that a later node of the model has
@@ -85,18 +109,25 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
     return _with_update(b, graph.outputs, parameters, train)
 
 
+def parameters_of(graph: Graph, train: Train, weights: Collection[str] | None = None) -> tuple[str, ...]:
+    """The names of the constants that are trained: ``train``'s, else of ``weights``, else of all. Raises ModelError."""
+    return tuple(_parameters(graph, train, _running_statistics(graph), weights))
+
+
+def trained_constants(graph: Graph, train: Train) -> set[str]:
+    """The constants that training changes: parameters and running statistics. Raises ModelError."""
+    _check(graph)
+    running = _running_statistics(graph)
+    return running | {*_parameters(graph, train, running, None)}
+
+
 def _with_update(b: GraphBuilder, outputs: Sequence[str], parameters: Collection[str], train: Train) -> Graph:
     """Loss, gradients and updates behind the model."""
-    value = add_loss(b, train.loss, outputs)
-    one = b.constant(1.0, dtype=b.types[value].dtype)
-    found = backpropagate(b, {value: one}, list(parameters))
-    rate = b.state(b.fresh(RATE), np.array(train.optimizer.rate))
-    step = b.state(b.fresh(STEP), np.zeros((), np.int64))
-    now = b.add("add", step, b.constant(1))
-    b.update(step, now)
-    progress = Progress(rate, b.add("cast", now, to="float64"))
-    for parameter, gradient in zip(parameters, found, strict=True):
-        b.update(parameter, train.optimizer.update(b, parameter, gradient, progress))
+    plan = UpdatePlan(
+        train.optimizer, train.schedule, train.clip_norm, train.clip_value, train.accumulate,
+        mixed_precision("Train: precision", train.precision), train.guard,
+    )  # fmt: skip
+    value = add_updates(b, add_loss(b, train.loss, outputs), [*parameters], plan)
     return b.build(b.add("identity", value, name=b.fresh("loss")))
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from burnish.errors import VerificationError
 from burnish.memory import Interval, Place, Step, lifetimes
+from burnish.memory.lifetimes import live_bytes
 
 
 def test_a_buffer_lives_from_its_write_to_its_last_read() -> None:
@@ -69,3 +70,10 @@ def test_a_view_lies_inside_of_its_source() -> None:
     intervals, home = lifetimes(steps, {"a": 16, "part": 8, "inner": 4, "b": 4})
     assert intervals[0] == Interval("a", 16, 0, 3)
     assert (home["part"], home["inner"]) == (Place("a", 8), Place("a", 12))
+
+
+def test_live_bytes_over_time() -> None:
+    buffers = [Interval("a", 10, 0, 2), Interval("b", 7, 1, 1), Interval("c", 8, 2, 3)]
+    assert live_bytes(buffers) == (10, 17, 18, 8)
+    assert live_bytes(buffers, [("a", "c")]) == (10, 17, 10, 8)
+    assert live_bytes([]) == ()

@@ -1,4 +1,4 @@
-"""The backend of torch.compile: inference graphs of AOT autograd, compiled at their first call."""
+"""The backend of torch.compile: graphs of AOT autograd, compiled at their first call."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from burnish.arguments import check_flag, refusal
 from burnish.driver.api import compile
 from burnish.driver.torch.parts import Function, Setting, compile_parts, compile_whole
 from burnish.driver.torch.report import add_graph
+from burnish.driver.torch.training import decompositions, partition
 from burnish.errors import BurnishError
 from burnish.frontend.torch.symbols import Symbols
 from burnish.graph.graph import Graph
@@ -22,19 +23,23 @@ from burnish.runtime.module import Module
 from burnish.runtime.pool import check_threads
 
 KEPT_SIZES = 16  # compiled forms of a graph that cannot be compiled for all sizes at once
-OPTIONS = ("threads", "target", "exact", "rewrite", "cache_dir")
+OPTIONS = ("threads", "target", "exact", "rewrite", "cache_dir", "training")
 _warned: set[str] = set()
 
 
 @dataclass(frozen=True)
 class Options:
-    """What ``torch.compile(options=)`` may say: as arguments of :func:`burnish.compile`; ``rewrite`` is False."""
+    """What ``torch.compile(options=)`` may say: as arguments of :func:`burnish.compile`; ``rewrite`` is False.
+
+    ``training``: graphs with gradients are compiled, too; else they are left to torch.
+    """
 
     threads: int | None = None
     target: str = "cpu"
     exact: bool = False
     rewrite: bool = False
     cache_dir: str | None = None
+    training: bool = True
 
     def compile(self, graph: Graph) -> Module:
         """The graph as a module; on as many threads as torch uses unless told otherwise."""
@@ -50,11 +55,11 @@ def backend(
 ) -> Any:
     """The backend "burnish" of ``torch.compile``: a function that runs the FX graph ``module``.
 
-    Graphs without gradients are compiled, in as few parts as there can be around operators that are not supported,
-    which torch runs; graphs with gradients are left to torch. :func:`burnish.torch.report` tells. Parameters are
-    constants: one that is replaced or changed in place is seen at the next call, and compiled in again, but for changes
-    in place through ``.data``, which torch itself does not count. Raises ParameterError for unknown ``options``, and
-    for a ``mode``, which is inductor's.
+    Graphs are compiled in as few parts as there can be around operators that are not supported, which torch runs.
+    :func:`burnish.torch.report` tells. Without gradients, parameters are constants: one that is replaced or changed in
+    place is seen at the next call, and compiled in again, but for changes in place through ``.data``, which torch
+    itself does not count. With gradients, forward and backward are a graph each, and parameters are inputs, which
+    optimizers may change. Raises ParameterError for unknown ``options``, and for a ``mode``, which is inductor's.
     """
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.aot_autograd import make_boxed_func
@@ -65,20 +70,29 @@ def backend(
     frozen = [e for e in example_inputs if getattr(e, "_dynamo_static_input_type", None) is not None]
 
     def inference(graph: Any, fake: Sequence[Any]) -> Any:
-        return _boxed(InferenceGraph(graph, frozen, chosen))
+        return _boxed(CompiledGraph(graph, frozen, chosen))
 
-    def training(graph: Any, fake: Sequence[Any]) -> Any:
-        add_graph(_count(graph), training=True)
+    def compiled(direction: str) -> Callable[..., Any]:
+        return lambda graph, fake: _boxed(CompiledGraph(graph, (), chosen, direction))
+
+    def left(graph: Any, fake: Sequence[Any]) -> Any:
+        add_graph(_count(graph), "forward", left=True)
         _warn_once(
             "burnish: a network that is called with gradients is left to torch; call it under torch.no_grad() or "
             "torch.inference_mode()"
         )
         return make_boxed_func(graph.forward)
 
-    def backward(graph: Any, fake: Sequence[Any]) -> Any:
+    def unseen(graph: Any, fake: Sequence[Any]) -> Any:
         return make_boxed_func(graph.forward)
 
-    wrapped = aot_autograd(fw_compiler=training, bw_compiler=backward, inference_compiler=inference)
+    if not chosen.training:
+        wrapped = aot_autograd(fw_compiler=left, bw_compiler=unseen, inference_compiler=inference)
+    else:
+        wrapped = aot_autograd(
+            fw_compiler=compiled("forward"), bw_compiler=compiled("backward"), inference_compiler=inference,
+            partition_fn=partition, decompositions=decompositions(),
+        )  # fmt: skip
     return wrapped(module, example_inputs)
 
 
@@ -100,6 +114,7 @@ def _read(options: Mapping[str, Any]) -> Options:
     check_threads(found.threads)
     check_flag("options['exact']", found.exact)
     check_flag("options['rewrite']", found.rewrite)
+    check_flag("options['training']", found.training)
     return found
 
 
@@ -160,16 +175,16 @@ class Frozen:
         return sum(count >= 2 for count in self._changes.values())
 
 
-class InferenceGraph:
+class CompiledGraph:
     """A graph of AOT autograd as a function of its arguments, compiled when it is first called: only then are there
     real parameters, and no fake mode.
     """
 
-    def __init__(self, graph: Any, candidates: Sequence[Any], options: Options) -> None:
+    def __init__(self, graph: Any, candidates: Sequence[Any], options: Options, direction: str = "") -> None:
         self._graph, self._options = graph, options
         self._holders = [node for node in graph.graph.nodes if node.op == "placeholder"]
         self._frozen = Frozen(candidates)
-        self._record = add_graph(_count(graph))
+        self._record = add_graph(_count(graph), direction)
         self._symbolic = _symbols(self._holders)
         self._run: Function | None = None  # for all sizes
         self._sized: OrderedDict[tuple[int, ...], Function] = OrderedDict()  # for some, if there is none for all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -61,6 +62,8 @@ def compile_parts(module: Any, refused: Mapping[str, str], setting: Setting) -> 
     from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
     from torch.fx.passes.operator_support import OperatorSupportBase
 
+    refused = {**_sources(module.graph, refused), **refused}
+
     class Supported(OperatorSupportBase):
         def is_node_supported(self, submodules: Any, node: Any) -> bool:
             value = node.meta.get("val")
@@ -76,6 +79,12 @@ def compile_parts(module: Any, refused: Mapping[str, str], setting: Setting) -> 
             setting.report.eager[operator_name(node.target), refused.get(node.name, "alone between others")] += 1
     fused.recompile()
     return fused.forward
+
+
+def _sources(graph: Any, refused: Mapping[str, str]) -> dict[str, str]:
+    """The operators of which a result is refused: torch runs them, too."""
+    taken = [n for n in graph.nodes if n.target is operator.getitem and n.name in refused]
+    return {node.args[0].name: refused[node.name] for node in taken}
 
 
 def _is_free(node: Any) -> bool:

@@ -22,15 +22,16 @@ class PartReport:
 class GraphReport:
     """One graph that torch.compile handed over.
 
-    ``parts``: what was compiled. ``eager``: the operators that torch runs, by name and reason. ``training``: the graph
-    has gradients, and is left to torch as a whole. ``specialized``: why open sizes are compiled one by one, if they
-    are. ``recompilations``: how often parameters had changed. ``inputs``: parameters that changed so often that they
-    became inputs.
+    ``parts``: what was compiled. ``eager``: the operators that torch runs, by name and reason. ``direction``: "forward"
+    or "backward" of a graph with gradients. ``left``: it is left to torch as a whole. ``specialized``: why open sizes
+    are compiled one by one, if they are. ``recompilations``: how often parameters had changed. ``inputs``: parameters
+    that changed so often that they became inputs.
     """
 
     number: int
     operators: int
-    training: bool = False
+    direction: str = ""
+    left: bool = False
     parts: list[PartReport] = field(default_factory=list)
     eager: Counter[tuple[str, str]] = field(default_factory=Counter)
     specialized: str = ""
@@ -38,15 +39,21 @@ class GraphReport:
     inputs: int = 0
 
     @property
+    def training(self) -> bool:
+        """Whether the graph has gradients."""
+        return bool(self.direction)
+
+    @property
     def whole(self) -> bool:
         """Whether nothing of the graph is left to torch."""
-        return not self.training and not self.eager
+        return not self.left and not self.eager
 
     def __str__(self) -> str:
-        if self.training:
+        if self.left:
             return f"graph {self.number}: {self.operators} operators, with gradients: torch runs it"
         made = f"{sum(p.kernels for p in self.parts)} kernels in {sum(p.seconds for p in self.parts):.1f} s"
-        text = [f"graph {self.number}: {self.operators} operators, {len(self.parts)} compiled parts, {made}"]
+        kind = f" ({self.direction})" if self.direction else ""
+        text = [f"graph {self.number}{kind}: {self.operators} operators, {len(self.parts)} compiled parts, {made}"]
         text += [f"  torch runs {count} x {name}: {reason}" for (name, reason), count in self.eager.most_common()]
         text += [f"  compiled for each size: {self.specialized}"] if self.specialized else []
         if self.recompilations:
@@ -70,8 +77,8 @@ def report() -> Report:
     return Report(_graphs)
 
 
-def add_graph(operators: int, training: bool = False) -> GraphReport:
+def add_graph(operators: int, direction: str = "", left: bool = False) -> GraphReport:
     """Begins the report of another graph."""
-    found = GraphReport(_graphs[-1].number + 1 if _graphs else 1, operators, training)
+    found = GraphReport(_graphs[-1].number + 1 if _graphs else 1, operators, direction, left)
     _graphs.append(found)
     return found

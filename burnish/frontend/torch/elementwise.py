@@ -13,6 +13,7 @@ UNARY = {  # one to one, of floats: integers become the result's dtype first
     "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "exp": "exp", "log": "log", "sqrt": "sqrt",
     "rsqrt": "rsqrt", "neg": "neg", "abs": "abs", "sin": "sin", "cos": "cos", "sinh": "sinh", "cosh": "cosh",
     "erf": "erf", "silu": "silu", "hardswish": "hard_swish", "mish": "mish", "reciprocal": "reciprocal",
+    **{name: name for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
 }  # fmt: skip
 ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "round"}  # integers stay what they are
 ARITHMETIC = {

@@ -8,7 +8,7 @@ import operator
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,14 @@ class Signature:
 
 @dataclass(frozen=True)
 class TorchModel:
-    """A network as a graph, and how it is called. ``parameters``: the constants that are parameters, not buffers."""
+    """A network as a graph, and how it is called. ``parameters``: the constants that are parameters, not buffers;
+    ``origins``: the names that parameters and buffers have in the network, by those of the constants.
+    """
 
     graph: Graph
     signature: Signature
     parameters: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_network(model: Any) -> bool:
@@ -248,14 +251,15 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     positional, own = _order(program, names)
     specs = program.call_spec
     called = Signature(specs.in_spec, specs.out_spec, tuple(inputs), outputs, own, positional)
-    named = zip(signature.input_specs, holders, strict=True)
+    named = [*zip(signature.input_specs, holders, strict=True)]
     parameters = tuple(
         node.name
         for spec, node in named
         if spec.kind.name == "PARAMETER" and node.name in graph.constants
         and (not training or program.state_dict[spec.target].requires_grad)
     )  # fmt: skip
-    return TorchModel(graph, called, parameters)
+    origins = {node.name: spec.target for spec, node in named if node.name in graph.constants}
+    return TorchModel(graph, called, parameters, origins)
 
 
 def _changed(signature: Any) -> frozenset[str]:

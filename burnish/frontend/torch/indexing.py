@@ -16,9 +16,10 @@ def _integers(c: Context, index: Ref) -> Ref:
     return index if c.dtype(index) in ("int64", "int32") else c.cast(index, "int64")
 
 
-def _embedding(
+def embedding(
     c: Context, weight: Ref, indices: Ref, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Ref:
+    """Rows of a table by their numbers; the last three arguments matter in training alone."""
     return c.add("gather", weight, _integers(c, indices), axis=0)
 
 
@@ -28,13 +29,14 @@ def _index_select(c: Context, x: Ref, dim: int, index: Ref) -> Ref:
     return c.add("gather", x, c.flat(_integers(c, index)), axis=c.axis(x, dim))
 
 
-def _gather(c: Context, x: Ref, dim: int, index: Ref, sparse_grad: bool = False) -> Ref:
+def gather(c: Context, x: Ref, dim: int, index: Ref, sparse_grad: bool = False) -> Ref:
+    """Elements along ``dim`` at the places in ``index``."""
     if not c.rank(x):
         return c.reshape(x, c.out_shape)
     return c.add("gather_elements", x, _integers(c, index), axis=c.axis(x, dim))
 
 
-def _index(c: Context, x: Ref, indices: Sequence[Ref | None]) -> Ref:
+def index(c: Context, x: Ref, indices: Sequence[Ref | None]) -> Ref:
     """``x[indices]``: positions broadcast together; their dimensions stand where the first one was if they are side by
     side, else in front.
     """
@@ -135,7 +137,7 @@ def _scatter(c: Context, x: Ref, dim: int, index: Ref, src: Ref | None = None, v
     return _written(c, x, values, places)
 
 
-def _index_put(
+def index_put(
     c: Context, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool = False, unsafe: bool = False
 ) -> Ref:
     """``x`` with values at positions, as ``x[indices] = values`` leaves it; a mask that is computed selects."""
@@ -157,7 +159,7 @@ def _index_put(
 
 
 TRANSLATORS: Mapping[str, Translator] = {
-    "aten.embedding": _embedding, "aten.index_select": _index_select, "aten.gather": _gather, "aten.index": _index,
-    "aten._unsafe_index": _index, "aten.scatter": _scatter, "aten.index_put": _index_put,
-    "aten._unsafe_index_put": _index_put,
+    "aten.embedding": embedding, "aten.index_select": _index_select, "aten.gather": gather, "aten.index": index,
+    "aten._unsafe_index": index, "aten.scatter": _scatter, "aten.index_put": index_put,
+    "aten._unsafe_index_put": index_put,
 }  # fmt: skip

@@ -76,7 +76,18 @@ def _attention(
         c.refuse("dropout_p", dropout_p, "0: random numbers are not supported")
     if enable_gqa:
         heads = c.shape(query)[-3]
-        key, value = (_repeated_heads(c, t, heads) for t in (key, value))
+        key, value = (repeated_heads(c, t, heads) for t in (key, value))
+    scores = attention_scores(c, query, key, attn_mask, is_causal, scale)
+    weights = c.add("softmax", scores, axis=-1)
+    if attn_mask is not None:
+        weights = zero_where_none(c, weights, attn_mask)
+    return c.add("matmul", weights, value)
+
+
+def attention_scores(
+    c: Context, query: Ref, key: Ref, attn_mask: Ref | None, is_causal: bool, scale: float | None
+) -> Ref:
+    """``scale * Q K' + mask``, -inf where a key takes no part."""
     factor = 1 / math.sqrt(c.shape(query)[-1]) if scale is None else scale
     scores = c.add("matmul", c.add("mul", query, c.scalar(factor, query)), key, transpose_b=True)
     allowed = attn_mask if attn_mask is not None and c.dtype(attn_mask) == "bool" else None
@@ -86,13 +97,10 @@ def _attention(
         scores = c.add("where", allowed, scores, c.scalar(-math.inf, scores))
     elif attn_mask is not None:
         scores = c.add("add", scores, c.cast(attn_mask, c.dtype(scores)))
-    weights = c.add("softmax", scores, axis=-1)
-    if attn_mask is not None:
-        weights = _zero_where_none(c, weights, attn_mask)
-    return c.add("matmul", weights, value)
+    return scores
 
 
-def _zero_where_none(c: Context, weights: Ref, mask: Ref) -> Ref:
+def zero_where_none(c: Context, weights: Ref, mask: Ref) -> Ref:
     """``weights`` with 0 in rows that nothing takes part in: the softmax of nothing but -inf is NaN."""
     bool_ = c.dtype(mask) == "bool"
     known = c.known(mask)
@@ -103,7 +111,8 @@ def _zero_where_none(c: Context, weights: Ref, mask: Ref) -> Ref:
     return c.add("where", some, weights, c.scalar(0, weights))
 
 
-def _repeated_heads(c: Context, x: Ref, heads: int) -> Ref:
+def repeated_heads(c: Context, x: Ref, heads: int) -> Ref:
+    """Keys or values with each head repeated until there are ``heads``."""
     *lead, own, tokens, features = c.shape(x)
     if own == heads:
         return x
@@ -123,8 +132,11 @@ def _attention_of_cpu(
     c: Context, query: Ref, key: Ref, value: Ref, dropout_p: float, is_causal: bool, attn_mask: Ref | None = None,
     scale: float | None = None,
 ) -> list[Any]:  # fmt: skip
-    shared = c.shape(query)[1] != c.shape(key)[1]
-    return [_attention(c, query, key, value, attn_mask, dropout_p, is_causal, scale, shared), None]
+    """Attention, and the logarithm of the sums of its exponentials, which its gradient reads."""
+    key, value = (repeated_heads(c, t, c.shape(query)[1]) for t in (key, value))
+    result = _attention(c, query, key, value, attn_mask, dropout_p, is_causal, scale)
+    scores = attention_scores(c, query, key, attn_mask, is_causal, scale)
+    return [result, c.add("reduce_logsumexp", scores, axes=(c.rank(scores) - 1,), keepdims=False)]
 
 
 TRANSLATORS: Mapping[str, Translator] = {

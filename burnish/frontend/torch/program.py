@@ -11,6 +11,7 @@ from typing import Any
 
 from burnish.errors import BurnishError, UnsupportedOperator
 from burnish.frontend.torch import (
+    backward,
     creation,
     dropout,
     elementwise,
@@ -35,6 +36,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **recurrent.TRANSLATORS,
     **reduction.TRANSLATORS,
     **window.TRANSLATORS,
+    **backward.TRANSLATORS,
 }
 CHECKS = ("_assert", "sym_constrain_range")  # operators that compute nothing begin with these
 # Arguments that say where and how a tensor lies in memory, or how its gradient is computed: no matter of values.

@@ -32,10 +32,11 @@ def _wide(values: Sequence[int], neutral: int) -> tuple[int, ...]:
     return (neutral, *values) if len(values) == 1 else tuple(values)
 
 
-def _convolution(
+def convolution(
     c: Context, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int,
 ) -> Ref:  # fmt: skip
+    """A convolution of any rank, or the transposed one."""
     rank = c.rank(weight) - 2
     image, kernel = _image(c, input, rank), _image(c, weight, rank)
     stride, dilation = pair(stride, rank), pair(dilation, rank)
@@ -70,14 +71,14 @@ def _explicit_pads(
 def _conv(
     c: Context, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Ref:
-    return _convolution(c, input, weight, bias, stride, padding, dilation, False, 0, groups)
+    return convolution(c, input, weight, bias, stride, padding, dilation, False, 0, groups)
 
 
 def _conv_transpose(
     c: Context, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, output_padding: Any,
     groups: int, dilation: Any,
 ) -> Ref:  # fmt: skip
-    return _convolution(c, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
+    return convolution(c, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
 # --- pooling ----------------------------------------------------------------------------------------------------------
@@ -97,10 +98,11 @@ def _pool(
     return c.reshape(y, c.out_shape)
 
 
-def _max_pool(
+def max_pool(
     rank: int, c: Context, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Ref:  # fmt: skip
+    """Max pooling over windows of ``rank`` dimensions."""
     return _pool("max_pool2d", c, x, kernel_size, stride, padding, dilation, ceil_mode, rank)
 
 
@@ -108,13 +110,14 @@ def _max_pool_with_indices(
     rank: int, c: Context, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> list[Ref | None]:  # fmt: skip
-    return [_max_pool(rank, c, x, kernel_size, stride, padding, dilation, ceil_mode), None]
+    return [max_pool(rank, c, x, kernel_size, stride, padding, dilation, ceil_mode), None]
 
 
-def _avg_pool(
+def avg_pool(
     rank: int, c: Context, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Ref:  # fmt: skip
+    """Average pooling over windows of ``rank`` dimensions."""
     y = _pool("avg_pool2d", c, x, kernel_size, stride, padding, 1, ceil_mode, rank,
               count_include_pad=count_include_pad or divisor_override is not None)  # fmt: skip
     if divisor_override is None:
@@ -124,7 +127,7 @@ def _avg_pool(
     return c.add("mul", y, c.scalar(math.prod(pair(kernel_size, rank)) / divisor_override, y))
 
 
-def _adaptive_avg_pool(rank: int, c: Context, x: Ref, output_size: Any) -> Ref:
+def adaptive_avg_pool(rank: int, c: Context, x: Ref, output_size: Any) -> Ref:
     """Means of windows that begin at floor(i·n/m) and end at ceil((i+1)·n/m): a linear map along each dimension."""
     sizes = c.out_shape[-rank:]
     if all(size == 1 for size in sizes):
@@ -224,15 +227,15 @@ def _cubic(
 
 
 TRANSLATORS: Mapping[str, Translator] = {
-    "aten.convolution": _convolution, "aten.conv1d": _conv, "aten.conv2d": _conv, "aten.conv3d": _conv,
+    "aten.convolution": convolution, "aten.conv1d": _conv, "aten.conv2d": _conv, "aten.conv3d": _conv,
     "aten.conv_transpose1d": _conv_transpose, "aten.conv_transpose2d": _conv_transpose,
-    "aten.max_pool1d": partial(_max_pool, 1), "aten.max_pool2d": partial(_max_pool, 2),
+    "aten.max_pool1d": partial(max_pool, 1), "aten.max_pool2d": partial(max_pool, 2),
     "aten.max_pool1d_with_indices": partial(_max_pool_with_indices, 1),
     "aten.max_pool2d_with_indices": partial(_max_pool_with_indices, 2),
-    "aten.avg_pool1d": partial(_avg_pool, 1), "aten.avg_pool2d": partial(_avg_pool, 2),
-    "aten.adaptive_avg_pool1d": partial(_adaptive_avg_pool, 1),
-    "aten.adaptive_avg_pool2d": partial(_adaptive_avg_pool, 2),
-    "aten._adaptive_avg_pool2d": partial(_adaptive_avg_pool, 2),
+    "aten.avg_pool1d": partial(avg_pool, 1), "aten.avg_pool2d": partial(avg_pool, 2),
+    "aten.adaptive_avg_pool1d": partial(adaptive_avg_pool, 1),
+    "aten.adaptive_avg_pool2d": partial(adaptive_avg_pool, 2),
+    "aten._adaptive_avg_pool2d": partial(adaptive_avg_pool, 2),
     "aten.adaptive_max_pool1d": partial(_adaptive_max_pool, 1),
     "aten.adaptive_max_pool2d": partial(_adaptive_max_pool, 2),
     "aten.upsample_nearest1d": partial(_nearest, "asymmetric", 1),

@@ -100,6 +100,10 @@ UNARY = [
     lambda x: torch.full_like(x, 3),
     lambda x: x.new_zeros(2),
     lambda x: x + torch.arange(3).sum(),
+    torch.atan,
+    torch.asinh,
+    lambda x: torch.asin(x.clamp(-0.9, 0.9)) + torch.acos(x.clamp(-0.9, 0.9)) + torch.atanh(x.clamp(-0.9, 0.9)),
+    lambda x: torch.acosh(x.abs() + 1.1),
 ]
 BINARY = [
     torch.add,

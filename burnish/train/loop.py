@@ -1,0 +1,340 @@
+"""The training loop: steps over epochs of batches, with evaluation, early stopping, checkpoints and a report."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from burnish.arguments import check_count, check_flag, check_number
+from burnish.errors import CheckpointError, DataError, DivergenceError, ParameterError
+from burnish.runtime.module import Module
+from burnish.train.checkpoint import BEST, Checkpoint, Folder
+from burnish.train.data import Batch, Source, bound
+from burnish.train.evaluation import Metric
+from burnish.train.report import Evaluation, Progress, Report, StopReason
+from burnish.train.updates import RATE, SCALE, SKIPPED, STEP
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When training ends, and what it does on the way.
+
+    ``steps`` are calls of the step, ``epochs`` passes over the data; the first of both that is reached ends it.
+    ``evaluate_every`` calls, or at the end of each epoch where that is None, the model is evaluated; after ``patience``
+    evaluations in a row without a smaller loss, training ends. ``save_every`` calls, or at the end of each epoch where
+    that is None, and at the end, a checkpoint is written, of which ``keep`` stay.
+    """
+
+    steps: int | None = None
+    epochs: int | None = None
+    evaluate_every: int | None = None
+    patience: int | None = None
+    least_gain: float = 0.0
+    save_every: int | None = None
+    keep: int = 2
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ParameterError, naming the field, what was found and what is allowed."""
+        if self.steps is None and self.epochs is None:
+            raise ParameterError("steps, epochs: found neither; allowed: one of them, or both")
+        for name in ("steps", "epochs", "evaluate_every", "patience", "save_every"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), 1)
+        check_number("least_gain", self.least_gain, 0)
+        check_count("keep", self.keep, 1)
+        check_flag("resume", self.resume)
+
+
+@dataclass
+class _Place:
+    """Where training is. ``begun``: the random state with which the epoch began."""
+
+    call: int = 0
+    epoch: int = 0
+    batch: int = 0
+    begun: Mapping[str, np.ndarray] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+
+    @property
+    def best(self) -> Evaluation | None:
+        return min(self.evaluations, key=lambda e: e.loss) if self.evaluations else None
+
+
+class Trainer:
+    """Runs a compiled training step over data until its limits, see :class:`Limits`.
+
+    ``step``: a module of ``burnish.compile(model, train=)``. ``evaluation``: one of ``evaluation_graph``, for
+    ``valid``. ``checkpoint``: a folder; ``facts`` of the training are kept in it, JSON. ``progress`` is called after
+    every call of the step, and ends training by returning true.
+    """
+
+    def __init__(
+        self,
+        step: Module,
+        data: Source,
+        limits: Limits,
+        *,
+        evaluation: Module | None = None,
+        valid: Source | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        checkpoint: str | Path | None = None,
+        progress: Callable[[Progress], object] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Raises ParameterError; CheckpointError for a checkpoint that is not to go on from; OSError."""
+        if (evaluation is None) != (valid is None):
+            raise ParameterError("evaluation, valid: found one of them; allowed: both or none")
+        if limits.patience is not None and valid is None:
+            raise ParameterError("patience: found a number without data to evaluate with; allowed: with valid")
+        if limits.resume and checkpoint is None:
+            raise ParameterError("resume: found True without a folder; allowed: with checkpoint")
+        self.step, self._data, self.limits = step, data, limits
+        self._evaluation, self._valid, self._metrics = evaluation, valid, dict(metrics or {})
+        self._progress, self._facts = progress, dict(facts or {})
+        self._place = _Place()
+        self._initial_rate = float(step.state[RATE])
+        self._resumed = 0
+        self._now: Progress | None = None  # after the latest call
+        self._folder: Folder | None = None
+        self._written: Path | None = None
+        if checkpoint is not None:
+            self._folder = Folder(checkpoint, limits.keep)
+            self._begin(self._folder)
+
+    def run(self) -> Report:
+        """Trains. Ctrl-C ends it after the call under way, with a checkpoint; a second one at once.
+
+        Raises DivergenceError at a loss that is not finite, DataError for batches that do not fit.
+        """
+        began = time.monotonic()
+        place = self._place
+        with _interruptible() as interrupted:
+            try:
+                reason = self._run(began, interrupted)
+            except DivergenceError as error:
+                error.module = self.step
+                raise
+        if reason not in ("interrupted", "early stop") and not any(e.call == place.call for e in place.evaluations):
+            self._evaluate()
+        if self._folder is not None and place.call:
+            self._save()
+        state = self.step.state
+        return Report(
+            np.array(place.losses), tuple(place.evaluations), place.call, int(state[STEP]), place.epoch,
+            int(state[SKIPPED]) if SKIPPED in state else 0, time.monotonic() - began, reason, place.best, self._written,
+            self.step.memory, tuple(self.step.executable.info.get("live", ())), self._resumed,
+        )  # fmt: skip
+
+    def _run(self, began: float, interrupted: Callable[[], bool]) -> StopReason:
+        place, limits = self._place, self.limits
+        while True:
+            if limits.epochs is not None and place.epoch >= limits.epochs:
+                return "epochs"
+            start, called = place.batch, False
+            if start:
+                self._data.restore(place.begun)
+            else:
+                place.begun = self._data.random()
+            for batch in self._data.epoch(place.epoch, start):
+                if limits.steps is not None and place.call >= limits.steps:
+                    return "steps"
+                called = self._call(batch, began) or called
+                if (reason := self._after(interrupted)) is not None:
+                    return reason
+            if not called and not start:
+                raise DataError(f"data: found no batch of {self.step.inputs[0].shape[0]} rows in epoch {place.epoch}")
+            place.epoch, place.batch = place.epoch + 1, 0
+            if limits.evaluate_every is None and self._evaluate():
+                return "early stop"
+            if limits.save_every is None and self._folder is not None:
+                self._save()
+
+    def _call(self, batch: Batch, began: float) -> bool:
+        """One call of the step; False for a batch of too few rows."""
+        place = self._place
+        place.batch += 1
+        arrays = bound(batch, self.step.inputs)
+        if arrays is None:
+            return False
+        loss = float(self.step(*arrays))
+        self._check(loss)
+        place.call += 1
+        place.losses.append(loss)
+        self._now = Progress(
+            place.call, place.epoch, place.batch, self._data.batches, self._calls(), loss, time.monotonic() - began
+        )
+        return True
+
+    def _check(self, loss: float) -> None:
+        """Raises DivergenceError for a loss that is not finite, unless a smaller loss scale may help."""
+        if math.isfinite(loss):
+            return
+        state, call = self.step.state, self._place.call + 1
+        if SCALE in state and float(state[SCALE]) > 1.0:
+            return
+        self._place.batch -= 1  # what is saved goes on with this batch
+        if self._folder is not None and self._place.call:
+            self._save()
+        saved = f"; the last checkpoint is '{self._written}'" if self._written is not None else ""
+        raise DivergenceError(
+            call, f"step {call}: found a loss of {loss}; allowed: finite numbers. Parameters are as before this step, "
+            f"after {int(state[STEP])} updates{saved}; try a smaller rate, or clip_norm",
+        )  # fmt: skip
+
+    def _after(self, interrupted: Callable[[], bool]) -> StopReason | None:
+        """What is due after a call; why training ends, if it does."""
+        place, limits = self._place, self.limits
+        stop: StopReason | None = None
+        if self._progress is not None and self._now is not None and self._progress(self._now):
+            stop = "callback"
+        if _is_due(place.call, limits.evaluate_every) and self._evaluate():
+            stop = "early stop"
+        if _is_due(place.call, limits.save_every) and self._folder is not None:
+            self._save()
+        return stop or ("interrupted" if interrupted() else None)
+
+    def _calls(self) -> int | None:
+        """How many calls there will be, as far as is known."""
+        limits, batches = self.limits, self._data.batches
+        by_epochs = None if limits.epochs is None or batches is None else limits.epochs * batches
+        known = [n for n in (limits.steps, by_epochs) if n is not None]
+        return min(known) if known else None
+
+    # --- evaluation ---
+
+    def _evaluate(self) -> bool:
+        """Evaluates; whether training shall end for want of progress."""
+        if self._evaluation is None:
+            return False
+        place, best = self._place, self._place.best
+        found = self.evaluate()
+        place.evaluations.append(found)
+        if self._progress is not None and self._now is not None:
+            self._progress(replace(self._now, evaluation=found))
+        if self._folder is not None and (best is None or found.loss < best.loss):
+            self._checkpoint().write(self._folder.path / BEST)
+        return self.limits.patience is not None and self._since_gain() >= self.limits.patience
+
+    def _since_gain(self) -> int:
+        """How many of the latest evaluations brought no smaller loss."""
+        best, since = math.inf, 0
+        for found in self._place.evaluations:
+            if found.loss < best - self.limits.least_gain:
+                best, since = found.loss, 0
+            else:
+                since += 1
+        return since
+
+    def evaluate(self) -> Evaluation:
+        """Mean loss and metrics over the evaluation data, by the model's form of inference with its present states.
+
+        Raises ParameterError where there is nothing to evaluate with, and DataError.
+        """
+        if self._evaluation is None or self._valid is None:
+            raise ParameterError("evaluate: found no data; allowed: with valid")
+        given, own = self._evaluation.state, self.step.state
+        for name in given:
+            given[name] = own[name]
+        random = self._data.random()
+        try:
+            return self._evaluated(self._evaluation, self._valid)
+        finally:
+            self._data.restore(random)  # what evaluation has drawn shall not change the batches that follow
+
+    def _evaluated(self, module: Module, valid: Source) -> Evaluation:
+        sums = dict.fromkeys(self._metrics, 0.0)
+        loss, count, rows = 0.0, 0, 0
+        for batch in valid.epoch(0):
+            arrays = bound(batch, module.inputs)
+            if arrays is None:
+                continue
+            value, output = module(*arrays)
+            loss, count, rows = loss + float(value), count + 1, rows + len(arrays[0])
+            for name, metric in self._metrics.items():
+                sums[name] += metric(output, arrays[-1])
+        if not count:
+            raise DataError("valid: found no whole batch; allowed: one or more")
+        means = {name: total / count for name, total in sums.items()}
+        return Evaluation(self._place.call, self._place.epoch, loss / count, means, rows)
+
+    # --- checkpoints ---
+
+    def _checkpoint(self) -> Checkpoint:
+        place, state = self._place, self.step.state
+        facts = {
+            **self._facts, "rate": self._initial_rate, "call": place.call, "epoch": place.epoch, "batch": place.batch,
+            "data": self._data.facts(),
+            "evaluations": [asdict(e) for e in place.evaluations],
+        }  # fmt: skip
+        history = {"loss": np.array(place.losses, np.float64)}
+        return Checkpoint({name: state[name] for name in state}, facts, place.begun, history)
+
+    def _save(self) -> None:
+        assert self._folder is not None
+        self._written = self._folder.add(self._place.call, self._checkpoint())
+
+    def _begin(self, folder: Folder) -> None:
+        """Goes on from the newest checkpoint, if that is asked for and there is one; with a new rate if it differs."""
+        if not self.limits.resume:
+            if folder.paths():
+                found = f"found checkpoints in '{folder.path}'"
+                raise ParameterError(
+                    f"checkpoint: {found}; allowed: an empty folder, or resume=True to go on from them"
+                )
+            return
+        latest = folder.latest()
+        if latest is None:
+            return
+        path, kept = latest
+        self._written = path
+        wanted = {s.name: (s.shape, s.dtype) for s in self.step.executable.states}
+        kept.check_states(wanted, path)
+        told, own = kept.facts.get("data"), json.loads(json.dumps(self._data.facts()))
+        if told != own:
+            raise CheckpointError(f"{path}: data: found {own}; allowed: {told}, as it was")
+        state = self.step.state
+        for name, value in kept.states.items():
+            if name != RATE or kept.facts.get("rate") == self._initial_rate:
+                state[name] = value
+        self._place = _Place(
+            kept.facts["call"], kept.facts["epoch"], kept.facts["batch"], kept.random,
+            kept.history["loss"].tolist(), [Evaluation(**e) for e in kept.facts["evaluations"]],
+        )  # fmt: skip
+        self._resumed = self._place.call
+
+
+def _is_due(call: int, every: int | None) -> bool:
+    return every is not None and call % every == 0
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """While it lasts, the first Ctrl-C is only noted; in other threads than the main one nothing is changed."""
+    noted: list[bool] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: Any) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(True)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,234 @@
+"""The training loop: epochs and steps, evaluation, early stopping, checkpoints that go on bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import burnish as bn
+from burnish.errors import CheckpointError, DataError, DivergenceError, ParameterError
+from burnish.graph.evaluate import evaluate
+from burnish.train.progress import shown
+from burnish.train.report import Progress
+from tests.train.networks import perceptron, rows
+
+TRAIN = bn.Train(optimizer=bn.AdamW(0.01), schedule=bn.WarmUp(3, bn.CosineDecay(50)), clip_norm=1.0)
+DATA, VALID = rows(100), rows(48, seed=1)
+
+
+def fit(**more: Any) -> Any:
+    return bn.fit(
+        more.pop("model", None) or perceptron(), more.pop("data", DATA), more.pop("train", TRAIN), threads=1, **more
+    )
+
+
+def test_epochs_lower_the_loss_and_are_reported() -> None:
+    seen: list[Progress] = []
+    done = fit(epochs=8, valid=VALID, metrics=["accuracy"], progress=seen.append)
+    report = done.report
+    assert report.stop_reason == "epochs" and report.epochs == 8
+    assert report.calls == report.updates == len(report.losses) == 8 * 6  # the rest of 100 rows is left out
+    assert [e.call for e in report.evaluations] == [6 * n for n in range(1, 9)]
+    assert report.evaluations[-1].rows == 48 and report.best in report.evaluations
+    assert report.losses[-6:].mean() < 0.6 * report.losses[:6].mean()
+    assert report.evaluations[-1].metrics["accuracy"] > 0.6
+    assert [p.call for p in seen if p.evaluation is None] == [*range(1, 49)] and seen[0].calls == 48
+    assert report.live and max(report.live) <= report.memory["arena"]
+    plain = json.loads(json.dumps(report.as_json()))
+    assert plain["losses"] == report.losses.tolist() and plain["best"]["loss"] == report.best.loss
+
+
+def test_the_trained_model_is_the_one_that_was_evaluated() -> None:
+    done = fit(steps=20, valid=VALID, metrics=["accuracy"])
+    assert done.report.stop_reason == "steps" and done.report.calls == 20
+    model = done.compile(threads=1, rewrite=False)
+    logits = np.concatenate([model(VALID["x"][i : i + 16]) for i in range(0, 48, 16)])
+    assert np.mean(logits.argmax(1) == VALID["label"]) == pytest.approx(done.report.evaluations[-1].metrics["accuracy"])
+    assert not np.array_equal(done.graph.constants["w1"], perceptron().constants["w1"])
+    name = done.graph.outputs[0]
+    np.testing.assert_allclose(evaluate(done.graph, {"x": VALID["x"][:16]})[name], logits[:16], atol=1e-5)
+
+
+@pytest.mark.parametrize("stop", [9, 12])  # in an epoch and at its end
+def test_going_on_gives_the_same_losses_bit_for_bit(tmp_path: Path, stop: int) -> None:
+    more: dict[str, Any] = {"epochs": 5, "valid": VALID, "save_every": 3}
+    whole = fit(**more)
+    fit(**more, steps=stop, checkpoint=tmp_path)
+    rest = fit(**more, checkpoint=tmp_path, resume=True)
+    assert rest.report.resumed == stop
+    assert rest.report.losses.tobytes() == whole.report.losses.tobytes()
+    assert rest.report.evaluations[-1] == whole.report.evaluations[-1]
+    for name in whole.step.state:
+        assert np.array_equal(rest.step.state[name], whole.step.state[name])
+    assert rest.report.checkpoint is not None and (tmp_path / "best.safetensors").exists()
+
+
+def test_accumulated_and_scaled_training_goes_on(tmp_path: Path) -> None:
+    train = bn.Train(optimizer=bn.SGD(0.1, momentum=0.9), accumulate=4, precision="float16")
+    whole = fit(train=train, steps=11)
+    fit(train=train, steps=6, checkpoint=tmp_path)  # in the middle of four
+    rest = fit(train=train, steps=11, checkpoint=tmp_path, resume=True)
+    assert rest.report.losses.tobytes() == whole.report.losses.tobytes()
+    assert whole.report.updates + whole.report.skipped == 11 // 4
+
+
+def test_a_loader_of_torch_goes_on(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+
+    def loader() -> Any:
+        torch.manual_seed(3)
+        tensors = torch.utils.data.TensorDataset(torch.tensor(DATA["x"]), torch.tensor(DATA["label"]))
+        return torch.utils.data.DataLoader(tensors, batch_size=16, shuffle=True)
+
+    whole = fit(data=loader(), steps=16)
+    fit(data=loader(), steps=9, checkpoint=tmp_path)
+    rest = fit(data=loader(), steps=16, checkpoint=tmp_path, resume=True)
+    assert rest.report.losses.tobytes() == whole.report.losses.tobytes()
+
+
+def test_evaluation_draws_no_numbers_that_training_would(tmp_path: Path) -> None:
+    class Noisy:
+        def __init__(self, data: Any) -> None:
+            self._data = data
+
+        def __iter__(self) -> Iterator[Any]:
+            for begin in range(0, 96, 16):
+                x, label = self._data["x"], self._data["label"]
+                rows = np.arange(begin, begin + 16) % len(x)
+                yield x[rows] + np.random.normal(size=(16, 12)), label[rows]
+
+    more: dict[str, Any] = {"data": Noisy(DATA), "valid": Noisy(VALID), "evaluate_every": 2}
+    np.random.seed(1)
+    whole = fit(**more, steps=10)
+    np.random.seed(1)
+    assert fit(data=Noisy(DATA), steps=10).report.losses.tobytes() == whole.report.losses.tobytes()
+    np.random.seed(1)
+    fit(**more, steps=8, checkpoint=tmp_path)
+    rest = fit(**more, steps=10, checkpoint=tmp_path, resume=True)
+    assert rest.report.losses.tobytes() == whole.report.losses.tobytes()
+    assert rest.report.evaluations == whole.report.evaluations
+
+
+def test_the_best_weights_are_kept(tmp_path: Path) -> None:
+    wild = bn.Train(optimizer=bn.SGD(1.5, momentum=0.9))
+    done = fit(epochs=6, train=wild, valid=VALID, checkpoint=tmp_path)
+    best = done.at(tmp_path / "best.safetensors")
+    first = bn.fit(best.graph, DATA, bn.Train(optimizer=bn.SGD(0.0)), steps=1, valid=VALID, threads=1)
+    assert first.report.evaluations[0].loss == done.report.best.loss
+    with pytest.raises(CheckpointError, match="found one of another model"):
+        fit(steps=1, model=perceptron(hidden=8)).at(tmp_path / "best.safetensors")
+
+
+def test_a_network_of_torch_gets_its_weights_back() -> None:
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 5))
+    x = torch.tensor(DATA["x"][:16])
+    done = bn.fit(
+        network,
+        (DATA["x"], DATA["label"]),
+        TRAIN,
+        epochs=3,
+        example_inputs=x,
+        valid=(VALID["x"], VALID["label"]),
+        threads=1,
+    )
+    before = network.eval()(x)
+    done.copy_to(network)
+    after = network.eval()(x)
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(done.compile(threads=1, rewrite=False)(x), after, atol=1e-5, rtol=1e-5)
+    value = done.report.evaluations[-1].loss
+    logits = network(torch.tensor(VALID["x"]))
+    assert abs(nn.functional.cross_entropy(logits, torch.tensor(VALID["label"])).item() - value) < 1e-4
+
+
+def test_early_stopping() -> None:
+    still = bn.Train(optimizer=bn.SGD(0.0))
+    report = fit(train=still, epochs=50, valid=VALID, patience=3).report
+    assert report.stop_reason == "early stop" and len(report.evaluations) == 4
+    report = fit(steps=20, progress=lambda now: now.call == 5).report
+    assert report.stop_reason == "callback" and report.calls == 5
+
+
+def test_a_loss_that_is_not_finite_names_the_step_and_loses_nothing(tmp_path: Path) -> None:
+    bad = {"x": DATA["x"].copy(), "label": DATA["label"]}
+    bad["x"][20] = np.nan
+    with pytest.raises(
+        DivergenceError, match=r"step 2: found a loss of nan; .* after 1 updates; the last check"
+    ) as told:
+        fit(data=bad, epochs=1, shuffle=False, checkpoint=tmp_path)
+    assert told.value.step == 2
+    module = told.value.module
+    assert isinstance(module, bn.Module) and np.isfinite(module.state["w1"]).all()
+    one = fit(data=bad, steps=1, shuffle=False)
+    assert all(np.array_equal(module.state[name], one.step.state[name]) for name in one.step.state)
+    with pytest.raises(DivergenceError, match="step 2"):  # the same batch again
+        fit(data=bad, epochs=1, shuffle=False, checkpoint=tmp_path, resume=True)
+
+
+def test_ctrl_c_ends_after_the_call_with_a_checkpoint(tmp_path: Path) -> None:
+    def interrupt(now: Progress) -> None:
+        if now.call == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    report = fit(epochs=3, progress=interrupt, checkpoint=tmp_path).report
+    assert report.stop_reason == "interrupted" and report.calls == 4
+    assert report.checkpoint == tmp_path / "step-0000000004.safetensors"
+    assert signal.getsignal(signal.SIGINT) is before
+    assert (
+        fit(epochs=3, checkpoint=tmp_path, resume=True).report.losses.tobytes() == fit(epochs=3).report.losses.tobytes()
+    )
+
+
+def test_checkpoints_of_something_else_are_refused(tmp_path: Path) -> None:
+    fit(steps=3, checkpoint=tmp_path)
+    with pytest.raises(
+        ParameterError, match=r"checkpoint: found checkpoints in .*; allowed: an empty folder, or resume"
+    ):
+        fit(steps=3, checkpoint=tmp_path)
+    with pytest.raises(CheckpointError, match=r"data: found .*'rows': 48.*; allowed: .*'rows': 100"):
+        fit(steps=3, checkpoint=tmp_path, resume=True, data=VALID)
+    with pytest.raises(CheckpointError, match=r"state 'b1\.first': found float32.*; allowed: nothing, as the"):
+        fit(steps=3, checkpoint=tmp_path, resume=True, train=bn.Train(optimizer=bn.SGD(0.1)))
+
+
+def test_another_rate_is_taken(tmp_path: Path) -> None:
+    fit(steps=3, checkpoint=tmp_path, train=bn.Train(optimizer=bn.SGD(0.1)))
+    done = fit(steps=4, checkpoint=tmp_path, train=bn.Train(optimizer=bn.SGD(0.01)), resume=True)
+    assert done.step.state["optimizer.rate"] == 0.01 and done.step.state["optimizer.step"] == 4
+
+
+def test_wrong_arguments_are_refused_before_work() -> None:
+    for wrong, message in (
+        ({}, "steps, epochs: found neither"), ({"epochs": 0}, "epochs: found 0"),
+        ({"steps": 3, "patience": 2}, "patience: found a number without data"),
+        ({"steps": 3, "resume": True}, "resume: found True without a folder"),
+        ({"steps": 3, "metrics": ["auc"]}, "metrics: found 'auc'; allowed: accuracy"),
+        ({"steps": 3, "seed": -1}, "seed: found -1"), ({"steps": 3, "batch": 8}, "batch: found 8"),
+    ):  # fmt: skip
+        with pytest.raises(ParameterError, match=message):
+            fit(**wrong)
+    with pytest.raises(ParameterError, match="train: found None"):
+        bn.fit(perceptron(), DATA, None, steps=1)  # type: ignore[arg-type]
+    short = [(DATA["x"][:8], DATA["label"][:8])]
+    with pytest.raises(DataError, match="found no batch of 16 rows in epoch 0"):
+        fit(data=short, steps=3)
+
+
+def test_progress_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown() as show:
+        fit(steps=40, valid=VALID, evaluate_every=20, progress=show)
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if line.startswith("step ")]) == 20
+    assert lines[-1].startswith("after 40 steps: validation loss")
+    assert lines[-2].startswith("step 40 of 40: loss")
