@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from burnish.array import nd, sym
     from burnish.driver.api import compile
     from burnish.driver.loading import load
     from burnish.graph.graph import Graph
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from burnish.tune.session import Tune
 
 __version__ = "0.1.0"
-__all__ = ["SGD", "Adam", "AdamW", "Graph", "Module", "Objective", "Train", "Tune", "compile", "load"]
+__all__ = ["SGD", "Adam", "AdamW", "Graph", "Module", "Objective", "Train", "Tune", "compile", "load", "nd", "sym"]
 
 _HOME = {
     "compile": "burnish.driver.api",
@@ -27,6 +28,8 @@ _HOME = {
     "Train": "burnish.train.step",
     "Objective": "burnish.rewrite.search.objective",
     "Tune": "burnish.tune.session",
+    "nd": "burnish.array",
+    "sym": "burnish.array",
 }
 
 

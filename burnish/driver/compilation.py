@@ -367,6 +367,21 @@ def _updates_in_place(made: Compilation, home: Mapping[str, Place], old: str, ne
     return last == at and isinstance(made.steps[at], Stage) and {*direct} <= {*overwritable(made.graph, group)} & {old}
 
 
+def replaceable_inputs(made: Compilation) -> list[tuple[int, int]]:
+    """Pairs of an input and an output of the model, by their numbers, that may be the same memory: the step that
+    computes the output, whole and where it lies in the end, is the last to read the input, at the same places.
+    """
+    graph, home = made.graph, live_values(made)[2]
+    computed = {name for step in made.computed for name in step.group.outputs}
+    apart = {*made.pieces, *(place.buffer for place in made.pieces.values())}
+    pairs = []
+    for o, new in enumerate(graph.outputs):
+        if new in computed and new not in apart and home[new] == Place(new) and graph.outputs.count(new) == 1:
+            alike = [(i, old) for i, old in enumerate(graph.inputs) if graph.types[old] == graph.types[new]]
+            pairs += [(i, o) for i, old in alike if _updates_in_place(made, home, old, new)]
+    return pairs
+
+
 def in_place_pairs(
     graph: Graph, steps: Sequence[Built], layouts: Mapping[str, Layout], buffers: Collection[str]
 ) -> list[tuple[str, str]]:

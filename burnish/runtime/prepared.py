@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from burnish.errors import ParameterError
 from burnish.runtime.module import Module
@@ -31,34 +31,48 @@ class Prepared:
         self._needs_memory = own._workspace_bytes
         count = len(module.inputs) + len(module.outputs)
         self._pack = struct.Struct(f"{count}Q").pack_into
-        io = self._runner.io
-        self._io, self._first = io, ctypes.sizeof(ctypes.c_void_p)
-        entry = ctypes.cast(self._runner.native, ctypes.c_void_p).value
-        assert entry is not None
+        self._io, self._native = self._runner.io, self._runner.native
         self._arguments = (self._runner._only, *self._runner._shared)
-        self._keeping = ctypes.PYFUNCTYPE(*_SIGNATURE)(entry)
         self._inside = False
         self._plain = self._runner._only is not None and not self._needs_memory
+        self.short = self._short_call() if self._plain else self
 
-    def __call__(self, addresses: Sequence[int], long: bool = True) -> None:
-        """Runs. ``long`` lets go of the interpreter meanwhile, for other threads."""
+    def __call__(self, addresses: Sequence[int]) -> None:
+        """Runs. The interpreter is free for other threads while native code runs."""
         if self._inside:  # a signal handler or a finalizer that came in between
-            Prepared(self._module)(addresses, long)
+            Prepared(self._module)(addresses)
             return
         self._inside = True
         try:
             if not self._pool.running:
                 self._pool.start()
-            if not self._plain:
-                self._run_in_workspace(addresses)
-            elif long:
-                self._pack(self._io, self._first, *addresses)
-                self._runner.native(*self._arguments)
+            if self._plain:
+                self._pack(self._io, 8, *addresses)
+                self._native(*self._arguments)
             else:
-                self._pack(self._io, self._first, *addresses)
-                self._keeping(*self._arguments)
+                self._run_in_workspace(addresses)
         finally:
             self._inside = False
+
+    def _short_call(self) -> Callable[[Sequence[int]], None]:
+        """A call that keeps the interpreter: faster where it takes microseconds."""
+        entry = ctypes.cast(self._native, ctypes.c_void_p).value
+        assert entry is not None
+        native, pack, io = ctypes.PYFUNCTYPE(*_SIGNATURE)(entry), self._pack, self._io
+        plan, io_address, runtime = self._arguments
+        inside = False
+
+        def run(addresses: Sequence[int]) -> None:
+            nonlocal inside
+            if inside:
+                Prepared(self._module)(addresses)
+                return
+            inside = True
+            pack(io, 8, *addresses)
+            native(plan, io_address, runtime)
+            inside = False
+
+        return run
 
     def _run_in_workspace(self, addresses: Sequence[int]) -> None:
         workspace = borrow(self._needs_memory) if self._needs_memory else None

@@ -1,0 +1,265 @@
+"""Lazy evaluation: operations are recorded, and run together when somebody asks for a value.
+
+A value never changes: what changes an array in place gives it another value, in the memory of the old one if nobody
+else holds that. Recorded expressions are known by their calls and by which results are still held; of those that repeat
+a program of fused kernels is compiled, others run call by call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import Any
+
+from burnish.array.memory import Block
+from burnish.array.program import Call, Program, graph_of
+from burnish.array.types import ArrayType
+from burnish.errors import BurnishError
+from burnish.runtime.engine import Engine
+
+MOST_RECORDED = 128  # operations, before they run unasked
+MOST_PROGRAMS = 4096  # of expressions that are remembered
+REPEATED = 2  # how often an expression is met until a program is compiled of it
+
+engine = Engine()
+
+
+class Value:
+    """What an array holds: recorded, while it has no ``block``, or in memory at an address within one.
+
+    ``index`` is its number while a program is looked up. ``error``: why there is no value.
+    """
+
+    __slots__ = ("address", "block", "error", "index", "type")
+
+    type: ArrayType
+    block: Block | None
+    address: int
+    index: int | None
+    error: BurnishError
+
+
+def concrete(kind: ArrayType, block: Block, address: int) -> Value:
+    """A value in memory."""
+    value = Value()
+    value.type, value.block, value.address, value.index = kind, block, address, None
+    return value
+
+
+def pending(kind: ArrayType) -> Value:
+    """A value that is still to be computed."""
+    value = Value()
+    value.type, value.block, value.index = kind, None, None
+    return value
+
+
+Record = tuple[Any, ...]  # a call, its result or the tuple of its results, and its operands
+
+recorded: list[Record] = []  # appended to by any thread: one append is one operation of the interpreter
+_flushing = threading.RLock()
+_acquire, _release = _flushing.acquire, _flushing.release
+_programs: dict[tuple[Any, ...], Any] = {}  # how often an expression was met, or its program
+record = recorded.append
+
+
+def call(found: Call, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """Records a call; returns its results."""
+    results = tuple([pending(kind) for kind in found.results])
+    record((found, results if found.many else results[0], *operands))
+    if len(recorded) >= MOST_RECORDED:
+        flush()
+    return results
+
+
+def materialize(value: Value) -> Block:
+    """The memory of a value, when it is there. Raises what its computation raised, or an EngineError."""
+    block = value.block
+    if block is None:
+        flush()
+        block = value.block
+        if block is None:
+            raise value.error
+    if block.tag is not None:
+        engine.wait(block.tag)
+    return block
+
+
+def flush() -> None:
+    """Runs all that is recorded, or hands it to the engine where it takes long."""
+    _acquire()
+    try:
+        if len(recorded) == 1:
+            found, result, *operands = recorded.pop(0)
+            results = result if found.many else (result,)
+            try:
+                launch(found.alone or found.program(), operands, results)
+            except BurnishError as error:
+                _fail(results, error)
+        else:
+            records = recorded[:]
+            del recorded[: len(records)]
+            if records:
+                _run_together(records)
+    finally:
+        _release()
+
+
+def _run_together(records: list[Record]) -> None:
+    """Runs several records as one program, or one after the other. Empties the list, so that what is held by others
+    can be told from reference counts.
+    """
+    key: list[Any] = []
+    leaves: list[Value] = []
+    values: list[Value] = []
+    for item in records:
+        if len(item) == 4 and not item[0].many:  # most of them, in half of the time
+            found, value, a, b = item
+            i, j = a.index, b.index
+            if i is None:
+                i = a.index = ~len(leaves)
+                leaves.append(a)
+                j = b.index
+            if j is None:
+                j = b.index = ~len(leaves)
+                leaves.append(b)
+            value.index = len(values)
+            values.append(value)
+            key += (found, i, j)
+            continue
+        key.append(item[0])
+        for value in item[2:]:
+            number = value.index
+            if number is None:
+                number = value.index = ~len(leaves)
+                leaves.append(value)
+            key.append(number)
+        for value in item[1] if item[0].many else (item[1],):
+            value.index = len(values)
+            values.append(value)
+    records.clear()
+    item = a = b = None
+    for value in leaves:
+        value.index = None
+    for value in values:
+        value.index = None
+    value = None
+    held = tuple([number for number, count in enumerate(map(getrefcount, values)) if count > 2])
+    if not held:
+        return
+    known = (*key, held)
+    program = _programs.get(known, 0)
+    if type(program) is int:
+        program = _learn(known, program + 1)
+    if program is None or any([value.block is None for value in leaves]):  # or something has failed before
+        _run_in_turn(_calls(key), leaves, values)
+    else:
+        launch(program, leaves, [values[number] for number in held])
+
+
+def _calls(key: Sequence[Any]) -> list[tuple[Call, tuple[int, ...]]]:
+    """Calls, each with the numbers of its operands."""
+    calls: list[tuple[Call, list[int]]] = []
+    for part in key:
+        if type(part) is Call:
+            calls.append((part, []))
+        else:
+            calls[-1][1].append(part)
+    return [(found, tuple(operands)) for found, operands in calls]
+
+
+def _learn(known: tuple[Any, ...], times: int) -> Program | None:
+    """The program of an expression if it is met often enough, and there is one."""
+    if len(_programs) >= MOST_PROGRAMS:
+        _programs.clear()
+    _programs[known] = times
+    if times < REPEATED:
+        return None
+    try:
+        program = Program(graph_of(_calls(known[:-1]), known[-1]))
+    except BurnishError:
+        _programs[known] = None  # what is wrong with it, its calls will tell by themselves
+        return None
+    _programs[known] = program
+    return program
+
+
+def _run_in_turn(calls: Sequence[tuple[Call, tuple[int, ...]]], leaves: list[Value], values: list[Value]) -> None:
+    """Runs calls one after the other. What fails leaves the rest as it is, but for what needs its result."""
+    done = 0
+    for found, numbers in calls:
+        results = values[done : done + len(found.results)]
+        done += len(results)
+        try:
+            launch(found.program(), [values[n] if n >= 0 else leaves[~n] for n in numbers], results)
+        except BurnishError as error:
+            _fail(results, error)
+
+
+def _fail(results: Sequence[Value], error: BurnishError) -> None:
+    """Keeps an error for who reads the results."""
+    for value in results:
+        value.error = error
+
+
+def launch(program: Program, leaves: list[Value], results: Sequence[Value]) -> None:
+    """Runs a program on values in memory, or pushes it to the engine, and gives its results their memory.
+
+    A result takes the memory of an input that nobody holds but ``leaves``, where the program allows it.
+    """
+    addresses = []
+    now = not (program.long or engine.pending)
+    for value in leaves:
+        addresses.append(value.address)
+        block = value.block
+        if block is None:
+            raise value.error
+        if block.tag is not None and not block.rests():
+            now = False
+    block = None
+    for number, value in enumerate(results):
+        source = program.replaceable.get(number)
+        if (
+            source is not None
+            and getrefcount(leaves[source]) == 2  # this list's, and that of the question
+            and not leaves[source].block.held_by_others()  # type: ignore[union-attr]
+            and leaves[source].block.home is not None  # type: ignore[union-attr]
+        ):
+            value.block, value.address = leaves[source].block, leaves[source].address
+        else:
+            value.block = block = value.type.recycler.block()
+            value.address = block.address
+        addresses.append(value.address)
+    if not now:
+        _push(program, addresses, leaves, results)
+        return
+    try:
+        program.run(addresses)
+    except BaseException:
+        for value in results:
+            value.block = None
+        raise
+
+
+def _push(program: Program, addresses: list[int], leaves: list[Value], results: Sequence[Value]) -> None:
+    def run(kept: Any = (leaves, results)) -> None:  # which have to stay in memory until it is done
+        program.run(addresses)
+
+    reads = dict.fromkeys(value.block.resource() for value in leaves if value.block is not None)
+    writes = [value.block.resource() for value in results if value.block is not None]
+    engine.push(run, reads, [program.tag, *writes], name=str(program), long=program.long)
+
+
+def change(block: Block, run: Callable[[], None], sources: Sequence[Block] = ()) -> None:
+    """Changes memory by ``run()``, which may read it and that of ``sources``, when its turn has come."""
+    if engine.pending:
+        tag, others = block.resource(), [source.resource() for source in sources]
+        engine.push(run, dict.fromkeys([tag, *others]), [tag], name="write to an array", long=False)
+    else:
+        run()
+
+
+def wait_all() -> None:
+    """Returns when all that was recorded and pushed is done. Raises EngineError for what failed meanwhile."""
+    flush()
+    engine.wait_all()
