@@ -250,6 +250,19 @@ def _push(program: Program, addresses: list[int], leaves: list[Value], results: 
     engine.push(run, reads, [program.tag, *writes], name=str(program), long=program.long)
 
 
+def evaluate(program: Program, operands: list[Value]) -> list[Value]:
+    """The results of a program on values, which are recorded if they are not in memory."""
+    _acquire()
+    try:
+        if any([value.block is None for value in operands]):
+            flush()
+        results = [pending(kind) for kind in program.outputs]
+        launch(program, operands, results)
+        return results
+    finally:
+        _release()
+
+
 def change(block: Block, run: Callable[[], None], sources: Sequence[Block] = ()) -> None:
     """Changes memory by ``run()``, which may read it and that of ``sources``, when its turn has come."""
     if engine.pending:

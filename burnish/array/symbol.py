@@ -6,7 +6,7 @@ as the types of its variables are known, and all else is done with that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
@@ -14,13 +14,15 @@ from typing import Any, Literal
 import numpy as np
 
 from burnish import ops
-from burnish.array.operators import CAST, NEGATIVE, SIGNS, Number, common_dtype, conditions, for_dtype
+from burnish.arguments import refusal
+from burnish.array.operators import NEGATIVE, SIGNS
 from burnish.array.recording import as_number
-from burnish.array.types import dtype_name, promoted
-from burnish.errors import InputError, ModelError
-from burnish.graph.graph import Attribute, Graph, GraphBuilder, TensorType
+from burnish.array.types import dtype_name
+from burnish.errors import InputError
+from burnish.graph.graph import Attribute
+from burnish.train.losses import LOSSES
 
-Kind = Literal["variable", "state", "constant", "operator", "mode"]
+Kind = Literal["variable", "state", "constant", "operator", "loss", "mode"]
 _serial = count()
 
 
@@ -36,7 +38,8 @@ class Symbol:
     """One result of an operator, a free variable, a state or a constant.
 
     ``inputs``: of an operator its operands; of a variable whose shape follows from another symbol's, that symbol; of a
-    ``mode`` what holds in training and in inference. ``updates``: states, and what they become by a call. ``index``: of
+    ``mode`` what holds in training and in inference; of a ``loss``, named by ``operator``, output and labels. A
+    variable with an ``operator`` holds that loss's labels. ``updates``: states, and what they become by a call. ``index``: of
     an operator with several results, which one. Symbols never change: composition makes new ones.
     """
 
@@ -70,12 +73,22 @@ class Symbol:
         """Names of the auxiliary states."""
         return tuple(s.name for s in reachable([self]) if s.kind == "state")
 
-    def __getitem__(self, name: str) -> Symbol:
-        """The symbol of this name within the expression. Raises InputError."""
-        for symbol in reachable([self]):
-            if symbol.name == name:
-                return symbol
-        raise InputError(f"symbol '{self.name}': found no '{name}'; allowed: the name of a variable or a result in it")
+    def __getitem__(self, key: str | int) -> Symbol:
+        """The symbol of this name within the expression, or another result of the same operator by its number.
+
+        Raises InputError.
+        """
+        if isinstance(key, str):
+            for symbol in reachable([self]):
+                if symbol.name == key:
+                    return symbol
+            raise InputError(f"symbol '{self.name}': found no '{key}'; allowed: the name of a symbol that it is made of")
+        if self.kind != "operator" or key < 0:
+            raise InputError(f"symbol '{self.name}', a {self.kind}: found number {key}; allowed: a result of an operator")
+        return _copy(self, index=key, name=f"{self.name}.{key}") if key != self.index else self
+
+    def __iter__(self) -> Iterator[Symbol]:
+        raise TypeError(f"symbol '{self.name}': the number of its results is not known; allowed: one of them, symbol[0]")
 
     def __call__(self, **replaced: Symbol) -> Symbol:
         """The expression with symbols in place of free variables. Raises InputError."""
@@ -155,11 +168,22 @@ def apply(operator: str, operands: Sequence[Any], attrs: Mapping[str, Any]) -> A
     inputs = tuple(as_symbol(o) for o in operands)
     frozen = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
     node = object()
+    many = found.results or 1
     results = [
         Symbol("operator", name if at == 0 else f"{name}.{at}", operator, inputs, frozen, at, node=node)
-        for at in range(_results(operator, inputs, frozen))
+        for at in range(many)
     ]
-    return results[0] if len(results) == 1 else tuple(results)
+    return results[0] if many == 1 else tuple(results)
+
+
+def loss(kind: str, output: Symbol, label: Symbol | None = None, name: str = "loss") -> Symbol:
+    """One of ``train.losses.LOSSES``, the mean over all that is labelled. Labels are by default a free variable
+    "label", whose type follows from the output's. Raises ParameterError.
+    """
+    if kind not in LOSSES:
+        raise refusal("loss", kind, ", ".join(LOSSES))
+    label = Symbol("variable", "label", kind, (output,)) if label is None else label
+    return Symbol("loss", name, kind, (output, label))
 
 
 def as_symbol(operand: Any) -> Symbol:
@@ -174,8 +198,11 @@ def as_symbol(operand: Any) -> Symbol:
     raise InputError(f"operand: found a {type(operand).__name__}; allowed: a symbol, an array or a number")
 
 
-def reachable(heads: Sequence[Symbol]) -> list[Symbol]:
-    """All symbols that these are made of, and they, each behind what it is made of; updates of states too."""
+def reachable(heads: Sequence[Symbol], training: bool | None = None) -> list[Symbol]:
+    """All symbols that these are made of, and they, each behind what it is made of; updates of states too.
+
+    ``training``: of modes only what then holds, and updates only in training.
+    """
     order: list[Symbol] = []
     seen: set[int] = set()
     stack = [(head, False) for head in reversed(heads)]
@@ -186,7 +213,11 @@ def reachable(heads: Sequence[Symbol]) -> list[Symbol]:
         elif id(symbol) not in seen:
             seen.add(id(symbol))
             stack.append((symbol, True))
-            below = [*symbol.inputs, *(s for pair in symbol.updates for s in pair)]
+            below = list(symbol.inputs)
+            if symbol.kind == "mode" and training is not None:
+                below = [symbol.inputs[0 if training else 1]]
+            if training is not False:
+                below += [s for pair in symbol.updates for s in pair]
             stack += [(s, False) for s in reversed(below)]
     return order
 
@@ -212,9 +243,21 @@ def _fresh(stem: str) -> str:
     return f"{stem}{next(_serial)}"
 
 
-_RESULTS: dict[str, int] = {}
+def _install_signs() -> None:
+    for sign in SIGNS:
+        name = sign.operator
+
+        def method(self: Symbol, other: Any, name: str = name) -> Any:
+            return apply(name, [self, other], {})
+
+        def reverse(self: Symbol, other: Any, name: str = name) -> Any:
+            return apply(name, [other, self], {})
+
+        if sign.method in ("eq", "ne"):
+            continue  # symbols are compared by identity
+        setattr(Symbol, f"__{sign.method}__", method)
+        if sign.reflected:
+            setattr(Symbol, f"__r{sign.method}__", reverse)
 
 
-def _results(operator: str, inputs: Sequence[Symbol], attrs: Mapping[str, Any]) -> int:
-    """How many results an operator has: the number of tensors that its definition says it returns."""
-    ...
+_install_signs()
