@@ -58,7 +58,7 @@ class WorkerError(BurnishError):
 
 
 class EngineError(BurnishError):
-    """An operation on arrays that failed where it ran, told to who waits for its result; or one that waits for itself."""
+    """An operation on arrays that failed where it ran, told to who waits for its result; or that waits for itself."""
 
 
 class MissingDependencyError(BurnishError):

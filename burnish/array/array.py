@@ -10,7 +10,7 @@ import numpy as np
 from burnish.array.geometry import Geometry, NoView, reshaped
 from burnish.array.lazy import Value, change, materialize
 from burnish.array.memory import keep_apart, view_of
-from burnish.array.operators import ABSOLUTE, CAST, COPY, NEGATIVE, RESHAPE, SIGNS, TRANSPOSE, EXPAND
+from burnish.array.operators import ABSOLUTE, CAST, COPY, EXPAND, NEGATIVE, RESHAPE, SIGNS, TRANSPOSE
 from burnish.array.recording import apply, as_number, from_numpy, part, refuse_operand, scalar_beside
 from burnish.array.signs import binary, in_place
 from burnish.array.types import array_type, dtype_name, fits
@@ -138,6 +138,7 @@ class Array:
         def __truediv__(self, other: Any) -> Array: ...
         def __matmul__(self, other: Any) -> Array: ...
         def __pow__(self, other: Any) -> Array: ...
+        def __xor__(self, other: Any) -> Array: ...
         def __gt__(self, other: Any) -> Array: ...
         def __lt__(self, other: Any) -> Array: ...
 
@@ -151,7 +152,7 @@ class Array:
         return holding(apply(ABSOLUTE, [self.value], {})[0])
 
     def __invert__(self) -> Array:
-        return self ^ (True if self.value.type.dtype == "bool" else -1)  # type: ignore[operator]
+        return self.__xor__(True if self.value.type.dtype == "bool" else -1)
 
     # --- copies and views ------------------------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class Array:
 
     def __getitem__(self, index: Any) -> Array:
         if is_basic(index):
-            return self._derived(lambda a: a[index])
+            return self._derived(lambda a: a[as_view(index)])
         return holding(from_numpy(self._view()[plain_index(index)]))
 
     def __setitem__(self, index: Any, new: Any) -> None:
@@ -318,7 +319,9 @@ def as_value(given: Any, beside: str = "float32") -> Value:
     if isinstance(given, np.ndarray | np.generic):
         return from_numpy(np.asarray(given))
     if isinstance(given, list | tuple):
-        return from_numpy(np.asarray(plain_index(given) if isinstance(given, tuple) else [plain_index(g) for g in given]))
+        return from_numpy(
+            np.asarray(plain_index(given) if isinstance(given, tuple) else [plain_index(g) for g in given])
+        )
     raise refuse_operand(given)
 
 
@@ -355,6 +358,12 @@ def is_basic(index: Any) -> bool:
         or (hasattr(p, "__index__") and not isinstance(p, bool | np.bool_ | np.ndarray | Array))
         for p in parts
     )  # fmt: skip
+
+
+def as_view(index: Any) -> Any:
+    """A basic index that gives a view of an element too."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return parts if any(p is Ellipsis for p in parts) else (*parts, ...)
 
 
 def plain_index(index: Any) -> Any:

@@ -118,7 +118,9 @@ class _Binder:
             if isinstance(d, Extent):
                 like = self.builder.types[self.tensors[id(symbol.inputs[0])]].shape
                 if not -len(like) <= d.axis < len(like):
-                    raise InputError(f"'{symbol.name}': found the extent of axis {d.axis}; allowed: one of {list(like)}")
+                    raise InputError(
+                        f"'{symbol.name}': found the extent of axis {d.axis}; allowed: one of {list(like)}"
+                    )
                 d = like[d.axis]
             shape.append(d)
         return tuple(shape)
@@ -164,4 +166,3 @@ class _Binder:
             return b.add_many(for_dtype(symbol.operator, dtype), *operands, names=[name], node=name, **symbol.attrs)
         except (ModelError, UnsupportedOperator) as error:
             raise type(error)(f"symbol '{name}': {error}") from error
-

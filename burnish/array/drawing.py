@@ -20,7 +20,8 @@ def nodes_of(heads: Sequence[Symbol]) -> tuple[list[Symbol], list[tuple[int, int
         if symbol.node not in number:
             number[symbol.node] = len(shown)
             shown.append(symbol)
-        below = [*symbol.inputs, *(value for _, value in symbol.updates)]
+        operands = () if symbol.kind in ("variable", "state") else symbol.inputs
+        below = [*operands, *(value for _, value in symbol.updates)]
         for source in below:
             edges[number[source.node], number[symbol.node]] = None
     return shown, [edge for edge in edges if edge[0] != edge[1]]
@@ -66,7 +67,8 @@ def svg(heads: Sequence[Symbol]) -> str:
     ]
     for a, b in edges:
         parts.append(
-            f'<line x1="{x[a] + WIDTH // 2}" y1="{y[a] + HEIGHT}" x2="{x[b] + WIDTH // 2}" y2="{y[b]}" stroke="#6b7280"/>'
+            f'<line x1="{x[a] + WIDTH // 2}" y1="{y[a] + HEIGHT}" x2="{x[b] + WIDTH // 2}" y2="{y[b]}" '
+            'stroke="#6b7280"/>'
         )
     for at, symbol in enumerate(shown):
         name, what = (escape(text[:24]) for text in label(symbol))

@@ -168,7 +168,7 @@ class Executor:
         if not training:
             program = self._program("forward", lambda: bound.graph)
             return self._finish(evaluate(program, self._operands(bound.graph)), bound)
-        first, second, kept = self._split()
+        first, _, _ = self._split()
         found = evaluate(self._program("first", lambda: first), self._operands(first))
         self._saved = found[len(bound.graph.outputs) :]
         return self._finish(found[: len(bound.graph.outputs)], bound)
@@ -331,7 +331,9 @@ def type_given(name: str, given: Given) -> TensorType:
             return TensorType(tuple(int(d) for d in given[0]), dtype_name(given[1]))
         return TensorType(tuple(int(d) for d in given), "float32")
     except TypeError as error:
-        raise InputError(f"variable '{name}': found {given!r}; allowed: an array, a shape, or (shape, dtype)") from error
+        raise InputError(
+            f"variable '{name}': found {given!r}; allowed: an array, a shape, or (shape, dtype)"
+        ) from error
 
 
 def _is_array(given: Any) -> bool:

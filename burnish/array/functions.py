@@ -63,7 +63,7 @@ def _function(operator: Operator, name: str, make: Make, is_operand: Callable[[A
                 if argument not in named:
                     break
                 operands.append(named.pop(argument))
-        attributes = [key for key in operator.attrs]
+        attributes = list(operator.attrs)
         if len(rest) > len(attributes):
             raise InputError(f"{name}: found {len(given)} arguments; allowed: {count + len(attributes)}")
         for key, value in zip(attributes, rest, strict=False):

@@ -35,6 +35,11 @@ def batch_normalization(x: Symbol, name: str, *, momentum: float = 0.1, epsilon:
     own = apply("batch_norm_training", [x, scale, shift], {"epsilon": epsilon, "name": f"{name}.training"})
     trained = own[0]
     for kept, batch in ((mean, own[1]), (variance, own[2])):
-        trained = trained.updating(kept, kept * (1.0 - momentum) + batch * momentum)
+        trained = trained.updating(kept, apply("add", [_scaled(kept, 1.0 - momentum), _scaled(batch, momentum)], {}))
     fixed = apply("batch_norm", [x, scale, shift, mean, variance], {"epsilon": epsilon, "name": f"{name}.inference"})
     return mode(trained, fixed, name)
+
+
+def _scaled(x: Symbol, factor: float) -> Symbol:
+    scaled: Symbol = apply("mul", [x, factor], {})
+    return scaled

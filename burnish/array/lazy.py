@@ -138,7 +138,8 @@ def _run_together(records: list[Record]) -> None:
             value.index = len(values)
             values.append(value)
     records.clear()
-    item = a = b = None
+    del item
+    a = b = None
     for value in leaves:
         value.index = None
     for value in values:
@@ -151,7 +152,7 @@ def _run_together(records: list[Record]) -> None:
     program = _programs.get(known, 0)
     if type(program) is int:
         program = _learn(known, program + 1)
-    if program is None or any([value.block is None for value in leaves]):  # or something has failed before
+    if program is None or any(value.block is None for value in leaves):  # or something has failed before
         _run_in_turn(_calls(key), leaves, values)
     else:
         launch(program, leaves, [values[number] for number in held])
@@ -210,21 +211,16 @@ def launch(program: Program, leaves: list[Value], results: Sequence[Value]) -> N
     addresses = []
     now = not (program.long or engine.pending)
     for value in leaves:
-        addresses.append(value.address)
         block = value.block
         if block is None:
             raise value.error
+        addresses.append(value.address)
         if block.tag is not None and not block.rests():
             now = False
     block = None
     for number, value in enumerate(results):
-        source = program.replaceable.get(number)
-        if (
-            source is not None
-            and getrefcount(leaves[source]) == 2  # this list's, and that of the question
-            and not leaves[source].block.held_by_others()  # type: ignore[union-attr]
-            and leaves[source].block.home is not None  # type: ignore[union-attr]
-        ):
+        source = _last_holder(leaves, program.replaceable[number]) if number in program.replaceable else None
+        if source is not None:
             value.block, value.address = leaves[source].block, leaves[source].address
         else:
             value.block = block = value.type.recycler.block()
@@ -241,6 +237,16 @@ def launch(program: Program, leaves: list[Value], results: Sequence[Value]) -> N
         raise
 
 
+def _last_holder(leaves: list[Value], numbers: Sequence[int]) -> int | None:
+    """The number of a value that nobody holds but this list, in memory that nobody else holds."""
+    for number in numbers:
+        if getrefcount(leaves[number]) == 2:  # the list, and the question
+            block = leaves[number].block
+            if block is not None and block.home is not None and not block.held_by_others():
+                return number
+    return None
+
+
 def _push(program: Program, addresses: list[int], leaves: list[Value], results: Sequence[Value]) -> None:
     def run(kept: Any = (leaves, results)) -> None:  # which have to stay in memory until it is done
         program.run(addresses)
@@ -254,7 +260,7 @@ def evaluate(program: Program, operands: list[Value]) -> list[Value]:
     """The results of a program on values, which are recorded if they are not in memory."""
     _acquire()
     try:
-        if any([value.block is None for value in operands]):
+        if any(value.block is None for value in operands):
             flush()
         results = [pending(kind) for kind in program.outputs]
         launch(program, operands, results)
@@ -264,7 +270,10 @@ def evaluate(program: Program, operands: list[Value]) -> list[Value]:
 
 
 def change(block: Block, run: Callable[[], None], sources: Sequence[Block] = ()) -> None:
-    """Changes memory by ``run()``, which may read it and that of ``sources``, when its turn has come."""
+    """Changes memory by ``run()``, which may read it and that of ``sources``, when its turn has come: after all that
+    was recorded before.
+    """
+    flush()
     if engine.pending:
         tag, others = block.resource(), [source.resource() for source in sources]
         engine.push(run, dict.fromkeys([tag, *others]), [tag], name="write to an array", long=False)

@@ -86,8 +86,8 @@ class Block:
         return block
 
     def held_by_others(self) -> bool:
-        """Whether more hold it than one value, and who asks."""
-        known = 3 if self.home is None else 3 + (self in self.home.last)
+        """Whether more hold it than one value, and a variable of who asks."""
+        known = 4 if self.home is None else 4 + (self in self.home.last)
         return getrefcount(self) > known
 
     def resource(self) -> Resource:

@@ -17,7 +17,7 @@ from burnish.array.functions import function_named, names
 from burnish.array.lazy import Value, concrete
 from burnish.array.lazy import wait_all as wait_all
 from burnish.array.memory import Block
-from burnish.array.operators import POWER
+from burnish.array.operators import METHODS, POWER
 from burnish.array.recording import apply, as_number, from_numpy
 from burnish.array.signs import quick
 from burnish.array.types import array_type, dtype_name
@@ -95,7 +95,9 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
     values = [_operand(a) for a in arrays]
     rank = len(values[0].type.shape) + 1 if values else 0
     if not values or not -rank <= axis < rank:
-        raise InputError(f"stack: found {len(values)} arrays and axis {axis}; allowed: arrays, and an axis of the result")
+        raise InputError(
+            f"stack: found {len(values)} arrays and axis {axis}; allowed: arrays, and an axis of the result"
+        )
     at = axis % rank
     shaped = [holding(v).reshape(*v.type.shape[:at], 1, *v.type.shape[at:]).value for v in values]
     return holding(apply("concat", shaped, {"axis": at})[0])
@@ -158,3 +160,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *names()})
+
+
+for _name in METHODS:
+    setattr(Array, _name, function_named(_name, _make, _is_operand))

@@ -73,6 +73,7 @@ REDUCTIONS: Mapping[str, str] = {
     "sum": "reduce_sum", "prod": "reduce_prod", "max": "reduce_max", "min": "reduce_min", "mean": "reduce_mean",
 }  # fmt: skip
 POSITIONS = ("argmax", "argmin")
+METHODS = (*REDUCTIONS, *POSITIONS, "dot", "clip", "cumsum", "exp", "log", "sqrt", "tanh", "relu", "sigmoid", "softmax")
 _SAME_DTYPE = {sign.operator for sign in SIGNS} | {"minimum", "maximum", "where", "concat"}
 _DIVIDES = {sign.operator for sign in SIGNS if sign.divides}
 _BOOLEAN = {sign.operator: sign for sign in SIGNS if sign.booleans}

@@ -59,7 +59,7 @@ def graph_of(calls: Sequence[tuple[Call, tuple[int, ...]]], outputs: Sequence[in
 class Program:
     """A compiled graph as a function of the memory of arrays.
 
-    ``replaceable``: of each output, the input whose memory it may take. ``tag``: what a call works in, which two calls
+    ``replaceable``: of each output, the inputs whose memory it may take. ``tag``: what a call works in, which two calls
     cannot at the same time.
     """
 
@@ -69,10 +69,9 @@ class Program:
         module = Module(assemble(made), threads)
         self.graph, self.module = graph, module
         self.outputs = tuple(array_type(tuple(t.shape), t.dtype) for t in module.outputs)
-        self.replaceable: dict[int, int] = {}
+        self.replaceable: dict[int, tuple[int, ...]] = {}
         for i, o in replaceable_inputs(made):
-            if i not in self.replaceable.values():
-                self.replaceable.setdefault(o, i)
+            self.replaceable[o] = (*self.replaceable.get(o, ()), i)
         self._prepared = Prepared(module)
         self.run: Callable[[Sequence[int]], None] = self._run_timed
         self.long = False  # a call takes so long that another thread could help

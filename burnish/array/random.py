@@ -26,7 +26,7 @@ class Generator:
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        """``seed``: a whole number from 0 to 2**32 - 1; by default, one from the system's entropy. Raises InputError."""
+        """``seed``: a whole number from 0 to 4294967295; by default from the system's entropy. Raises InputError."""
         if seed is not None and (not hasattr(seed, "__index__") or not 0 <= int(seed) < 1 << 32):
             raise InputError(f"seed: found {seed!r}; allowed: a whole number from 0 to 4294967295, or None")
         self._seeds = np.random.RandomState(seed)

@@ -19,7 +19,7 @@ _recorded = lazy.recorded
 _NUMBERS = (float, int, bool)
 
 
-def binary(sign: Sign, kind: type, as_value: AsValue) -> tuple[Method, Method]:
+def binary(sign: Sign, kind: type[Any], as_value: AsValue) -> tuple[Method, Method]:
     """The methods of a sign for arrays of the class ``kind``, and with the operands in reverse: they record."""
     calls: dict[tuple[ArrayType, ArrayType], Call] = {}  # where nothing has to be converted
     operator, most = sign.operator, lazy.MOST_RECORDED
@@ -87,7 +87,7 @@ def binary(sign: Sign, kind: type, as_value: AsValue) -> tuple[Method, Method]:
     return method, reverse
 
 
-def quick(function: Callable[..., Any], kind: type) -> Callable[..., Any]:
+def quick(function: Callable[..., Any], kind: type[Any]) -> Callable[..., Any]:
     """A function of an operator that records it at once where it has been seen with such operands before."""
     calls: dict[tuple[Any, ...], Call] = {}  # where nothing has to be converted
     most = lazy.MOST_RECORDED

@@ -39,8 +39,8 @@ class Symbol:
 
     ``inputs``: of an operator its operands; of a variable whose shape follows from another symbol's, that symbol; of a
     ``mode`` what holds in training and in inference; of a ``loss``, named by ``operator``, output and labels. A
-    variable with an ``operator`` holds that loss's labels. ``updates``: states, and what they become by a call. ``index``: of
-    an operator with several results, which one. Symbols never change: composition makes new ones.
+    variable with an ``operator`` holds that loss's labels. ``updates``: states, and what they become by a call.
+    ``index``: of an operator with several results, which one. Symbols never change: composition makes new ones.
     """
 
     kind: Kind
@@ -82,13 +82,17 @@ class Symbol:
             for symbol in reachable([self]):
                 if symbol.name == key:
                     return symbol
-            raise InputError(f"symbol '{self.name}': found no '{key}'; allowed: the name of a symbol that it is made of")
+            raise InputError(
+                f"symbol '{self.name}': found no '{key}'; allowed: the name of a symbol that it is made of"
+            )
         if self.kind != "operator" or key < 0:
-            raise InputError(f"symbol '{self.name}', a {self.kind}: found number {key}; allowed: a result of an operator")
+            raise InputError(
+                f"symbol '{self.name}', a {self.kind}: found number {key}; allowed: a result of an operator"
+            )
         return _copy(self, index=key, name=f"{self.name}.{key}") if key != self.index else self
 
     def __iter__(self) -> Iterator[Symbol]:
-        raise TypeError(f"symbol '{self.name}': the number of its results is not known; allowed: one of them, symbol[0]")
+        raise TypeError(f"symbol '{self.name}': the number of its results is not known; allowed: symbol[0]")
 
     def __call__(self, **replaced: Symbol) -> Symbol:
         """The expression with symbols in place of free variables. Raises InputError."""

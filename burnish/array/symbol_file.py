@@ -31,7 +31,7 @@ def save(heads: Symbol | Sequence[Symbol], path: str | Path) -> None:
     for at, symbol in enumerate(order):
         if symbol.value is not None:
             array = np.ascontiguousarray(symbol.value)
-            sections[f"value{at}"] = memoryview(array.reshape(-1).view(np.uint8))
+            sections[f"value{at}"] = memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         rows.append(
             {
                 "kind": symbol.kind,
@@ -87,7 +87,11 @@ def _symbol(row: Mapping[str, Any], made: Sequence[Symbol], nodes: dict[int, obj
         if dtype not in DTYPES:
             raise ValueError(f"dtype {dtype!r}")
         value = np.frombuffer(data, numpy_dtype(dtype)).reshape(shape)
-    shape = None if row["shape"] is None else tuple(Extent(int(d[0])) if isinstance(d, list) else int(d) for d in row["shape"])
+    shape = (
+        None
+        if row["shape"] is None
+        else tuple(Extent(int(d[0])) if isinstance(d, list) else int(d) for d in row["shape"])
+    )
     return Symbol(
         row["kind"],
         str(row["name"]),

@@ -60,7 +60,7 @@ def promoted(operands: Sequence[str | bool | int | float]) -> str:
     bfloat16 beside numbers stays what it is; with other floats it becomes float32, or float64. Raises InputError.
     """
     first = operands[0]
-    if isinstance(first, str) and all([o == first for o in operands]):
+    if isinstance(first, str) and all(o == first for o in operands):
         return first
     names = [o for o in operands if isinstance(o, str)]
     if "bfloat16" in names:

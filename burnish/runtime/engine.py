@@ -1,9 +1,9 @@
 """Dependency engine: runs operations on threads in an order that their read and write tags allow.
 
-Every resource (an array, a random generator, temporary space) is a tag. An operation names those that it reads and those
-that it writes; mutations are writes like any other. What it leaves is what serial execution would leave: an operation
-runs after the last one that writes what it reads or writes, and after those that read what it writes. Source: Chen,
-thesis §3.1.3.
+Every resource (an array, a random generator, temporary space) is a tag. An operation names those that it reads and
+those that it writes; mutations are writes like any other. What it leaves is what serial execution would leave: an
+operation runs after the last one that writes what it reads or writes, and after those that read what it writes.
+Source: Chen, thesis §3.1.3.
 """
 
 from __future__ import annotations
@@ -308,7 +308,9 @@ class Engine:
         me = threading.get_ident()
         for op in running:
             if op.thread == me:
-                raise EngineError(f"operation '{op.name}' waits for itself; allowed: to wait for what was pushed before")
+                raise EngineError(
+                    f"operation '{op.name}' waits for itself; allowed: to wait for what was pushed before"
+                )
 
     # --- workers -------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ def test_random_programs_on_four_threads_equal_serial_execution() -> None:
             tags = {name: Resource(name) for name in ("a", "b", "c", "d", "seed0", "seed1")}
             for number, (run, reads, writes) in enumerate(program):
                 engine.push(
-                    lambda run=run: run(threaded),
+                    lambda run=run, memory=threaded: run(memory),
                     [tags[n] for n in dict.fromkeys(reads)],
                     [tags[n] for n in dict.fromkeys(writes)],
                     name=f"operation {number}",
