@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from burnish.array.geometry import Geometry, NoView, reshaped
-from burnish.array.lazy import Value, change, materialize
+from burnish.array.lazy import Value, change, flush, materialize
 from burnish.array.memory import keep_apart, view_of
 from burnish.array.operators import ABSOLUTE, CAST, COPY, EXPAND, NEGATIVE, RESHAPE, SIGNS, TRANSPOSE
 from burnish.array.recording import apply, as_number, from_numpy, part, refuse_operand, scalar_beside
-from burnish.array.signs import binary, in_place
+from burnish.array.signs import binary, in_place, quick
 from burnish.array.types import array_type, dtype_name, fits
 from burnish.errors import InputError
 
@@ -59,7 +59,11 @@ class Array:
 
     def wait(self) -> Array:
         """Returns when the value is in memory. Raises what its computation raised."""
-        materialize(self.value)
+        value = self.value
+        if value.block is None:
+            flush()
+        if value.block is None or value.block.tag is not None:
+            materialize(value)
         return self
 
     def numpy(self) -> np.ndarray:
@@ -139,17 +143,13 @@ class Array:
         def __matmul__(self, other: Any) -> Array: ...
         def __pow__(self, other: Any) -> Array: ...
         def __xor__(self, other: Any) -> Array: ...
+        def __neg__(self) -> Array: ...
+        def __abs__(self) -> Array: ...
         def __gt__(self, other: Any) -> Array: ...
         def __lt__(self, other: Any) -> Array: ...
 
-    def __neg__(self) -> Array:
-        return holding(apply(NEGATIVE, [self.value], {})[0])
-
     def __pos__(self) -> Array:
         return self.copy()
-
-    def __abs__(self) -> Array:
-        return holding(apply(ABSOLUTE, [self.value], {})[0])
 
     def __invert__(self) -> Array:
         return self.__xor__(True if self.value.type.dtype == "bool" else -1)
@@ -373,6 +373,12 @@ def plain_index(index: Any) -> Any:
     return index.numpy() if isinstance(index, Array) else index
 
 
+def _unary(operator: str) -> Callable[[Array], Array]:
+    return quick(lambda x: holding(apply(operator, [x.value], {})[0]), Array)
+
+
+setattr(Array, "__neg__", _unary(NEGATIVE))  # noqa: B010
+setattr(Array, "__abs__", _unary(ABSOLUTE))  # noqa: B010
 for _sign in SIGNS:
     _forward, _reverse = binary(_sign, Array, as_value)
     setattr(Array, f"__{_sign.method}__", _forward)

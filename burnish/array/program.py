@@ -21,7 +21,7 @@ TIMED = 4  # calls whose time is taken: the first one pays for page faults
 class Call:
     """An operator at the types of its operands: one object for each, with the types of its results."""
 
-    __slots__ = ("alone", "attrs", "many", "operator", "result", "results", "types")
+    __slots__ = ("alone", "attrs", "many", "operator", "quick", "result", "results", "types")
 
     def __init__(self, operator: str, types: tuple[ArrayType, ...], attrs: Mapping[str, Any]) -> None:
         """Raises ModelError and UnsupportedOperator where the operator does not take such operands."""
@@ -30,12 +30,13 @@ class Call:
         self.results = tuple(array_type(tuple(t.shape), t.dtype) for t in found)
         self.result, self.many = self.results[0], len(found) > 1
         self.alone: Program | None = None
+        self.quick: Callable[[Sequence[int]], None] | None = None  # that program, if a call of it takes microseconds
 
     def program(self) -> Program:
         """The operator as a program of its own."""
         if self.alone is None:
             operands = tuple(~number for number in range(len(self.types)))
-            self.alone = Program(graph_of([(self, operands)], range(len(self.results))))
+            self.alone = Program(graph_of([(self, operands)], range(len(self.results))), call=self)
         return self.alone
 
 
@@ -63,8 +64,8 @@ class Program:
     cannot at the same time.
     """
 
-    def __init__(self, graph: Graph, threads: int | None = None) -> None:
-        """Compiles. Raises what that raises."""
+    def __init__(self, graph: Graph, threads: int | None = None, call: Call | None = None) -> None:
+        """Compiles. ``call``: whose program it is. Raises what compilation raises."""
         made = compile_kernels(graph, target("cpu"))
         module = Module(assemble(made), threads)
         self.graph, self.module = graph, module
@@ -77,6 +78,7 @@ class Program:
         self.long = False  # a call takes so long that another thread could help
         self.tag = Resource("temporary space of a program")
         self._times: list[float] = []
+        self._call = call
 
     def _run_timed(self, addresses: Sequence[int]) -> None:
         """Runs on the addresses of inputs and outputs; ``run`` is this until the time of a call is known."""
@@ -86,6 +88,8 @@ class Program:
         if len(self._times) == TIMED:
             self.long = min(self._times) > LONG
             self.run = self._prepared if self.long else self._prepared.short
+            if self._call is not None and self.run is not self._prepared:
+                self._call.quick = self.run
 
     def __str__(self) -> str:
         return ", ".join(dict.fromkeys(node.op for node in self.graph.nodes))

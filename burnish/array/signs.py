@@ -89,31 +89,38 @@ def binary(sign: Sign, kind: type[Any], as_value: AsValue) -> tuple[Method, Meth
 
 def quick(function: Callable[..., Any], kind: type[Any]) -> Callable[..., Any]:
     """A function of an operator that records it at once where it has been seen with such operands before."""
-    calls: dict[tuple[Any, ...], Call] = {}  # where nothing has to be converted
+    calls: dict[Any, Call] = {}  # where nothing has to be converted
     most = lazy.MOST_RECORDED
 
     @wraps(function)
     def quickly(*given: Any, **named: Any) -> Any:
-        known = None
-        if not named:
-            values = [array.value for array in given if array.__class__ is kind]
-            if len(values) == len(given):
-                known = tuple([value.type for value in values])
-                found = calls.get(known)
-                if found is not None:
-                    value = Value()
-                    value.type, value.block, value.index = found.result, None, None
-                    record((found, value, *values))
-                    if len(_recorded) >= most:
-                        flush()
-                    array = kind()
-                    array.value = value
-                    return array
+        key: Any = None
+        if given and given[0].__class__ is kind:
+            a = given[0].value
+            rest: tuple[Value, ...] = ()
+            if len(given) == 1:
+                key = (a.type, *named.items()) if named else a.type
+            elif len(given) == 2 and given[1].__class__ is kind and not named:
+                rest = (given[1].value,)
+                key = a.type, rest[0].type
+        try:
+            found = calls.get(key)
+        except TypeError:  # a list among the attributes
+            found = key = None
+        if found is not None:
+            value = Value()
+            value.type, value.block, value.index = found.result, None, None
+            record((found, value, a, *rest))
+            if len(_recorded) >= most:
+                flush()
+            array = kind()
+            array.value = value
+            return array
         result = function(*given, **named)
-        if known and result.__class__ is kind and _recorded:
-            found, *rest = _recorded[-1]
-            if found.types == known and not found.many and rest[0] is result.value and rest[1:] == values:
-                calls[known] = found
+        if key is not None and "out" not in named and _recorded and result.__class__ is kind:
+            last = _recorded[-1]
+            if last[1] is result.value and last[2:] == (a, *rest):
+                calls[key] = last[0]
         return result
 
     return quickly
