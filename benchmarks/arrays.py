@@ -88,12 +88,12 @@ def addition(size: int) -> bn.Graph:
 
 def smooth(a: Any, b: Any, c: Any, library: Any) -> Any:
     """Ten operations with three that take time."""
-    return library.tanh(a * b + c) * library.exp(-(a * a)) - library.sqrt(b) * c + a
+    return library.tanh(a * b + c) * library.exp(-(a * a)) - library.sqrt(b) * c
 
 
 def plain(a: Any, b: Any, c: Any, library: Any) -> Any:
     """Ten additions, differences and products."""
-    return ((a + b) * c - a) * (b + c) + (a - c) * b - c + b * a
+    return ((a + b) * c - a) * (b + c) + (a - c) * b - c + a
 
 
 EXPRESSIONS = {"plain": plain, "smooth": smooth}

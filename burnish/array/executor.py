@@ -9,7 +9,7 @@ import numpy as np
 
 from burnish.array.array import Array, as_value, check_fits, holding, stretched
 from burnish.array.binding import Bound, bind_types
-from burnish.array.lazy import Value, evaluate
+from burnish.array.lazy import Value, evaluate, flush, pending
 from burnish.array.operators import COPY
 from burnish.array.program import Program
 from burnish.array.recording import from_numpy
@@ -183,7 +183,9 @@ class Executor:
             raise InputError("backward: found no forward pass; allowed: after forward(training=True)")
         _, second, kept = self._split()
         known = dict(zip(kept, self._saved, strict=True))
-        found = evaluate(self._program("second", lambda: second), self._operands(second, known, seeds))
+        program, operands = self._program("second", lambda: second), self._operands(second, known, seeds)
+        self._release_gradients()
+        found = evaluate(program, operands)
         self._saved = None
         self._keep_gradients(found)
 
@@ -191,7 +193,9 @@ class Executor:
         """Heads, updates of states and gradients by one program: the head's value, or the tuple of several."""
         self._feed(data)
         bound = self._graph(True)
-        found = evaluate(self._program("both", lambda: self.joint), self._operands(self.joint))
+        program, operands = self._program("both", lambda: self.joint), self._operands(self.joint)
+        self._release_gradients()
+        found = evaluate(program, operands)
         self._keep_gradients(found[len(bound.graph.outputs) :])
         return self._finish(found[: len(bound.graph.outputs)], bound)
 
@@ -237,8 +241,7 @@ class Executor:
     ) -> list[Value]:
         """The values of a graph's inputs."""
         given = dict(known or {})
-        seeded = [f"{name}.seed" for name in self._of]
-        wanted = [name for name in graph.inputs if name in seeded]
+        wanted = [name for name in graph.inputs if name not in self._arrays and name not in given]
         if seeds and len(seeds) != len(wanted):
             raise InputError(f"backward: found {len(seeds)} seeds; allowed: {len(wanted)}, or none")
         for at, name in enumerate(wanted):
@@ -256,6 +259,15 @@ class Executor:
             self._arrays[name]._assign(value)
         self.outputs = tuple(holding(value) for value in found[: len(bound.heads)])
         return self.outputs[0] if len(self.outputs) == 1 else self.outputs
+
+    def _release_gradients(self) -> None:
+        """Lets go of the gradients, so that new ones are written where they are: that memory is in the caches."""
+        flush()
+        for name, array in self._gradients.items():
+            gone = pending(array.value.type)
+            gone.error = InputError(f"gradient by '{name}': found a pass that failed; allowed: after one that did not")
+            if array.value.block is not None and array.value.block.home is not None:
+                array.value = gone
 
     def _keep_gradients(self, found: Sequence[Value]) -> None:
         for name, value in zip(self._wrt, found, strict=True):

@@ -236,7 +236,7 @@ def launch(program: Program, leaves: list[Value], results: Sequence[Value]) -> N
     A result takes the memory of an input that nobody holds but ``leaves``, where the program allows it.
     """
     addresses = []
-    now = not (program.long or engine.pending)
+    now = not (engine.pending or (program.long and engine.threads > 1))
     for value in leaves:
         block = value.block
         if block is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import count
 from sys import getrefcount
 from typing import Any
 
@@ -16,6 +17,8 @@ _new = object.__new__
 KEPT_BYTES = 64 << 20  # of blocks of one size that wait for their next use
 MOST_KEPT = 256
 LAST = 4
+APART, STEPS, STEP = 16 << 10, 8, 4096 + 512  # bytes from which on arrays are set apart; in how many steps, of bytes
+_serial = count()
 
 
 class Recycler(list[tuple[Any, int]]):
@@ -44,7 +47,7 @@ class Recycler(list[tuple[Any, int]]):
         try:
             place = self.pop()
         except IndexError:
-            memory = allocate(self.nbytes)
+            memory = self._memory()
             place = memory, address_of(memory)
         block.place, block.address, block.home, block.tag = place, place[1], self, None
         if len(self.last) < LAST:
@@ -53,6 +56,15 @@ class Recycler(list[tuple[Any, int]]):
             self.turn = turn = (self.turn + 1) % LAST
             self.last[turn] = block
         return block
+
+    def _memory(self) -> np.ndarray:
+        """New memory. Large ones begin at different places of their pages: where several do at the same, loads wait for
+        stores to other arrays, and lines of all compete for the same sets of a cache.
+        """
+        if self.nbytes < APART:
+            return allocate(self.nbytes)
+        at = next(_serial) % STEPS * STEP
+        return allocate(self.nbytes + (STEPS - 1) * STEP)[at : at + self.nbytes]
 
 
 @cache

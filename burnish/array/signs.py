@@ -94,6 +94,21 @@ def quick(function: Callable[..., Any], kind: type[Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def quickly(*given: Any, **named: Any) -> Any:
+        if len(given) == 1 and not named and given[0].__class__ is kind:
+            a = given[0].value
+            found = calls.get(a.type)
+            if found is not None:
+                value = Value()
+                value.type, value.block, value.index = found.result, None, None
+                record((found, value, a))
+                if len(_recorded) >= most:
+                    flush()
+                array = kind()
+                array.value = value
+                return array
+        return slowly(given, named)
+
+    def slowly(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         key: Any = None
         if given and given[0].__class__ is kind:
             a = given[0].value
