@@ -7,6 +7,7 @@ a program of fused kernels is compiled, others run call by call.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from sys import getrefcount
@@ -60,6 +61,7 @@ Record = tuple[Any, ...]  # a call, its result or the tuple of its results, and 
 recorded: list[Record] = []  # appended to by any thread: one append is one operation of the interpreter
 _flushing = threading.RLock()
 _acquire, _release = _flushing.acquire, _flushing.release
+os.register_at_fork(before=_acquire, after_in_parent=_release, after_in_child=_release)  # none forks in a flush
 _programs: dict[tuple[Any, ...], Any] = {}  # how often an expression was met, or its program
 record = recorded.append
 

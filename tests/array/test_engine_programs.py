@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 
@@ -112,3 +113,19 @@ def test_waiting_for_all_leaves_nothing_pending(threads: Engine) -> None:
     nd.wait_all()
     assert threads.pending == 0
     assert b.value.block is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_child_goes_on_with_arrays(threads: Engine) -> None:
+    a = nd.array(np.arange(N))
+    for _ in range(3):
+        (a * 3 + 1).wait()
+    b = a * 3 + 1
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if (b + a).tolist() == [4 * k + 1 for k in range(N)] else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert b.tolist() == [3 * k + 1 for k in range(N)]
