@@ -9,9 +9,9 @@ import numpy as np
 
 from burnish.array.array import Array, as_value, check_fits, holding, stretched
 from burnish.array.binding import Bound, bind_types
-from burnish.array.lazy import Value, evaluate, flush, pending
+from burnish.array.lazy import Value, call, evaluate, flush, pending
 from burnish.array.operators import COPY
-from burnish.array.program import Program
+from burnish.array.program import GraphCall, Program
 from burnish.array.recording import from_numpy
 from burnish.array.symbol import Symbol
 from burnish.array.types import array_type, dtype_name, is_float
@@ -190,12 +190,17 @@ class Executor:
         self._keep_gradients(found)
 
     def forward_backward(self, **data: Any) -> Any:
-        """Heads, updates of states and gradients by one program: the head's value, or the tuple of several."""
+        """Heads, updates of states and gradients: the head's value, or the tuple of several.
+
+        It is recorded like any other operation, and so becomes one program with updates of the parameters that follow
+        before a value is asked for. Of the pass before, gradients that nobody has read by then are not kept.
+        """
         self._feed(data)
-        bound = self._graph(True)
-        program, operands = self._program("both", lambda: self.joint), self._operands(self.joint)
+        bound, operands = self._graph(True), self._operands(self.joint)
+        if "step" not in self._programs:
+            self._programs["step"] = GraphCall(self.joint, self._threads)
         self._release_gradients()
-        found = evaluate(program, operands)
+        found = call(self._programs["step"], operands)
         self._keep_gradients(found[len(bound.graph.outputs) :])
         return self._finish(found[: len(bound.graph.outputs)], bound)
 
@@ -261,13 +266,16 @@ class Executor:
         return self.outputs[0] if len(self.outputs) == 1 else self.outputs
 
     def _release_gradients(self) -> None:
-        """Lets go of the gradients, so that new ones are written where they are: that memory is in the caches."""
-        flush()
+        """Lets go of the gradients: what is recorded before need not write them, and new ones take their memory."""
         for name, array in self._gradients.items():
-            gone = pending(array.value.type)
-            gone.error = InputError(f"gradient by '{name}': found a pass that failed; allowed: after one that did not")
-            if array.value.block is not None and array.value.block.home is not None:
+            block = array.value.block
+            if block is None or block.home is not None:
+                gone = pending(array.value.type)
+                gone.error = InputError(
+                    f"gradient by '{name}': found a pass that failed; allowed: after one that did not"
+                )
                 array.value = gone
+        flush()
 
     def _keep_gradients(self, found: Sequence[Value]) -> None:
         for name, value in zip(self._wrt, found, strict=True):

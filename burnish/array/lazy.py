@@ -14,7 +14,7 @@ from sys import getrefcount
 from typing import Any
 
 from burnish.array.memory import Block
-from burnish.array.program import Call, Program, graph_of
+from burnish.array.program import Call, GraphCall, Program, graph_of
 from burnish.array.types import ArrayType
 from burnish.errors import BurnishError, EngineError
 from burnish.runtime.engine import Engine
@@ -191,7 +191,7 @@ def _calls(key: Sequence[Any]) -> list[tuple[Call, tuple[int, ...]]]:
     """Calls, each with the numbers of its operands."""
     calls: list[tuple[Call, list[int]]] = []
     for part in key:
-        if type(part) is Call:
+        if isinstance(part, Call):
             calls.append((part, []))
         else:
             calls[-1][1].append(part)
@@ -206,7 +206,9 @@ def _learn(known: tuple[Any, ...], times: int) -> Program | None:
     if times < REPEATED:
         return None
     try:
-        program = Program(graph_of(_calls(known[:-1]), known[-1]))
+        calls = _calls(known[:-1])
+        threads = next((found.threads for found, _ in calls if isinstance(found, GraphCall)), None)
+        program = Program(graph_of(calls, known[-1]), threads)
     except BurnishError:
         _programs[known] = None  # what is wrong with it, its calls will tell by themselves
         return None

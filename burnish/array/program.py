@@ -40,6 +40,27 @@ class Call:
         return self.alone
 
 
+class GraphCall(Call):
+    """A whole graph as one call, whose results are the graph's outputs; it fuses with what is recorded around it."""
+
+    __slots__ = ("graph", "threads")
+
+    def __init__(self, graph: Graph, threads: int | None) -> None:
+        self.graph, self.threads = graph, threads
+        self.operator, self.attrs, self.many, self.alone, self.quick = "a graph", {}, True, None, None
+        self.types, self.results = (
+            tuple(array_type(tuple(graph.types[n].shape), graph.types[n].dtype) for n in names)
+            for names in (graph.inputs, graph.outputs)
+        )
+        self.result = self.results[0]
+
+    def program(self) -> Program:
+        """The graph as a program of its own."""
+        if self.alone is None:
+            self.alone = Program(self.graph, self.threads)
+        return self.alone
+
+
 def graph_of(calls: Sequence[tuple[Call, tuple[int, ...]]], outputs: Sequence[int]) -> Graph:
     """The graph of recorded calls. Operands are numbers of results, counted over all calls, or ``~number`` of leaves;
     leaf ``n`` is the input ``x<n>``, if anything needs it.
@@ -53,8 +74,21 @@ def graph_of(calls: Sequence[tuple[Call, tuple[int, ...]]], outputs: Sequence[in
     names: list[str] = []
     for call, operands in calls:
         inputs = [names[o] if o >= 0 else f"x{~o}" for o in operands]
+        if isinstance(call, GraphCall):
+            names += _inlined(builder, call.graph, inputs)
+            continue
         names += builder.add_many(call.operator, *inputs, **call.attrs)
     return builder.build(*(names[o] for o in outputs))
+
+
+def _inlined(builder: GraphBuilder, graph: Graph, inputs: Sequence[str]) -> list[str]:
+    """Adds the nodes of a graph; the names of its outputs."""
+    own = dict(zip(graph.inputs, inputs, strict=True))
+    own |= {name: builder.constant(value) for name, value in graph.constants.items()}
+    for node in graph.nodes:
+        made = builder.add_many(node.op, *(own[n] for n in node.inputs), node=node.name, **node.attrs)
+        own.update(zip(node.outputs, made, strict=True))
+    return [own[name] for name in graph.outputs]
 
 
 class Program:

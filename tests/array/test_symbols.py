@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish.array import lazy
 from burnish.errors import ArtifactError, InputError, ModelError, ParameterError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate
 from burnish.runtime.container import read_container, write_container
@@ -133,6 +134,31 @@ def test_training_mixes_with_imperative_updates_and_learns() -> None:
     assert net["first.bias"].tolist() == [1.0] * 16
     with pytest.raises(InputError, match="no array 'third'"):
         net["third"]
+
+
+def test_a_step_and_its_update_become_one_program_that_keeps_no_gradients() -> None:
+    rng = np.random.default_rng(4)
+    inputs, labels = rng.standard_normal((9, 3)).astype("float32"), rng.integers(0, 4, 9)
+    loss = sym.loss("softmax_cross_entropy", mlp(sym.variable("x")))
+    nets = [
+        sym.bind(loss, {"x": nd.array(inputs), "label": nd.array(labels)}, initial=weights, threads=1) for _ in range(2)
+    ]
+    before = set(lazy._programs)
+    for _ in range(5):
+        nets[0].forward_backward()
+        nets[0].w -= 0.5 * nets[0].g
+    nd.wait_all()
+    for _ in range(5):
+        nets[1].forward_backward().wait()
+        for name, g in nets[1].g.items():
+            array = nets[1][name]
+            array -= 0.5 * g
+            array.wait()
+    for name, w in nets[0].w.items():
+        np.testing.assert_allclose(w.numpy(), nets[1][name].numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(nets[0].g[name].numpy(), nets[1].g[name].numpy(), rtol=1e-4, atol=1e-6)
+    made = [p for key, p in lazy._programs.items() if key not in before and isinstance(p, lazy.Program)]
+    assert 1 + len(nets[0].w) in {len(p.outputs) for p in made}, "the loss and the parameters, but no gradients"
 
 
 def test_bound_arrays_are_the_ones_that_were_given() -> None:
