@@ -239,6 +239,8 @@ def launch(program: Program, leaves: list[Value], results: Sequence[Value]) -> N
 
     A result takes the memory of an input that nobody holds but ``leaves``, where the program allows it.
     """
+    if engine.pending:  # what is done holds no memory that a result could take
+        engine.help([value.block.tag for value in leaves if value.block is not None and value.block.tag is not None])
     addresses = []
     now = not (engine.pending or (program.long and engine.threads > 1))
     for value in leaves:

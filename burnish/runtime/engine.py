@@ -117,6 +117,14 @@ class Engine:
                 self._failures = [e for e in self._failures if e is not resource.error]
                 raise resource.error
 
+    def help(self, resources: Iterable[Resource]) -> None:
+        """Runs the operations that write ``resources``, and what they wait for, as far as no thread is at work."""
+        for resource in resources:
+            op = resource.writer
+            if op is not None and not self._running:
+                self._work_for(op)
+                self._take(op)
+
     def wait_to_write(self, *resources: Resource) -> None:
         """Returns when nobody reads or writes ``resources`` any more: the caller may change them."""
         for resource in resources:

@@ -115,6 +115,16 @@ def test_waiting_for_all_leaves_nothing_pending(threads: Engine) -> None:
     assert b.value.block is not None
 
 
+def test_long_updates_in_place_take_no_other_memory(threads: Engine) -> None:
+    w, g, places = nd.ones(N), nd.ones(N), set()
+    for _ in range(30):
+        w -= 0.25 * g
+        lazy.flush()
+        places.add(w.value.address)
+    assert w.tolist() == [-6.5] * N
+    assert len(places) <= 4, "the first times, before the time of a call is known"
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_goes_on_with_arrays(threads: Engine) -> None:
     a = nd.array(np.arange(N))

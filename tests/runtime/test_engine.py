@@ -143,6 +143,17 @@ def test_short_operations_run_where_they_are_pushed_with_what_they_wait_for() ->
         assert engine.pending == 0
 
 
+def test_help_runs_what_nobody_is_at() -> None:
+    ran = []
+    with Engine(1) as engine:
+        a, b, c = Resource("a"), Resource("b"), Resource("c")
+        engine.push(lambda: ran.append("a"), writes=[a])
+        engine.push(lambda: ran.append("c"), writes=[c])
+        engine.push(lambda: ran.append("b"), [a], [b])
+        engine.help([b])
+        assert ran == ["a", "b"]
+
+
 def test_errors_reach_the_reader_that_waits_by_name() -> None:
     def fail() -> None:
         raise ValueError("no such thing")
