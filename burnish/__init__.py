@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from burnish.array import nd, sym
     from burnish.driver.api import compile
     from burnish.driver.fit import fit
     from burnish.driver.loading import load
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "CosineDecay", "Graph", "LinearDecay", "MixedPrecision", "Module", "Objective", "StepDecay",
-    "Train", "Tune", "WarmUp", "compile", "fit", "load",
+    "Train", "Tune", "WarmUp", "compile", "fit", "load", "nd", "sym",
 ]  # fmt: skip
 
 _HOME = {
@@ -39,6 +40,8 @@ _HOME = {
     "WarmUp": "burnish.train.schedules",
     "Objective": "burnish.rewrite.search.objective",
     "Tune": "burnish.tune.session",
+    "nd": "burnish.array",
+    "sym": "burnish.array",
 }
 
 

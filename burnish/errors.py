@@ -73,5 +73,9 @@ class WorkerError(BurnishError):
         self.rank = rank  # whose fault it is, as far as is known
 
 
+class EngineError(BurnishError):
+    """An operation on arrays that failed where it ran, told to who waits for its result; or that waits for itself."""
+
+
 class MissingDependencyError(BurnishError):
     """An optional package that is needed for what was asked, but is not installed."""

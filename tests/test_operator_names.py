@@ -10,7 +10,7 @@ import burnish
 from burnish.ops import OPERATORS
 
 HOUSE = Path(burnish.__file__).parent
-ROOMS = ("graph", "kernels", "lower", "memory", "pipeline", "runtime", "driver", "measure", "tune")
+ROOMS = ("graph", "kernels", "lower", "memory", "pipeline", "runtime", "array", "driver", "measure", "tune")
 # Rules about named operators: they replace, make, or estimate nodes of these.
 RULES = {
     f"graph/{name}.py"
@@ -26,7 +26,7 @@ RULES = {
         "join",
         "sums",
     )
-}
+} | {"array/operators.py"}  # what NumPy's names and Python's signs stand for
 KNOBS = {"tile"}  # of templates
 NODES = {"identity", "slice", "concat"}  # copies, parts and joins: what passes make of values themselves
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -32,7 +33,8 @@ def test_help_loads_neither_compiler_nor_boosting(command: str) -> None:
 
 @pytest.mark.parametrize("name", burnish.__all__)
 def test_public_names_resolve(name: str) -> None:
-    assert callable(getattr(burnish, name))
+    found = getattr(burnish, name)
+    assert callable(found) or isinstance(found, ModuleType)
 
 
 def test_compile_stays_a_function_when_its_module_is_imported() -> None:

@@ -146,13 +146,7 @@ def states_by_copy(made: Compilation, home: Mapping[str, Place]) -> list[str]:
     """
     graph = made.graph
     apart = {*made.pieces, *(place.buffer for place in made.pieces.values())}
-    makers: dict[str, int] = {}
-    readers: dict[str, list[int]] = {}  # of each buffer
-    for i, step in enumerate(made.steps):
-        group = step if isinstance(step, Group) else step.group
-        makers.update(dict.fromkeys(group.outputs, i))
-        for n in group.inputs:
-            readers.setdefault(home.get(n, Place(n)).buffer, []).append(i)
+    makers, readers = _uses(made, home)
     copied = []
     for name, state in graph.states.items():
         value = graph.outputs[state.output]
@@ -174,6 +168,36 @@ def _updates_in_place(made: Compilation, home: Mapping[str, Place], old: str, at
     group = step if isinstance(step, Group) else step.group
     direct = [n for n in group.inputs if home.get(n, Place(n)).buffer == old]
     return last == at and isinstance(step, Stage) and {*direct} <= {*overwritable(made.graph, group)} & {old}
+
+
+def _uses(made: Compilation, home: Mapping[str, Place]) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """By the numbers of steps: which computes a value, and which read a buffer."""
+    makers: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}  # of each buffer
+    for i, step in enumerate(made.steps):
+        group = step if isinstance(step, Group) else step.group
+        makers.update(dict.fromkeys(group.outputs, i))
+        for n in group.inputs:
+            readers.setdefault(home.get(n, Place(n)).buffer, []).append(i)
+    return makers, readers
+
+
+def replaceable_inputs(made: Compilation) -> list[tuple[int, int]]:
+    """Pairs of an input and an output of the model, by their numbers, that may be the same memory: the step that
+    computes the output, whole and where it lies in the end, is the last to read the input, at the same places.
+    """
+    graph, home = made.graph, live_values(made)[2]
+    makers, readers = _uses(made, home)
+    computed = {name for step in made.computed for name in step.group.outputs}
+    apart = {*made.pieces, *(place.buffer for place in made.pieces.values())}
+    pairs = []
+    for o, new in enumerate(graph.outputs):
+        if new in computed and new not in apart and home[new] == Place(new) and graph.outputs.count(new) == 1:
+            alike = [(i, old) for i, old in enumerate(graph.inputs) if graph.types[old] == graph.types[new]]
+            pairs += [
+                (i, o) for i, old in alike if _updates_in_place(made, home, old, makers[new], readers.get(old, ()))
+            ]
+    return pairs
 
 
 def in_place_pairs(

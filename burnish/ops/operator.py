@@ -136,6 +136,12 @@ class Operator:
     extern: Callable[..., Any] | None = None
     rounds: bool = False
 
+    @property
+    def results(self) -> int | None:
+        """How many tensors the definition returns, as its signature says; None where that depends on operands."""
+        said = str(getattr(self.function, "__annotations__", {}).get("return", "Tensor"))
+        return None if "..." in said else said.count("Tensor")
+
     def define(self, name: str, inputs: Sequence[Tensor], attrs: Mapping[str, Any] | None = None) -> tuple[Tensor, ...]:
         """The output tensors of this operator applied to ``inputs``.
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.task import Task
 from burnish.loops.tensor import Tensor, compute, placeholder
+from burnish.loops.verify import verify
 from burnish.ops import OPERATORS
 from burnish.target import host, target
 
@@ -117,6 +120,13 @@ def test_computed_factors(batch, rows, depth, columns, transpose_b, check):
     right = (1, batch, columns, depth) if transpose_b else (1, batch, depth, columns)
     y = weighted(1, batch, rows, depth, weight=right, transpose_b=transpose_b)
     check(MATMUL, "matmul", [scaled(y, 0.125, "z")])
+
+
+def test_a_transposed_computed_factor_on_one_core():
+    x, w = placeholder((64, 60), name="x"), placeholder((70, 60), name="w")
+    y, inputs = apply("matmul", x, w, name="y", transpose_b=True), (x, w)
+    match = MATMUL.on(Task("k", inputs, (y,), "matmul", {}, frozenset()), replace(host(), cores=1))
+    verify(match.apply(match.space.default).program)  # the panels are not copied in parts of a batch: there is none
 
 
 def test_views_in_front_and_behind(check):

@@ -218,7 +218,7 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     _schedule_accumulator(s, acc, s.loops(acc), lanes, int(choice["unroll"]))
     jobs = [*batch, *over, *rows] if choice["outer"] == "all" else [*batch, *chunks, *over]
     if copy is not None:
-        inside = _count(out.shape, p.batch) >= target.cores
+        inside = bool(batch) and _count(out.shape, p.batch) >= target.cores
         _copy_panels(s, copy, panels, batch[-1] if batch and inside else None, lanes)
         jobs = batch if inside else jobs
     if p.anchor.buffer.size * p.depth > FEW_PRODUCTS:
