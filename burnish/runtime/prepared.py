@@ -19,8 +19,8 @@ class Prepared:
     """A module without state and open dimensions, as a function of the addresses of its inputs and then its outputs.
 
     The memory at an address is C-contiguous, aligned to elements, of the type that the module has, and stays alive
-    during the call; outputs lie apart from each other and from the inputs, but for those pairs of which
-    ``burnish.driver.assembly.replaceable_inputs`` says that they need not. Not to be called from two threads at the same time.
+    during the call; outputs lie apart from each other and from the inputs, but for the pairs of
+    ``burnish.driver.assembly.replaceable_inputs``. Not to be called from two threads at the same time.
     """
 
     def __init__(self, module: Module) -> None:
