@@ -7,16 +7,15 @@ and take turns: PyTorch eager, with images channels last, by torch.compile where
 D1…D9 (TVM paper, Table 4.2, batch 16) by input and by weight, of matrix products by both factors, of pools, norms,
 softmax and an embedding; `forward` is our own forward kernel's time without Winograd.
 
-`python -m benchmarks.training [ROW ...] [--threads N] [--rounds N] [--clock cpu|wall] [--json FILE]`: rows are names of
-steps and of kernels, or `steps` and `kernels`. The clock is by default the CPU time of all threads: on a machine that
-others use too it says what a step takes, not what one waits for.
+`python -m benchmarks.training [ROW ...] [--threads N] [--rounds N] [--clock cpu|wall] [--note TEXT] [--json FILE]`:
+rows are names of steps and of kernels, or `steps` and `kernels`. The clock is by default the CPU time of all threads:
+on a machine that others use too it says what a step takes, not what one waits for.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import shutil
 import statistics
 import sys
@@ -26,7 +25,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -35,6 +33,7 @@ from benchmarks import harness
 from benchmarks.architectures.trained import WORKLOADS, workload
 from benchmarks.backward import KERNELS, backward_calls
 from burnish.optional import require
+from burnish.target import target
 
 RATE, MOMENTUM = 0.01, 0.9
 COMPARED, ALLOWED_ERROR = 3, 1e-3  # steps whose losses are compared, and how far they may differ, of the loss
@@ -139,12 +138,21 @@ def table(rows: list[Row], title: str) -> Table:
     return result
 
 
+def write(path: Path, rows: list[Row], arguments: argparse.Namespace, clock: str) -> None:
+    """The rows as JSON, with what they were measured on."""
+    own = target("cpu")
+    head = {"cpu": own.cpu, "threads": arguments.threads, "rounds": arguments.rounds, "clock": clock}
+    head |= {"torch": require("torch", extra="torch").__version__, "note": arguments.note}
+    path.write_text(json.dumps({**head, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="rows to measure (default: everything)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--clock", choices=CLOCKS, default="cpu")
+    parser.add_argument("--note", default="", help="said in the JSON file, such as what else the machine did")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
     arguments = parser.parse_args()
     groups = {"steps": list(WORKLOADS), "kernels": list(KERNELS)}
@@ -153,18 +161,16 @@ def main() -> int:
     names = dict.fromkeys(row for name in asked for row in groups.get(name, [name]))
     torch = require("torch", extra="torch")
     torch.set_num_threads(arguments.threads)
-    clock, rows = CLOCKS[arguments.clock], []
+    clock, rows = CLOCKS[arguments.clock], list[Row]()
+    words = {"cpu": "CPU time of all threads", "wall": "time on the clock"}[arguments.clock]
     for name in names:
         measure = measure_step if name in WORKLOADS else measure_kernel
         rows.append(measure(name, arguments.threads, arguments.rounds, clock))
         torch._dynamo.reset()
         print(f"{name}: {rows[-1].ratio:.2f}", file=sys.stderr, flush=True)
-    words = {"cpu": "CPU time of all threads", "wall": "time on the clock"}[arguments.clock]
+        if arguments.json:
+            write(arguments.json, rows, arguments, words)  # after each row: a run may be long
     Console(width=None if sys.stdout.isatty() else 160).print(table(rows, f"{arguments.threads} threads, {words}"))
-    if arguments.json:
-        head = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads, "clock": words}
-        head |= {"rounds": arguments.rounds, "torch": torch.__version__, "numpy": np.__version__}
-        arguments.json.write_text(json.dumps({**head, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
     return int(any(not row.error <= ALLOWED_ERROR for row in rows))
 
 
