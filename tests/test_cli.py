@@ -38,7 +38,7 @@ def run(*arguments: object) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("command", ["compile", "bench", "check", "inspect"])
+@pytest.mark.parametrize("command", ["compile", "train", "bench", "check", "inspect"])
 def test_every_command_explains_itself(command: str) -> None:
     assert "--json" in run(command, "--help")
 
