@@ -78,16 +78,17 @@ def graph_of(calls: Sequence[tuple[Call, tuple[int, ...]]], outputs: Sequence[in
         if isinstance(call, GraphCall):
             names += _inlined(builder, call.graph, inputs)
             continue
-        names += builder.add_many(call.operator, *inputs, names=None, **call.attrs)
+        names += builder.add_many(call.operator, *inputs, **call.attrs)
     return builder.build(*(names[o] for o in outputs))
 
 
-def _inlined(builder: GraphBuilder, graph: Graph, inputs: Sequence[str]) -> list[str]:
+def _inlined(builder: GraphBuilder, graph: Graph, operands: Sequence[str]) -> list[str]:
     """Adds the nodes of a graph; the names of its outputs."""
-    own = dict(zip(graph.inputs, inputs, strict=True))
+    own = dict(zip(graph.inputs, operands, strict=True))
     own |= {name: builder.constant(value) for name, value in graph.constants.items()}
     for node in graph.nodes:
-        made = builder.add_many(node.op, *(own[n] for n in node.inputs), names=None, node=node.name, **node.attrs)
+        inputs = [own[n] for n in node.inputs]
+        made = builder.add_many(node.op, *inputs, names=None, node=node.name, **node.attrs)
         own.update(zip(node.outputs, made, strict=True))
     return [own[name] for name in graph.outputs]
 

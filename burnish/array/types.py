@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from burnish.array.memory import Recycler, recycler
@@ -86,6 +85,3 @@ def fits(source: str, target: str) -> bool:
 def is_float(dtype: str) -> bool:
     """Whether it holds floating-point numbers."""
     return dtype == "bfloat16" or np.issubdtype(numpy_dtype(dtype), np.floating)
-
-
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

@@ -125,13 +125,6 @@ class Engine:
                 self._work_for(op)
                 self._take(op)
 
-    def wait_to_write(self, *resources: Resource) -> None:
-        """Returns when nobody reads or writes ``resources`` any more: the caller may change them."""
-        for resource in resources:
-            for op in [*resource.readers, resource.writer]:
-                if op is not None:
-                    self._finish(op)
-
     def wait_all(self) -> None:
         """Returns when all that was pushed is done.
 
