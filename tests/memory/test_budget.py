@@ -17,13 +17,13 @@ from tests.memory.works import chain
 
 @pytest.mark.parametrize(("seed", "skip"), [(0, 0), (1, 4)])
 def test_budgets_are_kept_and_more_memory_is_never_slower(seed: int, skip: int) -> None:
-    work = chain(16, seed, skip)
+    work = chain(12, seed, skip)
     whole = Planner(work).unplanned
     least = Planner(work).least.arena
     budgets = [least + round((whole.arena - least) * i / 19) for i in range(20)]
     shared, before = Planner(work), float("inf")
     for number, budget in enumerate(budgets):
-        for planner in (shared, Planner(work)) if number % 4 == 0 else (shared,):
+        for planner in (shared, Planner(work)) if number % 5 == 0 else (shared,):
             plan = planner.within(budget)
             work.check(plan.order)
             assert work.arena(plan.order).arena_bytes <= plan.arena <= budget

@@ -43,6 +43,28 @@ def convolutions() -> Graph:
     return b.build(b.add("matmul", pooled, b.constant(RNG.normal(size=(32, 4)).astype("f4"), "head")))
 
 
+def attention(layers: int = 3) -> Graph:
+    """Layers of attention: reshapes and slices, which only give memory other names, between products."""
+    b = GraphBuilder()
+    x = b.input("x", (8, 16, WIDTH))
+    for i in range(layers):
+        weight = b.constant((RNG.normal(size=(WIDTH, 3 * WIDTH)) / 6).astype("f4"), f"qkv{i}")
+        parts = b.add("reshape", b.add("matmul", x, weight), shape=(8, 16, 3, 2, WIDTH // 2))
+        q, k, v = (_head(b, parts, n) for n in range(3))
+        scores = b.add("softmax", b.add("matmul", q, k, transpose_b=True), axis=-1)
+        mixed = b.add(
+            "reshape", b.add("transpose", b.add("matmul", scores, v), perm=(0, 2, 1, 3)), shape=(8, 16, WIDTH)
+        )
+        x = b.add("add", x, b.add("relu", mixed))
+    pooled = b.add("reduce_mean", x, axes=(1,), keepdims=False)
+    return b.build(b.add("matmul", pooled, b.constant(RNG.normal(size=(WIDTH, 4)).astype("f4"), "head")))
+
+
+def _head(b: GraphBuilder, parts: str, n: int) -> str:
+    one = b.add("slice", parts, starts=(0, 0, n, 0, 0), extents=(8, 16, 1, 2, WIDTH // 2))
+    return b.add("transpose", b.add("reshape", one, shape=(8, 16, 2, WIDTH // 2)), perm=(0, 2, 1, 3))
+
+
 def batches(graph: Graph, count: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:
     shape = graph.types["x"].shape
     random = np.random.default_rng(1)
@@ -59,7 +81,7 @@ def after(module: bn.Module, given: list[tuple[np.ndarray, np.ndarray]]) -> tupl
     return losses, {name: module.state[name].copy() for name in module.state}
 
 
-@pytest.mark.parametrize("make", [deep, convolutions])
+@pytest.mark.parametrize("make", [deep, convolutions, attention])
 def test_budgets_are_kept_and_no_bit_changes(make: Any) -> None:
     graph = make()
     given = batches(graph)
