@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from burnish.driver.api import compile
     from burnish.driver.fit import fit
     from burnish.driver.loading import load
+    from burnish.graph.gradient import gradients
     from burnish.graph.graph import Graph
     from burnish.rewrite.search.objective import Objective
     from burnish.runtime.module import Module
+    from burnish.train.losses import CrossEntropy, Huber
     from burnish.train.optimizers import SGD, Adam, AdamW
     from burnish.train.precision import MixedPrecision
     from burnish.train.schedules import CosineDecay, LinearDecay, StepDecay, WarmUp
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "SGD", "Adam", "AdamW", "CosineDecay", "Graph", "LinearDecay", "MixedPrecision", "Module", "Objective", "StepDecay",
-    "Train", "Tune", "WarmUp", "compile", "fit", "load", "nd", "sym",
+    "SGD", "Adam", "AdamW", "CosineDecay", "CrossEntropy", "Graph", "Huber", "LinearDecay", "MixedPrecision", "Module",
+    "Objective", "StepDecay", "Train", "Tune", "WarmUp", "compile", "fit", "gradients", "load", "nd", "sym",
 ]  # fmt: skip
 
 _HOME = {
@@ -32,6 +34,9 @@ _HOME = {
     "SGD": "burnish.train.optimizers",
     "Adam": "burnish.train.optimizers",
     "AdamW": "burnish.train.optimizers",
+    "CrossEntropy": "burnish.train.losses",
+    "Huber": "burnish.train.losses",
+    "gradients": "burnish.graph.gradient",
     "CosineDecay": "burnish.train.schedules",
     "LinearDecay": "burnish.train.schedules",
     "MixedPrecision": "burnish.train.precision",

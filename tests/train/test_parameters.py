@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import burnish as bn
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx import import_onnx
+from burnish.frontend.torch.export import import_torch
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
 from burnish.train.step import training_graph
@@ -170,14 +171,19 @@ def test_whole_channels_layers_and_what_is_refused() -> None:
         def forward(self, x: Any) -> Any:
             return self.lstm(x)[0]
 
-    from burnish.frontend.torch.export import import_torch
-
     imported = import_torch(Top(), torch.randn(5, 2, 3), training=True)
     made = training_graph(imported.graph, bn.Train("squared"), imported.parameters)
     streams = [node.attrs["stream"] for node in made.nodes if node.op == "dropout"]
     assert streams == [0, 1]  # between three layers
     with pytest.raises(UnsupportedOperator, match=r"aten.alpha_dropout .*: p: found 0.3; allowed: 0 in training"):
         bn.compile(Channels(nn.AlphaDropout(0.3)), x, train=bn.Train("squared"))
+
+
+def test_dropout_of_attention_is_left_out_with_a_warning() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+    with pytest.warns(UserWarning, match="dropout of attention weights is left out, in 'self_attn'"):
+        graph = import_torch(layer, torch.randn(2, 3, 8), training=True).graph
+    assert sum(node.op == "dropout" for node in graph.nodes) == 3
 
 
 def test_dropout_of_onnx() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -38,6 +39,16 @@ def kept_dropout(program: Any) -> Iterator[None]:
     finally:
         for node, target in before:
             node.target = target
+
+
+def warn_of_attention(network: Any) -> None:
+    """Warns of dropout inside of attention, which a network in eval mode does not show."""
+    import torch
+
+    found = [n for n, m in network.named_modules() if isinstance(m, torch.nn.MultiheadAttention) and m.dropout > 0]
+    if found:
+        words = ", ".join(f"'{name}'" for name in found[:4]) + ", …" * (len(found) > 4)
+        warnings.warn(f"train: dropout of attention weights is left out, in {words}", stacklevel=4)
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.torch.context import Context, Ref
-from burnish.frontend.torch.dropout import kept_dropout
+from burnish.frontend.torch.dropout import kept_dropout, warn_of_attention
 from burnish.frontend.torch.dtypes import dtype_name, to_numpy, to_torch
 from burnish.frontend.torch.dynamic import Bounds, Dynamic, read_dynamic
 from burnish.frontend.torch.program import TRANSLATORS, Translation, operator_name, refusal, translate
@@ -77,6 +77,8 @@ def import_torch(model: Any, example_inputs: Any = None, dynamic: Any = None, tr
         return _imported(model, (), Dynamic(), training)
     if example_inputs is None:
         raise ModelError("example_inputs: found None; allowed: a tensor, a tuple, or a mapping of arguments by name")
+    if training:
+        warn_of_attention(model)
     args, kwargs = _arguments(example_inputs)
     names = _names(model, args, kwargs)
     ranks = {name: value.dim() for name, value in names.items() if hasattr(value, "dim")}

@@ -1,0 +1,145 @@
+"""Loss curves of training beside PyTorch's, from the same weights and data: ResNet-18, an LSTM, a small GPT.
+
+`python -m benchmarks.curves [NAME ...] [--steps N] [--json FILE]`. The bar: at most 0.001 of the loss apart, each step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import burnish as bn
+from benchmarks import networks
+
+BAR = 1e-3
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Losses of both, step by step, and how far they are apart, relative to PyTorch's."""
+
+    name: str
+    ours: list[float]
+    torch: list[float]
+
+    @property
+    def apart(self) -> float:
+        """The greatest relative difference of all steps."""
+        return max(abs(a - b) / abs(b) for a, b in zip(self.ours, self.torch, strict=True))
+
+
+class Gpt(nn.Module):
+    """Four pre-norm blocks of 128 features and 4 heads over 64 tokens of a vocabulary of 2000."""
+
+    def __init__(self, words: int = 2000, width: int = 128, layers: int = 4, heads: int = 4, tokens: int = 64) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(tokens, width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+            for _ in range(layers)
+        )
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        nn.init.normal_(self.words.weight, std=0.02)
+        self.head.weight = self.words.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        count = ids.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(count)
+        x = self.words(ids) + self.places(torch.arange(count))
+        for layer in self.layers:
+            x = layer(x, src_mask=mask)
+        return self.head(self.norm(x))
+
+
+class LanguageModel(nn.Module):
+    """Two LSTM layers of 200 units over 100 steps, which repeat one body, of a vocabulary of 1000."""
+
+    def __init__(self, words: int = 1000, hidden: int = 200) -> None:
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(words, hidden), nn.LSTM(hidden, hidden, 2)
+        self.decoder = nn.Linear(hidden, words)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.decoder(self.lstm(self.embedding(ids))[0])
+
+
+def images() -> tuple[nn.Module, list[Batch]]:
+    """ResNet-18 on four batches of 16 images of 64 x 64."""
+    network = networks.resnet18()
+    for module in network.modules():
+        networks.initialize(module)
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 0.1
+    return network, [(torch.randn(16, 3, 64, 64), torch.randint(0, 1000, (16,))) for _ in range(4)]
+
+
+def texts(network: nn.Module, words: int, shape: tuple[int, int], along: int) -> tuple[nn.Module, list[Batch]]:
+    """Four batches of random words, of which every other one repeats the one before."""
+    batches = []
+    for _ in range(4):
+        ids = torch.randint(0, words, shape).transpose(0, along)
+        ids[1::2] = ids[0:-1:2]
+        ids = ids.transpose(0, along)
+        count = shape[along] - 1
+        batches.append((ids.narrow(along, 0, count).contiguous(), ids.narrow(along, 1, count).contiguous()))
+    return network, batches
+
+
+SETUPS: dict[str, tuple[Callable[[], tuple[nn.Module, list[Batch]]], float]] = {
+    "resnet18": (images, 0.002),
+    "lstm": (lambda: texts(LanguageModel(), 1000, (101, 8), 0), 1.0),
+    "gpt": (lambda: texts(Gpt(), 2000, (8, 65), 1), 0.05),
+}
+
+
+def measure(name: str, steps: int) -> Curve:
+    """Both curves of one network, by SGD with momentum 0.9."""
+    torch.manual_seed(0)
+    make, rate = SETUPS[name]
+    network, batches = make()
+    step = bn.compile(network, batches[0][0], train=bn.Train(optimizer=bn.SGD(rate, momentum=0.9)))
+    network.train()
+    peer = torch.optim.SGD(network.parameters(), rate, momentum=0.9)
+    ours, theirs = [], []
+    for k in range(steps):
+        x, y = batches[k % len(batches)]
+        peer.zero_grad()
+        logits = network(x)
+        loss = nn.functional.cross_entropy(logits.flatten(0, -2), y.flatten())
+        loss.backward()
+        peer.step()
+        theirs.append(loss.item())
+        ours.append(float(step(np.ascontiguousarray(x.numpy()), y.numpy())))
+    return Curve(name, ours, theirs)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints a line for each network; 1 if one is too far apart."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=[*SETUPS], metavar="NAME", help=", ".join(SETUPS))
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args(arguments)
+    found: list[dict[str, Any]] = []
+    for name in given.names:
+        curve = measure(name, given.steps)
+        found.append({**asdict(curve), "apart": curve.apart})
+        verdict = "ok" if curve.apart <= BAR else "MISSED"
+        ends = f"{curve.torch[0]:.3f} -> {curve.torch[-1]:.3f}"
+        print(f"{name:10} loss {ends:18} apart {curve.apart:.1e} (bar {BAR:.0e}) {verdict}", flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(found), encoding="utf-8")
+    return int(any(entry["apart"] > BAR for entry in found))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
