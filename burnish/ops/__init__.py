@@ -9,6 +9,7 @@ from burnish.errors import UnsupportedOperator
 from burnish.ops import (
     adjoint,
     bf16x3,
+    byte_words,
     convolution,
     coupling,
     elementwise,
@@ -65,6 +66,7 @@ _FAMILIES = (
     trees,
     coupling,
     packing,
+    byte_words,
 )
 _PLAIN: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 _SCAN = scan_over(_PLAIN)
