@@ -194,14 +194,17 @@ def _tapwise(new: Rewrite, node: Node) -> str | None:
     kernel = weight.shape[2:]
     if kernel[0] * kernel[1] > MOST_TAPS or reach.max(initial=0) >= EXACT:
         return None
+    groups = node.attrs.get("groups", 1)
+    assert isinstance(groups, int)
+    if 1 < groups == weight.shape[0] and weight.shape[1] == 1 and reach.sum() < EXACT:  # no algorithm transforms these
+        own = new.constant(weight.astype(np.float32), new.fresh(f"{node.inputs[1]}.float32"))
+        return new.add("cast", new.add("conv2d", _float(new, x), own, **node.attrs), to="int32")
     image = _float(new, _padded(new, x, node))
     batch, channels, *sizes = new.types[image].shape
     strides: tuple[int, ...] = node.attrs.get("strides", (1, 1))  # type: ignore[assignment]
     dilations: tuple[int, ...] = node.attrs.get("dilations", (1, 1))  # type: ignore[assignment]
     size = tuple((e - d * (k - 1) - 1) // s + 1 for e, k, s, d in zip(sizes, kernel, strides, dilations, strict=True))
     steps = tuple(s if n > 1 else 1 for s, n in zip(strides, size, strict=True))
-    groups = node.attrs.get("groups", 1)
-    assert isinstance(groups, int)
     taps = _Taps(image, batch, channels, size, steps, dilations, groups)
     terms, part, held = [], "", 0.0
     for tap in np.ndindex(*kernel):
