@@ -80,7 +80,9 @@ def test_convolutions_are_exact(dtype: str, zero: int, known: bool) -> None:
         wanted = convolved(x.astype(np.int64) - zero, w.astype(np.int64), stride, pad, groups)
         point = {"z": np.array(zero, dtype)}
         feeds, constants = ({"x": x}, {"w": w}) if known else ({"x": x, "z": point["z"]}, {"w": w})
-        found = compiled("ConvInteger", feeds, {**constants, **point}, pads=[pad] * 4, strides=[stride] * 2, group=groups)
+        found = compiled(
+            "ConvInteger", feeds, {**constants, **point}, pads=[pad] * 4, strides=[stride] * 2, group=groups
+        )
         np.testing.assert_array_equal(found, wanted, err_msg=f"{c} {o} {k} {stride} {groups}")
 
 

@@ -14,7 +14,18 @@ ROOMS = ("graph", "kernels", "lower", "memory", "pipeline", "runtime", "driver",
 # Rules about named operators: they replace, make, or estimate nodes of these.
 RULES = {
     f"graph/{name}.py"
-    for name in ("affine", "algorithms", "align", "byte_products", "canonical", "divide", "eliminate", "estimates", "fold", "join")
+    for name in (
+        "affine",
+        "algorithms",
+        "align",
+        "byte_products",
+        "canonical",
+        "divide",
+        "eliminate",
+        "estimates",
+        "fold",
+        "join",
+    )
 }
 KNOBS = {"tile"}  # of templates
 NODES = {"identity", "slice", "concat"}  # copies, parts and joins: what passes make of values themselves

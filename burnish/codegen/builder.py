@@ -238,7 +238,7 @@ class Builder:
         return self.intrinsic(f"llvm.fmuladd.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a, b, c))
 
     def byte_dot(self, a: Value, b: Value, c: Value) -> Value:
-        """``c`` plus the dot product of the four unsigned bytes of ``a`` and the four signed ones of ``b``, of int32."""
+        """int32 ``c`` plus the dot product of the four unsigned bytes of ``a`` and the four signed ones of ``b``."""
         a, b, c = self.match(a, b, c)
         name = self.byte_dots.get(a.lanes)
         if name is not None:

@@ -364,7 +364,8 @@ class FunctionEmitter(Values):
             values.append(self.value(word) if found is None else found[0])
             masks += [found[1]] if found is not None else []
         old = self.splat(self.read_at(target, address), self.lanes)
-        result = self.byte_dot(*(self.splat(v, self.lanes) for v in values), old)
+        left, right = (self.splat(v, self.lanes) for v in values)
+        result = self.byte_dot(left, right, old)
         for mask in masks:
             result = self.select(mask, result, old)
         return result

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -107,7 +108,8 @@ def _word_convolution(new: Rewrite, node: Node) -> Sequence[str]:
     """As :func:`_word_matmul`, of channels; a signed image is padded before its bytes are moved."""
     x, weight = node.inputs
     signed, kernel = new.types[x].dtype == "int8", new.constants[weight]
-    attrs, terms = dict(node.attrs), []
+    attrs: dict[str, Any] = dict(node.attrs)
+    terms = []
     if signed:
         x, attrs = _padded(new, x, node), {**attrs, "pads": (0, 0, 0, 0)}
     terms.append(new.add("byte_conv2d", _words(new, x, 1, signed), _words(new, weight, 1, False), **attrs))
@@ -198,7 +200,8 @@ def _tapwise(new: Rewrite, node: Node) -> str | None:
     assert isinstance(groups, int)
     if 1 < groups == weight.shape[0] and weight.shape[1] == 1 and reach.sum() < EXACT:  # no algorithm transforms these
         own = new.constant(weight.astype(np.float32), new.fresh(f"{node.inputs[1]}.float32"))
-        return new.add("cast", new.add("conv2d", _float(new, x), own, **node.attrs), to="int32")
+        attrs: dict[str, Any] = dict(node.attrs)
+        return new.add("cast", new.add("conv2d", _float(new, x), own, **attrs), to="int32")
     image = _float(new, _padded(new, x, node))
     batch, channels, *sizes = new.types[image].shape
     strides: tuple[int, ...] = node.attrs.get("strides", (1, 1))  # type: ignore[assignment]

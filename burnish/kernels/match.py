@@ -58,7 +58,7 @@ class Convolution(NamedTuple):
 
 
 def convolution(task: Task, weight: Tensor | None) -> Convolution | None:
-    """A convolution of float32 images, or of words of bytes, with ``weight``, and nothing but element-wise stages behind it.
+    """A convolution of float32 images, or words of bytes, with ``weight``, and only element-wise stages behind it.
 
     Its weight is indexed by the output channel and the reduction alone: by channel, row and column of the window.
     """
