@@ -18,6 +18,7 @@ RULES = {
         "affine",
         "algorithms",
         "align",
+        "byte_products",
         "canonical",
         "divide",
         "eliminate",

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -93,6 +93,7 @@ class Builder:
     """Appends instructions to ``lines``; ``declare`` collects the intrinsics used."""
 
     native_bfloat16 = False  # the target converts float32 to bfloat16 itself
+    byte_dots: Mapping[int, str] = {}  # by lanes: intrinsics that add dot products of four bytes
     masks = False  # the target loads and stores some lanes of a vector as fast as all
 
     def __init__(self) -> None:
@@ -235,6 +236,22 @@ class Builder:
         if a.dtype == "bfloat16":
             return self._through_float32(self.fma, a, b, c)
         return self.intrinsic(f"llvm.fmuladd.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a, b, c))
+
+    def byte_dot(self, a: Value, b: Value, c: Value) -> Value:
+        """int32 ``c`` plus the dot product of the four unsigned bytes of ``a`` and the four signed ones of ``b``."""
+        a, b, c = self.match(a, b, c)
+        name = self.byte_dots.get(a.lanes)
+        if name is not None:
+            words = vector_type("int8", 4 * a.lanes)
+            operands = [Value(self.result(f"bitcast {v.type} {v.text} to {words}", "int8").text, "int8", 4 * a.lanes)
+                        for v in (a, b)]  # fmt: skip
+            return self.intrinsic(name, "int32", a.lanes, (c, *operands))
+        for byte in range(4):
+            left = self.binary("and", self.binary("lshr", a, self.const(8 * byte, "int32")), self.const(255, "int32"))
+            raised = self.binary("shl", b, self.const(24 - 8 * byte, "int32"))
+            right = self.binary("ashr", raised, self.const(24, "int32"))
+            c = self.binary("+", c, self.binary("*", left, right))
+        return c
 
     def neg(self, a: Value) -> Value:
         """``-a``: of floats the sign bit flipped, also that of zero and NaN."""

@@ -17,7 +17,7 @@ from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
-from burnish.loops.expr import ALIGNMENT, FLOATS, INDEX, Binary, Buffer, Const, Expr, Literal, Load
+from burnish.loops.expr import ALIGNMENT, BYTE_DOT, FLOATS, INDEX, Binary, Buffer, Call, Const, Expr, Literal, Load
 from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store, walk_stmt
 from burnish.loops.sizes import Size, is_size
 from burnish.loops.specialize import dims_of_program
@@ -91,6 +91,7 @@ class FunctionEmitter(Values):
         self.module = module
         self.target, dialect = module.target, module.target.machine.dialect
         self.native_bfloat16 = self.target.has(dialect.rounds_bfloat16)
+        self.byte_dots = dialect.byte_dots if self.target.has(dialect.dots_bytes) else {}
         self.masks = self.target.has(dialect.masks)
         self.rt = rt
         self.scratch_used = scratch_used
@@ -346,12 +347,28 @@ class FunctionEmitter(Values):
         result: Value | None = None
         if s.reduce == "sum" and isinstance(s.value, Binary) and s.value.op == "*" and s.value.dtype in FLOATS:
             result = self._multiply_add(s.value, target, address)
+        elif s.reduce == "sum" and isinstance(s.value, Call) and s.value.fn == BYTE_DOT:
+            result = self._add_byte_dot(s.value, target, address)
         else:
             value = self.whole_value(s.value)
             if s.reduce != "sum" or value.const != 0:
                 result = self._combine(s.reduce, self.read_at(target, address), value)
         if result is not None:
             self.write(target, address, result)
+
+    def _add_byte_dot(self, e: Call, target: Load, address: Address) -> Value:
+        """``target + byte_dot(a, b)``; a padded word is zero."""
+        values, masks = [], []
+        for word in e.args:
+            found = self.padded(word)
+            values.append(self.value(word) if found is None else found[0])
+            masks += [found[1]] if found is not None else []
+        old = self.splat(self.read_at(target, address), self.lanes)
+        left, right = (self.splat(v, self.lanes) for v in values)
+        result = self.byte_dot(left, right, old)
+        for mask in masks:
+            result = self.select(mask, result, old)
+        return result
 
     def _combine(self, kind: str, old: Value, new: Value) -> Value:
         return self.binary({"sum": "+", "prod": "*"}.get(kind, kind), old, new)

@@ -12,7 +12,7 @@ from burnish.codegen import coefficients as data
 from burnish.codegen.arithmetic import Arithmetic, Pair
 from burnish.codegen.builder import Builder, Value
 from burnish.codegen.remainder import fmod, integer_power, normalize
-from burnish.loops.expr import FLOATS, ITEM_BYTES
+from burnish.loops.expr import BYTE_DOT, FLOATS, ITEM_BYTES
 
 INFINITY, NAN = float("inf"), float("nan")
 TRIG_LIMIT = 2.0**22  # up to this |x| sin and cos keep their bound
@@ -321,6 +321,7 @@ BIT_MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.BIT_MATH,
     "bitand": lambda b, x, y: b.binary("and", x, y),
     "bitor": lambda b, x, y: b.binary("or", x, y),
     "bitxor": lambda b, x, y: b.binary("xor", x, y),
+    BYTE_DOT: lambda b, x, y: b.byte_dot(x, y, b.const(0, "int32")),
     "shl": _shift("shl"),
     "shr": _shift("shr"),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from burnish.kernels.task import Task, is_sum_of_products
-from burnish.loops.expr import Const, Load, Reduce, Var
+from burnish.loops.expr import Call, Const, Load, Reduce, Var
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import free_vars, loads
@@ -25,6 +25,12 @@ def _factors(anchor: Tensor, weight: Tensor) -> tuple[Load, Load] | None:
     if len(found) != 2 or weight.name not in (found[0].buffer.name, found[1].buffer.name):
         return None
     return (found[0], found[1]) if found[1].buffer.name == weight.name else (found[1], found[0])
+
+
+def _vectorizes(anchor: Tensor) -> bool:
+    """Whether a sum is of float32 numbers, or of products of words of four bytes, which are as wide."""
+    words = isinstance(anchor.body, Reduce) and isinstance(anchor.body.body, Call)
+    return anchor.dtype == ("int32" if words else "float32")
 
 
 class Convolution(NamedTuple):
@@ -53,7 +59,7 @@ class Convolution(NamedTuple):
 
 
 def convolution(task: Task, weight: Tensor | None) -> Convolution | None:
-    """A float32 convolution of images with ``weight``, and nothing but element-wise stages behind it.
+    """A convolution of float32 images, or words of bytes, with ``weight``, and only element-wise stages behind it.
 
     Its weight is indexed by the output channel and the reduction alone: by channel, row and column of the window.
     """
@@ -61,7 +67,7 @@ def convolution(task: Task, weight: Tensor | None) -> Convolution | None:
     if conv is None or weight is None or conv is not task.anchor() or not isinstance(conv.body, Reduce):
         return None
     factors = _factors(conv, weight)
-    if factors is None or conv.dtype != "float32" or len(conv.shape) != 4 or len(task.outputs[0].shape) != 4:
+    if factors is None or not _vectorizes(conv) or len(conv.shape) != 4 or len(task.outputs[0].shape) != 4:
         return None
     data, taps = factors
     moved = taps.indices == (conv.axes[1], *(axis.var for axis in conv.body.axes))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from burnish.loops.expr import Binary, Reduce, Select
+from burnish.loops.expr import Reduce, Select, factors_of
 from burnish.loops.layout import Layout, row_major
 from burnish.loops.program import Program
 from burnish.loops.sizes import Dim
@@ -85,10 +85,8 @@ class Task:
 def is_sum_of_products(t: Tensor) -> bool:
     """Whether ``t`` sums products of loads from two different tensors."""
     body = t.body
-    if not (isinstance(body, Reduce) and body.kind == "sum" and isinstance(body.body, Binary) and body.body.op == "*"):
-        return False
-    factors = (body.body.a, body.body.b)
-    if any(isinstance(f, Select) and not loads(f) for f in factors):
+    factors = factors_of(body.body) if isinstance(body, Reduce) and body.kind == "sum" else None
+    if factors is None or any(isinstance(f, Select) and not loads(f) for f in factors):
         return False
     sources = [{x.buffer.name for x in loads(f)} for f in factors]
     return bool(sources[0] and sources[1] and sources[0] != sources[1])

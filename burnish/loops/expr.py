@@ -37,9 +37,11 @@ MATH: Mapping[str, int] = {  # function -> number of arguments
     "exp": 1, "expm1": 1, "log": 1, "log1p": 1, "sqrt": 1, "rsqrt": 1, "tanh": 1, "erf": 1, "sigmoid": 1, "sin": 1,
     "cos": 1, "abs": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "isnan": 1, "pow": 2, "fmod": 2,
 }  # fmt: skip
-BIT_MATH: Mapping[str, int] = {"bitand": 2, "bitor": 2, "bitxor": 2, "shl": 2, "shr": 2}
+BYTE_DOT = "byte_dot"
+BIT_MATH: Mapping[str, int] = {"bitand": 2, "bitor": 2, "bitxor": 2, "shl": 2, "shr": 2, BYTE_DOT: 2}
 """The functions of integers' bits, likewise. A shift by the width or more, or by less than 0, gives 0, or -1 where
-``shr`` keeps the sign of a number below 0."""
+``shr`` keeps the sign of a number below 0. ``byte_dot``, of int32: the dot product of the four unsigned bytes of its
+first argument and the four signed bytes of its second, the lowest first."""
 # Dtypes of tensors that only opaque operators read and write, an element a byte: no expression computes with them.
 NARROW_FLOATS = (
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
@@ -450,6 +452,13 @@ def math(fn: str, *args: Expr) -> Expr:
         known = ", ".join((*MATH, *BIT_MATH))
         raise ScheduleError(f"math: no function {fn!r} of {len(args)} arguments; known: {known}")
     return Call(fn, args)
+
+
+def factors_of(e: Expr) -> tuple[Expr, Expr] | None:
+    """What ``e`` multiplies: two numbers, or two words of four bytes each; None where it is no product."""
+    if isinstance(e, Binary) and e.op == "*":
+        return e.a, e.b
+    return (e.args[0], e.args[1]) if isinstance(e, Call) and e.fn == BYTE_DOT else None
 
 
 def identity(kind: str, dtype: str) -> Const:

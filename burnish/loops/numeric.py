@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from burnish.loops.expr import FLOATS, ITEM_BYTES, NARROW
+from burnish.loops.expr import BYTE_DOT, FLOATS, ITEM_BYTES, NARROW
 
 _erf = np.frompyfunc(erf, 1, 1)
 
@@ -81,6 +81,13 @@ def _shift(shift: np.ufunc, x: Any, y: Any, beyond: Any) -> Any:
     return np.where(inside, shift(x, np.where(inside, y, 0).astype(x.dtype)), np.asarray(beyond).astype(x.dtype))
 
 
+def _byte_dot(x: Any, y: Any) -> Any:
+    """The sums of the products of unsigned bytes of int32 ``x`` and signed bytes of int32 ``y``, four and four."""
+    x, y = np.broadcast_arrays(np.asarray(x, np.int32), np.asarray(y, np.int32))
+    left, right = (np.ascontiguousarray(v).reshape(*v.shape, 1) for v in (x, y))
+    return np.einsum("...k,...k->...", left.view(np.uint8).astype(np.int32), right.view(np.int8).astype(np.int32))
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "exp": np.exp,
     "expm1": np.expm1,
@@ -104,6 +111,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "bitand": np.bitwise_and,
     "bitor": np.bitwise_or,
     "bitxor": np.bitwise_xor,
+    BYTE_DOT: _byte_dot,
     "shl": lambda x, y: _shift(np.left_shift, x, y, 0),
     "shr": lambda x, y: _shift(np.right_shift, x, y, np.where(np.less(x, 0), -1, 0)),
 }

@@ -16,7 +16,8 @@ class Dialect:
     ``hints``: intrinsics that change nothing. ``kernel``: LLVM's calling convention of the kernel itself, and
     ``attributes`` of every function. ``rounds_bfloat16``: the
     feature by which float32 is rounded to bfloat16; ``masks``: the one by which some lanes of a vector are loaded and
-    stored as fast as all.
+    stored as fast as all. ``dots_bytes``: that with which ``byte_dots`` are there: by number of int32 lanes, the LLVM
+    intrinsic that adds to each the dot product of four unsigned bytes and four signed ones.
     """
 
     loops: Mapping[str, LoopCode | None]
@@ -24,4 +25,6 @@ class Dialect:
     kernel: str = ""
     attributes: str = 'nounwind "no-builtins" "prefer-vector-width"="512"'
     rounds_bfloat16: str | None = None
+    dots_bytes: str | None = None
+    byte_dots: Mapping[int, str] = field(default_factory=dict)
     masks: str | None = None

@@ -10,6 +10,7 @@ from burnish.ops import (
     adjoint,
     batch_norm,
     bf16x3,
+    byte_words,
     convolution,
     coupling,
     elementwise,
@@ -67,6 +68,7 @@ _FAMILIES = (
     trees,
     coupling,
     packing,
+    byte_words,
 )
 _PLAIN: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 _DEFINED: dict[str, Operator] = dict(_PLAIN)

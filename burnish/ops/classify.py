@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from burnish.loops.expr import ARITHMETIC, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Var
+from burnish.loops.expr import ARITHMETIC, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Var, factors_of
 from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import free_vars, loads, substitute, transform
@@ -53,11 +53,11 @@ def is_contraction(t: Tensor) -> bool:
     """
     if not isinstance(t.body, Reduce) or t.body.kind != "sum":
         return False
-    product = t.body.body
-    if not (isinstance(product, Binary) and product.op == "*"):
+    product = factors_of(t.body.body)
+    if product is None:
         return False
     reduced = {a.var.name for a in t.body.axes}
-    factors = [_uncast(product.a), _uncast(product.b)]
+    factors = [_uncast(factor) for factor in product]
     return factors[0] != factors[1] and all(isinstance(f, Load) and free_vars(f) & reduced for f in factors)
 
 

@@ -175,10 +175,12 @@ def convolve(
     pads: Ints,
     dilations: Ints,
     first: Callable[[Var], Expr | int],
+    multiply: Callable[[Expr, Expr], Expr] = lambda a, b: wide(a) * wide(b),
 ) -> Tensor:
     """The convolution, its arguments checked but for the weight's dtype and an empty result.
 
     ``first``: the first input channel that an output channel sees; it sees as many as the weight holds.
+    ``multiply``: what is summed, of an element of the image and one of the weight.
     """
     accumulator = accumulator_dtype(x.dtype)
     result = x.dtype if x.dtype in FLOATS else accumulator
@@ -195,7 +197,7 @@ def convolve(
         start = first(oc)
         channel = start + ic.var if depth > 1 or start == 0 else wrap(start)
         row, column = oh * strides[0] + kh.var * dilations[0], ow * strides[1] + kw.var * dilations[1]
-        product = wide(image[n, channel, row, column]) * wide(weight[oc, ic.var, kh.var, kw.var])
+        product = multiply(image[n, channel, row, column], weight[oc, ic.var, kh.var, kw.var])
         return sum_over(product, (ic, kh, kw))
 
     shape = (x.shape[0], outputs, height, width)

@@ -10,6 +10,7 @@ import numpy as np
 
 from burnish import dump
 from burnish.graph.algorithms import Decide, choose_algorithms, fastest
+from burnish.graph.byte_products import multiply_bytes
 from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
 from burnish.graph.fuse import Group, fuse
@@ -76,7 +77,8 @@ class KernelPlan:
 
 def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> KernelPlan:
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
-    graph = pair_steps(separate_inputs(choose_algorithms(reference, target, exact, decide), target.lanes))
+    graph = multiply_bytes(reference, target)
+    graph = pair_steps(separate_inputs(choose_algorithms(graph, target, exact, decide), target.lanes))
     graph = divide_joins(graph, target.lanes)
     graph, groups = separate_outputs(graph, fuse(graph, target.lanes), target.lanes)
     layouts = choose_layouts(graph, groups, target.lanes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import dtype_name
-from burnish.frontend.onnx.integer_product import integer_matmul, is_zero, one, row_numbers, tapwise
+from burnish.frontend.onnx.integer_product import integer_matmul, is_zero, one, row_numbers
 from burnish.frontend.onnx.window import convolution, window_of
 from burnish.loops.expr import NARROW, NARROW_FLOATS
 from burnish.loops.numeric import numpy_dtype
@@ -132,11 +132,11 @@ def _per_channel(c: Context, parameter: str, rank: int) -> str:
 def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: str) -> str:
     """The convolution of ``x - x_zero`` with ``weight - w_zero`` in int32; the node's attributes say how.
 
-    An image's is by float32 kernels where these are exact; else operands without zero points stay narrow.
+    An image stays as it is, padded with its zero point, if the weight is a constant of signed bytes without its own.
     """
-    fast = _float_convolution(c, x, weight, x_zero, w_zero)
-    if fast is not None:
-        return fast
+    signed = _signed_weight(c, weight, w_zero) if c.rank(x) == 4 else None
+    if signed is not None:
+        return _byte_convolution(c, x, signed, x_zero)
     if not is_zero(c, x_zero):
         x = c.add("sub", c.cast(x, "int32"), c.cast(c.reshape(x_zero, ()), "int32"))
     if not is_zero(c, w_zero):
@@ -148,19 +148,35 @@ def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: st
     return convolution(c, x, weight, "")
 
 
-def _float_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: str) -> str | None:
-    """The convolution of two images' dimensions by float32 kernels; None where these might round."""
+def _signed_weight(c: Context, weight: str, w_zero: str) -> np.ndarray | None:
+    """A constant weight less its zero point as signed bytes; None where it does not fit, or is known at a call only."""
     known = c.builder.constants.get(weight)
-    if c.rank(x) != 4 or known is None or not (is_zero(c, w_zero) or w_zero in c.builder.constants):
+    if known is None or not (is_zero(c, w_zero) or w_zero in c.builder.constants):
         return None
     whole = known.astype(np.int64)
     if not is_zero(c, w_zero):
         whole = whole - c.builder.constants[w_zero].astype(np.int64).reshape(-1, *[1] * (known.ndim - 1))
-    image = c.cast(x, "float32")
-    if not is_zero(c, x_zero):
-        image = c.add("sub", image, c.cast(c.reshape(x_zero, ()), "float32"))
-    window = window_of(c, known.shape[2:])
-    return tapwise(c, image, c.constant(whole, "float32"), *window, c.node.attr("group", 1))
+    fits = whole.min(initial=0) >= -128 and whole.max(initial=0) <= 127
+    return whole.astype(np.int8) if fits else None
+
+
+def _byte_convolution(c: Context, x: str, weight: np.ndarray, x_zero: str) -> str:
+    """The convolution of bytes, less what the image's zero point adds: it times the sum of each channel's weights."""
+    strides, pads, dilations = window_of(c, weight.shape[2:])
+    attrs = {"strides": tuple(strides), "dilations": tuple(dilations), "groups": c.node.attr("group", 1)}
+    image, known = x, c.builder.constants.get(x_zero)
+    if is_zero(c, x_zero):
+        return c.add("conv2d", x, c.constant(weight), pads=tuple(pads), **attrs)
+    if any(pads):
+        widths = (0, 0, *pads[:2], 0, 0, *pads[2:])
+        if known is not None:
+            image = c.add("pad", x, pads=widths, value=int(known.reshape(())))
+        else:
+            inside = c.constant(np.pad(np.ones(c.shape(x)[2:], bool), [pads[0::2], pads[1::2]])[None, None])
+            image = c.add("where", inside, c.add("pad", x, pads=widths), c.reshape(x_zero, ()))
+    sums = c.constant(weight.astype(np.int32).sum((1, 2, 3), dtype=np.int32).reshape(1, -1, 1, 1))
+    moved = c.add("mul", sums, c.cast(c.reshape(x_zero, ()), "int32"))
+    return c.add("sub", c.add("conv2d", image, c.constant(weight), **attrs), moved)
 
 
 def _conv_integer(c: Context, n: OnnxNode) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish.kernels.task import Task
-from burnish.loops.expr import Binary, Cast, Expr, Load, Reduce, Var
+from burnish.loops.expr import Call, Cast, Expr, Load, Reduce, Var, factors_of
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
@@ -63,18 +63,29 @@ def product(task: Task) -> Product | None:
 
 
 def _factors(anchor: Tensor) -> tuple[Load, Load, int] | None:
-    """(left, right, depth) of a product of two float32 loads over one reduction axis; halves may be cast to float32."""
+    """(left, right, depth) of a product of two float32 loads over one reduction axis, or of two words of bytes.
+
+    Halves may be cast to float32.
+    """
     body = anchor.body
-    if not (isinstance(body, Reduce) and len(body.axes) == 1 and isinstance(body.body, Binary) and anchor.axes):
+    if not (isinstance(body, Reduce) and len(body.axes) == 1 and anchor.axes):
         return None
-    a, b = _loaded(body.body.a), _loaded(body.body.b)
-    if a is None or b is None or anchor.dtype != "float32":
+    found = factors_of(body.body)
+    words = isinstance(body.body, Call)  # of four bytes each
+    if found is None or anchor.dtype != ("int32" if words else "float32"):
+        return None
+    a, b = (_word(e) if words else _loaded(e) for e in found)
+    if a is None or b is None:
         return None
     n = anchor.axes[-1].name
     inside = [any(n in free_vars(i) for i in x.indices) for x in (a, b)]
     if inside == [False, True]:
         return a, b, body.axes[0].extent
     return (b, a, body.axes[0].extent) if inside == [True, False] else None
+
+
+def _word(e: Expr) -> Load | None:
+    return e if isinstance(e, Load) and e.dtype == "int32" else None
 
 
 def _loaded(e: Expr) -> Load | None:

@@ -24,6 +24,7 @@ from burnish.target import Target
 
 LINE = 64  # bytes of a cache line
 ROWS = 6  # in registers at once, of vectors that a row has a whole number of: the more, the fewer are read again
+DTYPES = ("float32", "uint8", "int8")  # bytes: images of quantized models
 MOST_ELEMENTS = 256  # of a window: all of them are unrolled
 SMALL = 25  # elements of a window; of a larger one the arithmetic takes longest, which half vectors have more of
 
@@ -39,7 +40,7 @@ def _window(task: Task, target: Target) -> Window | None:
     """The one reduction of a task on row-major images, which has the output's shape; None if there is none."""
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
     plain = all(layout.plain for layout in task.layouts.values())
-    if len(found) != 1 or len(task.outputs) != 1 or not plain or found[0].dtype != "float32":
+    if len(found) != 1 or len(task.outputs) != 1 or not plain or found[0].dtype not in DTYPES:
         return None
     (stage,) = found
     shape, body = stage.shape, stage.body

@@ -9,6 +9,7 @@ from burnish.machines.emitter import Emitter, IntrinsicCode, pointer_to
 from burnish.machines.intrinsics import lane_dot
 
 _LANES = 16
+BYTE_DOTS = {_LANES: "llvm.x86.avx512.vpdpbusd.512"}
 
 
 def _emit_dot(f: Emitter, s: Intrinsic, name: str, accumulator: str, dtype: str, operand: str) -> None:
@@ -33,7 +34,7 @@ def _emit_dot(f: Emitter, s: Intrinsic, name: str, accumulator: str, dtype: str,
 
 
 _BYTES: IntrinsicCode = partial(
-    _emit_dot, name="llvm.x86.avx512.vpdpbusd.512", accumulator="i32", dtype="int32", operand="<64 x i8>"
+    _emit_dot, name=BYTE_DOTS[_LANES], accumulator="i32", dtype="int32", operand="<64 x i8>"
 )
 _HALVES: IntrinsicCode = partial(
     _emit_dot, name="llvm.x86.avx512bf16.dpbf16ps.512", accumulator="float", dtype="float32", operand="<32 x bfloat>"

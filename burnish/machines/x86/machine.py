@@ -10,7 +10,7 @@ from burnish.machines.dialect import Dialect
 from burnish.machines.machine import Machine, System
 from burnish.machines.scopes import CPU_SCOPES
 from burnish.machines.x86.cores import CORE, CORES, MODELS
-from burnish.machines.x86.dot import DOT_BF16_F32, DOT_U8S8_I32
+from burnish.machines.x86.dot import BYTE_DOTS, DOT_BF16_F32, DOT_U8S8_I32
 from burnish.machines.x86.flags import FLAGS
 
 
@@ -31,7 +31,14 @@ X86 = Machine(
     cores=CORES,
     models=MODELS,
     flags=FLAGS,
-    dialect=Dialect(CPU_LOOPS, CPU_HINTS, rounds_bfloat16="avx512bf16", masks="avx512bw"),
+    dialect=Dialect(
+        CPU_LOOPS,
+        CPU_HINTS,
+        rounds_bfloat16="avx512bf16",
+        dots_bytes="avx512vnni",
+        byte_dots=BYTE_DOTS,
+        masks="avx512bw",
+    ),
     scopes=CPU_SCOPES,
     intrinsics=(*CPU_INTRINSICS, DOT_U8S8_I32, DOT_BF16_F32),
     units=(AMX,),
