@@ -157,9 +157,7 @@ class _Space:
         total = 0
         for i, size in enumerate(self.sizes):
             made = self.producer[i] & ~label.done == 0
-            if made and not label.fast >> i & 1 and self.readers[i] & ~label.done:
-                total += size
-            elif not made and self.results >> i & 1:
+            if (made and not label.fast >> i & 1 and self.readers[i] & ~label.done) or (not made and self.results >> i & 1):
                 total += size
         return total
 

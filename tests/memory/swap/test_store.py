@@ -11,10 +11,19 @@ import pytest
 from burnish.errors import InputError, ParameterError
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.graph.graph import Graph, GraphBuilder, TensorType
-from burnish.memory.swap import (
-    Rates, Store, SwapPlan, choose, exact, execute, fixed, least_recently_used, streaming, swap_problem,
-)  # fmt: skip
 from burnish.memory.lifetimes import Step
+from burnish.memory.swap import (
+    Rates,
+    Store,
+    SwapPlan,
+    choose,
+    exact,
+    execute,
+    fixed,
+    least_recently_used,
+    streaming,
+    swap_problem,
+)  # fmt: skip
 from burnish.memory.swap.problem import of_graph
 from burnish.train.optimizers import SGD
 from burnish.train.step import Train, training_graph

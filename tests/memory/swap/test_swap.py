@@ -7,7 +7,16 @@ import pytest
 from burnish.errors import ParameterError, VerificationError
 from burnish.memory.lifetimes import Step
 from burnish.memory.swap import (
-    Action, Rates, choose, exact, fixed, least_recently_used, live_tensors, replay, streaming, swap_problem,
+    Action,
+    Rates,
+    choose,
+    exact,
+    fixed,
+    least_recently_used,
+    live_tensors,
+    replay,
+    streaming,
+    swap_problem,
     valid_states,
 )  # fmt: skip
 from tests.memory.swap.problems import least_cost, random_problem, toy_gin
@@ -147,7 +156,7 @@ def test_recomputing_and_moving_are_chosen_together(seed: int) -> None:
         plan = choose(problem, capacity, rates)
         assert plan.proven
         assert rates.extra(plan) <= fixed(problem, capacity).moved
-        assert rates.extra(plan) >= least_cost(problem, capacity, False, seconds)
+        assert rates.extra(plan) == least_cost(problem, capacity, False, seconds)
 
 
 def chain(length: int) -> tuple:
@@ -175,7 +184,7 @@ def test_the_greedy_choice_saves_time_on_long_chains() -> None:
     rates = Rates(1.0, (1.0,) * 80)
     capacity = problem.least_capacity + 200
     plan = choose(problem, capacity, rates)
-    assert rates.extra(plan) < fixed(problem, capacity).moved
+    assert rates.extra(plan) < 0.4 * fixed(problem, capacity).moved
     assert plan.peak <= capacity
 
 
