@@ -1,9 +1,9 @@
 """Bytes between two memories: the best plans beside streaming and LRU, on steps of graph and residual networks.
 
-`python -m benchmarks.two_memories [gnn|resnet|long|choose|execute …] [--seconds S] [--json FILE]`. Graph networks are those
-of thesis-jia section 4.5 at Reddit's size, full batch, forward and backward; residual networks have batch 32. Capacities
-are multiples of the least possible one. Seconds are of CPU. "execute" runs a step between main memory and a file. Fails
-if a plan of a fixed order takes more than 5 s or moves more than a baseline.
+`python -m benchmarks.two_memories [gnn|resnet|long|choose|execute …] [--seconds S] [--json FILE]`. Graph networks are
+those of thesis-jia section 4.5 at Reddit's size, full batch, forward and backward; residual networks have batch 32.
+Capacities are multiples of the least possible one. Seconds are of CPU. "execute" runs a step between main memory and a file.
+Fails if a plan of a fixed order takes more than 5 s or moves more than a baseline.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def chosen(seconds: float) -> list[Row]:
             both, took = timed(choose, problem, capacity, rates, seconds)
             greedy, took_greedy = timed(choose, problem, capacity, rates, seconds, most=0)
             found.append({
-                "name": name, "steps": len(problem.steps), "factor": factor, "bandwidth": bandwidth, "moves_s": rates.extra(moves),
+                "name": name, "steps": len(problem.steps), "factor": factor, "bandwidth": bandwidth,
+                "moves_s": rates.extra(moves),
                 "chosen_s": rates.extra(both), "greedy_s": rates.extra(greedy), "runs": both.runs,
                 "proven": both.proven, "seconds": took, "greedy_seconds": took_greedy,
             })  # fmt: skip
@@ -179,7 +180,7 @@ def failures(parts: dict[str, list[Row]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=", ".join(PARTS))
-    parser.add_argument("--seconds", type=float, default=20.0, help="of the solver for each plan")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of the solver for each plan")
     parser.add_argument("--json", type=Path, help="writes the rows to this file")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - PARTS.keys():

@@ -1,4 +1,4 @@
-"""The steps that `benchmarks.two_memories` plans: GCN, GIN and CommNet on Reddit, residual networks, and a long chain."""
+"""Steps that `benchmarks.two_memories` plans: GCN, GIN and CommNet on Reddit, residual networks, a long chain."""
 
 from __future__ import annotations
 
@@ -174,7 +174,9 @@ def residual(depth: int, batch: int) -> Graph:
                 step = stride if kernel == 3 and b.types[y].shape[2] == b.types[x].shape[2] else 1
                 y = conv(b.add("relu", y) if y is not x else x, channels, kernel, step)
             same = stride == 1 and b.types[x].shape[1] == width * expansion
-            x = b.add("relu", b.add("add", y, x if same else conv(x, width * expansion, 1, stride)))
+            x = b.add(
+                "relu", b.add("add", y, x if same else conv(x, width * expansion, 1, stride), name=b.fresh("sum"))
+            )
     x = b.add("reduce_mean", x, axes=(2, 3), keepdims=False)
     return b.build(b.add("matmul", x, b.constant(np.zeros((b.types[x].shape[1], 1000), "f4"), "head")))
 

@@ -1,16 +1,16 @@
 """Integer program of a fixed order in which steps may run again: kept, loaded or recomputed at every possible use.
 
-Time is cut into slots: before each step, every earlier step whose results may be of use has one, in which it may run
-again (the stages of Jain et al. 2020, "Checkmate", equation 1; here with loads and stores). Between two slots that use a
-tensor it stays in fast memory or not, as in the program of a fixed order.
+Time is cut into slots: before each step, every earlier step whose results may be of use has one, where it may run
+again (the stages of Jain et al. 2020, "Checkmate", equation 1; here with loads and stores). Between two slots that use
+a tensor it stays in fast memory or not, as in the program of a fixed order.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from burnish.errors import ParameterError, VerificationError
-from burnish.memory.swap.fixed import Rows, solve
+from burnish.errors import VerificationError
+from burnish.memory.swap.fixed import UNIT, Rows, solve
 from burnish.memory.swap.plan import SwapPlan, replay, write_out
 from burnish.memory.swap.problem import SwapProblem
 
@@ -63,9 +63,8 @@ class Program:
                 uses[name].append(slot)
         for name, found in uses.items():
             self._tensor(name, found)
-        for slot, sizes in enumerate(self.held):
-            self.pending.append(({v: s / capacity for v, s in sizes.items()} if capacity else {}, 1.0))
-            assert slot < len(self.slots)
+        for sizes in self.held:
+            self.pending.append(({v: UNIT * s / capacity for v, s in sizes.items()} if capacity else {}, UNIT))
 
     def _variable(self, cost: float) -> int:
         self.cost.append(cost)
@@ -119,9 +118,8 @@ class Program:
             rows.at_most(coefficients, bound)
         integral = np.ones(len(self.cost))
         integral[self.continuous] = 0
-        try:
-            values, proven = solve(np.array(self.cost), rows, np.ones(len(self.cost)), seconds, method, integral)
-        except ParameterError:
+        values, proven = solve(np.array(self.cost), rows, seconds, integral)
+        if values is None:
             return None
         order, kept = [], []
         for slot, (step, _) in enumerate(self.slots):

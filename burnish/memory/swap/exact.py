@@ -1,10 +1,10 @@
 """Exact transfers: the fewest moved bytes over all orders of the steps, by dynamic programming over valid states.
 
-Jia's Algorithm 3 (thesis-jia §4.5), corrected. As printed, line 16 fixes the tensors cached before the last operation to
-T' = (T ∖ OUT) ∩ A(S'): a subset of T. The whole graph is asked for with T = ∅, so every T' is ∅ too, and the sum is
+Jia's Algorithm 3 (thesis-jia §4.5), corrected. As printed, line 16 fixes the tensors cached before the last operation
+to T' = (T ∖ OUT) ∩ A(S'): a subset of T. The whole graph is asked for with T = ∅, so every T' is ∅ too, and the sum is
 that of all inputs of all operations: nothing is ever cached. The minimum must run over every T' with
 T ∖ OUT ⊆ T' ⊆ A(S') and size(T' ∪ IN ∪ OUT) ≤ cap: what was kept may leave while an operation runs. Here the recurrence
-goes forwards, from the empty set; a state also knows which of its tensors slow memory lacks, so that stores are counted.
+goes forwards, from the empty set; a state also knows which of its tensors slow memory lacks, so stores are counted.
 """
 
 from __future__ import annotations
@@ -153,11 +153,13 @@ class _Space:
         return found
 
     def at_least(self, label: Label) -> int:
-        """Bytes that every completion moves: what is still read and not in fast memory is loaded, results are stored."""
+        """Bytes that every completion moves: it loads what is still read and not in fast memory, and stores results."""
         total = 0
         for i, size in enumerate(self.sizes):
             made = self.producer[i] & ~label.done == 0
-            if (made and not label.fast >> i & 1 and self.readers[i] & ~label.done) or (not made and self.results >> i & 1):
+            if (made and not label.fast >> i & 1 and self.readers[i] & ~label.done) or (
+                not made and self.results >> i & 1
+            ):
                 total += size
         return total
 

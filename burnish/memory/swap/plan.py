@@ -43,8 +43,8 @@ class SwapPlan:
 
     def __str__(self) -> str:
         return (
-            f"{self.method}: {self.moved} bytes moved ({self.loaded} loaded, {self.stored} stored), peak {self.peak} of "
-            f"{self.capacity} bytes, {self.runs} runs{', proven least' if self.proven else ''}"
+            f"{self.method}: {self.moved} bytes moved ({self.loaded} loaded, {self.stored} stored), peak {self.peak} "
+            f"of {self.capacity} bytes, {self.runs} runs{', proven least' if self.proven else ''}"
         )
 
 

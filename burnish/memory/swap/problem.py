@@ -94,7 +94,7 @@ def swap_problem(steps: Sequence[Step], nbytes: Mapping[str, int], results: Coll
 
 
 def of_graph(graph: Graph) -> SwapProblem:
-    """The problem of a graph, a step for each node; its outputs are results. Inputs and constants lie in slow memory."""
+    """The problem of a graph, a step for each node; outputs are results. Inputs and constants are in slow memory."""
     written = {name for node in graph.nodes for name in node.outputs}
     steps = [Step(node.inputs, node.outputs) for node in graph.nodes]
     nbytes = {name: type.nbytes for name, type in graph.types.items()}

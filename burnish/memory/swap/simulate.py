@@ -1,7 +1,7 @@
 """Greedy choice between keeping, recomputing and moving, for graphs of any size, by simulating the execution.
 
-Where room is needed, the tensor leaves that costs the least to bring back for its bytes and the steps until its next use
-(the rule of Kirisame et al. 2021, "Dynamic tensor rematerialization", with known uses in place of staleness). It is
+Where room is needed, the tensor leaves that costs the least to bring back for its bytes and the steps until its next
+use (the rule of Kirisame et al. 2021, "Dynamic tensor rematerialization", with known uses in place of staleness). It is
 stored if that is to cost less than running its steps again.
 """
 
@@ -40,8 +40,9 @@ class Simulation:
 
     def execute(self) -> list[Action]:
         """All steps in order. Raises NoRoom if recomputations need more than there is."""
-        for self.now, step in enumerate(self.problem.steps):
-            self._run(self.now, (), DEPTH)
+        for number, step in enumerate(self.problem.steps):
+            self.now = number
+            self._run(number, (), DEPTH)
             for name in step.writes:
                 if name in self.problem.results:
                     self._store(name)

@@ -1,6 +1,6 @@
 """Executing a swap plan between a budget of main memory and a file: tensors are read into buffers and written back.
 
-Pages of a mapped file count in a process's resident peak; buffers filled by ``preadv`` are what the plan counts, no more.
+Pages of a mapped file count in a process's resident peak; buffers filled by ``preadv`` are just what the plan counts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Store:
         expected = self._type(name)
         if array.shape != expected.shape or array.dtype != numpy_dtype(expected.dtype):
             raise InputError(f"store: '{name}': found {array.dtype}{list(array.shape)}; allowed: {expected}")
-        left = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        left = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         at = self._offset[name]
         while left:
             done = os.pwrite(self._file, left, at)
@@ -69,7 +69,7 @@ class Store:
         if name not in self._written:
             raise InputError(f"store: '{name}' was never written; there are: {', '.join(sorted(self._written))}")
         array = np.empty(kind.shape, numpy_dtype(kind.dtype))
-        left, at = memoryview(array.reshape(-1).view(np.uint8)), self._offset[name]
+        left, at = array.reshape(-1).view(np.uint8).data, self._offset[name]
         while left:
             done = os.preadv(self._file, [left], at)
             if not done:

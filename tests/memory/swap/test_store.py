@@ -107,9 +107,12 @@ def test_wrong_stores_are_refused(tmp_path: Path) -> None:
             store.read("z")
         with pytest.raises(InputError, match="allowed: a new file"):
             Store(tmp_path / "slow", TYPES)
-    with Store(tmp_path / "other", {**TYPES, "a": TensorType((11,))}) as store:
-        with pytest.raises(ParameterError, match="'a': found 44 bytes in the store; allowed: 40"):
-            execute(SMALL, plan, store, add_one)
+    other = {**TYPES, "a": TensorType((11,))}
+    with (
+        Store(tmp_path / "other", other) as store,
+        pytest.raises(ParameterError, match="'a': found 44 bytes in the store; allowed: 40"),
+    ):
+        execute(SMALL, plan, store, add_one)
 
 
 def test_a_file_cut_short_is_an_error(tmp_path: Path) -> None:
