@@ -2,8 +2,8 @@
 
 `python -m benchmarks.two_memories [gnn|resnet|long|choose|execute …] [--seconds S] [--json FILE]`. Graph networks are
 those of thesis-jia section 4.5 at Reddit's size, full batch, forward and backward; residual networks have batch 32.
-Capacities are multiples of the least possible one. Seconds are of CPU. "execute" runs a step between main memory and a file.
-Fails if a plan of a fixed order takes more than 5 s or moves more than a baseline.
+Capacities are multiples of the least possible one. Seconds are of CPU. "execute" runs a step between main memory and a
+file. Fails if a plan of a fixed order takes more than 5 s or moves more than a baseline.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from burnish.memory.swap.problem import of_graph
 
 FACTORS = (1.05, 1.3, 1.6, 2.0)
 ALLOWED_SECONDS = 5.0
-EXACT_STEPS = 80  # of the plan over all orders
+EXACT_STEPS = 30  # of the plan over all orders; 41 (GIN of 6 layers) took 2 and 16 s, 80 were not done in half a minute
 BANDWIDTHS = (2e9, 2e8)  # of a fast and a slow disk, bytes a second
 Row = dict[str, Any]
 
@@ -61,9 +61,9 @@ def compare(name: str, problem: SwapProblem, factor: float, seconds: float) -> R
     row |= {"fixed": best.moved, "fixed_loaded": best.loaded, "fixed_seconds": took, "proven": best.proven}
     if len(problem.steps) <= EXACT_STEPS:
         try:
-            free, took = timed(exact, problem, capacity, limit=20_000)
+            free, took = timed(exact, problem, capacity, limit=5_000)
             row |= {"exact": free.moved, "exact_seconds": took, "fixed_by_exact": round(best.moved / free.moved, 3)}
-            same, _ = timed(exact, problem, capacity, reorder=False, limit=20_000)
+            same, _ = timed(exact, problem, capacity, reorder=False, limit=5_000)
             row["equal"] = same.moved == best.moved
         except ParameterError as error:
             row["exact"] = str(error)
