@@ -1,4 +1,4 @@
-"""Static memory planning: when each buffer lives, and where in one arena it lies."""
+"""Static memory planning: when each buffer lives, and where in one arena it lies; ``swap``: what moves between two."""
 
 from burnish.memory.lifetimes import Interval, Step, lifetimes
 from burnish.memory.pieces import Place
