@@ -128,7 +128,7 @@ class _Fusion:
         if (
             len(node.outputs) == 1
             and facts.kind not in ("opaque", "extern")
-            and not facts.alias
+            and (facts.channels or not facts.alias)
             and position not in self.alone
         ):
             chain = self._continues_chain if facts.kind == "injective" else self._is_epilogue
@@ -164,9 +164,17 @@ class _Fusion:
             if not self._is_small(current):
                 break
             live = {name for name in inside.union(self.graph.nodes[taken].outputs) if self._needed(name, current)}
-            if len(live) == 1 and not self.facts[taken].alias:
+            if len(live) == 1 and self._is_worth_code(taken, current):
                 best, (end,) = set(current), live
         return best, end
+
+    def _is_worth_code(self, last: int, members: set[int]) -> bool:
+        """Whether a group that ends here should be a kernel. Not one that begins or ends with an alias, which alone needs
+        none; but channels, which come in blocks, are split or joined best where others move them.
+        """
+        aliases = [p for p in (min(members), last) if self.facts[p].alias]
+        moves = any(self.facts[p].view and not self.facts[p].alias for p in members)
+        return not aliases or (moves and all(self.facts[p].channels for p in aliases))
 
     def _needed(self, name: str, members: set[int]) -> bool:
         """Whether anything outside ``members`` uses a tensor."""

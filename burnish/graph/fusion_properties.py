@@ -25,7 +25,7 @@ class Facts:
 
     ``elementwise``: injective, and all operands are read at the output's own index up to broadcasting.
     ``view``: pure movement of one operand's elements, none used twice. ``bijection``: a view that uses them all.
-    ``alias``: one that also keeps their order.
+    ``alias``: one that also keeps their order. ``channels``: an alias that splits or joins the channels of images.
     ``once``: of an injective node, operands of which no element is read by two output elements.
     ``reduced``: of a reduction, operands that it reads along its reduction axes, each element once in a pass.
     ``pixels``: of a complex node, its last axis runs over the first operand, as a convolution's does, and its first one
@@ -40,6 +40,7 @@ class Facts:
     view: bool = False
     bijection: bool = False
     alias: bool = False
+    channels: bool = False
     once: frozenset[int] = frozenset()
     reduced: frozenset[int] = frozenset()
     pixels: bool = False
@@ -97,7 +98,8 @@ def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> Facts:
     view = len(inputs) == 1 and is_view([output]) and 0 in once
     bijection = view and prod(inputs[0].shape) == prod(output.shape)
     alias = bijection and _keeps_order(inputs[0], output)
-    return Facts("injective", is_elementwise([output]), view, bijection, alias, once)
+    channels = alias and _splits_channels(inputs[0].shape, output.shape)
+    return Facts("injective", is_elementwise([output]), view, bijection, alias, channels, once)
 
 
 def _index_vars(access: Access) -> set[str]:
@@ -157,6 +159,12 @@ def _flat(index: Sequence[Expr], shape: Sequence[int], ranges: Mapping[str, int]
     for i, extent in zip(index, shape, strict=True):
         position = simplify(position * extent + i, ranges)  # at once: x // 20 * 20 + x % 20 is no longer seen in a sum
     return position
+
+
+def _splits_channels(source: Sequence[int], output: Sequence[int]) -> bool:
+    """Whether one shape is [N, C, H, W], and the other has more dimensions between the same first and last two."""
+    ends = (source[:1], source[-2:]) == (output[:1], output[-2:])
+    return ends and len(source) != len(output) and min(len(source), len(output)) == 4
 
 
 def _keeps_order(source: Tensor, output: Tensor) -> bool:

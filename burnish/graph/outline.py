@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from burnish.errors import ModelError
 from burnish.graph.fuse import Group
-from burnish.graph.graph import Graph, Node, TensorType
+from burnish.graph.graph import Graph, Node, TensorType, infer_types
 from burnish.ops import OPERATORS
 
 
@@ -74,4 +76,13 @@ def _collapse(graph: Graph, group: Group) -> Graph:
         types[name] = TensorType((*t.shape[:2], 1, height * width), t.dtype)
     if any(OPERATORS[node.op].traits.moves_pixels for node in group.nodes):
         return graph
-    return replace(graph, types=types)
+    return replace(graph, types=types) if all(_stays(node, types) for node in group.nodes) else graph
+
+
+def _stays(node: Node, types: Mapping[str, TensorType]) -> bool:
+    """Whether a node is the same operator on tensors of these types; an adjoint's attributes know its shapes."""
+    try:
+        found = infer_types(node.op, [types[name] for name in node.inputs], node.attrs)
+    except ModelError:
+        return False
+    return [*found] == [types[name] for name in node.outputs]

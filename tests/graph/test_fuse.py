@@ -314,3 +314,14 @@ def test_a_group_falls_apart_into_its_nodes() -> None:
     assert [str(part) for part in fall_apart(graph, group)] == [
         "conv2d = [conv2d] (x, const)", "relu = relu (conv2d)", "mul = mul (relu)"
     ]  # fmt: skip
+
+
+def test_a_shuffle_of_channels_is_one_kernel_and_other_reshapes_are_none() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (1, 12, 4, 5))
+    split = b.add("reshape", b.add("relu", x), shape=(1, 3, 4, 4, 5))
+    moved = b.add("reshape", b.add("transpose", split, perm=(0, 2, 1, 3, 4)), shape=(1, 12, 4, 5))
+    flat = b.add("reshape", moved, shape=(1, 12, 20))
+    groups = fused(b.build(moved, flat))
+    assert [[node.op for node in g.nodes] for g in groups] == [["relu", "reshape", "transpose", "reshape"], ["reshape"]]
+    assert [g.alias for g in groups] == [False, True]

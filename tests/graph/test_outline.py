@@ -86,3 +86,15 @@ def test_an_operand_that_varies_along_rows_keeps_its_pixels() -> None:
     alone, _, _ = isolate(graph, group)
     assert alone.types["p0"].shape == (1, 4, 6, 5)
     verify(alone)
+
+
+def test_pixels_keep_their_rows_where_an_operator_knows_its_shape() -> None:
+    g = GraphBuilder()
+    x, dy = g.input("x", (2, 4, 6, 5)), g.input("dy", (2, 8, 6, 5))
+    y = g.add("conv2d", x, g.constant(array(8, 4, 1, 1)))
+    own = {"operator": "relu", "attributes": (), "types": (((2, 8, 6, 5), "float32"),), "wrt": 0, "seeded": (0,)}
+    graph = g.build(g.add("adjoint", dy, y, reads=(1, 2), **own))
+    (group,) = fuse(graph)
+    alone = isolate(graph, group)[0]
+    verify(alone)
+    assert alone.types[alone.outputs[0]].shape == (2, 8, 6, 5)

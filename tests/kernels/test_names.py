@@ -40,6 +40,10 @@ class Case:
 IMAGE = {"x": (1, 32, 16, 16), "w": (32, 32, 3, 3)}
 IMAGES = {"x": BLOCKED, OUTPUT: BLOCKED}
 PARTS = {"w": "bfloat16"}
+BY_WEIGHT = {
+    "operator": "conv2d", "attributes": (("pads", (1, 1, 1, 1)),), "wrt": 1, "seeded": (0,), "reads": (0, 3),
+    "types": (((2, 16, 9, 11), "float32"), ((32, 16, 3, 3), "float32")),
+}  # fmt: skip
 CASES = {  # by the template's name
     "depthwise_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 1, 3, 3)}, {"groups": 32}, IMAGES),
     "grouped_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 4, 3, 3)}, {"groups": 8}, IMAGES),
@@ -47,6 +51,9 @@ CASES = {  # by the template's name
     "direct_conv2d": Case("conv2d", IMAGE, {}, IMAGES),
     "depthwise_rows": Case("conv2d", {"x": (1, 8, 32, 32), "w": (8, 1, 3, 3)}, {"groups": 8}),
     "plain_conv2d": Case("conv2d", {"x": (1, 8, 20, 20), "w": (8, 4, 3, 3)}, {"groups": 2}),
+    "weight_gradient": Case(
+        "adjoint", {"x": (2, 16, 9, 11), "dy": (2, 32, 9, 11)}, BY_WEIGHT, {"x": BLOCKED, "dy": BLOCKED}
+    ),
     "conv2d_transpose_phases": Case(
         "conv2d_transpose", {"x": (1, 32, 8, 8), "w": (32, 32, 4, 4)}, {"strides": TWICE}, IMAGES
     ),
