@@ -169,8 +169,8 @@ class _Fusion:
         return best, end
 
     def _is_worth_code(self, last: int, members: set[int]) -> bool:
-        """Whether a group that ends here should be a kernel. Not one that begins or ends with an alias, which needs none
-        alone; but channels, which come in blocks, are split or joined best where others move them.
+        """Whether a group that ends here should be a kernel. Not one that begins or ends with an alias, which needs
+        none alone; but channels, which come in blocks, are split or joined best where others move them.
         """
         aliases = [p for p in (min(members), last) if self.facts[p].alias]
         moves = any(self.facts[p].view and not self.facts[p].alias for p in members)
