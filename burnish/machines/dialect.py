@@ -26,5 +26,5 @@ class Dialect:
     attributes: str = 'nounwind "no-builtins" "prefer-vector-width"="512"'
     rounds_bfloat16: str | None = None
     dots_bytes: str | None = None
-    byte_dots: Mapping[int, str] = field(default_factory=dict)
+    byte_dots: tuple[tuple[int, str], ...] = ()
     masks: str | None = None

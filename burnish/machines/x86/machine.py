@@ -10,7 +10,7 @@ from burnish.machines.dialect import Dialect
 from burnish.machines.machine import Machine, System
 from burnish.machines.scopes import CPU_SCOPES
 from burnish.machines.x86.cores import CORE, CORES, MODELS
-from burnish.machines.x86.dot import BYTE_DOTS, DOT_BF16_F32, DOT_U8S8_I32
+from burnish.machines.x86.dot import BYTE_DOT, DOT_BF16_F32, DOT_U8S8_I32, LANES
 from burnish.machines.x86.flags import FLAGS
 
 
@@ -36,7 +36,7 @@ X86 = Machine(
         CPU_HINTS,
         rounds_bfloat16="avx512bf16",
         dots_bytes="avx512vnni",
-        byte_dots=BYTE_DOTS,
+        byte_dots=((LANES, BYTE_DOT),),
         masks="avx512bw",
     ),
     scopes=CPU_SCOPES,
