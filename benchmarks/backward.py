@@ -160,7 +160,7 @@ def forward_graph(made: Gradient) -> Graph:
 
 
 def gradient_graph(made: Gradient) -> Graph:
-    """What computes the gradient, of the operator's inputs and results, and of the adjoint."""
+    """The backward graph alone: inputs are the operator's inputs and results, and the adjoint."""
     forward = forward_graph(made)
     graph = gradients(forward, forward.outputs[0], [f"x{made.by}"])
     first, *rest = graph.nodes

@@ -59,7 +59,7 @@ def planned(graph: Graph) -> Step:
 
 
 def within(work: Work, budget: int) -> dict[str, Any]:
-    """What a planner without memories of others makes of a budget."""
+    """The plan of one budget by a new planner, which has seen no other budget."""
     try:
         found, seconds = cpu(Planner(work).within, budget)
     except ParameterError as error:
@@ -202,7 +202,7 @@ def contract(names: Sequence[str], count: int = 20) -> Iterator[dict[str, Any]]:
         given = _inputs(plain)
         wanted = float(plain(*given))
         state = {key: plain.state[key].copy() for key in plain.state}
-        violations, slower, unequal, before, told = 0, 0, 0, float("inf"), []
+        violations, slower, unequal, before, rows = 0, 0, 0, float("inf"), []
         for i in range(count):
             budget = least + (whole - least) * i // (count - 1)
             found, seconds = cpu(planner.within, budget)
@@ -217,10 +217,10 @@ def contract(names: Sequence[str], count: int = 20) -> Iterator[dict[str, Any]]:
             one = {"budget": budget, "arena": arena, "extra": found.extra(step.work), "planner_seconds": seconds}
             if i % 5 == 0:
                 one["measured"] = _slower(plain, module, given)
-            told.append(one)
+            rows.append(one)
         row = {
             "model": name, "operations": len(step.work), "whole": whole, "least": least, "violations": violations,
-            "slower_with_more": slower, "unequal": unequal, "plans": told,
+            "slower_with_more": slower, "unequal": unequal, "plans": rows,
         }  # fmt: skip
         yield row
 

@@ -26,7 +26,7 @@ from burnish.kernels.templates import tunable_matches
 from burnish.pipeline.plan import make_task, plan_kernels
 from burnish.target import host
 
-MANY = 1000  # candidates told at once
+MANY = 1000  # candidates described at once
 SCHEDULED = 8  # candidates whose schedules are made
 REPEATS = 5
 
@@ -65,7 +65,7 @@ def measured(match: Match) -> dict[str, Any]:
     choices = drawn(match, MANY)
     arrays = {knob: np.array([choice[knob] for choice in choices]) for knob in match.space.knobs}
     first = seconds(lambda: match.nests(arrays, MANY))  # what is from schedules makes them all now
-    told = statistics.median(seconds(lambda: match.nests(arrays, MANY)) for _ in range(REPEATS)) / MANY
+    described = statistics.median(seconds(lambda: match.nests(arrays, MANY)) for _ in range(REPEATS)) / MANY
 
     def apply(choice: Mapping[str, int | str]) -> None:
         try:
@@ -77,7 +77,7 @@ def measured(match: Match) -> dict[str, Any]:
     return {
         "task": match.task.label or "map", "template": match.name, "choices": match.space.size,
         "from": "description" if match.template.nests else "schedules",
-        "first_ms": 1e3 * first, "microseconds": 1e6 * told, "schedule_ms": 1e3 * made,
+        "first_ms": 1e3 * first, "microseconds": 1e6 * described, "schedule_ms": 1e3 * made,
     }  # fmt: skip
 
 

@@ -78,6 +78,18 @@ def _missing_seconds(
 
 
 @njit(cache=True, light=True, nogil=True)
+def _withdraw(value: Any, candidates: Any, where: Any, count: Any) -> Any:
+    """Takes a value from the candidates for eviction, if it is one; returns how many are left."""
+    if where[value] < 0:
+        return count
+    other = candidates[count - 1]
+    candidates[where[value]] = other
+    where[other] = where[value]
+    where[value] = -1
+    return count - 1
+
+
+@njit(cache=True, light=True, nogil=True)
 def _simulate(
     read_starts: Any,
     reads: Any,
@@ -209,21 +221,11 @@ def _simulate(
             if present[v] and not keep[v] and uses[use_starts[v + 1] - 1] <= step:
                 present[v] = False
                 used -= nbytes[v]
-                if where[v] >= 0:
-                    candidate_count -= 1
-                    other = candidates[candidate_count]
-                    candidates[where[v]] = other
-                    where[other] = where[v]
-                    where[v] = -1
+                candidate_count = _withdraw(v, candidates, where, candidate_count)
         for i in range(write_starts[step], write_starts[step + 1]):
             v = writes[i]
             if present[v] and not keep[v] and use_starts[v] == use_starts[v + 1]:
                 present[v] = False
                 used -= nbytes[v]
-                if where[v] >= 0:
-                    candidate_count -= 1
-                    other = candidates[candidate_count]
-                    candidates[where[v]] = other
-                    where[other] = where[v]
-                    where[v] = -1
+                candidate_count = _withdraw(v, candidates, where, candidate_count)
     return order[:runs]
