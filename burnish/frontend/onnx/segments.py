@@ -28,7 +28,8 @@ from burnish.frontend.onnx.external import ExternalData
 from burnish.frontend.onnx.load import load_model, opset_of, versions_of, without_functions
 from burnish.frontend.onnx.model import TRANSLATORS, fixed_inputs, named, refuse_unsupported
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
-from burnish.frontend.onnx.texts import ON_TEXTS, separate_labels, stored_texts, texts_made
+from burnish.frontend.onnx.text_operators import ON_TEXTS, texts_made
+from burnish.frontend.onnx.texts import separate_labels, stored_texts
 from burnish.frontend.onnx.validity import check_graph
 from burnish.graph.graph import Graph, GraphBuilder, TensorType
 from burnish.graph.rewrite import drop_dead

@@ -1,15 +1,12 @@
-"""Tensors of strings (ONNX element type STRING), which are no compiled code: operators on texts, run on values.
+"""Tensors of strings (ONNX element type STRING), which are no compiled code: NumPy arrays of Python strings.
 
-A tensor of texts is a NumPy array of Python strings. What moves texts about (Reshape, Concat, Gather, …) moves their
-positions in a table instead, through the translator of the operator on numbers. A classifier whose labels are texts
-is one of positions, and a table after it: :func:`separate_labels`. Results that are lists of maps (ZipMap) are lists of
-dictionaries.
+A classifier whose labels are texts is one of positions, and a table after it: :func:`separate_labels`. The operators on
+texts are in :mod:`burnish.frontend.onnx.text_operators`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +14,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from burnish.errors import ModelError
-from burnish.frontend.onnx.context import Context, OnnxNode
 from burnish.frontend.onnx.domains import key_of
-from burnish.frontend.onnx.dtypes import dtype_name, to_array
-from burnish.frontend.onnx.eager import Eager, EagerNode
-from burnish.frontend.onnx.model import TRANSLATORS
 from burnish.frontend.onnx.nodes import subgraphs
-from burnish.graph.evaluate import evaluate
-from burnish.graph.graph import GraphBuilder, type_of
-from burnish.loops.numeric import numpy_dtype
 
 ML = "ai.onnx.ml"
 CLASSIFIERS = {  # and the attribute of labels that are numbers
@@ -33,7 +23,6 @@ CLASSIFIERS = {  # and the attribute of labels that are numbers
     f"{ML}.SVMClassifier": "classlabels_ints",
     f"{ML}.TreeEnsembleClassifier": "classlabels_int64s",
 }
-_UNUSED = "_Unused"  # the standard's text for what is no key
 
 
 def is_texts(value: Any) -> bool:
@@ -54,42 +43,6 @@ def stored_texts(tensor: TensorProto, where: str) -> np.ndarray:
         return texts_of([text.decode("utf-8", "replace") for text in tensor.string_data], tuple(tensor.dims))
     except ValueError as error:
         raise ModelError(f"{where}: the texts of dimensions {list(tensor.dims)} cannot be read: {error}") from error
-
-
-# --- which values are texts -------------------------------------------------------------------------------------------
-
-
-def texts_made(node: onnx.NodeProto, texts: Collection[str]) -> tuple[bool, Sequence[str]]:
-    """Whether a node works on texts, where the names ``texts`` are, and which of its outputs are texts."""
-    key, reads = key_of(node.domain, node.op_type), any(name in texts for name in node.input)
-    attrs = {a.name: a for a in node.attribute}
-    if key in MOVES:
-        return reads, node.output if reads and key not in _NO_TEXTS_OUT else ()
-    match key:
-        case "Cast":
-            to_texts = attrs["to"].i == TensorProto.STRING if "to" in attrs else False
-            return reads or to_texts, node.output if to_texts else ()
-        case "Constant":
-            own = any(name in attrs for name in ("value_string", "value_strings"))
-            own = own or ("value" in attrs and attrs["value"].t.data_type == TensorProto.STRING)
-            return own, node.output if own else ()
-        case "ai.onnx.ml.LabelEncoder":
-            own = _encoded_texts(attrs, reads)
-            return reads or own, node.output if own else ()
-        case "ai.onnx.ml.OneHotEncoder":
-            return reads, ()
-        case "ai.onnx.ml.CategoryMapper":
-            return True, () if reads else node.output
-        case "StringSplit":
-            return True, node.output[:1]
-    return key in TEXTS, node.output if key in _GIVE_TEXTS else ()
-
-
-def _encoded_texts(attrs: Mapping[str, onnx.AttributeProto], reads: bool) -> bool:
-    """Whether a LabelEncoder gives texts: by its values, or of the first version by what it does not read."""
-    if "values_tensor" in attrs:
-        return attrs["values_tensor"].t.data_type == TensorProto.STRING
-    return "values_strings" in attrs or ("classes_strings" in attrs and not reads)
 
 
 def separate_labels(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -136,287 +89,3 @@ def _separate(graph: onnx.GraphProto) -> None:
         nodes.append(encoder)
     del graph.node[:]
     graph.node.extend(nodes)
-
-
-# --- movement ---------------------------------------------------------------------------------------------------------
-
-
-def _moved(operator: str) -> Eager:
-    """The operator on positions in a table of all texts that it reads."""
-
-    def run(n: EagerNode) -> list[Any]:
-        whole = [text for value in n.inputs if is_texts(value) for text in value.reshape(-1).tolist()]
-        table = list(dict.fromkeys(whole))
-        place = {text: at for at, text in enumerate(table)}
-        context = Context(GraphBuilder(), translators=TRANSLATORS, opset=n.opset)
-        names, feeds = [], dict[str, np.ndarray]()
-        for at, value in enumerate(n.inputs):
-            name = f"x{at}" if value is not None else ""
-            if is_texts(value):
-                numbers = np.array([place[text] for text in value.reshape(-1)], np.int64).reshape(value.shape)
-                feeds[name] = numbers
-                context.builder.input(name, numbers.shape, type_of(numbers).dtype)
-            elif name:
-                context.builder.constant(value, name)
-            names.append(name)
-        outputs = tuple(f"y{at}" for at in range(n.outputs))
-        node = OnnxNode(operator, n.label, tuple(names), outputs, n.attrs, n.opset)
-        context.begin(node)
-        result = TRANSLATORS[operator](context, node)
-        made = [result] if isinstance(result, str) else list(result)
-        graph = context.builder.build(*[context.add("identity", name) for name in made])
-        found = evaluate(graph, feeds)
-        numbered = [found[name] for name in graph.outputs]
-        if operator in _NO_TEXTS_OUT:
-            return numbered
-        return [texts_of([table[k] for k in a.reshape(-1).tolist()], a.shape) for a in numbered]
-
-    return run
-
-
-_NO_TEXTS_OUT = ("Equal", "Shape", "Size")
-_MOVES = (
-    "Identity", "Reshape", "Concat", "Gather", "GatherElements", "GatherND", "Squeeze", "Unsqueeze", "Flatten",
-    "Transpose", "Expand", "Tile", "Slice", "Split", "Where", f"{ML}.ArrayFeatureExtractor", *_NO_TEXTS_OUT,
-)  # fmt: skip
-MOVES: Mapping[str, Eager] = {operator: _moved(operator) for operator in _MOVES}
-
-
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-
-def _each(n: EagerNode, compute: Callable[[Any], Any], dtype: np.dtype) -> list[Any]:
-    """A function of every element of input 0."""
-    x = n.inputs[0]
-    found = [compute(value) for value in x.reshape(-1).tolist()]
-    if dtype.kind == "O":
-        return [texts_of(found, x.shape)]
-    return [np.array(found, dtype).reshape(x.shape)]
-
-
-def _column(n: EagerNode, kind: str) -> tuple[list[Any], np.dtype]:
-    """The keys or the values of a LabelEncoder, and their type."""
-    tensor = n.attrs.get(f"{kind}_tensor")
-    if isinstance(tensor, TensorProto):
-        texts = tensor.data_type == TensorProto.STRING
-        array = stored_texts(tensor, n.label) if texts else to_array(tensor, n.label)
-        return array.reshape(-1).tolist(), array.dtype
-    for suffix, dtype in (("strings", object), ("int64s", np.int64), ("floats", np.float32)):
-        if f"{kind}_{suffix}" in n.attrs:
-            return list(n.attrs[f"{kind}_{suffix}"]), np.dtype(dtype)
-    raise n.invalid("attributes", ", ".join(n.attrs), f"{kind}_strings, {kind}_int64s, {kind}_floats or {kind}_tensor")
-
-
-def _otherwise(n: EagerNode, dtype: np.dtype) -> Any:
-    """What a table gives for what is no key."""
-    tensor = n.attrs.get("default_tensor")
-    if isinstance(tensor, TensorProto):
-        texts = tensor.data_type == TensorProto.STRING
-        return (stored_texts(tensor, n.label) if texts else to_array(tensor, n.label)).reshape(-1).tolist()[0]
-    if dtype.kind == "O":
-        return n.attrs.get("default_string", _UNUSED)
-    return n.attrs.get("default_int64", -1) if dtype.kind in "iu" else n.attrs.get("default_float", -0.0)
-
-
-def _label_encoder(n: EagerNode) -> list[Any]:
-    if "classes_strings" in n.attrs:  # of the first version: a position, or the text there
-        classes = n.attrs["classes_strings"]
-        if is_texts(n.inputs[0]):
-            return _mapped(n, classes, range(len(classes)), np.dtype(np.int64))
-        return _mapped(n, range(len(classes)), classes, np.dtype(object))
-    (keys, _), (values, dtype) = _column(n, "keys"), _column(n, "values")
-    if len(keys) != len(values):
-        raise n.invalid("attributes", f"{len(keys)} keys, {len(values)} values", "as many of both")
-    return _mapped(n, keys, values, dtype)
-
-
-def _mapped(n: EagerNode, keys: Sequence[Any], values: Sequence[Any], dtype: np.dtype) -> list[Any]:
-    table = {_key(key): value for key, value in zip(reversed(keys), reversed(values), strict=True)}
-    other = _otherwise(n, dtype)
-    return _each(n, lambda value: table.get(_key(value), other), dtype)
-
-
-def _key(value: Any) -> Any:
-    """A value as what a table finds it by: one NaN is as any other."""
-    return "nan" if isinstance(value, float) and value != value else (value,)
-
-
-def _category_mapper(n: EagerNode) -> list[Any]:
-    numbers, texts = n.attrs["cats_int64s"], n.attrs["cats_strings"]
-    if len(numbers) != len(texts):
-        raise n.invalid("attributes", f"{len(numbers)} numbers, {len(texts)} texts", "as many of both")
-    if is_texts(n.inputs[0]):
-        return _mapped(n, texts, numbers, np.dtype(np.int64))
-    return _mapped(n, numbers, texts, np.dtype(object))
-
-
-def _one_hot_encoder(n: EagerNode) -> list[Any]:
-    x, place = n.inputs[0], {text: at for at, text in enumerate(n.attrs["cats_strings"])}
-    at = np.array([place.get(text, -1) for text in x.reshape(-1).tolist()], np.int64).reshape(x.shape)
-    if not n.attrs.get("zeros", 1) and (at < 0).any():
-        raise n.invalid("input 0", f"{x[at < 0].tolist()[0]!r}", f"one of {list(place)}")
-    return [(at[..., None] == np.arange(len(place))).astype(np.float32)]
-
-
-def _zip_map(n: EagerNode) -> list[Any]:
-    """A dictionary of label and score for each row."""
-    labels = n.attrs.get("classlabels_strings") or n.attrs.get("classlabels_int64s") or []
-    scores = n.inputs[0].reshape(-1, n.inputs[0].shape[-1]) if n.inputs[0].ndim else n.inputs[0].reshape(1, 1)
-    if scores.shape[1] != len(labels):
-        raise n.invalid("input 0", f"{scores.shape[1]} columns", f"{len(labels)}, one for each label")
-    return [[dict(zip(labels, row, strict=True)) for row in scores.tolist()]]
-
-
-# --- numbers and texts ------------------------------------------------------------------------------------------------
-
-
-def _cast(n: EagerNode) -> list[Any]:
-    x, to = n.inputs[0], n.attrs["to"]
-    if to == TensorProto.STRING:
-        return [x] if is_texts(x) else _each(n, _written, np.dtype(object))
-    dtype = numpy_dtype(dtype_name(to, n.label))
-    try:
-        numbers = np.array([_read(text, dtype) for text in x.reshape(-1).tolist()])
-    except ValueError as error:
-        raise n.invalid("input 0", f"a text that is no number ({error})", "numbers as texts") from error
-    return [numbers.astype(dtype).reshape(x.shape)]
-
-
-def _read(text: str, dtype: np.dtype) -> float | int:
-    return int(text) if dtype.kind in "iu" else float(text)
-
-
-def _written(value: Any) -> str:
-    """A number as the standard writes it: eight digits that matter, no trailing zeros."""
-    if isinstance(value, bool):
-        return str(int(value))
-    if not isinstance(value, float):
-        return str(value)
-    if value != value or value in (float("inf"), float("-inf")):
-        return "NaN" if value != value else "INF" if value > 0 else "-INF"
-    return f"{value:.8g}"
-
-
-def _constant(n: EagerNode) -> list[Any]:
-    if "value_strings" in n.attrs:
-        return [texts_of(n.attrs["value_strings"])]
-    if "value_string" in n.attrs:
-        return [texts_of([n.attrs["value_string"]], ())]
-    return [stored_texts(n.attrs["value"], n.label)]
-
-
-# --- language ---------------------------------------------------------------------------------------------------------
-
-
-def _normalizer(n: EagerNode) -> list[Any]:
-    """Texts without stop words, in one case."""
-    x, action, stop = n.inputs[0], n.attrs.get("case_change_action", "NONE"), n.attrs.get("stopwords", [])
-    if x.ndim > 2 or (x.ndim == 2 and x.shape[0] != 1):
-        raise n.invalid("input 0", f"shape {list(x.shape)}", "[C] or [1, C]")
-    exact = bool(n.attrs.get("is_case_sensitive", 0))
-    stopped = set(stop if exact else map(str.lower, stop))
-    kept = [text for text in x.reshape(-1).tolist() if (text if exact else text.lower()) not in stopped] or [""]
-    change: Mapping[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
-    if action not in change:
-        raise n.invalid("attribute 'case_change_action'", action, ", ".join(change))
-    return [texts_of([change[action](text) for text in kept], (*x.shape[:-1], len(kept)))]
-
-
-def _tokenizer(n: EagerNode) -> list[Any]:
-    """Words along a new last dimension, filled up with ``pad_value``."""
-    x, least, mark = n.inputs[0], n.attrs.get("mincharnum", 1), n.attrs.get("mark", 0)
-    separators, expression = n.attrs.get("separators") or [], n.attrs.get("tokenexp", "")
-    try:
-        word = re.compile(expression) if expression else None
-        gap = re.compile("|".join(f"(?:{s})" for s in separators)) if separators and any(separators) else None
-    except re.error as error:
-        raise n.invalid("attributes 'tokenexp' and 'separators'", error, "regular expressions") from error
-
-    def words(text: str) -> list[str]:
-        if word is not None:
-            found = [match.group(0) for match in word.finditer(text)]
-        else:
-            found = gap.split(text) if gap is not None else list(text)
-        found = [w for w in found if w and len(w) >= least]
-        return ["\x02", *found, "\x03"] if mark else found
-
-    rows = [words(text) for text in x.reshape(-1).tolist()]
-    width, pad = max(map(len, rows), default=0), n.attrs["pad_value"]
-    return [texts_of([w for row in rows for w in [*row, *[pad] * (width - len(row))]], (*x.shape, width))]
-
-
-def _concat(n: EagerNode) -> list[Any]:
-    a, b = np.broadcast_arrays(*n.inputs[:2])
-    pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
-    return [texts_of([one + two for one, two in pairs], a.shape)]
-
-
-def _split(n: EagerNode) -> list[Any]:
-    """Parts of each text along a new last dimension, filled up with empty texts, and how many they are."""
-    x, limit, delimiter = n.inputs[0], n.attrs.get("maxsplit", -1), n.attrs.get("delimiter") or None
-    rows = [text.split(delimiter, -1 if limit is None else limit) for text in x.reshape(-1).tolist()]
-    width = max(map(len, rows), default=0)
-    parts = texts_of([part for row in rows for part in [*row, *[""] * (width - len(row))]], (*x.shape, width))
-    return [parts, np.array([len(row) for row in rows], np.int64).reshape(x.shape)]
-
-
-def _full_match(n: EagerNode) -> list[Any]:
-    try:
-        pattern = re.compile(n.attrs.get("pattern", ""))
-    except re.error as error:
-        raise n.invalid("attribute 'pattern'", error, "a regular expression") from error
-    return _each(n, lambda text: pattern.fullmatch(text) is not None, np.dtype(bool))
-
-
-def _tf_idf(n: EagerNode) -> list[Any]:
-    """How often each n-gram of the pool is in a row of words; ``mode`` weighs that."""
-    x, mode = n.inputs[0], n.attrs["mode"]
-    if x.ndim not in (1, 2) or mode not in ("TF", "IDF", "TFIDF"):
-        raise n.invalid("input 0 and attribute 'mode'", f"{list(x.shape)}, {mode}", "[C] or [N, C]; TF, IDF, TFIDF")
-    columns, weights, longest = _grams(n), n.attrs.get("weights") or [], n.attrs["max_gram_length"]
-    counts = np.zeros((len(x) if x.ndim == 2 else 1, max(n.attrs["ngram_indexes"]) + 1))
-    factors = np.ones(counts.shape[1])
-    factors[list(columns.values())[: len(weights)]] = weights[: len(columns)]
-    for row, words in enumerate(x.reshape(len(counts), -1).tolist()):
-        for length in range(n.attrs["min_gram_length"], longest + 1):
-            for step in range(1, (n.attrs["max_skip_count"] if length > 1 else 0) + 2):
-                for start in range(len(words) - (length - 1) * step):
-                    at = columns.get(tuple(words[start : start + (length - 1) * step + 1 : step]))
-                    if at is not None:
-                        counts[row, at] += 1
-    found = counts if mode == "TF" else (counts > 0) * factors if mode == "IDF" else counts * factors
-    return [found.astype(np.float32).reshape((*x.shape[:-1], counts.shape[1]))]
-
-
-def _grams(n: EagerNode) -> dict[tuple[Any, ...], int]:
-    """The column of each n-gram of the pool, in its order."""
-    pool, starts = n.attrs.get("pool_strings") or n.attrs.get("pool_int64s") or [], n.attrs["ngram_counts"]
-    columns = n.attrs["ngram_indexes"]
-    grams = []
-    for length, start in enumerate(starts, 1):
-        stop = starts[length] if length < len(starts) else len(pool)
-        grams += [tuple(pool[at : at + length]) for at in range(start, stop, length)]
-    if len(grams) != len(columns) or len(set(grams)) != len(grams):
-        raise n.invalid("attribute 'ngram_indexes'", len(columns), f"{len(set(grams))}, one for each n-gram")
-    return dict(zip(grams, columns, strict=True))
-
-
-TEXTS: Mapping[str, Eager] = {  # that are of texts whatever they read
-    "RegexFullMatch": _full_match,
-    "StringConcat": _concat,
-    "StringNormalizer": _normalizer,
-    "StringSplit": _split,
-    "TfIdfVectorizer": _tf_idf,
-    "ai.onnx.ml.CategoryMapper": _category_mapper,
-    "ai.onnx.ml.ZipMap": _zip_map,
-    "com.microsoft.Tokenizer": _tokenizer,
-}
-_GIVE_TEXTS = ("StringConcat", "StringNormalizer", "com.microsoft.Tokenizer")
-ON_TEXTS: Mapping[str, Eager] = {
-    **MOVES,
-    **TEXTS,
-    "Cast": _cast,
-    "Constant": _constant,
-    "ai.onnx.ml.LabelEncoder": _label_encoder,
-    "ai.onnx.ml.OneHotEncoder": _one_hot_encoder,
-}
