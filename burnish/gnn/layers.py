@@ -17,19 +17,20 @@ from burnish.graph.graph import GraphBuilder
 Cost = Callable[[int], float]  # of one aggregation over all edges, by the width of its rows
 ACTIVATIONS = ("none", "relu", "elu", "tanh")
 REDUCTIONS = ("mean", "sum", "max")
+STRUCTURES = ("plain", "bare", "loops")
+"""A graph's edges as they are, without those from a vertex to itself, and with one such edge at each vertex."""
 Weights = Mapping[str, str]  # the name of a weight in its layer -> the tensor
 
 
 @dataclass(frozen=True)
 class Adjacency:
-    """Names of the tensors of a graph's structure, in a graph of operators: CSR by in-edges, and its transpose.
+    """Names of the tensors of a graph's structure, in a graph of operators.
 
-    ``scale`` [V, 1]: ``1 / sqrt(in-degree + 1)``; ``loops``: the structure with one self loop more at each vertex, as
-    ``operands`` are without.
+    ``structures``: by :data:`STRUCTURES`, CSR by in-edges and its transpose, as operators of aggregation take them.
+    ``scale`` [V, 1]: ``1 / sqrt(d + 1)``, d the in-degree without self loops.
     """
 
-    operands: tuple[str, ...]  # offsets, sources, offsets_t, sources_t
-    loops: tuple[str, ...] = ()
+    structures: Mapping[str, tuple[str, ...]]
     scale: str = ""
 
 
@@ -37,7 +38,14 @@ class Layer(Protocol):
     """One layer: a frozen dataclass whose fields are numbers, strings and flags, by which files describe it."""
 
     kind: ClassVar[str]
-    uses: ClassVar[frozenset[str]]  # of the fields of Adjacency
+
+    @property
+    def structure(self) -> str:
+        """Of :data:`STRUCTURES`, the edges that it reads."""
+
+    @property
+    def scaled(self) -> bool:
+        """Whether it reads the scale."""
 
     def width(self, features: int) -> int:
         """Features of a vertex behind the layer."""
@@ -53,7 +61,7 @@ class Layer(Protocol):
 class GCN:
     """Graph convolution (Kipf and Welling 2017): ``D^-1/2 (A + I) D^-1/2 X W + b``, D the in-degree plus 1.
 
-    Self loops that the graph has count beside that of each vertex. ``residual`` adds X, or X W' where the widths
+    Each vertex has one self loop, be it in the graph or not. ``residual`` adds X, or X W' where the widths
     differ, behind the activation (thesis-jia §4.7.5).
     """
 
@@ -62,7 +70,8 @@ class GCN:
     residual: bool = False
     bias: bool = True
     kind: ClassVar[str] = "gcn"
-    uses: ClassVar[frozenset[str]] = frozenset({"operands", "scale"})
+    structure: ClassVar[str] = "bare"
+    scaled: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -86,7 +95,7 @@ class GCN:
 
         def spread(z: str) -> str:
             scaled = b.add("mul", z, near.scale)
-            gathered = b.add("add", b.add("aggregate", scaled, *near.operands, reduction="sum"), scaled)
+            gathered = b.add("add", b.add("aggregate", scaled, *near.structures[self.structure], reduction="sum"), scaled)
             return b.add("mul", gathered, near.scale)
 
         y = _biased(b, _linear(b, x, weights["weight"], spread, cost, trained), weights.get("bias"))
@@ -105,7 +114,8 @@ class SAGE:
     reduction: str = "mean"
     bias: bool = True
     kind: ClassVar[str] = "sage"
-    uses: ClassVar[frozenset[str]] = frozenset({"operands"})
+    structure: ClassVar[str] = "plain"
+    scaled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -124,7 +134,7 @@ class SAGE:
         """See :meth:`Layer.build`."""
 
         def spread(z: str) -> str:
-            return b.add("aggregate", z, *near.operands, reduction=self.reduction)
+            return b.add("aggregate", z, *near.structures[self.structure], reduction=self.reduction)
 
         if self.reduction == "max":  # which no product may pass
             told = b.add("matmul", spread(x), weights["neighbours"])
@@ -141,7 +151,8 @@ class CommNet:
     features: int
     activation: str = "none"
     kind: ClassVar[str] = "commnet"
-    uses: ClassVar[frozenset[str]] = frozenset({"operands"})
+    structure: ClassVar[str] = "plain"
+    scaled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -159,7 +170,7 @@ class CommNet:
         """See :meth:`Layer.build`."""
 
         def spread(z: str) -> str:
-            return b.add("aggregate", z, *near.operands, reduction="mean")
+            return b.add("aggregate", z, *near.structures[self.structure], reduction="mean")
 
         told = _linear(b, x, weights["told"], spread, cost, trained)
         return activated(b, b.add("add", told, b.add("matmul", x, weights["own"])), self.activation)
@@ -178,7 +189,8 @@ class GIN:
     eps: float = 0.0
     train_eps: bool = False
     kind: ClassVar[str] = "gin"
-    uses: ClassVar[frozenset[str]] = frozenset({"operands"})
+    structure: ClassVar[str] = "plain"
+    scaled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -207,7 +219,7 @@ class GIN:
 
         def spread(z: str) -> str:
             own = z if not self.train_eps and self.eps == 0.0 else b.add("mul", z, share)
-            return b.add("add", b.add("aggregate", z, *near.operands, reduction="sum"), own)
+            return b.add("add", b.add("aggregate", z, *near.structures[self.structure], reduction="sum"), own)
 
         h = b.add("add", _linear(b, x, weights["first"], spread, cost, trained), weights["first_bias"])
         h = b.add("matmul", b.add("relu", h), weights["second"])
@@ -229,13 +241,18 @@ class GAT:
     loops: bool = True
     bias: bool = True
     kind: ClassVar[str] = "gat"
-    uses: ClassVar[frozenset[str]] = frozenset({"loops"})
+    scaled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
         _check(self.kind, self.features, self.activation)
         check_count("gat: heads", self.heads, 1)
         check_number("gat: slope", self.slope, 0, 1)
+
+    @property
+    def structure(self) -> str:
+        """With self loops, or as it is."""
+        return "loops" if self.loops else "plain"
 
     def width(self, features: int) -> int:
         """That of all heads, if they are joined."""
@@ -257,7 +274,7 @@ class GAT:
             b.add("reduce_sum", b.add("mul", z, weights[side]), axes=(-1,), keepdims=False)
             for side in ("left", "right")
         ]
-        y = b.add("attention", z, *scores, *(near.loops if self.loops else near.operands), slope=self.slope)
+        y = b.add("attention", z, *scores, *near.structures[self.structure], slope=self.slope)
         if self.joined:
             y = b.add("reshape", y, shape=(rows, self.heads * self.features))
         elif self.heads == 1:

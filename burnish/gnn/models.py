@@ -16,14 +16,13 @@ from safetensors.numpy import save
 from burnish.arguments import check_count, check_number, refusal
 from burnish.errors import ModelError, ParameterError
 from burnish.files import write_atomic
-from burnish.gnn.layers import GAT, GCN, GIN, LAYERS, SAGE, Adjacency, CommNet, Cost, Layer
+from burnish.gnn.layers import GAT, GCN, GIN, LAYERS, SAGE, STRUCTURES, Adjacency, CommNet, Cost, Layer
 from burnish.graph.graph import Graph, GraphBuilder
 
 FEATURES = "x"  # the input with the vertices' features
 FIRST = "first"  # the input with the number of the first row, of a graph whose rows are a part of all
 SCALE = "scale"
-STRUCTURE = ("offsets", "sources", "offsets_t", "sources_t")
-LOOPS = "loops."  # in front of the names of the structure with self loops
+TENSORS = ("offsets", "sources", "offsets_t", "sources_t")  # of a structure; those of the plain one have no prefix
 LANES = 16  # to a multiple of which kernels fill rows up
 VERSION = 1
 KINDS = (*LAYERS, "deep_gcn")
@@ -31,21 +30,16 @@ KINDS = (*LAYERS, "deep_gcn")
 
 @dataclass(frozen=True)
 class Extents:
-    """How large a graph is: ``vertices``, ``edges``, and whether each edge is there in both directions.
-
-    ``offsets`` and ``sources``: dtypes of the structure's tensors.
-    """
+    """How large a graph is: ``vertices``, ``edges`` by structure, and whether every edge is there in both directions."""
 
     vertices: int
-    edges: int
+    edges: Mapping[str, int]
     symmetric: bool = False
-    offsets: str = "int64"
-    sources: str = "int32"
 
 
 def gathered_bytes(extents: Extents, width: int) -> float:
     """Bytes that an aggregation reads: a row of the source and its number for each edge. Rows fill whole vectors."""
-    return extents.edges * 4.0 * (-(-width // LANES) * LANES + 1)
+    return max(extents.edges.values(), default=0) * 4.0 * (-(-width // LANES) * LANES + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +95,7 @@ class Network:
     def graph(self, extents: Extents, cost: Cost | None = None, part: bool = False) -> Graph:
         """The network over a graph of such extents, in its form of training: features and structure to the output.
 
-        Inputs: ``x`` [vertices, features], the structure as far as layers read it (``structure_names``), and ``scale``.
+        Inputs: ``x`` [vertices, features], tensors of the structures that layers read, and ``scale`` where one does.
         ``cost``: of an aggregation by its width; by default the bytes that it gathers. ``part``: with a last input,
         ``first``, int64, for rows that are a part of all, from the row of this number on: dropout goes by it.
         """
@@ -120,34 +114,28 @@ class Network:
         return b.build(x)
 
     @property
-    def structure_names(self) -> tuple[str, ...]:
-        """The inputs of the structure, in order; of a symmetric graph those of the transpose are left out."""
-        used = frozenset[str]().union(*(self._uses(layer) for layer in self.layers))
-        plain = STRUCTURE if "operands" in used else ()
-        loops = tuple(LOOPS + name for name in STRUCTURE) if "loops" in used else ()
-        return (*plain, *loops, *((SCALE,) if "scale" in used else ()))
+    def structures(self) -> tuple[str, ...]:
+        """Of ``layers.STRUCTURES``, those that layers read."""
+        used = {layer.structure for layer in self.layers}
+        return tuple(name for name in STRUCTURES if name in used)
 
-    @staticmethod
-    def _uses(layer: Layer) -> frozenset[str]:
-        if isinstance(layer, GAT) and not layer.loops:
-            return frozenset({"operands"})
-        return layer.uses
+    @property
+    def scaled(self) -> bool:
+        """Whether a layer reads the scale."""
+        return any(layer.scaled for layer in self.layers)
 
     def _adjacency(self, b: GraphBuilder, extents: Extents) -> Adjacency:
         """The structure's inputs. Of a symmetric graph the transpose is the structure itself."""
-        names = self.structure_names
-        found: dict[str, tuple[str, ...]] = {"": (), LOOPS: ()}
-        for prefix, edges in (("", extents.edges), (LOOPS, extents.edges + extents.vertices)):
-            if prefix + STRUCTURE[0] not in names:
-                continue
-            given = []
-            for name in STRUCTURE[:2] if extents.symmetric else STRUCTURE:
-                is_offsets = name.startswith(STRUCTURE[0])
-                shape = (extents.vertices + 1 if is_offsets else edges,)
-                given.append(b.input(prefix + name, shape, extents.offsets if is_offsets else extents.sources))
-            found[prefix] = (*given, *given) if extents.symmetric else tuple(given)
-        scale = b.input(SCALE, (extents.vertices, 1)) if SCALE in names else ""
-        return Adjacency(found[""], found[LOOPS], scale)
+        found = {}
+        for structure in self.structures:
+            names = structure_names(structure)[: 2 if extents.symmetric else 4]
+            for name, own in zip(names, TENSORS, strict=False):
+                if own.startswith(TENSORS[0]):
+                    b.input(name, (extents.vertices + 1,), "int64")
+                else:
+                    b.input(name, (extents.edges[structure],), "int32")
+            found[structure] = names * (2 if extents.symmetric else 1)
+        return Adjacency(found, b.input(SCALE, (extents.vertices, 1)) if self.scaled else "")
 
     def save(self, path: str | Path) -> None:
         """Writes a safetensors file: weights, and the layers in its metadata. Complete or not at all. Raises OSError."""
@@ -171,6 +159,11 @@ class Network:
             return cls(told["features"], layers, weights, told["dropout"], told["input_dropout"])
         except (SafetensorError, ValueError, KeyError, TypeError, ParameterError) as error:
             raise ModelError(f"{path}: found no graph neural network of Burnish: {error!r}") from error
+
+
+def structure_names(structure: str) -> tuple[str, ...]:
+    """The inputs that hold a structure of ``layers.STRUCTURES``: offsets and sources, and those of its transpose."""
+    return tuple(name if structure == STRUCTURES[0] else f"{structure}.{name}" for name in TENSORS)
 
 
 def initial_weights(features: int, layers: Sequence[Layer], seed: int) -> dict[str, np.ndarray]:

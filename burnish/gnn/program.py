@@ -1,0 +1,213 @@
+"""The program of a training graph over blocks of vertices: compiled segments, and the steps that a memory plan orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from burnish import ops
+from burnish.driver.api import compile
+from burnish.errors import UnsupportedOperator, VerificationError
+from burnish.gnn.locality import Axes, axes_of
+from burnish.gnn.segments import Segment, cut, segment_graph
+from burnish.gnn.share import Share
+from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.loops.sizes import dim
+from burnish.loops.tensor import placeholder, stages
+from burnish.loops.traverse import loads
+from burnish.memory.lifetimes import Step
+from burnish.runtime.module import Module
+
+Make = Callable[[int], Graph]  # the graph for so many vertices
+MOST_EDGES = 1 << 40
+EXTRA = 16  # vertices by which a second graph is larger, to see where vertices are
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One step: ``work`` is done by a segment on block ``block``; ``finish`` ends the segment, ``exchange`` a tensor."""
+
+    what: str  # "rows", "gather", "plain", "finish" or "exchange"
+    segment: int
+    block: int = 0
+    tensor: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Segments with their modules, by block, and the steps over blocks of tensors that they are.
+
+    ``kept``: the bytes of a row, by tensor that lasts from step to step. Steps read and write ``tensor:block``; of other
+    workers' rows ``tensor:far:segment``.
+    """
+
+    graph: Graph
+    axes: Axes
+    segments: tuple[Segment, ...]
+    modules: tuple[tuple[Module, ...], ...]
+    gathers: Mapping[int, Gather]
+    parts: tuple[Part, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def workspace(self) -> int:
+        """Most bytes that a module takes beside its arguments."""
+        memory = [m.memory for modules in self.modules for m in modules]
+        return max((m["arena"] + m["scratch"] for m in memory), default=0)
+
+
+@dataclass(frozen=True)
+class Gather:
+    """A node that reads all rows of some tensors: its operands as far as its definition reads them."""
+
+    node: Node
+    inputs: tuple[str, ...]
+    offsets: str
+    sources: str
+
+
+def build(
+    make: Make, share: Share, first: str, labels: Sequence[str], threads: int | None = None,
+    cache_dir: str | Path | None = None,
+) -> Program:  # fmt: skip
+    """Cuts and compiles the graph that ``make`` gives, for a share. ``first``: the input with a block's first number;
+    ``labels``: the inputs that a call gives.
+    """
+    sizes = sorted({end - begin for begin, end in share.blocks}, reverse=True)
+    whole, other = make(share.vertices), make(share.vertices + EXTRA)
+    axes = axes_of(whole, other, share.vertices, share.vertices + EXTRA)
+    segments = cut(whole, axes, first)
+    graphs = {size: make(size) for size in sizes}
+    constants = {n: v for n, v in whole.constants.items() if n not in axes.rows and n not in axes.structure}
+    gathers = {
+        i: gather_of(whole, axes, whole.nodes[segment.nodes[0]])
+        for i, segment in enumerate(segments) if segment.kind == "gather"
+    }  # fmt: skip
+    options: dict[str, Any] = {"threads": threads, "cache_dir": cache_dir, "rewrite": False}
+    modules = []
+    for i, segment in enumerate(segments):
+        if segment.kind == "gather":
+            modules.append(_gathering(gathers[i], segment, graphs, axes, share, options))
+        elif segment.kind == "plain":
+            modules.append((compile(segment_graph(segment, whole, constants), **options),))
+        else:
+            made = {n: compile(segment_graph(segment, g, constants), **options) for n, g in graphs.items()}
+            modules.append(tuple(made[end - begin] for begin, end in share.blocks))
+    parts, steps = _steps(segments, gathers, axes, share, {*share.tensors, *labels})
+    return Program(whole, axes, segments, tuple(modules), gathers, parts, steps)
+
+
+def gather_of(graph: Graph, axes: Axes, node: Node) -> Gather:
+    """The operands of a node that reads other rows, without those at its end that its definition does not read.
+
+    Raises UnsupportedOperator for one that does not read them by a structure.
+    """
+    inputs = list(node.inputs)
+    if not ops.is_opaque(node.op):
+        tensors = [placeholder(graph.types[n].shape, graph.types[n].dtype, f"x{i}") for i, n in enumerate(inputs)]
+        outputs = ops.operator_named(node.op).define("y", tensors, node.attrs)
+        read = {e.buffer.name for t in stages(outputs) if t.body is not None for e in loads(t.body)}
+        read |= {name for t in stages(outputs) for name in _extents_read(t)}
+        while inputs and tensors[len(inputs) - 1].name not in read:
+            inputs.pop()
+    offsets = [n for n in inputs if n in axes.offsets]
+    sources = [n for n in inputs if n in axes.edges]
+    if len({*offsets}) != 1 or len({*sources}) != 1 or not {*offsets, *sources} <= {*graph.inputs}:
+        raise UnsupportedOperator(
+            f"node '{node.name}' ({node.op}) reads rows of other vertices; allowed in blocks of vertices: operators "
+            f"that do so by one structure of in-edges, found {offsets + sources}"
+        )
+    return Gather(node, tuple(inputs), offsets[0], sources[0])
+
+
+def _extents_read(t: Any) -> set[str]:
+    """The tensors that extents of a stage's reductions are loaded from."""
+    axes = getattr(t.body, "axes", ())
+    found = set[str]()
+    for axis in axes:
+        for bound in (getattr(axis, "begin", None), axis.extent):
+            found |= {*getattr(bound, "buffers", ())}
+    return found
+
+
+def _gathering(
+    gather: Gather, segment: Segment, graphs: Mapping[int, Graph], axes: Axes, share: Share, options: Mapping[str, Any]
+) -> tuple[Module, ...]:
+    """The modules of a gathering, by block: of one for each number of rows, where the number of edges is open."""
+    edges = share.edges[gather.offsets]
+    made: dict[tuple[int, int], Module] = {}
+    by_block = []
+    for (begin, end), count in zip(share.blocks, edges.counts, strict=True):
+        key = (end - begin, count if len({*edges.counts}) == 1 else -1)
+        if key not in made:
+            found = count if key[1] >= 0 else dim("edges", 0, MOST_EDGES, hint=max(edges.counts))
+            graph = _gather_graph(gather, segment, graphs[end - begin], axes, end - begin, edges.columns, found)
+            made[key] = compile(graph, **options)
+        by_block.append(made[key])
+    return tuple(by_block)
+
+
+def _gather_graph(
+    gather: Gather, segment: Segment, graph: Graph, axes: Axes, rows: int, columns: int, edges: int
+) -> Graph:
+    """The node by itself, from ``columns`` rows to ``rows``."""
+    b = GraphBuilder()
+    for name in dict.fromkeys(gather.inputs):
+        t = graph.types[name]
+        if name in axes.offsets:
+            shape: tuple[int, ...] = (rows + 1,)
+        elif name in axes.edges:
+            shape = (edges,)
+        elif name in segment.gathered:
+            shape = (columns, *t.shape[1:])
+        else:
+            shape = t.shape
+        if name in graph.constants:
+            b.constant(graph.constants[name], name)
+        else:
+            b.input(name, shape, t.dtype)
+    made = b.add_many(gather.node.op, *gather.inputs, names=gather.node.outputs, node=gather.node.name,
+                      **gather.node.attrs)  # fmt: skip
+    return b.build(*made)
+
+
+def _steps(
+    segments: Sequence[Segment], gathers: Mapping[int, Gather], axes: Axes, share: Share, resident: Collection[str]
+) -> tuple[tuple[Part, ...], tuple[Step, ...]]:
+    """The steps in order, with what each reads and writes; not what is ``resident`` anyway."""
+    numbers = range(len(share.blocks))
+    parts: list[Part] = []
+    steps: list[Step] = []
+
+    def add(part: Part, reads: Sequence[str], writes: Sequence[str]) -> None:
+        parts.append(part)
+        steps.append(Step(tuple(dict.fromkeys(reads)), tuple(writes)))
+
+    for i, segment in enumerate(segments):
+        for name in (*segment.reads, *segment.gathered, *segment.writes):
+            if axes.rows[name]:
+                raise VerificationError(f"gnn: '{name}' lasts, and its vertices are along axis {axes.rows[name]}")
+        own = [name for name in segment.reads if name not in resident]
+        if segment.kind == "plain":
+            add(Part("plain", i), (), ())
+            continue
+        if segment.kind == "rows":
+            for k in numbers:
+                add(Part("rows", i, k), [f"{n}:{k}" for n in own], [f"{n}:{k}" for n in segment.writes])
+            if segment.sums:
+                add(Part("finish", i), (), ())
+            continue
+        gather = gathers[i]
+        far = share.edges[gather.offsets].exchange is not None
+        whole = [f"{n}:{k}" for n in segment.gathered if n not in resident for k in numbers]
+        for name in segment.gathered if far else ():
+            add(Part("exchange", i, 0, name), [f"{name}:{k}" for k in numbers], [f"{name}:far:{i}"])
+            whole.append(f"{name}:far:{i}")
+        for k in numbers:
+            edges = [] if share.edges[gather.offsets].sources is not None else [f"{gather.sources}:{k}"]
+            add(Part("gather", i, k), [*whole, *(f"{n}:{k}" for n in own), *edges],
+                [f"{n}:{k}" for n in segment.writes])  # fmt: skip
+    return tuple(parts), tuple(steps)
+
