@@ -92,6 +92,13 @@ class CSR:
         """Rows by source, which gradients run over; this very object where the graph is symmetric."""
         return self if self.symmetric else self._transposed()
 
+    @cached_property
+    def transposed_edges(self) -> NDArray[Any]:
+        """Place among these edges of each edge of the transpose, (edges,): int32, or int64 beyond 2³¹ edges."""
+        places = np.empty(self.edges, np.int32 if self.edges <= LARGEST else np.int64)
+        loops.transposed_places(self.offsets, self.sources, np.zeros(self.columns + 1, np.int64), places)
+        return readonly(places)
+
     @property
     def _weights(self) -> Weights:
         return _EMPTY if self.weights is None else self.weights
@@ -126,18 +133,23 @@ class CSR:
         given = NO_WEIGHTS if weights is None else edge_weights(weights, len(source))
         if duplicates == "count" and weights is None:
             given = np.ones(len(source), np.float32)
-        size = len(source) * (2 if symmetrize else 1)
-        offsets = np.zeros(vertices + 1, np.int64)
-        targets, kept = np.empty(size, np.int32), np.empty(size if given.size else 0, np.float32)
-        found = loops.bucket_edges(
-            source, target, readonly(given), symmetrize, self_loops != "remove", offsets, targets, kept
-        )  # by source
+        rows = _grouped([(source, target)], vertices, given, symmetrize, self_loops != "remove")
         del source, target
-        rows = _by_target(offsets, targets[:found], kept[:found] if given.size else kept)
+        rows = _by_target(*rows)
         csr = cls._merged(*rows, duplicates, bool(given.size))
         if symmetrize and not given.size:
             csr.__dict__["symmetric"] = True
         return csr.with_self_loops() if self_loops == "add" else csr
+
+    @classmethod
+    def from_pairs(cls, pairs: list[tuple[Sources, Sources]], vertices: int) -> CSR:
+        """The undirected graph of the edges in a list of (ends, other ends), int32, without loops and duplicates.
+
+        The list is emptied as its edges are placed: it and the graph take their memory one after the other.
+        """
+        csr = cls._merged(*_by_target(*_grouped(pairs, vertices, NO_WEIGHTS, True, False)), "remove", False)
+        csr.__dict__["symmetric"] = True
+        return csr
 
     @classmethod
     def _merged(cls, offsets: Offsets, sources: Sources, weights: Weights, duplicates: str, weighted: bool) -> CSR:
@@ -283,6 +295,25 @@ def _checked_edges(source: Any, target: Any, vertices: int) -> tuple[Sources, So
     if e >= 0:
         raise DataError(f"graph: edge {e}: found {source[e]} → {target[e]}; allowed: vertices 0 to {vertices - 1}")
     return source, target
+
+
+def _grouped(
+    pairs: list[tuple[Sources, Sources]], vertices: int, weights: Weights, both: bool, with_loops: bool
+) -> tuple[Offsets, Sources, Weights]:
+    """Edges by their first ends, in any order for each; the list is used up."""
+    offsets = np.zeros(vertices + 1, np.int64)
+    for ends, others in pairs:
+        loops.count_edges(readonly(ends), readonly(others), both, with_loops, offsets)
+    np.cumsum(offsets, out=offsets)
+    found = int(offsets[-1])
+    targets, kept = np.empty(found, np.int32), np.empty(found if weights.size else 0, np.float32)
+    place = offsets[:-1].copy()
+    while pairs:
+        ends, others = pairs.pop()
+        loops.place_edges(
+            readonly(ends), readonly(others), readonly(weights), both, with_loops, place, targets, kept
+        )  # weights stand beside the one pair of lists that there is
+    return offsets, targets, kept
 
 
 def _by_target(offsets: Offsets, targets: Sources, weights: Weights) -> tuple[Offsets, Sources, Weights]:

@@ -1,4 +1,4 @@
-"""Loops over edges: buckets by vertex, transposition, duplicates, self loops, checks. All are O(V + E), without sorting.
+"""Loops over edges: buckets by vertex, transposition, duplicates, self loops, checks. All are O(V + E) without a sort.
 
 An array of weights with no element stands for edges without weights.
 """
@@ -9,22 +9,23 @@ kernel = njit(cache=True, light=True, nogil=True, error_model="numpy")
 
 
 @kernel
-def bucket_edges(keys, values, weights, both, loops, offsets, out, out_weights):  # type: ignore[no-untyped-def]
-    """Edges by key: offsets (vertices + 1,) zeros in, ``out`` the values of each key in the order of the edges.
+def count_edges(keys, values, both, loops, counts):  # type: ignore[no-untyped-def]
+    """Adds the edges of every key to ``counts[key + 1]``, counts (vertices + 1,).
 
-    both: each edge also as (value, key), loops once. loops: whether edges from a vertex to itself are taken. The sizes
-    of ``out`` may be those of all edges; returns how many there are.
+    both: each edge also as (value, key), loops once. loops: whether edges from a vertex to itself are taken.
     """
     for e in range(keys.shape[0]):
         u, v = keys[e], values[e]
         if u == v and not loops:
             continue
-        offsets[u + 1] += 1
+        counts[u + 1] += 1
         if both and u != v:
-            offsets[v + 1] += 1
-    for i in range(offsets.shape[0] - 1):
-        offsets[i + 1] += offsets[i]
-    place = offsets[:-1].copy()
+            counts[v + 1] += 1
+
+
+@kernel
+def place_edges(keys, values, weights, both, loops, place, out, out_weights):  # type: ignore[no-untyped-def]
+    """Writes the edges that ``count_edges`` counted, by key; ``place[key]``: where the next one goes."""
     for e in range(keys.shape[0]):
         u, v = keys[e], values[e]
         if u == v and not loops:
@@ -38,7 +39,6 @@ def bucket_edges(keys, values, weights, both, loops, offsets, out, out_weights):
             if weights.size:
                 out_weights[place[v]] = weights[e]
             place[v] += 1
-    return offsets[-1]
 
 
 @kernel
@@ -59,7 +59,22 @@ def transpose(offsets, sources, weights, out_offsets, out, out_weights):  # type
 
 
 @kernel
-def transpose_permuted(offsets, sources, weights, new, old, out_offsets, out, out_weights):  # type: ignore[no-untyped-def]
+def transposed_places(offsets, sources, place, out):  # type: ignore[no-untyped-def]
+    """Place in ``sources`` of each edge of the transpose; place (columns + 1,): zeros in."""
+    for e in range(sources.shape[0]):
+        place[sources[e] + 1] += 1
+    for i in range(place.shape[0] - 1):
+        place[i + 1] += place[i]
+    for e in range(sources.shape[0]):
+        u = sources[e]
+        out[place[u]] = e
+        place[u] += 1
+
+
+@kernel
+def transpose_permuted(  # type: ignore[no-untyped-def]
+    offsets, sources, weights, new, old, out_offsets, out, out_weights
+):
     """As ``transpose``, of the graph whose vertex ``old[i]`` is called i, so that ``new[old[i]] == i``."""
     for e in range(sources.shape[0]):
         out_offsets[new[sources[e]] + 1] += 1
@@ -158,7 +173,7 @@ def drop_self_loops(offsets, sources, weights, out_offsets, out, out_weights):  
 
 @kernel
 def first_fault(offsets, sources, columns):  # type: ignore[no-untyped-def]
-    """What is wrong with rows: (kind, row). 0 nothing; 1 offsets decrease; 2 a source does not exist; 3 not ascending."""
+    """What is wrong, and in which row: 0 nothing; 1 offsets decrease; 2 a source does not exist; 3 not ascending."""
     for v in range(offsets.shape[0] - 1):
         if offsets[v + 1] < offsets[v] or offsets[v] < 0 or offsets[v + 1] > sources.shape[0]:
             return 1, v

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from burnish.errors import DataError, ParameterError
 from burnish.gnn.csr import CSR, integers, inverse, permutation, readonly
-from burnish.gnn.rows import Matrix, Rows, blocks, check_finite, check_range
+from burnish.gnn.rows import Matrix, Rows, check_finite, check_range
 
 MASKS = ("train", "validation", "test")
 
@@ -142,7 +142,7 @@ class Graph:
         return out
 
     def with_(self, **changes: Any) -> Graph:
-        """The same graph with other fields, such as ``features``. What depends on the vertices' number must still fit."""
+        """The same graph with other fields, such as ``features``."""
         return replace(self, **changes)
 
     def with_self_loops(self) -> Graph:
@@ -313,6 +313,3 @@ def _labels(found: Any, vertices: int, classes: int) -> tuple[NDArray[Any], int]
             f"graph: labels: found {array[wrong]} of vertex {wrong}; allowed: 0 to {classes - 1}, or -1 if unknown"
         )
     return readonly(np.ascontiguousarray(array, np.int32)), classes
-
-
-__all__ = ["CSR", "MASKS", "Graph", "Rows", "blocks"]

@@ -6,7 +6,7 @@ import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class FileRows:
     cached: bool = True
 
     def __post_init__(self) -> None:
-        """Opens the file, once for all threads."""
+        """Opens the file, once for all threads; closed with the last reference."""
         file = open_regular(self.path)
         found, needed = os.fstat(file.fileno()).st_size, self.start + self.shape[0] * self._row
         if found < needed:
@@ -58,16 +58,11 @@ class FileRows:
     def read(self, begin: int, end: int, out: Matrix | None = None) -> Matrix:
         """As ``Rows.read``; a new buffer without ``out``. Raises DataError where the file has become shorter."""
         into = buffer(begin, end, self.shape, out)
-        file: Any = self._file  # type: ignore[attr-defined]
-        at, size = self.start + begin * self._row, (end - begin) * self._row
-        view, done = memoryview(into).cast("B") if size else memoryview(b""), 0
-        while done < size:
-            got = os.preadv(file.fileno(), [view[done:]], at + done)
-            if not got:
-                raise DataError(f"'{self.path}' is truncated: row {begin + done // self._row} cannot be read")
-            done += got
-        if not self.cached and size:
-            os.posix_fadvise(file.fileno(), at, size, os.POSIX_FADV_DONTNEED)
+        file: BinaryIO = self._file  # type: ignore[attr-defined]
+        at = self.start + begin * self._row
+        fill(file, at, into, self.path)
+        if not self.cached and into.nbytes:
+            os.posix_fadvise(file.fileno(), at, into.nbytes, os.POSIX_FADV_DONTNEED)
         return into
 
 
@@ -98,6 +93,18 @@ def buffer(begin: int, end: int, shape: tuple[int, int], out: Matrix | None) -> 
             f"rows: out: found {out.dtype} {out.shape}; allowed: float32 {wanted}, row-major and not read-only"
         )
     return out
+
+
+def fill(file: BinaryIO, at: int, into: NDArray[Any], path: Path) -> None:
+    """Reads the bytes of a contiguous array from the byte ``at`` on. Raises OSError, DataError where the file ends."""
+    if not into.nbytes:
+        return
+    view, done = memoryview(into).cast("B"), 0
+    while done < into.nbytes:
+        got = os.preadv(file.fileno(), [view[done:]], at + done)
+        if not got:
+            raise DataError(f"'{path}' is truncated: found {at + done} bytes; allowed: {at + into.nbytes} or more")
+        done += got
 
 
 def check_range(begin: int, end: int, rows: int) -> None:
