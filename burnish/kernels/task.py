@@ -8,6 +8,7 @@ from functools import cached_property
 
 from burnish.loops.expr import Reduce, Select, factors_of
 from burnish.loops.layout import Layout, row_major
+from burnish.loops.loaded import is_loaded
 from burnish.loops.program import Program
 from burnish.loops.sizes import Dim
 from burnish.loops.specialize import dims_of_tensors, tensors_at
@@ -85,7 +86,9 @@ class Task:
 def is_sum_of_products(t: Tensor) -> bool:
     """Whether ``t`` sums products of loads from two different tensors."""
     body = t.body
-    factors = factors_of(body.body) if isinstance(body, Reduce) and body.kind == "sum" else None
+    if not isinstance(body, Reduce) or body.kind != "sum" or any(is_loaded(axis.extent) for axis in body.axes):
+        return False
+    factors = factors_of(body.body)
     if factors is None or any(isinstance(f, Select) and not loads(f) for f in factors):
         return False
     sources = [{x.buffer.name for x in loads(f)} for f in factors]
