@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from math import prod
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.comm.protocol import Comm
+from burnish.comm.protocol import OPERATIONS, Comm
 from burnish.errors import InputError, ParameterError
 from burnish.gnn.program import Part, Program
 from burnish.gnn.regions import Region, peak_bytes, resident_bytes, trim
@@ -91,7 +91,7 @@ class Moved:
 
 @dataclass(eq=False)
 class BlockedStep:
-    """A program with its share of a graph, called with the ``labels`` of its vertices: loss, and the graph's other rows.
+    """A program with its share of a graph, called with the labels of its vertices: the loss, and other results.
 
     ``budget``: the most bytes of this process, all counted; None for as many as are needed. ``planner``: of
     :data:`PLANNERS`. ``comm``: of the workers that have the other shares. ``folder``: where the file lies. Use as a
@@ -292,7 +292,7 @@ class BlockedStep:
             self._regions[tensor].release(*self.share.blocks[int(place)])
 
     def _compute(self, number: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        part, program = self.program.parts[number], self.program
+        part = self.program.parts[number]
         began = time.perf_counter()
         self._do(part, outputs)
         if part.what in ("rows", "gather"):
@@ -359,15 +359,15 @@ class BlockedStep:
         return np.array(self.share.begin + begin, np.int64) if name == self.first else self._values[name]
 
     def _summed(self, number: int) -> list[np.ndarray]:
-        """The sums of a segment over all blocks, and over all workers; in the order of blocks and ranks."""
+        """What a segment reduces all rows to: over all blocks, then over all workers, in their order."""
         blocks = [found for found in self._partial.pop(number) if found is not None]
+        reductions = self.program.segments[number].reductions
         totals = []
-        for parts in zip(*blocks, strict=True):
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
-            totals.append(np.asarray(total))
-        return totals if self.comm is None or self.comm.size == 1 else [self.comm.all_reduce(t) for t in totals]
+        for parts, kind in zip(zip(*blocks, strict=True), reductions, strict=True):
+            total = np.asarray(reduce(OPERATIONS[kind], parts))
+            alone = self.comm is None or self.comm.size == 1
+            totals.append(total if alone or self.comm is None else self.comm.all_reduce(total, kind))
+        return totals
 
     def close(self) -> None:
         """Removes the file."""

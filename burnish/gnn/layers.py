@@ -95,7 +95,9 @@ class GCN:
 
         def spread(z: str) -> str:
             scaled = b.add("mul", z, near.scale)
-            gathered = b.add("add", b.add("aggregate", scaled, *near.structures[self.structure], reduction="sum"), scaled)
+            gathered = b.add(
+                "add", b.add("aggregate", scaled, *near.structures[self.structure], reduction="sum"), scaled
+            )
             return b.add("mul", gathered, near.scale)
 
         y = _biased(b, _linear(b, x, weights["weight"], spread, cost, trained), weights.get("bias"))
@@ -228,7 +230,7 @@ class GIN:
 
 @dataclass(frozen=True)
 class GAT:
-    """Graph attention (Velickovic et al. 2018): ``heads`` of ``features`` each, joined, or their mean if not ``joined``.
+    """Graph attention (Velickovic et al. 2018): ``heads`` of ``features`` each, joined, or else their mean.
 
     A vertex attends to its in-neighbours and, with ``loops``, to itself. ``slope``: of the leaky ReLU of scores.
     """
@@ -300,9 +302,7 @@ def activated(b: GraphBuilder, x: str, activation: str) -> str:
     return x if activation == "none" else b.add(activation, x)
 
 
-def _linear(
-    b: GraphBuilder, x: str, weight: str, spread: Callable[[str], str], cost: Cost, trained: bool
-) -> str:
+def _linear(b: GraphBuilder, x: str, weight: str, spread: Callable[[str], str], cost: Cost, trained: bool) -> str:
     """``spread(x) W``, or ``spread(x W)``, which is the same: each way's aggregations there and back decide.
 
     Before the product nothing goes back through the aggregation unless weights in front of it are trained.

@@ -13,10 +13,12 @@ from burnish import ops
 from burnish.errors import VerificationError
 from burnish.graph.graph import Graph, Node
 from burnish.loops.expr import Binary, Const, Expr, Load, Reduce, Var
+from burnish.loops.loaded import is_loaded
 from burnish.loops.tensor import Tensor, placeholder, stages
 from burnish.loops.traverse import loads, transform
 
 Kind = Literal["plain", "rows", "sum", "gather"]
+REDUCTIONS = ("sum", "max", "min")  # whose results over parts of the rows make that over all
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,13 @@ class Axes:
 
 @dataclass(frozen=True)
 class Role:
-    """What a node does with rows: ``plain`` has none, ``rows`` maps rows to rows, ``sum`` adds all of them up, ``gather``
-    reads other rows, those of its inputs ``gathered``.
+    """What a node does with rows: ``plain`` has none, ``rows`` maps rows to rows, ``sum`` reduces all of
+    them by ``reduction``, ``gather`` reads other rows, those of its inputs ``gathered``.
     """
 
     kind: Kind
     gathered: frozenset[str] = frozenset()
+    reduction: str = ""
 
 
 def axes_of(graph: Graph, other: Graph, vertices: int, others: int) -> Axes:
@@ -91,10 +94,13 @@ def role_of(node: Node, graph: Graph, axes: Axes, first: str | None = None) -> R
     found = {kinds[t.name] for t in outputs}
     if all(isinstance(kind, int) for kind in found):
         return Role("rows")
-    return Role("sum") if found == {"sum"} else Role("gather", everything)
+    (kind, *others) = found
+    if not others and isinstance(kind, str):
+        return Role("sum", reduction=kind)
+    return Role("gather", everything)
 
 
-_Stage = int | Literal["sum"] | None  # the axis of its rows, or the sum of all, or none
+_Stage = int | str | None  # the axis of its rows, or how all are reduced, or none
 
 
 def _stage_kinds(
@@ -116,10 +122,10 @@ def _stage_kinds(
 
 def _stage_kind(
     t: Tensor, kinds: Mapping[str, _Stage], wanted: int | None, vertices: int, start: str | None
-) -> _Stage | Literal["other"]:
+) -> _Stage:
     assert t.body is not None
-    read = loads(t.body)
-    if any(kinds[e.buffer.name] == "sum" for e in read):
+    read = reads_of(t)
+    if any(isinstance(kinds[e.buffer.name], str) for e in read):
         return "other"
     rows: set[Expr] = set()
     for e in read:
@@ -137,8 +143,9 @@ def _stage_kind(
         return "other"
     if row in t.axes:
         return t.axes.index(row)
-    reduced = {a.var: a.extent for a in t.body.axes} if isinstance(t.body, Reduce) and t.body.kind == "sum" else {}
-    return "sum" if reduced.get(row) == vertices else "other"
+    if not isinstance(t.body, Reduce) or t.body.kind not in REDUCTIONS:
+        return "other"
+    return t.body.kind if {a.var: a.extent for a in t.body.axes}.get(row) == vertices else "other"
 
 
 def _mentions(body: Expr, row: Var, kinds: Mapping[str, _Stage], start: str | None) -> bool:
@@ -167,7 +174,7 @@ def _gathered(outputs: tuple[Tensor, ...], names: Mapping[str, str], axes: Axes)
         if t.body is None:
             continue
         own = t.axes[0] if t.shape and t.shape[0] == axes.vertices else None
-        for e in loads(t.body):
+        for e in reads_of(t):
             name = e.buffer.name
             tensor = names.get(name)
             if tensor is not None and tensor not in axes.rows:
@@ -179,3 +186,14 @@ def _gathered(outputs: tuple[Tensor, ...], names: Mapping[str, str], axes: Axes)
             if tensor is not None:
                 found.add(tensor)
     return frozenset(found)
+
+
+def reads_of(t: Tensor) -> tuple[Load, ...]:
+    """All elements that a stage reads, also those that say how far it reduces."""
+    if t.body is None:
+        return ()
+    found = list(loads(t.body))
+    for axis in t.body.axes if isinstance(t.body, Reduce) else ():
+        if is_loaded(axis.extent):
+            found += (*loads(axis.extent.begin), *loads(axis.extent.end))
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""Graph neural networks: layers, their weights and dropout, as the graph of operators that is compiled; and their file."""
+"""Graph neural networks: layers, their weights and dropout, as a graph of operators, and their file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = (*LAYERS, "deep_gcn")
 
 @dataclass(frozen=True)
 class Extents:
-    """How large a graph is: ``vertices``, ``edges`` by structure, and whether every edge is there in both directions."""
+    """How large a graph is: ``vertices``, ``edges`` by structure, and whether every edge goes in both directions."""
 
     vertices: int
     edges: Mapping[str, int]
@@ -138,7 +138,7 @@ class Network:
         return Adjacency(found, b.input(SCALE, (extents.vertices, 1)) if self.scaled else "")
 
     def save(self, path: str | Path) -> None:
-        """Writes a safetensors file: weights, and the layers in its metadata. Complete or not at all. Raises OSError."""
+        """Writes a safetensors file, complete or not at all: weights, and layers as metadata. Raises OSError."""
         told = json.dumps({
             "version": VERSION, "features": self.features, "dropout": self.dropout,
             "input_dropout": self.input_dropout, "layers": [_described(layer) for layer in self.layers],

@@ -64,9 +64,7 @@ def block_rows(vertices: int, features: int, block: int | None = None) -> int:
     return max(-(-rows // ROWS) * ROWS, ROWS)
 
 
-def shared_of(
-    network: Network, graph: Graph | str | Path, block: int | None = None, labelled: bool = True
-) -> Shared:
+def shared_of(network: Network, graph: Graph | str | Path, block: int | None = None, labelled: bool = True) -> Shared:
     """The whole graph as one share; of a symmetric .bngraph file the edges stay in the file. ``labelled``: with labels.
 
     Raises DataError, OSError.
@@ -136,7 +134,7 @@ def file_labels(network: Network, file: GraphFile, begin: int, end: int) -> tupl
     if file.classes > network.classes or (multilabel and file.classes != network.classes):
         raise DataError(f"'{file.path}': found {file.classes} classes; allowed: {network.classes}, as the network has")
     labels = np.asarray(labels, np.float32 if multilabel else np.int64)
-    masks = {}
+    masks: dict[str, np.ndarray] = {}
     for name in ("train", "validation"):
         if name in file.sections:
             mask = file.read(name, begin, end)

@@ -1,4 +1,4 @@
-"""The program of a training graph over blocks of vertices: compiled segments, and the steps that a memory plan orders."""
+"""The program of a training graph over blocks of vertices: compiled segments, and the steps of a memory plan."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any
 from burnish import ops
 from burnish.driver.api import compile
 from burnish.errors import UnsupportedOperator, VerificationError
-from burnish.gnn.locality import Axes, axes_of
+from burnish.gnn.locality import Axes, axes_of, reads_of
 from burnish.gnn.segments import Segment, cut, segment_graph
 from burnish.gnn.share import Share
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.sizes import dim
 from burnish.loops.tensor import placeholder, stages
-from burnish.loops.traverse import loads
 from burnish.memory.lifetimes import Step
 from burnish.runtime.module import Module
 
@@ -27,7 +26,7 @@ EXTRA = 16  # vertices by which a second graph is larger, to see where vertices 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One step: ``work`` is done by a segment on block ``block``; ``finish`` ends the segment, ``exchange`` a tensor."""
+    """One step of a segment: on a block, at its end (``finish``), or to get other workers' rows of a ``tensor``."""
 
     what: str  # "rows", "gather", "plain", "finish" or "exchange"
     segment: int
@@ -39,8 +38,7 @@ class Part:
 class Program:
     """Segments with their modules, by block, and the steps over blocks of tensors that they are.
 
-    ``kept``: the bytes of a row, by tensor that lasts from step to step. Steps read and write ``tensor:block``; of other
-    workers' rows ``tensor:far:segment``.
+    Steps read and write ``tensor:block``, and of other workers' rows ``tensor:far:segment``.
     """
 
     graph: Graph
@@ -65,7 +63,7 @@ class Gather:
     node: Node
     inputs: tuple[str, ...]
     offsets: str
-    sources: str
+    sources: str | None
 
 
 def build(
@@ -108,41 +106,31 @@ def gather_of(graph: Graph, axes: Axes, node: Node) -> Gather:
     if not ops.is_opaque(node.op):
         tensors = [placeholder(graph.types[n].shape, graph.types[n].dtype, f"x{i}") for i, n in enumerate(inputs)]
         outputs = ops.operator_named(node.op).define("y", tensors, node.attrs)
-        read = {e.buffer.name for t in stages(outputs) if t.body is not None for e in loads(t.body)}
-        read |= {name for t in stages(outputs) for name in _extents_read(t)}
+        read = {e.buffer.name for t in stages(outputs) for e in reads_of(t)}
         while inputs and tensors[len(inputs) - 1].name not in read:
             inputs.pop()
     offsets = [n for n in inputs if n in axes.offsets]
     sources = [n for n in inputs if n in axes.edges]
-    if len({*offsets}) != 1 or len({*sources}) != 1 or not {*offsets, *sources} <= {*graph.inputs}:
+    if len({*offsets}) != 1 or len({*sources}) > 1 or not {*offsets, *sources} <= {*graph.inputs}:
         raise UnsupportedOperator(
             f"node '{node.name}' ({node.op}) reads rows of other vertices; allowed in blocks of vertices: operators "
             f"that do so by one structure of in-edges, found {offsets + sources}"
         )
-    return Gather(node, tuple(inputs), offsets[0], sources[0])
-
-
-def _extents_read(t: Any) -> set[str]:
-    """The tensors that extents of a stage's reductions are loaded from."""
-    axes = getattr(t.body, "axes", ())
-    found = set[str]()
-    for axis in axes:
-        for bound in (getattr(axis, "begin", None), axis.extent):
-            found |= {*getattr(bound, "buffers", ())}
-    return found
+    return Gather(node, tuple(inputs), offsets[0], sources[0] if sources else None)
 
 
 def _gathering(
     gather: Gather, segment: Segment, graphs: Mapping[int, Graph], axes: Axes, share: Share, options: Mapping[str, Any]
 ) -> tuple[Module, ...]:
     """The modules of a gathering, by block: of one for each number of rows, where the number of edges is open."""
-    edges = share.edges[gather.offsets]
+    edges = share.edges[gather.offsets]  # of a node without sources, numbers of edges do not matter
     made: dict[tuple[int, int], Module] = {}
     by_block = []
     for (begin, end), count in zip(share.blocks, edges.counts, strict=True):
-        key = (end - begin, count if len({*edges.counts}) == 1 else -1)
+        known = gather.sources is None or len({*edges.counts}) == 1
+        key = (end - begin, count if known else -1)
         if key not in made:
-            found = count if key[1] >= 0 else dim("edges", 0, MOST_EDGES, hint=max(edges.counts))
+            found = count if known else dim("edges", 0, MOST_EDGES, hint=max(edges.counts))
             graph = _gather_graph(gather, segment, graphs[end - begin], axes, end - begin, edges.columns, found)
             made[key] = compile(graph, **options)
         by_block.append(made[key])
@@ -206,8 +194,8 @@ def _steps(
             add(Part("exchange", i, 0, name), [f"{name}:{k}" for k in numbers], [f"{name}:far:{i}"])
             whole.append(f"{name}:far:{i}")
         for k in numbers:
-            edges = [] if share.edges[gather.offsets].sources is not None else [f"{gather.sources}:{k}"]
+            here = gather.sources is None or share.edges[gather.offsets].sources is not None
+            edges = [] if here else [f"{gather.sources}:{k}"]
             add(Part("gather", i, k), [*whole, *(f"{n}:{k}" for n in own), *edges],
                 [f"{n}:{k}" for n in segment.writes])  # fmt: skip
     return tuple(parts), tuple(steps)
-

@@ -189,8 +189,8 @@ def _transpose(offsets, sources, out_offsets, out):  # type: ignore[no-untyped-d
 def _sample(offsets, sources, chosen, fanouts, seed, place, vertices, out_offsets, out):  # type: ignore[no-untyped-def]
     """Breadth first from ``chosen``: each vertex that is reached gets its sample of in-neighbours once.
 
-    ``place``, -1 for all, gets the number of each vertex in the sample, ``vertices`` those in order; ``out_offsets`` and
-    ``out``: the sample's rows, ascending. Returns how many vertices there are.
+    ``place``, -1 for all, gets the number of each vertex in the sample, ``vertices`` those in order; ``out_offsets``
+    and ``out``: the sample's rows, ascending. Returns how many vertices there are.
     """
     state = np.uint64(seed)
     count = chosen.shape[0]

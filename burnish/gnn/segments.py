@@ -6,6 +6,7 @@ and aggregations, as blocks of rows. Sums over vertices, such as gradients of we
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +15,14 @@ from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph
 
 LAST = 1 << 30  # the level of what only results need
+SLACK = 16  # bytes of a row that are not worth keeping another tensor: a label, a scale
 
 
 @dataclass(frozen=True)
 class Segment:
     """Nodes of one kind, by number. ``reads``: rows of other segments or of the graph's inputs, block by block;
-    ``gathered``: those of which all rows are read; ``writes``: rows for others; ``sums``: sums over all rows;
-    ``values``: results without rows; ``given``: what it reads that has no rows.
+    ``gathered``: those of which all rows are read; ``writes``: rows for others; ``sums``: what all rows are
+    reduced to, by ``reductions``; ``values``: results without rows; ``given``: what it reads that has no rows.
     """
 
     kind: Kind
@@ -30,6 +32,7 @@ class Segment:
     gathered: tuple[str, ...]
     writes: tuple[str, ...]
     sums: tuple[str, ...]
+    reductions: tuple[str, ...]
     values: tuple[str, ...]
     given: tuple[str, ...]
     structure: tuple[str, ...]
@@ -62,7 +65,7 @@ class _Cut:
         while True:
             levels = self._levels()
             groups = self._groups(levels)
-            again = self._repeated(groups)
+            again = self._merged(groups) or self._repeated(groups)
             if not again:
                 break
             self.stored |= again
@@ -144,8 +147,22 @@ class _Cut:
         for i, level in levels.items():
             kind = self.roles[i].kind
             key = (level, "rows" if kind == "sum" else kind, i if kind == "gather" else -1)
-            groups.setdefault(key, set()).update(self.closures[i])  # type: ignore[arg-type]
+            groups.setdefault(key, set()).update(self.closures[i])
         return groups
+
+    def _merged(self, groups: Mapping[tuple[int, Kind, int], set[int]]) -> set[str]:
+        """The first result that several segments compute from rows of more bytes than its own: it is kept instead."""
+        counts = Counter(i for (_, kind, _), nodes in groups.items() if kind == "rows" for i in nodes)
+        for i in sorted(counts):
+            (output, *more) = self.graph.nodes[i].outputs
+            if counts[i] < 2 or more or output in self.stored or self.axes.rows.get(output) != 0:
+                continue
+            closure = self._closure(i)
+            inside = {n for j in closure for n in self.graph.nodes[j].outputs}
+            read = {n for j in closure for n in self.graph.nodes[j].inputs if n in self.axes.rows} - inside
+            if sum(self.graph.types[n].nbytes for n in read) > self.graph.types[output].nbytes + SLACK * self.axes.vertices * len(read):
+                return {output}
+        return set()
 
     def _repeated(self, groups: Mapping[tuple[int, Kind, int], set[int]]) -> set[str]:
         """Results of products that several segments would compute."""
@@ -168,13 +185,14 @@ class _Cut:
         gathered = frozenset[str]().union(*(self.roles[i].gathered for i in nodes))
         rows, structure = self.axes.rows, self.axes.structure
         out = [*dict.fromkeys(n for i in nodes for n in self.graph.nodes[i].outputs if self._leaves(n, inside, nodes))]
-        sums = {n for i in nodes if self.roles[i].kind == "sum" for n in self.graph.nodes[i].outputs}
+        sums = {n: self.roles[i].reduction for i in nodes if self.roles[i].reduction for n in self.graph.nodes[i].outputs}
         return Segment(
             kind, level, tuple(nodes),
             tuple(n for n in read if n in rows and n not in gathered),
             tuple(n for n in read if n in gathered),
             tuple(n for n in out if n in rows and (n in self.stored)),
             tuple(n for n in out if n in sums),
+            tuple(sums[n] for n in out if n in sums),
             tuple(n for n in out if n not in rows and n not in sums),
             tuple(n for n in read if n not in rows and n not in structure and n not in self.graph.constants),
             tuple(n for n in read if n in structure),
@@ -188,7 +206,7 @@ class _Cut:
 
 
 def segment_graph(segment: Segment, graph: Graph, constants: Mapping[str, object]) -> Graph:
-    """The graph of a segment's nodes: from what it reads to what it makes; ``constants`` are those of the whole model."""
+    """The graph of a segment's nodes: from what it reads to what it makes; ``constants``: of the whole model."""
     nodes = tuple(graph.nodes[i] for i in segment.nodes)
     inputs = (*segment.reads, *segment.gathered, *segment.given, *segment.structure)
     outputs = (*segment.writes, *segment.sums, *segment.values)

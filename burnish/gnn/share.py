@@ -37,7 +37,8 @@ class Edges:
 class Share:
     """The vertices begin … end - 1 of ``vertices``, in ``blocks`` numbered from 0.
 
-    ``features``: of these vertices, where they are not in memory; ``tensors``: rows that are, by the inputs' names; ``edges``: by the names of offsets.
+    ``features``: of these vertices, where they are not in memory; ``tensors``: rows that are, by the inputs' names;
+    ``edges``: by the names of offsets.
     """
 
     begin: int
@@ -84,7 +85,9 @@ def blocks_of(rows: int, block: int) -> Blocks:
     return tuple((begin, min(begin + block, rows)) for begin in range(0, rows, block)) or ((0, 0),)
 
 
-def edges_of(csr: CSR, blocks: Sequence[tuple[int, int]], exchange: Callable[[np.ndarray], None] | None = None) -> Edges:
+def edges_of(
+    csr: CSR, blocks: Sequence[tuple[int, int]], exchange: Callable[[np.ndarray], None] | None = None
+) -> Edges:
     """Edges in memory: sources are views of those of ``csr``."""
     offsets, sources = [], []
     for begin, end in blocks:

@@ -102,18 +102,19 @@ def fit(
 ) -> Trained:
     """Trains ``network`` on a graph with features, labels and a mask of vertices to ``train`` on.
 
-    Each epoch is one step on the whole graph, or, with ``sampling``, steps on sampled parts of it. Where the graph has a
-    mask of vertices for validation, the network is evaluated every epoch, or ``evaluate_every`` steps, and after
+    Each epoch is one step on the whole graph, or, with ``sampling``, steps on sampled parts of it. Where the graph has
+    a mask of vertices for validation, the network is evaluated every epoch, or ``evaluate_every`` steps, and after
     ``patience`` evaluations without a smaller loss training ends. ``train``: loss, optimizer and all that
     :class:`burnish.Train` has; by default Adam at 0.01 and the cross-entropy of the labels.
 
     ``memory_budget``: the most memory that this process may take, all counted, in bytes or as in "700MB". Features, and
     of a graph that is given as a .bngraph file its edges, are then read in blocks of ``block`` vertices, and what the
-    budget does not hold moves to a file in ``folder`` and back as ``planner`` says, one of "best", "streaming", "lru" and
-    "lru drop dead". Losses are those without a budget, but for rounding.
+    budget does not hold moves to a file in ``folder`` and back as ``planner`` says, one of "best", "streaming", "lru"
+    and "lru drop dead". Losses are those without a budget, but for rounding.
 
-    ``checkpoint``, ``save_every`` epochs, ``keep``, ``resume`` and ``progress`` are those of :func:`burnish.fit`. Raises
-    ParameterError, among others for a budget that is too small, with the least one; DataError, CheckpointError, OSError.
+    ``checkpoint``, ``save_every`` epochs, ``keep``, ``resume`` and ``progress`` are those of :func:`burnish.fit`.
+    Raises ParameterError, among others for a budget that is too small, with the least one; DataError, CheckpointError
+    and OSError.
     """
     _check(epochs, sampling, memory_budget, planner, progress)
     limits = Limits(None, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
@@ -126,8 +127,8 @@ def fit(
         else:
             made = _in_memory(network, _loaded(graph), train, sampling, threads, cache_dir)
         trainer = Trainer(
-            made.step, made.source, limits, evaluation=made.evaluation, valid=made.valid, metrics=scores(made.multilabel),
-            checkpoint=checkpoint, progress=watch, facts={"network": str(network)},
+            made.step, made.source, limits, evaluation=made.evaluation, valid=made.valid,
+            metrics=scores(made.multilabel), checkpoint=checkpoint, progress=watch, facts={"network": str(network)},
         )  # fmt: skip
         watch.states = trainer.step.state
         report = trainer.run()

@@ -85,8 +85,8 @@ def fit_workers(
     timeout: float = TIMEOUT,
     progress: Callable[[Progress], object] | None = None,
 ) -> Trained:
-    """Trains as :func:`burnish.gnn.train.fit` on a whole graph, by ``workers``: threads of this process, processes of this
-    machine ("process"), processes that talk through torch.distributed ("torch"), or actors of Ray ("ray").
+    """Trains as :func:`burnish.gnn.train.fit` on a whole graph, by ``workers``: threads of this process, processes of
+    this machine ("process"), processes that talk through torch.distributed ("torch"), or actors of Ray ("ray").
 
     ``partition``: ranges of as many "edges" or "vertices", or of equal time as a cost model has "learned" it from some
     calls of the step (thesis-jia §4.4). ``memory_budget``: of each worker's process. ``progress`` is called by threads
@@ -147,7 +147,9 @@ def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
         found = "no features" if rows is None else f"{rows.shape[1]} features"
         raise DataError(f"'{job.graph}': found {found}; allowed: {job.network.features}, as the network has")
     whole = job.budget is None and job.block is None
-    blocks = blocks_of(end - begin, max(end - begin, 1) if whole else block_rows(file.vertices, rows.shape[1], job.block))
+    blocks = blocks_of(
+        end - begin, max(end - begin, 1) if whole else block_rows(file.vertices, rows.shape[1], job.block)
+    )
     part = file.part(begin, end)
     back = part if file.symmetric else _out_edges(file, begin, end)
     edges: dict[str, Edges] = {}
@@ -206,7 +208,9 @@ def _learned(comm: Comm, job: Job) -> np.ndarray:
     for _ in range(ROUNDS):
         with ExitStack() as stack:
             shared = _shared(comm, job, cuts)
-            made = blocked(job.network, shared, job.train, stack, threads=job.threads, cache_dir=job.cache_dir, comm=comm)
+            made = blocked(
+                job.network, shared, job.train, stack, threads=job.threads, cache_dir=job.cache_dir, comm=comm
+            )
             (batch,) = made.source.epoch(0)
             for _ in range(CALLS):
                 made.step(*batch.values())  # type: ignore[union-attr]

@@ -104,9 +104,7 @@ def _mixed(h: Expr) -> Expr:
 
 
 @operator
-def dropout(
-    name: str, x: Tensor, seed: Tensor, first: Tensor | None = None, *, rate: float, stream: int = 0
-) -> Tensor:
+def dropout(name: str, x: Tensor, seed: Tensor, first: Tensor | None = None, *, rate: float, stream: int = 0) -> Tensor:
     """``x`` with each element 0 with probability ``rate``, else divided by ``1 - rate`` (Srivastava et al. 2014).
 
     Counter-based: which elements stay depends on their positions, on ``seed`` (int64, a scalar) and on ``stream``

@@ -116,14 +116,12 @@ class Executed:
     peak: int
 
 
-def execute(
-    problem: SwapProblem, plan: SwapPlan, store: Store, compute: Compute, room: Room | None = None
-) -> Executed:
+def execute(problem: SwapProblem, plan: SwapPlan, store: Store, compute: Compute, room: Room | None = None) -> Executed:
     """Executes ``plan``: ``compute(step, inputs, outputs)`` fills the output arrays of a step from its inputs.
 
-    Arrays are new ones, or those of ``room``. ``store`` holds what no step writes, before; and the problem's results, after. Raises ParameterError where a
-    tensor's bytes in the store are not those of the problem, or main memory would exceed the plan's capacity;
-    InputError for an input that the store lacks.
+    Arrays are new ones, or those of ``room``. ``store`` holds what no step writes, before; and the problem's results,
+    after. Raises ParameterError where a tensor's bytes in the store are not those of the problem, or main memory would
+    exceed the plan's capacity; InputError for an input that the store lacks.
     """
     for name, nbytes in problem.nbytes.items():
         if name not in store.types or store.types[name].nbytes != nbytes:
