@@ -120,9 +120,7 @@ def _stage_kinds(
     return kinds
 
 
-def _stage_kind(
-    t: Tensor, kinds: Mapping[str, _Stage], wanted: int | None, vertices: int, start: str | None
-) -> _Stage:
+def _stage_kind(t: Tensor, kinds: Mapping[str, _Stage], wanted: int | None, vertices: int, start: str | None) -> _Stage:
     assert t.body is not None
     read = reads_of(t)
     if any(isinstance(kinds[e.buffer.name], str) for e in read):

@@ -160,7 +160,9 @@ class _Cut:
             closure = self._closure(i)
             inside = {n for j in closure for n in self.graph.nodes[j].outputs}
             read = {n for j in closure for n in self.graph.nodes[j].inputs if n in self.axes.rows} - inside
-            if sum(self.graph.types[n].nbytes for n in read) > self.graph.types[output].nbytes + SLACK * self.axes.vertices * len(read):
+            if sum(self.graph.types[n].nbytes for n in read) > self.graph.types[
+                output
+            ].nbytes + SLACK * self.axes.vertices * len(read):
                 return {output}
         return set()
 
@@ -185,7 +187,9 @@ class _Cut:
         gathered = frozenset[str]().union(*(self.roles[i].gathered for i in nodes))
         rows, structure = self.axes.rows, self.axes.structure
         out = [*dict.fromkeys(n for i in nodes for n in self.graph.nodes[i].outputs if self._leaves(n, inside, nodes))]
-        sums = {n: self.roles[i].reduction for i in nodes if self.roles[i].reduction for n in self.graph.nodes[i].outputs}
+        sums = {
+            n: self.roles[i].reduction for i in nodes if self.roles[i].reduction for n in self.graph.nodes[i].outputs
+        }
         return Segment(
             kind, level, tuple(nodes),
             tuple(n for n in read if n in rows and n not in gathered),

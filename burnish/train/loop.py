@@ -96,7 +96,8 @@ class Trainer:
     ) -> None:
         """``writes``: whether checkpoints are written, and not only gone on from: of several workers one writes them.
 
-        Raises ParameterError; CheckpointError for a checkpoint that is not to go on from; OSError."""
+        Raises ParameterError; CheckpointError for a checkpoint that is not to go on from; OSError.
+        """
         if (evaluation is None) != (valid is None):
             raise ParameterError("evaluation, valid: found one of them; allowed: both or none")
         if limits.patience is not None and valid is None:
