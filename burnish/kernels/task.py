@@ -73,6 +73,12 @@ class Task:
     def _stages(self) -> tuple[Tensor, ...]:
         return tuple(t for t in stages(self.outputs) if t.body is not None)
 
+    @cached_property
+    def loaded(self) -> bool:
+        """Whether something is reduced over a loaded extent."""
+        bodies = [t.body for t in self._stages if isinstance(t.body, Reduce)]
+        return any(is_loaded(axis.extent) for body in bodies for axis in body.axes)
+
     def anchor(self) -> Tensor | None:
         """The stage that is a sum of products of two tensors: the matrix-product-like heart of a complex operator."""
         return next((t for t in self.stages() if is_sum_of_products(t)), None)

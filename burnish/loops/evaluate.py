@@ -138,7 +138,7 @@ def _reduce_rows(
         value = REDUCERS[body.kind].reduce(value, axis=tuple(range(1, 1 + len(inner) - len(set(inner) & set(spatial)))))
         place = tuple(listed[v] for v in outer if v in spatial)
         if place:
-            REDUCERS[body.kind].at(target, place, value)  # type: ignore[arg-type]
+            REDUCERS[body.kind].at(target, place, value)
         else:
             target[...] = REDUCERS[body.kind](target, REDUCERS[body.kind].reduce(value, axis=0))
 

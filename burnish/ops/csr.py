@@ -13,6 +13,7 @@ from burnish.ops.operator import (
     Application,
     differentiated,
     opaque,
+    require,
     require_dtype,
     require_rank,
 )
@@ -78,6 +79,73 @@ def csr_targets(name: str, offsets: Tensor, *, extent: int) -> Tensor:
     return placeholder((extent,), "int32", name)
 
 
+@njit(cache=True)
+def _count_blocks(
+    offsets: np.ndarray, sources: np.ndarray, rows: int, pointers: np.ndarray
+) -> None:  # pragma: no cover
+    """Where the edges of every block and vertex begin, in order of blocks and then of vertices."""
+    blocks, count = pointers.shape[0], pointers.shape[1] - 1
+    for v in range(count):
+        for e in range(offsets[v], offsets[v + 1]):
+            pointers[sources[e] // rows, v + 1] += 1
+    total = 0
+    for b in range(blocks):
+        pointers[b, 0] = total
+        for v in range(count):
+            total += pointers[b, v + 1]
+            pointers[b, v + 1] = total
+
+
+@njit(cache=True)
+def _fill_blocks(  # pragma: no cover - compiled
+    offsets: np.ndarray, sources: np.ndarray, rows: int, pointers: np.ndarray, places: np.ndarray
+) -> None:
+    """The place in its block of each edge's source, in the order of ``pointers``, which are advanced."""
+    for v in range(offsets.shape[0] - 1):
+        for e in range(offsets[v], offsets[v + 1]):
+            b = sources[e] // rows
+            places[pointers[b, v]] = sources[e] - b * rows
+            pointers[b, v] += 1
+
+
+def _csr_block_pointers(offsets: np.ndarray, sources: np.ndarray, extent: int, rows: int) -> np.ndarray:
+    pointers = np.zeros((max(1, -(-extent // rows)), len(offsets)), np.int32)
+    _count_blocks(offsets, _checked(sources, extent), rows, pointers)
+    return pointers
+
+
+@differentiated("none")
+@opaque(_csr_block_pointers)
+def csr_block_pointers(name: str, offsets: Tensor, sources: Tensor, *, extent: int, rows: int) -> Tensor:
+    """Where the edges of each vertex begin among those in each block of ``rows`` of ``extent`` sources.
+
+    int32 [blocks, V + 1], of edges in order of blocks and then of vertices: fewer than 2^31.
+    """
+    _require_rows(offsets, "offsets")
+    _require_rows(sources, "sources")
+    require(0 < rows <= 1 << 16, "attribute 'rows'", rows, f"1 to {1 << 16}")
+    return placeholder((max(1, -(-extent // rows)), offsets.shape[0]), "int32", name)
+
+
+def _csr_block_places(
+    offsets: np.ndarray, sources: np.ndarray, pointers: np.ndarray, extent: int, rows: int
+) -> np.ndarray:
+    places = np.empty(len(sources), np.uint16)
+    _fill_blocks(offsets, _checked(sources, extent), rows, pointers[:, :-1].copy(), places)
+    return places
+
+
+@differentiated("none")
+@opaque(_csr_block_places)
+def csr_block_places(
+    name: str, offsets: Tensor, sources: Tensor, pointers: Tensor, *, extent: int, rows: int
+) -> Tensor:
+    """Each edge's source as its place in its block, uint16 [E], in the order of ``csr_block_pointers``."""
+    _require_rows(offsets, "offsets")
+    _require_rows(sources, "sources")
+    return placeholder(sources.shape, "uint16", name)
+
+
 def _require_rows(t: Tensor, argument: str) -> None:
     require_rank(t, argument, 1)
     require_dtype(t, argument, INDEX_DTYPES)
@@ -102,4 +170,4 @@ def transposed_order(a: Application, at: int) -> str:
     return given[0] if given else a.add("csr_order", a.inputs[at + 1], extent=a.types[0][0][0])
 
 
-OPERATORS = (csr_offsets, csr_order, csr_targets)
+OPERATORS = (csr_offsets, csr_order, csr_targets, csr_block_pointers, csr_block_places)

@@ -123,6 +123,46 @@ def aggregate(
     return compute(shape, finished, name)
 
 
+@differentiated(Refused("it is a form of aggregate that the compiler chooses, of which the gradient is"))
+@operator
+def aggregate_blocks(
+    name: str,
+    x: Tensor,
+    offsets: Tensor,
+    pointers: Tensor,
+    places: Tensor,
+    *,
+    rows: int,
+    reduction: str = "sum",
+) -> Tensor:
+    """:data:`aggregate` with the edges in order of blocks of ``rows`` sources: vertex v reads those in block b at the
+    rows ``b * rows + places[e]`` of ``x`` [U, F], for ``pointers[b, v] <= e < pointers[b, v + 1]``.
+
+    ``pointers`` int32 [blocks, V + 1], ``places`` uint16 [E] (``csr_block_pointers``, ``csr_block_places``);
+    ``offsets`` [V + 1] counts the edges of vertices. ``reduction``: sum or mean.
+    """
+    require_rank(x, "x", 2, "[U, F]")
+    require_float(x, "x")
+    require_rank(offsets, "offsets", 1)
+    require_dtype(offsets, "offsets", INDEX_DTYPES)
+    require_dtype(places, "places", ("uint16",))
+    require_dtype(pointers, "pointers", ("int32",))
+    require(0 < rows <= 1 << 16, "attribute 'rows'", rows, f"1 to {1 << 16}")
+    require_shape(pointers, "pointers", (max(1, -(-x.shape[0] // rows)), offsets.shape[0]))
+    require(reduction in ("sum", "mean"), "attribute 'reduction'", reduction, "sum, mean")
+    shape, edges = (offsets.shape[0] - 1, x.shape[1]), places.shape[0]
+
+    def over(v: Expr, f: Expr) -> Expr:
+        b = reduce_axis(pointers.shape[0], "b")
+        e = rows_axis(pointers, (b.var, v), edges)
+        return sum_over(x[b.var * rows + cast(INDEX, places[e.var]), f], (b, e))
+
+    if reduction == "sum":
+        return compute(shape, over, name)
+    total = compute(shape, over, f"{name}.sum")
+    return compute(shape, lambda v, f: total[v, f] / degree(offsets, v, x.dtype), name)
+
+
 @differentiated(Refused("it is part of a gradient; that of a maximum is not differentiated again"))
 @operator
 def aggregate_equal(
@@ -277,4 +317,4 @@ def segment_reduce(name: str, values: Tensor, segments: Tensor, *, extent: int, 
     return placeholder((extent, values.shape[1]), values.dtype, name)
 
 
-OPERATORS = (aggregate, aggregate_equal, aggregate_weighted, edge_dot, csr_degrees, segment_reduce)
+OPERATORS = (aggregate, aggregate_blocks, aggregate_equal, aggregate_weighted, edge_dot, csr_degrees, segment_reduce)

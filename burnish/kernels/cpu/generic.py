@@ -267,4 +267,4 @@ def _unit(arrangement: Arrangement, shape: Sequence[int]) -> int | None:
     return adjacent[-1] if adjacent else None
 
 
-GENERIC = Template("generic", lambda task, target: True, _space, _apply, _nests)
+GENERIC = Template("generic", lambda task, target: True, _space, _apply, _nests, loaded=True)
