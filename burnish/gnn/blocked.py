@@ -209,7 +209,7 @@ class BlockedStep:
                 continue
             begin, end = self.share.blocks[int(place)]
             if tensor in self.program.axes.edges:
-                found[name] = TensorType((self._edges_of(tensor).counts[int(place)],), t.dtype)
+                found[name] = TensorType((self._edges_of(tensor).room,), t.dtype)
             else:
                 found[name] = TensorType((end - begin, *t.shape[1:]), t.dtype)
         return found

@@ -149,7 +149,9 @@ def _some(masks: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _read_sources(file: GraphFile, blocks: Blocks, structure: str, block: int, out: np.ndarray) -> None:
     begin, end = blocks[block]
-    np.copyto(out, adapted(structure, file.part(begin, end), begin).sources)
+    found = adapted(structure, file.part(begin, end), begin).sources
+    out[: len(found)] = found
+    out[len(found) :] = 0
 
 
 def adapted(structure: str, part: CSR, begin: int) -> CSR:

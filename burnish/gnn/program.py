@@ -14,13 +14,11 @@ from burnish.gnn.locality import Axes, axes_of, reads_of
 from burnish.gnn.segments import Segment, cut, segment_graph
 from burnish.gnn.share import Share
 from burnish.graph.graph import Graph, GraphBuilder, Node
-from burnish.loops.sizes import dim
 from burnish.loops.tensor import placeholder, stages
 from burnish.memory.lifetimes import Step
 from burnish.runtime.module import Module
 
 Make = Callable[[int], Graph]  # the graph for so many vertices
-MOST_EDGES = 1 << 40
 EXTRA = 16  # vertices by which a second graph is larger, to see where vertices are
 
 
@@ -122,19 +120,14 @@ def gather_of(graph: Graph, axes: Axes, node: Node) -> Gather:
 def _gathering(
     gather: Gather, segment: Segment, graphs: Mapping[int, Graph], axes: Axes, share: Share, options: Mapping[str, Any]
 ) -> tuple[Module, ...]:
-    """The modules of a gathering, by block: of one for each number of rows, where the number of edges is open."""
-    edges = share.edges[gather.offsets]  # of a node without sources, numbers of edges do not matter
-    made: dict[tuple[int, int], Module] = {}
-    by_block = []
-    for (begin, end), count in zip(share.blocks, edges.counts, strict=True):
-        known = gather.sources is None or len({*edges.counts}) == 1
-        key = (end - begin, count if known else -1)
-        if key not in made:
-            found = count if known else dim("edges", 0, MOST_EDGES, hint=max(edges.counts))
-            graph = _gather_graph(gather, segment, graphs[end - begin], axes, end - begin, edges.columns, found)
-            made[key] = compile(graph, **options)
-        by_block.append(made[key])
-    return tuple(by_block)
+    """The modules of a gathering, by block: one for each number of rows, with room for the most edges of a block."""
+    edges = share.edges[gather.offsets]
+    sizes = dict.fromkeys(end - begin for begin, end in share.blocks)
+    made = {
+        rows: compile(_gather_graph(gather, segment, graphs[rows], axes, rows, edges.columns, edges.room), **options)
+        for rows in sizes
+    }
+    return tuple(made[end - begin] for begin, end in share.blocks)
 
 
 def _gather_graph(

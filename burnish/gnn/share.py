@@ -17,7 +17,8 @@ Blocks = tuple[tuple[int, int], ...]
 class Edges:
     """In-edges of blocks of vertices, of ``columns`` sources: by block ``offsets`` from 0 on, and ``sources``.
 
-    Sources that are not in memory are None; ``read(block, out)`` reads them. ``exchange(rows)`` fills the rows of other
+    All blocks have ``room`` for the edges of the largest: what lies behind a block's own is not read. Sources that are
+    not in memory are None; ``read(block, out)`` reads them. ``exchange(rows)`` fills the rows of other
     workers' vertices in ``rows`` [columns, F], behind one's own.
     """
 
@@ -31,6 +32,11 @@ class Edges:
     def counts(self) -> tuple[int, ...]:
         """Edges by block."""
         return tuple(int(offsets[-1]) for offsets in self.offsets)
+
+    @property
+    def room(self) -> int:
+        """The most edges of a block."""
+        return max(self.counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +94,13 @@ def blocks_of(rows: int, block: int) -> Blocks:
 def edges_of(
     csr: CSR, blocks: Sequence[tuple[int, int]], exchange: Callable[[np.ndarray], None] | None = None
 ) -> Edges:
-    """Edges in memory: sources are views of those of ``csr``."""
+    """Edges in memory: sources are views of those of ``csr``, but where it ends before the room of a block does."""
+    room = max(int(csr.offsets[end] - csr.offsets[begin]) for begin, end in blocks)
     offsets, sources = [], []
     for begin, end in blocks:
-        first, last = int(csr.offsets[begin]), int(csr.offsets[end])
+        first = int(csr.offsets[begin])
         whole = (begin, end) == (0, csr.rows)
         offsets.append(csr.offsets if whole else np.ascontiguousarray(csr.offsets[begin : end + 1] - first))
-        sources.append(csr.sources if whole else csr.sources[first:last])
+        own = csr.sources if whole else csr.sources[first : first + room]
+        sources.append(own if len(own) == room else np.concatenate([own, np.zeros(room - len(own), np.int32)]))
     return Edges(csr.columns, tuple(offsets), tuple(sources), None, exchange)
