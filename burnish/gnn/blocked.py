@@ -93,9 +93,9 @@ class Moved:
 class BlockedStep:
     """A program with its share of a graph, called with the labels of its vertices: the loss, and other results.
 
-    ``budget``: the most bytes of this process, all counted; None for as many as are needed. ``planner``: of
-    :data:`PLANNERS`. ``comm``: of the workers that have the other shares. ``folder``: where the file lies. Use as a
-    context manager, or ``close`` it.
+    ``budget``: the most bytes of this process, all counted; None for as many as are needed. ``capacity``: bytes of
+    tensors at once, in place of what a budget leaves. ``planner``: of :data:`PLANNERS`. ``comm``: of the workers that
+    have the other shares. ``folder``: where the file lies. Use as a context manager, or ``close`` it.
     """
 
     program: Program
@@ -107,6 +107,7 @@ class BlockedStep:
     comm: Comm | None = None
     folder: str | Path | None = None
     labels: Sequence[str] = ("label",)
+    capacity: int | None = None
     moved: Moved = field(default_factory=Moved)
     seconds: float = 0.0  # of the latest call, without what waits for other workers
 
@@ -128,7 +129,7 @@ class BlockedStep:
         self._regions = {name: self._region(name) for name in self._lasting}
         self._streams: dict[str, np.ndarray] = {}
         trim()
-        self.capacity = self._capacity()
+        self.capacity = self._capacity() if self.capacity is None else self.capacity
         self.plan = PLANNERS[self.planner](self.problem, self.capacity)
         self._store: Store | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="burnish-gnn-", dir=self.folder)
