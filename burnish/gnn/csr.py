@@ -136,8 +136,9 @@ class CSR:
         rows = _grouped([(source, target)], vertices, given, symmetrize, self_loops != "remove")
         del source, target
         rows = _by_target(*rows)
-        csr = cls._merged(*rows, duplicates, bool(given.size))
-        if symmetrize and not given.size:
+        weighted = weights is not None or duplicates == "count"
+        csr = cls._merged(*rows, duplicates, weighted)
+        if symmetrize and not weighted:
             csr.__dict__["symmetric"] = True
         return csr.with_self_loops() if self_loops == "add" else csr
 
@@ -216,7 +217,7 @@ class CSR:
 
     def _room(self, edges: int) -> tuple[Offsets, Sources, Weights]:
         sources = np.empty(edges, np.int32)
-        return np.zeros(self.rows + 1, np.int64), sources, np.empty(edges if self._weights.size else 0, np.float32)
+        return np.zeros(self.rows + 1, np.int64), sources, np.empty(0 if self.weights is None else edges, np.float32)
 
     def _like(self, csr: CSR) -> CSR:
         """What is known of this graph holds for one that differs in its self loops."""

@@ -141,7 +141,7 @@ def insert_self_loops(offsets, sources, weights, has, out_offsets, out, out_weig
         for e in range(offsets[v], offsets[v + 1]):
             if missing and sources[e] > v:
                 out[kept] = v
-                if weights.size:
+                if out_weights.size:
                     out_weights[kept] = 1
                 kept += 1
                 missing = False
@@ -151,7 +151,7 @@ def insert_self_loops(offsets, sources, weights, has, out_offsets, out, out_weig
             kept += 1
         if missing:
             out[kept] = v
-            if weights.size:
+            if out_weights.size:
                 out_weights[kept] = 1
             kept += 1
         out_offsets[v + 1] = kept

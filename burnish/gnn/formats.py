@@ -48,10 +48,8 @@ def read(source: Any, **options: Any) -> Graph:
         return _from_dgl(source, options)
     if hasattr(source, "edge_index"):
         return _from_pyg(source, options)
-    raise DataError(
-        f"graph: found {type(source).__module__}.{type(source).__qualname__}; allowed: a path, a sparse matrix of SciPy, "
-        "Data of PyG, a graph of DGL"
-    )
+    kind = f"{type(source).__module__}.{type(source).__qualname__}"
+    raise DataError(f"graph: found {kind}; allowed: a path, a sparse matrix of SciPy, Data of PyG, a graph of DGL")
 
 
 def _read_path(path: Path, options: dict[str, Any]) -> Graph:

@@ -193,7 +193,11 @@ def _dressed(
     draw = generator.random(len(labels))
     features = _features(blocks, classes, width, seed, 0, workers) if width else None
     train, known = splits[0], splits[0] + splits[1]
-    masks = {"train": draw < train, "validation": (draw >= train) & (draw < known), "test": draw >= known}
+    masks: dict[str, Any] = {
+        "train": draw < train,
+        "validation": (draw >= train) & (draw < known),
+        "test": draw >= known,
+    }
     return Graph(csr, features, labels, classes=classes, **masks)
 
 

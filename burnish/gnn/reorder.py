@@ -37,14 +37,24 @@ def communities(csr: CSR, largest: int = LARGEST_COMMUNITY, sweeps: int = SWEEPS
     if largest < 1 or sweeps < 0:
         raise ParameterError(f"communities: found largest {largest}, sweeps {sweeps}; allowed: 1 or more, 0 or more")
     labels = np.arange(csr.rows, dtype=np.int32)
-    sizes = np.ones(csr.rows, np.int64)
+    settle(csr, labels, np.ones(csr.rows, np.int64), largest, sweeps, seed)
+    return labels
+
+
+def settle(
+    csr: CSR, labels: NDArray[np.int32], loads: NDArray[np.int64], largest: int, sweeps: int = SWEEPS, seed: int = 0
+) -> None:
+    """Sweeps of label propagation over ``labels``, (V,), in place, until few vertices move.
+
+    loads: (V,); a label takes no vertex by which the sum of its loads would exceed ``largest``.
+    """
+    sums = np.bincount(labels, loads, minlength=max(1, csr.rows)).astype(np.int64)
     generator = np.random.default_rng(seed)
     for _ in range(sweeps):
         order = generator.permutation(csr.rows)
-        moved = propagate(csr.offsets, csr.sources, order, largest, labels, sizes)
+        moved = propagate(csr.offsets, csr.sources, order, loads, largest, labels, sums)
         if moved <= csr.rows // 1000:
             break
-    return labels
 
 
 def grouped(groups: NDArray[Any], count: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -58,12 +68,12 @@ def grouped(groups: NDArray[Any], count: int | None = None) -> tuple[NDArray[np.
 
 
 @njit(cache=True, light=True, nogil=True, error_model="numpy")
-def propagate(offsets, sources, order, largest, labels, sizes):  # type: ignore[no-untyped-def]
+def propagate(offsets, sources, order, loads, largest, labels, sums):  # type: ignore[no-untyped-def]
     """One sweep: vertices that move to the label most frequent around them, if it has room. Returns how many.
 
     Of labels as frequent, the larger community wins: at first, where all are different, these grow from hubs.
     """
-    votes = np.zeros(labels.shape[0], np.int32)
+    votes = np.zeros(sums.shape[0], np.int32)
     moved = 0
     for i in range(order.shape[0]):
         v = order[i]
@@ -74,14 +84,14 @@ def propagate(offsets, sources, order, largest, labels, sizes):  # type: ignore[
         for e in range(offsets[v], offsets[v + 1]):
             label = labels[sources[e]]
             n = votes[label]
-            wins = n > most or (n == most and sizes[label] > sizes[best])
-            if wins and n and label != old and sizes[label] < largest:
+            wins = n > most or (n == most and sums[label] > sums[best])
+            if wins and n and label != old and sums[label] + loads[v] <= largest:
                 best, most = label, n
             votes[label] = 0
         votes[old] = 0
         if best != old:
             labels[v] = best
-            sizes[old] -= 1
-            sizes[best] += 1
+            sums[old] -= loads[v]
+            sums[best] += loads[v]
             moved += 1
     return moved

@@ -99,7 +99,7 @@ def fill(file: BinaryIO, at: int, into: NDArray[Any], path: Path) -> None:
     """Reads the bytes of a contiguous array from the byte ``at`` on. Raises OSError, DataError where the file ends."""
     if not into.nbytes:
         return
-    view, done = memoryview(into).cast("B"), 0
+    view, done = into.data.cast("B"), 0
     while done < into.nbytes:
         got = os.preadv(file.fileno(), [view[done:]], at + done)
         if not got:

@@ -103,7 +103,9 @@ class GraphFile:
     def rows(self, cached: bool = True) -> FileRows | None:
         """The features, read block by block; None without."""
         section = self.sections.get("features")
-        return section and FileRows(self.path, section.start, (section.shape[0], section.shape[1]), cached)
+        if section is None:
+            return None
+        return FileRows(self.path, section.start, (section.shape[0], section.shape[1]), cached)
 
     def part(self, begin: int, end: int) -> CSR:
         """The in-edges of the vertices begin … end - 1, from any vertex: nothing else is read."""
@@ -178,12 +180,12 @@ def _parts(header: bytes, sections: dict[str, Section], arrays: dict[str, Any]) 
         array = arrays[name]
         if isinstance(array, np.ndarray):
             if array.nbytes:
-                yield memoryview(np.ascontiguousarray(array)).cast("B")
+                yield np.ascontiguousarray(array).data.cast("B")
         else:
             for begin, end in blocks(section.shape):  # type: ignore[arg-type]
                 block = array.read(begin, end)
                 check_finite(block, begin)
-                yield memoryview(block).cast("B")
+                yield block.data.cast("B")
         place = section.start + section.bytes
 
 
