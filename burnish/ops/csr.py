@@ -11,6 +11,7 @@ from burnish.jit import njit
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.operator import (
     Application,
+    declare,
     differentiated,
     opaque,
     require,
@@ -39,12 +40,20 @@ def _checked(rows: np.ndarray, extent: int) -> np.ndarray:
     return rows
 
 
+def _checked_offsets(offsets: np.ndarray, edges: int) -> np.ndarray:
+    """The offsets; IndexError for ones that fall or leave the edges."""
+    if len(offsets) and (offsets[0] < 0 or offsets[-1] > edges or (np.diff(offsets) < 0).any()):
+        raise IndexError(f"offsets of edges: found {offsets[0]} to {offsets[-1]}; allowed: 0 to {edges}, rising")
+    return offsets
+
+
 def _csr_offsets(rows: np.ndarray, extent: int) -> np.ndarray:
     counts = np.bincount(_checked(rows, extent), minlength=extent)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
 @differentiated("none")
+@declare(structure=True)
 @opaque(_csr_offsets)
 def csr_offsets(name: str, rows: Tensor, *, extent: int) -> Tensor:
     """Where the edges of each of ``extent`` rows begin, once they are in order: int64 [extent + 1], of ``rows`` [E]."""
@@ -57,6 +66,7 @@ def _csr_order(rows: np.ndarray, extent: int) -> np.ndarray:
 
 
 @differentiated("none")
+@declare(structure=True)
 @opaque(_csr_order)
 def csr_order(name: str, rows: Tensor, *, extent: int) -> Tensor:
     """The edges in order of their row, of ``extent`` rows, and of equal ones in their own: int32 [E]."""
@@ -65,18 +75,34 @@ def csr_order(name: str, rows: Tensor, *, extent: int) -> Tensor:
 
 
 def _csr_targets(offsets: np.ndarray, extent: int) -> np.ndarray:
-    found = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
+    counts = np.diff(_checked_offsets(offsets, extent))
+    found = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), counts)
     if len(found) != extent:
         raise IndexError(f"offsets of edges: found {len(found)} edges; allowed: {extent}")
     return found
 
 
 @differentiated("none")
+@declare(structure=True)
 @opaque(_csr_targets)
 def csr_targets(name: str, offsets: Tensor, *, extent: int) -> Tensor:
     """The row of each of ``extent`` edges, int32 [extent], from where the edges of each row begin (``csr_offsets``)."""
     _require_rows(offsets, "offsets")
     return placeholder((extent,), "int32", name)
+
+
+def _csr_transposed(offsets: np.ndarray, sources: np.ndarray, extent: int) -> np.ndarray:
+    return np.asarray(_csr_targets(offsets, len(sources))[_csr_order(sources, extent)])
+
+
+@differentiated("none")
+@declare(structure=True)
+@opaque(_csr_transposed)
+def csr_transposed(name: str, offsets: Tensor, sources: Tensor, *, extent: int) -> Tensor:
+    """The row of each edge, int32 [E], in order of its source, of ``extent`` ones: the sources of the transpose."""
+    _require_rows(offsets, "offsets")
+    _require_rows(sources, "sources")
+    return placeholder(sources.shape, "int32", name)
 
 
 @njit(cache=True)
@@ -110,11 +136,12 @@ def _fill_blocks(  # pragma: no cover - compiled
 
 def _csr_block_pointers(offsets: np.ndarray, sources: np.ndarray, extent: int, rows: int) -> np.ndarray:
     pointers = np.zeros((max(1, -(-extent // rows)), len(offsets)), np.int32)
-    _count_blocks(offsets, _checked(sources, extent), rows, pointers)
+    _count_blocks(_checked_offsets(offsets, len(sources)), _checked(sources, extent), rows, pointers)
     return pointers
 
 
 @differentiated("none")
+@declare(structure=True)
 @opaque(_csr_block_pointers)
 def csr_block_pointers(name: str, offsets: Tensor, sources: Tensor, *, extent: int, rows: int) -> Tensor:
     """Where the edges of each vertex begin among those in each block of ``rows`` of ``extent`` sources.
@@ -131,11 +158,13 @@ def _csr_block_places(
     offsets: np.ndarray, sources: np.ndarray, pointers: np.ndarray, extent: int, rows: int
 ) -> np.ndarray:
     places = np.empty(len(sources), np.uint16)
-    _fill_blocks(offsets, _checked(sources, extent), rows, pointers[:, :-1].copy(), places)
+    own = pointers[:, :-1].copy()
+    _fill_blocks(_checked_offsets(offsets, len(sources)), _checked(sources, extent), rows, own, places)
     return places
 
 
 @differentiated("none")
+@declare(structure=True)
 @opaque(_csr_block_places)
 def csr_block_places(
     name: str, offsets: Tensor, sources: Tensor, pointers: Tensor, *, extent: int, rows: int
@@ -159,9 +188,8 @@ def transposed(a: Application, at: int) -> tuple[str, str]:
     offsets, sources, *given = a.inputs[at:]
     if given:
         return given[0], given[1]
-    edges = a.types[at + 1][0][0]
-    targets = a.add("gather", a.add("csr_targets", offsets, extent=edges), transposed_order(a, at))
-    return a.add("csr_offsets", sources, extent=a.types[0][0][0]), targets
+    rows = a.types[0][0][0]
+    return a.add("csr_offsets", sources, extent=rows), a.add("csr_transposed", offsets, sources, extent=rows)
 
 
 def transposed_order(a: Application, at: int) -> str:
@@ -170,4 +198,4 @@ def transposed_order(a: Application, at: int) -> str:
     return given[0] if given else a.add("csr_order", a.inputs[at + 1], extent=a.types[0][0][0])
 
 
-OPERATORS = (csr_offsets, csr_order, csr_targets, csr_block_pointers, csr_block_places)
+OPERATORS = (csr_offsets, csr_order, csr_targets, csr_transposed, csr_block_pointers, csr_block_places)

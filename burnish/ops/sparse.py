@@ -157,10 +157,14 @@ def aggregate_blocks(
         e = rows_axis(pointers, (b.var, v), edges)
         return sum_over(x[b.var * rows + cast(INDEX, places[e.var]), f], (b, e))
 
-    if reduction == "sum":
-        return compute(shape, over, name)
     total = compute(shape, over, f"{name}.sum")
-    return compute(shape, lambda v, f: total[v, f] / degree(offsets, v, x.dtype), name)
+
+    def finished(v: Expr, f: Expr) -> Expr:
+        if reduction == "mean":
+            return total[v, f] / degree(offsets, v, x.dtype)
+        return select(cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v]), total[v, f], wrap(0, x.dtype))
+
+    return compute(shape, finished, name)
 
 
 @differentiated(Refused("it is part of a gradient; that of a maximum is not differentiated again"))
