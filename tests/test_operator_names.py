@@ -16,6 +16,7 @@ RULES = {
     f"graph/{name}.py"
     for name in (
         "affine",
+        "aggregation",
         "algorithms",
         "align",
         "byte_products",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import burnish
-from burnish.cli import boost, caching, models, records, rewriting, train
+from burnish.cli import boost, caching, gnn, models, records, rewriting, train
 from burnish.errors import BurnishError, InputError, ModelError, ParameterError, TargetError
 
 __all__ = ["app", "main"]
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.add_typer(models.app)
 app.add_typer(train.app)
 app.add_typer(boost.app, name="boost")
+app.add_typer(gnn.app, name="gnn")
 app.add_typer(records.app, name="records")
 app.add_typer(rewriting.app, name="rewrite")
 app.add_typer(caching.app, name="cache")

@@ -6,6 +6,7 @@ SSA values, and a parallel loop becomes a function handed to the thread pool.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,6 +19,7 @@ from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.values import Values
 from burnish.errors import ScheduleError
 from burnish.loops.expr import ALIGNMENT, BYTE_DOT, FLOATS, INDEX, Binary, Buffer, Call, Const, Expr, Literal, Load
+from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store, walk_stmt
 from burnish.loops.sizes import Size, is_size
 from burnish.loops.specialize import dims_of_program
@@ -148,6 +150,8 @@ class FunctionEmitter(Values):
             code(self, loop)
         elif is_size(loop.extent):
             self._symbolic(loop, loop.extent)
+        elif is_loaded(loop.extent):
+            self._between(loop, loop.extent)
         elif loop.kind == "unroll" or loop.extent == 1:
             for value in range(loop.extent):
                 r.fixed[loop.var] = value
@@ -176,6 +180,14 @@ class FunctionEmitter(Values):
             self._parallel(loop, self.index(extent))
         else:
             self._serial(loop.var, "0", self.index(extent), loop.body)
+
+    def _between(self, loop: For, extent: Loaded) -> None:
+        """A loop from one position to another, which are read where it begins; there may be none between them."""
+        if loop.kind != "serial":
+            raise ScheduleError(f"loop '{loop.var}' is {loop.kind}, found {extent} iterations; allowed: a number")
+        begin, end = (self.value(self.resolver.expr(e)) for e in (extent.begin, extent.end))
+        some = self.compare("<", begin, end)
+        self._branch(some, loop.body, lambda: self._serial(loop.var, begin.text, end.text, loop.body))
 
     def _serial(self, var: str, begin: str, end: str, body: Stmt) -> None:
         n = self.fresh()
@@ -257,13 +269,17 @@ class FunctionEmitter(Values):
             return
         if cond.buffers:
             test = self.frozen(test)  # no branch may depend on a register that nobody has written
+        self._branch(test, body, lambda: self.statement(body))
+
+    def _branch(self, test: Value, body: Stmt, emit_body: Callable[[], None]) -> None:
+        """The code of ``body``, which ``emit_body`` emits, where ``test`` holds."""
         n, before = self.fresh(), self.block
         self.emit(f"br i1 {test.text}, label %then{n}, label %endif{n}")
         self.label(f"then{n}")
         changed = [BranchValues(memory.values) for memory in self._slots_written(body)]
         for memory, values in zip(self._slots_written(body), changed, strict=True):
             memory.values = values
-        self.statement(body)
+        emit_body()
         taken = self.block
         self.emit(f"br label %endif{n}")
         self.label(f"endif{n}")

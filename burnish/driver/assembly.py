@@ -24,11 +24,13 @@ from burnish.driver.stages import (
     place_of,
     stored,
 )
+from burnish.errors import InputError, ModelError
 from burnish.graph.compose import overwritable
 from burnish.graph.domain import input_domains
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.graph.rounds import rounds_of
+from burnish.graph.structures import relied_on
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted, is_size
 from burnish.measure.samples import plain_domains
@@ -41,6 +43,8 @@ from burnish.runtime.build import build as link_executable
 from burnish.runtime.executable import Copy, Executable, Slot, Step
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
+from burnish.runtime.structures import NAME as STRUCTURES
+from burnish.runtime.structures import Check
 
 
 def make_module(made: Compilation, threads: int | None = None) -> Module:
@@ -62,6 +66,8 @@ def assemble(made: Compilation) -> Executable:
     dump.form("memory", memory)
     after = {graph.outputs[state.output]: name for name, state in graph.states.items()}
     inputs = [name for name in graph.inputs if name not in graph.states]
+    structures = structures_of(made, inputs)
+    inputs += [name for stage in made.structures for name in stage.group.outputs]
     outputs = [name for name in graph.outputs if name not in after]
     state_slots = {name: Slot("state", i) for i, name in enumerate(graph.states)}
     copied = states_by_copy(made, home)
@@ -103,6 +109,7 @@ def assemble(made: Compilation) -> Executable:
             "arena": str(memory),
             "kernels": describe(stages, made.layouts),
             "domains": plain_domains(domains),
+            **({STRUCTURES: structures} if structures else {}),
             "live": [] if symbolic else list(live_bytes(intervals, memory.in_place)),
         },
         buffers=intervals if symbolic else (),
@@ -110,6 +117,28 @@ def assemble(made: Compilation) -> Executable:
         states={name: state.initial for name, state in graph.states.items()},
         own_form=made.target.machine.device is not None,
     )
+
+
+def structures_of(made: Compilation, inputs: Sequence[str]) -> dict[str, Any]:
+    """What a module checks of its inputs at a call, and derives of them: ``runtime.structures`` reads it.
+
+    Raises ModelError for constants that are not what kernels rely on.
+    """
+    numbers = {name: i for i, name in enumerate(inputs)}
+    derived: list[list[Any]] = []
+    for stage in made.structures:
+        operands = [numbers[name] for name in stage.group.inputs]
+        derived.append([stage.node.op, operands, dict(stage.node.attrs)])
+        numbers[stage.group.outputs[0]] = len(numbers)
+    relied = relied_on(made.reference)
+    for name, kind, limit in relied:
+        if name in made.constants:
+            try:
+                Check(kind, limit).of(name, made.constants[name])
+            except InputError as error:
+                raise ModelError(f"constant {error}") from None
+    checks = [[numbers[r.name], r.kind, r.limit] for r in relied if r.name in numbers]
+    return {"derived": derived, "checks": checks} if derived or checks else {}
 
 
 def plan_memory(made: Compilation) -> tuple[Plan, dict[str, Place]]:

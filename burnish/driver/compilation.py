@@ -19,7 +19,7 @@ from burnish.driver.assembly import make_module as make_module
 from burnish.driver.importing import import_graph as import_graph
 from burnish.driver.importing import import_model as import_model
 from burnish.driver.rounds import repeat_stage
-from burnish.driver.stages import Built, Compilation, HostStage, Stage
+from burnish.driver.stages import Built, Compilation, HostStage, Stage, structures_apart
 from burnish.driver.stages import stored as stored
 from burnish.errors import ScheduleError, UnsupportedOperator
 from burnish.graph.fuse import Group, fall_apart, renamed_inputs, renamed_outputs
@@ -97,8 +97,9 @@ def build_kernels(
         made, steps, later, lambda made, group: build_group(made, group, constants, target, store, choices)
     )
     report("link", 0, 1)
+    computed, structures = structures_apart(made.graph, steps)
     return Compilation(
-        made.reference, made.graph, tuple(steps), made.layouts, constants, made.pieces, made.views, target
+        made.reference, made.graph, computed, made.layouts, constants, made.pieces, made.views, target, structures
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from burnish import ops
 from burnish.driver.assembly import assemble, live_values
 from burnish.driver.rounds import buffers_of
-from burnish.driver.stages import Built, Compilation, HostStage, RepeatStage, Stage
+from burnish.driver.stages import Built, Compilation, HostStage, RepeatStage, Stage, structures_apart
 from burnish.errors import VerificationError
 from burnish.graph.costs import DIRECT_EFFICIENCY, KERNEL, roofline_seconds
 from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
@@ -99,8 +99,9 @@ def outline(made: KernelPlan, target: Target) -> Compilation:
         else:
             steps.append(Stage(group, None, None, {}))  # type: ignore[arg-type]
     constants = dict(made.graph.constants)
+    computed, structures = structures_apart(made.graph, steps)
     return Compilation(
-        made.reference, made.graph, tuple(steps), made.layouts, constants, made.pieces, made.views, target
+        made.reference, made.graph, computed, made.layouts, constants, made.pieces, made.views, target, structures
     )
 
 

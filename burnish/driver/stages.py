@@ -78,7 +78,8 @@ class Compilation:
     ``reference`` is what must be computed: the optimized graph before algorithms are chosen. ``graph`` is what is
     computed, by ``steps`` in this order; a step that is a bare group is an alias: no code. ``layouts`` holds the values
     that are not row-major, ``constants`` those of the graph and those derived from them, ``pieces`` where the inputs of
-    such joins lie in their outputs, ``views`` where such slices lie in what they are cut from.
+    such joins lie in their outputs, ``views`` where such slices lie in what they are cut from. ``structures`` are no
+    steps: what they make of the structures among the inputs is an input as well, which the module derives.
     """
 
     reference: Graph
@@ -89,6 +90,7 @@ class Compilation:
     pieces: Mapping[str, Place]
     views: Mapping[str, Place]
     target: Target
+    structures: tuple[HostStage, ...] = ()
 
     @property
     def stages(self) -> list[Stage]:
@@ -100,6 +102,24 @@ class Compilation:
     def computed(self) -> list[Stage | HostStage | RepeatStage]:
         """The steps that compute something: all but aliases."""
         return [step for step in self.steps if not isinstance(step, Group)]
+
+
+def structures_apart(graph: Graph, steps: Sequence[Built]) -> tuple[tuple[Built, ...], tuple[HostStage, ...]]:
+    """The steps without those that make structures of the structures among the inputs alone, and these."""
+    known, own, others = {*graph.inputs} - {*graph.states}, list[HostStage](), list[Built]()
+    for step in steps:
+        alone = known.issuperset(() if isinstance(step, Group) else step.group.inputs) and not graph.dims
+        if isinstance(step, HostStage) and alone and _is_structural(graph, step):
+            own.append(step)
+            known.update(step.group.outputs)
+        else:
+            others.append(step)
+    return tuple(others), tuple(own)
+
+
+def _is_structural(graph: Graph, step: HostStage) -> bool:
+    """Whether a step makes a structure that is no result of the model."""
+    return OPERATORS[step.node.op].traits.structure and not set(step.group.outputs) & set(graph.outputs)
 
 
 Built = Stage | HostStage | RepeatStage | Group

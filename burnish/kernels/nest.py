@@ -32,6 +32,7 @@ from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Reduce, Var
 from burnish.loops.layout import Layout, row_major
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
+from burnish.loops.sizes import hinted
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import free_vars, loads, substitute
 
@@ -333,7 +334,7 @@ def reduced_stage(task: Task) -> Tensor:
 
 
 def _extents(t: Tensor) -> tuple[int, ...]:
-    return (*t.shape, *(a.extent for a in t.body.axes)) if isinstance(t.body, Reduce) else t.shape
+    return (*t.shape, *(hinted(a.extent) for a in t.body.axes)) if isinstance(t.body, Reduce) else t.shape
 
 
 def statement(task: Task, stage: Tensor, kept: Collection[str] = ()) -> Statement:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from burnish.loops.expr import Reduce, Select, factors_of
 from burnish.loops.layout import Layout, row_major
+from burnish.loops.loaded import is_loaded
 from burnish.loops.program import Program
 from burnish.loops.sizes import Dim
 from burnish.loops.specialize import dims_of_tensors, tensors_at
@@ -72,6 +73,12 @@ class Task:
     def _stages(self) -> tuple[Tensor, ...]:
         return tuple(t for t in stages(self.outputs) if t.body is not None)
 
+    @cached_property
+    def loaded(self) -> bool:
+        """Whether something is reduced over a loaded extent."""
+        bodies = [t.body for t in self._stages if isinstance(t.body, Reduce)]
+        return any(is_loaded(axis.extent) for body in bodies for axis in body.axes)
+
     def anchor(self) -> Tensor | None:
         """The stage that is a sum of products of two tensors: the matrix-product-like heart of a complex operator."""
         return next((t for t in self.stages() if is_sum_of_products(t)), None)
@@ -85,7 +92,9 @@ class Task:
 def is_sum_of_products(t: Tensor) -> bool:
     """Whether ``t`` sums products of loads from two different tensors."""
     body = t.body
-    factors = factors_of(body.body) if isinstance(body, Reduce) and body.kind == "sum" else None
+    if not isinstance(body, Reduce) or body.kind != "sum" or any(is_loaded(axis.extent) for axis in body.axes):
+        return False
+    factors = factors_of(body.body)
     if factors is None or any(isinstance(f, Select) and not loads(f) for f in factors):
         return False
     sources = [{x.buffer.name for x in loads(f)} for f in factors]

@@ -34,7 +34,8 @@ class Template(Generic[Form]):
     ``form`` finds in a task what the template schedules, None where there is no such thing; the other functions are
     given what it found. ``space``: the knobs; ``schedule``: what a choice makes; ``nests``: the loops of its main
     statement for many choices at once; None takes them from the schedules of all choices, which must be few
-    (``scheduled.py``). ``searched``: good only where its knobs are tuned, so never a default.
+    (``scheduled.py``). ``searched``: good only where its knobs are tuned, so never a default. ``loaded``: it is asked
+    about tasks that reduce over loaded extents, whose number of iterations is not known.
     """
 
     name: str
@@ -43,10 +44,11 @@ class Template(Generic[Form]):
     schedule: Callable[[Task, Target, Form, Choice], Schedule]
     nests: Callable[[Task, Target, Form], Describe] | None = stage_nest
     searched: bool = False
+    loaded: bool = False
 
     def match(self, task: Task, target: Target) -> Match | None:
         """The template on a task; None where it cannot schedule it."""
-        found = self.form(task, target)
+        found = None if task.loaded and not self.loaded else self.form(task, target)
         return None if found is None else Match(self, task, target, found)
 
     def on(self, task: Task, target: Target) -> Match:

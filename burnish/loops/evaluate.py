@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from burnish.errors import InputError, VerificationError
 from burnish.loops.expr import FLOATS, Binary, Buffer, Call, Cast, Const, Expr, Load, Not, Reduce, Select, Var, identity
+from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.numeric import FUNCTIONS, OPERATORS, REDUCERS, convert, numpy_dtype
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import free_vars
@@ -70,6 +71,7 @@ class _Block:
     ranges: Mapping[str, tuple[int, int]]
     values: Mapping[str, np.ndarray]
     override: str | None
+    listed: Mapping[str, np.ndarray] = field(default_factory=dict)  # variables that run together along the first one
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,6 +79,8 @@ class _Block:
 
     def variable(self, name: str) -> np.ndarray:
         """The variable's values along its own dimension of the grid."""
+        if name in self.listed:
+            return self.listed[name].reshape(-1, *[1] * (len(self.ranges) - 1))
         place = list(self.ranges).index(name)
         begin, end = self.ranges[name]
         return np.arange(begin, end).reshape([-1 if d == place else 1 for d in range(len(self.ranges))])
@@ -91,6 +95,9 @@ def _stage(t: Tensor, body: Expr, values: Mapping[str, np.ndarray], override: st
             out[where] = _eval(body, _Block(ranges, values, override), None)
         return out
     out = np.full(t.shape, identity(body.kind, t.dtype).value, _dtype(t.dtype, override))
+    if any(is_loaded(a.extent) for a in body.axes):
+        _reduce_rows(t, body, out, values, override)
+        return out
     reduced = {a.var.name: a.extent for a in body.axes}
     factors = _factors(body)
     footprints: list[AbstractSet[str]] = [{*spatial, *reduced}]
@@ -102,6 +109,56 @@ def _stage(t: Tensor, body: Expr, values: Mapping[str, np.ndarray], override: st
         part = _reduce(body, factors, _Block(grid, values, override), len(reduced))
         out[where] = REDUCERS[body.kind](out[where], part)
     return out
+
+
+def _reduce_rows(
+    t: Tensor, body: Reduce, out: np.ndarray, values: Mapping[str, np.ndarray], override: str | None
+) -> None:
+    """Combines into ``out`` what a reduction over a loaded extent gives, with all its positions in one list."""
+    loaded = [(a.var.name, a.extent) for a in body.axes if is_loaded(a.extent)]
+    if len(loaded) > 1:
+        raise VerificationError(f"evaluate: '{t.name}' reduces over {len(loaded)} loaded extents; allowed: 1")
+    ((name, extent),) = loaded
+    spatial = {v.name: n for v, n in zip(t.axes, t.shape, strict=True)}
+    every = {**spatial, **{a.var.name: a.extent for a in body.axes if a.var.name != name}}
+    outer = [v for v in every if v in extent.variables]
+    others = [v for v in every if v not in outer]
+    inner = [v for v in others if v not in spatial] + [v for v in others if v in spatial]
+    row, position = _positions(t, extent, {v: every[v] for v in outer}, values, override)
+    where = dict(zip(outer, np.unravel_index(row, [every[v] for v in outer]), strict=True))
+    step = max(1, BLOCK // max(1, prod(every[v] for v in inner)))
+    order = [v for v in outer if v in spatial] + [v for v in inner if v in spatial]
+    target = out.transpose([list(spatial).index(v) for v in order])
+    for first in range(0, len(row), step):
+        part = slice(first, first + step)
+        listed = {name: position[part], **{v: where[v][part] for v in outer}}
+        ranges = {"": (0, len(listed[name])), **{v: (0, every[v]) for v in inner}}
+        block = _Block(ranges, values, override, listed)
+        value = np.broadcast_to(_eval(body.body, block, None), block.shape)
+        value = REDUCERS[body.kind].reduce(value, axis=tuple(range(1, 1 + len(inner) - len(set(inner) & set(spatial)))))
+        place = tuple(listed[v] for v in outer if v in spatial)
+        if place:
+            REDUCERS[body.kind].at(target, place, value)
+        else:
+            target[...] = REDUCERS[body.kind](target, REDUCERS[body.kind].reduce(value, axis=0))
+
+
+def _positions(
+    t: Tensor, extent: Loaded, outer: Mapping[str, int], values: Mapping[str, np.ndarray], override: str | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """For every position that a loaded extent runs over: the number of the outer point, and the position itself."""
+    block = _Block({v: (0, n) for v, n in outer.items()}, values, override)
+    begin, end = (
+        np.broadcast_to(_eval(e, block, None), block.shape).reshape(-1).astype(np.int64)
+        for e in (extent.begin, extent.end)
+    )
+    bad = (begin < 0) | (begin > end) | (end > extent.most)
+    if bad.any():
+        first, last = begin[bad][0], end[bad][0]
+        raise VerificationError(f"evaluate: '{t.name}' runs from {first} to {last}, outside 0 to {extent.most}")
+    counts = end - begin
+    row = np.repeat(np.arange(len(counts)), counts)
+    return row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts - begin, counts)
 
 
 def _blocks(extents: Mapping[str, int], footprints: Sequence[AbstractSet[str]]) -> Iterator[dict[str, tuple[int, int]]]:
@@ -227,6 +284,8 @@ def _load(e: Load, block: _Block, live: np.ndarray | None) -> np.ndarray:
 
 def _strided(e: Load, array: np.ndarray, block: _Block) -> np.ndarray | None:
     """The load as a view, if its indices are affine in the variables and all in bounds."""
+    if any(not i.variables.isdisjoint(block.listed) for i in e.indices):
+        return None
     strides = dict.fromkeys(block.ranges, 0)
     start = []
     for i, extent, stride in zip(e.indices, array.shape, array.strides, strict=True):

@@ -5,6 +5,7 @@ Grammar (every form is an immutable dataclass, interned: equal expressions are o
     expr   ::= Const(value, dtype) | Literal(value, dtype) | Var(name) | Binary(op, a, b) | Not(a) | Select(cond, a, b)
              | Cast(dtype, value) | Call(fn, args) | Load(buffer, indices) | Reduce(kind, body, axes)
              | Size(terms, constant)                            (see sizes.py: known when a kernel is called)
+    axis   ::= Axis(var, extent)                                (an integer, a Size, or Loaded: see loaded.py)
     op     ::= + - * / // % min max == != < <= > >= and or       (// and % round towards minus infinity; of integers
                                                                     x // 0 = x % 0 = 0, and least // -1 = least)
     fn     ::= a name in MATH or BIT_MATH                           (element-wise functions)
@@ -18,7 +19,7 @@ decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from burnish.errors import ScheduleError
@@ -318,10 +319,21 @@ class Load(Expr):
 
 @immutable()
 class Axis:
-    """A reduction axis: a variable over ``range(extent)``."""
+    """A reduction axis: a variable over ``range(extent)``, or between two positions in memory (``loaded.py``)."""
 
     var: Var
     extent: int
+
+    @property
+    def ends(self) -> tuple[Expr, ...]:
+        """The two expressions that a loaded extent lies between; none of a number or a size."""
+        begin, end = getattr(self.extent, "begin", None), getattr(self.extent, "end", None)
+        return () if begin is None or end is None else (begin, end)
+
+    def between(self, ends: Iterator[Expr]) -> Axis:
+        """The axis with the next two of ``ends`` in place of its own, if it has any."""
+        mapped = getattr(self.extent, "mapped", None)
+        return self if mapped is None else Axis(self.var, mapped(lambda _: next(ends)))
 
 
 @immutable(eq=False, repr=False)
@@ -333,7 +345,8 @@ class Reduce(Expr):
     axes: tuple[Axis, ...]
 
     def __post_init__(self) -> None:
-        self._is(self.body.dtype, self.body)
+        ends = [end for axis in self.axes for end in axis.ends]
+        self._is(self.body.dtype, self.body, *ends)
 
     def _format(self, *parts: str) -> str:
         return f"{self.kind}({parts[0]}, over=({', '.join(f'{a.var}<{a.extent}' for a in self.axes)}))"

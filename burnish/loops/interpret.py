@@ -28,6 +28,7 @@ from burnish.loops.expr import (
     Select,
     Var,
 )
+from burnish.loops.loaded import is_loaded
 from burnish.loops.numeric import FUNCTIONS, numpy_dtype
 from burnish.loops.program import HINTS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
 
@@ -227,11 +228,11 @@ class _Machine:
         raise AssertionError(s)
 
     def _loop(self, s: For) -> Callable[[Env], None]:
-        body, var, extent = self.statement(s.body), s.var, s.extent
+        body, var, positions = self.statement(s.body), s.var, self._positions(s)
         concurrent = s.kind == "parallel" or s.kind.startswith("blockIdx")
 
         def execute(env: Env) -> None:
-            order = list(range(extent))
+            order = list(positions(env))
             outermost = concurrent and self.iteration < 0
             if concurrent:
                 self.shuffle.shuffle(order)
@@ -248,6 +249,21 @@ class _Machine:
             env.pop(var, None)
 
         return execute
+
+    def _positions(self, s: For) -> Callable[[Env], range]:
+        """What a loop's variable counts through."""
+        extent = s.extent
+        if not is_loaded(extent):
+            return lambda env: range(extent)
+        begin, end, most = self.value(extent.begin), self.value(extent.end), extent.most
+
+        def between(env: Env) -> range:
+            first, last = begin(env), end(env)
+            if not 0 <= first <= last <= most:
+                raise VerificationError(f"loop '{s.var}' runs from {first} to {last}, outside 0 to {most}, at {env}")
+            return range(first, last)
+
+        return between
 
     def _store(self, s: Store) -> Callable[[Env], None]:
         name, dtype = s.buffer.name, s.buffer.dtype

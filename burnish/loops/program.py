@@ -4,7 +4,7 @@ Grammar (immutable dataclasses; ``str(program)`` is the debug and golden-test fo
 
     program ::= Program(name, params, body)                params: Buffers in global scope, inputs then outputs
     stmt    ::= Seq(stmts)
-              | For(var, extent, kind, body)               for var in range(extent)
+              | For(var, extent, kind, body)               for var in range(extent), or between the ends of a Loaded
               | Store(buffer, indices, value, reduce)      buffer[indices] = value, or combined by `reduce`
               | If(cond, body)
               | Alloc(buffer, body)                        buffer lives during body, uninitialised
@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from operator import is_
-from typing import cast
+from typing import Any, cast
 
 from burnish.loops.expr import Buffer, Expr, Load, Value, wrap
 from burnish.loops.hashcons import Rebuilt, immutable, union
+from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.traverse import substitute, transform
 
 BINDINGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -76,7 +77,10 @@ class Seq(Stmt):
 
 @immutable()
 class For(Stmt):
-    """Loop of ``extent`` iterations: ``var`` counts from 0; ``kind``, one of KINDS, says how they run."""
+    """Loop of ``extent`` iterations: ``var`` counts from 0; ``kind``, one of KINDS, says how they run.
+
+    A loaded extent's loop counts from where that begins, which depends on outer loops.
+    """
 
     var: str
     extent: int
@@ -90,6 +94,8 @@ class For(Stmt):
         self.parts = (body,)
         self.loops, self.variables = body.loops | {self.var}, body.variables
         self.reads, self.writes, self.allocates, self.hinted = body.reads, body.writes, body.allocates, body.hinted
+        if is_loaded(self.extent):
+            self.variables, self.reads = self.variables | self.extent.variables, self.reads | self.extent.buffers
 
 
 @immutable()
@@ -254,6 +260,8 @@ def map_exprs(s: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
         case Intrinsic(name, operands, attrs):
             mapped = tuple([Load(o.buffer, tuple([fn(i) for i in o.indices])) for o in operands])
             return s if mapped == operands else Intrinsic(name, mapped, attrs)
+        case For(_, Loaded() as extent, _, body):
+            return _ranging(s, extent.mapped(fn), map_exprs(body, fn))
     return rebuild_stmt(s, lambda inner: map_exprs(inner, fn))
 
 
@@ -287,6 +295,8 @@ def map_access(s: Stmt, of: str, fn: Moved) -> Stmt:
             case Intrinsic(name, operands, attrs):
                 mapped = tuple([cast(Load, on_expr(o)) for o in operands])
                 return inner if mapped == operands else Intrinsic(name, mapped, attrs)
+            case For(_, Loaded() as extent, _, body):
+                return _ranging(inner, extent.mapped(on_expr), on_stmt(body))
         return rebuild_stmt(inner, on_stmt)
 
     return on_stmt(s)
@@ -303,6 +313,12 @@ def _under(old: If, cond: Expr, body: Stmt) -> If:
     return old if cond is old.cond and body is old.body else If(cond, body)
 
 
+def _ranging(old: For, extent: Loaded, body: Stmt) -> For:
+    """A loop over a loaded extent; ``old`` where it is the same."""
+    found: Any = extent
+    return old if found is old.extent and body is old.body else For(old.var, found, old.kind, body)
+
+
 def substitute_stmt(s: Stmt, values: Mapping[str, Expr]) -> Stmt:
     """``s`` with free loop variables replaced by name."""
     if s.variables.isdisjoint(values):
@@ -311,6 +327,8 @@ def substitute_stmt(s: Stmt, values: Mapping[str, Expr]) -> Stmt:
         return map_exprs(s, lambda e: substitute(e, values))
     if isinstance(s, If):
         return _under(s, substitute(s.cond, values), substitute_stmt(s.body, values))
+    if isinstance(s, For) and is_loaded(s.extent):
+        return _ranging(s, s.extent.mapped(lambda e: substitute(e, values)), substitute_stmt(s.body, values))
     return rebuild_stmt(s, lambda inner: substitute_stmt(inner, values))
 
 

@@ -11,6 +11,7 @@ from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds, prove,
 from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Not, Select, all_of
 from burnish.loops.hashcons import immutable, union
 from burnish.loops.linear import Linear, from_linear, to_linear
+from burnish.loops.loaded import is_loaded
 from burnish.loops.program import HINTS, For, If, Intrinsic, Stmt, Store
 from burnish.loops.simplify import simplify
 from burnish.loops.sizes import at_least, is_size
@@ -49,6 +50,9 @@ def _find(s: Stmt, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list
         return
     match s:
         case For(var, extent, _, body):
+            if is_loaded(extent):
+                for end in (extent.begin, extent.end):
+                    _find_loads(end, ranges, given, of, found, {})
             _find(body, {**ranges, var: extent}, given, of, found)
         case Store(buffer, indices, value, reduce):
             met: Met = {}

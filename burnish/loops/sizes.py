@@ -24,6 +24,7 @@ from typing import Any, TypeGuard
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, Expr, Value, binary
 from burnish.loops.hashcons import Interned, Rebuilt, immutable
+from burnish.loops.loaded import Loaded
 from burnish.loops.polynomials import Polynomial, added, divided, multiplied
 
 MOST = 1 << 20  # the default upper bound of a dimension
@@ -222,17 +223,17 @@ def extent_of(given: Any) -> int:
 
 def greatest(extent: int) -> int:
     """The most that an extent can be."""
-    return extent.high if is_size(extent) else extent
+    return extent.high if isinstance(extent, Size | Loaded) else extent
 
 
 def least(extent: int) -> int:
     """The least that an extent can be."""
-    return extent.low if is_size(extent) else extent
+    return extent.low if isinstance(extent, Size | Loaded) else extent
 
 
 def hinted(extent: int) -> int:
-    """An extent where every dimension has its hint."""
-    return extent.hint if is_size(extent) else extent
+    """An extent where every dimension has its hint, and loops that memory bounds their mean length."""
+    return extent.hint if isinstance(extent, Size | Loaded) else extent
 
 
 def valued(extent: int, sizes: Mapping[str, int]) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from burnish.loops.expr import INDEX, Axis, Buffer, Cast, Const, Expr, Load, Reduce, wrap
+from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.program import Alloc, For, Program, Stmt, map_access, map_exprs, rebuild_stmt, walk_stmt
 from burnish.loops.sizes import Dim, Size, dims_of, valued
 from burnish.loops.tensor import Tensor, stages
@@ -18,6 +19,15 @@ Sizes = Mapping[str, int]  # dimension -> value
 def buffer_at(buffer: Buffer, sizes: Sizes) -> Buffer:
     """A buffer of a static shape."""
     return buffer.with_(shape=tuple(valued(extent, sizes) for extent in buffer.shape))
+
+
+def extent_at(extent: int, sizes: Sizes) -> int:
+    """An extent as a number; a loaded one with its bound as one."""
+    if not is_loaded(extent):
+        return valued(extent, sizes)
+    own = extent.mapped(lambda e: expr_at(e, sizes))
+    found: Any = Loaded(own.begin, own.end, valued(own.most, sizes), own.mean)
+    return found
 
 
 def expr_at(e: Expr, sizes: Sizes) -> Expr:
@@ -32,7 +42,7 @@ def expr_at(e: Expr, sizes: Sizes) -> Expr:
             case Load(buffer, indices):
                 return Load(buffer_at(buffer, sizes), indices)
             case Reduce(kind, body, axes):
-                return Reduce(kind, body, tuple(Axis(a.var, valued(a.extent, sizes)) for a in axes))
+                return Reduce(kind, body, tuple(Axis(a.var, extent_at(a.extent, sizes)) for a in axes))
         return x
 
     return transform(e, bound)
@@ -60,7 +70,7 @@ def program_at(program: Program, sizes: Sizes) -> Program:
 def _loops_at(s: Stmt, sizes: Sizes) -> Stmt:
     s = rebuild_stmt(s, lambda inner: _loops_at(inner, sizes))
     if isinstance(s, For):
-        return For(s.var, valued(s.extent, sizes), s.kind, s.body)
+        return For(s.var, extent_at(s.extent, sizes), s.kind, s.body)
     if isinstance(s, Alloc):
         new = buffer_at(s.buffer, sizes)
         return Alloc(new, map_access(s.body, new.name, lambda _, indices: (new, indices)))

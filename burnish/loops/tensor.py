@@ -16,6 +16,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import (
     DTYPES,
     FLOATS,
+    INDEX,
     NARROW,
     REDUCTIONS,
     Axis,
@@ -26,14 +27,16 @@ from burnish.loops.expr import (
     Value,
     Var,
     any_of,
+    cast,
     equal,
     identity,
     math,
     select,
     wrap,
 )
+from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.program import Alloc, For, Program, Stmt, Store, seq
-from burnish.loops.sizes import extent_of, least
+from burnish.loops.sizes import extent_of, greatest, least
 from burnish.loops.traverse import substitute, walk
 
 _VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
@@ -117,6 +120,18 @@ def reduce_axis(extent: int, name: str = "k") -> Axis:
     if least(extent) < 0:
         raise ScheduleError(f"reduce_axis '{name}': extent {extent} is negative")
     return Axis(Var(name), extent)
+
+
+def rows_axis(offsets: Tensor, index: Value | tuple[Value, ...], most: int, name: str = "e") -> Axis:
+    """A variable to reduce over the positions ``offsets[..., i]`` to below ``offsets[..., i + 1]`` of ``most``.
+
+    ``index``: the indices of the row's begin, of which the last is ``i`` (a row of a CSR matrix).
+    """
+    index = index if isinstance(index, tuple) else (index,)
+    begin, end = offsets[index], offsets[(*index[:-1], index[-1] + 1)]
+    mean = greatest(most) // (offsets.buffer.size or 1) + 1
+    extent = Loaded(cast(INDEX, begin), cast(INDEX, end), most, mean)
+    return Axis(Var(name), extent)  # type: ignore[arg-type]
 
 
 def _reduction(kind: str) -> Callable[[Expr, Axis | Sequence[Axis]], Reduce]:
@@ -239,5 +254,6 @@ def _loops(t: Tensor, prefix: str, axes: tuple[Axis, ...], value: Expr, reduce: 
     indices = tuple(renamed[n] for n, _ in spatial)
     nest: Stmt = Store(t.buffer, indices, substitute(value, dict(renamed)), reduce)
     for n, extent in reversed(extents):
-        nest = For(renamed[n].name, extent, "serial", nest)
+        own = extent.mapped(lambda e: substitute(e, dict(renamed))) if is_loaded(extent) else extent
+        nest = For(renamed[n].name, own, "serial", nest)  # type: ignore[arg-type]
     return nest

@@ -44,7 +44,8 @@ def rebuild(e: Expr, fn: Callable[[Expr], Expr]) -> Expr:
         case Load(buffer, _):
             return Load(buffer, new)
         case Reduce(kind, _, axes):
-            return Reduce(kind, new[0], axes)
+            ends = iter(new[1:])
+            return Reduce(kind, new[0], tuple([axis.between(ends) for axis in axes]))
     raise AssertionError(e)
 
 

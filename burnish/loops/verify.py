@@ -26,6 +26,7 @@ from burnish.loops.expr import (
     Var,
     arity,
 )
+from burnish.loops.loaded import is_loaded
 from burnish.loops.program import KINDS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
 from burnish.loops.regions import accesses, within
 from burnish.loops.sizes import least
@@ -36,7 +37,8 @@ def verify(program: Program, scopes: Collection[str] = SCOPES) -> None:
     """Raises ScheduleError, naming stage and loops, at the first violation of the grammar of loop programs.
 
     An index must be provably inside its buffer under the conditions around it; one that is itself loaded from a buffer
-    (a gather) is exempt. ``scopes``: the names of those that a buffer may be in.
+    (a gather) is exempt, and so are the ends of a loop that are loaded: both are checked where they are given.
+    ``scopes``: the names of those that a buffer may be in.
     """
     known: dict[str, Buffer] = {}
     for buffer in program.params:
@@ -88,6 +90,9 @@ class _Checker:
                     raise self.fail(f"loop '{var}' has unknown kind {kind!r}; allowed: {', '.join(KINDS)}")
                 if least(extent) < 0:
                     raise self.fail(f"loop '{var}' has negative extent {extent}")
+                if is_loaded(extent):
+                    self.typed(extent.begin, INDEX, "begin of a loop")
+                    self.typed(extent.end, INDEX, "end of a loop")
                 _Checker(self.program, (*self.path, var), self.known, self.scopes).stmt(body)
             case If(cond, body):
                 self.typed(cond, "bool", "condition")

@@ -14,6 +14,7 @@ import numpy as np
 from burnish.loops.bounds import Ranges, linear_bounds
 from burnish.loops.expr import INDEX, Buffer, Const, Expr, Select, Var
 from burnish.loops.linear import total_of
+from burnish.loops.loaded import is_loaded
 from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
 from burnish.loops.simplify import simplify, simplify_stmt
 from burnish.loops.sizes import at_least, greatest, is_size
@@ -50,6 +51,8 @@ class _Partition:
     def of(self, s: Stmt, ranges: Ranges) -> Stmt:
         if not isinstance(s, For):
             return rebuild_stmt(s, lambda x: self.of(x, ranges))
+        if is_loaded(s.extent):
+            return self._inside(s, ranges)
         if s.kind == "serial" and greatest(s.extent) >= 2:
             low, high = _main_range(s, ranges)
             if is_size(high) or is_size(s.extent):

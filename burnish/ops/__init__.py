@@ -13,7 +13,9 @@ from burnish.ops import (
     byte_words,
     convolution,
     coupling,
+    csr,
     elementwise,
+    graph_attention,
     indexing,
     inverse,
     matmul,
@@ -30,6 +32,7 @@ from burnish.ops import (
     sampling,
     scatter,
     sort,
+    sparse,
     spectrum,
     text,
     transposed,
@@ -69,6 +72,9 @@ _FAMILIES = (
     coupling,
     packing,
     byte_words,
+    csr,
+    sparse,
+    graph_attention,
 )
 _PLAIN: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 _DEFINED: dict[str, Operator] = dict(_PLAIN)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from burnish.loops.expr import ARITHMETIC, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Var, factors_of
+from burnish.loops.loaded import is_loaded
 from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import free_vars, loads, substitute, transform
@@ -51,7 +52,7 @@ def is_contraction(t: Tensor) -> bool:
 
     Stricter than what templates take for an anchor: operands may not be computed within the sum.
     """
-    if not isinstance(t.body, Reduce) or t.body.kind != "sum":
+    if not isinstance(t.body, Reduce) or t.body.kind != "sum" or any(is_loaded(a.extent) for a in t.body.axes):
         return False
     product = factors_of(t.body.body)
     if product is None:
@@ -76,7 +77,7 @@ def accesses(output: Tensor) -> list[Access]:
     producers = {t.name: t for t in stages([output])}
     found: dict[tuple[str, tuple[Expr, ...]], Access] = {}
     met = set[Load]()
-    waiting = list(reversed(loads(_renamed(output))))
+    waiting = [*reversed(loads(_renamed(output))), *_read_by_axes(output)]
     while waiting:
         load = waiting.pop()
         if load in met:
@@ -88,7 +89,15 @@ def accesses(output: Tensor) -> list[Access]:
         else:
             index = dict(zip((v.name for v in t.axes), load.indices, strict=True))
             waiting.extend(reversed(loads(substitute(_renamed(t), index))))
+            waiting.extend(x for own in _read_by_axes(t) for x in loads(substitute(own, index)))
     return list(found.values())
+
+
+def _read_by_axes(t: Tensor) -> list[Load]:
+    """What is read to know between which positions a reduction runs."""
+    axes = t.body.axes if isinstance(t.body, Reduce) else ()
+    fresh: dict[str, Expr] = {a.var.name: Var(f"{t.name}.{a.var.name}") for a in axes}
+    return [x for axis in axes for end in axis.ends for x in loads(substitute(end, fresh))]
 
 
 def _renamed(t: Tensor) -> Expr:
@@ -165,11 +174,16 @@ def flops(outputs: Sequence[Tensor]) -> int:
     total = 0
     for t in stages(outputs):
         if isinstance(t.body, Reduce):
-            points = prod(t.shape) * prod(a.extent for a in t.body.axes)
+            points = prod(t.shape) * prod(_length(a.extent) for a in t.body.axes)
             total += points * (_operations(t.body.body) + 1)
         elif t.body is not None:
             total += prod(t.shape) * _operations(t.body)
     return total
+
+
+def _length(extent: int) -> int:
+    """The number of iterations; of a loop that memory bounds, about."""
+    return extent.hint if is_loaded(extent) else extent
 
 
 def _operations(e: Expr) -> int:

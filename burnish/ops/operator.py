@@ -38,6 +38,7 @@ class Traits:
     ``weight_channel``: the dimension of its second operand, in which it is linear, that is the output's channel; -1 is
     a matrix's column. ``finite``: element-wise, and makes no infinity or NaN of zeros. ``recurrent``: one step of a
     layer that reads its own result. ``moves_pixels``: it moves elements from one position of an image to another.
+    ``structure``: opaque, it makes a structure of structures (offsets and rows of edges), once for the same arrays.
     """
 
     layout_affinity: float = 0.0
@@ -46,6 +47,7 @@ class Traits:
     finite: bool = False
     recurrent: bool = False
     moves_pixels: bool = False
+    structure: bool = False
 
 
 class Emitter(Protocol):

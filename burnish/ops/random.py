@@ -104,15 +104,20 @@ def _mixed(h: Expr) -> Expr:
 
 
 @operator
-def dropout(name: str, x: Tensor, seed: Tensor, *, rate: float, stream: int = 0) -> Tensor:
+def dropout(name: str, x: Tensor, seed: Tensor, first: Tensor | None = None, *, rate: float, stream: int = 0) -> Tensor:
     """``x`` with each element 0 with probability ``rate``, else divided by ``1 - rate`` (Srivastava et al. 2014).
 
     Counter-based: which elements stay depends on their positions, on ``seed`` (int64, a scalar) and on ``stream``
-    alone, so that a gradient computes it again. Stage ``name.keys`` [2] hashes seed and stream.
+    alone, so that a gradient computes it again. ``first``, int64, a scalar: where ``x`` is a part of a larger tensor,
+    the number there of its first row, by which the same elements stay. Stage ``name.keys`` [2] hashes seed and stream.
     """
     require_float(x, "x")
     require_dtype(seed, "seed", ("int64",))
     require_shape(seed, "seed", ())
+    if first is not None:
+        require_dtype(first, "first", ("int64",))
+        require_shape(first, "first", ())
+        require(len(x.shape) > 0, "input 'x'", "a scalar", "a tensor with rows, as 'first' is given")
     require(0 <= rate < 1, "attribute 'rate'", rate, "0 to less than 1")
 
     def key(k: Expr) -> Expr:
@@ -125,7 +130,8 @@ def dropout(name: str, x: Tensor, seed: Tensor, *, rate: float, stream: int = 0)
 
     def element(*i: Expr) -> Expr:
         flat: Expr = wrap(0)
-        for position, extent in zip(i, x.shape, strict=True):
+        places = i if first is None else (i[0] + first[()], *i[1:])
+        for position, extent in zip(places, x.shape, strict=True):
             flat = flat * extent + position
         bits = _mixed(_mixed(math("bitxor", cast("uint32", flat), keys[0])) + keys[1])
         return select(bits >= least, x[i] * wrap(1 / (1 - rate), x.dtype), wrap(0.0, x.dtype))

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from burnish import dump
+from burnish.graph.aggregation import block_aggregations
 from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.byte_products import multiply_bytes
 from burnish.graph.compose import tensors
@@ -79,7 +80,7 @@ def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide =
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
     graph = multiply_bytes(reference, target)
     graph = pair_steps(separate_inputs(choose_algorithms(graph, target, exact, decide), target.lanes))
-    graph = divide_joins(graph, target.lanes)
+    graph = block_aggregations(divide_joins(graph, target.lanes), target)
     graph, groups = separate_outputs(graph, fuse(graph, target.lanes), target.lanes)
     layouts = choose_layouts(graph, groups, target.lanes)
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}

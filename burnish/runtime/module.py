@@ -29,6 +29,7 @@ from burnish.runtime.pool import available_cores, pool
 from burnish.runtime.runner import CpuCode
 from burnish.runtime.sized import KEPT, ArenaPlanner, Sized, bind, hints, sized
 from burnish.runtime.state import State
+from burnish.runtime.structures import Structures
 from burnish.runtime.workspace import Workspace, borrow, give_back
 
 
@@ -83,7 +84,8 @@ class Module:
         self, executable: Executable, code: CpuCode | DeviceCode, params: np.ndarray, state: np.ndarray
     ) -> None:
         self.executable = executable
-        self._inputs = [(s.shape, numpy_dtype(s.dtype)) for s in executable.inputs]
+        self._structures = Structures(executable)
+        self._inputs = [(s.shape, numpy_dtype(s.dtype)) for s in self.inputs]
         self._pool, self._code, self._params = code.workers, code, params
         self._state_bytes = allocate(state.nbytes)
         self._state_bytes[:] = state
@@ -123,7 +125,7 @@ class Module:
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Names, shapes and dtypes of the inputs, in the order of a call."""
-        return self.executable.inputs
+        return self.executable.inputs[: self._structures.count]
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -312,15 +314,17 @@ class Module:
             listed = "; ".join(map(str, self.inputs)) or "none"
             raise InputError(f"{len(values)} inputs given, the model has {len(self._inputs)}: {listed}")
         known = self._fixed or self._seen.get(tuple([getattr(value, "shape", None) for value in values]))
-        arrays = []
-        for i, (value, (shape, dtype)) in enumerate(zip(values, known.inputs if known else self._inputs, strict=True)):
+        arrays: list[np.ndarray] = []
+        types = known.inputs[: len(values)] if known else self._inputs
+        for i, (value, (shape, dtype)) in enumerate(zip(values, types, strict=True)):
             if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype:
                 value = self._convert(self.inputs[i], value)
             # Kernels read whole vectors at any address, but elements at multiples of their size.
             if not (value.flags.c_contiguous and value.flags.aligned):
                 value = np.array(value, order="C")
             arrays.append(value)
-        return arrays, known or self._sized(arrays)
+        now = known or self._sized(arrays)
+        return self._structures.complete(values, arrays), now
 
     def _convert(self, spec: TensorSpec, value: Any) -> np.ndarray:
         """The value as an array of exactly the dtype and shape of ``spec``. Raises InputError."""

@@ -27,6 +27,9 @@ class Prepared:
         """Takes a copy of the module, whose code and parameters it shares. Raises ParameterError."""
         if module.executable.states or module.executable.dims:
             raise ParameterError("prepared call: found a module with states or open dimensions; allowed: one without")
+        if len(module.inputs) < len(module.executable.inputs):
+            found = "a module that re-orders the structure of a graph"
+            raise ParameterError(f"prepared call: found {found}; allowed: one that runs on its inputs as they are")
         self._module = own = copy.copy(module)
         runner = own._runner
         if not isinstance(runner, CpuRunner):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Var
+from burnish.loops.loaded import is_loaded
 from burnish.loops.program import BINDINGS, For, If, Program, Stmt, substitute_stmt
 from burnish.loops.sizes import is_size, least
 from burnish.schedule.dependence import carried
@@ -35,7 +36,7 @@ def split(
               y[((y.i.o * 4) + y.i.i)] = (x[((y.i.o * 4) + y.i.i)] * 2.0)
     """
     site = find_loop(program, loop, "split")
-    extent = site.loop.extent
+    extent = _counted("split", site.loop)
     if (factor is None) == (parts is None):
         raise ScheduleError(f"split: loop '{loop}' needs either a factor or a number of parts")
     size = factor if factor is not None else -(-extent // max(parts or 0, 1))
@@ -50,6 +51,13 @@ def split(
         body = guard(body, whole < extent)
     nest = For(outer, count, site.loop.kind, For(inner, size, site.loop.kind, body))
     return replace_site(program, site, clean(nest, site.ranges, site.given))
+
+
+def _counted(primitive: str, loop: For) -> int:
+    """The extent of a loop that counts from 0. Raises ScheduleError for one between positions in memory."""
+    if is_loaded(loop.extent):
+        raise ScheduleError(f"{primitive}: loop '{loop.var}' runs over {loop.extent}; allowed: a loop from 0 on")
+    return loop.extent
 
 
 def tile(program: Program, y: str, x: str, y_factor: int, x_factor: int) -> Program:
@@ -91,6 +99,8 @@ def fuse(program: Program, outer: str, inner: str, name: str | None = None) -> P
     if chain is None or len(chain) != 2:
         raise ScheduleError(f"fuse: loop '{inner}' is not nested directly in '{outer}'")
     first, second = chain
+    _counted("fuse", first)
+    _counted("fuse", second)
     if first.kind != second.kind:
         raise ScheduleError(
             f"fuse: loop '{outer}' is {first.kind} but '{inner}' is {second.kind}; fuse before changing kinds"
@@ -152,6 +162,13 @@ def reorder(program: Program, *loops: str) -> Program:
     if reason:
         raise ScheduleError(f"reorder: loops {', '.join(loops)} cannot change places: {reason}")
     by_name = {c.var: c for c in chain}
+    for position, name in enumerate(order):
+        own = by_name[name].extent
+        late = set(order[position:]) & own.variables if is_loaded(own) else set()
+        if late:
+            raise ScheduleError(
+                f"reorder: loop '{name}' runs over {own}, which depends on loop '{late.pop()}' inside it"
+            )
     body = _conditions(chain, inner)
     for name in reversed(order):
         body = For(name, by_name[name].extent, by_name[name].kind, body)
@@ -183,7 +200,7 @@ def reverse(program: Program, loop: str) -> Program:
         c[((c.i * -1) + 3), c.j] = (a[((c.i * -1) + 3), c.j] * 2.0)
     """
     site = find_loop(program, loop, "reverse")
-    extent, kind = site.loop.extent, site.loop.kind
+    extent, kind = _counted("reverse", site.loop), site.loop.kind
     reason = carried(site.loop.body, {loop: extent}, site.ranges, reassociate=True)
     if reason:
         raise ScheduleError(f"reverse: loop '{loop}' carries a dependence: {reason}")
@@ -280,6 +297,8 @@ def _independent(program: Program, loop: str, kind: str, primitive: str, reassoc
 
 
 def _with_kind(program: Program, site: LoopSite, kind: str) -> Program:
+    if kind != "serial":
+        _counted(kind, site.loop)
     if kind in ("unroll", "vectorize") and is_size(site.loop.extent):
         found = f"loop '{site.loop.var}' has {site.loop.extent} iterations"
         raise ScheduleError(f"{kind}: {found}; allowed: a number of them; split it first")

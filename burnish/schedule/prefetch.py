@@ -7,14 +7,17 @@ from math import prod
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, ITEM_BYTES, Buffer, Const, Expr, Load, Var, minimum
+from burnish.loops.loaded import is_loaded
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
 from burnish.loops.regions import Span, accesses, region
+from burnish.loops.regions import span as span_of
 from burnish.loops.simplify import simplify
 from burnish.loops.sizes import at_least, greatest, hinted, is_size
 from burnish.loops.traverse import substitute
 from burnish.schedule.nest import LoopSite, find_loop, replace_site
 
 LINE = 64  # bytes
+ROW_LINES = 8  # of a row that are asked for: the core finds the others by itself
 
 
 def prefetch(
@@ -52,6 +55,8 @@ def prefetch(
             raise ScheduleError(f"prefetch: loop '{name}' is not around loop '{loop}'; around it: {', '.join(ranges)}")
     if distance < 1 or not 0 <= locality <= 3:
         raise ScheduleError(f"prefetch: distance {distance} must be at least 1, and locality {locality} from 0 to 3")
+    if is_loaded(site.loop.extent):
+        return _gather_ahead(program, site, buffer, distance, locality)
     found, box = _footprint(site, buffer, ranges)
     per_line = LINE // ITEM_BYTES[found.dtype]
     elements = prod(span.extent for span in box)
@@ -70,6 +75,33 @@ def prefetch(
         wanted = tuple(simplify(substitute(e, later), ranges) for e in index)
         hints.append(Intrinsic("prefetch", (Load(found, wanted),), (("locality", locality),)))
     return replace_site(program, site, For(loop, site.loop.extent, site.loop.kind, _before(site.loop.body, hints)))
+
+
+def _gather_ahead(program: Program, site: LoopSite, buffer: str, distance: int, locality: int) -> Program:
+    """Hints at rows that a loop over positions in memory reads where these say: those some positions on.
+
+    Only the first ``ROW_LINES`` cache lines of each row. Where it reads no such rows, nothing is hinted.
+    """
+    loop, extent = site.loop.var, site.loop.extent
+    assert is_loaded(extent)
+    ranges = {**site.ranges, loop: extent.high}
+    later = {loop: minimum(Var(loop) + distance, extent.high - 1)}
+    hints: dict[Stmt, None] = {}
+    for access in accesses(site.loop.body, ranges, site.given, of=buffer):
+        *lead, last = access.indices
+        if access.writes or not any(loop in i.variables and i.buffers for i in lead):
+            continue
+        columns = span_of(last, [*site.ranges], ranges)
+        if columns is None or any(not (i.variables <= {loop, *site.ranges}) for i in lead):
+            continue
+        per_line = LINE // ITEM_BYTES[access.buffer.dtype]
+        for line in range(min(-(-columns.extent // per_line), ROW_LINES)):
+            at = minimum(columns.low + line * per_line, access.buffer.shape[-1] - 1)
+            index = tuple(substitute(i, later) for i in (*lead, at))
+            hints[Intrinsic("prefetch", (Load(access.buffer, index),), (("locality", locality),))] = None
+    if not hints:
+        return program
+    return replace_site(program, site, For(loop, site.loop.extent, site.loop.kind, _before(site.loop.body, [*hints])))
 
 
 def _later(loops: Sequence[tuple[str, int]], distance: int) -> dict[str, Expr]:

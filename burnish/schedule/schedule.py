@@ -12,7 +12,7 @@ from burnish.loops.program import For, Program, Stmt, Store
 from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.machines.known import INTRINSICS
 from burnish.machines.scopes import Scope
-from burnish.schedule import expand, loops, memory, padding, partition, prefetch, reduce, stages
+from burnish.schedule import balance, expand, loops, memory, padding, partition, prefetch, reduce, stages
 from burnish.schedule.nest import find_loop, stage_names, stage_nests
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.tensorize import tensorize
@@ -41,7 +41,7 @@ PRIMITIVES: Mapping[str, Callable[..., Program]] = {
     "partition": partition.partition, "peel": partition.peel,
     "distribute": partition.distribute, "rfactor": reduce.rfactor, "expand": expand.expand,
     "tensorize": _tensorize,
-    "prefetch": prefetch.prefetch,
+    "prefetch": prefetch.prefetch, "balance": balance.balance,
 }  # fmt: skip
 
 
@@ -228,6 +228,11 @@ class Schedule:
     def fill(self, loop: str, multiple: int) -> None:
         """Extends a spatial loop of an intermediate, one plain store, up to a multiple; what is added is zero."""
         self._apply("fill", loop, multiple)
+
+    def balance(self, loop: str, parts: int, offsets: str) -> str:
+        """Runs a loop in parallel parts of equal work, which ``offsets`` says; the name of the loop over parts."""
+        self._apply("balance", loop, parts, offsets)
+        return f"{loop}.part"
 
     def partition(self, loop: str, at: int) -> tuple[str, str]:
         """Runs a loop as two, before and from iteration ``at``; the names of both, that of the second in ``.tail``."""

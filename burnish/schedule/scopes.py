@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from burnish.errors import ScheduleError
+from burnish.loops.loaded import is_loaded
 from burnish.loops.program import NOTHING, Alloc, For, If, Intrinsic, Program, Stmt, allocations, rebuild_stmt
 from burnish.schedule.nest import Site, alloc_sites, replace_at, replace_stmt, sites
 
@@ -46,6 +47,8 @@ def _uses(s: Stmt, name: str) -> bool:
     """Whether ``s`` itself, not a statement in it, accesses the buffer ``name``."""
     if isinstance(s, If):
         return name in s.cond.buffers
+    if isinstance(s, For) and is_loaded(s.extent):
+        return name in s.extent.buffers
     return not s.parts and (name in s.reads or name in s.writes)
 
 

@@ -92,8 +92,12 @@ class Trainer:
         checkpoint: str | Path | None = None,
         progress: Callable[[Progress], object] | None = None,
         facts: Mapping[str, Any] | None = None,
+        writes: bool = True,
     ) -> None:
-        """Raises ParameterError; CheckpointError for a checkpoint that is not to go on from; OSError."""
+        """``writes``: whether checkpoints are written, and not only gone on from: of several workers one writes them.
+
+        Raises ParameterError; CheckpointError for a checkpoint that is not to go on from; OSError.
+        """
         if (evaluation is None) != (valid is None):
             raise ParameterError("evaluation, valid: found one of them; allowed: both or none")
         if limits.patience is not None and valid is None:
@@ -102,7 +106,7 @@ class Trainer:
             raise ParameterError("resume: found True without a folder; allowed: with checkpoint")
         self.step, self._data, self.limits = step, data, limits
         self._evaluation, self._valid, self._metrics = evaluation, valid, dict(metrics or {})
-        self._progress, self._facts = progress, dict(facts or {})
+        self._progress, self._facts, self._writes = progress, dict(facts or {}), writes
         self._place = _Place()
         self._initial_rate = float(step.state[RATE])
         self._resumed = 0
@@ -223,7 +227,7 @@ class Trainer:
         place.evaluations.append(found)
         if self._progress is not None and self._now is not None:
             self._progress(replace(self._now, evaluation=found))
-        if self._folder is not None and (best is None or found.loss < best.loss):
+        if self._folder is not None and self._writes and (best is None or found.loss < best.loss):
             self._checkpoint().write(self._folder.path / BEST)
         return self.limits.patience is not None and self._since_gain() >= self.limits.patience
 
@@ -283,6 +287,8 @@ class Trainer:
 
     def _save(self) -> None:
         assert self._folder is not None
+        if not self._writes:
+            return
         self._written = self._folder.add(self._place.call, self._checkpoint())
 
     def _begin(self, folder: Folder) -> None:

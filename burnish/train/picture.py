@@ -18,8 +18,8 @@ _TICKS = 5
 Curve = tuple[str, Sequence[float], Sequence[float]]  # name, x, y
 
 
-def page(report: Report) -> str:
-    """The page. Curves of more than 1,000 points are averaged over equal parts."""
+def page(report: Report, more: Sequence[str] = ()) -> str:
+    """The page, with parts of HTML that come last. Curves of more than 1,000 points are averaged over equal parts."""
     losses = np.asarray(report.losses, np.float64)
     calls = np.arange(1, len(losses) + 1)
     curves: list[Curve] = [("loss", *_averaged(calls, losses, _POINTS)), ("mean", *_averaged(calls, losses, _SMOOTH))]
@@ -39,6 +39,7 @@ def page(report: Report) -> str:
         parts.append(f"<p>{escape(text)}</p>")
     if live:
         parts += ["<h2>Live activations by kernel of a step, MB</h2>", _plot([("live", [*range(len(live))], live)])]
+    parts += more
     style = "body{font:14px sans-serif;margin:2em;max-width:50em}text{font:11px sans-serif;fill:#444}"
     return (
         f'<!DOCTYPE html><html><head><meta charset="utf-8"><title>Training</title><style>{style}</style></head>'

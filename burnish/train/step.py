@@ -158,7 +158,8 @@ def _drop(b: GraphBuilder, node: Node, stream: int, seed: int) -> None:
         state = b.state(SEED, np.array(seed, np.int64))
         b.update(state, b.add("add", state, b.constant(1)))
     attrs = {**node.attrs, "stream": stream}
-    b.add_many(node.op, node.inputs[0], SEED, names=node.outputs, node=node.name, **attrs)
+    given = (node.inputs[0], SEED, *node.inputs[2:])
+    b.add_many(node.op, *given, names=node.outputs, node=node.name, **attrs)
 
 
 def _running_statistics(graph: Graph) -> set[str]:

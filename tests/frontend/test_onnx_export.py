@@ -33,7 +33,10 @@ ALGORITHMS = {
 }  # fmt: skip
 # Opaque operators, and definitions that the standard has in other terms, which are refused by name.
 NOT_EXPORTED = {
-    "adjoint", "batch_norm_training", "bitcast", "convert", "count_ngrams", "coupled_probabilities", "cumprod",
+    "aggregate_blocks", "csr_block_places", "csr_block_pointers",
+    "adjoint", "aggregate", "aggregate_equal", "aggregate_weighted", "attention", "attention_sum", "attention_total",
+    "csr_degrees", "csr_offsets", "csr_order", "csr_targets", "edge_dot", "segment_reduce",
+    "batch_norm_training", "bitcast", "convert", "count_ngrams", "coupled_probabilities", "cumprod",
     "deformed_columns", "determinant", "dft", "dropout", "fold_windows", "grid_sample", "iota", "max_pool_indices",
     "max_unpool", "multinomial",
     "plane_moments", "plane_products", "random_normal", "random_uniform", "reverse_sequence", "roi_align", "scan",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from burnish.kernels.cpu.aggregate import AGGREGATE, AGGREGATE_BLOCKS
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
 from burnish.kernels.cpu.generic import GENERIC
@@ -40,6 +41,8 @@ TEMPLATES: tuple[Template[Any], ...] = (
     SPLIT_MATMUL,
     MATMUL,
     RECURRENT,
+    AGGREGATE_BLOCKS,
+    AGGREGATE,
     TRANSPOSE,
     JOIN,
     PACK,

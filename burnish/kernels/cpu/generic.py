@@ -22,6 +22,7 @@ from burnish.kernels.template import Describe, Template, stage_nest
 from burnish.loops.dead import drop_dead_stores
 from burnish.loops.expr import Call, Load, Reduce, Var
 from burnish.loops.program import Alloc, For, If, Seq, Stmt
+from burnish.loops.sizes import hinted
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, walk
 from burnish.schedule.schedule import Schedule
@@ -79,7 +80,7 @@ def _is_row_value(t: Tensor) -> bool:
 def _points(t: Tensor) -> int:
     """How often the body of a stage is evaluated."""
     axes = t.body.axes if isinstance(t.body, Reduce) else ()
-    return t.buffer.size * prod(a.extent for a in axes)
+    return t.buffer.size * prod(hinted(a.extent) for a in axes)
 
 
 def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], lanes: int, vectors: int) -> None:
@@ -266,4 +267,4 @@ def _unit(arrangement: Arrangement, shape: Sequence[int]) -> int | None:
     return adjacent[-1] if adjacent else None
 
 
-GENERIC = Template("generic", lambda task, target: True, _space, _apply, _nests)
+GENERIC = Template("generic", lambda task, target: True, _space, _apply, _nests, loaded=True)

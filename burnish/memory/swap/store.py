@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 
@@ -21,20 +22,36 @@ from burnish.memory.swap.problem import SwapProblem
 
 PAGE = 4096  # bytes: tensors begin at multiples of this in the file
 Compute = Callable[[int, Sequence[np.ndarray], Sequence[np.ndarray]], None]
+Fill = Callable[[np.ndarray], object]
+
+
+class Room(Protocol):
+    """Memory for tensors, of one's own: such as parts of arrays that steps see as a whole."""
+
+    def take(self, name: str) -> np.ndarray:
+        """An array for a tensor that enters main memory."""
+
+    def leave(self, name: str) -> None:
+        """The tensor leaves main memory."""
 
 
 class Store:
     """The slow memory: a file with a place for every tensor of ``types``; use as a context manager.
 
-    The file is created, readable by its owner alone, and removed at the end; it must not exist before.
+    The file is created, readable by its owner alone, and removed at the end; it must not exist before. ``elsewhere``:
+    functions that fill an array with those tensors that lie somewhere else, and are never written.
     """
 
-    def __init__(self, path: str | Path, types: Mapping[str, TensorType]) -> None:
-        self.path, self.types = Path(path), dict(types)
+    def __init__(
+        self, path: str | Path, types: Mapping[str, TensorType], elsewhere: Mapping[str, Fill] | None = None
+    ) -> None:
+        self.path, self.types, self._elsewhere = Path(path), dict(types), dict(elsewhere or {})
         self._offset: dict[str, int] = {}
         self._written: set[str] = set()
         end = 0
         for name, type in self.types.items():
+            if name in self._elsewhere:
+                continue
             self._offset[name] = end
             end += -(-type.nbytes // PAGE) * PAGE
         try:
@@ -54,6 +71,8 @@ class Store:
     def write(self, name: str, array: np.ndarray) -> None:
         """Writes a tensor. Raises InputError for an unknown name, or an array of another shape or dtype."""
         expected = self._type(name)
+        if name in self._elsewhere:
+            raise InputError(f"store: '{name}' lies elsewhere; allowed: reading it")
         if array.shape != expected.shape or array.dtype != numpy_dtype(expected.dtype):
             raise InputError(f"store: '{name}': found {array.dtype}{list(array.shape)}; allowed: {expected}")
         left = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -63,12 +82,17 @@ class Store:
             left, at = left[done:], at + done
         self._written.add(name)
 
-    def read(self, name: str) -> np.ndarray:
-        """A new array with a tensor's values. Raises InputError for one that is unknown or was never written."""
+    def read(self, name: str, out: np.ndarray | None = None) -> np.ndarray:
+        """A tensor's values: in ``out``, of its type, or in a new array. Raises InputError for an unknown one, and for
+        one that was never written.
+        """
         kind = self._type(name)
+        array = np.empty(kind.shape, numpy_dtype(kind.dtype)) if out is None else out
+        if name in self._elsewhere:
+            self._elsewhere[name](array)
+            return array
         if name not in self._written:
             raise InputError(f"store: '{name}' was never written; there are: {', '.join(sorted(self._written))}")
-        array = np.empty(kind.shape, numpy_dtype(kind.dtype))
         left, at = array.reshape(-1).view(np.uint8).data, self._offset[name]
         while left:
             done = os.preadv(self._file, [left], at)
@@ -92,12 +116,12 @@ class Executed:
     peak: int
 
 
-def execute(problem: SwapProblem, plan: SwapPlan, store: Store, compute: Compute) -> Executed:
+def execute(problem: SwapProblem, plan: SwapPlan, store: Store, compute: Compute, room: Room | None = None) -> Executed:
     """Executes ``plan``: ``compute(step, inputs, outputs)`` fills the output arrays of a step from its inputs.
 
-    ``store`` holds what no step writes, before; and the problem's results, after. Raises ParameterError where a
-    tensor's bytes in the store are not those of the problem, or main memory would exceed the plan's capacity;
-    InputError for an input that the store lacks.
+    Arrays are new ones, or those of ``room``. ``store`` holds what no step writes, before; and the problem's results,
+    after. Raises ParameterError where a tensor's bytes in the store are not those of the problem, or main memory would
+    exceed the plan's capacity; InputError for an input that the store lacks.
     """
     for name, nbytes in problem.nbytes.items():
         if name not in store.types or store.types[name].nbytes != nbytes:
@@ -105,6 +129,10 @@ def execute(problem: SwapProblem, plan: SwapPlan, store: Store, compute: Compute
             raise ParameterError(f"execute: '{name}': found {found} bytes in the store; allowed: {nbytes}")
     fast: dict[str, np.ndarray] = {}
     loaded = stored = used = peak = 0
+
+    def taken(name: str) -> np.ndarray:
+        kind = store.types[name]
+        return np.empty(kind.shape, numpy_dtype(kind.dtype)) if room is None else room.take(name)
 
     def claim(names: Sequence[str]) -> None:
         nonlocal used, peak
@@ -118,16 +146,18 @@ def execute(problem: SwapProblem, plan: SwapPlan, store: Store, compute: Compute
             step = problem.steps[number]
             new = [w for w in step.writes if w not in fast]
             claim(new)
-            fast.update({w: np.empty(store.types[w].shape, numpy_dtype(store.types[w].dtype)) for w in new})
+            fast.update({w: taken(w) for w in new})
             compute(number, [fast[r] for r in step.reads], [fast[w] for w in step.writes])
         elif kind == "load":
             claim([name])
-            fast[name] = store.read(name)
+            fast[name] = store.read(name, taken(name))
             loaded += problem.nbytes[name]
         elif kind == "store":
             store.write(name, fast[name])
             stored += problem.nbytes[name]
         else:
             del fast[name]
+            if room is not None:
+                room.leave(name)
             used -= problem.nbytes[name]
     return Executed(loaded, stored, peak)

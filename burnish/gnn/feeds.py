@@ -1,0 +1,127 @@
+"""What a compiled graph network is fed with: structure, scale, features and labels of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from burnish.errors import DataError, ModelError
+from burnish.gnn.csr import CSR
+from burnish.gnn.graph import Graph
+from burnish.gnn.models import FEATURES, SCALE, Extents, Network, structure_names
+from burnish.train.data import Batch
+
+LABEL = "label"
+UNKNOWN = -1
+
+
+def check_fits(network: Network, graph: Graph) -> None:
+    """Raises DataError for a graph that the network does not take."""
+    if graph.features is None:
+        raise DataError("graph: found no features; allowed: a graph with features")
+    if graph.width != network.features:
+        raise DataError(f"graph: found {graph.width} features; allowed: {network.features}, as the network has")
+    if graph.weights is not None:
+        raise DataError("graph: found weights of edges; allowed: graphs without, such as graph.with_(csr=...)")
+
+
+def check_labels(network: Network, graph: Graph) -> None:
+    """Raises DataError for labels that the network's output does not stand for."""
+    if graph.labels is None:
+        raise DataError("graph: found no labels; allowed: a graph with labels")
+    if graph.classes > network.classes:
+        raise DataError(f"graph: found {graph.classes} classes; allowed: {network.classes}, as the network has")
+    if graph.multilabel and graph.classes != network.classes:
+        raise DataError(f"graph: found {graph.classes} labels of a vertex; allowed: {network.classes}")
+
+
+def structures_of(network: Network, csr: CSR) -> dict[str, CSR]:
+    """The edges that the network's layers read, by structure."""
+    made = {"plain": lambda: csr, "bare": csr.without_self_loops, "loops": csr.with_self_loops}
+    return {name: made[name]() for name in network.structures}
+
+
+def extents_of(structures: Mapping[str, CSR]) -> Extents:
+    """The extents of structures of one graph."""
+    some = next(iter(structures.values()))
+    symmetric = all(csr.symmetric for csr in structures.values())
+    return Extents(some.rows, {name: csr.edges for name, csr in structures.items()}, symmetric)
+
+
+def scale_of(degrees: np.ndarray) -> np.ndarray:
+    """``1 / sqrt(d + 1)`` [V, 1], float32; ``degrees``: without self loops."""
+    return np.asarray(1.0 / np.sqrt(degrees + 1.0), np.float32)[:, None]
+
+
+def structure_arrays(network: Network, structures: Mapping[str, CSR]) -> dict[str, np.ndarray]:
+    """Structure and scale by the names of the network's inputs."""
+    symmetric = extents_of(structures).symmetric
+    found: dict[str, np.ndarray] = {}
+    for name, csr in structures.items():
+        back = csr.transpose
+        arrays = (csr.offsets, csr.sources, *(() if symmetric else (back.offsets, back.sources)))
+        found |= zip(structure_names(name), arrays, strict=False)
+    if network.scaled:
+        found[SCALE] = scale_of(structures["bare"].degrees)
+    return found
+
+
+def inputs_of(network: Network, graph: Graph) -> tuple[Extents, dict[str, np.ndarray]]:
+    """The extents of a graph and all inputs of the network but labels. Raises DataError."""
+    check_fits(network, graph)
+    structures = structures_of(network, graph.csr)
+    found = structure_arrays(network, structures)
+    return extents_of(structures), {FEATURES: graph.rows(0, graph.vertices), **found}
+
+
+def labels_of(graph: Graph, mask: np.ndarray | None) -> np.ndarray:
+    """Labels under a mask, the others -1: int64 [V], or float32 [V, C] of graphs with several labels a vertex."""
+    assert graph.labels is not None
+    if graph.multilabel:
+        labels = np.asarray(graph.labels, np.float32)
+        return labels if mask is None else np.where(mask[:, None], labels, np.float32(UNKNOWN))
+    labels = np.asarray(graph.labels, np.int64)
+    return labels if mask is None else np.where(mask, labels, UNKNOWN)
+
+
+def mask_of(graph: Graph, name: str) -> np.ndarray:
+    """A mask by name, "train", "validation" or "test", or "all" labelled vertices. Raises ModelError, DataError."""
+    if name == "all":
+        return np.ones(graph.vertices, np.bool_)
+    if name not in ("train", "validation", "test"):
+        raise ModelError(f"mask: found {name!r}; allowed: train, validation, test, all")
+    mask: np.ndarray | None = getattr(graph, name)
+    if mask is None or not mask.any():
+        raise DataError(f"graph: found no vertices to {name} with; allowed: a graph with a mask '{name}'")
+    return mask
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """One batch, the whole graph, in every epoch: a :class:`burnish.train.data.Source`."""
+
+    batch: Mapping[str, np.ndarray]
+
+    @property
+    def batches(self) -> int:
+        """One."""
+        return 1
+
+    def facts(self) -> dict[str, Any]:
+        """Shapes."""
+        return {"shapes": {name: list(array.shape) for name, array in self.batch.items()}}
+
+    def random(self) -> dict[str, np.ndarray]:
+        """None."""
+        return {}
+
+    def restore(self, found: Mapping[str, np.ndarray]) -> None:
+        """Nothing is to be set."""
+
+    def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
+        """The batch."""
+        if not skip:
+            yield self.batch

@@ -1,0 +1,46 @@
+"""Inference of graph networks, also on graphs that they have never seen: logits of all vertices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from burnish.driver.api import compile
+from burnish.gnn.blocked import BlockedStep
+from burnish.gnn.feeds import inputs_of
+from burnish.gnn.graph import Graph
+from burnish.gnn.models import FEATURES, FIRST, Network
+from burnish.gnn.outofcore import shared_of
+from burnish.gnn.program import build
+from burnish.memory.sizes import parse_budget
+from burnish.train.evaluation import without_dropout
+
+
+def logits_of(
+    network: Network,
+    graph: Graph | str | Path,
+    *,
+    threads: int | None = None,
+    cache_dir: str | Path | None = None,
+    memory_budget: str | int | None = None,
+    block: int | None = None,
+) -> np.ndarray:
+    """Logits of all vertices, float32 [V, classes]. ``memory_budget``, ``block``: as for ``fit``.
+
+    Raises DataError for a graph that the network does not take, ParameterError for a budget that is too small, OSError.
+    """
+    if memory_budget is None:
+        assert isinstance(graph, Graph)
+        extents, arrays = inputs_of(network, graph)
+        model = without_dropout(network.graph(extents))
+        module = compile(model, threads=threads, cache_dir=cache_dir, rewrite=False)
+        return np.asarray(module(*(arrays[spec.name] for spec in module.inputs)))
+    budget = parse_budget("memory_budget", memory_budget)
+    shared = shared_of(network, graph, block, labelled=False)
+    program = build(
+        lambda v: without_dropout(network.graph(shared.extents(v), shared.cost, part=True)), shared.share, FIRST, (),
+        threads, cache_dir,
+    )  # fmt: skip
+    with BlockedStep(program, shared.share, FEATURES, FIRST, budget, labels=()) as step:
+        return np.asarray(step())

@@ -1,0 +1,191 @@
+"""A graph in blocks of vertices, for training within a budget: features, and edges of a file, are read when needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from burnish.arguments import check_count
+from burnish.errors import DataError
+from burnish.gnn.csr import CSR
+from burnish.gnn.feeds import UNKNOWN, check_fits, check_labels, labels_of, mask_of, scale_of, structures_of
+from burnish.gnn.formats import read
+from burnish.gnn.graph import Graph
+from burnish.gnn.layers import Cost
+from burnish.gnn.models import FEATURES, SCALE, Extents, Network, gathered_bytes, structure_names
+from burnish.gnn.share import Blocks, Edges, Share, SomeRows, blocks_of, edges_of
+from burnish.gnn.store import SUFFIX, GraphFile, load
+
+ROWS = 1024  # blocks are a multiple of so many vertices: all of their rows' memory can be given back
+BLOCK_BYTES = 16 << 20  # of a block of features
+MOST_BLOCKS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """A share of a graph with what training asks beside it: labels by mask, and how a model of it is made."""
+
+    share: Share
+    edges: int
+    symmetric: bool
+    masks: dict[str, np.ndarray]
+    multilabel: bool
+    network: Network
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether there are labels to evaluate with."""
+        return "validation" in self.masks
+
+    @property
+    def cost(self) -> Cost:
+        """Of an aggregation, by its width."""
+        return partial(gathered_bytes, Extents(self.share.vertices, {"plain": self.edges}, self.symmetric))
+
+    def extents(self, vertices: int) -> Extents:
+        """Extents of a model for so many vertices, in which numbers of edges cannot be taken for those of vertices."""
+        edges = {name: 3 * vertices + 7 + 2 * number for number, name in enumerate(self.network.structures)}
+        return Extents(vertices, edges, self.symmetric)
+
+    def labels(self, mask: str) -> np.ndarray:
+        """Labels of this share's vertices under a mask."""
+        return self.masks[mask]
+
+
+def block_rows(vertices: int, features: int, block: int | None = None) -> int:
+    """Vertices of a block: as given, or so that its features are some megabytes. Raises ParameterError."""
+    if block is not None:
+        check_count("block", block, 1)
+        return block
+    rows = max(BLOCK_BYTES // max(4 * features, 1), -(-vertices // MOST_BLOCKS))
+    return max(-(-rows // ROWS) * ROWS, ROWS)
+
+
+def shared_of(network: Network, graph: Graph | str | Path, block: int | None = None, labelled: bool = True) -> Shared:
+    """The whole graph as one share; of a symmetric .bngraph file the edges stay in the file. ``labelled``: with labels.
+
+    Raises DataError, OSError.
+    """
+    if not isinstance(graph, Graph) and Path(graph).suffix == SUFFIX:
+        file = GraphFile.open(graph)
+        if file.symmetric and "weights" not in file.sections:
+            return _of_file(network, file, block, labelled)
+        graph = load(graph, "file", cached=False)
+    elif not isinstance(graph, Graph):
+        graph = read(graph)
+    check_fits(network, graph)
+    if labelled:
+        check_labels(network, graph)
+    blocks = blocks_of(graph.vertices, block_rows(graph.vertices, graph.width, block))
+    structures = structures_of(network, graph.csr)
+    symmetric = all(csr.symmetric for csr in structures.values())
+    edges: dict[str, Edges] = {}
+    for name, csr in structures.items():
+        names = structure_names(name)
+        edges[names[0]] = edges_of(csr, blocks)
+        if not symmetric:
+            edges[names[2]] = edges_of(csr.transpose, blocks)
+    tensors = {SCALE: scale_of(structures["bare"].degrees)} if network.scaled else {}
+    features = None
+    if isinstance(graph.features, np.ndarray):
+        tensors[FEATURES] = graph.features
+    else:
+        assert graph.features is not None
+        features = SomeRows(graph.features, 0, graph.vertices)
+    share = Share(0, graph.vertices, graph.vertices, blocks, features, tensors, edges)
+    wanted = ("train", "validation") if labelled else ()
+    if labelled:
+        mask_of(graph, "train")
+    masks = {name: labels_of(graph, mask) for name in wanted if (mask := getattr(graph, name)) is not None}
+    return Shared(share, graph.edges, symmetric, _some(masks), graph.multilabel, network)
+
+
+def _of_file(network: Network, file: GraphFile, block: int | None, labelled: bool) -> Shared:
+    """A symmetric graph whose features and edges are read from its file."""
+    rows = file.rows(cached=False)
+    if rows is None or rows.shape[1] != network.features:
+        found = "no features" if rows is None else f"{rows.shape[1]} features"
+        raise DataError(f"'{file.path}': found {found}; allowed: {network.features}, as the network has")
+    blocks = blocks_of(file.vertices, block_rows(file.vertices, rows.shape[1], block))
+    edges: dict[str, Edges] = {}
+    for structure in network.structures:
+        offsets = [adapted(structure, file.part(begin, end), begin).offsets for begin, end in blocks]
+        edges[structure_names(structure)[0]] = Edges(
+            file.vertices, tuple(offsets), None, partial(_read_sources, file, blocks, structure)
+        )
+    tensors = {}
+    if network.scaled:
+        degrees = np.concatenate([np.diff(o) for o in edges[structure_names("bare")[0]].offsets])
+        tensors[SCALE] = scale_of(degrees)
+    masks, multilabel = file_labels(network, file, 0, file.vertices) if labelled else ({}, False)
+    share = Share(0, file.vertices, file.vertices, blocks, SomeRows(rows, 0, file.vertices), tensors, edges)
+    return Shared(share, file.edges, True, masks, multilabel, network)
+
+
+def file_labels(network: Network, file: GraphFile, begin: int, end: int) -> tuple[dict[str, np.ndarray], bool]:
+    """Labels of some vertices by mask, and whether a vertex may have several. Raises DataError."""
+    if "labels" not in file.sections or "train" not in file.sections:
+        raise DataError(f"'{file.path}': found no labels with a mask to train; allowed: a graph with both")
+    labels = file.read("labels", begin, end)
+    multilabel = labels.ndim == 2
+    if file.classes > network.classes or (multilabel and file.classes != network.classes):
+        raise DataError(f"'{file.path}': found {file.classes} classes; allowed: {network.classes}, as the network has")
+    labels = np.asarray(labels, np.float32 if multilabel else np.int64)
+    masks: dict[str, np.ndarray] = {}
+    for name in ("train", "validation"):
+        if name in file.sections:
+            mask = file.read(name, begin, end)
+            masks[name] = np.where(mask[:, None] if multilabel else mask, labels, labels.dtype.type(UNKNOWN))
+    return masks, multilabel
+
+
+def _some(masks: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Without a mask for validation under which nothing is."""
+    return {name: found for name, found in masks.items() if name == "train" or (found >= 0).any()}
+
+
+def _read_sources(file: GraphFile, blocks: Blocks, structure: str, block: int, out: np.ndarray) -> None:
+    begin, end = blocks[block]
+    found = adapted(structure, file.part(begin, end), begin).sources
+    out[: len(found)] = found
+    out[len(found) :] = 0
+
+
+def adapted(structure: str, part: CSR, begin: int) -> CSR:
+    """Rows of a structure of ``layers.STRUCTURES`` from those of a graph, for the vertices from ``begin`` on."""
+    return {"plain": _plain, "bare": _bare, "loops": _looped}[structure](part, begin)
+
+
+def _plain(part: CSR, begin: int) -> CSR:
+    return part
+
+
+def _bare(part: CSR, begin: int) -> CSR:
+    """Without edges from a vertex to itself."""
+    loops = _loops(part, begin)
+    if not loops.any():
+        return part
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(loops)])
+    return CSR(part.offsets - before[part.offsets], part.sources[~loops], part.columns)
+
+
+def _looped(part: CSR, begin: int) -> CSR:
+    """With an edge from each vertex to itself, in its place in the ascending row, where it was missing."""
+    rows = np.arange(part.rows)
+    targets = np.repeat(rows, part.degrees)
+    has = np.zeros(part.rows, np.bool_)
+    has[targets[_loops(part, begin)]] = True
+    missing = np.flatnonzero(~has)
+    before = np.bincount(targets[part.sources < targets + begin], minlength=part.rows)
+    places = part.offsets[missing] + before[missing]
+    sources = np.insert(part.sources, places, (missing + begin).astype(np.int32))
+    return CSR(part.offsets + np.concatenate([np.zeros(1, np.int64), np.cumsum(~has)]), sources, part.columns)
+
+
+def _loops(part: CSR, begin: int) -> np.ndarray:
+    """Which edges go from a vertex to itself."""
+    targets = np.repeat(np.arange(begin, begin + part.rows, dtype=np.int32), part.degrees)
+    return np.asarray(part.sources == targets)

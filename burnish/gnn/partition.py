@@ -1,0 +1,224 @@
+"""Graph partitioner of ROC (§4.4): contiguous ranges of equal predicted time, by cost models learned in training."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.errors import DataError, ParameterError
+from burnish.gnn.cost import CostModel, FeatureSums, Floats
+from burnish.gnn.csr import CSR, integers
+
+Cuts = NDArray[np.int64]
+LEAST_GAIN = 0.02  # of the slowest worker's time: less is within what two measurements differ by
+
+
+@dataclass(frozen=True, eq=False)
+class Graphs:
+    """Feature sums of one graph for every layer of a model: what a partitioner asks of a graph."""
+
+    layers: tuple[FeatureSums, ...]
+
+    @property
+    def vertices(self) -> int:
+        """V."""
+        return self.layers[0].vertices
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Seconds that the layers took on the ranges between cuts: (layers, ranges)."""
+
+    cuts: Cuts
+    seconds: Floats
+
+    @property
+    def workers(self) -> Floats:
+        """Seconds of each worker, all layers together."""
+        return self.seconds.sum(axis=0)
+
+    @property
+    def balance(self) -> float:
+        """Mean over slowest worker: 1 is perfect."""
+        return float(self.workers.mean() / self.workers.max())
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """New cuts and what they promise: the slowest worker's seconds before and after, and whether to move."""
+
+    cuts: Cuts
+    before: float
+    after: float
+    pays: bool
+
+
+@dataclass(frozen=True)
+class Partitioner:
+    """One cost model a layer, and what follows: immutable, ``learned`` gives the next one.
+
+    widths: features of each neighbour that the layers read, d_in. What is learned on one graph partitions others.
+    """
+
+    widths: tuple[int, ...]
+    models: tuple[CostModel, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ParameterError for no layers, or models of others."""
+        if not self.widths or min(self.widths) < 1:
+            raise ParameterError(f"partitioner: found widths {self.widths}; allowed: one of 1 or more for each layer")
+        if not self.models:
+            object.__setattr__(self, "models", tuple(CostModel() for _ in self.widths))
+        if len(self.models) != len(self.widths):
+            raise ParameterError(f"partitioner: found {len(self.models)} models; allowed: {len(self.widths)}")
+
+    def features(self, csr: CSR) -> Graphs:
+        """The feature sums of a graph, O(E) for each width, once."""
+        made = {width: FeatureSums.of(csr, width) for width in dict.fromkeys(self.widths)}
+        return Graphs(tuple(made[width] for width in self.widths))
+
+    @property
+    def ready(self) -> bool:
+        """Whether anything was learned."""
+        return all(model.weights is not None for model in self.models)
+
+    def learned(self, graph: Graphs, measured: Measured) -> Partitioner:
+        """Also fitted to these N × P measurements. Raises DataError for other shapes, or times that are none."""
+        cuts = checked_cuts(measured.cuts, graph.vertices)
+        if measured.seconds.shape != (len(self.widths), len(cuts) - 1):
+            raise DataError(
+                f"partitioner: found seconds of shape {measured.seconds.shape}; allowed: "
+                f"({len(self.widths)}, {len(cuts) - 1}), layers and ranges"
+            )
+        models = tuple(
+            model.learned(layer.between(cuts), seconds)
+            for model, layer, seconds in zip(self.models, graph.layers, measured.seconds, strict=True)
+        )
+        return replace(self, models=models)
+
+    def predict(self, graph: Graphs, cuts: Cuts) -> Floats:
+        """Seconds of the layers on ranges, (layers, ranges)."""
+        pairs = zip(self.models, graph.layers, strict=True)
+        return np.array([model.predict(layer.between(cuts)) for model, layer in pairs])
+
+    def cuts(self, graph: Graphs, parts: int, near: Measured | None = None) -> Cuts:
+        """Ranges of equal predicted time, (parts + 1,): O(parts · log V) by binary search in the partial sums.
+
+        near: a measurement of this very graph; within each of its ranges predictions are scaled to what was measured.
+        Raises ParameterError before anything was learned.
+        """
+        cost = self._cumulative(graph)
+        if near is not None:
+            cost = _scaled(cost, near)
+        return balanced(cost, graph.vertices, parts)
+
+    def move(self, graph: Graphs, now: Measured, epochs: int, seconds: float) -> Move:
+        """New cuts for a graph in training, and whether they pay: ``seconds`` to move, ``epochs`` that are left.
+
+        They do if the slowest worker gains more in these epochs, and more than two measurements differ by.
+        """
+        cuts = self.cuts(graph, len(now.cuts) - 1, now)
+        cost = _scaled(self._cumulative(graph), now)
+        after = max(cost(int(end)) - cost(int(begin)) for begin, end in itertools.pairwise(cuts))
+        before = float(now.workers.max())
+        gain = before - after
+        return Move(cuts, before, float(after), gain > LEAST_GAIN * before and gain * epochs > seconds)
+
+    def _cumulative(self, graph: Graphs) -> Callable[[int], float]:
+        """Predicted seconds of the vertices before v, all layers."""
+        weights = [model.full_weights() for model in self.models]
+        sums = [layer.sums for layer in graph.layers]
+        return lambda v: float(sum(s[v] @ w for s, w in zip(sums, weights, strict=True)))
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` makes the partitioner of again."""
+        return {"widths": list(self.widths), "models": [model.to_json() for model in self.models]}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Partitioner:
+        """The partitioner that `to_json` told. Raises DataError."""
+        try:
+            widths, models = tuple(int(width) for width in told["widths"]), told["models"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"partitioner: found a file that cannot be read: {error!r}") from None
+        return cls(widths, tuple(CostModel.from_json(model) for model in models))
+
+
+def equal_vertices(vertices: int, parts: int) -> Cuts:
+    """Ranges of as many vertices, (parts + 1,): a baseline."""
+    check_parts(parts)
+    return np.array([vertices * part // parts for part in range(parts + 1)], np.int64)
+
+
+def equal_edges(csr: CSR, parts: int) -> Cuts:
+    """Ranges of as many in-edges, (parts + 1,): a baseline, and what to begin with."""
+    return balanced(lambda v: float(csr.offsets[v]), csr.rows, parts)
+
+
+def balanced(cost: Callable[[int], float], vertices: int, parts: int) -> Cuts:
+    """Cuts between which a cost that never falls grows by equal shares; each is the nearer of two vertices."""
+    check_parts(parts)
+    total = cost(vertices)
+    cuts = [0]
+    for part in range(1, parts):
+        share = total * part / parts
+        v = bisect_left(range(vertices + 1), share, key=cost)
+        if v > cuts[-1] and share - cost(v - 1) < cost(v) - share:
+            v -= 1
+        cuts.append(max(cuts[-1], v))
+    return np.array([*cuts, vertices], np.int64)
+
+
+def checked_cuts(cuts: Any, vertices: int) -> Cuts:
+    """Cuts of all vertices into ranges, which may be empty. Raises DataError."""
+    found = integers("cuts", cuts, np.int64)
+    if len(found) < 2 or found[0] != 0 or found[-1] != vertices or (np.diff(found) < 0).any():
+        raise DataError(f"partition: cuts: found {found.tolist()[:20]}; allowed: 0 to {vertices}, ascending")
+    return found
+
+
+def check_parts(parts: int) -> None:
+    """Raises ParameterError for no parts."""
+    if isinstance(parts, bool) or parts < 1:
+        raise ParameterError(f"partition: found {parts} parts; allowed: 1 or more")
+
+
+def learn(
+    partitioner: Partitioner, graph: Graphs, measure: Callable[[Cuts], Floats], starts: Sequence[Cuts], rounds: int
+) -> tuple[Partitioner, Measured]:
+    """Learns from measurements of the starts, then of its own cuts, ``rounds`` times; the best measurement, too.
+
+    measure: seconds (layers, ranges) of the ranges between cuts, as training iterations give them. All starts have as
+    many ranges.
+    """
+    best: Measured | None = None
+    for turn in range(len(starts) + rounds):
+        cuts = starts[turn] if turn < len(starts) else partitioner.cuts(graph, len(starts[0]) - 1, best)
+        found = Measured(cuts, measure(cuts))
+        partitioner = partitioner.learned(graph, found)
+        if best is None or found.workers.max() < best.workers.max():
+            best = found
+    if best is None:
+        raise ParameterError("learn: found nothing to measure; allowed: a start or a round")
+    return partitioner, best
+
+
+def _scaled(cost: Callable[[int], float], near: Measured) -> Callable[[int], float]:
+    """The cost with each measured range scaled to its seconds; a range that was predicted as 0 stays as it is."""
+    ends = np.array([cost(int(v)) for v in near.cuts])
+    predicted, seconds = np.diff(ends), near.workers
+    ratio = np.where(predicted > 0, seconds / np.where(predicted > 0, predicted, 1), 1.0)
+    before = np.concatenate([[0.0], np.cumsum(predicted * ratio)])
+    cuts = near.cuts.tolist()
+
+    def scaled(v: int) -> float:
+        r = min(max(bisect_left(cuts, v) - 1, 0), len(ratio) - 1)
+        return float(before[r] + (cost(v) - ends[r]) * ratio[r])
+
+    return scaled

@@ -1,0 +1,115 @@
+"""A worker's share of a graph: its vertices, what it knows of them, and their in-edges, block by block of vertices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from burnish.gnn.csr import CSR
+from burnish.gnn.rows import Matrix, Rows, check_range
+
+Blocks = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """In-edges of blocks of vertices, of ``columns`` sources: by block ``offsets`` from 0 on, and ``sources``.
+
+    All blocks have ``room`` for the edges of the largest: what lies behind a block's own is not read. Sources that are
+    not in memory are None; ``read(block, out)`` reads them. ``exchange(rows)`` fills the rows of other
+    workers' vertices in ``rows`` [columns, F], behind one's own.
+    """
+
+    columns: int
+    offsets: tuple[np.ndarray, ...]
+    sources: tuple[np.ndarray, ...] | None
+    read: Callable[[int, np.ndarray], object] | None = None
+    exchange: Callable[[np.ndarray], None] | None = None
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Edges by block."""
+        return tuple(int(offsets[-1]) for offsets in self.offsets)
+
+    def of(self, block: int) -> np.ndarray:
+        """The sources of a block, with its room; read anew if they are not in memory."""
+        if self.sources is not None:
+            return self.sources[block]
+        assert self.read is not None, "edges are in memory, or are read"
+        out = np.empty(self.room, np.int32)
+        self.read(block, out)
+        return out
+
+    @property
+    def room(self) -> int:
+        """The most edges of a block."""
+        return max(self.counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """The vertices begin … end - 1 of ``vertices``, in ``blocks`` numbered from 0.
+
+    ``features``: of these vertices, where they are not in memory; ``tensors``: rows that are, by the inputs' names;
+    ``edges``: by the names of offsets.
+    """
+
+    begin: int
+    end: int
+    vertices: int
+    blocks: Blocks
+    features: Rows | None
+    tensors: Mapping[str, np.ndarray]
+    edges: Mapping[str, Edges]
+
+    @property
+    def rows(self) -> int:
+        """Vertices of this share."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class SomeRows:
+    """Rows begin … end - 1 of others."""
+
+    rows: Rows | Matrix
+    begin: int
+    end: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, features)."""
+        return self.end - self.begin, int(self.rows.shape[1])
+
+    def read(self, begin: int, end: int, out: Matrix | None = None) -> Matrix:
+        """As ``Rows.read``."""
+        check_range(begin, end, self.end - self.begin)
+        first, last = self.begin + begin, self.begin + end
+        if not isinstance(self.rows, np.ndarray):
+            return self.rows.read(first, last, out)
+        if out is None:
+            return self.rows[first:last]
+        np.copyto(out, self.rows[first:last])
+        return out
+
+
+def blocks_of(rows: int, block: int) -> Blocks:
+    """Ranges of at most ``block`` rows that cover all."""
+    return tuple((begin, min(begin + block, rows)) for begin in range(0, rows, block)) or ((0, 0),)
+
+
+def edges_of(
+    csr: CSR, blocks: Sequence[tuple[int, int]], exchange: Callable[[np.ndarray], None] | None = None
+) -> Edges:
+    """Edges in memory: sources are views of those of ``csr``, but where it ends before the room of a block does."""
+    room = max(int(csr.offsets[end] - csr.offsets[begin]) for begin, end in blocks)
+    offsets, sources = [], []
+    for begin, end in blocks:
+        first = int(csr.offsets[begin])
+        whole = (begin, end) == (0, csr.rows)
+        offsets.append(csr.offsets if whole else np.ascontiguousarray(csr.offsets[begin : end + 1] - first))
+        own = csr.sources if whole else csr.sources[first : first + room]
+        sources.append(own if len(own) == room else np.concatenate([own, np.zeros(room - len(own), np.int32)]))
+    return Edges(csr.columns, tuple(offsets), tuple(sources), None, exchange)

@@ -1,0 +1,39 @@
+"""Union of graphs: several graphs as one without edges between them, such as those of PPI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from burnish.errors import DataError
+from burnish.gnn.csr import CSR
+from burnish.gnn.graph import MASKS, Graph
+
+
+def union(graphs: Sequence[Graph]) -> Graph:
+    """The vertices and edges of all graphs behind each other, with features, labels and masks that all of them have.
+
+    Raises DataError for no graphs, edges with weights, and graphs of other features or classes.
+    """
+    if not graphs:
+        raise DataError("union: found no graphs; allowed: one or more")
+    for what, found in (("features", {g.width for g in graphs}), ("classes", {g.classes for g in graphs})):
+        if len(found) > 1:
+            raise DataError(f"union: found graphs of {sorted(found)} {what}; allowed: as many in all")
+    if any(g.weights is not None for g in graphs):
+        raise DataError("union: found weights of edges; allowed: graphs without")
+    begins = np.cumsum([0, *(g.vertices for g in graphs)])
+    edges = np.cumsum([0, *(g.edges for g in graphs)])
+    offsets = np.concatenate([np.zeros(1, np.int64), *(g.offsets[1:] + e for g, e in zip(graphs, edges, strict=False))])
+    sources = np.concatenate([(g.sources + np.int32(b)) for g, b in zip(graphs, begins, strict=False)])
+    csr = CSR(offsets, sources.astype(np.int32, copy=False), int(begins[-1]))
+    fields: dict[str, Any] = {}
+    for name in ("labels", *MASKS):
+        arrays = [getattr(g, name) for g in graphs]
+        if all(a is not None for a in arrays):
+            fields[name] = np.concatenate(arrays)
+    if all(g.features is not None for g in graphs):
+        fields["features"] = np.concatenate([g.rows(0, g.vertices) for g in graphs])
+    return Graph(csr, classes=graphs[0].classes, **fields)

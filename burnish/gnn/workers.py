@@ -1,0 +1,255 @@
+"""Training of graph networks by several workers: each has a range of vertices with their in-edges (thesis-jia §4.3).
+
+Rows of other workers that in-edges read come by one exchange for each aggregation; gradients of weights are summed over
+workers. So all have the same weights and losses, and those of one worker but for rounding.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from burnish.arguments import check_count, refusal
+from burnish.comm.local import TIMEOUT, launch
+from burnish.comm.protocol import Comm
+from burnish.comm.ray import launch_ray
+from burnish.comm.torch import launch_torch
+from burnish.errors import DataError
+from burnish.gnn.csr import CSR
+from burnish.gnn.feeds import mask_of, scale_of
+from burnish.gnn.formats import read
+from burnish.gnn.graph import Graph
+from burnish.gnn.halo import Partition, exchange
+from burnish.gnn.losses import scores
+from burnish.gnn.models import FEATURES, SCALE, Network, structure_names
+from burnish.gnn.outofcore import Shared, adapted, block_rows, file_labels
+from burnish.gnn.partition import Measured, Partitioner, equal_edges, equal_vertices
+from burnish.gnn.share import Edges, Share, SomeRows, blocks_of, edges_of
+from burnish.gnn.store import SUFFIX, GraphFile, save
+from burnish.gnn.train import Best, Trained, blocked, finished
+from burnish.memory.sizes import parse_budget
+from burnish.runtime.pool import available_cores
+from burnish.train.evaluation import Metric
+from burnish.train.loop import Limits, Trainer
+from burnish.train.report import Progress
+from burnish.train.step import Train
+
+KINDS = ("thread", "process", "torch", "ray")
+PARTITIONS = ("edges", "vertices", "learned")
+ROUNDS, CALLS = 3, 2  # of measuring a partition, and calls of the step in each
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What every worker is told. ``graph``: a .bngraph file; ``cuts``: where the workers' vertices begin and end."""
+
+    network: Network
+    graph: str
+    cuts: np.ndarray
+    partition: str
+    train: Train | None
+    limits: Limits
+    checkpoint: str | None = None
+    budget: int | None = None
+    block: int | None = None
+    threads: int | None = None
+    cache_dir: str | None = None
+
+
+def fit_workers(
+    network: Network,
+    graph: Graph | str | Path,
+    train: Train | None = None,
+    *,
+    workers: int,
+    kind: str = "thread",
+    partition: str = "edges",
+    epochs: int = 200,
+    memory_budget: str | int | None = None,
+    block: int | None = None,
+    evaluate_every: int | None = None,
+    patience: int | None = None,
+    checkpoint: str | Path | None = None,
+    save_every: int = 10,
+    keep: int = 2,
+    resume: bool = False,
+    threads: int | None = None,
+    cache_dir: str | Path | None = None,
+    timeout: float = TIMEOUT,
+    progress: Callable[[Progress], object] | None = None,
+) -> Trained:
+    """Trains as :func:`burnish.gnn.train.fit` on a whole graph, by ``workers``: threads of this process, processes of
+    this machine ("process"), processes that talk through torch.distributed ("torch"), or actors of Ray ("ray").
+
+    ``partition``: ranges of as many "edges" or "vertices", or of equal time as a cost model has "learned" it from some
+    calls of the step (thesis-jia §4.4). ``memory_budget``: of each worker's process. ``progress`` is called by threads
+    only. A worker that dies is named by WorkerError, and ``resume`` goes on from the newest checkpoint, with any number
+    of workers. Raises ParameterError, DataError, WorkerError and OSError.
+    """
+    _check(workers, kind, partition)
+    budget = None if memory_budget is None else parse_budget("memory_budget", memory_budget)
+    limits = Limits(None, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
+    with tempfile.TemporaryDirectory(prefix="burnish-gnn-") as folder:
+        path, csr = _file(graph, Path(folder))
+        cuts = equal_vertices(csr.rows, workers) if partition == "vertices" else equal_edges(csr, workers)
+        del csr
+        own = max(available_cores() // workers, 1) if threads is None else threads
+        job = Job(
+            network, str(path), cuts, partition, train, limits, None if checkpoint is None else str(checkpoint), budget,
+            block, own, None if cache_dir is None else str(cache_dir),
+        )  # fmt: skip
+        orders: list[tuple[Any, ...]] = [(job,)] * workers
+        if kind == "thread":
+            found = launch(partial(train_share, progress=progress), orders, kind, timeout)
+        else:
+            found = _launcher(kind, timeout)(train_share, orders)
+    result = found[0]
+    trained: Trained = result
+    return trained
+
+
+def train_share(comm: Comm, job: Job, progress: Callable[[Progress], object] | None = None) -> Trained | None:
+    """One worker's training; the result is that of worker 0."""
+    with ExitStack() as stack:
+        cuts = _learned(comm, job) if job.partition == "learned" and comm.size > 1 else job.cuts
+        shared = _shared(comm, job, cuts)
+        made = blocked(job.network, shared, job.train, stack, budget=job.budget, threads=job.threads,
+                       cache_dir=job.cache_dir, comm=comm)  # fmt: skip
+        watch = Best(progress if comm.rank == 0 else None)
+        metrics: dict[str, Metric] = {
+            name: partial(_over_all, comm, metric) for name, metric in scores(shared.multilabel).items()
+        }
+        trainer = Trainer(
+            made.step, made.source, job.limits, evaluation=made.evaluation, valid=made.valid, metrics=metrics,
+            checkpoint=job.checkpoint, progress=watch, facts={"network": str(job.network)}, writes=comm.rank == 0,
+        )  # fmt: skip
+        watch.states = trainer.step.state
+        report = trainer.run()
+        comm.barrier()
+        if comm.rank:
+            return None
+        return replace(finished(job.network, report, trainer.step, watch.best), cuts=tuple(int(c) for c in cuts))
+
+
+def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
+    """This worker's share: its vertices' rows and in-edges, read from the file, and with whom it exchanges what."""
+    file = GraphFile.open(job.graph)
+    begin, end = int(cuts[comm.rank]), int(cuts[comm.rank + 1])
+    rows = file.rows(cached=job.budget is None)
+    if rows is None or rows.shape[1] != job.network.features:
+        found = "no features" if rows is None else f"{rows.shape[1]} features"
+        raise DataError(f"'{job.graph}': found {found}; allowed: {job.network.features}, as the network has")
+    whole = job.budget is None and job.block is None
+    blocks = blocks_of(
+        end - begin, max(end - begin, 1) if whole else block_rows(file.vertices, rows.shape[1], job.block)
+    )
+    part = file.part(begin, end)
+    back = part if file.symmetric else _out_edges(file, begin, end)
+    edges: dict[str, Edges] = {}
+    tensors: dict[str, np.ndarray] = {}
+    for structure in job.network.structures:
+        names = structure_names(structure)
+        own = adapted(structure, part, begin)
+        edges[names[0]] = _local(comm, own, cuts, blocks)
+        if not file.symmetric:
+            edges[names[2]] = _local(comm, adapted(structure, back, begin), cuts, blocks)
+        if structure == "bare" and job.network.scaled:
+            tensors[SCALE] = scale_of(own.degrees)
+    features = None
+    if whole:
+        tensors[FEATURES] = rows.read(begin, end)
+    else:
+        features = SomeRows(rows, begin, end)
+    masks, multilabel = file_labels(job.network, file, begin, end)
+    known = np.array([float((found >= 0).any()) for found in masks.values()])
+    known = comm.all_reduce(known, "max")
+    masks = {name: found for (name, found), some in zip(masks.items(), known, strict=True) if some or name == "train"}
+    share = Share(begin, end, file.vertices, blocks, features, tensors, edges)
+    return Shared(share, file.edges, file.symmetric, masks, multilabel, job.network)
+
+
+def _out_edges(file: GraphFile, begin: int, end: int) -> CSR:
+    """The out-edges of vertices: rows of the transpose, for which all edges are read once."""
+    whole = CSR(file.read("offsets"), file.read("sources"), file.vertices)
+    return whole.transpose.slice(begin, end)
+
+
+def _local(comm: Comm, rows: CSR, cuts: np.ndarray, blocks: Sequence[tuple[int, int]]) -> Edges:
+    part = Partition.of(rows, cuts, comm)
+    if comm.size == 1:
+        return edges_of(part.csr, blocks)
+
+    def fill(out: np.ndarray) -> None:
+        exchange(comm, part, out[: part.vertices], out)
+
+    return edges_of(part.csr, blocks, fill)
+
+
+def _over_all(comm: Comm, metric: Metric, output: np.ndarray, label: np.ndarray) -> float:
+    """A metric over the vertices of all workers."""
+    outputs, labels = comm.all_gather_v(output), comm.all_gather_v(label)
+    return metric(np.concatenate(outputs), np.concatenate(labels))
+
+
+def _learned(comm: Comm, job: Job) -> np.ndarray:
+    """Cuts of equal time: some calls of the step on each partition, and a model of all that was measured."""
+    widths = [layer.width(0) for layer in job.network.layers[:-1]] or [job.network.features]
+    partitioner = Partitioner((max(widths),))
+    file = GraphFile.open(job.graph)
+    graph = partitioner.features(CSR(file.read("offsets"), file.read("sources"), file.vertices))
+    cuts, best = job.cuts, (np.inf, job.cuts)
+    for _ in range(ROUNDS):
+        with ExitStack() as stack:
+            shared = _shared(comm, job, cuts)
+            made = blocked(
+                job.network, shared, job.train, stack, threads=job.threads, cache_dir=job.cache_dir, comm=comm
+            )
+            (batch,) = made.source.epoch(0)
+            for _ in range(CALLS):
+                made.step(*batch.values())  # type: ignore[union-attr]
+            own = np.array([made.step.seconds])
+        seconds = np.concatenate(comm.all_gather_v(own))[None]
+        measured = Measured(np.asarray(cuts, np.int64), seconds)
+        slowest = float(measured.workers.max())
+        if slowest < best[0]:
+            best = slowest, cuts
+        partitioner = partitioner.learned(graph, measured)
+        cuts = partitioner.cuts(graph, comm.size, measured)
+    return best[1]
+
+
+def _file(graph: Graph | str | Path, folder: Path) -> tuple[Path, CSR]:
+    """The graph as a file that all workers can read, and its edges."""
+    if not isinstance(graph, Graph) and Path(graph).suffix == SUFFIX:
+        file = GraphFile.open(graph)
+        if "train" not in file.sections:
+            raise DataError(f"'{graph}': found no mask to train; allowed: a graph with one")
+        return Path(graph).absolute(), CSR(file.read("offsets"), file.read("sources"), file.vertices)
+    whole = graph if isinstance(graph, Graph) else read(graph)
+    mask_of(whole, "train")
+    path = folder / f"graph{SUFFIX}"
+    save(path, whole)
+    return path, whole.csr
+
+
+def _launcher(kind: str, timeout: float) -> Callable[..., list[Any]]:
+    if kind == "torch":
+        return partial(launch_torch, timeout=timeout)
+    if kind == "ray":
+        return partial(launch_ray, timeout=timeout)
+    return partial(launch, kind=kind, timeout=timeout)
+
+
+def _check(workers: int, kind: str, partition: str) -> None:
+    check_count("workers", workers, 1)
+    if kind not in KINDS:
+        raise refusal("kind", kind, ", ".join(KINDS))
+    if partition not in PARTITIONS:
+        raise refusal("partition", partition, ", ".join(PARTITIONS))

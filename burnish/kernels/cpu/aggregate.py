@@ -1,0 +1,220 @@
+"""Reductions over rows of a CSR matrix: sums of neighbours' features, vertex by vertex or by blocks of sources in L2.
+
+A reduction over one loaded extent (``y[v, f] += x[sources[e], f]``) is a loop over vertices, with vectors of features
+in registers. One over blocks and a loaded extent in each (``y[v, f] += x[b * rows + places[e], f]``) goes through the
+sources block by block and panel of features by panel: what it gathers from stays in the core's second-level cache.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from burnish.kernels.cpu.common import single_output
+from burnish.kernels.match import only_reduction
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
+from burnish.loops.expr import Cast, Expr, Load, Reduce
+from burnish.loops.loaded import Loaded, is_loaded
+from burnish.loops.tensor import Tensor
+from burnish.loops.traverse import loads
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+MOST_VECTORS = 20  # accumulators of a panel: the registers, less those for a row's addresses and a factor
+PARTS = 4  # of each core: parts of equal work, so that a core that the system takes away holds up few
+SMALL = 1 << 14  # elements read below which waking the threads costs more than it saves
+AHEAD = 8  # edges: how far ahead rows are asked for; memory's latency, at a row in some ten nanoseconds
+
+
+class Rows(NamedTuple):
+    """The stage that reduces over rows of edges, the input with their offsets, and what the stage gathers from.
+
+    ``offsets`` [V + 1] may be another input than that which bounds the extent: any that counts the work of vertices.
+    """
+
+    stage: Tensor
+    extent: Loaded
+    offsets: str | None
+    gathered: str
+    blocked: bool
+
+
+def _rows(task: Task, target: Target, blocked: bool) -> Rows | None:
+    """A reduction over one loaded extent, alone or in blocks, that is read at its own place by all that follows."""
+    del target
+    stage = only_reduction(task)
+    body = stage.body if stage is not None else None
+    if stage is None or not isinstance(body, Reduce) or len(body.axes) != 1 + blocked:
+        return None
+    extent = body.axes[-1].extent
+    plain = all(layout.plain for layout in task.layouts.values())
+    alike = task.outputs[0].shape == stage.shape and stage.dtype in ("float32", "float64")
+    if not is_loaded(extent) or not plain or not alike or len(stage.shape) not in (2, 3) or 0 in stage.shape:
+        return None
+    gathered = _gathered(stage, body)
+    ends = _row(extent.begin)
+    expected = (body.axes[0].var, stage.axes[0]) if blocked else (stage.axes[0],)
+    if gathered is None or ends is None or ends.indices != expected or (blocked and len(stage.shape) != 2):
+        return None
+    counts = [t.name for t in task.inputs if t.shape == (stage.shape[0] + 1,) and t.dtype in ("int64", "int32")]
+    own = ends.buffer.name if ends.buffer.name in counts else next(iter(counts), None)
+    return Rows(stage, extent, own, gathered, blocked)
+
+
+def _row(begin: Expr) -> Load | None:
+    begin = begin.value if isinstance(begin, Cast) else begin
+    return begin if isinstance(begin, Load) else None
+
+
+def _gathered(stage: Tensor, body: Reduce) -> str | None:
+    """The tensor that a stage reads at loaded rows and at its own last axis."""
+    last = stage.axes[-1]
+    found = [x for x in loads(body.body) if x.indices[-1] == last and any(i.buffers for i in x.indices)]
+    return found[0].buffer.name if found else None
+
+
+def _accumulator(s: Schedule, task: Task, rows: Rows, scope: str, keep: tuple[str, ...] = ()) -> str:
+    """Inlines all stages but the reduction, the output and those kept; the stage that accumulates."""
+    out = single_output(task)
+    for t in task.stages():
+        if t.name not in (out, rows.stage.name, *keep):
+            s.compute_inline(t.name)
+    return s.cache_write(out, scope) if rows.stage.name == out else rows.stage.name
+
+
+def _vectorize(s: Schedule, loops: list[str], lanes: int) -> None:
+    """Vectors of the last loop, everything before it written out."""
+    last = loops[-1]
+    if s.extent(last) > lanes:
+        vector, lane = s.split(last, lanes)
+        s.unroll(vector)
+        s.vectorize(lane)
+    else:
+        s.vectorize(last)
+    for loop in loops[:-1]:
+        s.unroll(loop)
+
+
+def _work(rows: Rows) -> int:
+    """Elements that are read."""
+    width = 1
+    for extent in rows.stage.shape[1:]:
+        width *= extent
+    return rows.extent.high * width
+
+
+# --- vertex by vertex -------------------------------------------------------------------------------------------------
+
+
+def _by_vertex(task: Task, target: Target) -> Rows | None:
+    return _rows(task, target, blocked=False)
+
+
+def _vectors(extent: int, lanes: int) -> int:
+    return -(-extent // lanes)
+
+
+def _space_by_vertex(task: Task, target: Target, rows: Rows) -> Space:
+    """``vectors`` of features in a panel, of as equal panels as can be; ``ahead``: edges until a row is needed."""
+    del task
+    most = min(MOST_VECTORS, target.vector_registers - 8)
+    whole = _vectors(rows.stage.shape[-1], target.lanes)
+    panels = -(-whole // most)
+    default = -(-whole // panels)
+    knobs = {"vectors": tuple(sorted({1, 2, 4, 8, default})), "ahead": (0, 4, AHEAD, 16), "parts": (1, PARTS, 16)}
+    return Space(knobs, {"vectors": default, "ahead": AHEAD, "parts": PARTS})
+
+
+def _apply_by_vertex(task: Task, target: Target, rows: Rows, choice: Choice) -> Schedule:
+    """``panel of features -> parallel(part) -> vertex -> edge -> vectors``, the sums in registers."""
+    s, lanes = Schedule(task.program()), target.lanes
+    out, width = single_output(task), int(choice["vectors"]) * target.lanes
+    acc = _accumulator(s, task, rows, "register")
+    v, *features = s.loops(out)
+    outer: list[str] = []
+    if len(features) == 2 and s.extent(features[0]) * _vectors(s.extent(features[1]), lanes) > MOST_VECTORS:
+        outer, features = features[:1], features[1:]
+    if s.extent(features[-1]) > width:
+        panel, inner = s.split(features[-1], width)
+        outer, features = [*outer, panel], [*features[:-1], inner]
+    s.reorder(*outer, v, *features)
+    s.compute_at(acc, v)
+    s.set_scope(acc, "register")
+    _vectorize(s, features, lanes)
+    _, *own, edge = s.loops(acc)
+    s.reorder(edge, *own)
+    if choice["ahead"] and lanes * rows.stage.shape[-1] > 0:
+        s.prefetch(rows.gathered, edge, edge, int(choice["ahead"]), None, 3)
+    _vectorize(s, own, lanes)
+    _vectorize(s, s.init_loops(acc)[1:], lanes)
+    if _work(rows) >= SMALL and rows.offsets is not None and target.cores > 1:
+        s.balance(v, int(choice["parts"]) * target.cores, rows.offsets)
+    return s
+
+
+AGGREGATE = Template("aggregate", _by_vertex, _space_by_vertex, _apply_by_vertex, nests=None, loaded=True)
+
+
+# --- block by block ---------------------------------------------------------------------------------------------------
+
+
+def _by_block(task: Task, target: Target) -> Rows | None:
+    return _rows(task, target, blocked=True)
+
+
+def _space_by_block(task: Task, target: Target, rows: Rows) -> Space:
+    """``vectors`` of features in a panel: as many as let a block's rows stay in half of the second-level cache."""
+    del task
+    body = rows.stage.body
+    assert isinstance(body, Reduce)
+    source = next(t for t in rows.stage.inputs if t.name == rows.gathered)
+    block = -(-source.shape[0] // max(1, body.axes[0].extent))
+    fitting = [n for n in (4, 2, 1) if block * n * target.lanes * 4 <= target.l2_bytes // 2 + 4096] or [1]
+    whole = _vectors(rows.stage.shape[1], target.lanes)
+    default = next((n for n in fitting if n <= whole), 1)
+    return Space({"vectors": (1, 2, 4), "parts": (1, 2, 4)}, {"vectors": default, "parts": 1})
+
+
+def _apply_by_block(task: Task, target: Target, rows: Rows, choice: Choice) -> Schedule:
+    """``panel of features -> parallel(part) -> block of sources -> vertex -> edge``; sums of a block in registers.
+
+    A panel of the sources and of the sums lies in memory of its own, where rows follow each other: what a block gathers
+    from is one run of memory.
+    """
+    s, lanes = Schedule(task.program()), target.lanes
+    out, width = single_output(task), int(choice["vectors"]) * target.lanes
+    source = next(t for t in rows.stage.inputs if t.name == rows.gathered)
+    acc = _accumulator(s, task, rows, "local", (rows.gathered,))
+    v, f = s.loops(out)
+    panel, inner = s.split(f, width) if s.extent(f) > width else (None, f)
+    packed = rows.gathered if source.body is not None else None
+    if panel is not None:
+        packed = packed or s.cache_read(rows.gathered, "local", acc)
+        s.reorder(panel, v, inner)
+        s.compute_at(acc, panel)
+        s.compute_at(packed, panel)
+    block = s.loops(acc)[2]
+    sums = s.rfactor(acc, block, -1)
+    own_v, own_f, own_block = s.loops(acc)
+    s.reorder(own_v, own_block, own_f)
+    s.compute_at(sums, own_block)
+    s.set_scope(sums, "register")
+    _, sum_f, sum_block, edge = s.loops(sums)
+    s.reorder(sum_block, edge, sum_f)
+    _vectorize(s, [sum_f], lanes)
+    _vectorize(s, [s.init_loops(sums)[1]], lanes)
+    _vectorize(s, [own_f], lanes)
+    maps = [s.init_loops(acc), [v, inner], *([s.loops(packed)] if packed else [])]
+    for *_, loop in maps:
+        _vectorize(s, [loop], lanes)
+    if _work(rows) >= SMALL and rows.offsets is not None:
+        part = s.balance(own_v, int(choice["parts"]) * target.cores, rows.offsets)
+        s.reorder(part, own_block, own_v)
+        for loop, *_ in maps:
+            s.parallel(loop)
+    else:
+        s.reorder(own_block, own_v)
+    return s
+
+
+AGGREGATE_BLOCKS = Template("aggregate_blocks", _by_block, _space_by_block, _apply_by_block, nests=None, loaded=True)

@@ -1,0 +1,238 @@
+"""Attention over the neighbours of graph vertices (GAT): softmax over the edges to a vertex, with nothing kept by edge.
+
+An edge's weight is ``exp(leaky_relu(left[u] + right[v]))``, over the sum of all that lead to ``v``. Where ``m`` is the
+greatest of all ``left``, ``leaky_relu(m + right[v])`` bounds the exponents of ``v``: weights and their sum are plain
+sums over edges. And as ``leaky_relu(t)`` is the greater of ``t`` and ``slope * t``, a weight is the greater of two
+products, one factor of the source and one of the target each: no exponential is computed at an edge.
+"""
+
+from __future__ import annotations
+
+from burnish.loops.expr import INDEX, Expr, cast, math, maximum, select, wrap
+from burnish.loops.tensor import Tensor, compute, reduce_axis, rows_axis
+from burnish.loops.tensor import max as max_over
+from burnish.loops.tensor import sum as sum_over
+from burnish.ops.csr import transposed
+from burnish.ops.operator import (
+    Application,
+    Refused,
+    composed,
+    differentiated,
+    operator,
+    require,
+    require_dtype,
+    require_float,
+    require_rank,
+    require_shape,
+)
+from burnish.ops.sparse import check_structure
+from burnish.ops.terms import Term
+
+Factors = tuple[Term, Term]  # of a weight, at one end of its edge: where the score is positive, and where it is not
+
+
+def _factors(a: Application) -> tuple[Factors, Factors]:
+    """Of the sources [U, H] and of the targets [V, H], so that the greater of their products is a weight up to 1."""
+    slope = a.attrs["slope"]
+    left, right = Term.of(a, 1), Term.of(a, 2)
+    top = left.apply("reduce_max", axes=(0,), keepdims=True)
+    below = left - top
+    score = top + right
+    bound = score.apply("leaky_relu", alpha=slope)
+    sources = below.apply("exp"), (below * slope).apply("exp")
+    return sources, ((score - bound).apply("exp"), (score * slope - bound).apply("exp"))
+
+
+def _names(*factors: Factors) -> list[str]:
+    return [t.name for pair in factors for t in pair]
+
+
+def _totals(a: Application, sources: Factors, targets: Factors, *structure: str) -> Term:
+    total = Term(a, a.add("attention_total", *_names(sources, targets), *structure), sources[0].dtype)
+    return (total > 0.0).choose(total, 1.0)  # of a vertex without neighbours, whose sum is 0 as well
+
+
+def _attention_terms(a: Application) -> list[str] | None:
+    """The weights' factors, their sums, and the weighted sums."""
+    if a.types[0][0][0] == 0:
+        return None
+    sources, targets = _factors(a)
+    structure = a.inputs[3:5]
+    total = _totals(a, sources, targets, *structure)
+    (rows, heads), _ = a.types[2]
+    value = Term(a, a.add("attention_sum", a.inputs[0], *_names(sources, targets), *structure), total.dtype)
+    return [(value / total.reshape(rows, heads, 1)).name]
+
+
+def _attention_gradient(a: Application) -> list[str | None]:
+    """With weights w over the sum z recomputed, and D[v] = dO[v] . O[v] (as in attention's backward pass, Dao et al.
+    2022, algorithm 4): an edge's score has the gradient w/z (dO[v] . x[u] - D[v]), times the slope where it is below
+    0. Its sums over edges are dot products with sums over edges, of weights that the slope has multiplied.
+    """
+    seed = Term(a, a.seeds[0] or "", a.types[0][1])
+    (rows, heads), _ = a.types[2]
+    x, out = Term.of(a, 0), Term(a, a.outputs[0], a.types[0][1])
+    structure, back = a.inputs[3:5], transposed(a, 3)
+    sources, plain = _factors(a)
+    total = _totals(a, sources, plain, *structure)
+    targets = plain[0] / total, plain[1] / total
+
+    def over_heads(t: Term) -> Term:
+        return t.apply("reduce_sum", axes=(2,), keepdims=False)
+
+    def summed(of: Term, ends: list[str], edges: tuple[str, ...] | list[str], sloped: bool) -> Term:
+        slope = a.attrs["slope"] if sloped else 1.0
+        return Term(a, a.add("attention_sum", of.name, *ends, *edges, slope=slope), of.dtype)
+
+    ahead, behind = _names(sources, targets), _names(targets, sources)
+    found: list[str | None] = [None] * len(a.inputs)
+    found[0] = summed(seed, behind, back, False).name
+    share = over_heads(seed * out)
+    if a.wanted[2]:
+        slope = a.attrs["slope"]
+        weights = Term(a, a.add("attention_total", *ahead, *structure, slope=slope), x.dtype)
+        found[2] = (over_heads(seed * summed(x, ahead, structure, True)) - share * weights).name
+    if a.wanted[1]:
+        lost = summed(share.reshape(rows, heads, 1), behind, back, True).reshape(a.types[0][0][0], heads)
+        found[1] = (over_heads(x * summed(seed, behind, back, True)) - lost).name
+    return found
+
+
+@composed(_attention_terms)
+@differentiated(_attention_gradient)
+@operator
+def attention(
+    name: str,
+    x: Tensor,
+    left: Tensor,
+    right: Tensor,
+    offsets: Tensor,
+    sources: Tensor,
+    offsets_t: Tensor | None = None,
+    sources_t: Tensor | None = None,
+    *,
+    slope: float = 0.2,
+) -> Tensor:
+    """Graph attention [V, H, D]: neighbours' rows of ``x`` [U, H, D] by the softmax over a vertex's edges of
+    leaky_relu(left[u] + right[v]) (Velickovic et al. 2018, equations 3 to 6); 0 of a vertex without neighbours.
+
+    ``left`` [U, H] scores sources, ``right`` [V, H] targets. Where a neighbourhood's ``left`` all lie more than 80
+    below the greatest of all, its weights are lost to underflow.
+    """
+    check_structure(offsets, sources)
+    require_rank(x, "x", 3, "[U, H, D]")
+    require_float(x, "x")
+    require_shape(left, "left", x.shape[:2])
+    require_shape(right, "right", (offsets.shape[0] - 1, x.shape[1]))
+    for argument, t in (("left", left), ("right", right)):
+        require_dtype(t, argument, (x.dtype,))
+    require(0 <= slope <= 1, "attribute 'slope'", slope, "0 to 1")
+    count, heads, size = x.shape
+    rows, edges = offsets.shape[0] - 1, sources.shape[0]
+
+    def greatest(h: Expr) -> Expr:
+        u = reduce_axis(count, "u")
+        return max_over(left[u.var, h], u)
+
+    top = compute((heads,), greatest, f"{name}.top")
+
+    def leaky(t: Expr) -> Expr:
+        return maximum(t, t * slope)
+
+    def weight(v: Expr, u: Expr, h: Expr) -> Expr:
+        return math("exp", leaky(left[u, h] + right[v, h]) - leaky(top[h] + right[v, h]))
+
+    def total(v: Expr, h: Expr) -> Expr:
+        e = rows_axis(offsets, v, edges)
+        return sum_over(weight(v, cast(INDEX, sources[e.var]), h), e)
+
+    def value(v: Expr, h: Expr, d: Expr) -> Expr:
+        e = rows_axis(offsets, v, edges)
+        u = cast(INDEX, sources[e.var])
+        return sum_over(weight(v, u, h) * x[u, h, d], e)
+
+    weights = compute((rows, heads), total, f"{name}.total")
+    values = compute((rows, heads, size), value, f"{name}.sum")
+
+    def element(v: Expr, h: Expr, d: Expr) -> Expr:
+        some = cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v])
+        return select(some, values[v, h, d] / weights[v, h], wrap(0, x.dtype))
+
+    return compute((rows, heads, size), element, name)
+
+
+def _check_factors(
+    far: Tensor, far_slope: Tensor, near: Tensor, near_slope: Tensor, offsets: Tensor, slope: float
+) -> None:
+    require_rank(far, "far", 2, "[U, H]")
+    require_float(far, "far")
+    require_shape(far_slope, "far_slope", far.shape)
+    require_shape(near, "near", (offsets.shape[0] - 1, far.shape[1]))
+    require_shape(near_slope, "near_slope", near.shape)
+    require(0 <= slope <= 1, "attribute 'slope'", slope, "0 to 1")
+
+
+def _weight(up: Expr, down: Expr, slope: float) -> Expr:
+    """The greater of a weight's two products, that of a score below 0 times ``slope``."""
+    return maximum(up, down) if slope == 1 else select(up >= down, up, down * slope)
+
+
+_INNER = Refused("it is a part of attention, of which the gradient is")
+
+
+@differentiated(_INNER)
+@operator
+def attention_sum(
+    name: str,
+    x: Tensor,
+    far: Tensor,
+    far_slope: Tensor,
+    near: Tensor,
+    near_slope: Tensor,
+    offsets: Tensor,
+    sources: Tensor,
+    *,
+    slope: float = 1.0,
+) -> Tensor:
+    """Sums [V, H, D] of the neighbours' rows of ``x`` [U, H, D] by the weight max(far[u] near[v], far_slope[u]
+    near_slope[v]), factors [U, H] and [V, H]; where the second is the greater, times ``slope``.
+    """
+    check_structure(offsets, sources)
+    require_rank(x, "x", 3, "[U, H, D]")
+    require_shape(far, "far", x.shape[:2])
+    _check_factors(far, far_slope, near, near_slope, offsets, slope)
+
+    def element(v: Expr, h: Expr, d: Expr) -> Expr:
+        e = rows_axis(offsets, v, sources.shape[0])
+        u = cast(INDEX, sources[e.var])
+        return sum_over(_weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope) * x[u, h, d], e)
+
+    return compute((offsets.shape[0] - 1, *x.shape[1:]), element, name)
+
+
+@differentiated(_INNER)
+@operator
+def attention_total(
+    name: str,
+    far: Tensor,
+    far_slope: Tensor,
+    near: Tensor,
+    near_slope: Tensor,
+    offsets: Tensor,
+    sources: Tensor,
+    *,
+    slope: float = 1.0,
+) -> Tensor:
+    """Sums [V, H] of the weights of :data:`attention_sum`."""
+    check_structure(offsets, sources)
+    _check_factors(far, far_slope, near, near_slope, offsets, slope)
+
+    def element(v: Expr, h: Expr) -> Expr:
+        e = rows_axis(offsets, v, sources.shape[0])
+        u = cast(INDEX, sources[e.var])
+        return sum_over(_weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope), e)
+
+    return compute(near.shape, element, name)
+
+
+OPERATORS = (attention, attention_sum, attention_total)

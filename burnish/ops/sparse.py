@@ -1,0 +1,324 @@
+"""Aggregation over the neighbours of graph vertices: sums, means, maxima and attention over rows of a CSR matrix.
+
+A graph's structure is two tensors, its edges by the vertex that they lead to: vertex ``v`` of V reads ``sources`` [E]
+at the positions ``offsets[v]`` to below ``offsets[v + 1]`` (``offsets``: [V + 1]). Sources are rows of a tensor of U.
+A gradient is the same operator over the edges by the vertex that they come from, ``offsets_t`` [U + 1] and
+``sources_t`` [E]: optional inputs, without which every gradient sorts the edges anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from burnish.loops.expr import FLOATS, INDEX, Expr, cast, equal, maximum, select, wrap
+from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis, rows_axis
+from burnish.loops.tensor import max as max_over
+from burnish.loops.tensor import sum as sum_over
+from burnish.ops.csr import transposed, transposed_order
+from burnish.ops.operator import (
+    Application,
+    Composed,
+    Refused,
+    composed,
+    differentiated,
+    opaque,
+    operator,
+    require,
+    require_dtype,
+    require_float,
+    require_rank,
+    require_shape,
+    wide,
+)
+
+INDEX_DTYPES = ("int64", "int32")
+REDUCTIONS = ("sum", "mean", "max")
+
+
+def check_structure(offsets: Tensor, sources: Tensor) -> None:
+    """Refuses what is no CSR matrix by its types."""
+    for argument, t in (("offsets", offsets), ("sources", sources)):
+        require_rank(t, argument, 1)
+        require_dtype(t, argument, INDEX_DTYPES)
+    require(offsets.shape[0] >= 1, "input 'offsets'", f"shape {list(offsets.shape)}", "one position more than vertices")
+
+
+def _check_transpose(rows: int, sources: Tensor, *transpose: Tensor | None) -> None:
+    """Refuses a transpose of another size: all of its tensors or none, as many edges, a position more than ``rows``."""
+    given = [t for t in transpose if t is not None]
+    require(len(given) in (0, len(transpose)), "inputs", f"{len(given)} of the transpose's tensors", "all or none")
+    for number, t in enumerate(given):
+        require_dtype(t, "offsets_t" if not number else "sources_t", INDEX_DTYPES)
+        require_shape(t, "offsets_t" if not number else "sources_t", sources.shape if number else (rows + 1,))
+
+
+def _at(index: Tensor, position: Expr) -> Expr:
+    """A stored vertex as a row."""
+    return cast(INDEX, index[position])
+
+
+def degree(offsets: Tensor, v: Expr, dtype: str) -> Expr:
+    """The number of edges that lead to ``v``, but at least 1."""
+    return cast(dtype, maximum(cast(INDEX, offsets[v + 1]) - cast(INDEX, offsets[v]), 1))
+
+
+# --- sum, mean, max ---------------------------------------------------------------------------------------------------
+
+
+def _aggregate_gradient(a: Application) -> list[str | None]:
+    """Over the transpose: the adjoint, divided by the degree, or where a maximum is by how many neighbours are one."""
+    seed = a.seeds[0]
+    assert seed is not None
+    structure = a.inputs[1:3]
+    back, none = transposed(a, 1), [None] * (len(a.inputs) - 1)
+    if a.attrs["reduction"] == "max":
+        ties = a.add("aggregate_equal", a.outputs[0], a.inputs[0], *structure)
+        one = a.emit.constant(1.0, dtype=a.types[0][1])
+        share = a.add("div", seed, a.add("maximum", ties, one))
+        return [a.add("aggregate_equal", a.inputs[0], a.outputs[0], *back, share), *none]
+    if a.attrs["reduction"] == "mean":
+        seed = a.add("div", seed, a.add("csr_degrees", structure[0], dtype=a.types[0][1]))
+    return [a.add("aggregate", seed, *back, *structure), *none]
+
+
+@differentiated(_aggregate_gradient)
+@operator
+def aggregate(
+    name: str,
+    x: Tensor,
+    offsets: Tensor,
+    sources: Tensor,
+    offsets_t: Tensor | None = None,
+    sources_t: Tensor | None = None,
+    *,
+    reduction: str = "sum",
+) -> Tensor:
+    """The sum, mean or maximum [V, F] of the rows of ``x`` [U, F] that are neighbours of each vertex; 0 of none.
+
+    The structure is as the module says (CSR by the vertex an edge leads to). Edges may come in any order and repeat.
+    """
+    check_structure(offsets, sources)
+    require_rank(x, "x", 2, "[U, F]")
+    require_float(x, "x")
+    require(reduction in REDUCTIONS, "attribute 'reduction'", reduction, ", ".join(REDUCTIONS))
+    _check_transpose(x.shape[0], sources, offsets_t, sources_t)
+    shape, edges = (offsets.shape[0] - 1, x.shape[1]), sources.shape[0]
+
+    def over(v: Expr, f: Expr) -> Expr:
+        e = rows_axis(offsets, v, edges)
+        row = x[_at(sources, e.var), f]
+        return max_over(row, e) if reduction == "max" else sum_over(wide(row), e)
+
+    direct = reduction == "sum" and wide(wrap(0, x.dtype)).dtype == x.dtype
+    total = compute(shape, over, name if direct else f"{name}.{reduction}")
+    if direct:
+        return total
+
+    def finished(v: Expr, f: Expr) -> Expr:
+        value = total[v, f]
+        if reduction == "max":
+            return select(cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v]), value, wrap(0, x.dtype))
+        return cast(x.dtype, value / degree(offsets, v, value.dtype) if reduction == "mean" else value)
+
+    return compute(shape, finished, name)
+
+
+@differentiated(Refused("it is a form of aggregate that the compiler chooses, of which the gradient is"))
+@operator
+def aggregate_blocks(
+    name: str,
+    x: Tensor,
+    offsets: Tensor,
+    pointers: Tensor,
+    places: Tensor,
+    *,
+    rows: int,
+    reduction: str = "sum",
+) -> Tensor:
+    """:data:`aggregate` with the edges in order of blocks of ``rows`` sources: vertex v reads those in block b at the
+    rows ``b * rows + places[e]`` of ``x`` [U, F], for ``pointers[b, v] <= e < pointers[b, v + 1]``.
+
+    ``pointers`` int32 [blocks, V + 1], ``places`` uint16 [E] (``csr_block_pointers``, ``csr_block_places``);
+    ``offsets`` [V + 1] counts the edges of vertices. ``reduction``: sum or mean.
+    """
+    require_rank(x, "x", 2, "[U, F]")
+    require_float(x, "x")
+    require_rank(offsets, "offsets", 1)
+    require_dtype(offsets, "offsets", INDEX_DTYPES)
+    require_dtype(places, "places", ("uint16",))
+    require_dtype(pointers, "pointers", ("int32",))
+    require(0 < rows <= 1 << 16, "attribute 'rows'", rows, f"1 to {1 << 16}")
+    require_shape(pointers, "pointers", (max(1, -(-x.shape[0] // rows)), offsets.shape[0]))
+    require(reduction in ("sum", "mean"), "attribute 'reduction'", reduction, "sum, mean")
+    shape, edges = (offsets.shape[0] - 1, x.shape[1]), places.shape[0]
+
+    def over(v: Expr, f: Expr) -> Expr:
+        b = reduce_axis(pointers.shape[0], "b")
+        e = rows_axis(pointers, (b.var, v), edges)
+        return sum_over(x[b.var * rows + cast(INDEX, places[e.var]), f], (b, e))
+
+    total = compute(shape, over, f"{name}.sum")
+
+    def finished(v: Expr, f: Expr) -> Expr:
+        if reduction == "mean":
+            return total[v, f] / degree(offsets, v, x.dtype)
+        return select(cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v]), total[v, f], wrap(0, x.dtype))
+
+    return compute(shape, finished, name)
+
+
+@differentiated(Refused("it is part of a gradient; that of a maximum is not differentiated again"))
+@operator
+def aggregate_equal(
+    name: str, near: Tensor, far: Tensor, offsets: Tensor, sources: Tensor, values: Tensor | None = None
+) -> Tensor:
+    """For each element of ``near`` [V, F] the sum of ``values`` [U, F], or the number, of the neighbours in ``far``
+    [U, F] that are equal to it.
+    """
+    check_structure(offsets, sources)
+    for argument, t in (("near", near), ("far", far)):
+        require_rank(t, argument, 2)
+        require_float(t, argument)
+    require_shape(near, "near", (offsets.shape[0] - 1, far.shape[1]))
+    if values is not None:
+        require_shape(values, "values", far.shape)
+    none = wrap(0, far.dtype)
+
+    def element(v: Expr, f: Expr) -> Expr:
+        e = rows_axis(offsets, v, sources.shape[0])
+        u = _at(sources, e.var)
+        share = wrap(1, far.dtype) if values is None else values[u, f]
+        return sum_over(select(equal(near[v, f], far[u, f]), share, none), e)
+
+    return compute(near.shape, element, name)
+
+
+# --- weighted sum -----------------------------------------------------------------------------------------------------
+
+
+def _weighted_gradient(a: Application) -> list[str | None]:
+    """By ``x``: over the transpose, with the weights in its order. By the weights: a dot product for every edge."""
+    seed = a.seeds[0]
+    assert seed is not None
+    found: list[str | None] = [None] * len(a.inputs)
+    if a.wanted[0]:
+        weights = a.add("gather", a.inputs[1], transposed_order(a, 2))
+        found[0] = a.add("aggregate_weighted", seed, weights, *transposed(a, 2))
+    if a.wanted[1]:
+        targets = a.add("csr_targets", a.inputs[2], extent=a.types[3][0][0])
+        found[1] = a.add("edge_dot", a.inputs[0], seed, a.inputs[3], targets)
+    return found
+
+
+@differentiated(_weighted_gradient)
+@operator
+def aggregate_weighted(
+    name: str,
+    x: Tensor,
+    weights: Tensor,
+    offsets: Tensor,
+    sources: Tensor,
+    offsets_t: Tensor | None = None,
+    sources_t: Tensor | None = None,
+    edges_t: Tensor | None = None,
+) -> Tensor:
+    """The sum [V, F] of the neighbours' rows of ``x`` [U, F], each times the weight [E] of its edge; 0 of none.
+
+    ``edges_t`` [E]: for each edge of the transpose its position among ``sources``.
+    """
+    check_structure(offsets, sources)
+    require_rank(x, "x", 2, "[U, F]")
+    require_float(x, "x")
+    require_dtype(weights, "weights", (x.dtype,))
+    require_shape(weights, "weights", sources.shape)
+    _check_transpose(x.shape[0], sources, offsets_t, sources_t, edges_t)
+
+    def element(v: Expr, f: Expr) -> Expr:
+        e = rows_axis(offsets, v, sources.shape[0])
+        return sum_over(weights[e.var] * x[_at(sources, e.var), f], e)
+
+    return compute((offsets.shape[0] - 1, x.shape[1]), element, name)
+
+
+def _edge_dot_gradient(a: Application) -> list[str | None]:
+    """By each side: its edges in order of that side, weighted by the adjoint."""
+    seed = a.seeds[0]
+    assert seed is not None
+    found: list[str | None] = [None] * 4
+    for side, other in ((0, 1), (1, 0)):
+        if a.wanted[side]:
+            own, rows = a.inputs[2 + side], a.types[side][0][0]
+            offsets, order = a.add("csr_offsets", own, extent=rows), a.add("csr_order", own, extent=rows)
+            weights, far = a.add("gather", seed, order), a.add("gather", a.inputs[2 + other], order)
+            found[side] = a.add("aggregate_weighted", a.inputs[other], weights, offsets, far)
+    return found
+
+
+@differentiated(_edge_dot_gradient)
+@operator
+def edge_dot(name: str, x: Tensor, y: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+    """For every edge [E] the dot product of its source's row of ``x`` [U, F] and its target's of ``y`` [V, F]."""
+    require_rank(x, "x", 2, "[U, F]")
+    require_float(x, "x")
+    require_dtype(y, "y", (x.dtype,))
+    require_shape(y, "y", (y.shape[0], x.shape[1]))
+    for argument, t in (("sources", sources), ("targets", targets)):
+        require_dtype(t, argument, INDEX_DTYPES)
+    require_shape(targets, "targets", sources.shape)
+
+    def element(e: Expr) -> Expr:
+        f = reduce_axis(x.shape[1], "f")
+        return sum_over(x[_at(sources, e), f.var] * y[_at(targets, e), f.var], f)
+
+    return compute(sources.shape, element, name)
+
+
+@differentiated("none")
+@operator
+def csr_degrees(name: str, offsets: Tensor, *, dtype: str = "float32") -> Tensor:
+    """The number of edges that lead to each vertex [V, 1], but at least 1: what a mean divides by."""
+    require_rank(offsets, "offsets", 1)
+    require_dtype(offsets, "offsets", INDEX_DTYPES)
+    require(dtype in FLOATS, "attribute 'dtype'", dtype, ", ".join(FLOATS))
+    return compute((offsets.shape[0] - 1, 1), lambda v, one: degree(offsets, v, dtype), name)
+
+
+# --- edge lists -------------------------------------------------------------------------------------------------------
+
+
+def _by_segment(a: Application) -> list[str]:
+    """The edges in order of their segment, then the rows of each."""
+    extent = a.attrs["extent"]
+    offsets = a.add("csr_offsets", a.inputs[1], extent=extent)
+    order = a.add("csr_order", a.inputs[1], extent=extent)
+    return [a.add("aggregate", a.inputs[0], offsets, order, reduction=a.attrs["reduction"])]
+
+
+def _segment_reduce(values: np.ndarray, segments: np.ndarray, extent: int, reduction: str) -> np.ndarray:
+    if len(segments) and not 0 <= segments.min() <= segments.max() < extent:
+        raise IndexError(f"segments: found {segments.min()} to {segments.max()}; allowed: 0 to {extent - 1}")
+    kind = np.maximum if reduction == "max" else np.add
+    found = np.full((extent, values.shape[1]), -np.inf if reduction == "max" else 0, np.result_type(values, np.float32))
+    kind.at(found, segments, values)
+    counts = np.bincount(segments, minlength=extent)[:, None]
+    found = np.where(counts == 0, 0, found / np.maximum(counts, 1) if reduction == "mean" else found)
+    return found.astype(values.dtype)
+
+
+@composed(_by_segment)
+@differentiated(Composed(_by_segment))
+@opaque(_segment_reduce)
+def segment_reduce(name: str, values: Tensor, segments: Tensor, *, extent: int, reduction: str = "sum") -> Tensor:
+    """The sum, mean or maximum [extent, F] of the rows of ``values`` [E, F] of each segment; 0 of none.
+
+    ``segments`` [E]: the segment of each row, in any order: an edge list's targets (``scatter`` in other libraries).
+    """
+    require_rank(values, "values", 2, "[E, F]")
+    require_float(values, "values")
+    require_dtype(segments, "segments", INDEX_DTYPES)
+    require_shape(segments, "segments", values.shape[:1])
+    require(reduction in REDUCTIONS, "attribute 'reduction'", reduction, ", ".join(REDUCTIONS))
+    return placeholder((extent, values.shape[1]), values.dtype, name)
+
+
+OPERATORS = (aggregate, aggregate_blocks, aggregate_equal, aggregate_weighted, edge_dot, csr_degrees, segment_reduce)

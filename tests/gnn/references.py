@@ -1,0 +1,82 @@
+"""Graph networks in plain PyTorch, by dense matrices, from the same weights: what training is compared with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from burnish.gnn.generators import block_model
+from burnish.gnn.graph import Graph
+from burnish.gnn.layers import GAT, GCN, GIN, SAGE, CommNet, Layer
+from burnish.gnn.models import Network
+
+torch = pytest.importorskip("torch")
+
+
+def small(vertices: int = 120, seed: int = 0, validation: bool = False) -> Graph:
+    """A graph whose classes can be learned; without vertices for validation, as these cost a second compilation."""
+    graph = block_model(vertices, 8 * vertices, 4, 12, seed=seed)
+    return graph if validation else graph.with_(validation=None)
+
+
+class Reference:
+    """A network with trained weights of its own, called with features [V, F]; without dropout."""
+
+    def __init__(self, network: Network, graph: Graph) -> None:
+        self.network = network
+        self.weights = {n: torch.tensor(np.array(w), requires_grad=True) for n, w in network.weights.items()}
+        v = graph.vertices
+        self.a = torch.zeros(v, v)
+        targets = np.repeat(np.arange(v), graph.in_degrees)
+        for target, source in zip(targets.tolist(), graph.sources.tolist(), strict=True):
+            self.a[target, source] += 1.0
+        self.loops = self.a.clone().fill_diagonal_(0.0) + torch.eye(v)
+        self.x = torch.tensor(np.array(graph.rows(0, v)))
+
+    def __call__(self) -> torch.Tensor:
+        h = self.x
+        for number, layer in enumerate(self.network.layers):
+            own = {n.partition(".")[2]: w for n, w in self.weights.items() if n.startswith(f"{number}.")}
+            h = self.activate(self.layer(layer, own, h), layer, own, h)
+        return h
+
+    def activate(self, y: torch.Tensor, layer: Layer, w: dict[str, torch.Tensor], h: torch.Tensor) -> torch.Tensor:
+        kinds = {"none": lambda t: t, "relu": torch.relu, "elu": torch.nn.functional.elu, "tanh": torch.tanh}
+        y = kinds[layer.activation](y)
+        if isinstance(layer, GCN) and layer.residual:
+            y = y + (h @ w["skip"] if "skip" in w else h)
+        return y
+
+    def layer(self, layer: Layer, w: dict[str, torch.Tensor], h: torch.Tensor) -> torch.Tensor:
+        degrees = self.a.sum(1, keepdim=True)
+        mean = self.a @ h / degrees.clamp(min=1)
+        if isinstance(layer, GCN):
+            s = self.loops.sum(1, keepdim=True).rsqrt()
+            return s * (self.loops @ (s * h)) @ w["weight"] + w["bias"]
+        if isinstance(layer, SAGE):
+            return h @ w["own"] + mean @ w["neighbours"] + w["bias"]
+        if isinstance(layer, CommNet):
+            return h @ w["own"] + mean @ w["told"]
+        if isinstance(layer, GIN):
+            z = (1 + layer.eps) * h + self.a @ h
+            return torch.relu(z @ w["first"] + w["first_bias"]) @ w["second"] + w["second_bias"]
+        assert isinstance(layer, GAT)
+        z = (h @ w["weight"]).view(len(h), layer.heads, layer.features)
+        left, right = (z * w["left"]).sum(-1), (z * w["right"]).sum(-1)
+        scores = torch.nn.functional.leaky_relu(left[None] + right[:, None], layer.slope)  # [target, source, heads]
+        scores = scores.masked_fill(self.loops[:, :, None] == 0, -torch.inf)
+        y = torch.einsum("vuh,uhd->vhd", scores.softmax(1), z)
+        return (y.flatten(1) if layer.joined else y.mean(1)) + w["bias"]
+
+    def train(self, graph: Graph, epochs: int, rate: float) -> list[float]:
+        """The losses of Adam over epochs."""
+        mask, labels = torch.tensor(np.array(graph.train)), torch.tensor(np.array(graph.labels, np.int64))
+        optimizer = torch.optim.Adam([*self.weights.values()], rate)
+        losses = []
+        for _ in range(epochs):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(self()[mask], labels[mask])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses

@@ -1,0 +1,242 @@
+"""Training in blocks of vertices within a budget: the losses of the whole step, and transfers by each planner."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import burnish.gnn.program as programs
+from burnish.errors import ParameterError
+from burnish.gnn.blocked import PLANNERS, BlockedStep
+from burnish.gnn.feeds import inputs_of, labels_of
+from burnish.gnn.graph import Graph
+from burnish.gnn.inference import logits_of
+from burnish.gnn.locality import axes_of, role_of
+from burnish.gnn.models import FEATURES, FIRST, network
+from burnish.gnn.outofcore import adapted, shared_of
+from burnish.gnn.program import build
+from burnish.gnn.segments import cut
+from burnish.gnn.store import GraphFile, save
+from burnish.gnn.train import fit, recipe_of
+from burnish.graph.evaluate import evaluate
+from burnish.graph.graph import Graph as Operators
+from burnish.memory.swap import exact, replay
+from burnish.runtime.steps import TensorSpec
+from burnish.train.step import training_graph
+
+from .references import small
+
+BLOCK, CLASSES = 32, 4
+
+
+class Interpreted:
+    """A module that is the reference interpreter: segments are tried without compiling them."""
+
+    def __init__(self, graph: Operators, **options: object) -> None:
+        self.graph = graph
+        self.memory = {"arena": 0, "scratch": 0}
+        self.inputs = tuple(TensorSpec(n, graph.types[n].shape, graph.types[n].dtype) for n in graph.inputs)
+        self.outputs = tuple(TensorSpec(n, graph.types[n].shape, graph.types[n].dtype) for n in graph.outputs)
+
+    def __call__(self, *arrays: np.ndarray) -> object:
+        given = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
+        found = evaluate(self.graph, given)
+        values = tuple(found[name] for name in self.graph.outputs)
+        return values[0] if len(values) == 1 else values
+
+    def run_into(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
+        found = self(*inputs)
+        values = found if isinstance(found, tuple) else (found,)
+        for target, value in zip(outputs, values, strict=True):
+            np.copyto(target, value)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network on a graph, with the losses of three steps by the interpreter."""
+
+    kind: str
+    graph: Graph
+
+    def step(self, stack: ExitStack, source: Graph | Path, **options: object) -> BlockedStep:
+        net = self.network
+        shared = shared_of(net, source, BLOCK)
+        recipe = recipe_of(None, net, False)
+        program = build(
+            lambda v: training_graph(net.graph(shared.extents(v), shared.cost, part=True), recipe), shared.share, FIRST,
+            ("label",),
+        )  # fmt: skip
+        return stack.enter_context(BlockedStep(program, shared.share, FEATURES, FIRST, **options))  # type: ignore[arg-type]
+
+    @property
+    def network(self):  # type: ignore[no-untyped-def]
+        return network(self.kind, self.graph.width, CLASSES, hidden=8, heads=2, dropout=0.4, seed=2)
+
+    @property
+    def labels(self) -> np.ndarray:
+        return labels_of(self.graph, self.graph.train)
+
+    def losses(self, steps: int = 3) -> list[float]:
+        extents, arrays = inputs_of(self.network, self.graph)
+        whole = training_graph(self.network.graph(extents), recipe_of(None, self.network, False))
+        state = {name: s.initial for name, s in whole.states.items()}
+        losses = []
+        for _ in range(steps):
+            found = evaluate(whole, {**arrays, "label": self.labels, **state})
+            outputs = [found[name] for name in whole.outputs]
+            losses.append(float(outputs[0]))
+            state = {name: outputs[s.output] for name, s in whole.states.items()}
+        return losses
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "compile", Interpreted)
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat", "deep_gcn"])
+def test_blocks_are_the_whole(kind: str, tmp_path: Path) -> None:
+    """In memory, and from a file with the least memory, by which features and edges come in blocks."""
+    case = Case(kind, small(80))
+    wanted = case.losses()
+    save(tmp_path / "g.bngraph", case.graph)
+    with ExitStack() as stack:
+        step = case.step(stack, case.graph)
+        np.testing.assert_allclose([float(step(case.labels)) for _ in wanted], wanted, rtol=2e-5)
+        assert step.moved.loaded == step.moved.stored == 0
+        least = case.step(stack, tmp_path / "g.bngraph").problem.least_capacity
+        tight = case.step(stack, tmp_path / "g.bngraph", capacity=least)
+        np.testing.assert_allclose([float(tight(case.labels)) for _ in wanted], wanted, rtol=2e-5)
+        assert tight.moved.peak <= least
+        assert tight.moved.stored > 0
+        assert (tight.moved.loaded, tight.moved.stored) == (tight.plan.loaded, tight.plan.stored)
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_planners_move_what_they_say(tmp_path: Path) -> None:
+    """Ten capacities: the best plan moves less the more there is, never more than the others; all train alike."""
+    case = Case("gin", small(80))
+    save(tmp_path / "g.bngraph", case.graph)
+    wanted = case.losses(1)
+    with ExitStack() as stack:
+        problem = case.step(stack, tmp_path / "g.bngraph").problem
+        least, most = problem.least_capacity, sum(problem.nbytes.values())
+        before = None
+        for capacity in np.linspace(least, most, 10).astype(int).tolist():
+            plans = {name: make(problem, capacity) for name, make in PLANNERS.items()}
+            assert all(plan.peak <= capacity for plan in plans.values())
+            assert min(plan.moved for plan in plans.values()) == plans["best"].moved
+            assert before is None or plans["best"].moved <= before
+            before = plans["best"].moved
+        for name in PLANNERS:
+            step = case.step(stack, tmp_path / "g.bngraph", capacity=int(1.2 * least), planner=name)
+            np.testing.assert_allclose([float(step(case.labels))], wanted, rtol=2e-5)
+            assert step.moved.loaded + step.moved.stored == step.plan.moved
+        tight = {n: make(problem, int(1.2 * least)).moved for n, make in PLANNERS.items()}
+        assert tight["streaming"] > 1.4 * tight["best"]
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_a_step_that_runs_again_sums_once() -> None:
+    """A plan with recomputation: partial sums are those of the last run of each block."""
+    case = Case("gcn", small(80))
+    with ExitStack() as stack:
+        step = case.step(stack, case.graph)
+        summing = {i for i, p in enumerate(step.program.parts) if step.program.segments[p.segment].sums}
+        blocks = [a for a in step.plan.actions if a.kind == "run" and step.program.parts[a.step].what == "rows"]
+        actions = [
+            again for action in step.plan.actions
+            for again in (action, *((action,) if action in blocks and action.step in summing else ()))
+        ]  # fmt: skip
+        step.plan = replay(step.problem, step.capacity, actions)
+        assert step.plan.runs > len(step.problem.steps)
+        np.testing.assert_allclose([float(step(case.labels)) for _ in range(2)], case.losses(2), rtol=2e-5)
+
+
+def test_algorithm_3_on_segments_is_the_fixed_order() -> None:
+    """The dynamic program over one order, on the problem of a whole GCN layer by layer."""
+    case = Case("gcn", small(80))
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(programs, "compile", Interpreted)
+        net = case.network
+        shared = shared_of(net, case.graph, 80)
+        program = build(
+            lambda v: training_graph(net.graph(shared.extents(v), shared.cost, part=True), recipe_of(None, net, False)),
+            shared.share, FIRST, ("label",),
+        )  # fmt: skip
+        problem = stack.enter_context(BlockedStep(program, shared.share, FEATURES, FIRST)).problem
+        for factor in (1.0, 1.2, 1.6):
+            capacity = int(factor * problem.least_capacity)
+            assert exact(problem, capacity, reorder=False).moved == PLANNERS["best"](problem, capacity).moved
+
+
+def test_roles_and_segments_of_a_layer() -> None:
+    """Row-wise nodes, sums over rows and gatherings are told apart; sums over classes are row-wise."""
+    net = network("gcn", 6, 3, hidden=4, dropout=0.5)
+    recipe = recipe_of(None, net, False)
+    shared = shared_of(net, small(64).with_(features=np.zeros((64, 6), np.float32)), 32, labelled=False)
+
+    def make(v: int) -> Operators:
+        return training_graph(net.graph(shared.extents(v), part=True), recipe)
+
+    graph, other = make(64), make(80)
+    axes = axes_of(graph, other, 64, 80)
+    roles = {node.name: role_of(node, graph, axes, FIRST) for node in graph.nodes}
+    by_op: dict[str, set[str]] = {}
+    for node in graph.nodes:
+        by_op.setdefault(node.op, set()).add(roles[node.name].kind)
+    assert by_op["aggregate"] == {"gather"}
+    assert by_op["log_softmax"] == by_op["dropout"] == by_op["relu"] == {"rows"}
+    assert by_op["matmul"] == {"rows", "sum"}
+    assert by_op["sqrt"] == {"plain"}
+    without_first = {role_of(n, graph, axes).kind for n in graph.nodes if n.op == "dropout"}
+    assert without_first == {"gather"}, "positions count, and nothing says which number the first row has"
+    segments = cut(graph, axes, FIRST)
+    seen = [i for s in segments for i in s.nodes]
+    assert {*seen} >= {i for i, n in enumerate(graph.nodes) if n.op in ("matmul", "aggregate")}
+    products = [i for i in seen if graph.nodes[i].op == "matmul"]
+    assert len(products) == len({*products}), "no product is computed twice"
+    made: set[str] = set()
+    for segment in segments:
+        rows = {n for n in (*segment.reads, *segment.gathered) if n not in graph.inputs}
+        assert rows <= made, "what a segment reads is there"
+        made |= {*segment.writes}
+
+
+def test_a_budget_that_is_too_small_is_refused_with_the_least(tmp_path: Path) -> None:
+    graph = small(80)
+    net = network("gcn", 12, 4, hidden=8, dropout=0.0)
+    with pytest.raises(ParameterError, match=r"memory_budget: found 1000000 bytes \(1 MB\); allowed: \d+ bytes"):
+        fit(net, graph, epochs=1, memory_budget="1MB", threads=1)
+    with pytest.raises(ParameterError, match="memory_budget: found 'least'"):
+        fit(net, graph, epochs=1, memory_budget="least")
+
+
+def test_a_network_trains_within_a_budget(tmp_path: Path) -> None:
+    """Compiled: the losses and the answers of the whole, from a file."""
+    graph = small(80)
+    save(tmp_path / "g.bngraph", graph)
+    net = network("gcn", 12, 4, hidden=8, dropout=0.3)
+    whole = fit(net, graph, epochs=4, threads=1)
+    found = fit(net, tmp_path / "g.bngraph", epochs=4, threads=1, memory_budget="6GB", block=48)
+    np.testing.assert_allclose(found.report.losses, whole.report.losses, rtol=1e-5)
+    assert "fixed order" in found.plan
+    assert len(found.report.live) > 10
+    logits = logits_of(found.network, tmp_path / "g.bngraph", memory_budget="6GB", block=48, threads=1)
+    np.testing.assert_allclose(logits, logits_of(found.network, graph, threads=1), atol=1e-5)
+
+
+def test_structures_of_parts_are_those_of_the_whole(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    graph = Graph.from_edges(rng.integers(0, 20, 90), rng.integers(0, 20, 90), 20)
+    save(tmp_path / "g.bngraph", graph)
+    part = GraphFile.open(tmp_path / "g.bngraph").part(7, 15)
+    for structure, whole in (("bare", graph.csr.without_self_loops()), ("loops", graph.csr.with_self_loops())):
+        found, wanted = adapted(structure, part, 7), whole.slice(7, 15)
+        assert np.array_equal(found.offsets, wanted.offsets)
+        assert np.array_equal(found.sources, wanted.sources)

@@ -1,0 +1,215 @@
+"""Readers of other programs' graphs: the same graph by every door, and refusals that name the file."""
+
+import gzip
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from burnish.errors import DataError
+from burnish.gnn.formats import read, read_edges, read_ogb
+from burnish.gnn.graph import Graph
+from burnish.gnn.store import save
+
+SOURCE, TARGET = np.array([0, 2, 2, 1]), np.array([1, 1, 0, 3])
+FEATURES, LABELS = np.arange(10, dtype=np.float32).reshape(5, 2), np.array([0, 1, 2, 1, 0])
+TRAIN = np.array([True, False, True, False, False])
+
+
+def check(graph: Graph, masks: bool = True, fields: bool = True) -> None:
+    assert graph.offsets.tolist() == [0, 1, 3, 3, 4, 4]
+    assert graph.sources.tolist() == [2, 0, 2, 1]
+    assert graph.weights is None
+    if fields:
+        assert graph.features.tolist() == FEATURES.tolist()
+        assert graph.labels.tolist() == LABELS.tolist()
+    if masks:
+        assert graph.train.tolist() == TRAIN.tolist()
+        assert graph.test is None
+
+
+def test_arrays_of_edges(tmp_path: Path) -> None:
+    path = tmp_path / "g.npz"
+    np.savez(path, edge_index=np.stack([SOURCE, TARGET]), x=FEATURES, y=LABELS, train_mask=TRAIN)
+    check(read(path))
+    np.savez(path, source=SOURCE, target=TARGET, features=FEATURES, labels=LABELS.astype(float), train=[2, 0])
+    check(read(str(path)))
+    np.savez_compressed(path, source=SOURCE, target=TARGET, vertices=5)
+    check(read(path), masks=False, fields=False)
+    graph = read(path, symmetrize=True)
+    assert (graph.edges, graph.symmetric) == (8, True)
+
+
+def test_rows_of_edges(tmp_path: Path) -> None:
+    path = tmp_path / "g.npz"
+    rows = {"offsets": [0, 1, 3, 3, 4, 4], "sources": [2, 0, 2, 1]}
+    np.savez(path, **rows, features=FEATURES, labels=LABELS, train=TRAIN)
+    check(read(path))
+    assert read(path, self_loops="add").edges == 9
+    np.savez(path, offsets=[0, 2], sources=[0, 7])
+    with pytest.raises(DataError, match="vertex 0 has an edge from 7"):
+        read(path)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_matrices_of_scipy(tmp_path: Path, form: str) -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    matrix = sparse.coo_array((np.ones(4), (SOURCE, TARGET)), shape=(5, 5)).asformat(form)
+    check(read(matrix), masks=False, fields=False)
+    sparse.save_npz(tmp_path / "g.npz", matrix)
+    check(read(tmp_path / "g.npz"), masks=False, fields=False)
+    weighted = read(matrix * np.float32(0.5))
+    assert weighted.weights.tolist() == [0.5] * 4
+    with pytest.raises(DataError, match=r"shape \(5, 4\); allowed: a square one"):
+        read(sparse.coo_array((5, 4)))
+
+
+def test_files_of_the_gnn_benchmark(tmp_path: Path) -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    held = {}
+    for prefix, matrix in (
+        ("adj_", sparse.csr_array((np.ones(4), (SOURCE, TARGET)), shape=(5, 5))),
+        ("attr_", sparse.csr_array(FEATURES)),
+    ):
+        for name in ("data", "indices", "indptr", "shape"):
+            held[prefix + name] = getattr(matrix, name)
+    np.savez(tmp_path / "g.npz", **held, labels=LABELS)
+    check(read(tmp_path / "g.npz"), masks=False)
+
+
+def test_text(tmp_path: Path) -> None:
+    (tmp_path / "g.txt").write_text("# a comment\n0 1\n2\t1\n2 0\n1 3\n")
+    check(read_edges(tmp_path / "g.txt", vertices=5), masks=False, fields=False)
+    assert read(tmp_path / "g.txt").vertices == 4
+    (tmp_path / "g.csv").write_text("0,1,0.5\n2,1,2\n")
+    graph = read(tmp_path / "g.csv")
+    assert (graph.vertices, graph.weights.tolist()) == (3, [0.5, 2])
+    (tmp_path / "g.txt").write_text("0 1\n2 x\n")
+    with pytest.raises(DataError, match=r"g\.txt' cannot be read"):
+        read(tmp_path / "g.txt")
+    (tmp_path / "g.txt").write_text("0 1.5\n")
+    with pytest.raises(DataError, match=r"found 1\.5; allowed: integers"):
+        read(tmp_path / "g.txt")
+    (tmp_path / "g.txt").write_text("0 1 2 3\n")
+    with pytest.raises(DataError, match="found 4 columns"):
+        read(tmp_path / "g.txt")
+
+
+def ogb(folder: Path, packed: bool = True) -> None:
+    def put(name: str, values: np.ndarray) -> None:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = "\n".join(",".join(f"{value:g}" for value in np.atleast_1d(row)) for row in values) + "\n"
+        if packed:
+            with gzip.open(f"{path}.csv.gz", "wt") as file:
+                file.write(text)
+        else:
+            Path(f"{path}.csv").write_text(text)
+
+    put("raw/edge", np.stack([SOURCE, TARGET], 1))
+    put("raw/num-node-list", np.array([5]))
+    put("raw/num-edge-list", np.array([4]))
+    put("raw/node-feat", FEATURES)
+    put("raw/node-label", LABELS)
+    put("split/time/train", np.flatnonzero(TRAIN))
+    put("split/time/valid", np.array([1]))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_folders_of_ogb(tmp_path: Path, packed: bool) -> None:
+    ogb(tmp_path, packed)
+    graph = read(tmp_path)
+    check(graph)
+    assert graph.validation.tolist() == [False, True, False, False, False]
+
+
+def test_large_folders_of_ogb(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    edges = np.stack([SOURCE, TARGET])
+    np.savez(tmp_path / "raw/data.npz", edge_index=edges, node_feat=FEATURES, num_nodes_list=np.array([5]))
+    labels = np.array([0, np.nan, 2, 1, 0])[:, None]
+    np.savez(tmp_path / "raw/node-label.npz", node_label=labels)
+    graph = read(tmp_path)
+    check(graph, masks=False, fields=False)
+    assert graph.labels.tolist() == [0, -1, 2, 1, 0]
+
+
+def test_damaged_folders_of_ogb(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"found no edge\.csv\.gz"):
+        read_ogb(tmp_path)
+    ogb(tmp_path)
+    path = tmp_path / "raw/edge.csv.gz"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"edge\.csv\.gz' cannot be read, it is truncated"):
+        read(tmp_path)
+    path.write_bytes(whole)
+    (tmp_path / "split/random").mkdir()
+    with pytest.raises(DataError, match="found random, time; allowed: one split"):
+        read(tmp_path)
+
+
+def test_objects_of_pyg_and_dgl() -> None:
+    class Tensor:
+        def __init__(self, array: np.ndarray) -> None:
+            self.array = array
+
+        def detach(self) -> "Tensor":
+            return self
+
+        cpu = detach
+
+        def numpy(self) -> np.ndarray:
+            return self.array
+
+    pyg = SimpleNamespace(
+        edge_index=Tensor(np.stack([SOURCE, TARGET])), x=Tensor(FEATURES), y=Tensor(LABELS[:, None]),
+        train_mask=Tensor(TRAIN), num_nodes=5,
+    )  # fmt: skip
+    check(read(pyg))
+    dgl = SimpleNamespace(
+        edges=lambda: (Tensor(SOURCE), Tensor(TARGET)), num_nodes=lambda: 5, edata={},
+        ndata={"feat": Tensor(FEATURES), "label": Tensor(LABELS), "train_mask": Tensor(TRAIN.astype(np.uint8))},
+    )  # fmt: skip
+    check(read(dgl))
+    dgl.edata["edge_weight"] = Tensor(np.array([1, 2, 3, 4]))
+    assert read(dgl).weights.tolist() == [3, 1, 2, 4]
+
+
+def test_own_files_and_graphs(tmp_path: Path) -> None:
+    graph = Graph.from_edges(SOURCE, TARGET, 5, features=FEATURES, labels=LABELS, train=TRAIN)
+    save(tmp_path / "g.bngraph", graph)
+    check(read(tmp_path / "g.bngraph"))
+    assert read(tmp_path / "g.bngraph", symmetrize=True).symmetric
+    assert read(graph) is graph
+
+
+def test_what_holds_no_graph_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"found builtins\.int"):
+        read(3)
+    (tmp_path / "g.onnx").write_text("")
+    with pytest.raises(DataError, match=r"found \.onnx"):
+        read(tmp_path / "g.onnx")
+    path = tmp_path / "g.npz"
+    np.savez(path, a=np.array([None], object))
+    with pytest.raises(DataError, match="holds objects"):
+        read(path)
+    np.savez(path, a=[1])
+    with pytest.raises(DataError, match="found a; allowed: edge_index"):
+        read(path)
+    np.savez(path, edge_index=np.stack([SOURCE, TARGET], 1))
+    with pytest.raises(DataError, match=r"edges of shape \(4, 2\); allowed: \(2, edges\)"):
+        read(path)
+    np.savez(path, edge_index=np.stack([SOURCE, TARGET]), x=FEATURES, train_idx=[5])
+    with pytest.raises(DataError, match="train: found vertices 5 to 5; allowed: below 5"):
+        read(path)
+    np.savez(path, edge_index=np.stack([SOURCE, TARGET]), labels=LABELS + 0.5)
+    with pytest.raises(DataError, match="labels: found fractions"):
+        read(path)
+    np.savez(path, edge_index=np.stack([SOURCE, TARGET]), x=FEATURES)
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 97):
+        path.write_bytes(whole[:size])
+        with pytest.raises(DataError, match=r"g\.npz"):
+            read(path)

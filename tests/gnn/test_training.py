@@ -1,0 +1,162 @@
+"""Training of graph networks: loss curves of PyTorch from the same weights, a task that is learned, samples, resuming."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import burnish as bn
+from burnish.errors import CheckpointError, DataError, ParameterError
+from burnish.gnn.generators import block_model
+from burnish.gnn.graph import Graph
+from burnish.gnn.losses import KnownLogistic, micro_f1
+from burnish.gnn.models import Network, network
+from burnish.gnn.sampling import Sampled, Sampling
+from burnish.gnn.train import fit
+from burnish.gnn.union import union
+
+from .references import Reference, small, torch
+
+MODELS = ("gcn", "sage", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gin", "gat")))
+
+
+def made(kind: str, graph: Graph, **more: float) -> Network:
+    return network(kind, graph.width, graph.classes, hidden=16, heads=2, seed=3, **{"dropout": 0.0, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_losses_are_those_of_torch(kind: str) -> None:
+    graph = small()
+    net = made(kind, graph)
+    rate = 0.002 if kind == "gin" else 0.01
+    trained = fit(net, graph, bn.Train(optimizer=bn.Adam(rate)), epochs=100, threads=1)
+    reference = Reference(net, graph)
+    wanted = reference.train(graph, 100, rate)
+    np.testing.assert_allclose(trained.report.losses, wanted, atol=1e-3 * wanted[0])
+    assert wanted[-1] < 0.8 * wanted[0]
+    logits = trained.infer(graph)
+    np.testing.assert_allclose(logits, reference().detach().numpy(), atol=1e-2 * np.abs(logits).max())
+
+
+@pytest.mark.slow
+def test_a_task_is_learned_as_torch_learns_it(tmp_path: Path) -> None:
+    """Also: an interrupted training goes on to the same losses; the best of its evaluations is kept."""
+    graph = block_model(400, 6000, 4, 8, seed=5, noise=0.0)
+    net = made("gcn", graph, dropout=0.3)
+    whole = fit(net, graph, epochs=40, threads=1)
+    test = whole.score(graph)
+    reference = Reference(net, graph)
+    reference.train(graph, 40, 0.01)
+    found = reference().detach().numpy().argmax(1) == graph.labels
+    wanted = float(found[np.asarray(graph.test)].mean())
+    assert test >= wanted - 0.03
+    assert test > 0.6
+    folder = tmp_path / "states"
+    fit(net, graph, epochs=15, threads=1, checkpoint=folder, save_every=5)
+    again = fit(net, graph, epochs=40, threads=1, checkpoint=folder, save_every=50, resume=True)
+    np.testing.assert_array_equal(again.report.losses, whole.report.losses)
+    assert again.report.resumed == 15
+    best = min(whole.report.evaluations, key=lambda e: e.loss)
+    assert whole.report.best == best
+    assert whole.best is not None
+    with pytest.raises(CheckpointError, match="data: found"):
+        fit(net, graph.subgraph(np.arange(300)), epochs=50, threads=1, checkpoint=folder, resume=True)
+
+
+def test_sampled_batches_hold_their_vertices() -> None:
+    """Each vertex has in-edges of the graph only, as many as the fan-out allows; a seed gives the same batches."""
+    graph = small(200)
+    net = made("sage", graph)
+    source = Sampled(net, graph, Sampling(32, (4, 3), seed=1), np.asarray(graph.train))
+    batches = [*source.epoch(0)]
+    again = [*source.epoch(0)]
+    other = [*source.epoch(1)]
+    assert len(batches) == source.batches == np.count_nonzero(graph.train) // 32
+    for one, two in zip(batches, again, strict=True):
+        assert all(np.array_equal(one[name], two[name]) for name in one)
+    assert not np.array_equal(batches[0]["x"], other[0]["x"])
+    rows = {row.tobytes(): v for v, row in enumerate(np.array(graph.features))}
+    for batch in batches:
+        offsets, sources, x = batch["offsets"], batch["sources"], batch["x"]
+        assert offsets[0] == 0
+        assert offsets[-1] == len(sources)
+        degrees = np.diff(offsets)[:-1]
+        known = np.flatnonzero(batch["label"] >= 0)
+        assert np.array_equal(known, np.arange(32))
+        numbers = [rows[x[i].tobytes()] for i in range(len(x) - 1) if degrees[i] or i < 32]
+        for i, v in enumerate(numbers[:32]):
+            own = {rows[x[u].tobytes()] for u in sources[offsets[i] : offsets[i + 1]]}
+            neighbours = set(np.array(graph.sources[graph.offsets[v] : graph.offsets[v + 1]]).tolist())
+            assert own <= neighbours
+            assert len(own) == min(len(neighbours), 4)
+        back = np.zeros((len(x), len(x)), int)
+        for v in range(len(x)):
+            for u in sources[offsets[v] : offsets[v + 1]]:
+                back[u, v] += 1
+        for u in range(len(x)):
+            for v in batch["sources_t"][batch["offsets_t"][u] : batch["offsets_t"][u + 1]]:
+                back[u, v] -= 1
+        assert not back.any()
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gat"])
+def test_training_on_samples(kind: str) -> None:
+    graph = small(200)
+    trained = fit(made(kind, graph), graph, epochs=15, threads=1, sampling=Sampling(64, (6, 4)))
+    losses = trained.report.losses
+    assert trained.report.calls == 15 * (np.count_nonzero(graph.train) // 64)
+    assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:2])
+
+
+def test_several_labels_a_vertex() -> None:
+    """Training on the union of two graphs; a third is never seen. Loss and score are those of torch."""
+    rng = np.random.default_rng(0)
+    graphs = []
+    for seed in range(3):
+        graph = small(80, seed)
+        group = np.asarray(graph.labels)
+        labels = (rng.random((4, 5)) < 0.5)[group].astype(np.uint8)
+        graphs.append(graph.with_(labels=labels, classes=5))
+    graph = union(graphs[:2])
+    assert (graph.vertices, graph.edges) == (160, graphs[0].edges + graphs[1].edges)
+    net = network("gin", 12, 5, hidden=16, dropout=0.0)
+    trained = fit(net, graph, bn.Train(optimizer=bn.Adam(0.003)), epochs=30, threads=1)
+    labels, mask = torch.tensor(np.array(graph.labels, np.float32)), torch.tensor(np.array(graph.train))
+    wanted = torch.nn.functional.binary_cross_entropy_with_logits(Reference(net, graph)()[mask], labels[mask])
+    np.testing.assert_allclose(trained.report.losses[0], wanted.item(), rtol=1e-5)
+    assert trained.report.losses[-1] < 0.7 * trained.report.losses[0]
+    logits = trained.infer(graphs[2])
+    assert logits.shape == (80, 5)
+    assert trained.score(graphs[2], "all") == micro_f1(logits, np.array(graphs[2].labels, np.float32))
+    assert isinstance(KnownLogistic(), KnownLogistic)
+
+
+def test_micro_f1_by_counting() -> None:
+    output = np.array([[1.0, -1.0, 2.0], [-1.0, -1.0, 3.0]])
+    label = np.array([[1.0, 1.0, 0.0], [-1.0, -1.0, -1.0]])
+    assert micro_f1(output, label) == pytest.approx(2 * 1 / (2 * 1 + 1 + 1))
+
+
+def test_what_cannot_be_is_refused() -> None:
+    graph = small(60)
+    net = made("gcn", graph)
+    with pytest.raises(DataError, match="found 12 features; allowed: 5"):
+        fit(network("gcn", 5, 4), graph)
+    with pytest.raises(DataError, match="found 4 classes; allowed: 3"):
+        fit(network("gcn", 12, 3), graph)
+    with pytest.raises(DataError, match="found no vertices to train with"):
+        fit(net, graph.with_(train=np.zeros(60, np.bool_)))
+    with pytest.raises(DataError, match="found no labels"):
+        fit(net, graph.with_(labels=None))
+    with pytest.raises(DataError, match="found no features"):
+        fit(net, graph.with_(features=None))
+    with pytest.raises(ParameterError, match="sampling, memory_budget: found both"):
+        fit(net, graph, sampling=Sampling(), memory_budget="1GB")
+    with pytest.raises(ParameterError, match="planner: found 'fifo'; allowed: best, streaming"):
+        fit(net, graph, planner="fifo", memory_budget="1GB")
+    with pytest.raises(ParameterError, match=r"fanouts: found \(5,\); allowed: 2 numbers"):
+        fit(net, graph, sampling=Sampling(8, (5,)))
+    with pytest.raises(ParameterError, match="epochs: found 0"):
+        fit(net, graph, epochs=0)

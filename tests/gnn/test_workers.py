@@ -1,0 +1,130 @@
+"""Workers: 1, 2 and 4 of them train alike; one that is killed is named, and training goes on from the checkpoint."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import burnish.gnn.program as programs
+from burnish.errors import ParameterError, WorkerError
+from burnish.gnn.graph import Graph
+from burnish.gnn.models import network
+from burnish.gnn.picture import partition_facts, partition_picture
+from burnish.gnn.store import save
+from burnish.gnn.train import fit
+from burnish.gnn.workers import fit_workers
+
+from .references import small
+from .test_blocks import Interpreted
+
+TIMEOUT = 120.0
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gat"])
+def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a directed graph, whose out-edges are other ones than its in-edges, with vertices to evaluate with."""
+    monkeypatch.setattr(programs, "compile", Interpreted)
+    rng = np.random.default_rng(0)
+    whole = small(60, validation=True)
+    kept = rng.random(whole.edges) < 0.7
+    target = np.repeat(np.arange(60), whole.in_degrees)[kept]
+    graph = Graph.from_edges(
+        whole.sources[kept], target, 60, features=np.array(whole.features), labels=np.array(whole.labels),
+        train=np.array(whole.train), validation=np.array(whole.validation),
+    )  # fmt: skip
+    assert not graph.symmetric
+    net = network(kind, 12, 4, hidden=8, heads=2, dropout=0.4)
+    found = {n: fit_workers(net, graph, workers=n, epochs=3, partition="vertices") for n in (1, 2, 4)}
+    for n in (2, 4):
+        np.testing.assert_allclose(found[n].report.losses, found[1].report.losses, rtol=1e-5)
+        own, others = found[1].report.evaluations, found[n].report.evaluations
+        np.testing.assert_allclose([e.loss for e in others], [e.loss for e in own], rtol=1e-5)
+        assert [e.metrics for e in others] == [e.metrics for e in own]
+        assert len(found[n].cuts) == n + 1
+    assert found[1].report.losses[0] != found[1].report.losses[-1]
+
+
+def test_workers_compiled_are_the_whole() -> None:
+    graph = small(60)
+    net = network("gcn", 12, 4, hidden=8, dropout=0.4)
+    alone = fit(net, graph, epochs=3, threads=1)
+    found = fit_workers(net, graph, workers=2, epochs=3, threads=1, partition="learned")
+    np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
+
+
+def test_partition_is_told_and_drawn() -> None:
+    graph = small(60)
+    facts = partition_facts(graph.csr, [0, 20, 60])
+    assert [f["vertices"] for f in facts] == [20, 40]
+    assert sum(f["edges"] for f in facts) == graph.edges
+    inside = np.array(graph.sources[: graph.offsets[20]])
+    assert facts[0]["halo"] == len(np.unique(inside[inside >= 20]))
+    assert partition_picture(facts).count("<rect") == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"workers": 0}, "workers: found 0"), ({"workers": 2, "kind": "fork"}, "kind: found 'fork'; allowed: thread"),
+     ({"workers": 2, "partition": "metis"}, "partition: found 'metis'; allowed: edges")],
+)  # fmt: skip
+def test_refusals(given: dict, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        fit_workers(network("gcn", 12, 4), small(60), **given)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_named_and_training_goes_on(tmp_path: Path) -> None:
+    graph = small(60)
+    save(tmp_path / "g.bngraph", graph)
+    net = network("gcn", 12, 4, hidden=8, dropout=0.4)
+    folder = tmp_path / "states"
+
+    def kill() -> None:
+        while not [*folder.glob("step-*.safetensors")] if folder.exists() else True:
+            time.sleep(0.01)
+        for pid in children(os.getpid()):
+            os.kill(pid, signal.SIGKILL)
+            return
+
+    watching = threading.Thread(target=kill)
+    watching.start()
+    with pytest.raises(WorkerError, match=r"worker \d"):
+        fit_workers(
+            net, tmp_path / "g.bngraph", workers=2, kind="process", epochs=100_000, checkpoint=folder, save_every=3,
+            threads=1, timeout=TIMEOUT,
+        )  # fmt: skip
+    watching.join()
+    done = int(max(folder.glob("step-*.safetensors")).stem.removeprefix("step-"))
+    again = fit_workers(net, graph, workers=2, epochs=done + 2, checkpoint=folder, resume=True, threads=1)
+    assert again.report.resumed == done
+    wanted = fit(net, graph, epochs=done + 2, threads=1).report.losses
+    np.testing.assert_allclose(again.report.losses, wanted, rtol=1e-4)
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose parent is this one."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["torch", "ray"])
+def test_other_ways_of_talking(kind: str) -> None:
+    pytest.importorskip("torch" if kind == "torch" else "ray")
+    graph = small(60)
+    net = network("gcn", 12, 4, hidden=8, dropout=0.4)
+    found = fit_workers(net, graph, workers=2, kind=kind, epochs=3, threads=1, timeout=TIMEOUT)
+    np.testing.assert_allclose(found.report.losses, fit(net, graph, epochs=3, threads=1).report.losses, rtol=1e-5)

@@ -1,0 +1,135 @@
+"""Aggregation kernels between forbidden pages: by vertices, by blocks, balanced over threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from burnish.kernels.cpu.aggregate import AGGREGATE, AGGREGATE_BLOCKS
+from burnish.kernels.task import Task
+from burnish.kernels.template import Template
+from burnish.loops.evaluate import evaluate
+from burnish.loops.interpret import run_program
+from burnish.loops.numeric import numpy_dtype
+from burnish.loops.tensor import placeholder
+from burnish.loops.verify import verify
+from burnish.ops import OPERATORS
+from burnish.target import host
+
+Native = Callable[..., dict[str, np.ndarray]]
+
+
+def graph(rows: int, count: int, degrees: Sequence[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets and sources, in no order and with duplicates, of vertices with these numbers of edges in turn."""
+    each = np.resize(np.asarray(degrees), rows)
+    offsets = np.concatenate([[0], np.cumsum(each)])
+    return offsets, np.random.default_rng(seed).integers(0, max(count, 1), offsets[-1]).astype(np.int32)
+
+
+def applied(op: str, arrays: Mapping[str, np.ndarray], **attrs: Any) -> Task:
+    inputs = [placeholder(a.shape, _dtype(a), name) for name, a in arrays.items()]
+    outputs = OPERATORS[op].define("y", inputs, attrs)
+    return Task("kernel", tuple(inputs), outputs, op, {}, frozenset())
+
+
+def _dtype(a: np.ndarray) -> str:
+    return "bfloat16" if a.dtype == numpy_dtype("bfloat16") else str(a.dtype)
+
+
+def run(
+    native: Native, template: Template[Any], task: Task, arrays: Mapping[str, np.ndarray], **choice: Any
+) -> np.ndarray:
+    match = template.match(task, host())
+    assert match is not None
+    made = match.apply({**match.space.default, **choice})
+    verify(made.program)
+    found = native(made.program, dict(arrays), threads=2)["y"]
+    (expected,) = evaluate(task.outputs, arrays)
+    scale = max(float(np.abs(expected.astype(np.float64)).max(initial=0)), 1e-30)
+    np.testing.assert_allclose(
+        found.astype(np.float64), expected.astype(np.float64), rtol=0, atol=1e-5 * scale, err_msg=str(made.program)
+    )
+    return found
+
+
+def features(count: int, width: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
+
+
+@pytest.mark.parametrize("width", [1, 3, 16, 40, 64, 602])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max"])
+def test_vertex_by_vertex(native: Native, width: int, reduction: str) -> None:
+    offsets, sources = graph(70, 50, [0, 3, 1, 0, 40, 2])
+    arrays = {"x": features(50, width), "o": offsets, "s": sources}
+    run(native, AGGREGATE, applied("aggregate", arrays, reduction=reduction), arrays)
+
+
+@pytest.mark.parametrize("degrees", [[0], [0, 0, 500, 0], [1]], ids=["empty", "heavy", "ones"])
+@pytest.mark.parametrize("parts", [1, 16])
+def test_parts_of_uneven_graphs(native: Native, degrees: Sequence[int], parts: int) -> None:
+    offsets, sources = graph(61, 90, degrees)
+    arrays = {"x": features(90, 32), "o": offsets, "s": sources}
+    run(native, AGGREGATE, applied("aggregate", arrays), arrays, parts=parts)
+
+
+@pytest.mark.parametrize("ahead", [0, 4, 16])
+def test_what_is_asked_for_ahead_lies_in_the_graph(native: Native, ahead: int) -> None:
+    offsets, sources = graph(33, 20, [5])
+    arrays = {"x": features(20, 24), "o": offsets.astype(np.int32), "s": sources.astype(np.int64)}
+    run(native, AGGREGATE, applied("aggregate", arrays), arrays, ahead=ahead)
+
+
+def test_weights_and_halves(native: Native) -> None:
+    offsets, sources = graph(40, 30, [7, 0, 2])
+    weights = features(len(sources), 1)[:, 0]
+    arrays = {"x": features(30, 20), "w": weights, "o": offsets, "s": sources}
+    run(native, AGGREGATE, applied("aggregate_weighted", arrays), arrays)
+    arrays = {"x": features(30, 48).astype(numpy_dtype("bfloat16")), "o": offsets, "s": sources}
+    run(native, AGGREGATE, applied("aggregate", arrays), arrays)
+
+
+@pytest.mark.parametrize("heads, size", [(8, 8), (1, 41), (4, 96), (2, 3)])
+def test_attention(native: Native, heads: int, size: int) -> None:
+    offsets, sources = graph(40, 30, [7, 0, 2])
+    factors = {
+        n: np.abs(features(c, heads, i)) for i, (n, c) in enumerate({"a": 30, "b": 30, "c": 40, "d": 40}.items())
+    }
+    arrays = {"x": features(30, heads * size).reshape(30, heads, size), **factors, "o": offsets, "s": sources}
+    run(native, AGGREGATE, applied("attention_sum", arrays, slope=0.2), arrays)
+    del arrays["x"]
+    run(native, AGGREGATE, applied("attention_total", arrays), arrays)
+
+
+def blocks(offsets: np.ndarray, sources: np.ndarray, count: int, rows: int) -> dict[str, np.ndarray]:
+    pointers = OPERATORS["csr_block_pointers"].extern(offsets, sources, count, rows)
+    places = OPERATORS["csr_block_places"].extern(offsets, sources, pointers, count, rows)
+    return {"o": offsets, "p": pointers, "q": places}
+
+
+@pytest.mark.parametrize("width", [1, 16, 40, 64, 100])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("rows", [7, 64])
+def test_block_by_block(native: Native, width: int, reduction: str, rows: int) -> None:
+    offsets, sources = graph(70, 50, [0, 3, 1, 0, 90, 2])
+    x = features(50, width)
+    arrays = {"x": x, **blocks(offsets, sources, 50, rows)}
+    task = applied("aggregate_blocks", arrays, rows=rows, reduction=reduction)
+    for vectors in (1, 2, 4):
+        found = run(native, AGGREGATE_BLOCKS, task, arrays, vectors=vectors)
+    plain = {"x": x, "o": offsets, "s": sources}
+    (expected,) = evaluate(applied("aggregate", plain, reduction=reduction).outputs, plain)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_parallel_parts_do_not_race() -> None:
+    offsets, sources = graph(20, 9, [3, 0, 80])
+    arrays = {"x": features(9, 40), **blocks(offsets, sources, 9, 4)}
+    task = applied("aggregate_blocks", arrays, rows=4)
+    match = AGGREGATE_BLOCKS.on(task, host())
+    program = match.apply({**match.space.default, "parts": 2}).program
+    assert "parallel" in str(program)
+    (expected,) = evaluate(task.outputs, arrays)
+    np.testing.assert_allclose(run_program(program, arrays)["y"], expected, rtol=1e-5, atol=1e-5)
