@@ -1,0 +1,1 @@
+"""Plans for many devices: machines, strategies, simulation, search for a plan, and its execution."""
