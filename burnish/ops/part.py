@@ -37,8 +37,9 @@ Box = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Reads:
-    """What a part needs: of every input a box, None of those that it does not read. ``plain``: the operator itself, with
-    the same attributes, computes the part from these boxes.
+    """What a part needs: of every input a box, None of those that it does not read.
+
+    ``plain``: the operator itself, with the same attributes, computes the part from these boxes.
     """
 
     boxes: tuple[Box | None, ...]
@@ -70,7 +71,8 @@ def part_reads(
     tensor = defined(find, name, attributes, types)[output]
     boxes = _boxes(tensor, box, reduced)
     found = tuple(boxes.get(f"x{i}") for i in range(len(types)))
-    given = [placeholder(extents_of(b) if b else t[0], t[1], f"x{i}") for i, (b, t) in enumerate(zip(found, types, strict=True))]  # fmt: skip
+    shapes = [(extents_of(own) if own else shape, dtype) for own, (shape, dtype) in zip(found, types, strict=True)]
+    given = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(shapes)]
     own = _restricted(tensor, box, reduced, boxes, {t.name: t for t in given})
     return Reads(found, None not in found and _is_plain(find(name), attributes, given, output, own))
 

@@ -1,4 +1,4 @@
-"""The tasks of every tensor of a training step: of those that a strategy names as it says, of all others as they follow.
+"""The tasks of every tensor of a training step: those that a strategy names, and those that follow from these.
 
 A value follows the operand that is split into most parts: its axes take the degrees of the dimensions that they run
 along, its sums too, and its tasks the devices that hold these parts. So the backward pass is on the devices of the
@@ -19,14 +19,14 @@ from burnish.ops.part import Box, joined, whole
 from burnish.parallel.placement import Placement, Split, Task, placed, size
 from burnish.parallel.values import Value, Values
 
-
 _LIGHT = {"injective", "reduction"}  # fusion classes of what costs less than to send it
+_MOVING = frozenset({"injective"})
 _UNKNOWN = frozenset({"extern"})
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """``placements`` of all computed tensors; ``held``: of every input, constant and state, the box that a device needs.
+    """``placements`` of all computed tensors; ``held``: of inputs, constants and states, the box that a device needs.
 
     ``wanted``: the boxes that tasks read of each tensor that is placed as a grid, by device, in the order of the tasks.
     """
@@ -41,7 +41,8 @@ class Assignment:
 def assign(graph: Graph, splits: Mapping[str, Split], devices: int) -> Assignment:
     """The tasks of all values of ``graph`` on ``devices``; ``splits`` are those of some, by tensor.
 
-    Graph outputs are collected on device 0. Raises PlanError for splits of tensors that are not there, or do not fit.
+    Graph outputs are collected on device 0, those of one element on all. Raises PlanError for splits of tensors
+    that are not there, or do not fit.
     """
     values = Values(graph)
     _check(values, splits, devices)
@@ -50,11 +51,12 @@ def assign(graph: Graph, splits: Mapping[str, Split], devices: int) -> Assignmen
     for value in values:
         if value.name not in own:
             placements[value.name] = _planned(values, value, splits.get(value.name), placements)
-    held = _demands(values, placements, own)
+    held = _demands(values, placements, own, devices)
     for name in own:
         tasks = tuple(Task(device, box) for device, box in sorted(held.get(name, {}).items()))
         placements[name] = Placement(tasks, 1, True)
-    wanted = {name: tuple(dict.fromkeys(found)) for name, found in _wanted(values, placements, held).items()}
+    found = _wanted(values, placements, held, devices)
+    wanted = {name: tuple(dict.fromkeys(boxes)) for name, boxes in found.items()}
     return Assignment(values, placements, held, wanted, devices)
 
 
@@ -83,22 +85,25 @@ def _computed_where_needed(values: Values, splits: Mapping[str, Split]) -> set[s
     kinds = {node.outputs: values.kinds(node) for node in graph.nodes if not {*node.outputs} & {*splits}}
     for node in graph.nodes:
         known = all(name in free or graph.types[name].size == 1 for name in node.inputs)
-        if known and kinds.get(node.outputs, _UNKNOWN) <= _LIGHT and any(graph.types[n].size > 1 for n in node.outputs):
-            free.update(node.outputs)
-        elif {*node.inputs} <= free and kinds.get(node.outputs, _UNKNOWN) <= _LIGHT:
+        if known and kinds.get(node.outputs, _UNKNOWN) <= _LIGHT:
             free.update(node.outputs)
     updates: set[str] = set()
     for node in reversed(graph.nodes):
         readers = [reader for name in node.outputs for reader in values.readers[name]]
         used = any(name in after for name in node.outputs) or bool(readers)
         alone = all({*reader.outputs} <= updates for reader in readers) and not {*node.outputs} & results
-        if kinds.get(node.outputs) == {"injective"} and used and alone:
+        if kinds.get(node.outputs, _UNKNOWN) == _MOVING and used and alone:
             updates.update(node.outputs)
     return (free | updates) & values.made.keys()
 
 
+def _collected(graph: Graph, name: str, devices: int) -> range:
+    """The devices that get a result of the model."""
+    return range(devices if graph.types[name].size == 1 else 1)
+
+
 def _demands(
-    values: Values, placements: Mapping[str, Placement], own: set[str]
+    values: Values, placements: Mapping[str, Placement], own: set[str], devices: int
 ) -> dict[str, dict[int, Box]]:
     """By tensor and device the box that is needed of what devices hold or compute for themselves."""
     graph = values.graph
@@ -116,12 +121,13 @@ def _demands(
     def read(value: Value, device: int, box: Box, reduced: Box) -> bool:
         found = values.reads(value, box, reduced).boxes
         pairs = zip(value.node.inputs, found, strict=True)
-        return any([need(name, device, b) for name, b in pairs if b is not None and name in kept])
+        changes = [need(name, device, b) for name, b in pairs if b is not None and name in kept]
+        return any(changes)
 
     states = {state.output for state in graph.states.values()}
     for number, name in enumerate(graph.outputs):
-        if number not in states and name in kept:
-            need(name, 0, whole(graph.types[name].shape))
+        for device in _collected(graph, name, devices) if number not in states and name in kept else ():
+            need(name, device, whole(graph.types[name].shape))
     for name, placement in placements.items():
         for task in placement.tasks:
             read(values.made[name], task.device, task.box, task.reduced)
@@ -142,7 +148,7 @@ def _demands(
 
 
 def _wanted(
-    values: Values, placements: Mapping[str, Placement], held: Mapping[str, Mapping[int, Box]]
+    values: Values, placements: Mapping[str, Placement], held: Mapping[str, Mapping[int, Box]], devices: int
 ) -> dict[str, list[tuple[int, Box]]]:
     """The boxes that devices read of tensors that are placed as grids."""
     graph = values.graph
@@ -157,7 +163,8 @@ def _wanted(
     for number, name in enumerate(graph.outputs):
         if name not in placements or placements[name].copies:
             continue
-        places: Iterable[tuple[int, Box]] = [(0, whole(graph.types[name].shape))]
+        box = whole(graph.types[name].shape)
+        places: Iterable[tuple[int, Box]] = [(device, box) for device in _collected(graph, name, devices)]
         if number in states:
             places = held[states[number]].items()
         wanted.setdefault(name, []).extend(places)

@@ -13,8 +13,9 @@ from burnish.ops.part import Box, extents_of
 
 @dataclass(frozen=True)
 class Split:
-    """How the computation of one tensor is split: into ``degrees`` equal parts a dimension, and its sum, where it is one,
-    into ``terms`` parts a reduction axis. ``devices``: one for each task, row-major over dimensions and then terms.
+    """How the computation of one tensor is split: ``degrees`` equal parts a dimension, ``terms`` a summed axis.
+
+    ``devices``: one for each task, row-major over dimensions and then the axes of the sum that it is, if it is one.
     """
 
     degrees: tuple[int, ...]

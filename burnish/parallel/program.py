@@ -1,13 +1,14 @@
 """One static program a device: the part of a graph that it computes, with the messages to and from the others.
 
-The programs follow from a strategy alone, so every device can make its own, and all agree. A program is a graph like any
-other: compiled, fused, its memory planned; what it receives are inputs, what it sends outputs.
+The programs follow from a strategy alone, so every device can make its own, and all agree. A program is a graph like
+any other: compiled, fused, its memory planned; what it receives are inputs, what it sends outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,8 @@ BUCKET = 1 << 22  # bytes of gradients on a device after which their sums are se
 @dataclass(frozen=True, eq=False)
 class Program:
     """What device ``rank`` computes. ``inputs``: of the model's inputs that it reads, the boxes; ``states``: of the
-    states that it holds; ``outputs``: the graph's outputs that are the model's, by the model's names (on device 0).
+    states that it holds; ``outputs``: the graph's outputs that are the model's, by the model's names: on device 0, and
+    those of one element, such as a loss, on all.
     """
 
     rank: int
@@ -151,7 +153,7 @@ class _Programs:
         states = {state.output: name for name, state in self.graph.states.items()}
         outputs: dict[str, str] = {}
         for number, name in enumerate(self.graph.outputs):
-            if number not in states and rank == 0:
+            if number not in states and (rank == 0 or self.graph.types[name].size == 1):
                 outputs[name] = self._operand(name, rank, whole(self.graph.types[name].shape))
             elif number in states and states[number] != name:
                 box = self.assigned.held[states[number]].get(rank)
@@ -164,6 +166,24 @@ class _Programs:
         kept = {n: box for n, box in held.items() if n in self.graph.states}
         sends, receipts = tuple(self.network.sends[rank]), tuple(self.network.receipts[rank])
         return Program(rank, finished, sends, receipts, given, kept, outputs)
+
+
+def facts_of(graph: Graph, found: Sequence[Program], rank: int) -> dict[str, Any]:
+    """What an artifact of a device's program remembers of the whole, as JSON: types, and who holds which boxes."""
+    own = found[rank]
+
+    def typed(names: Sequence[str]) -> list[list[Any]]:
+        return [[name, [*graph.types[name].shape], graph.types[name].dtype] for name in names]
+
+    def boxes(held: Mapping[str, Box]) -> dict[str, list[list[int]]]:
+        return {name: [[*span] for span in box] for name, box in held.items()}
+
+    given = [name for name in graph.inputs if name not in graph.states]
+    return {
+        "rank": rank, "inputs": typed(given), "states": typed([*graph.states]), "reads": boxes(own.inputs),
+        "held": [boxes(program.states) for program in found],
+        "outputs": [[name, own.graph.outputs.index(local)] for name, local in own.outputs.items()],
+    }  # fmt: skip
 
 
 def check_order(found: Sequence[Program]) -> None:

@@ -233,7 +233,7 @@ def _all_reduce(
     bucket = {d: flat(b[d], names[d][0]) if len(names[d]) == 1 else
               b[d].add("concat", *[flat(b[d], name) for name in names[d]], axis=0) for d in devices}  # fmt: skip
     edges = [total * k // len(devices) for k in range(len(devices) + 1)]
-    parts = [tuple([pair]) for pair in itertools.pairwise(edges)]
+    parts = [(pair,) for pair in itertools.pairwise(edges)]
     terms = {(d, to): network.cut(d, bucket[d], part) for to, part in zip(devices, parts, strict=True) for d in devices}
     for source, target in itertools.permutations(devices, 2):
         terms[source, target] = network.send(source, target, [terms[source, target]])

@@ -1,4 +1,4 @@
-"""The values of a graph as parts see them: the definition behind each, what a part reads, and how axes index operands."""
+"""The values of a graph as parts see them: the definition of each, what a part reads, how axes index operands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 
 from burnish import ops
 from burnish.graph.graph import Graph, Node
-from burnish.loops.expr import Reduce, Var
+from burnish.loops.expr import Expr, Reduce, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
@@ -103,11 +103,11 @@ class Values:
         return found
 
 
-def _main_axis(index: object, numbers: dict[str, int], extents: list[int]) -> int | None:
+def _main_axis(index: Expr, numbers: dict[str, int], extents: list[int]) -> int | None:
     """The axis along which an index runs: itself, or the one whose steps reach furthest."""
     if isinstance(index, Var):
         return numbers.get(index.name)
-    terms, _ = to_linear(index)  # type: ignore[arg-type]
+    terms, _ = to_linear(index)
     best: tuple[int, int] | None = None
     for atom, coefficient in terms.items():
         for name in atom.variables:

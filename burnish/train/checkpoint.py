@@ -109,6 +109,10 @@ class Folder:
                 old.unlink(missing_ok=True)
         return path
 
+    def keep_best(self, checkpoint: Checkpoint) -> None:
+        """Writes the checkpoint of the best evaluation. Raises OSError."""
+        checkpoint.write(self.path / BEST)
+
     def latest(self) -> tuple[Path, Checkpoint] | None:
         """The newest checkpoint; None if there is none.
 

@@ -327,7 +327,10 @@ CHOSEN = set(
         "split_matrix_parts"
     )
 )
-REFUSED = {"bitcast": "bits", "tree_ensemble": "burnish.boost", "coupled_probabilities": "an iteration that ends"}
+REFUSED = {
+    "bitcast": "bits", "tree_ensemble": "burnish.boost", "coupled_probabilities": "an iteration that ends",
+    "part": "after differentiation",
+}  # fmt: skip
 
 
 def graph_of(case: Case) -> tuple[Graph, dict[str, np.ndarray], list[str]]:
