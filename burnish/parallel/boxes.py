@@ -1,4 +1,4 @@
-"""Interval analysis of index expressions: which boxes of an operator's inputs a box of its output reads (halo included).
+"""Interval analysis of index expressions: which boxes of an operator's inputs a box of its output reads (with halo).
 
 Many boxes are asked for at once: an interval is a pair of vectors, the first and one past the last index.
 """

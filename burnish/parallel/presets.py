@@ -24,7 +24,7 @@ SHARED_MEMORY = (11e-6, 6.7e9)  # seconds and bytes a second between two process
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal nodes of equal devices; ``links``: (name, seconds, bytes a second, each, reach, side) inside and between."""
+    """Equal nodes of equal devices; ``links``: (name, seconds, bytes a second, each, reach, side)."""
 
     device: Device
     per_node: int
