@@ -1,1 +1,1 @@
-"""Plans for many devices: machines, strategies, simulation, search for a plan, and its execution."""
+"""Planning of parallel training: machines, strategies of the SOAP space, and simulated steps (thesis-jia chapter 3)."""

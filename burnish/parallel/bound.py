@@ -44,7 +44,7 @@ def lower_bound(problem: Problem, seconds: float = 60.0, integer: bool = False) 
     """
     splits = _Splits(problem)
     program = _Program()
-    shares = [program.variables(len(own)) for own in splits.numbers]
+    shares = [program.variables(len(own), True) for own in splits.numbers]
     step, makespan = program.variables(1)[0], program.variables(1)[0]
     for own in shares:
         program.row(dict.fromkeys(own, 1.0), 1.0, 1.0)
