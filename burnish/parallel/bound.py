@@ -142,9 +142,7 @@ def _work(problem: Problem, splits: _Splits, program: _Program, shares: list[lis
     program.row(terms, 0.0)
 
 
-def _paths(
-    problem: Problem, splits: _Splits, program: _Program, shares: list[list[int]], makespan: int
-) -> list[int]:
+def _paths(problem: Problem, splits: _Splits, program: _Program, shares: list[list[int]], makespan: int) -> list[int]:
     """Ends of the last forward and the last backward task of every operation; returns the variables of the latter.
 
     A tensor orders two operations where every part of the first has something that a part of the second reads.

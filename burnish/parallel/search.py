@@ -96,6 +96,19 @@ def search(
     return Found(best, simulator.full(best), costs, report)
 
 
+def blocks_of(simulator: Simulator) -> list[list[int]]:
+    """Operations that are planned as one: those that read the same parameters and are split alike, all steps of a layer;
+    of those without parameters, the ones of equal definition.
+    """
+    space, model = simulator.problem.space, simulator.problem.model
+    found: dict[tuple[object, ...], list[int]] = {}
+    for i, op in enumerate(model.operations):
+        alike = tuple((axis.extent, axis.role) for axis in op.axes)
+        what: object = op.parameters if op.parameters else op.signature
+        found.setdefault((what, alike, int(space.count[i])), []).append(i)
+    return list(found.values())
+
+
 class _Walker:
     """Sweeps and walks that share a budget and the best strategy."""
 
@@ -103,7 +116,7 @@ class _Walker:
         self.simulator, self.objective, self.tally, self.seed = simulator, objective, tally, seed
         space = simulator.problem.space
         self.first, self.count = space.first, space.count
-        self.blocks = [b for b in simulator.problem.model.blocks() if len({int(self.count[i]) for i in b}) == 1]
+        self.blocks = blocks_of(simulator)
 
     def consider(self, choice: Choice, ns: int | None = None) -> float:
         """Records a strategy; its cost, inf where it does not fit."""
