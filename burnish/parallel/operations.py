@@ -6,8 +6,9 @@ they follow from its definition, as does the sum that may be split (``reduction`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -147,7 +148,8 @@ def operations(
         raise PlanError(f"parameter '{unknown[0]}' is no tensor of the model; allowed: its constants and inputs")
     members = _ordered(graph, _folded(graph, names, _chosen(graph, groups)))
     readers = graph.consumers()
-    return Model(graph, tuple(_operation(graph, names, nodes, readers) for nodes in members), names)
+    known: dict[str, tuple[Axis, ...]] = {}
+    return Model(graph, tuple(_operation(graph, names, nodes, readers, known) for nodes in members), names)
 
 
 def _chosen(graph: Graph, groups: Sequence[Collection[str]]) -> dict[str, int]:
@@ -177,11 +179,12 @@ def _folded(graph: Graph, parameters: frozenset[str], chosen: Mapping[str, int])
         alone = len(made) == 1 and len(readers[made[0]]) == 1 and made[0] not in graph.outputs
         if alone and _is_pointwise(graph, node, made[0]):
             group[i] = group[position[made[0]]]
+    size = Counter(group)
     for i in reversed(range(len(graph.nodes))):  # views, the last first, so that chains of them join
         node = graph.nodes[i]
         users = readers[node.outputs[0]]
         single = len(users) == 1 and len(node.outputs) == 1 and node.outputs[0] not in graph.outputs
-        if single and group[i] == i and group.count(i) == 1 and _is_view(graph, node):
+        if single and group[i] == i and size[i] == 1 and _is_view(graph, node):
             group[i] = group[position[users[0].outputs[0]]]
     return group
 
@@ -210,7 +213,7 @@ def _ordered(graph: Graph, group: Sequence[int]) -> list[list[Node]]:
         number: {made[t] for node in nodes for t in node.inputs if t in made} - {number}
         for number, nodes in members.items()
     }
-    first = {number: graph.nodes.index(nodes[0]) for number, nodes in members.items()}
+    first = {number: list(group).index(number) for number in members}
     ordered: list[int] = []
     done: set[int] = set()
     pending = sorted(members, key=lambda number: first[number])
@@ -226,8 +229,13 @@ def _ordered(graph: Graph, group: Sequence[int]) -> list[list[Node]]:
 
 
 def _operation(
-    graph: Graph, parameters: frozenset[str], nodes: Sequence[Node], readers: Mapping[str, Sequence[Node]]
+    graph: Graph,
+    parameters: frozenset[str],
+    nodes: Sequence[Node],
+    readers: Mapping[str, Sequence[Node]],
+    known: dict[str, tuple[Axis, ...]],
 ) -> Operation:
+    """The operation of a group of nodes; ``known``: axes by signature."""
     own = {name for node in nodes for name in node.outputs}
     inside = {id(node) for node in nodes}
     outputs = [
@@ -243,10 +251,10 @@ def _operation(
     bare = Operation(
         outputs[0], tuple(nodes), activations, tuple(n for n in read if n in parameters), tuple(outputs), (), types, ""
     )
-    axes = _axes(bare)
-    return Operation(
-        bare.name, bare.nodes, bare.inputs, bare.parameters, bare.outputs, axes, types, _signature(bare, graph)
-    )
+    signature = _signature(bare, graph)
+    if signature not in known:
+        known[signature] = _axes(bare)
+    return replace(bare, axes=known[signature], signature=signature)
 
 
 def _axes(op: Operation) -> tuple[Axis, ...]:
@@ -286,7 +294,7 @@ def _names(op: Operation, rank: int) -> tuple[str, ...]:
 
 def _role(op: Operation, axes: Sequence[Axis], number: int) -> str:
     """What splitting an axis splits: compares what is read for all of it and for its first half."""
-    asked = Operation(op.name, op.nodes, op.inputs, op.parameters, op.outputs, tuple(axes), op.types, "")
+    asked = replace(op, axes=tuple(axes))
     spans = asked.full(2)
     spans[number] = (np.zeros(2, np.int64), np.array([axes[number].extent, axes[number].extent // 2]))
     regions = asked.regions(spans)

@@ -1,8 +1,8 @@
 """Tables for the compiled simulator: partitions of tensors and what parts of two operations share, by degrees.
 
 An edge's tensor is split along the producer's axes; what a consumer's part needs of each is an interval that at most
-one of the consumer's axes moves. So the parts that share elements with a part form a range along every axis, and no list of
-tasks or transfers is ever built (section 3.4's task graph, kept implicit).
+one of the consumer's axes moves. So the parts that share elements with a part form a range along every axis,
+and no list of tasks or transfers is ever built (section 3.4's task graph, kept implicit).
 """
 
 from __future__ import annotations
