@@ -51,18 +51,22 @@ class Link:
 class Machine:
     """Devices and links. A transfer takes the first link that lists its ends, of either side.
 
+    ``all_reduce``: the share of a link's bandwidth that sums of gradients reach.
+
     Raises PlanError where a device reaches another by no link, or a number or a rate makes no sense.
     """
 
     name: str
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
+    all_reduce: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.devices:
             raise PlanError(f"machine '{self.name}': no devices; allowed: at least one")
         for number, device in enumerate(self.devices):
             self._require(f"device {number}", device, ("flops", "bandwidth", "memory", "units"), ("launch",))
+        self._require("the whole", self, ("all_reduce",), ())
         for link in self.links:
             self._require(f"link '{link.name}'", link, ("bandwidth",), ("latency",))
             if link.side not in SIDES:
@@ -162,5 +166,6 @@ def ring(machine: Machine, devices: Iterable[int], nbytes: float) -> dict[int, f
     for x, y in zip(order, (*order[1:], *order[:1]), strict=True):
         for link in machine.routes[x][y]:
             rate = machine.links[link]
-            busy[link] = busy.get(link, 0.0) + 2 * (n - 1) * (rate.latency + nbytes / n / rate.bandwidth)
+            step = rate.latency + nbytes / n / (rate.bandwidth * machine.all_reduce)
+            busy[link] = busy.get(link, 0.0) + 2 * (n - 1) * step
     return busy

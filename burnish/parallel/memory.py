@@ -17,24 +17,28 @@ from burnish.parallel.taskgraph import Problem
 def device_bytes(problem: Problem, choice: NDArray[np.int32], slots: int = 2) -> NDArray[np.float64]:
     """Bytes that every device needs in a training step; ``slots``: arrays of optimizer state for each parameter.
 
-    Each distinct piece of a parameter counts once on a device, however many tasks there read it.
+    Each distinct piece of a parameter counts once on a device, however many tasks there read it. Of a sharded problem
+    the replicas of a piece divide its gradient and optimizer state.
     """
     held = np.zeros(problem.machine.size)
     buffers = np.zeros((2, problem.machine.size))
-    _parameters(problem, choice, held, buffers[1], 2 + slots)
+    _parameters(problem, choice, held, buffers[1], 1 + slots)
     _activations(problem, choice, held, buffers[0])
     return held + buffers.sum(axis=0)
 
 
 def _parameters(
-    problem: Problem, choice: NDArray[np.int32], held: NDArray[np.float64], bucket: NDArray[np.float64], copies: int
+    problem: Problem, choice: NDArray[np.int32], held: NDArray[np.float64], bucket: NDArray[np.float64], states: int
 ) -> None:
     t = problem.tables
     pieces = np.zeros((4096, problem.machine.size), np.bool_)
     for g, nbytes in enumerate(problem.weights.nbytes):
         count = core.weight_pieces(t, g, choice, pieces)
-        own = pieces[:count].sum(axis=0) * (nbytes / count)
-        held += copies * own
+        held_pieces = pieces[:count].astype(np.float64)
+        own = held_pieces.sum(axis=0) * (nbytes / count)
+        if problem.sharded:
+            held_pieces /= np.maximum(held_pieces.sum(axis=1, keepdims=True), 1)
+        held += own + states * held_pieces.sum(axis=0) * (nbytes / count)
         np.maximum(bucket, own, out=bucket)
 
 

@@ -325,3 +325,34 @@ def _signature(op: Operation, graph: Graph) -> str:
         outputs = [f"{number.setdefault(n, len(number))}{'!' * (n in op.outputs)}" for n in node.outputs]
         words.append(f"{','.join(outputs)}={node.op}({','.join([*inputs, *attrs])})")
     return ";".join(words)
+
+
+def micro_batches(model: Model, count: int) -> Model:
+    """A step of so many batches of the model's size, whose gradients are summed: its operations ``count`` times.
+
+    Activations and operations of batch k have the suffix ``#k``; parameters are shared.
+    """
+    if count < 1:
+        raise PlanError(f"{count} micro-batches; allowed: 1 or more")
+    fixed = {*model.parameters, *model.graph.constants}
+
+    def renamed(names: Sequence[str], k: int) -> tuple[str, ...]:
+        return tuple(n if n in fixed else f"{n}#{k}" for n in names)
+
+    made = []
+    for k in range(count):
+        for op in model.operations:
+            nodes = tuple(replace(n, inputs=renamed(n.inputs, k), outputs=renamed(n.outputs, k)) for n in op.nodes)
+            types = {renamed((name,), k)[0]: kind for name, kind in op.types.items()}
+            (name,) = renamed((op.name,), k)
+            made.append(
+                replace(
+                    op,
+                    name=name,
+                    nodes=nodes,
+                    inputs=renamed(op.inputs, k),
+                    outputs=renamed(op.outputs, k),
+                    types=types,
+                )
+            )
+    return Model(model.graph, tuple(made), model.parameters)

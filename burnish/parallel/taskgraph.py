@@ -7,7 +7,6 @@ communication task on the links between them; sums of weight gradients are commu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,10 @@ class Problem:
 
     ``synchronization``: ``overlapped``, ring all-reduces that start with the last gradient of their weights; or
     ``after``, what the published simulator does: after the step, one after the other, linear in replicas. ``sparse``:
-    gradients of rows that an index picks (embeddings) are summed as rows, else as whole tables. ``order``: pairs of
-    operations (a, b): no forward task of b before the backward ones of a.
+    gradients of rows that an index picks (embeddings) are summed as rows, else as whole tables. ``sharded``: replicas
+    share gradients and optimizer state among them (ZeRO, stage 2): memory alone, as a scattered sum and the gathering
+    of updated parameters send what a ring all-reduce does. ``order``: pairs of operations (a, b): no forward task of b
+    before the backward ones of a.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Problem:
         costs: Costs,
         synchronization: str = "overlapped",
         sparse: bool = False,
+        sharded: bool = False,
         order: Iterable[tuple[int, int]] = (),
     ) -> None:
         if synchronization not in SYNCHRONIZATIONS:
@@ -47,7 +49,7 @@ class Problem:
         if space.machine.size > MAX_PARTS:
             raise PlanError(f"machine '{space.machine.name}': {space.machine.size} devices; allowed: {MAX_PARTS}")
         self.space, self.model, self.machine = space, space.model, space.machine
-        self.synchronization, self.sparse = synchronization, sparse
+        self.synchronization, self.sparse, self.sharded = synchronization, sparse, sharded
         self.weights = weight_tables(self.model)
         self._kinds: list[Device] = []
         self.tables = self._tables(costs, list(order))
@@ -171,14 +173,9 @@ def _links(problem: Problem) -> tuple[object, ...]:
             if x != y:
                 latency[x, y], rate[x, y] = machine.latency(x, y) * NANO, NANO / machine.bandwidth(x, y)
     own = np.concatenate([np.zeros(size), [one.latency * NANO for one in machine.links]])
-    rates = np.concatenate([np.zeros(size), [NANO / one.bandwidth for one in machine.links]])
+    rates = np.concatenate([np.zeros(size), [NANO / (one.bandwidth * machine.all_reduce) for one in machine.links]])
     node = np.array([d.node for d in machine.devices], np.int32)
     same = (node[:, None] == node[None, :]) & ~np.eye(size, dtype=bool)
     far = node[:, None] != node[None, :]
     slowest = [float(rate[where].max()) if where.any() else 0.0 for where in (same, far)]
     return link, latency, rate, own, rates, node, problem.synchronization == "overlapped", *slowest
-
-
-def transfers(problem: Problem) -> int:
-    """An upper bound of tasks and transfers that wait at the same time, of data parallelism: room for a heap."""
-    return prod((2, len(problem.model.operations), problem.machine.size))
