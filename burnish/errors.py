@@ -73,6 +73,10 @@ class WorkerError(BurnishError):
         self.rank = rank  # whose fault it is, as far as is known
 
 
+class PlanError(BurnishError):
+    """A machine or a parallel strategy that cannot be read, makes no sense, or is for another model or machine."""
+
+
 class EngineError(BurnishError):
     """An operation on arrays that failed where it ran, told to who waits for its result; or that waits for itself."""
 

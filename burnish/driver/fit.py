@@ -66,13 +66,14 @@ class Prepared:
     """A model that is compiled for training: the loop over its data, and what its results are made of."""
 
     trainer: Trainer
+    step: Module
     graph: Graph
     signature: Signature | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def run(self) -> Fitted:
         """Trains. Raises what :meth:`Trainer.run` does."""
-        report, step = self.trainer.run(), self.trainer.step
+        report, step = self.trainer.run(), self.step
         graph = trained(self.graph, {name: step.state[name] for name in step.state if name in self.graph.constants})
         return Fitted(report, step, graph, self.signature, self.origins)
 
@@ -165,7 +166,7 @@ def prepare(
         step, batches, limits, evaluation=evaluation, valid=checked, metrics=chosen, checkpoint=checkpoint,
         progress=progress, facts={"train": str(train), "parameters": sorted(trained_constants(graph, train))},
     )  # fmt: skip
-    return Prepared(trainer, graph, signature, origins)
+    return Prepared(trainer, step, graph, signature, origins)
 
 
 def _imported(

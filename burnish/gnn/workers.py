@@ -36,6 +36,7 @@ from burnish.gnn.store import SUFFIX, GraphFile, save
 from burnish.gnn.train import Best, Trained, blocked, finished
 from burnish.memory.sizes import parse_budget
 from burnish.runtime.pool import available_cores
+from burnish.train.checkpoint import ReadFolder
 from burnish.train.evaluation import Metric
 from burnish.train.loop import Limits, Trainer
 from burnish.train.report import Progress
@@ -126,9 +127,10 @@ def train_share(comm: Comm, job: Job, progress: Callable[[Progress], object] | N
         metrics: dict[str, Metric] = {
             name: partial(_over_all, comm, metric) for name, metric in scores(shared.multilabel).items()
         }
+        folder = job.checkpoint if job.checkpoint is None or comm.rank == 0 else ReadFolder(job.checkpoint)
         trainer = Trainer(
             made.step, made.source, job.limits, evaluation=made.evaluation, valid=made.valid, metrics=metrics,
-            checkpoint=job.checkpoint, progress=watch, facts={"network": str(job.network)}, writes=comm.rank == 0,
+            checkpoint=folder, progress=watch, facts={"network": str(job.network)},
         )  # fmt: skip
         watch.states = trainer.step.state
         report = trainer.run()

@@ -23,6 +23,7 @@ from burnish.ops import (
     narrow,
     normalize,
     packing,
+    part,
     polyphase,
     pool,
     random,
@@ -90,7 +91,8 @@ def operator_named(name: str) -> Operator:
 
 _ADJOINT = adjoint.adjoint_of(operator_named)  # of any operator, of itself too
 _SCAN = scan_over({**_PLAIN, _ADJOINT.name: _ADJOINT})
-_DEFINED.update({_SCAN.name: _SCAN, _ADJOINT.name: _ADJOINT})
+_PART = part.part_of(operator_named)
+_DEFINED.update({_SCAN.name: _SCAN, _ADJOINT.name: _ADJOINT, _PART.name: _PART})
 
 
 def is_opaque(name: str) -> bool:

@@ -1,5 +1,6 @@
 """Collective steps at run time: begun where they stand, on a thread of their own if other steps come before their wait.
 
+Messages need no thread: while no collective is under way, they are posted at once, and waited for where that is said.
 All workers of a communicator begin the same collectives in the same order. What a collective reads is copied when it
 begins, and its result is written when it is waited for, so that the steps between find memory as if it were not there.
 """
@@ -16,7 +17,7 @@ import numpy as np
 
 from burnish.comm.protocol import OPERATIONS, Comm
 from burnish.errors import ArtifactError
-from burnish.runtime.steps import Collective, Step, Wait, array_at
+from burnish.runtime.steps import MESSAGES, Collective, Step, Wait, array_at
 
 Array = np.ndarray[Any, Any]
 Result = Callable[[], Array | None]  # waits, and gives what is to be written
@@ -30,6 +31,7 @@ class Collectives:
         self._comm = comm
         self._thread: ThreadPoolExecutor | None = None
         self._begun: dict[int, tuple[Future[Result], Array | None]] = {}
+        self._posted: dict[int, tuple[Result, Array | None]] = {}
         for step in steps:
             if isinstance(step, Collective):
                 _check(step, comm)
@@ -59,21 +61,34 @@ class Collectives:
 
     def begin(self, number: int, step: Collective, source: Array | None, target: Array | None) -> None:
         """Begins the collective of step ``number``; see :meth:`wait`."""
+        assert self._comm is not None
+        # An output is written once in a call, and so need not be copied.
+        lasts = source is None or (step.source is not None and step.source.memory == "output")
+        own = source if lasts else source.copy()  # type: ignore[union-attr]
+        if step.operation in MESSAGES and not self._begun:
+            self._posted[number] = _start(self._comm, step, own), target
+            return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "burnish-collectives")
-        assert self._comm is not None
-        own = None if source is None else source.copy()
         self._begun[number] = self._thread.submit(partial(_start, self._comm, step, own)), target
 
     def wait(self, number: int) -> None:
         """Ends when the collective of step ``number`` has written its result. Raises WorkerError."""
-        if number in self._begun:
+        if number in self._posted:
+            result, target = self._posted.pop(number)
+            if self._begun:  # one thread uses the communicator at a time
+                assert self._thread is not None
+                _write(target, self._thread.submit(result).result())
+            else:
+                _write(target, result())
+        elif number in self._begun:
             assert self._thread is not None
             begun, target = self._begun.pop(number)
             _write(target, self._thread.submit(begun.result()).result())
 
     def abandon(self) -> None:
         """Lets what was begun in a call that failed come to its end, and forgets it."""
+        self._posted.clear()
         if self._begun:
             ended([begun for begun, _ in self._begun.values()])
             self._begun.clear()

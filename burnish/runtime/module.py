@@ -133,6 +133,16 @@ class Module:
         return self.executable.outputs
 
     @property
+    def states(self) -> tuple[TensorSpec, ...]:
+        """Names, shapes and dtypes of the states."""
+        return self.executable.states
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What the artifact keeps beside the model; see :meth:`note`."""
+        return self.executable.info
+
+    @property
     def threads(self) -> int:
         """Threads that a call runs on."""
         return self._pool.threads

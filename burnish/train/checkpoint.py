@@ -109,6 +109,10 @@ class Folder:
                 old.unlink(missing_ok=True)
         return path
 
+    def keep_best(self, checkpoint: Checkpoint) -> None:
+        """Writes the checkpoint of the best evaluation. Raises OSError."""
+        checkpoint.write(self.path / BEST)
+
     def latest(self) -> tuple[Path, Checkpoint] | None:
         """The newest checkpoint; None if there is none.
 
@@ -124,6 +128,21 @@ class Folder:
             if whole is None:
                 raise
             raise CheckpointError(f"{error}; '{whole}' is whole: move the other away") from error
+
+
+class ReadFolder(Folder):
+    """A folder of checkpoints that another worker writes."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def add(self, number: int, checkpoint: Checkpoint) -> Path:
+        """Nothing: what is to be written has been gathered."""
+        return self.path / f"step-{number:010d}{SUFFIX}"
+
+    def keep_best(self, checkpoint: Checkpoint) -> None:
+        """Nothing, likewise."""
 
 
 def _is_whole(path: Path) -> bool:

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from burnish.arguments import check_count, check_flag, check_number
 from burnish.errors import CheckpointError, DataError, DivergenceError, ParameterError
 from burnish.runtime.module import Module
-from burnish.train.checkpoint import BEST, Checkpoint, Folder
+from burnish.runtime.steps import TensorSpec
+from burnish.train.checkpoint import Checkpoint, Folder
 from burnish.train.data import Batch, Source, bound
 from burnish.train.evaluation import Metric
 from burnish.train.report import Evaluation, Progress, Report, StopReason
@@ -72,32 +73,71 @@ class _Place:
         return min(self.evaluations, key=lambda e: e.loss) if self.evaluations else None
 
 
+class States(Protocol):
+    """States by name; what is set replaces the value."""
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The value."""
+
+    def __setitem__(self, name: str, value: np.ndarray) -> None:
+        """Replaces the value."""
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is one of this name."""
+
+
+class Step(Protocol):
+    """What a trainer calls: a module of one step, or one device's share of it (``parallel.execute.RankStep``)."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The arrays of a batch."""
+
+    @property
+    def states(self) -> tuple[TensorSpec, ...]:
+        """The types of the states."""
+
+    @property
+    def state(self) -> States:
+        """Parameters, and what else lasts."""
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes by use."""
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What is kept beside the model."""
+
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        """The loss."""
+
+
 class Trainer:
     """Runs a compiled training step over data until its limits, see :class:`Limits`.
 
     ``step``: a module of ``burnish.compile(model, train=)``. ``evaluation``: one of ``evaluation_graph``, for
-    ``valid``. ``checkpoint``: a folder; ``facts`` of the training are kept in it, JSON. ``progress`` is called after
-    every call of the step, and ends training by returning true.
+    ``valid``. ``checkpoint``: a folder, or one that is open; ``facts`` of the training are kept in it, JSON.
+    ``progress`` is called after every call of the step, and ends training by returning true.
     """
 
     def __init__(
         self,
-        step: Module,
+        step: Step,
         data: Source,
         limits: Limits,
         *,
         evaluation: Module | None = None,
         valid: Source | None = None,
         metrics: Mapping[str, Metric] | None = None,
-        checkpoint: str | Path | None = None,
+        checkpoint: str | Path | Folder | None = None,
         progress: Callable[[Progress], object] | None = None,
         facts: Mapping[str, Any] | None = None,
-        writes: bool = True,
     ) -> None:
-        """``writes``: whether checkpoints are written, and not only gone on from: of several workers one writes them.
-
-        Raises ParameterError; CheckpointError for a checkpoint that is not to go on from; OSError.
-        """
+        """Raises ParameterError; CheckpointError for a checkpoint that is not to go on from; OSError."""
         if (evaluation is None) != (valid is None):
             raise ParameterError("evaluation, valid: found one of them; allowed: both or none")
         if limits.patience is not None and valid is None:
@@ -106,7 +146,7 @@ class Trainer:
             raise ParameterError("resume: found True without a folder; allowed: with checkpoint")
         self.step, self._data, self.limits = step, data, limits
         self._evaluation, self._valid, self._metrics = evaluation, valid, dict(metrics or {})
-        self._progress, self._facts, self._writes = progress, dict(facts or {}), writes
+        self._progress, self._facts = progress, dict(facts or {})
         self._place = _Place()
         self._initial_rate = float(step.state[RATE])
         self._resumed = 0
@@ -114,7 +154,7 @@ class Trainer:
         self._folder: Folder | None = None
         self._written: Path | None = None
         if checkpoint is not None:
-            self._folder = Folder(checkpoint, limits.keep)
+            self._folder = checkpoint if isinstance(checkpoint, Folder) else Folder(checkpoint, limits.keep)
             self._begin(self._folder)
 
     def run(self) -> Report:
@@ -138,7 +178,7 @@ class Trainer:
         return Report(
             np.array(place.losses), tuple(place.evaluations), place.call, int(state[STEP]), place.epoch,
             int(state[SKIPPED]) if SKIPPED in state else 0, time.monotonic() - began, reason, place.best, self._written,
-            self.step.memory, tuple(self.step.executable.info.get("live", ())), self._resumed,
+            self.step.memory, tuple(self.step.info.get("live", ())), self._resumed,
         )  # fmt: skip
 
     def _run(self, began: float, interrupted: Callable[[], bool]) -> StopReason:
@@ -227,8 +267,8 @@ class Trainer:
         place.evaluations.append(found)
         if self._progress is not None and self._now is not None:
             self._progress(replace(self._now, evaluation=found))
-        if self._folder is not None and self._writes and (best is None or found.loss < best.loss):
-            self._checkpoint().write(self._folder.path / BEST)
+        if self._folder is not None and (best is None or found.loss < best.loss):
+            self._folder.keep_best(self._checkpoint())
         return self.limits.patience is not None and self._since_gain() >= self.limits.patience
 
     def _since_gain(self) -> int:
@@ -287,8 +327,6 @@ class Trainer:
 
     def _save(self) -> None:
         assert self._folder is not None
-        if not self._writes:
-            return
         self._written = self._folder.add(self._place.call, self._checkpoint())
 
     def _begin(self, folder: Folder) -> None:
@@ -305,7 +343,7 @@ class Trainer:
             return
         path, kept = latest
         self._written = path
-        wanted = {s.name: (s.shape, s.dtype) for s in self.step.executable.states}
+        wanted = {s.name: (s.shape, s.dtype) for s in self.step.states}
         kept.check_states(wanted, path)
         told, own = kept.facts.get("data"), json.loads(json.dumps(self._data.facts()))
         if told != own:

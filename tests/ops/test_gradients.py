@@ -335,7 +335,10 @@ SPARSE = set(
         "segment_reduce attention attention_sum attention_total"
     )
 )
-REFUSED = {"bitcast": "bits", "tree_ensemble": "burnish.boost", "coupled_probabilities": "an iteration that ends"}
+REFUSED = {
+    "bitcast": "bits", "tree_ensemble": "burnish.boost", "coupled_probabilities": "an iteration that ends",
+    "part": "after differentiation",
+}  # fmt: skip
 
 
 def graph_of(case: Case) -> tuple[Graph, dict[str, np.ndarray], list[str]]:

@@ -1,0 +1,231 @@
+"""Training on several devices by a plan: compiles the program of each, and runs the loop on all of them at once."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from burnish.arguments import refusal
+from burnish.comm.local import TIMEOUT, launch
+from burnish.comm.protocol import Comm
+from burnish.comm.ray import launch_ray
+from burnish.comm.torch import launch_torch
+from burnish.driver.api import compile
+from burnish.driver.assembly import make_module
+from burnish.driver.compilation import compile_kernels
+from burnish.driver.ranks import compile_ranks
+from burnish.errors import DataError
+from burnish.graph.graph import Graph
+from burnish.parallel.execute import RankStep
+from burnish.parallel.plans import Splits
+from burnish.runtime import module as modules
+from burnish.runtime.module import Module
+from burnish.target import target as find_target
+from burnish.train.checkpoint import Checkpoint, Folder, ReadFolder
+from burnish.train.data import Source, bound, read_npz, source
+from burnish.train.evaluation import evaluation_graph, metrics_named, trained
+from burnish.train.loop import Limits, Trainer
+from burnish.train.report import Evaluation, Progress, Report
+from burnish.train.step import Train, trained_constants, training_graph
+
+LAUNCHERS: Mapping[str, Callable[..., list[Any]]] = {
+    "process": lambda function, arguments, timeout: launch(function, arguments, "process", timeout),
+    "thread": lambda function, arguments, timeout: launch(function, arguments, "thread", timeout),
+    "torch": launch_torch,
+    "ray": lambda function, arguments, timeout: launch_ray(function, arguments, timeout=timeout),
+}
+
+
+@dataclass(frozen=True)
+class RankTask:
+    """What one device is told, as plain values: its artifact, how to train, and what to train on."""
+
+    artifact: str
+    data: Any  # arrays by name or in order, or the path of an .npz file
+    limits: Limits
+    shuffle: bool
+    seed: int
+    threads: int
+    checkpoint: str | None
+    facts: Mapping[str, Any]
+    evaluation: str | None = None
+    valid: Any = None
+    metrics: tuple[str, ...] = ()
+    watch: Callable[[Progress], object] | None = None  # on device 0
+
+
+@dataclass(frozen=True, eq=False)
+class RanksFitted:
+    """A model trained by a plan: the report of device 0, the states, the graph with trained weights."""
+
+    report: Report
+    states: Mapping[str, np.ndarray]
+    graph: Graph
+    memory: tuple[Mapping[str, int], ...]  # bytes by use, a device
+
+    def compile(self, **arguments: Any) -> Module:
+        """The trained model in its form of inference; ``arguments`` are those of :func:`burnish.compile`."""
+        return compile(self.graph, **arguments)
+
+
+def fit_ranks(
+    graph: Graph,
+    data: Any,
+    train: Train,
+    limits: Limits,
+    plan: Splits,
+    ranks: int,
+    *,
+    kind: str = "process",
+    valid: Any = None,
+    metrics: Sequence[str] = (),
+    shuffle: bool = True,
+    seed: int = 0,
+    threads: int = 1,
+    checkpoint: str | Path | None = None,
+    timeout: float = TIMEOUT,
+    target: str = "cpu",
+    exact: bool = False,
+    cache_dir: str | Path | None = None,
+    watch: Callable[[Progress], object] | None = None,
+) -> RanksFitted:
+    """Trains a graph as :func:`burnish.fit` does, on ``ranks`` devices of this machine or cluster.
+
+    ``plan``: how tensors of the graph are split over the devices (``parallel.plans.splits_of`` of a strategy); what
+    it does not name follows. ``kind``: "process" or "thread" on this machine, "torch" (gloo), or "ray" (actors on a
+    cluster). ``data`` and ``valid``: arrays, or the path of an .npz file that all devices reach. ``threads``: of each
+    device. Losses and weights are those of one device, up to the order of sums. A device that dies ends the training
+    of all with WorkerError, which names it; ``limits.resume`` goes on from the last checkpoint.
+    """
+    if kind not in LAUNCHERS:
+        raise refusal("kind", kind, ", ".join(LAUNCHERS))
+    if train.memory_budget is not None:
+        raise refusal("memory_budget", train.memory_budget, "None where a plan says what each device keeps")
+    machine = find_target(target)
+    guarded = replace(train, guard=True)
+    whole = training_graph(graph, guarded)
+    made = compile_ranks(whole, plan, ranks, machine, exact=exact, cache_dir=cache_dir)
+    facts = {"train": str(train), "parameters": sorted(trained_constants(graph, train))}
+    with tempfile.TemporaryDirectory() as folder:
+        evaluation = None
+        if valid is not None:
+            evaluation = f"{folder}/evaluation.bn"
+            make_module(compile_kernels(evaluation_graph(graph, train), machine, exact, cache_dir), 1).save(evaluation)
+        tasks = []
+        for rank, executable in enumerate(made):
+            path = f"{folder}/rank{rank}.bn"
+            modules.artifact.save(executable, path)
+            tasks.append(RankTask(
+                path, _plain(data), limits, shuffle, seed, threads, None if checkpoint is None else str(checkpoint),
+                facts, evaluation, None if valid is None else _plain(valid), tuple(metrics), watch,
+            ))  # fmt: skip
+        found = LAUNCHERS[kind](train_rank, [(task,) for task in tasks], timeout)
+    report, states = _report(found[0]["report"]), found[0]["states"]
+    kept = {name: value for name, value in states.items() if name in graph.constants}
+    return RanksFitted(report, states, trained(graph, kept), tuple(told["report"]["memory"] for told in found))
+
+
+def _plain(data: Any) -> Any:
+    """Data that every device can have for itself."""
+    if isinstance(data, (str, Path)):
+        return str(data)
+    if isinstance(data, Mapping):
+        return {str(name): np.asarray(value) for name, value in data.items()}
+    if isinstance(data, (tuple, list)) and all(isinstance(value, np.ndarray) for value in data):
+        return list(data)
+    raise refusal("data", type(data).__name__, "arrays by name or in order, or the path of an .npz file")
+
+
+def train_rank(comm: Comm, task: RankTask) -> dict[str, Any]:
+    """What one device does: the report and, on device 0, the states of the whole model, as plain values."""
+    step = RankStep(modules.load(task.artifact, task.threads, comm=comm), comm)
+    evaluation: Module | None = None
+    valid: Source | None = None
+    if task.evaluation is not None:
+        evaluation = modules.load(task.evaluation, task.threads)
+        valid = source(_given(task.valid), evaluation.inputs, shuffle=False)
+    batches = source(_given(task.data), step.inputs, shuffle=task.shuffle, seed=task.seed)
+    folder: Folder | None = None
+    if task.checkpoint is not None:
+        folder = Folder(task.checkpoint, task.limits.keep) if comm.rank == 0 else ReadFolder(task.checkpoint)
+    trainer = Trainer(
+        step, batches, task.limits, evaluation=evaluation, valid=valid, metrics=metrics_named(task.metrics),
+        checkpoint=folder, progress=task.watch if comm.rank == 0 else None, facts=task.facts,
+    )  # fmt: skip
+    report = trainer.run()
+    states = {name: step.state[name] for name in step.state}
+    told = {name: getattr(report, name) for name in report.__dataclass_fields__}
+    told["checkpoint"] = None if report.checkpoint is None else str(report.checkpoint)
+    return {"report": told, "states": states if comm.rank == 0 else {}}
+
+
+def _given(data: Any) -> Any:
+    return read_npz(Path(data)) if isinstance(data, str) else tuple(data) if isinstance(data, list) else data
+
+
+def _report(told: Mapping[str, Any]) -> Report:
+    """The report from its plain values."""
+    path = told["checkpoint"]
+    evaluations = tuple(e if isinstance(e, Evaluation) else Evaluation(**e) for e in told["evaluations"])
+    return Report(**{
+        **told, "checkpoint": None if path is None else Path(path), "evaluations": evaluations,
+        "live": tuple(told["live"]),
+    })  # fmt: skip
+
+
+def faster_plan(
+    graph: Graph,
+    data: Any,
+    train: Train,
+    plans: Mapping[str, Splits],
+    ranks: int,
+    *,
+    kind: str = "process",
+    threads: int = 1,
+    steps: int = 12,
+    timeout: float = TIMEOUT,
+    target: str = "cpu",
+    exact: bool = False,
+    cache_dir: str | Path | None = None,
+) -> tuple[str, dict[str, float]]:
+    """The plan whose step is fastest where it will run, and the seconds of a step of each: medians of steps in turn.
+
+    Nothing of what is trained meanwhile is kept.
+    """
+    machine = find_target(target)
+    whole = training_graph(graph, replace(train, guard=True))
+    with tempfile.TemporaryDirectory() as folder:
+        paths: list[list[str]] = [[] for _ in range(ranks)]
+        for number, chosen in enumerate(plans.values()):
+            made = compile_ranks(whole, chosen, ranks, machine, exact=exact, cache_dir=cache_dir)
+            for rank, executable in enumerate(made):
+                paths[rank].append(f"{folder}/{number}-{rank}.bn")
+                modules.artifact.save(executable, paths[rank][-1])
+        orders = [(own, _plain(data), threads, steps) for own in paths]
+        found = LAUNCHERS[kind](time_rank, orders, timeout)
+    times = dict(zip(plans, found[0], strict=True))
+    return min(times, key=lambda name: times[name]), times
+
+
+def time_rank(comm: Comm, paths: Sequence[str], data: Any, threads: int, steps: int) -> list[float]:
+    """Median seconds of a step of each artifact, with the first batch, in turn; those of the slowest device."""
+    made = [RankStep(modules.load(path, threads, comm=comm), comm) for path in paths]
+    batches = source(_given(data), made[0].inputs, shuffle=False).epoch(0)
+    arrays = bound(next(iter(batches)), made[0].inputs)
+    if arrays is None:
+        raise DataError("data: found no whole batch; allowed: one or more")
+    times = np.zeros((steps, len(made)))
+    for round_ in range(-1, steps):
+        for number, step in enumerate(made):
+            comm.barrier()
+            begin = time.perf_counter()
+            step(*arrays)
+            times[max(round_, 0), number] = time.perf_counter() - begin
+    slowest = comm.all_reduce(times, "max")
+    return [float(seconds) for seconds in np.median(slowest, axis=0)]

@@ -1,0 +1,232 @@
+"""A part of any operator: a box of one output, or of the sum that it is, from the boxes of its inputs that it reads.
+
+Everything follows from the operator's definition: what a part reads of its inputs (a convolution's halo among it) by
+interval analysis of its index expressions, and what it computes by shifting these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+from burnish.errors import ModelError, UnsupportedOperator
+from burnish.loops.bounds import bounds
+from burnish.loops.expr import Axis, Const, Expr, Load, Reduce, Select, wrap
+from burnish.loops.simplify import simplify
+from burnish.loops.tensor import Tensor, placeholder, stages
+from burnish.loops.traverse import index_only, loads, substitute, transform
+from burnish.ops.operator import (
+    Nested,
+    Operator,
+    Refused,
+    TensorType,
+    differentiated,
+    named_operator,
+    require,
+    require_dtype,
+    require_shape,
+)
+
+Find = Callable[[str], Operator]
+Box = tuple[tuple[int, int], ...]
+"""For every dimension the first index, and the one behind the last."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a part needs: of every input a box, None of those that it does not read.
+
+    ``plain``: the operator itself, with the same attributes, computes the part from these boxes.
+    """
+
+    boxes: tuple[Box | None, ...]
+    plain: bool
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The axes of the sum that an output is: extents, in the order of its definition; none if it is no sum."""
+
+    extents: tuple[int, ...]
+
+
+def whole(shape: Sequence[int]) -> Box:
+    """The box of all elements."""
+    return tuple((0, n) for n in shape)
+
+
+def extents_of(box: Box) -> tuple[int, ...]:
+    """The shape of a box."""
+    return tuple(stop - start for start, stop in box)
+
+
+@lru_cache(maxsize=1 << 14)
+def part_reads(
+    find: Find, name: str, attributes: Nested, types: tuple[TensorType, ...], output: int, box: Box, reduced: Box
+) -> Reads:
+    """What the part ``box`` of an output of operator ``name`` reads; of the sum only ``reduced``, unless that is ()."""
+    tensor = defined(find, name, attributes, types)[output]
+    boxes = _boxes(tensor, box, reduced)
+    found = tuple(boxes.get(f"x{i}") for i in range(len(types)))
+    shapes = [(extents_of(own) if own else shape, dtype) for own, (shape, dtype) in zip(found, types, strict=True)]
+    given = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(shapes)]
+    own = _restricted(tensor, box, reduced, boxes, {t.name: t for t in given})
+    return Reads(found, None not in found and _is_plain(find(name), attributes, given, output, own))
+
+
+def defined(find: Find, name: str, attributes: Nested, types: tuple[TensorType, ...]) -> tuple[Tensor, ...]:
+    """The outputs of an operator over placeholders ``x0``, ``x1``…; the last stages are called ``y``, ``y.1``…"""
+    given = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(types)]
+    return find(name).define("y", given, dict(attributes))
+
+
+def sum_of(output: Tensor) -> Sum:
+    """The sum that an output is."""
+    body = output.body
+    return Sum(tuple(a.extent for a in body.axes) if isinstance(body, Reduce) and body.kind == "sum" else ())
+
+
+def part_of(find: Find) -> Operator:
+    """The operator ``part`` over the operators that ``find`` knows by name."""
+
+    def part(
+        name: str,
+        *given: Tensor,
+        operator: str,
+        attributes: Nested,
+        types: Nested,
+        output: int,
+        box: Nested,
+        reduced: Nested = (),
+    ) -> Tensor:
+        """Elements ``box`` (a first index and one behind the last for every dimension) of output number ``output`` of
+        ``operator`` with ``attributes``, applied to ``types``; with ``reduced``, of its sum only these terms.
+
+        ``given`` are the boxes of the inputs that it reads, in the order of the inputs.
+        """
+        tensor = defined(find, operator, attributes, types)[output]
+        boxes = _boxes(tensor, box, reduced)
+        read = [i for i in range(len(types)) if f"x{i}" in boxes]
+        require(len(given) == len(read), "inputs", f"{len(given)} tensors", f"{len(read)}, those that are read")
+        for t, i in zip(given, read, strict=True):
+            require_shape(t, str(i), extents_of(boxes[f"x{i}"]))
+            require_dtype(t, str(i), (types[i][1],))
+        by = {f"x{i}": t for t, i in zip(given, read, strict=True)}
+        return _restricted(tensor, box, reduced, boxes, by, name)
+
+    made = differentiated(Refused("a part of an operator, which is made after differentiation"))
+    return made(named_operator("part", part))
+
+
+# --- what a part reads ------------------------------------------------------------------------------------------------
+
+
+def _boxes(output: Tensor, box: Box, reduced: Box) -> dict[str, Box]:
+    """By name, the box that is needed of every stage and placeholder."""
+    needed: dict[str, Box] = {output.name: box}
+    for t in reversed(stages([output])):
+        if t.body is None or t.name not in needed:
+            continue
+        terms = reduced if t is output else ()
+        body, ranges = _shifted(t, needed[t.name], terms)
+        shapes = {source.name: source.shape for source in t.inputs}
+        for load in loads(body):
+            found = _hull(load, ranges, shapes[load.buffer.name])
+            before = needed.get(load.buffer.name)
+            needed[load.buffer.name] = found if before is None else joined(before, found)
+    return needed
+
+
+def joined(a: Box, b: Box) -> Box:
+    """The smallest box around two."""
+    return tuple((min(p, r), max(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
+
+
+def _hull(load: Load, ranges: Mapping[str, int], shape: Sequence[int]) -> Box:
+    """The elements that a load can reach, as far as the tensor goes: those beyond are never executed."""
+    box = []
+    for index, extent in zip(load.indices, shape, strict=True):
+        low, high = bounds(simplify(index, ranges), ranges)
+        last = max(extent - 1, 0)
+        first = int(min(max(low, 0), last)) if isfinite(low) else 0
+        stop = int(min(max(high, first), last)) if isfinite(high) else last
+        box.append((first, min(stop + 1, extent)))
+    return tuple(box)
+
+
+def _shifted(t: Tensor, box: Box, reduced: Box) -> tuple[Expr, dict[str, int]]:
+    """The body of a stage as its part has it, whose axes count from 0, and their extents."""
+    body = t.body
+    assert body is not None
+    moved: dict[str, Expr] = {v.name: v + start for v, (start, _) in zip(t.axes, box, strict=True) if start}
+    ranges = {v.name: stop - start for v, (start, stop) in zip(t.axes, box, strict=True)}
+    if not isinstance(body, Reduce):
+        return substitute(body, moved), ranges
+    terms = reduced or tuple((0, a.extent) for a in body.axes)
+    moved |= {a.var.name: a.var + start for a, (start, _) in zip(body.axes, terms, strict=True) if start}
+    ranges |= {a.var.name: stop - start for a, (start, stop) in zip(body.axes, terms, strict=True)}
+    axes = tuple(Axis(a.var, stop - start) for a, (start, stop) in zip(body.axes, terms, strict=True))
+    return Reduce(body.kind, substitute(body.body, moved), axes), ranges
+
+
+# --- what a part computes ---------------------------------------------------------------------------------------------
+
+
+def _restricted(
+    output: Tensor, box: Box, reduced: Box, boxes: Mapping[str, Box], given: Mapping[str, Tensor], name: str = "y"
+) -> Tensor:
+    """The stages that the part needs, each of its box; the last is called ``name``, inner ones begin with it."""
+    made: dict[str, Tensor] = dict(given)
+    for t in stages([output]):
+        if t.body is None or t.name not in boxes:
+            continue
+        own = box if t is output else boxes[t.name]
+        body, ranges = _shifted(t, own, reduced if t is output else ())
+        inputs: dict[str, Tensor] = {}
+
+        def read(e: Expr, ranges: Mapping[str, int] = ranges, inputs: dict[str, Tensor] = inputs) -> Expr:
+            if isinstance(e, Load):
+                source = made[e.buffer.name]
+                inputs[source.name] = source
+                starts = (start for start, _ in boxes[e.buffer.name])
+                return source[tuple(_from(i, start, ranges) for i, start in zip(e.indices, starts, strict=True))]
+            if isinstance(e, Select) and index_only(e.cond):
+                known = simplify(e.cond, ranges)
+                if isinstance(known, Const):
+                    return e.a if known.value else e.b
+            return e
+
+        new = transform(body, read)
+        read_now = {load.buffer.name for load in loads(new)}
+        kept = tuple(source for source in inputs.values() if source.name in read_now)
+        buffer = t.buffer.with_(name=name if t is output else f"{name}{t.name[1:]}", shape=extents_of(own))
+        made[t.name] = Tensor(buffer, t.axes, new, kept)
+    return made[output.name]
+
+
+def _from(index: Expr, start: int, ranges: Mapping[str, int]) -> Expr:
+    """An index that counts from ``start``."""
+    return simplify(index - wrap(start), ranges) if start else index
+
+
+def _is_plain(operator: Operator, attributes: Nested, given: Sequence[Tensor], output: int, own: Tensor) -> bool:
+    """Whether an operator applied to boxes of its inputs has just the definition of the part."""
+    try:
+        outputs = operator.define("y", given, dict(attributes))
+    except (ModelError, UnsupportedOperator):
+        return False
+    if len(outputs) != 1 or output:
+        return False
+    plain, parts = stages(outputs), stages([own])
+    return len(plain) == len(parts) and all(
+        a.buffer is b.buffer and a.body is b.body and a.axes == b.axes for a, b in zip(plain, parts, strict=True)
+    )
+
+
+def attributes_of(operator: Operator, attrs: Mapping[str, Any]) -> Nested:
+    """An operator's attributes other than their defaults, as pairs."""
+    complete = operator.complete(attrs)
+    return tuple(sorted((key, value) for key, value in complete.items() if value != operator.attrs[key]))

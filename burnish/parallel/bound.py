@@ -1,0 +1,298 @@
+"""Lower bound of a step's time over all strategies of a space: a linear program, or the integer one behind it (HiGHS).
+
+Variables say what share of each operation takes which degrees. No strategy is faster than all work spread evenly over
+the devices, than any path of forward tasks and back, than what follows the last gradient of a group of weights, or than
+the bytes of weight gradients that must cross between nodes. Transfers of activations and queues are left out, so the
+gap to a strategy is no measure of what is left to find. The bound is one of this space and these costs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.optional import require
+from burnish.parallel import core
+from burnish.parallel.taskgraph import Problem
+
+Floats = NDArray[np.float64]
+_MS = 1e-6  # a program in milliseconds is well scaled
+_SAFE = 1 - 1e-6  # of what a solver says: its tolerances are no part of a bound
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``ns``: no strategy is faster. ``parts``: what single constraints say; ``solved``: whether to the optimum."""
+
+    ns: float
+    parts: Mapping[str, float]
+    solved: bool
+
+    def gap(self, found: float) -> float:
+        """(found − bound) / found."""
+        return max(0.0, (found - self.ns) / found) if found else 0.0
+
+
+def lower_bound(problem: Problem, seconds: float = 60.0, integer: bool = False) -> Bound:
+    """The least nanoseconds that a step can take. ``integer``: each operation takes one of its degrees, within
+    ``seconds``; a little larger, and much slower.
+
+    Raises MissingDependencyError without scipy.
+    """
+    splits = _Splits(problem)
+    program = _Program()
+    shares = [program.variables(len(own), True) for own in splits.numbers]
+    step, makespan = program.variables(1)[0], program.variables(1)[0]
+    for own in shares:
+        program.row(dict.fromkeys(own, 1.0), 1.0, 1.0)
+    _work(problem, splits, program, shares, makespan)
+    gradient = _paths(problem, splits, program, shares, makespan)
+    _synchronization(problem, splits, program, shares, gradient, makespan, step)
+    value, solved = program.solve(step, seconds, integer)
+    parts = {"work": _work_alone(problem, splits), "program": value / _MS}
+    return Bound(max(parts["work"], value / _MS * _SAFE), parts, solved)
+
+
+class _Splits:
+    """The degrees that each operation may take, with the least times of a part over kinds of devices."""
+
+    def __init__(self, problem: Problem) -> None:
+        t, space = problem.tables, problem.space
+        self.numbers: list[NDArray[np.int64]] = []
+        self.parts: list[Floats] = []
+        known: dict[int, tuple[NDArray[np.int64], Floats]] = {}
+        for i in range(len(space.first)):
+            first = int(space.first[i])
+            if first not in known:
+                own = np.arange(first, first + int(space.count[i]))
+                numbers, at = np.unique(t.split[own], return_index=True)
+                known[first] = numbers.astype(np.int64), t.parts[own[at]].astype(np.float64)
+            self.numbers.append(known[first][0])
+            self.parts.append(known[first][1])
+        used = np.unique(t.kind)
+        self.forward = t.forward[:, used].min(axis=1).astype(np.float64)
+        self.backward = t.backward[:, used].min(axis=1).astype(np.float64)
+
+    def work(self, i: int) -> Floats:
+        """Nanoseconds of all parts of an operation, by its degrees."""
+        own = self.numbers[i]
+        found: Floats = (self.forward[own] + self.backward[own]) * self.parts[i]
+        return found
+
+
+def _work_alone(problem: Problem, splits: _Splits) -> float:
+    return sum(float(splits.work(i).min()) for i in range(len(splits.numbers))) / problem.machine.size
+
+
+@dataclass
+class _Program:
+    """Rows ``low <= sum(coefficient * variable) <= high`` over variables of 0 or more."""
+
+    count: int = 0
+    entries: list[tuple[int, int, float]] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    integral: list[int] = field(default_factory=list)
+
+    def variables(self, count: int, integral: bool = False) -> list[int]:
+        """Numbers of new variables."""
+        first = self.count
+        self.count += count
+        self.integral += [int(integral)] * count
+        return list(range(first, self.count))
+
+    def row(self, terms: Mapping[int, float], low: float, high: float = np.inf) -> None:
+        """A row."""
+        self.entries += [(len(self.low), variable, x) for variable, x in terms.items()]
+        self.low.append(low)
+        self.high.append(high)
+
+    def after(self, later: int, earlier: int | None, shares: list[int], times: Floats) -> None:
+        """``later`` is at least ``earlier`` and what the shares take."""
+        terms = {later: 1.0, **{v: -float(t) * _MS for v, t in zip(shares, times, strict=True)}}
+        if earlier is not None:
+            terms[earlier] = -1.0
+        self.row(terms, 0.0)
+
+    def solve(self, variable: int, seconds: float, integer: bool) -> tuple[float, bool]:
+        """The least value of a variable, or of an integer program a bound of it; whether it is the optimum."""
+        optimize, sparse = require("scipy.optimize", "boost"), require("scipy.sparse", "boost")
+        rows, columns, values = zip(*self.entries, strict=True)
+        matrix = sparse.csr_matrix((values, (rows, columns)), shape=(len(self.low), self.count))
+        cost = np.zeros(self.count)
+        cost[variable] = 1.0
+        answer = optimize.milp(
+            cost, integrality=np.array(self.integral, np.uint8) if integer else None,
+            constraints=optimize.LinearConstraint(matrix, self.low, self.high), bounds=optimize.Bounds(0, np.inf),
+            options={"time_limit": seconds, "presolve": True},
+        )  # fmt: skip
+        if not integer:
+            return (float(answer.fun), True) if answer.status == 0 else (0.0, False)
+        return float(getattr(answer, "mip_dual_bound", None) or 0.0), answer.status == 0
+
+
+def _work(problem: Problem, splits: _Splits, program: _Program, shares: list[list[int]], makespan: int) -> None:
+    """All work, spread over all devices."""
+    terms: dict[int, float] = {makespan: float(problem.machine.size)}
+    for i, own in enumerate(shares):
+        terms |= {v: -float(x) * _MS for v, x in zip(own, splits.work(i), strict=True)}
+    program.row(terms, 0.0)
+
+
+def _paths(problem: Problem, splits: _Splits, program: _Program, shares: list[list[int]], makespan: int) -> list[int]:
+    """Ends of the last forward and the last backward task of every operation; returns the variables of the latter.
+
+    A tensor orders two operations where every part of the first has something that a part of the second reads.
+    """
+    t = problem.tables
+    count = len(shares)
+    forward, backward = program.variables(count), program.variables(count)
+    ahead = [e for e in range(t.source.size) if _always_covered(problem, e, 0)]
+    back = [e for e in range(t.source.size) if _always_covered(problem, e, 1)]
+    for i in range(count):
+        own = splits.numbers[i]
+        program.after(forward[i], None, shares[i], splits.forward[own])
+        # What is run backward ends after its own forward task: every part's does.
+        program.after(backward[i], forward[i], shares[i], splits.backward[own])
+        program.row({makespan: 1.0, backward[i]: -1.0}, 0.0)
+    for e in ahead:
+        i, j = int(t.source[e]), int(t.target[e])
+        program.after(forward[j], forward[i], shares[j], splits.forward[splits.numbers[j]])
+    for e in back:
+        i, j = int(t.source[e]), int(t.target[e])
+        program.after(backward[i], backward[j], shares[i], splits.backward[splits.numbers[i]])
+    return backward
+
+
+def _always_covered(problem: Problem, e: int, side: int) -> bool:
+    """Whether, for all degrees, each part of an edge's producer (side 0) or consumer (1) shares elements with one."""
+    t, space = problem.tables, problem.space
+    ends = int(t.source[e]), int(t.target[e])
+    found = [np.unique(t.split[space.first[i] : space.first[i] + space.count[i]]) for i in ends]
+    for x in range(t.cls.shape[1]):
+        c = int(t.cls[e, x])
+        if c < 0:
+            continue
+        m = int(t.drive[e, x])
+        levels = np.unique(t.levels[found[0], x])
+        others = np.unique(t.levels[found[1], m]) if m >= 0 else np.array([0])
+        if not t.covered[c][np.ix_(levels, others)][..., side].all():
+            return False
+    return True
+
+
+# --- synchronization --------------------------------------------------------------------------------------------------
+
+
+def _synchronization(
+    problem: Problem, splits: _Splits, program: _Program, shares: list[list[int]], gradient: list[int], makespan: int,
+    step: int,
+) -> None:  # fmt: skip
+    """What sums of gradients take behind the last of them, on links between nodes together, and after the step."""
+    t = problem.tables
+    between = _links_between_nodes(problem)
+    load: dict[int, float] = {makespan: float(len(between))}
+    after: dict[int, float] = {step: 1.0, makespan: -1.0}
+    for g in range(len(problem.weights.nbytes)):
+        members = t.member[t.member_pointer[g] : t.member_pointer[g + 1]]
+        alone = len(members) == 1
+        leader = int(members[0])
+        costs = _alone(problem, splits, g, leader, between) if alone else _shared(problem, splits, g)
+        for i in members:
+            end = program.variables(1)[0]
+            program.after(end, gradient[int(i)], shares[int(i)], costs[int(i)].link)
+            program.row({makespan: 1.0, end: -1.0}, 0.0)
+        for v, far, late in zip(shares[leader], costs[leader].between, costs[leader].after, strict=True):
+            load[v] = load.get(v, 0.0) - float(far) * _MS
+            after[v] = after.get(v, 0.0) - float(late) * _MS
+    if between:
+        program.row(load, 0.0)
+    program.row(after, 0.0)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """By the degrees of an operation, the least nanoseconds of its weights' sums: on some link, on all links between
+    nodes together, and after the step.
+    """
+
+    link: Floats
+    between: Floats
+    after: Floats
+
+
+def _links_between_nodes(problem: Problem) -> list[int]:
+    t = problem.tables
+    found: set[int] = set()
+    size = problem.machine.size
+    for x in range(size):
+        for y in range(size):
+            if t.node[x] != t.node[y]:
+                found.update(int(r) for r in t.link[x, y] if r >= 0)
+    return sorted(found)
+
+
+def _alone(problem: Problem, splits: _Splits, g: int, i: int, between: list[int]) -> dict[int, _Sums]:
+    """Of weights that one operation has for itself: the least over its places."""
+    t, space = problem.tables, problem.space
+    choice = space.first.astype(np.int32).copy()
+    own = splits.numbers[i]
+    place = {int(n): k for k, n in enumerate(own)}
+    link, far, after = np.full((3, len(own)), np.inf)
+    row = np.zeros(problem.resources + 1, np.int64)
+    holders = np.zeros((4096, problem.machine.size), np.bool_)
+    for c in range(int(space.first[i]), int(space.first[i]) + int(space.count[i])):
+        choice[i] = c
+        core.synchronization(t, g, choice, row, holders)
+        k = place[int(t.split[c])]
+        link[k] = min(link[k], float(row[:-1].max()))
+        far[k] = min(far[k], float(row[between].sum()) if between else 0.0)
+        after[k] = min(after[k], float(row[-1]))
+    return {i: _Sums(link, far, after)}
+
+
+def _shared(problem: Problem, splits: _Splits, g: int) -> dict[int, _Sums]:
+    """Of weights that several operations share: each alone makes so many replicas of a piece, others only more.
+
+    A device's share of a sum among n leaves it over its links: 2 (n - 1) / n of its bytes.
+    """
+    t = problem.tables
+    nbytes = float(t.weight_bytes[g])
+    rates = _fastest_rates(problem)
+    found = {}
+    begin = int(t.member_pointer[g])
+    for q in range(begin, int(t.member_pointer[g + 1])):
+        i = int(t.member[q])
+        own = splits.numbers[i]
+        pieces = np.ones(len(own))
+        for axis in t.member_axes[q]:
+            if axis >= 0:
+                pieces = pieces * t.degrees[own, int(axis)]
+        replicas = np.maximum(splits.parts[i] / pieces, 1.0)
+        moved = 2.0 * (replicas - 1.0) / replicas * nbytes / pieces
+        link = moved / rates if t.overlapped else np.zeros(len(own))
+        after = np.zeros(len(own)) if t.overlapped else nbytes * _linear(problem, replicas)
+        found[i] = _Sums(link, np.zeros(len(own)), after)
+    return found
+
+
+def _fastest_rates(problem: Problem) -> float:
+    """Bytes a nanosecond that leave a device over all of its links together, of the device with the fastest."""
+    t = problem.tables
+    best = 0.0
+    for x in range(problem.machine.size):
+        links = {int(t.link[x, y, 0]) for y in range(problem.machine.size) if y != x} - {-1}
+        best = max(best, sum(1.0 / float(t.link_rate[r]) for r in links if t.link_rate[r] > 0))
+    return best or np.inf
+
+
+def _linear(problem: Problem, replicas: Floats) -> Floats:
+    """Nanoseconds a byte of sums after the step, linear in replicas, over the best number of nodes."""
+    t = problem.tables
+    nodes = len(np.unique(t.node))
+    options = [(np.ceil(replicas / n) - 1) * t.near + (n - 1) * t.far for n in range(1, nodes + 1)]
+    found: Floats = np.maximum(np.minimum.reduce(options), 0.0)
+    return found

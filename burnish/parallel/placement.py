@@ -1,0 +1,108 @@
+"""Where the elements of a tensor are: boxes on devices, each the value itself or one term of the sum that it is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from burnish.errors import PlanError
+from burnish.ops.part import Box, extents_of
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the computation of one tensor is split: ``degrees`` equal parts a dimension, ``terms`` a summed axis.
+
+    ``devices``: one for each task, row-major over dimensions and then the axes of the sum that it is, if it is one.
+    """
+
+    degrees: tuple[int, ...]
+    devices: tuple[int, ...]
+    terms: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises PlanError if there is not one device for each task."""
+        tasks = prod(self.degrees) * prod(self.terms)
+        if min((*self.degrees, *self.terms, 1)) < 1 or len(self.devices) != tasks or min(self.devices) < 0:
+            raise PlanError(
+                f"split {list(self.degrees)} with terms {list(self.terms)} has devices {list(self.devices)}; "
+                f"allowed: degrees from 1, and a device for each of {tasks} tasks"
+            )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one device computes of a tensor: the elements of ``box``; of their sum the terms ``reduced``, () for all.
+
+    ``term`` numbers the parts of the sum.
+    """
+
+    device: int
+    box: Box
+    reduced: Box = ()
+    term: int = 0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The tasks that compute a tensor. ``terms``: how many parts its sum has. ``copies``: tasks may overlap, as each
+    computes what its own device needs; else they are a grid, each element a task's of every term.
+    """
+
+    tasks: tuple[Task, ...]
+    terms: int = 1
+    copies: bool = False
+    split: Split | None = None
+
+
+def even(extent: int, degree: int) -> tuple[tuple[int, int], ...]:
+    """``range(extent)`` in ``degree`` parts as equal as can be: part k is from k * extent // degree on."""
+    return tuple((k * extent // degree, (k + 1) * extent // degree) for k in range(degree))
+
+
+def placed(split: Split, shape: Sequence[int], reduced: Sequence[int], name: str) -> Placement:
+    """The tasks of a split of a tensor of ``shape``, which is a sum over axes of the extents ``reduced``.
+
+    Raises PlanError, naming the tensor, for degrees that are not one a dimension, or larger than its extent.
+    """
+    terms = split.terms or (1,) * len(reduced)
+    for what, degrees, extents in (("dimensions", split.degrees, shape), ("summed axes", terms, reduced)):
+        fits = len(degrees) == len(extents) and all(1 <= d <= max(n, 1) for d, n in zip(degrees, extents, strict=True))
+        if not fits:
+            found = f"degrees {list(degrees)} for {what} {list(extents)}"
+            raise PlanError(f"tensor '{name}': found {found}; allowed: one for each, from 1 to its extent")
+    cut = any(d > 1 for d in terms)
+    tasks = []
+    devices = iter(split.devices)
+    for box in grid(shape, split.degrees):
+        for term, part in enumerate(grid(reduced, terms)):
+            tasks.append(Task(next(devices), box, part if cut else (), term))
+    return Placement(tuple(tasks), prod(terms), False, split)
+
+
+def grid(shape: Sequence[int], degrees: Sequence[int]) -> Iterator[Box]:
+    """The boxes of a tensor that is split into so many parts a dimension, row-major."""
+    return itertools.product(*(even(n, d) for n, d in zip(shape, degrees, strict=True)))
+
+
+def meet(a: Box, b: Box) -> Box | None:
+    """The elements that two boxes share; None for none."""
+    box = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
+    return box if all(start < stop for start, stop in box) else None
+
+
+def within(a: Box, b: Box) -> bool:
+    """Whether all of ``a`` lies in ``b``."""
+    return all(r <= p and q <= s for (p, q), (r, s) in zip(a, b, strict=True))
+
+
+def inside(box: Box, of: Box) -> Box:
+    """A box, counted from where another begins."""
+    return tuple((start - low, stop - low) for (start, stop), (low, _) in zip(box, of, strict=True))
+
+
+def size(box: Box) -> int:
+    """Number of elements."""
+    return prod(extents_of(box))

@@ -1,0 +1,167 @@
+"""Parallelization strategy: for every operation the degrees along its axes and a device for each task; text form.
+
+Source: thesis-jia section 3.3 (configurations of the SOAP space). Text form, one operation a line::
+
+    strategy of 3 operations on 4 devices
+    conv1: relu float32[64, 32, 28, 28] = n:2 oc:2 on 0 1 2 3
+
+Degrees stand by the axis' name, those of 1 are left out; devices stand for tasks in row-major order of the axes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from burnish.errors import PlanError
+from burnish.parallel.machine import Machine
+from burnish.parallel.operations import Model, Operation
+
+
+def part(extent: int, degree: int, number: int) -> tuple[int, int]:
+    """First and one past the last index of a part: parts differ by at most one element."""
+    return number * extent // degree, (number + 1) * extent // degree
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Degrees along an operation's axes, and the devices of its tasks, row-major over the axes."""
+
+    degrees: tuple[int, ...]
+    devices: tuple[int, ...]
+
+    def task(self, number: int) -> tuple[int, ...]:
+        """The part along each axis that a task computes."""
+        parts: list[int] = []
+        for degree in reversed(self.degrees):
+            number, k = divmod(number, degree)
+            parts.append(k)
+        return tuple(reversed(parts))
+
+    def box(self, op: Operation, number: int) -> tuple[tuple[int, int], ...]:
+        """The interval along each axis that a task computes."""
+        parts = zip(op.axes, self.degrees, self.task(number), strict=True)
+        return tuple(part(axis.extent, degree, k) for axis, degree, k in parts)
+
+    def check(self, op: Operation, machine: Machine) -> None:
+        """Raises PlanError where the configuration does not fit the operation or the machine."""
+        axes = ", ".join(f"{a.name} 1 to {a.extent}" for a in op.axes) or "none"
+        fits = len(self.degrees) == len(op.axes) and all(
+            1 <= degree <= axis.extent for degree, axis in zip(self.degrees, op.axes, strict=True)
+        )
+        if not fits:
+            raise PlanError(f"operation '{op.name}': degrees {list(self.degrees)}; allowed: {axes}")
+        if len(self.devices) != prod(self.degrees):
+            raise PlanError(
+                f"operation '{op.name}': {len(self.devices)} devices for degrees {list(self.degrees)}; allowed: "
+                f"one for each of {prod(self.degrees)} tasks"
+            )
+        wrong = [d for d in self.devices if not 0 <= d < machine.size]
+        if wrong:
+            raise PlanError(f"operation '{op.name}': device {wrong[0]}; allowed: 0 to {machine.size - 1}")
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A configuration for every operation of a model, by the operation's name."""
+
+    configurations: Mapping[str, Configuration]
+
+    def check(self, model: Model, machine: Machine) -> None:
+        """Raises PlanError unless it is for exactly the operations of the model and devices of the machine."""
+        names = {op.name for op in model.operations}
+        missing, more = sorted(names - self.configurations.keys()), sorted(self.configurations.keys() - names)
+        if missing or more:
+            words = f"no operation '{missing[0]}'" if missing else f"operation '{more[0]}'"
+            raise PlanError(f"strategy of another model: {words}; allowed: exactly the model's {len(names)} operations")
+        for op in model.operations:
+            self.configurations[op.name].check(op, machine)
+
+    def text(self, model: Model, machine: Machine) -> str:
+        """The strategy as text that :func:`parse_strategy` reads back."""
+        self.check(model, machine)
+        lines = [f"strategy of {len(model.operations)} operations on {machine.size} devices"]
+        for op in model.operations:
+            chosen = self.configurations[op.name]
+            degrees = [f"{a.name}:{n}" for a, n in zip(op.axes, chosen.degrees, strict=True) if n > 1]
+            words = " ".join([*(degrees or ["whole"]), "on", *map(str, chosen.devices)])
+            lines.append(f"{op.name}: {described(op)} = {words}")
+        return "\n".join(lines) + "\n"
+
+
+def described(op: Operation) -> str:
+    """The operators of an operation and the type of its result: what a strategy's line is held against."""
+    return f"{'+'.join(node.op for node in op.nodes)} {op.types[op.outputs[0]]}"
+
+
+_HEAD = re.compile(r"strategy of (\d+) operations on (\d+) devices")
+_LINE = re.compile(r"(?P<name>.+): (?P<what>\S+ \w+\[[^\]]*\]) = (?P<degrees>.+) on (?P<devices>[\d ]+)")
+
+
+def parse_strategy(text: str, model: Model, machine: Machine) -> Strategy:
+    """The strategy of a text. Raises PlanError naming the line, and refuses one of another model or machine."""
+    lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    head = _HEAD.fullmatch(lines[0][1]) if lines else None
+    if head is None:
+        found = lines[0][1] if lines else "nothing"
+        raise PlanError(f"line 1: found '{found}'; allowed: strategy of N operations on P devices")
+    if int(head[2]) != machine.size:
+        raise PlanError(f"strategy for {head[2]} devices; allowed: {machine.size}, those of '{machine.name}'")
+    found_ones: dict[str, Configuration] = {}
+    for number, line in lines[1:]:
+        name, configuration = _parse_line(line, number, model)
+        if name in found_ones:
+            raise PlanError(f"line {number}: operation '{name}' again; allowed: each once")
+        found_ones[name] = configuration
+    strategy = Strategy(found_ones)
+    strategy.check(model, machine)
+    return strategy
+
+
+def _parse_line(line: str, number: int, model: Model) -> tuple[str, Configuration]:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise PlanError(f"line {number}: found '{line}'; allowed: NAME: OPERATORS TYPE = AXIS:DEGREE … on DEVICE …")
+    name = match["name"]
+    if name not in model.index:
+        raise PlanError(f"line {number}: strategy of another model: operation '{name}' is not in it")
+    op = model.operations[model.index[name]]
+    if match["what"] != described(op):
+        raise PlanError(f"line {number}: operation '{name}' is {match['what']}; the model's is {described(op)}")
+    degrees = dict.fromkeys((axis.name for axis in op.axes), 1)
+    for word in match["degrees"].split():
+        axis, _, degree = word.partition(":")
+        if word == "whole":
+            continue
+        if axis not in degrees or not degree.isdigit():
+            raise PlanError(
+                f"line {number}: operation '{name}', '{word}'; allowed: AXIS:DEGREE of {', '.join(degrees)}"
+            )
+        degrees[axis] = int(degree)
+    return name, Configuration(tuple(degrees.values()), tuple(map(int, match["devices"].split())))
+
+
+# --- configurations ---------------------------------------------------------------------------------------------------
+
+
+def placed(degrees: Iterable[int], first: int = 0, stride: int = 1) -> Configuration:
+    """Tasks on devices ``first``, ``first + stride``…, in order."""
+    degrees = tuple(degrees)
+    return Configuration(degrees, tuple(first + stride * k for k in range(prod(degrees))))
+
+
+def split(op: Operation, roles: Mapping[str, int], devices: Iterable[int]) -> Configuration:
+    """The operation split along the longest axis of each role by a degree, on devices in order.
+
+    Where the operation has no such axis, or one that is too short, fewer devices are used: the first ones.
+    """
+    degrees = [1] * len(op.axes)
+    for role, degree in roles.items():
+        axes = [i for i, axis in enumerate(op.axes) if axis.role == role]
+        if axes:
+            longest = max(axes, key=lambda i: op.axes[i].extent)
+            degrees[longest] = min(degree, op.axes[longest].extent)
+    chosen = tuple(devices)
+    return Configuration(tuple(degrees), chosen[: prod(degrees)])

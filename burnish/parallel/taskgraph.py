@@ -1,0 +1,181 @@
+"""Task graph of a training step, kept implicit: the problem that the simulator reads (thesis-jia section 3.4).
+
+Tasks are the parts of operations, forward and backward; a tensor that two parts share on different devices is a
+communication task on the links between them; sums of weight gradients are communication tasks as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.errors import PlanError
+from burnish.parallel.core import Tables
+from burnish.parallel.costs import Costs, work
+from burnish.parallel.machine import Device
+from burnish.parallel.operations import MAX_AXES
+from burnish.parallel.space import Space
+from burnish.parallel.tables import edge_tables, weight_tables
+
+NANO = 1e9
+SYNCHRONIZATIONS = ("overlapped", "after")
+MAX_PARTS = 4096
+
+
+class Problem:
+    """Strategies of a model on a machine as numbers that are simulated.
+
+    ``synchronization``: ``overlapped``, ring all-reduces that start with the last gradient of their weights; or
+    ``after``, what the published simulator does: after the step, one after the other, linear in replicas. ``sparse``:
+    gradients of rows that an index picks (embeddings) are summed as rows, else as whole tables. ``sharded``: replicas
+    share gradients and optimizer state among them (ZeRO, stage 2): memory alone, as a scattered sum and the gathering
+    of updated parameters send what a ring all-reduce does. ``order``: pairs of operations (a, b): no forward task of b
+    before the backward ones of a.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        costs: Costs,
+        synchronization: str = "overlapped",
+        sparse: bool = False,
+        sharded: bool = False,
+        order: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        if synchronization not in SYNCHRONIZATIONS:
+            raise PlanError(f"synchronization '{synchronization}'; allowed: {', '.join(SYNCHRONIZATIONS)}")
+        if space.machine.size > MAX_PARTS:
+            raise PlanError(f"machine '{space.machine.name}': {space.machine.size} devices; allowed: {MAX_PARTS}")
+        self.space, self.model, self.machine = space, space.model, space.machine
+        self.synchronization, self.sparse, self.sharded = synchronization, sparse, sharded
+        self.weights = weight_tables(self.model)
+        self._kinds: list[Device] = []
+        self.tables = self._tables(costs, list(order))
+
+    def _tables(self, costs: Costs, order: Sequence[tuple[int, int]]) -> Tables:
+        edges = self.model.edges
+        count = len(self.model.operations)
+        source = np.array([e.producer for e in edges], np.int32)
+        target = np.array([e.consumer for e in edges], np.int32)
+        shared = edge_tables(self.model, self.space.levels)
+        member = self.weights.member
+        group = np.repeat(np.arange(len(self.weights.nbytes)), np.diff(self.weights.pointer)).astype(np.int32)
+        by_operation = _grouped(member, count)
+        return Tables(
+            *self._splits(costs),
+            *self._configurations(),
+            source,
+            target,
+            shared.cls,
+            shared.drive,
+            shared.moved,
+            shared.nbytes,
+            shared.own,
+            shared.need,
+            shared.ahead,
+            shared.back,
+            shared.covered,
+            *_grouped(source, count),
+            *_grouped(target, count),
+            *_pairs([(b, a) for a, b in order], count),
+            *_pairs(order, count),
+            by_operation[0],
+            group[by_operation[1]],
+            self.weights.pointer,
+            member,
+            self.weights.axes,
+            self.weights.sparse if self.sparse else self.weights.nbytes,
+            *_links(self),
+        )
+
+    def _splits(self, costs: Costs) -> tuple[NDArray[np.generic], ...]:
+        """Distinct degrees of each class, and what tasks of them cost on each kind of device."""
+        kinds = {
+            (d.kind, d.flops, d.bandwidth, d.launch, d.units): d for d in reversed(self.machine.devices)
+        }  # fmt: skip
+        self._kinds = list(kinds.values())
+        numbers = {key: n for n, key in enumerate(kinds)}
+        devices = self.machine.devices
+        kind = np.array([numbers[d.kind, d.flops, d.bandwidth, d.launch, d.units] for d in devices], np.int32)
+        level = {degree: n for n, degree in enumerate(self.space.levels)}
+        degrees: list[tuple[int, ...]] = []
+        times: list[list[NDArray[np.float64]]] = [[], []]
+        self.split_of: list[int] = [0] * self.space.size
+        written, held = [], []
+        for members in self.space.classes:
+            op, first = self.model.operations[members[0]], int(self.space.first[members[0]])
+            chosen = [self.space.configuration(first + n) for n in range(int(self.space.count[members[0]]))]
+            distinct = list(dict.fromkeys(c.degrees for c in chosen))
+            for n, c in enumerate(chosen):
+                self.split_of[first + n] = len(degrees) + distinct.index(c.degrees)
+            made = {name for other in self.model.operations for name in other.outputs}
+            part = work(op, distinct, gradient=any(name in made for name in op.inputs))
+            seconds = [costs.seconds(op, part, device) for device in self._kinds]
+            for way in range(2):
+                times[way].append(np.stack([one[way] for one in seconds], axis=1))
+            written.append(part.written)
+            held.append(part.parameters)
+            degrees += [(*d, *([1] * (MAX_AXES - len(d)))) for d in distinct]
+        self.output_bytes, self.weight_bytes = np.concatenate(written), np.concatenate(held)
+        table = np.array(degrees, np.int32)
+        whole = [np.maximum(1, np.rint(np.concatenate(t) * NANO)).astype(np.int64) for t in times]
+        return table, np.vectorize(level.__getitem__, otypes=[np.int32])(table), *whole, kind
+
+    def _configurations(self) -> tuple[NDArray[np.generic], ...]:
+        """Split, place and number of parts of every configuration; places."""
+        numbers: dict[tuple[int, ...], int] = {}
+        place, parts = [], []
+        for n in range(self.space.size):
+            devices = self.space.configuration(n).devices
+            place.append(numbers.setdefault(devices, len(numbers)))
+            parts.append(len(devices))
+        table = np.zeros((len(numbers), max(max(parts), self.machine.size)), np.int32)
+        for devices, n in numbers.items():
+            table[n, : len(devices)] = devices
+        return np.array(self.split_of, np.int32), np.array(place, np.int32), np.array(parts, np.int32), table
+
+    @property
+    def log10_size(self) -> float:
+        """Decimal logarithm of the number of strategies."""
+        return self.space.log10_size
+
+    @property
+    def resources(self) -> int:
+        """Devices and links."""
+        return self.machine.size + len(self.machine.links)
+
+
+def _grouped(numbers: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Positions by the number that stands there: pointers, and the positions in order."""
+    pointer = np.zeros(count + 1, np.int32)
+    np.add.at(pointer, numbers + 1, 1)
+    return np.cumsum(pointer).astype(np.int32), np.argsort(numbers, kind="stable").astype(np.int32)
+
+
+def _pairs(pairs: Sequence[tuple[int, int]], count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Second members of pairs by the first."""
+    pointer, order = _grouped(np.array([a for a, _ in pairs], np.int32), count)
+    return pointer, np.array([b for _, b in pairs], np.int32)[order]
+
+
+def _links(problem: Problem) -> tuple[object, ...]:
+    """Resources, latency and rate of every pair of devices; of every link; nodes; the mode of synchronization."""
+    machine = problem.machine
+    size = machine.size
+    link = np.full((size, size, 2), -1, np.int32)
+    latency, rate = np.zeros((size, size)), np.zeros((size, size))
+    for x in range(size):
+        for y in range(size):
+            for side, number in enumerate(machine.routes[x][y]):
+                link[x, y, side] = size + number
+            if x != y:
+                latency[x, y], rate[x, y] = machine.latency(x, y) * NANO, NANO / machine.bandwidth(x, y)
+    own = np.concatenate([np.zeros(size), [one.latency * NANO for one in machine.links]])
+    rates = np.concatenate([np.zeros(size), [NANO / (one.bandwidth * machine.all_reduce) for one in machine.links]])
+    node = np.array([d.node for d in machine.devices], np.int32)
+    same = (node[:, None] == node[None, :]) & ~np.eye(size, dtype=bool)
+    far = node[:, None] != node[None, :]
+    slowest = [float(rate[where].max()) if where.any() else 0.0 for where in (same, far)]
+    return link, latency, rate, own, rates, node, problem.synchronization == "overlapped", *slowest
