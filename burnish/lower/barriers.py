@@ -39,6 +39,7 @@ from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.schedule.dependence import undetermined
 
 WAIT = Intrinsic(BARRIER, ())
+TOGETHER = "lanes of a warp"  # among the ranges of what a warp touches as one
 Ranges = dict[str, int]
 
 
@@ -164,11 +165,20 @@ class _Barriers:
     def _carries(self, body: Stmt, var: str, ranges: Ranges) -> bool:
         """Whether an iteration touches what the one before has left to other threads."""
         flow = self.flow(body, ranges)
-        earlier = f"{var} before"
-        tail = [_renamed(a, var, earlier) for a in flow.tail]
-        head = [_renamed(a, var, var) for a in flow.head]
         outer = {name: n for name, n in ranges.items() if name != var}
-        return self.clash(tail, head, outer)
+        return any(
+            self.clash([_renamed(a, var, f"{var} before")], [b], outer)
+            for a in _distinct(flow.tail)
+            for b in _distinct(flow.head)
+            if not self._own_place(a, b, var, outer)
+        )
+
+    def _own_place(self, a: Access, b: Access, var: str, outer: Ranges) -> bool:
+        """Whether two accesses are the same, of a place that every iteration and thread has for itself."""
+        if a.indices != b.indices or a.buffer.name != b.buffer.name or var not in a.ranges:
+            return False
+        loops = {var: a.ranges[var], **self._told_apart(a, b)}
+        return not undetermined([_ordered(a, outer, loops, "")], loops)
 
     def flow(self, s: Stmt, ranges: Ranges) -> Flow:
         """What ``s`` touches of the buffers that matter."""
@@ -208,6 +218,8 @@ class _Barriers:
         if known is None:
             return s, ranges
         attrs, stmts = dict(s.attrs), list[Stmt]()
+        if known.collective > 1:
+            ranges = {**ranges, TOGETHER: known.collective}
         for number, (operand, tile) in enumerate(zip(s.operands, known.operands, strict=True)):
             names = [f"{s.name}.{tile.name}.{d}" for d in range(len(tile.shape))]
             ranges = {**ranges, **dict(zip(names, tile.shape, strict=True))}
@@ -245,8 +257,14 @@ class _Barriers:
                 f"wait for it; compute them in launches of their own"
             )
         pair = [_ordered(x, common, self.threads, side) for x, side in ((a, ""), (b, " after"))]
-        left = {*undetermined(pair, self.threads)} if self.threads else set()
-        return not (left - _by_remainder(pair[0], pair[1], self.threads, common))
+        threads = self._told_apart(a, b)
+        left = {*undetermined(pair, threads)} if threads else set()
+        return not (left - _by_remainder(pair[0], pair[1], threads, common))
+
+    def _told_apart(self, a: Access, b: Access) -> dict[str, int]:
+        """The threads that may touch different elements: of two operations of whole warps, the warps."""
+        together = TOGETHER in a.ranges and TOGETHER in b.ranges
+        return {t: n for t, n in self.threads.items() if not together or t != "threadIdx.x"}
 
     def _blocks_clash(self, a: Access, b: Access) -> bool:
         pair = [_ordered(x, {}, {**self.blocks, **self.threads}, side) for x, side in ((a, ""), (b, " after"))]
@@ -315,7 +333,13 @@ def _is_radix(steps: Mapping[str, int], threads: Mapping[str, int]) -> bool:
 
 
 def _part(
-    form: Linear, ranges: Mapping[str, int], span: int, unit: int, own: Collection[str], threads: Collection[str], common: Ranges
+    form: Linear,
+    ranges: Mapping[str, int],
+    span: int,
+    unit: int,
+    own: Collection[str],
+    threads: Collection[str],
+    common: Ranges,
 ) -> tuple[int, frozenset[tuple[Expr, int]]] | None:
     """In which thread's part a linear form lies without its threads, and its terms that stay fixed; None if unknown."""
     terms, const = form

@@ -155,7 +155,9 @@ def _shrink(
         if span is None or at_least(span.extent, buffer.shape[d]):
             continue
         owners = [_owner(n.stmt, buffer.name, d) for n in nests]
-        if all(o is not None and at_least(span.extent, o.extent) for o in owners):
+        if all(o is not None and at_least(span.extent, o.extent) for o in owners) or _stores_within(
+            nests, buffer, d, span
+        ):
             continue
         for nest, owner in zip(nests, owners, strict=True):
             if owner is None:
@@ -168,6 +170,16 @@ def _shrink(
         offsets[d] = span.low
         shape[d] = span.extent
     return offsets, tuple(shape), loops
+
+
+def _stores_within(nests: Sequence[Site], buffer: Buffer, d: int, span: Span) -> bool:
+    """Whether the nests store no more of dimension ``d`` than ``span``: the rest of it is padding, which stays."""
+    for nest in nests:
+        writes = [a for a in accesses(nest.stmt, nest.ranges, nest.given, of=buffer.name) if a.writes]
+        stored = region(writes, nest.loops)[d]
+        if stored is None or stored.low != span.low or not at_least(span.extent, stored.extent):
+            return False
+    return True
 
 
 def _store_of(s: Stmt, buffer: str) -> Store:

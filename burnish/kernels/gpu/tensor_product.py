@@ -6,7 +6,7 @@ of each factor count), and are such a kernel only where a search is asked for an
 
 from __future__ import annotations
 
-from burnish.kernels.gpu.forms import Product, narrow, padded, product
+from burnish.kernels.gpu.forms import Product, moves_fastest, narrow, padded, product
 from burnish.kernels.gpu.nests import bind_blocks, bind_threads, fuse_all, nest, stored, var
 from burnish.kernels.gpu.product import FEWEST, output_store
 from burnish.kernels.task import Choice, Space, Task
@@ -134,7 +134,10 @@ class _Fragments:
         values = {**values, **group.at(place), **self.form.batch.at(b)}
         factor = self.form.left if left else self.form.right
         value = padded(substitute(narrow(factor), values), inside, deep)
-        loops = [("b", self.batch), (outer, count), ("ko", self.depth.blocks), ("i", tile), ("ki", self.depth.block)]
+        order = [("i", tile), ("ki", self.depth.block)]
+        if moves_fastest(factor, (self.depth, group)) == 1:
+            order.reverse()
+        loops = [("b", self.batch), (outer, count), ("ko", self.depth.blocks), *order]
         return nest(stage, loops, stored(buffer, (b, o, ko, i, ki), value))
 
     def _products(self) -> tuple[Stmt, Stmt]:
