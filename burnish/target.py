@@ -150,10 +150,10 @@ def target(name: str | Target = "cpu", rates: str | Rates | None = None) -> Targ
 def _known(name: str) -> Target:
     machine, model = MODELS[name]
     features = frozenset(model.features.split())
-    triple = f"{machine.architectures[0]}-unknown-linux-gnu"
+    triple = f"{machine.architectures[0]}-{machine.system_of_triple}"
     width, registers = machine.vectors(features)
     caches = model.l1_bytes, model.l2_bytes, model.l3_bytes
-    return Target(name, triple, model.cpu, features, width, registers, *caches, model.cores, machine)
+    return Target(name, triple, model.cpu, features, width, registers, *caches, model.cores, machine, model.rates)
 
 
 def _without(machine: Target, changes: Sequence[str]) -> Target:

@@ -208,7 +208,8 @@ class Access(Shuffles):
             mask = Value(leading(v.lanes, lanes), "bool", lanes)
             v = self.shuffle(v, Value("poison", v.dtype, v.lanes), range(lanes))
         if mask is None:
-            self.emit(f"store {v.type} {v.text}, ptr {pointer}, align {align}")
+            whole_align = memory.alignment(address.terms, address.const)
+            self.emit(f"store {v.type} {v.text}, ptr {pointer}, align {whole_align}")
             return
         most = v.lanes if self.masks else MASKED_BYTES // align
         for first in range(0, v.lanes, most):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import gcd
 
 from burnish.codegen.builder import Builder, Value
 from burnish.codegen.registers import Slots, SlotValues
@@ -36,12 +37,21 @@ class Scope:
 
 @dataclass
 class Memory:
-    """Where a buffer lives: a base pointer, or register slots and what they hold (vector number -> SSA value)."""
+    """Where a buffer lives: a base pointer, or register slots and what they hold (vector number -> SSA value).
+
+    ``aligned``: the multiple of bytes at which the base is; 0: that of an element.
+    """
 
     buffer: Buffer
     base: str = ""
     slots: Slots | None = None
     values: SlotValues = field(default_factory=SlotValues)
+    aligned: int = 0
+
+    def alignment(self, terms: Iterable[tuple[Expr, int]], const: int) -> int:
+        """The multiple of bytes at which the element ``terms + const`` certainly is."""
+        size = ITEM_BYTES[self.buffer.dtype]
+        return gcd(self.aligned, const * size, *(c * size for _, c in terms)) if self.aligned else size
 
 
 class Addressing(Builder):

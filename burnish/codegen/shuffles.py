@@ -174,7 +174,7 @@ class Shuffles(Addressing):
         dtype = "uint8" if memory.buffer.dtype == "bool" else memory.buffer.dtype
         wide = whole(lanes)
         if wide == lanes or not (self.masks or self._reaches(memory, terms, const + wide)):
-            text = f"load {vector_type(dtype, lanes)}, ptr {pointer}, align {ITEM_BYTES[dtype]}"
+            text = f"load {vector_type(dtype, lanes)}, ptr {pointer}, align {memory.alignment(terms, const)}"
             return self.result(text, dtype, lanes)
         if self._reaches(memory, terms, const + wide):
             text = f"load {vector_type(dtype, wide)}, ptr {pointer}, align {ITEM_BYTES[dtype]}"

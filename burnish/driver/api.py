@@ -26,6 +26,7 @@ from burnish.graph.passes import optimize
 from burnish.graph.weights import HALVES, store_weights
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.rewrite.search.objective import Objective
+from burnish.runtime.devices import device_maker
 from burnish.runtime.module import Module
 from burnish.runtime.pool import available_cores
 from burnish.target import Target
@@ -176,7 +177,7 @@ def compile(
                 return compile_segments(
                     model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
                 )  # type: ignore[return-value]
-        elif rewrite and not found.graph.states and stored is None and machine.machine.device is None:
+        elif rewrite and not found.graph.states and stored is None and device_maker(machine.machine) is None:
             made = rewrite_model(
                 found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
                 progress=progress, choices=choices, objective=_objective(rewrite),
@@ -218,7 +219,7 @@ def tuned(
             number = isinstance(tune, (int, float)) and not isinstance(tune, bool)
             raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
         machine = find_target(target)
-        if machine.machine.device is not None:
+        if device_maker(machine.machine) is not None:
             raise refusal("tune", tune, f"None for target '{machine.name}', whose device this machine does not time")
         if is_boosted(model):
             _check_unused("boosted trees", tune=tune)

@@ -40,6 +40,7 @@ from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
 from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
 from burnish.runtime.build import build as link_executable
+from burnish.runtime.devices import device_maker
 from burnish.runtime.executable import Copy, Executable, Slot, Step
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
@@ -49,7 +50,7 @@ from burnish.runtime.structures import Check
 
 def make_module(made: Compilation, threads: int | None = None) -> Module:
     """The module of a compilation, on the target's device where its machine has one. Errors as of ``Module``."""
-    device = made.target.machine.device
+    device = device_maker(made.target.machine)
     return Module(assemble(made), threads, device=None if device is None else device())
 
 
@@ -115,7 +116,7 @@ def assemble(made: Compilation) -> Executable:
         buffers=intervals if symbolic else (),
         in_place=pairs if symbolic else (),
         states={name: state.initial for name, state in graph.states.items()},
-        own_form=made.target.machine.device is not None,
+        own_form=device_maker(made.target.machine) is not None,
     )
 
 

@@ -15,6 +15,7 @@ from burnish.memory.lifetimes import Interval
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import Kernel, KernelConfig
+from burnish.runtime.devices import device_maker
 from burnish.runtime.executable import Pointer, Repeat, Slot, TensorSpec
 from burnish.runtime.link import link
 
@@ -39,7 +40,8 @@ def repeat_stage(
         same |= {*owner.outputs} if fixed else set()
         if isinstance(step, Stage):
             (once if fixed else calls).append(step)
-    return RepeatStage(group, inner, tuple(once), tuple(calls), _odd_rounds(calls, build))
+    own_form = device_maker(inner.target.machine) is not None
+    return RepeatStage(group, inner, tuple(once), tuple(calls), () if own_form else _odd_rounds(calls, build))
 
 
 def _odd_rounds(calls: Sequence[Stage], build: Callable[[Task, KernelConfig | None], Kernel]) -> tuple[Stage, ...]:

@@ -29,6 +29,8 @@ def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[st
     block. Graph inputs and outputs are row-major: that is their contract. So are operands and results of opaque
     operators.
     """
+    if lanes == 1:  # blocks of one are row-major
+        return {}
     fixed = {*graph.inputs, *graph.outputs, *graph.constants, *weights_of(graph, groups)}
     for node in graph.nodes:
         if is_opaque(node.op):
@@ -68,6 +70,8 @@ def _affinity(node: Node) -> float:
 
 def separate_inputs(graph: Graph, lanes: int) -> Graph:
     """Gives a graph input that convolutions read a copy of its own, which may be stored in blocks."""
+    if lanes == 1:
+        return graph
     types = dict(graph.types)
     copies: list[Node] = []
     renamed: dict[str, str] = {}

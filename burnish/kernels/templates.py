@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from burnish.errors import ScheduleError
-from burnish.kernels import cpu
+from burnish.kernels import cpu, gpu
 from burnish.kernels.task import Task
 from burnish.kernels.template import Match, Template
 from burnish.target import Target
 
-BY_KIND: Mapping[str, tuple[Template[Any], ...]] = {"cpu": cpu.TEMPLATES}
+BY_KIND: Mapping[str, tuple[Template[Any], ...]] = {"cpu": cpu.TEMPLATES, "gpu": gpu.TEMPLATES}
 
 
 def templates(target: Target) -> tuple[Template[Any], ...]:

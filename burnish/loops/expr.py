@@ -29,7 +29,8 @@ INDEX = "int64"
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
 DTYPES = (*FLOATS, *INTS, "bool")
-SCOPES = ("global", "shared", "local", "register")
+SHARED = "shared"  # the scope that all threads of a block see
+SCOPES = ("global", SHARED, "local", "register")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGICAL = ("and", "or")
 _TESTS = frozenset((*COMPARISONS, *LOGICAL))

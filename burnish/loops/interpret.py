@@ -30,7 +30,7 @@ from burnish.loops.expr import (
 )
 from burnish.loops.loaded import is_loaded
 from burnish.loops.numeric import FUNCTIONS, numpy_dtype
-from burnish.loops.program import HINTS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
+from burnish.loops.program import BARRIER, HINTS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
 
 __all__ = ["IntrinsicFunction", "evaluate", "run_program"]
 
@@ -224,7 +224,7 @@ class _Machine:
             case Alloc(buffer, body):
                 return self._alloc(buffer, self.statement(body))
             case Intrinsic(name):
-                return self._intrinsic(s) if name not in HINTS else lambda env: None
+                return self._intrinsic(s) if name not in (*HINTS, BARRIER) else lambda env: None
         raise AssertionError(s)
 
     def _loop(self, s: For) -> Callable[[Env], None]:

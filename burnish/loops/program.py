@@ -26,7 +26,10 @@ from burnish.loops.hashcons import Rebuilt, immutable, union
 from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.traverse import substitute, transform
 
-BINDINGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
+BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+BINDINGS = (*BLOCKS, *THREADS)
+BARRIER = "barrier"  # the intrinsic at which all threads of a block wait for each other; it has no operands
 KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", *BINDINGS)
 HINTS = ("prefetch",)  # intrinsics that change nothing: no memory is read or written
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from burnish.dump import through
 from burnish.loops.dead import drop_dead_stores
-from burnish.loops.program import Program
+from burnish.loops.program import BINDINGS, For, Program
 from burnish.loops.simplify import simplify_stmt
 from burnish.lower.guards import hoist_guards
 from burnish.lower.partition import partition_loops
 from burnish.lower.registers import lanes_apart, vectors_innermost
 from burnish.lower.shared import share_guards
+from burnish.lower.threads import Launch
 
 
 def simplify_program(program: Program) -> Program:
@@ -29,6 +31,27 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
     lanes_apart,
     vectors_innermost,
 )
+
+THREAD_PASSES: tuple[Callable[[Program], Program], ...] = (
+    simplify_program,
+    drop_dead_stores,
+    hoist_guards,
+    simplify_program,
+    lanes_apart,
+    vectors_innermost,
+)
+"""What is left for a thread of a grid: a branch costs as much as another instruction, more code more than both."""
+
+
+def lower_thread(program: Program, launch: Launch) -> Launch:
+    """A launch of a program as code generation takes it. Its indices are loops around it meanwhile."""
+    body = launch.body
+    for binding, extent in reversed(launch.extents.items()):
+        body = For(binding, extent, binding, body)
+    whole = through(Program(program.name, program.params, body), THREAD_PASSES).body
+    while isinstance(whole, For) and whole.kind in BINDINGS:
+        whole = whole.body
+    return replace(launch, body=whole)
 
 
 def lower(program: Program) -> Program:

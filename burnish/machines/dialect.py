@@ -8,6 +8,19 @@ from dataclasses import dataclass, field
 from burnish.machines.emitter import IntrinsicCode, LoopCode
 
 
+@dataclass(frozen=True)
+class Grid:
+    """Kernels that a device launches over a grid of blocks of threads.
+
+    Each outermost nest of a program is a launch: a function of its own, whose parameters are the addresses of the
+    kernel's buffers and of its workspace. ``prelude``: LLVM IR of the functions that code calls for what threads and
+    their devices do. ``threads``: the most that a block may have.
+    """
+
+    prelude: str
+    threads: int
+
+
 @dataclass(frozen=True, eq=False)
 class Dialect:
     """``loops``: kind -> its code; None: the emitter's own (unrolled, lanes of vectors, the thread pool).
@@ -18,7 +31,8 @@ class Dialect:
     vectors of floats become integers by one instruction that saturates. ``rounds_bfloat16``: the feature by which
     float32 is rounded to bfloat16; ``masks``: the one by which some lanes of a vector are loaded and
     stored as fast as all. ``dots_bytes``: that with which ``byte_dots`` are there: by number of int32 lanes, the LLVM
-    intrinsic that adds to each the dot product of four unsigned bytes and four signed ones.
+    intrinsic that adds to each the dot product of four unsigned bytes and four signed ones. ``grid``: how kernels of a
+    device with a grid of threads are written; None: a kernel is one function that is called.
     """
 
     loops: Mapping[str, LoopCode | None]
@@ -30,3 +44,4 @@ class Dialect:
     dots_bytes: str | None = None
     byte_dots: tuple[tuple[int, str], ...] = ()
     masks: str | None = None
+    grid: Grid | None = None

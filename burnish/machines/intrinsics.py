@@ -22,7 +22,8 @@ class TensorIntrinsic:
 
     Parameters are dense row-major tiles. An operand in a program must have the same strides; its address is that of the
     tile's first element. ``code`` writes its LLVM IR (None: only a machine with a form of code of its own has it);
-    ``needs`` are the features of a target without which it is refused.
+    ``needs`` are the features of a target without which it is refused. ``collective``: of how many neighbouring threads
+    it is the work of all together (a warp of a GPU); their loop, ``threadIdx.x``, is not around it.
     """
 
     name: str
@@ -30,6 +31,7 @@ class TensorIntrinsic:
     free: frozenset[str] = frozenset()  # operands whose rows may lie further apart, by attribute ``<operand>_stride``
     code: IntrinsicCode | None = None
     needs: frozenset[str] = frozenset()
+    collective: int = 1
 
     @property
     def operands(self) -> tuple[Buffer, ...]:
@@ -45,10 +47,11 @@ def declare(
     free: str = "",
     code: IntrinsicCode | None = None,
     needs: str = "",
+    collective: int = 1,
 ) -> TensorIntrinsic:
     """An intrinsic that is a nest of ``loops`` around one store; ``free`` and ``needs``: words."""
     program = Program(name, operands, nest(loops, body))
-    return TensorIntrinsic(name, program, frozenset(free.split()), code, frozenset(needs.split()))
+    return TensorIntrinsic(name, program, frozenset(free.split()), code, frozenset(needs.split()), collective)
 
 
 def nest(loops: Sequence[tuple[str, int]], body: Stmt) -> Stmt:

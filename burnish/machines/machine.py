@@ -40,7 +40,9 @@ class Rates:
 
 @dataclass(frozen=True)
 class Model:
-    """A target by name: LLVM's CPU and features, caches in bytes, cores."""
+    """A target by name: LLVM's CPU and features, caches in bytes, cores; what a core does, where that is declared here
+    and not by :class:`Core`.
+    """
 
     name: str
     cpu: str
@@ -49,6 +51,7 @@ class Model:
     l2_bytes: int
     l3_bytes: int
     cores: int
+    rates: Rates | None = None
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,9 @@ class Machine:
     """What a package of ``machines`` says of its machine.
 
     ``kind`` is what schedule templates are found by. ``architectures`` are the first words of LLVM's triples; the first
-    is that of ``models``. ``vectors``: bytes and number of vector registers, from the features. ``cores``: those that
-    differ from ``core``, by LLVM's name. ``flags``: LLVM's feature -> the kernel's word for it in /proc/cpuinfo.
+    is that of ``models``, with ``system_of_triple`` behind it. ``vectors``: bytes and number of vector registers, from
+    the features. ``cores``: those that differ from ``core``, by LLVM's name. ``flags``: LLVM's feature -> the kernel's
+    word for it in /proc/cpuinfo.
     ``flush``: the LLVM intrinsic that writes back and drops a cache line, and the fence behind it.
 
     A machine that is not programmed through LLVM has ``compile``: (loop program, target) -> code of its own form and
@@ -97,6 +101,7 @@ class Machine:
     templates: tuple[Any, ...] = ()
     version: str = ""
     import_path: str = ""
+    system_of_triple: str = "unknown-linux-gnu"
 
     @cached_property
     def named_intrinsics(self) -> Mapping[str, TensorIntrinsic]:

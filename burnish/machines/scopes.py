@@ -14,7 +14,8 @@ class Scope:
     ``capacity``: bytes of the buffers that live in it at a time (None: no limit). ``registers``: its buffers become SSA
     values or the tiles of a unit where every access is at a fixed place. ``address_space``: LLVM's number of it.
     ``place``: code that gives a buffer's address, as a generic pointer; None: the emitter's own, on the stack or in the
-    thread's scratch area.
+    thread's scratch area. ``aligned``: the multiple of bytes at which ``place`` puts buffers (0: nothing is known), by
+    which vectors in them may be moved at once.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Scope:
     registers: bool = False
     address_space: int = 0
     place: Placement | None = None
+    aligned: int = 0
 
 
 GLOBAL = Scope("global")  # parameters, and what all threads see

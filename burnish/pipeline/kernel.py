@@ -14,6 +14,7 @@ from typing import Any
 import burnish
 from burnish import dump
 from burnish.cache import ObjectCache, cache_key
+from burnish.codegen.grid import compile_grid
 from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
@@ -224,6 +225,8 @@ def compile_program(
     if target.machine.compile is not None:
         own, scratch = target.machine.compile(simplify_program(program), target)
         return Kernel(program.name, own, scratch, packed, template, choice)
+    if target.machine.dialect.grid is not None:
+        return Kernel(program.name, compile_grid(program, target).packed(), 0, packed, template, choice)
     lowered = lower(program)
     began = time.perf_counter()
     code = emit(lowered, target)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from burnish.errors import TargetError
 from burnish.ops.operator import Operator
 from burnish.runtime.buffers import address_of
 from burnish.runtime.collectives import Collectives
-from burnish.runtime.executable import Call, Copy, Executable, Host, Slot
+from burnish.runtime.executable import Call, Copy, Executable, Host, Pointer, Slot
 from burnish.runtime.image import Image
 from burnish.runtime.runner import call_extern, find_extern, stamp
 from burnish.runtime.sized import Sized
@@ -29,6 +29,22 @@ class Device(Protocol):
         """Runs one kernel. ``code``: what the machine's ``compile`` made; ``memory``: the bytes (uint8) of its
         parameters in order, of which it writes those that it has as outputs.
         """
+
+
+@runtime_checkable
+class OwnRunner(Protocol):
+    """A device that executes all steps of an executable itself, on memory of its own."""
+
+    def runner(
+        self,
+        executable: Executable,
+        kernels: Mapping[str, bytes],
+        params: np.ndarray,
+        state: np.ndarray,
+        externs: Mapping[str, Operator],
+        comm: Comm | None,
+    ) -> Any:
+        """As :meth:`DeviceCode.runner`."""
 
 
 def archive(machine: str, kernels: Mapping[str, bytes]) -> Image:
@@ -72,8 +88,10 @@ class DeviceCode:
         state: np.ndarray,
         externs: Mapping[str, Operator],
         comm: Comm | None,
-    ) -> DeviceRunner:
+    ) -> Any:
         """What executes the steps."""
+        if isinstance(self.device, OwnRunner):
+            return self.device.runner(executable, self.kernels, params, state, externs, comm)
         return DeviceRunner(executable, self, params, state, externs, comm)
 
 
@@ -89,14 +107,11 @@ class DeviceRunner:
         externs: Mapping[str, Operator],
         comm: Comm | None,
     ) -> None:
-        """Raises TargetError, naming the node, for steps that only native code makes, ArtifactError as CpuRunner."""
+        """Raises TargetError for open dimensions, ArtifactError as CpuRunner."""
         machine = executable.code.machine
         if executable.dims:
             names = ", ".join(f"'{d}'" for d in executable.dims)
             raise TargetError(f"runtime: found open dimensions {names}; allowed on a device of '{machine}': numbers")
-        for step in executable.steps:
-            if isinstance(step, Repeat):
-                raise TargetError(f"node '{step.node}': found repeated calls, which a device of '{machine}' has not")
         self.executable, self._code = executable, code
         self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
         self._collectives = Collectives(executable.steps, comm)
@@ -121,6 +136,10 @@ class DeviceRunner:
             self._collectives.abandon()
 
     def _step(self, number: int, step: Any, addresses: Sequence[int]) -> None:
+        if isinstance(step, Repeat):
+            for call in unrolled(step):
+                self._step(number, call, addresses)
+            return
         places = [self._address(slot, addresses) for slot in step.slots]
         if isinstance(step, Call):
             memory = [_bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True)]
@@ -143,6 +162,31 @@ class DeviceRunner:
             return addresses[first + slot.index] + slot.offset
         own = self.executable.state_offsets[slot.index] if slot.memory == "state" else 0
         return self._bases[slot.memory] + own + slot.offset
+
+
+def unrolled(step: Repeat) -> list[Call]:
+    """The calls of all rounds, one after another, each with the places of its arguments."""
+    calls = [_in_round(step, call, 0) for call in step.once]
+    for t in range(step.count):
+        calls += [_in_round(step, call, t) for call in (step.odd if step.odd and t % 2 else step.calls)]
+    return calls
+
+
+def _in_round(step: Repeat, call: Call, t: int) -> Call:
+    own = (_pointed(step, step.pointers[s.index], t) if s.memory == "repeat" else s for s in call.args)
+    return replace(call, args=tuple(own))
+
+
+def _pointed(step: Repeat, pointer: Pointer, t: int) -> Slot:
+    """Where a pointer points in round ``t``; see :class:`~burnish.runtime.steps.Pointer`."""
+    if pointer.before is not None:
+        if t == 0:
+            return replace(pointer.before, nbytes=pointer.nbytes)
+        t -= 1
+    left = step.count - 1 - t
+    place = pointer.places[left % 2]
+    moved = pointer.stride * (left if pointer.backwards else t)
+    return replace(place, offset=place.offset + moved, nbytes=pointer.nbytes)
 
 
 def _bytes_at(address: int, nbytes: int) -> np.ndarray:

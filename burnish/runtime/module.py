@@ -21,6 +21,7 @@ from burnish.runtime import artifact
 from burnish.runtime.abi import SCRATCH_STRIDE
 from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, numpy_dtype, round_up
 from burnish.runtime.device import Device, DeviceCode, unpacked
+from burnish.runtime.devices import device_of
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.host import check_host
@@ -72,6 +73,7 @@ class Module:
         a wrong number of ``threads``, and TargetError for steps that a device has not.
         """
         self._externs, self._comm = dict(externs or {}), comm
+        device = device if device is not None else device_of(executable.target)
         if device is not None:
             code: CpuCode | DeviceCode = DeviceCode(device, unpacked(executable.code))
         else:

@@ -44,16 +44,36 @@ def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: b
 
 
 def undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[str]:
-    """Those of ``loops`` whose different iterations may touch a common element through any two of the accesses."""
+    """Those of ``loops`` whose different iterations may touch a common element through any two of the accesses.
+
+    Loops inside of these count as anything at first, then as more of them: where an element fixes the iterations of
+    all, as ``x[i * 16 + j]`` does for ``j < 16``, it fixes those of ``j`` alone.
+    """
+    found = _undetermined(touching, loops)
+    if not found:
+        return found
+    first, *others = (a.ranges for a in touching)
+    outer = _outer(first, loops)
+    inner = {
+        name: n
+        for name, n in first.items()
+        if name not in loops and name not in outer and all(ranges.get(name) == n for ranges in others)
+    }
+    wider = _undetermined(touching, {**loops, **inner}) if inner else found
+    return [name for name in found if name in wider]
+
+
+def _undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[str]:
+    """See :func:`undetermined`, with loops inside as anything."""
     divided_loop = _divide_loop(touching, loops)
     if divided_loop is not None:
         whole, parts, touching, parted = divided_loop
-        found = undetermined(touching, parted)
+        found = _undetermined(touching, parted)
         return [name for name in loops if name in found or (name == whole and not parts.isdisjoint(found))]
     joined = _join_loops(touching, loops)
     if joined is not None:
         whole, members, touching_whole, loops_whole = joined
-        found = undetermined(touching_whole, loops_whole)
+        found = _undetermined(touching_whole, loops_whole)
         return [name for name in loops if name in found or (whole in found and name in members)]
     varying = {name: greatest(extent) for name, extent in loops.items() if greatest(extent) > 1}
     tuples = [_dimensions(a.indices, ranges_of(a.indices, a.ranges)) for a in touching]
@@ -121,7 +141,7 @@ def _join_loops(
     """Several loops as one: its name, theirs, and the accesses and loops rewritten; None where there are no such loops.
 
     Where all indices read ``o`` and ``i`` as ``o * 13 + i`` only, as in ``(o * 13 + i) // 7``, and ``i < 13``, that sum
-    is the variable of one loop, which determines both.
+    is the variable of one loop, which determines both. ``o`` alone is its quotient by 13.
     """
     for terms in _sums(touching):
         outer, last = _radix(terms, touching[0].ranges)
@@ -131,7 +151,11 @@ def _join_loops(
         rest: Expr = Var(whole)
         for name in outer:
             rest = rest - Var(name) * terms[name]
-        rewritten = [_with_sum(a, whole, terms, {last: rest}) for a in touching]
+        places: dict[str, Expr] = {}
+        for number, name in enumerate(outer):
+            place = Var(whole) // terms[name]
+            places[name] = place % touching[0].ranges[name] if number else place
+        rewritten = [_with_sum(a, whole, terms, {last: rest}, places) for a in touching]
         if any(free_vars(i) & set(terms) for a in rewritten for i in a.indices):
             continue
         others = {name: extent for name, extent in loops.items() if name not in terms}
@@ -168,14 +192,19 @@ def _radix(terms: Mapping[str, int], ranges: Ranges) -> tuple[list[str], str | N
     return (outer, last) if terms[last] == 1 else ([], None)
 
 
-def _with_sum(a: Access, whole: str, terms: Mapping[str, int], values: Mapping[str, Expr]) -> Access:
-    """An access in terms of the variable ``whole`` in place of those of ``terms``."""
+def _with_sum(
+    a: Access, whole: str, terms: Mapping[str, int], values: Mapping[str, Expr], places: Mapping[str, Expr]
+) -> Access:
+    """An access in terms of the variable ``whole`` in place of those of ``terms``: first of the last one, whose sum
+    with the others it is, then of those that are left, each at its place in ``whole``.
+    """
     extent = 1 + sum(c * (a.ranges[name] - 1) for name, c in terms.items())
     ranges: dict[str, int] = {}
     for name, own in a.ranges.items():
         ranges.update({name: own} if name not in terms else {whole: extent})
     known = {**a.ranges, whole: extent}
-    indices = tuple(simplify(substitute(simplify(i, a.ranges), values), known) for i in a.indices)
+    summed = (simplify(substitute(simplify(i, a.ranges), values), known) for i in a.indices)
+    indices = tuple(simplify(substitute(i, places), known) if i.variables & places.keys() else i for i in summed)
     return replace(a, indices=indices, ranges=ranges)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Buffer, Const, Expr, Load, Var, all_of
+from burnish.loops.expr import SHARED, Buffer, Const, Expr, Load, Var, all_of
 from burnish.loops.program import (
     NOTHING,
+    THREADS,
     Alloc,
     For,
     If,
@@ -45,7 +46,9 @@ def compute_at(program: Program, stage: str, loop: str) -> Program:
     """Computes ``stage`` inside ``loop``, just before its first consumer there, and only the part that is read there.
 
     The stage's buffer shrinks to that part and is allocated directly inside ``loop``; a part that may reach over the
-    stage's border is guarded::
+    stage's border is guarded. A buffer of the scope ``shared`` belongs to all threads of a block: its part is what is
+    read over all iterations of the loops around that are bound to threads (cooperative fetching, thesis-chen section
+    4.3.2)::
 
         alloc p: float32[10]
         for p.i in 10:
@@ -65,13 +68,14 @@ def compute_at(program: Program, stage: str, loop: str) -> Program:
     nests = stage_nests(program, stage, "compute_at")
     alloc = find_alloc(program, stage, "compute_at")
     _check_movable(program, stage, loop, site, nests)
-    outer = [*site.ranges, loop]
+    buffer: Buffer = alloc.stmt.buffer  # type: ignore[attr-defined]
+    around = [s for s in (*site.path, site.stmt) if isinstance(s, For)]
+    outer = [s.var for s in around if buffer.scope != SHARED or s.kind not in THREADS]
     ranges = {**site.ranges, loop: site.loop.extent}
     body: Stmt = site.loop.body
     for nest in nests:
         body = replace_stmt(body, nest.stmt, NOTHING)
     consumed = accesses(body, ranges, site.given, of=stage)
-    buffer: Buffer = alloc.stmt.buffer  # type: ignore[attr-defined]
     offsets, shape, loops = _shrink(buffer, region(consumed, outer), nests)
     small = buffer.with_(shape=shape)
     if any(s is site.stmt for s in alloc.path):
@@ -151,7 +155,9 @@ def _shrink(
         if span is None or at_least(span.extent, buffer.shape[d]):
             continue
         owners = [_owner(n.stmt, buffer.name, d) for n in nests]
-        if all(o is not None and at_least(span.extent, o.extent) for o in owners):
+        if all(o is not None and at_least(span.extent, o.extent) for o in owners) or _stores_within(
+            nests, buffer, d, span
+        ):
             continue
         for nest, owner in zip(nests, owners, strict=True):
             if owner is None:
@@ -164,6 +170,16 @@ def _shrink(
         offsets[d] = span.low
         shape[d] = span.extent
     return offsets, tuple(shape), loops
+
+
+def _stores_within(nests: Sequence[Site], buffer: Buffer, d: int, span: Span) -> bool:
+    """Whether the nests store no more of dimension ``d`` than ``span``: the rest of it is padding, which stays."""
+    for nest in nests:
+        writes = [a for a in accesses(nest.stmt, nest.ranges, nest.given, of=buffer.name) if a.writes]
+        stored = region(writes, nest.loops)[d]
+        if stored is None or stored.low != span.low or not at_least(span.extent, stored.extent):
+            return False
+    return True
 
 
 def _store_of(s: Stmt, buffer: str) -> Store:

@@ -23,7 +23,7 @@ from burnish.runtime.elf import parse
 from burnish.target import host, target
 
 ELF_MACHINES = {"x86": 62, "aarch64": 183, "riscv": 243}  # e_machine
-MACHINES = {name: ELF_MACHINES[machine.name] for name, (machine, _) in MODELS.items()}
+MACHINES = {name: ELF_MACHINES[machine.name] for name, (machine, _) in MODELS.items() if machine.kind == "cpu"}
 Check = Callable[..., Choice]
 
 

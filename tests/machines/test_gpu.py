@@ -56,7 +56,7 @@ LOOPS: dict[str, LoopCode | None] = {
 SHARED = Scope("shared", capacity=48 << 10, address_space=3, place=shared)
 GPU = Machine(
     name="gpu",
-    kind="gpu",
+    kind="other",
     architectures=("nvptx64",),
     vectors=lambda features: (16, 255),
     core=Core(None, 1e9, 1e9, 1e9),
@@ -108,5 +108,5 @@ def test_a_machine_without_templates_is_not_given_those_of_cpus() -> None:
     (y,) = OPERATORS["relu"].define("y", [placeholder((8, 64), name="x")], {})
     task = Task("kernel", tuple(y.inputs), (y,), "relu", {}, frozenset())
     assert matches(task, target("x86-64-v4"))
-    with pytest.raises(ScheduleError, match="target 'sm80' is of kind 'gpu', for which there are no templates"):
+    with pytest.raises(ScheduleError, match="target 'sm80' is of kind 'other', for which there are no templates"):
         matches(task, SM80)

@@ -23,7 +23,7 @@ def test_flags_and_permissions_are_those_of_the_machines() -> None:
 def test_models_have_what_their_features_give_them() -> None:
     for name, (machine, model) in MODELS.items():
         there = target(name)
-        assert (there.name, there.kind, there.cpu, there.machine) == (name, "cpu", model.cpu, machine)
+        assert (there.name, there.kind, there.cpu, there.machine) == (name, machine.kind, model.cpu, machine)
         assert machine_for(there.triple) is machine
         assert (there.vector_bytes, there.vector_registers) == machine.vectors(there.features)
         assert there.features <= FEATURES

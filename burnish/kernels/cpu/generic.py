@@ -46,17 +46,17 @@ def _is_map(task: Task) -> bool:
 
 def _apply(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
     s = Schedule(task.program())
-    kept = _inline_cheap(s, task, target)
+    kept = inline_cheap(s, task, target)
     caches = {t.name: s.cache_write(t.name, "local") for t in task.outputs if isinstance(t.body, Reduce)}
     apply_layouts(s, task, {})
     for out in task.outputs:
         inner = [t for t in kept if t not in task.outputs] if len(task.outputs) == 1 else []
         names = [t.name for t in inner] + ([caches[out.name]] if out.name in caches else [])
-        _schedule_output(s, out.name, names, _row_axes(task, out, inner), target.lanes, int(choice["vectors"]))
+        _schedule_output(s, out.name, names, row_axes(task, out, inner), target.lanes, int(choice["vectors"]))
     return s
 
 
-def _inline_cheap(s: Schedule, task: Task, target: Target) -> list[Tensor]:
+def inline_cheap(s: Schedule, task: Task, target: Target) -> list[Tensor]:
     """Inlines the stages that cost little to repeat; returns those that stay, producers first, reducing outputs too."""
     stages = task.stages()
     kept = []
@@ -108,7 +108,7 @@ def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], 
     _parallelize(s, outer)
 
 
-def _row_axes(task: Task, out: Tensor, kept: list[Tensor]) -> list[int]:
+def row_axes(task: Task, out: Tensor, kept: list[Tensor]) -> list[int]:
     """The output's dimensions at which every kept stage is read at the output's own index, directly or not."""
     maps: dict[str, dict[int, int]] = {out.name: {d: d for d in range(len(out.shape))}}
     for consumer in reversed(task.stages()):

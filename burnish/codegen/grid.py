@@ -1,0 +1,126 @@
+"""Kernels for a grid of threads: launches to LLVM IR and PTX; where ptxas is there, machine code and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import llvmlite.binding as llvm
+
+from burnish.codegen.addressing import Memory
+from burnish.codegen.gridcode import GridCode, LaunchCode
+from burnish.codegen.legal import refuse_unlowered
+from burnish.codegen.llvm import FunctionEmitter, Module
+from burnish.codegen.objects import parse, target_machine
+from burnish.codegen.ptxas import assemble
+from burnish.codegen.resolve import Resolver
+from burnish.errors import ScheduleError, TargetError
+from burnish.loops.expr import Buffer
+from burnish.loops.program import For, Program, Stmt
+from burnish.loops.sizes import is_size
+from burnish.lower.barriers import check_barriers, insert_barriers
+from burnish.lower.pipeline import lower_thread
+from burnish.lower.threads import Grids, Launch, launches
+from burnish.target import Target
+
+ALIGNMENT = 256  # of buffers in the workspace
+
+
+def compile_grid(program: Program, target: Target, assembled: bool = True) -> GridCode:
+    """The code of a scheduled program for a device with a grid of threads.
+
+    ``assembled``: also as machine code, where ptxas is installed. Raises ScheduleError, by name, for what the target
+    does not lower, TargetError where LLVM or ptxas refuse the code.
+    """
+    found = lowered(program, target)
+    offsets, size = _places(found.workspace)
+    text, names = emit_grid(program, target, found, offsets)
+    ptx = to_ptx(text, target)
+    cubin, report = assemble(ptx, target.cpu) if assembled else (b"", {})
+    codes = tuple(
+        LaunchCode(name, launch.grid, launch.block, report.get(name))
+        for name, launch in zip(names, found.launches, strict=True)
+    )
+    written = tuple(i for i, p in enumerate(program.params) if p.name in program.body.writes)
+    return GridCode(codes, tuple(p.nbytes for p in program.params), written, size, target.cpu, ptx, text, cubin)
+
+
+def lowered(program: Program, target: Target) -> Grids:
+    """The launches of a program as code generation takes them, with their barriers."""
+    machine, known = target.machine, target.machine.named_intrinsics
+    found = launches(program, machine)
+    ready = []
+    for launch in found.launches:
+        waiting = insert_barriers(launch, known)
+        done = lower_thread(program, waiting)
+        check_barriers(done, known)
+        ready.append(done)
+    return Grids(found.workspace, tuple(ready))
+
+
+def _places(workspace: tuple[Buffer, ...]) -> tuple[Mapping[str, int], int]:
+    """Where each buffer of the workspace begins, and the bytes of all."""
+    offsets, size = {}, 0
+    for buffer in workspace:
+        offsets[buffer.name] = size
+        size += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
+    return offsets, size
+
+
+def bound(launch: Launch) -> Stmt:
+    """A launch as a statement: its indices as loops that are bound to them."""
+    body = launch.body
+    for binding, extent in reversed(launch.extents.items()):
+        if extent > 1:
+            body = For(binding, extent, binding, body)
+    return body
+
+
+def emit_grid(
+    program: Program, target: Target, found: Grids, offsets: Mapping[str, int]
+) -> tuple[str, tuple[str, ...]]:
+    """LLVM IR of all launches of a program, which calls the functions of the prelude; their names."""
+    for buffer in (*program.params, *found.workspace):
+        if any(is_size(extent) for extent in buffer.shape):
+            raise ScheduleError(f"buffer '{buffer}': found an open dimension; allowed on '{target.name}': numbers")
+    module = Module(program.name, target)
+    names = []
+    for number, launch in enumerate(found.launches):
+        name = program.name if len(found.launches) == 1 else f"{program.name}_{number}"
+        names.append(name)
+        stmt = bound(launch)
+        refuse_unlowered(Program(program.name, program.params, stmt), target)
+        function = FunctionEmitter(module, Resolver())
+        for i, buffer in enumerate(program.params):
+            function.memory[buffer.name] = Memory(buffer, f"%p{i}")
+        for buffer in found.workspace:
+            place = function.hoist(0, f"getelementptr i8, ptr %workspace, i64 {offsets[buffer.name]}")
+            function.memory[buffer.name] = Memory(buffer, place)
+        function.statement(stmt)
+        parameters = ", ".join([*(f"ptr %p{i}" for i in range(len(program.params))), "ptr %workspace"])
+        block = ",".join(map(str, launch.block))
+        convention = target.machine.dialect.kernel
+        signature = f'define {convention} void @{name}({parameters}) "nvvm.maxntid"="{block}"'
+        module.functions.append(function.finish(signature))
+    return module.text(), tuple(names)
+
+
+def to_ptx(text: str, target: Target) -> str:
+    """PTX of LLVM IR that calls the functions of the target's prelude."""
+    grid = target.machine.dialect.grid
+    assert grid is not None
+    machine = target_machine(target)
+    try:
+        module = parse(f"{_without_declarations(text)}\n{grid.prelude}", machine)
+        module.verify()
+    except RuntimeError as error:
+        raise TargetError(f"target '{target.name}': LLVM does not accept the code of a kernel ({error})") from error
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return str(machine.emit_assembly(module))
+
+
+def _without_declarations(text: str) -> str:
+    """The text without declarations of functions that a prelude defines."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("declare") or "@gpu." not in line)

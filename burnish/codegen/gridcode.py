@@ -1,0 +1,107 @@
+"""Code of a kernel for a grid of threads, as bytes: its launches, PTX, what ptxas made of it, and LLVM IR.
+
+The first line is a head in JSON, then follow the sections. The IR is what a runner without a GPU executes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from burnish.errors import ArtifactError
+
+Extents = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas says of a function, a thread: registers, bytes of stack, bytes of registers that are spilled; and
+    bytes of shared memory of a block.
+    """
+
+    registers: int
+    stack: int
+    spilled: int
+    shared: int
+
+
+@dataclass(frozen=True)
+class LaunchCode:
+    """One function and the grid that it is launched over; ``resources``: None where it was not assembled."""
+
+    name: str
+    grid: Extents
+    block: Extents
+    resources: Resources | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+@dataclass(frozen=True)
+class GridCode:
+    """A kernel: its ``launches`` follow each other. Every function takes the addresses of the ``params`` buffers, then
+    that of ``workspace`` bytes of global memory. ``written``: the numbers of the buffers that it changes. ``nbytes``:
+    of the buffers. ``target``: the LLVM CPU that it is for. ``cubin``: empty where it was not assembled.
+    """
+
+    launches: tuple[LaunchCode, ...]
+    nbytes: tuple[int, ...]
+    written: tuple[int, ...]
+    workspace: int
+    target: str
+    ptx: str
+    ir: str
+    cubin: bytes = b""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def packed(self) -> bytes:
+        """As bytes."""
+        sections = [self.ptx.encode(), self.ir.encode(), self.cubin]
+        head = {
+            "launches": [asdict(launch) for launch in self.launches],
+            "nbytes": self.nbytes,
+            "written": self.written,
+            "workspace": self.workspace,
+            "target": self.target,
+            "notes": dict(self.notes),
+            "sections": [len(s) for s in sections],
+        }
+        return b"\n".join([json.dumps(head).encode(), b"".join(sections)])
+
+    @staticmethod
+    def unpacked(code: bytes) -> GridCode:
+        """What :meth:`packed` has made. Raises ArtifactError for anything else."""
+        first, _, rest = code.partition(b"\n")
+        try:
+            head = json.loads(first)
+            a, b, c = head["sections"]
+            if len(rest) != a + b + c:
+                raise ValueError(f"{len(rest)} bytes of sections, {a + b + c} in the head")
+            launches = tuple(
+                LaunchCode(
+                    one["name"], _extents(one["grid"]), _extents(one["block"]),
+                    None if one["resources"] is None else Resources(**one["resources"]),
+                )
+                for one in head["launches"]
+            )  # fmt: skip
+            return GridCode(
+                launches, tuple(head["nbytes"]), tuple(head["written"]), int(head["workspace"]), head["target"],
+                rest[:a].decode(), rest[a : a + b].decode(), rest[a + b :], head["notes"],
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+            raise ArtifactError(f"code of a kernel for a grid is damaged: {error}") from error
+
+
+def _extents(found: Any) -> Extents:
+    x, y, z = (int(n) for n in found)
+    return x, y, z

@@ -1,0 +1,67 @@
+"""ptxas: PTX to machine code of a GPU, and its report of registers, spills and shared memory; no GPU is needed.
+
+It comes with the PyPI package ``nvidia-cuda-nvcc`` (``pip install "burnish[cuda]"``); without it PTX is left to the
+driver.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from burnish.codegen.gridcode import Resources
+from burnish.errors import TargetError
+
+SECONDS = 120.0  # of one kernel: ptxas takes milliseconds, of a kernel that it cannot cope with minutes
+
+
+@cache
+def find_ptxas() -> str | None:
+    """The program: of the installed package, else of the path; None if there is none."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for found in sorted(Path(folder).glob("*/bin/ptxas"), reverse=True):
+            return str(found)
+    return shutil.which("ptxas")
+
+
+def assemble(ptx: str, cpu: str) -> tuple[bytes, dict[str, Resources]]:
+    """Machine code (cubin) and the resources of each function, by name; nothing where ptxas is not installed.
+
+    Raises TargetError, with what ptxas says, for code that it refuses.
+    """
+    program = find_ptxas()
+    if program is None:
+        return b"", {}
+    with tempfile.TemporaryDirectory() as folder:
+        source, result = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx, encoding="utf-8")
+        command = [program, "-v", f"-arch={cpu}", str(source), "-o", str(result)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        if done.returncode:
+            raise TargetError(f"ptxas refuses a kernel for {cpu}: {done.stderr.strip()[:2000]}")
+        return result.read_bytes(), resources(done.stderr)
+
+
+def resources(report: str) -> dict[str, Resources]:
+    """What ``ptxas -v`` reports, by function."""
+    found = {}
+    parts = re.split(r"Compiling entry function '([^']+)'", report)
+    for name, text in zip(parts[1::2], parts[2::2], strict=True):
+        found[name] = Resources(
+            registers=_number(r"Used (\d+) registers", text),
+            stack=_number(r"(\d+) bytes stack frame", text),
+            spilled=_number(r"(\d+) bytes spill stores", text) + _number(r"(\d+) bytes spill loads", text),
+            shared=_number(r"(\d+) bytes smem", text),
+        )
+    return found
+
+
+def _number(pattern: str, text: str) -> int:
+    match = re.search(pattern, text)
+    return int(match[1]) if match else 0

@@ -1,0 +1,227 @@
+"""What templates for GPUs schedule: the stages that stay, and sums of products as tiles of a matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from burnish.kernels.task import Task
+from burnish.loops.expr import FLOATS, Axis, Binary, Cast, Const, Expr, Load, Reduce, Var, all_of, factors_of, select
+from burnish.loops.simplify import simplify
+from burnish.loops.tensor import Tensor
+from burnish.loops.traverse import loads, substitute, transform
+
+Values = dict[str, Expr]
+
+
+def expanded(e: Expr, stages: Mapping[str, Tensor]) -> Expr:
+    """``e`` with every load of one of ``stages`` replaced by what that computes there."""
+
+    def inlined(part: Expr) -> Expr:
+        if not isinstance(part, Load) or part.buffer.name not in stages:
+            return part
+        stage = stages[part.buffer.name]
+        assert stage.body is not None
+        values = {axis.name: index for axis, index in zip(stage.axes, part.indices, strict=True)}
+        return expanded(substitute(stage.body, values), stages)
+
+    return transform(e, inlined, lambda part: not part.buffers.isdisjoint(stages))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Several axes as one: the last moves fastest."""
+
+    axes: tuple[Axis, ...]
+
+    @property
+    def extent(self) -> int:
+        """Of all together."""
+        return prod(a.extent for a in self.axes)
+
+    def at(self, index: Expr) -> Values:
+        """The values of the axes where all together are at ``index``."""
+        found: Values = {}
+        step, rest = self.extent, [a for a in self.axes if a.extent > 1]
+        found.update({a.var.name: Const(0) for a in self.axes if a.extent == 1})
+        for number, axis in enumerate(rest):
+            step //= axis.extent
+            value = index // step if step > 1 else index
+            found[axis.var.name] = value % axis.extent if number else value
+        return found
+
+
+@dataclass(frozen=True)
+class Depth:
+    """The reduction in blocks of ``block``: of the axis ``inner`` for every value of the ``outer`` ones."""
+
+    outer: Group
+    inner: Group
+    block: int
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return self.outer.extent * self._parts
+
+    @property
+    def _parts(self) -> int:
+        return -(-self.inner.extent // self.block)
+
+    def at(self, block: Expr, inside: Expr) -> tuple[Values, Expr | None]:
+        """The values of the axes at a place in a block, and when there are such; None: always."""
+        parts = self._parts
+        own = (block % parts if self.outer.extent > 1 else block) * self.block + inside
+        cond = own < self.inner.extent if self.inner.extent % self.block else None
+        return {**self.outer.at(block // parts), **self.inner.at(own)}, cond
+
+
+@dataclass(frozen=True)
+class Product:
+    """A sum of products over the axes of a task's output: ``batch`` ones that both factors have, ``rows`` of the left
+    one and ``columns`` of the right one, of which the output's last axis is one.
+
+    ``left`` and ``right`` are over these and the ``reduced`` axes. ``value`` is the output's element, in which
+    ``sum_`` stands for the sum.
+    """
+
+    anchor: Tensor
+    output: Tensor
+    batch: Group
+    rows: Group
+    columns: Group
+    reduced: tuple[Axis, ...]
+    left: Expr
+    right: Expr
+    value: Expr
+    sum_: Load
+
+    @cached_property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Batch, rows, columns, depth."""
+        depth = prod(a.extent for a in self.reduced)
+        return self.batch.extent, self.rows.extent, self.columns.extent, depth
+
+    def depth(self, block: int) -> Depth:
+        """The reduction in blocks: of its longest axis, where that fills one, so that others need no division."""
+        longest = max(self.reduced, key=lambda a: a.extent, default=None)
+        if longest is None or longest.extent < block or len(self.reduced) == 1:
+            return Depth(Group(()), Group(self.reduced), block)
+        return Depth(Group(tuple(a for a in self.reduced if a is not longest)), Group((longest,)), block)
+
+
+def product(task: Task) -> Product | None:
+    """The sum of products that a task of one output is, with element-wise stages around it; None of others."""
+    anchor = task.anchor()
+    if anchor is None or len(task.outputs) != 1 or not isinstance(anchor.body, Reduce):
+        return None
+    output = task.outputs[0]
+    others = {t.name: t for t in task.stages() if t is not anchor}
+    if any(isinstance(t.body, Reduce) for t in others.values()) or not output.shape or prod(output.shape) == 0:
+        return None
+    ranges = {v.name: n for v, n in zip(output.axes, output.shape, strict=True)}
+    if output is anchor:
+        index: tuple[Expr, ...] = tuple(anchor.axes)
+        sum_ = Load(anchor.buffer, index)
+        value: Expr = sum_
+    else:
+        assert output.body is not None
+        value = expanded(output.body, others)
+        found = {x for x in loads(value) if x.buffer.name == anchor.name}
+        if len(found) != 1:
+            return None
+        sum_ = found.pop()
+        index = tuple(simplify(i, ranges) for i in sum_.indices)
+        if any(i.buffers for i in index):
+            return None
+    return _classified(task, anchor, index, value, sum_, others, ranges)
+
+
+def _classified(
+    task: Task,
+    anchor: Tensor,
+    index: tuple[Expr, ...],
+    value: Expr,
+    sum_: Load,
+    others: Mapping[str, Tensor],
+    ranges: Mapping[str, int],
+) -> Product | None:
+    """See :func:`product`: the axes of the output by which factor has them."""
+    body, output = anchor.body, task.outputs[0]
+    assert isinstance(body, Reduce)
+    pair = factors_of(body.body)
+    if pair is None or not isinstance(body.body, Binary):
+        return None
+    reduced = tuple(Axis(Var(f"{anchor.name}/{a.var.name}"), a.extent) for a in body.axes)
+    at: Values = {v.name: i for v, i in zip(anchor.axes, index, strict=True)}
+    at.update({a.var.name: own.var for a, own in zip(body.axes, reduced, strict=True)})
+    known = {**ranges, **{a.var.name: a.extent for a in reduced}}
+    left, right = (simplify(expanded(substitute(expanded(f, others), at), others), known) for f in pair)
+    axes = [Axis(v, n) for v, n in zip(output.axes, output.shape, strict=True)]
+    wide = [a for a in axes if a.extent > 1]
+    if wide and wide[-1].var.name in left.variables and wide[-1].var.name not in right.variables:
+        left, right = right, left
+    only_left = tuple(a for a in wide if a.var.name in left.variables - right.variables)
+    only_right = tuple(a for a in wide if a.var.name in right.variables - left.variables)
+    batch = tuple(a for a in axes if a not in only_left and a not in only_right)
+    return Product(anchor, output, Group(batch), Group(only_left), Group(only_right), reduced, left, right, value, sum_)
+
+
+def narrow(e: Expr) -> Expr:
+    """A factor as it is stored: without the conversion to the type of the sums."""
+    return e.value if isinstance(e, Cast) and e.value.dtype != "bool" else e
+
+
+def padded(e: Expr, *conds: Expr | None) -> Expr:
+    """``e`` where all conditions hold, elsewhere zero."""
+    from_ = [c for c in conds if c is not None]
+    return select(all_of(*from_), e, Const(0 if e.dtype not in FLOATS else 0.0, e.dtype)) if from_ else e
+
+
+def moves_fastest(e: Expr, groups: Sequence[Group | Depth]) -> int:
+    """The number of the group in steps of which the factor's loads are nearest in memory."""
+    best, nearest = 0, 1 << 62
+    for number, group in enumerate(groups):
+        axes = group.axes if isinstance(group, Group) else (*group.outer.axes, *group.inner.axes)
+        for axis in axes:
+            step = _step(e, axis.var.name)
+            if axis.extent > 1 and 0 < step < nearest:
+                best, nearest = number, step
+    return best
+
+
+def _step(e: Expr, name: str) -> int:
+    """Elements between what a factor loads for neighbouring values of a variable; 0 where it does not move."""
+    for load in loads(e):
+        step = 1
+        for index, extent in zip(reversed(load.indices), reversed(load.buffer.shape), strict=True):
+            if name in index.variables:
+                return step
+            step *= extent
+    return 0
+
+
+def parts(task: Task, kept: Sequence[Tensor]) -> Iterator[Task]:
+    """A task as several, each of which computes one of the stages ``kept`` from earlier ones."""
+    names = {t.name for t in kept}
+    done: dict[str, Tensor] = {}
+
+    def cut(t: Tensor, root: bool) -> Tensor:
+        if t.body is None or (t.name in names and not root):
+            return t if t.body is None else done.setdefault(t.name, Tensor(t.buffer))
+        return Tensor(t.buffer, t.axes, t.body, tuple(cut(i, False) for i in t.inputs))
+
+    for t in kept:
+        own = cut(t, True)
+        inputs = tuple(dict.fromkeys(_placeholders(own)))
+        yield Task(f"{task.name}_{t.name}", inputs, (own,), task.label, {}, task.constants)
+
+
+def _placeholders(t: Tensor) -> Iterator[Tensor]:
+    for i in t.inputs:
+        if i.body is None:
+            yield i
+        else:
+            yield from _placeholders(i)

@@ -1,0 +1,76 @@
+"""Several launches, one after another: whatever no other template schedules as one, such as Winograd's stages.
+
+Every stage that is kept becomes a task of its own, scheduled by the first template that can; what is between them lies
+in global memory. The end of a launch is where all blocks wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from burnish.errors import ScheduleError
+from burnish.kernels.cpu.generic import inline_cheap
+from burnish.kernels.gpu.elements import ELEMENTS, schedule_elements, serial
+from burnish.kernels.gpu.forms import parts
+from burnish.kernels.gpu.product import PRODUCT
+from burnish.kernels.gpu.rows import ROWS
+from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
+from burnish.loops.program import Alloc, Program, Stmt, seq
+from burnish.loops.tensor import Tensor
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+SINGLE: tuple[Template[Any], ...] = (TENSOR_PRODUCT, PRODUCT, ROWS, ELEMENTS)
+FALLBACK_THREADS = 128
+
+
+def _kept(task: Task, target: Target) -> list[Tensor]:
+    """The stages that become launches, outputs among them, producers first."""
+    kept = {t.name for t in inline_cheap(Schedule(task.program()), task, target)}
+    outputs = {t.name for t in task.outputs}
+    return [t for t in task.stages() if t.name in kept | outputs]
+
+
+def _schedule(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
+    del form, choice
+    kept = _kept(task, target)
+    bodies: list[Stmt] = []
+    for part in parts(task, kept):
+        bodies.append(_scheduled(part, target))
+    body: Stmt = seq(*bodies)
+    outputs = {t.name for t in task.outputs}
+    for t in reversed(kept):
+        if t.name not in outputs:
+            body = Alloc(t.buffer, body)
+    params = tuple(t.buffer for t in (*task.inputs, *task.outputs))
+    return Schedule(Program(task.name, params, body))
+
+
+def _scheduled(part: Task, target: Target) -> Stmt:
+    """The statement of one part by the first template that can."""
+    if 0 in part.outputs[0].shape:
+        return seq()
+    problem: ScheduleError | None = None
+    for made in _attempts(part, target):
+        try:
+            return made()
+        except ScheduleError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
+
+
+def _attempts(part: Task, target: Target) -> Iterator[Any]:
+    for template in SINGLE:
+        match = template.match(part, target)
+        if match is not None:
+            yield lambda match=match: match.apply(match.space.default).program.body
+    if serial(part):
+        choice = {"threads": FALLBACK_THREADS}
+        yield lambda: schedule_elements(part, target, True, choice).program.body
+
+
+LAUNCHES = Template("launches", lambda task, target: True, lambda *_: Space({}, {}), _schedule)

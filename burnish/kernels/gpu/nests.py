@@ -1,0 +1,64 @@
+"""Pieces of GPU schedules: nests in the coordinates of tiles, and loops that a block's threads share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from burnish.loops.expr import Buffer, Expr, Var
+from burnish.loops.program import For, If, Stmt, Store
+from burnish.schedule.schedule import Schedule
+
+Loops = Sequence[tuple[str, int]]
+
+
+def nest(stage: str, loops: Loops, body: Stmt, part: str = "") -> Stmt:
+    """Serial loops of a stage around a statement whose variables are :func:`var`."""
+    for name, extent in reversed(loops):
+        body = For(f"{stage}.{part}{name}", extent, "serial", body)
+    return body
+
+
+def var(stage: str, name: str, part: str = "") -> Var:
+    """The variable of a loop of :func:`nest`."""
+    return Var(f"{stage}.{part}{name}")
+
+
+def stored(
+    buffer: Buffer, index: Sequence[Expr], value: Expr, reduce: str | None = None, where: Expr | None = None
+) -> Stmt:
+    """A store, under a condition if there is one."""
+    store = Store(buffer, tuple(index), value, reduce)
+    return store if where is None else If(where, store)
+
+
+def fuse_all(s: Schedule, loops: Sequence[str]) -> str:
+    """Perfectly nested loops as one."""
+    fused, *rest = loops
+    for loop in rest:
+        fused = s.fuse(fused, loop)
+    return fused
+
+
+def bind_threads(s: Schedule, loop: str, block: tuple[int, int, int], unrolled: int = 0) -> str:
+    """Spreads a loop over all threads of a block, neighbours next to each other; the innermost loop, of threads x.
+
+    What is left for one thread is a loop around these; of at most ``unrolled`` iterations, it is written out.
+    """
+    x, y, z = block
+    over = ""
+    if s.extent(loop) > x * y * z:
+        over, loop = s.split(loop, x * y * z)
+        if s.extent(over) <= unrolled:
+            s.unroll(over)
+    for binding, inner in (("threadIdx.z", x * y), ("threadIdx.y", x)):
+        if inner < x * y * z and s.extent(loop) > inner and (z > 1 or binding != "threadIdx.z"):
+            outer, loop = s.split(loop, inner)
+            s.bind(outer, binding)
+    s.bind(loop, "threadIdx.x")
+    return loop
+
+
+def bind_blocks(s: Schedule, loops: Sequence[str]) -> None:
+    """Loops as block indices, the innermost as x."""
+    for loop, binding in zip(reversed(loops), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
+        s.bind(loop, binding)

@@ -1,0 +1,175 @@
+"""Matrix products, batched products and convolutions for GPUs: tiles in shared memory, fetched by all threads of a
+block.
+
+A convolution is a product whose left or right matrix is never made: its elements are fetched from where they are in the
+image (implicit product). A block computes a tile of the output, each thread some rows and columns of that, and its
+accumulators are registers.
+
+Source: thesis-chen section 4.3.2, figure 4.7 (cooperative fetching).
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.gpu.forms import Depth, Product, moves_fastest, narrow, padded, product
+from burnish.kernels.gpu.nests import bind_blocks, bind_threads, fuse_all, nest, stored, var
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
+from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, cast, identity
+from burnish.loops.program import Alloc, Program, Stmt, seq
+from burnish.loops.traverse import substitute, transform
+from burnish.lower.threads import MOST_BLOCKS
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+SIDE = 16  # threads of a block in each direction
+TILES = (16, 32, 64, 128)
+DEPTHS = (8, 16, 32)
+PAD = 4  # elements between rows in shared memory beyond their own, so that columns are in different banks
+FEWEST = 8  # rows and columns below which tiles are mostly empty
+# Of the multiply-adds of a tile, the share of time they take beside loads from shared memory: by its side.
+EFFICIENCY = {16: 0.25, 32: 0.5, 64: 0.8, 128: 1.0}
+
+
+def _form(task: Task, target: Target) -> Product | None:
+    """A product of which both factors are read often enough to be worth sharing."""
+    del target
+    found = product(task)
+    if found is None:
+        return None
+    batch, rows, columns, depth = found.sizes
+    blocks = -(-rows // SIDE)
+    worth = min(rows, columns) >= FEWEST and depth >= FEWEST
+    return found if worth and max(batch, blocks) <= MOST_BLOCKS["blockIdx.y"] else None
+
+
+def _space(task: Task, target: Target, form: Product) -> Space:
+    del task
+    batch, rows, columns, depth = form.sizes
+
+    def seconds(tile: tuple[int, int]) -> float:
+        """Waves of blocks over the multiprocessors, each as long as its tile."""
+        m, n = tile
+        blocks = batch * -(-rows // m) * -(-columns // n)
+        return -(-blocks // target.cores) * m * n / min(EFFICIENCY[m], EFFICIENCY[n])
+
+    tiles = [(m, n) for m in TILES for n in TILES]
+    m, n = min(tiles, key=lambda tile: (seconds(tile), -tile[0] * tile[1]))
+    default = {"tile_m": m, "tile_n": n, "depth": 8 if depth < 16 or m * n > 64 * 64 else 16, "fetch": "shared"}
+    return Space({"tile_m": TILES, "tile_n": TILES, "depth": DEPTHS, "fetch": ("shared", "global")}, default)
+
+
+def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Schedule:
+    """``blocks(batch, m, n) -> threads(y, x) -> depth in blocks -> [fetch] -> depth -> own m -> own n``."""
+    del target
+    t = Tiles(task, form, int(choice["tile_m"]), int(choice["tile_n"]), int(choice["depth"]))
+    s = Schedule(t.program())
+    out, acc = form.output.name, t.acc.name
+    b, mo, no, my, nx, mt, nt = (f"{out}.{name}" for name in ("b", "mo", "no", "my", "nx", "mt", "nt"))
+    bind_blocks(s, (b, mo, no))
+    s.bind(my, "threadIdx.y")
+    s.bind(nx, "threadIdx.x")
+    s.compute_at(acc, nx)
+    s.set_scope(acc, "register")
+    for loop in (mt, nt, f"{acc}.init.mt", f"{acc}.init.nt", f"{acc}.mt", f"{acc}.nt"):
+        s.unroll(loop)
+    if t.own_m * t.own_n * t.depth.block <= 512:
+        s.unroll(f"{acc}.ki")
+    for stage in (t.left.name, t.right.name):
+        if choice["fetch"] == "global":
+            s.compute_inline(stage)
+            continue
+        s.set_scope(stage, "shared")
+        s.compute_at(stage, f"{acc}.ko")
+        *_, slow, fast = s.loops(stage)
+        bind_threads(s, fuse_all(s, (slow, fast)), (SIDE, SIDE, 1), unrolled=8)
+    return s
+
+
+class Tiles:
+    """The program of a product in the coordinates of its tiles, before it is scheduled.
+
+    Stages: ``left`` [b, mo, ko, ki, mi] and ``right`` [b, no, ko, ki, ni], padded with zeros to whole tiles, ``acc``
+    [b, mo, no, my, nx, mt, nt], and the output. Neighbouring threads have neighbouring columns.
+    """
+
+    def __init__(self, task: Task, form: Product, tile_m: int, tile_n: int, depth: int) -> None:
+        self.task, self.form, self.tile_m, self.tile_n = task, form, tile_m, tile_n
+        self.own_m, self.own_n = tile_m // SIDE, tile_n // SIDE
+        self.depth: Depth = form.depth(depth)
+        name, self.batch = form.anchor.name, form.batch.extent
+        self.mo, self.no = -(-form.rows.extent // tile_m), -(-form.columns.extent // tile_n)
+        block, ko = self.depth.block, self.depth.blocks
+        self.left = Buffer(f"{name}.left", (self.batch, self.mo, ko, block, tile_m + PAD), narrow(form.left).dtype)
+        self.right = Buffer(f"{name}.right", (self.batch, self.no, ko, block, tile_n + PAD), narrow(form.right).dtype)
+        shape = (self.batch, self.mo, self.no, SIDE, SIDE, self.own_m, self.own_n)
+        self.acc = Buffer(f"{name}.acc", shape, form.anchor.dtype)
+
+    def program(self) -> Program:
+        """The naive loop program: always the same for equal tiles."""
+        stages = seq(self._fetched("left"), self._fetched("right"), *self._sums(), self._output())
+        body: Stmt = Alloc(self.left, Alloc(self.right, Alloc(self.acc, stages)))
+        params = tuple(t.buffer for t in (*self.task.inputs, *self.task.outputs))
+        return Program(self.task.name, params, body)
+
+    def _fetched(self, side: str) -> Stmt:
+        """One of the factors, tile after tile, in the order in which its elements are in memory."""
+        left = side == "left"
+        buffer = self.left if left else self.right
+        stage, block = buffer.name, self.depth.block
+        group, outer = (self.form.rows, "mo") if left else (self.form.columns, "no")
+        count, tile = (self.mo, self.tile_m) if left else (self.no, self.tile_n)
+        b, o, ko, ki, i = (var(stage, n) for n in ("b", outer, "ko", "ki", "i"))
+        place = o * tile + i
+        inside = None if group.extent % tile == 0 else place < group.extent
+        values, deep = self.depth.at(ko, ki)
+        factor = self.form.left if left else self.form.right
+        values = {**values, **group.at(place), **self.form.batch.at(b)}
+        value = padded(substitute(narrow(factor), values), inside, deep)
+        order = [("ki", block), ("i", tile)]
+        if moves_fastest(factor, (self.depth, group)) == 0:
+            order.reverse()
+        loops = [("b", self.batch), (outer, count), ("ko", self.depth.blocks), *order]
+        return nest(stage, loops, stored(buffer, (b, o, ko, ki, i), value))
+
+    def _sums(self) -> tuple[Stmt, Stmt]:
+        stage, dtype = self.acc.name, self.acc.dtype
+        blocks = [("b", self.batch), ("mo", self.mo), ("no", self.no), ("my", SIDE), ("nx", SIDE)]
+        own = [("mt", self.own_m), ("nt", self.own_n)]
+        names = [name for name, _ in (*blocks, *own)]
+        index = [var(stage, n, "init.") for n in names]
+        init = nest(stage, [*blocks, *own], stored(self.acc, index, identity("sum", dtype)), "init.")
+        b, mo, no, my, nx, mt, nt = index = [var(stage, n) for n in names]
+        ko, ki = var(stage, "ko"), var(stage, "ki")
+        left: Expr = Load(self.left, (b, mo, ko, ki, my * self.own_m + mt))
+        right: Expr = Load(self.right, (b, no, ko, ki, nt * SIDE + nx))
+        left, right = cast(self.form.left.dtype, left), cast(self.form.right.dtype, right)
+        loops = [*blocks, ("ko", self.depth.blocks), ("ki", self.depth.block), *own]
+        return init, nest(stage, loops, stored(self.acc, index, left * right, "sum"))
+
+    def _output(self) -> Stmt:
+        form, stage = self.form, self.form.output.name
+        loops = [
+            ("b", self.batch), ("mo", self.mo), ("no", self.no), ("my", SIDE), ("nx", SIDE), ("mt", self.own_m),
+            ("nt", self.own_n),
+        ]  # fmt: skip
+        index = [var(stage, name) for name, _ in loops]
+        b, mo, no, my, nx, mt, nt = index
+        m = mo * self.tile_m + my * self.own_m + mt
+        n = no * self.tile_n + nt * SIDE + nx
+        return nest(stage, loops, output_store(form, Load(self.acc, tuple(index)), b, m, n, self.tile_m, self.tile_n))
+
+
+def output_store(form: Product, sum_: Load, b: Expr, m: Expr, n: Expr, tile_m: int, tile_n: int) -> Stmt:
+    """The output's element at a batch, a row and a column of the product, whose sum is in ``sum_``."""
+    values = {**form.batch.at(b), **form.rows.at(m), **form.columns.at(n)}
+    conds = [
+        place < group.extent
+        for place, group, tile in ((m, form.rows, tile_m), (n, form.columns, tile_n))
+        if group.extent % tile
+    ]
+    index = [values.get(axis.name, Const(0)) for axis in form.output.axes]
+    element = substitute(transform(form.value, lambda e: sum_ if e == form.sum_ else e), values)
+    return stored(form.output.buffer, index, element, where=all_of(*conds) if conds else None)
+
+
+PRODUCT = Template("shared_product", _form, _space, _schedule)

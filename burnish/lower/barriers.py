@@ -1,0 +1,357 @@
+"""Barriers: threads of a block wait for each other where one needs what another has written, and nowhere else.
+
+Between two accesses of one buffer of the block (or of global memory that a launch both writes and reads), one of them a
+write, stands a barrier unless dependence analysis proves that no element is touched by two threads. It is put as far
+out as the two are apart: between statements of a sequence, or at the end of the body of a loop, for the next iteration.
+
+Source: thesis-chen section 4.3.2 (memory synchronization barriers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from burnish.errors import ScheduleError
+from burnish.loops.expr import SHARED, Expr, Load, Var
+from burnish.loops.linear import Linear, to_linear
+from burnish.loops.program import (
+    BARRIER,
+    BLOCKS,
+    NOTHING,
+    THREADS,
+    Alloc,
+    For,
+    If,
+    Intrinsic,
+    Seq,
+    Stmt,
+    Store,
+    allocations,
+    rebuild_stmt,
+    seq,
+)
+from burnish.loops.regions import Access, accesses
+from burnish.loops.simplify import bounds, simplify
+from burnish.loops.traverse import substitute
+from burnish.lower.threads import Launch
+from burnish.machines.intrinsics import TensorIntrinsic
+from burnish.schedule.dependence import undetermined
+
+WAIT = Intrinsic(BARRIER, ())
+TOGETHER = "lanes of a warp"  # among the ranges of what a warp touches as one
+Ranges = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What a statement touches: before its first barrier and after its last; the same if it has none."""
+
+    head: tuple[Access, ...]
+    tail: tuple[Access, ...]
+    waits: bool = False
+
+    def then(self, other: Flow) -> Flow:
+        """Both, one after the other."""
+        head = self.head if self.waits else (*self.head, *other.head)
+        tail = other.tail if other.waits else (*self.tail, *other.tail)
+        return Flow(head, tail, self.waits or other.waits)
+
+
+def insert_barriers(launch: Launch, intrinsics: Mapping[str, TensorIntrinsic]) -> Launch:
+    """The launch with all barriers that it needs. Raises ScheduleError where one would be needed under a condition that
+    not all threads share, and where blocks depend on each other.
+    """
+    body = _Barriers(launch, intrinsics).of(launch.body, {}, None)
+    return replace(launch, body=body)
+
+
+def check_barriers(launch: Launch, intrinsics: Mapping[str, TensorIntrinsic]) -> None:
+    """Raises ScheduleError if a barrier is missing, or is under a condition that threads do not share."""
+    _check_uniform(launch.body, None)
+    barriers = _Barriers(launch, intrinsics)
+    wanted = barriers.of(launch.body, {}, None)
+    if count_barriers(wanted) != count_barriers(launch.body):
+        raise ScheduleError("a barrier is missing: threads of a block depend on each other without waiting")
+
+
+def count_barriers(s: Stmt) -> int:
+    """How many barriers stand in a statement."""
+    return int(s == WAIT) + sum(count_barriers(part) for part in s.parts)
+
+
+def without_barrier(s: Stmt, number: int) -> Stmt:
+    """The statement without one of its barriers, counted in program order: what tests take away."""
+    seen = -1
+
+    def visit(inner: Stmt) -> Stmt:
+        nonlocal seen
+        if inner == WAIT:
+            seen += 1
+            return NOTHING if seen == number else inner
+        return rebuild_stmt(inner, visit)
+
+    return visit(s)
+
+
+def _check_uniform(s: Stmt, divergent: Expr | None) -> None:
+    if s == WAIT and divergent is not None:
+        raise ScheduleError(f"a barrier stands under '{divergent}', which not all threads of a block decide alike")
+    if isinstance(s, If):
+        divergent = divergent if divergent is not None else _divergent(s.cond)
+    for part in s.parts:
+        _check_uniform(part, divergent)
+
+
+def _divergent(cond: Expr) -> Expr | None:
+    """The condition, if threads of a block may decide it differently."""
+    return cond if cond.buffers or cond.variables & {*THREADS} else None
+
+
+class _Barriers:
+    """One launch's pass."""
+
+    def __init__(self, launch: Launch, intrinsics: Mapping[str, TensorIntrinsic]) -> None:
+        self.intrinsics = intrinsics
+        self.threads = {b: n for b, n in launch.extents.items() if b in THREADS and n > 1}
+        self.blocks = {b: n for b, n in launch.extents.items() if b in BLOCKS and n > 1}
+        own = {a.buffer.name for a in allocations(launch.body)}
+        shared = {a.buffer.name for a in allocations(launch.body) if a.buffer.scope == SHARED}
+        both = (launch.body.reads & launch.body.writes) - own
+        self.names = shared | both
+        self.global_names = both
+
+    def of(self, s: Stmt, ranges: Ranges, divergent: Expr | None) -> Stmt:
+        """``s`` with the barriers that are needed in it."""
+        if self.names.isdisjoint(s.reads | s.writes):
+            return s
+        match s:
+            case Seq(stmts):
+                return self._sequence(stmts, ranges, divergent)
+            case For(var, extent, kind, body):
+                inner = {**ranges, var: extent}
+                new = self.of(body, inner, divergent)
+                if extent > 1 and self._carries(new, var, inner):
+                    self._refuse(divergent)
+                    new = seq(new, WAIT)
+                return For(var, extent, kind, new)
+            case If(cond, body):
+                return If(cond, self.of(body, ranges, divergent if divergent is not None else _divergent(cond)))
+        return rebuild_stmt(s, lambda inner: self.of(inner, ranges, divergent))
+
+    def _sequence(self, stmts: Sequence[Stmt], ranges: Ranges, divergent: Expr | None) -> Stmt:
+        """Statements with a barrier in front of each that touches what one before has left to other threads."""
+        result: list[Stmt] = []
+        before = Flow((), ())
+        for s in stmts:
+            new = self.of(s, ranges, divergent)
+            flow = self.flow(new, ranges)
+            if self.clash(before.tail, flow.head, ranges):
+                self._refuse(divergent)
+                result.append(WAIT)
+                before = Flow((), (), True)
+            result.append(new)
+            before = before.then(flow)
+        return seq(*result)
+
+    def _refuse(self, divergent: Expr | None) -> None:
+        if divergent is not None:
+            raise ScheduleError(
+                f"threads would have to wait for each other under '{divergent}', which not all threads of a block "
+                f"decide "
+                f"alike"
+            )
+
+    def _carries(self, body: Stmt, var: str, ranges: Ranges) -> bool:
+        """Whether an iteration touches what the one before has left to other threads."""
+        flow = self.flow(body, ranges)
+        outer = {name: n for name, n in ranges.items() if name != var}
+        return any(
+            self.clash([_renamed(a, var, f"{var} before")], [b], outer)
+            for a in _distinct(flow.tail)
+            for b in _distinct(flow.head)
+            if not self._own_place(a, b, var, outer)
+        )
+
+    def _own_place(self, a: Access, b: Access, var: str, outer: Ranges) -> bool:
+        """Whether two accesses are the same, of a place that every iteration and thread has for itself."""
+        if a.indices != b.indices or a.buffer.name != b.buffer.name or var not in a.ranges:
+            return False
+        loops = {var: a.ranges[var], **self._told_apart(a, b)}
+        return not undetermined([_ordered(a, outer, loops, "")], loops)
+
+    def flow(self, s: Stmt, ranges: Ranges) -> Flow:
+        """What ``s`` touches of the buffers that matter."""
+        if s == WAIT:
+            return Flow((), (), True)
+        if self.names.isdisjoint(s.reads | s.writes):
+            return Flow((), (), self._always_waits(s))
+        match s:
+            case Seq(stmts):
+                whole = Flow((), ())
+                for inner in stmts:
+                    whole = whole.then(self.flow(inner, ranges))
+                return whole
+            case For(var, extent, _, body):
+                return self.flow(body, {**ranges, var: extent})
+            case Alloc(_, body):
+                return self.flow(body, ranges)
+            case If(cond, body):
+                inner_flow = self.flow(body, ranges)
+                mine = tuple(a for a in accesses(If(cond, NOTHING), ranges) if a.buffer.name in self.names)
+                every = (*mine, *inner_flow.head, *inner_flow.tail) if inner_flow.waits else (*mine, *inner_flow.head)
+                return Flow(every, every)
+        found = self._leaf(s, ranges)
+        return Flow(found, found)
+
+    def _always_waits(self, s: Stmt) -> bool:
+        return s == WAIT or (not isinstance(s, If) and any(self._always_waits(part) for part in s.parts))
+
+    def _leaf(self, s: Stmt, ranges: Ranges) -> tuple[Access, ...]:
+        if isinstance(s, Intrinsic):
+            s, ranges = self._expanded(s, ranges)
+        return tuple(a for a in accesses(s, ranges) if a.buffer.name in self.names)
+
+    def _expanded(self, s: Intrinsic, ranges: Ranges) -> tuple[Stmt, Ranges]:
+        """The elements that an intrinsic touches, as a statement in the loops of its tiles."""
+        known = self.intrinsics.get(s.name)
+        if known is None:
+            return s, ranges
+        attrs, stmts = dict(s.attrs), list[Stmt]()
+        if known.collective > 1:
+            ranges = {**ranges, TOGETHER: known.collective}
+        for number, (operand, tile) in enumerate(zip(s.operands, known.operands, strict=True)):
+            names = [f"{s.name}.{tile.name}.{d}" for d in range(len(tile.shape))]
+            ranges = {**ranges, **dict(zip(names, tile.shape, strict=True))}
+            whole = operand.buffer.shape
+            rows = int(attrs.get(f"{tile.name}_stride", tile.shape[-1]))
+            if len(tile.shape) > len(whole) or (len(tile.shape) == 2 and rows != whole[-1]):
+                index = operand.indices
+            else:
+                rest = len(whole) - len(tile.shape)
+                moved = (i + Var(n) for i, n in zip(operand.indices[rest:], names, strict=True))
+                index = (*operand.indices[:rest], *moved)
+            touched = Load(operand.buffer, index)
+            stmts.append(Store(touched.buffer, index, touched) if number == 0 else _read(touched))
+        return seq(*stmts), ranges
+
+    # --- conflicts ----------------------------------------------------------------------------------------------------
+
+    def clash(self, before: Sequence[Access], after: Sequence[Access], common: Ranges) -> bool:
+        """Whether two threads may touch one element, one of them writing: first in ``before``, then in ``after``.
+
+        ``common``: the loops around both, in the same iteration.
+        """
+        return any(
+            a.buffer.name == b.buffer.name and (a.writes or b.writes) and not self._apart(a, b, common)
+            for a in _distinct(before)
+            for b in _distinct(after)
+        )
+
+    def _apart(self, a: Access, b: Access, common: Ranges) -> bool:
+        """Whether what different threads of a block touch by two accesses is certainly different."""
+        if a.buffer.name in self.global_names and self._blocks_clash(a, b):
+            raise ScheduleError(
+                f"buffer '{a.buffer.name}' in global memory is written by one block and touched by another, which "
+                f"cannot "
+                f"wait for it; compute them in launches of their own"
+            )
+        pair = [_ordered(x, common, self.threads, side) for x, side in ((a, ""), (b, " after"))]
+        threads = self._told_apart(a, b)
+        left = {*undetermined(pair, threads)} if threads else set()
+        return not (left - _by_remainder(pair[0], pair[1], threads, common))
+
+    def _told_apart(self, a: Access, b: Access) -> dict[str, int]:
+        """The threads that may touch different elements: of two operations of whole warps, the warps."""
+        together = TOGETHER in a.ranges and TOGETHER in b.ranges
+        return {t: n for t, n in self.threads.items() if not together or t != "threadIdx.x"}
+
+    def _blocks_clash(self, a: Access, b: Access) -> bool:
+        pair = [_ordered(x, {}, {**self.blocks, **self.threads}, side) for x, side in ((a, ""), (b, " after"))]
+        left = {*undetermined(pair, self.blocks)} if self.blocks else set()
+        return bool(left - _by_remainder(pair[0], pair[1], {**self.threads, **self.blocks}, {}))
+
+
+def _distinct(found: Sequence[Access]) -> list[Access]:
+    """Each access once."""
+    return list({(a.writes, a.buffer, a.indices, *a.ranges.items()): a for a in found}.values())
+
+
+def _read(access: Load) -> Stmt:
+    """A statement that only reads: a condition on an element."""
+    return If(access, NOTHING) if access.dtype == "bool" else If(access < access, NOTHING)
+
+
+def _renamed(a: Access, old: str, new: str) -> Access:
+    """An access with a loop called otherwise, which makes it another one."""
+    if old == new or old not in a.ranges:
+        return a
+    values: dict[str, Expr] = {old: Var(new)}
+    ranges = {(new if name == old else name): n for name, n in a.ranges.items()}
+    return replace(a, indices=tuple(substitute(i, values) for i in a.indices), ranges=ranges, given=())
+
+
+def _ordered(a: Access, common: Ranges, loops: Mapping[str, int], side: str) -> Access:
+    """An access whose ranges begin with the loops that stay fixed, then those in question; others are its own."""
+    own = {name: f"{name}{side}" for name in a.ranges if name not in common and name not in loops}
+    values: dict[str, Expr] = {name: Var(new) for name, new in own.items() if new != name}
+    known = {**a.ranges, **loops}
+    ranges = {**common, **loops, **{new: a.ranges[name] for name, new in own.items()}}
+    indices = tuple(substitute(simplify(i, known), values) for i in a.indices)
+    return replace(a, indices=indices, ranges=ranges, given=())
+
+
+def _by_remainder(a: Access, b: Access, threads: Mapping[str, int], common: Ranges) -> set[str]:
+    """The threads that an element has to itself because of its place in rows of as many elements as there are threads.
+
+    In one dimension both indices are a number in the mixed radix of the threads, plus multiples of what these span,
+    plus less than a thread's own part: ``e * 1024 + thread * 4 + i``.
+    """
+    found: set[str] = set()
+    for i, j in zip(a.indices, b.indices, strict=True):
+        forms = [(to_linear(simplify(i, a.ranges)), a.ranges), (to_linear(simplify(j, b.ranges)), b.ranges)]
+        steps = [{t: terms[Var(t)] for t in threads if Var(t) in terms} for (terms, _), _ in forms]
+        own = steps[0]
+        if not own or own != steps[1] or min(own.values()) < 1 or not _is_radix(own, threads):
+            continue
+        last = max(own, key=lambda t: own[t])
+        span, unit = own[last] * threads[last], min(own.values())
+        parts = [_part(form, ranges, span, unit, own, threads, common) for form, ranges in forms]
+        if None not in parts and parts[0] == parts[1]:
+            found |= {*own}
+    return found
+
+
+def _is_radix(steps: Mapping[str, int], threads: Mapping[str, int]) -> bool:
+    """Whether each step is beyond all that the smaller ones reach."""
+    reach = 0
+    for t, step in sorted(steps.items(), key=lambda item: item[1]):
+        if step <= reach:
+            return False
+        reach += step * (threads[t] - 1)
+    return True
+
+
+def _part(
+    form: Linear,
+    ranges: Mapping[str, int],
+    span: int,
+    unit: int,
+    own: Collection[str],
+    threads: Collection[str],
+    common: Ranges,
+) -> tuple[int, frozenset[tuple[Expr, int]]] | None:
+    """In which thread's part a linear form lies without its threads, and its terms that stay fixed; None if unknown."""
+    terms, const = form
+    low = high = float(const % span)
+    fixed = set()
+    for atom, n in terms.items():
+        if atom.variables & {*threads}:
+            if not (isinstance(atom, Var) and atom.name in own):
+                return None
+        elif atom.variables <= {*common}:
+            fixed.add((atom, n))
+        elif n % span:
+            p, q = bounds(atom, ranges)
+            low, high = low + min(n * p, n * q), high + max(n * p, n * q)
+    return (int(low) // unit, frozenset(fixed)) if low >= 0 and low // unit == high // unit else None

@@ -1,0 +1,60 @@
+"""NVIDIA GPUs as a machine: targets by compute capability, what their code is made of, what a multiprocessor does.
+
+Nothing here asks for a GPU: code is made, and where ptxas is installed assembled, on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from burnish.machines.dialect import Dialect, Grid
+from burnish.machines.machine import Core, Machine, Model, Rates
+from burnish.machines.nvptx.mma import FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
+from burnish.machines.nvptx.threads import BOUND_LOOPS, HINTS, LOCAL, SHARED, THREAD_PRELUDE
+from burnish.machines.scopes import GLOBAL, REGISTER
+
+THREADS_OF_BLOCK = 1024
+PTX_VERSION = "ptx80"  # of CUDA 12.0: the oldest that knows sm_90a, read by the drivers of all later ones
+
+
+def _vectors(features: Collection[str]) -> tuple[int, int]:
+    """A thread computes one float32 at a time: activations stay row-major, in no blocks of a vector."""
+    del features
+    return 4, 255
+
+
+def _multiprocessor(flops: float, tensor: float, l2: float, memory: float, count: int) -> Rates:
+    """Declared rates of one of ``count`` multiprocessors: float32, bfloat16 products, bytes from L2 and from memory."""
+    return Rates(flops / count, l2 / count, memory / count, tensor / count)
+
+
+def _model(name: str, cpu: str, l1: int, l2: int, count: int, rates: Rates) -> Model:
+    return Model(name, cpu, PTX_VERSION, l1, l2, 0, count, rates)
+
+
+# A100 SXM 80 GB and H100 SXM, from their data sheets; not measured.
+_A100 = _multiprocessor(19.5e12, 312e12, 5e12, 2.0e12, 108)
+_H100 = _multiprocessor(67e12, 989e12, 5.5e12, 3.35e12, 132)
+
+NVPTX = Machine(
+    name="nvptx",
+    kind="gpu",
+    architectures=("nvptx64",),
+    system_of_triple="nvidia-cuda",
+    vectors=_vectors,
+    core=Core(None, 1.4e9, 4e10, 1.8e10),
+    models=(
+        _model("cuda:sm_80", "sm_80", 192 << 10, 40 << 20, 108, _A100),
+        _model("cuda:sm_90a", "sm_90a", 256 << 10, 50 << 20, 132, _H100),
+    ),
+    dialect=Dialect(
+        {"serial": None, "unroll": None, "vectorize": None, **BOUND_LOOPS},
+        HINTS,
+        attributes="nounwind",
+        kernel="ptx_kernel",
+        grid=Grid(f"{THREAD_PRELUDE}\n{MMA_PRELUDE}", THREADS_OF_BLOCK),
+    ),
+    scopes=(GLOBAL, LOCAL, REGISTER, SHARED, FRAGMENT),
+    intrinsics=MMA_INTRINSICS,
+    import_path="burnish.machines.nvptx.machine:NVPTX",
+)

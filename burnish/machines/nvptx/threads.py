@@ -1,0 +1,86 @@
+"""Threads of a GPU: loops bound to block and thread indices, shared memory, and the barrier of a block.
+
+A kernel's code calls functions of this list only (``THREAD_FUNCTIONS``, and those of ``mma.py``); the prelude of a
+build defines them: as instructions for a GPU, as calls of the runner where threads are coroutines of a CPU.
+"""
+
+from __future__ import annotations
+
+import re
+
+from burnish.loops.expr import Buffer
+from burnish.loops.program import BARRIER, BINDINGS, BLOCKS, For, Intrinsic
+from burnish.machines.emitter import Emitter, IntrinsicCode, LoopCode
+from burnish.machines.scopes import Scope
+
+SHARED_BYTES = 48 << 10  # of one block, without asking for more at the launch
+LOCAL_BYTES = 16 << 10  # of one thread's buffers, which lie in slow memory where they are not registers
+SHARED_SPACE = 3  # LLVM's number of the address space
+
+
+def register_function(binding: str) -> str:
+    """The function that gives a thread its index: ``gpu.block.x`` of ``blockIdx.x``."""
+    return f"gpu.{'block' if binding in BLOCKS else 'thread'}.{binding[-1]}"
+
+
+def _bound(binding: str) -> LoopCode:
+    """A loop whose variable is an index of the thread: every thread runs one iteration."""
+
+    def code(f: Emitter, loop: For) -> None:
+        name = register_function(binding)
+        f.declare(name, "i32", [])
+        own = f.hoist(0, f"call i32 @{name}()")
+        f.variables[loop.var] = f.hoist(0, f"zext i32 {own} to i64")
+        f.statement(loop.body)
+        del f.variables[loop.var]
+
+    return code
+
+
+BOUND_LOOPS: dict[str, LoopCode | None] = {binding: _bound(binding) for binding in BINDINGS}
+
+
+def _barrier(f: Emitter, s: Intrinsic) -> None:
+    """All threads of the block wait for each other; what they have written to shared memory is visible then."""
+    f.declare("gpu.barrier", "void", [])
+    f.emit("call void @gpu.barrier()")
+    f.forget()
+
+
+HINTS: dict[str, IntrinsicCode] = {BARRIER: _barrier}
+
+
+def shared_name(buffer: Buffer) -> str:
+    """The name of a shared buffer among the globals of a module."""
+    return "shared." + re.sub(r"[^A-Za-z0-9_.]", "_", buffer.name)
+
+
+def _shared(f: Emitter, buffer: Buffer) -> str:
+    """An array of the block's memory, one for each buffer of the module."""
+    name = f"@{shared_name(buffer)}"
+    f.define(
+        name, f"{name} = internal addrspace({SHARED_SPACE}) global [{max(buffer.nbytes, 1)} x i8] poison, align 16"
+    )
+    return name
+
+
+SHARED = Scope("shared", capacity=SHARED_BYTES, address_space=SHARED_SPACE, place=_shared, aligned=16)
+LOCAL = Scope("local", capacity=LOCAL_BYTES)
+
+_SPECIAL = {"block": "ctaid", "thread": "tid"}
+THREAD_PRELUDE = "\n".join(
+    [
+        *(
+            f"declare i32 @llvm.nvvm.read.ptx.sreg.{register}.{axis}()\n"
+            f"define internal i32 @gpu.{what}.{axis}() alwaysinline {{\n"
+            f"  %i = call i32 @llvm.nvvm.read.ptx.sreg.{register}.{axis}()\n  ret i32 %i\n}}"
+            for what, register in _SPECIAL.items()
+            for axis in "xyz"
+        ),
+        "declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)",
+        "define internal void @gpu.barrier() alwaysinline convergent {",
+        "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
+        "  ret void\n}",
+    ]
+)
+"""What the functions of threads are on a GPU, as LLVM IR."""

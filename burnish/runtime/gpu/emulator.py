@@ -1,0 +1,333 @@
+"""Coroutine runner: kernels for a grid on a CPU, every thread a greenlet, each access of memory recorded and checked.
+
+The same LLVM IR that becomes PTX runs, compiled for this machine. Threads of a block run one after another in shuffled
+order up to the next barrier, so that a missing one shows in the results; and whatever the order was, records tell
+races, places outside of all buffers, how well accesses of a warp are coalesced, and bank conflicts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from burnish.codegen.gridcode import Extents, GridCode, LaunchCode
+from burnish.codegen.objects import optimize, parse, target_machine
+from burnish.errors import VerificationError
+from burnish.optional import require
+from burnish.runtime.buffers import address_of
+from burnish.runtime.gpu.instrument import INDICES, RECORD, Instrumented, instrumented
+from burnish.runtime.gpu.records import Accesses, Counts, Region
+from burnish.runtime.gpu.warp import WARP, input_bytes, together
+from burnish.target import Target, host
+
+GAP = 4096  # bytes between buffers that belong to none: an access of these is reported
+RECORDS = 1 << 18  # that are kept before they are copied
+NOBODY, SEVERAL = -1, -2  # in the place of a block's number
+FILL = 0xFF  # every byte of memory that nobody has written: NaN, or -1
+
+
+class _Built:
+    """One kernel for this CPU: its functions, and the addresses of what the prelude declares."""
+
+    def __init__(self, code: GridCode) -> None:
+        made: Instrumented = instrumented(code.ir)
+        machine = target_machine(host())
+        module = parse(made.text, machine)
+        module.verify()
+        optimize(module, machine)
+        engine_machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+            cpu=host().cpu, features=host().feature_string, opt=1, jit=True
+        )
+        self.engine = llvm.create_mcjit_compiler(module, engine_machine)
+        self.engine.finalize_object()
+        self.sites = (*made.sites, "a left operand of a tensor core", "a right operand of a tensor core")
+        self.shared = {name: (self.address(name), size) for name, size in made.shared.items()}
+
+    def address(self, name: str) -> int:
+        """The address of a function or variable."""
+        found: int = self.engine.get_function_address(name) or self.engine.get_global_value_address(name)
+        return found
+
+    def variable(self, name: str, count: int = 1) -> Any:
+        """Words of eight bytes of the prelude."""
+        return (ctypes.c_int64 * count).from_address(self.address(name))
+
+
+@dataclass(frozen=True)
+class _Yield:
+    """Why a thread stopped: at a barrier (no operation), or for what its warp does together."""
+
+    operation: int | None = None
+    data: bytes = b""
+
+
+class Emulator:
+    """A device that executes kernels for a grid on this CPU and checks them; ``counts`` is what all have done.
+
+    ``seed`` decides the order of threads and blocks. Needs the package ``greenlet``. Every run raises VerificationError
+    for a race, an access outside of the kernel's buffers, a barrier that some threads of a block do not reach, and an
+    operation of a warp that not all of its threads execute.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.greenlet = require("greenlet", extra="dev").greenlet
+        self.random = random.Random(seed)
+        self.counts = Counts()
+        self._built: dict[bytes, tuple[GridCode, _Built]] = {}
+
+    def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
+        """Runs one kernel on the bytes of its buffers; see :class:`burnish.runtime.device.Device`."""
+        if code not in self._built:
+            found = GridCode.unpacked(code)
+            self._built[code] = found, _Built(found)
+        grid, built = self._built[code]
+        space = _Memory(grid, memory)
+        for launch in grid.launches:
+            self.counts.add(_LaunchRun(self, built, launch, space).run())
+        space.copy_back(memory, grid.written)
+
+
+class _Memory:
+    """Copies of a kernel's buffers and its workspace in one arena, with gaps between that nothing may touch."""
+
+    def __init__(self, code: GridCode, memory: Sequence[np.ndarray]) -> None:
+        sizes = [*code.nbytes, code.workspace]
+        offsets, total = [], GAP
+        for size in sizes:
+            offsets.append(total)
+            total += -(-size // 256) * 256 + GAP
+        self.arena = np.full(total + 256, FILL, np.uint8)
+        begin = address_of(self.arena)
+        shift = -begin % 256
+        self.places = [begin + shift + offset for offset in offsets]
+        self.sizes = sizes
+        self.offsets = [shift + offset for offset in offsets]
+        for offset, array in zip(self.offsets, memory, strict=False):
+            self.arena[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+        names = [*(f"parameter {i}" for i in range(len(code.nbytes))), "workspace"]
+        self.regions = [
+            Region(name, at, size) for name, at, size in zip(names, self.places, sizes, strict=True) if size
+        ]
+        self.range = (begin, len(self.arena))
+
+    def copy_back(self, memory: Sequence[np.ndarray], written: Sequence[int]) -> None:
+        """Writes what kernels have written to where it came from."""
+        for i in written:
+            array = memory[i].reshape(-1).view(np.uint8)
+            array[:] = self.arena[self.offsets[i] : self.offsets[i] + array.nbytes]
+
+
+class _LaunchRun:
+    """One launch: blocks one after another, each with its threads as coroutines."""
+
+    def __init__(self, device: Emulator, built: _Built, launch: LaunchCode, space: _Memory) -> None:
+        self.device, self.built, self.launch, self.space = device, built, launch, space
+        kinds = [ctypes.c_void_p] * len(space.places)
+        self.function = ctypes.CFUNCTYPE(None, *kinds)(built.address(launch.name))
+        self.index = (ctypes.c_int32 * len(INDICES)).from_address(built.address("gpu.index"))
+        self.who, self.count = built.variable("gpu.who"), built.variable("gpu.count")
+        self.records = np.empty((RECORDS, RECORD), np.int64)
+        self.drained: list[np.ndarray] = []
+        shared = [Region(name, at, size, shared=True) for name, (at, size) in built.shared.items()]
+        zeros = Region("zeros", built.address("zeros"), 4096, constant=True)
+        self.regions = [*space.regions, *shared, zeros]
+        self.results: dict[int, bytes] = {}
+        self.ending = False  # threads run to their end without waiting: the block has failed
+        self._connect(shared, zeros)
+
+    def _connect(self, shared: list[Region], zeros: Region) -> None:
+        """Tells the prelude where to write, what memory there is, and whom to call."""
+        hub = self.device.greenlet.getcurrent()
+
+        def barrier() -> None:
+            if not self.ending:
+                hub.switch(_Yield())
+
+        def collective(operation: int, given: int, result: int) -> None:
+            if not self.ending:
+                data = ctypes.string_at(given, input_bytes(operation))
+                back: bytes = hub.switch(_Yield(operation, data))
+                ctypes.memmove(result, back, len(back))
+
+        def full() -> None:
+            self._drain()
+
+        word = ctypes.c_void_p
+        self.callbacks = [
+            ctypes.PYFUNCTYPE(None)(barrier),
+            ctypes.PYFUNCTYPE(None, ctypes.c_int64, word, word)(collective),
+            ctypes.PYFUNCTYPE(None)(full),
+        ]
+        calls = self.built.variable("gpu.calls", len(self.callbacks))
+        for i, callback in enumerate(self.callbacks):
+            calls[i] = ctypes.cast(callback, word).value
+        self.built.variable("gpu.records")[0] = address_of(self.records)
+        self.built.variable("gpu.limit")[0] = RECORDS
+        self.count[0] = 0
+        low = min(r.begin for r in (*shared, zeros))
+        high = max(r.begin + r.nbytes for r in (*shared, zeros))
+        known = self.built.variable("gpu.range", 4)
+        known[:] = [*self.space.range, low, high - low]
+
+    def _drain(self) -> None:
+        """Keeps the records that there are, and makes room."""
+        self.drained.append(self.records[: self.count[0]].copy())
+        self.count[0] = 0
+
+    def run(self) -> Counts:
+        """Runs all blocks; what they did."""
+        total = Counts()
+        blocks = _positions(self.launch.grid)
+        self.device.random.shuffle(blocks)
+        writers = _Writers()
+        for number, block in enumerate(blocks):
+            for at, size in self.built.shared.values():
+                ctypes.memset(at, FILL, size)
+            barriers = self._block(block)
+            self._drain()
+            found = Accesses(np.concatenate(self.drained), self.regions)
+            self.drained.clear()
+            self._check(found, block)
+            writers.add(found, number, self)
+            counts = found.counts()
+            counts.barriers, counts.blocks = barriers, 1
+            total.add(counts)
+        return total
+
+    def _check(self, found: Accesses, block: Extents) -> None:
+        """Raises VerificationError for what no thread may do."""
+        where = f"kernel '{self.launch.name}', block {list(block)}"
+        wrong = found.outside()
+        if wrong is not None:
+            site, thread, address = wrong
+            raise VerificationError(
+                f"{where}: thread {thread} touches {self._nearest(address)}, outside of all buffers, at "
+                f"'{self.built.sites[site]}'"
+            )
+        race = found.race()
+        if race is not None:
+            one, first, other, second = race
+            raise VerificationError(
+                f"{where}: threads {first} and {second} touch one place without a barrier between, at "
+                f"'{self.built.sites[one]}' and '{self.built.sites[other]}'"
+            )
+
+    def _nearest(self, address: int) -> str:
+        near = min(self.regions, key=lambda r: max(r.begin - address, address - r.begin - r.nbytes))
+        beyond = address - near.begin - near.nbytes
+        return (
+            f"{beyond} bytes behind {near.name}" if beyond >= 0 else f"{near.begin - address} bytes before {near.name}"
+        )
+
+    # --- one block ----------------------------------------------------------------------------------------------------
+
+    def _block(self, block: Extents) -> int:
+        """Runs the threads of one block to their end; the number of barriers that they came to."""
+        threads = _positions(self.launch.block)
+        self.index[0:3] = list(block)
+        lanes = [self.device.greenlet(self._thread) for _ in threads]
+        try:
+            return self._rounds(threads, lanes)
+        except BaseException:
+            self.ending = True
+            for lane in lanes:  # native frames cannot be unwound
+                while lane:
+                    lane.switch(bytes(16))
+            raise
+
+    def _rounds(self, threads: list[Extents], lanes: list[Any]) -> int:
+        """See :meth:`_block`: all threads up to the next barrier, until they end."""
+        ready, epoch = list(range(len(lanes))), 0
+        waiting: dict[int, _Yield] = {}
+        while ready:
+            self.device.random.shuffle(ready)
+            for i in ready:
+                self.index[3:6] = list(threads[i])
+                self.who[0] = i | epoch << 32
+                found = lanes[i].switch(self.results.pop(i, b"")) if lanes[i] else lanes[i].switch()
+                if found is None:
+                    waiting.pop(i, None)
+                else:
+                    waiting[i] = found
+            ready = self._together(waiting, len(lanes))
+            if not ready and waiting:
+                if len(waiting) != len(lanes):
+                    ended = len(lanes) - len(waiting)
+                    self.fail(
+                        f"{ended} of {len(lanes)} threads ended, and never come to the barrier at which the others wait"
+                    )
+                epoch += 1
+                ready = list(waiting)
+                waiting.clear()
+        return epoch
+
+    def _thread(self) -> None:
+        self.function(*self.space.places)
+
+    def _together(self, waiting: dict[int, _Yield], threads: int) -> list[int]:
+        """Does what whole warps wait for; the threads that go on then."""
+        ready: list[int] = []
+        asked = {i: w.operation for i, w in waiting.items() if w.operation is not None}
+        for warp in sorted({i // WARP for i in asked}):
+            lanes = range(warp * WARP, (warp + 1) * WARP)
+            kinds = {asked.get(i) for i in lanes}
+            if len(kinds) != 1 or lanes[-1] >= threads:
+                self.fail(f"warp {warp}: not all of its threads execute what it has to do together")
+            (operation,) = kinds
+            assert operation is not None
+            for i, result in zip(lanes, together(operation, [waiting[i].data for i in lanes]), strict=True):
+                self.results[i] = result
+                del waiting[i]
+            ready += lanes
+        return ready
+
+    def fail(self, text: str) -> None:
+        """Raises VerificationError about this launch."""
+        raise VerificationError(f"kernel '{self.launch.name}': {text}")
+
+
+class _Writers:
+    """Which block wrote each byte of global memory: no other one may touch it in the same launch."""
+
+    def __init__(self) -> None:
+        self.writer: dict[int, np.ndarray] = {}
+        self.reader: dict[int, np.ndarray] = {}
+
+    def add(self, found: Accesses, block: int, run: _LaunchRun) -> None:
+        """Adds what a block touched. Raises VerificationError for what another one wrote, or wrote and another read."""
+        outer = found.kind(shared=False)
+        for number, region in enumerate(found.regions):
+            mine = outer & (found.region == number)
+            if not mine.any():
+                continue
+            writer = self.writer.setdefault(number, np.full(region.nbytes, NOBODY, np.int32))
+            reader = self.reader.setdefault(number, np.full(region.nbytes, NOBODY, np.int32))
+            read, written = (np.unique(found.words(mine & w)[0]) - region.begin for w in (~found.writes, found.writes))
+            clash = [
+                (places[at] != NOBODY) & (places[at] != block)
+                for places, at in ((writer, read), (writer, written), (reader, written))
+            ]
+            if any(bad.any() for bad in clash):
+                run.fail(f"two blocks touch one place of {region.name}, which one of them writes")
+            reader[read] = np.where((reader[read] == NOBODY) | (reader[read] == block), block, SEVERAL)
+            writer[written] = block
+
+
+def _positions(extents: Extents) -> list[Extents]:
+    """All positions, x fastest."""
+    x, y, z = extents
+    return [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
+
+
+def emulated(target: Target, seed: int = 0) -> Target:
+    """The target with this CPU in the place of its device: what is compiled for it runs, slowly, and is checked.
+
+    Its modules run here; saved ones, as those of the target itself, run on the real device.
+    """
+    return replace(target, machine=target.machine.with_(device=lambda: Emulator(seed)))

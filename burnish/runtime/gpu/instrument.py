@@ -1,0 +1,212 @@
+"""Instrumented build of a kernel for a grid: its LLVM IR for this CPU, where every access of memory is recorded.
+
+The kernel's IR is the one that becomes PTX. Only what it calls differs: the prelude here gives indices from variables,
+hands barriers and what a warp does together to the runner, and writes a record of each load and store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from burnish.errors import TargetError
+
+BARRIER, COLLECTIVE, FULL = range(3)  # the runner's functions, in this order
+OPERATIONS = ("gpu.fragment.a", "gpu.fragment.b", "gpu.mma.f16", "gpu.mma.bf16", "gpu.mma.tf32", "gpu.mma.s8")
+INDICES = tuple(f"gpu.{what}.{axis}" for what in ("block", "thread") for axis in "xyz")
+RECORD = 3  # words of 8 bytes: address; site, bytes and whether it writes; thread and number of barriers before
+STACK_REACH = 1 << 21  # bytes around a frame of the recording function that are some thread's own stack
+_BITS = {"double": 64, "float": 32, "half": 16, "bfloat": 16, "ptr": 64}
+_LOAD = re.compile(r"^(\s*)(%[\w.]+) = load (volatile )?([^,]+), ptr ([%@][\w.]+)(, align \d+)?$")
+_STORE = re.compile(r"^(\s*)store (volatile )?(.+), ptr ([%@][\w.]+)(, align \d+)?$")
+_TYPE = re.compile(r"^(<(\d+) x (\w+)>|\w+)")
+_SHARED = re.compile(r"^@([\w.]+) = internal addrspace\(\d+\) global \[(\d+) x i8\] poison", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Instrumented:
+    """LLVM IR, the names and bytes of its shared buffers, and what each site of an access is, as text."""
+
+    text: str
+    shared: Mapping[str, int]
+    sites: tuple[str, ...]
+
+
+def instrumented(ir: str) -> Instrumented:
+    """A kernel's IR with records of all accesses. Raises TargetError for instructions that cannot be recorded."""
+    if "@llvm.masked." in ir or "@llvm.nvvm." in ir:
+        raise TargetError("coroutine runner: found masked accesses or instructions of a GPU; allowed: whole accesses")
+    sites: list[str] = []
+    lines = []
+    for line in ir.splitlines():
+        if line.startswith("declare") and "@gpu." in line:
+            continue
+        lines.extend(_recorded(line, sites))
+    text = "\n".join(lines).replace("ptx_kernel ", "")
+    shared = {name: int(size) for name, size in _SHARED.findall(text)}
+    text = _SHARED.sub(lambda m: f"@{m[1]} = global [{m[2]} x i8] zeroinitializer", text)
+    text = re.sub(r"addrspacecast ptr addrspace\(\d+\) (\S+) to ptr", r"getelementptr i8, ptr \1, i64 0", text)
+    text = text.replace("@zeros = private unnamed_addr constant", "@zeros = constant")
+    return Instrumented(f"{text}\n{_prelude(len(sites))}", shared, tuple(sites))
+
+
+def _recorded(line: str, sites: list[str]) -> list[str]:
+    """The line, with the pointer of its access handed to the recording function first."""
+    found = _LOAD.match(line)
+    if found:
+        indent, name, volatile, kind, pointer, align = found.groups()
+        what = _what(len(sites), kind, 0)
+        sites.append(line.strip())
+        return [
+            f"{indent}{name}.at = call ptr @gpu.access(ptr {pointer}, i64 {what})",
+            f"{indent}{name} = load {volatile or ''}{kind}, ptr {name}.at{align or ''}",
+        ]
+    found = _STORE.match(line)
+    if found:
+        indent, volatile, value, pointer, align = found.groups()
+        kind = _TYPE.match(value)
+        assert kind is not None, line
+        name = f"%at.{len(sites)}"
+        what = _what(len(sites), kind[0], 1)
+        sites.append(line.strip())
+        return [
+            f"{indent}{name} = call ptr @gpu.access(ptr {pointer}, i64 {what})",
+            f"{indent}store {volatile or ''}{value}, ptr {name}{align or ''}",
+        ]
+    return [line]
+
+
+def _what(site: int, kind: str, writes: int) -> int:
+    """Site, bytes and direction of an access as a word."""
+    found = _TYPE.match(kind.strip())
+    assert found is not None, kind
+    count, element = int(found[2] or 1), found[3] or found[1]
+    bits = _BITS.get(element) or int(element[1:])
+    return site << 16 | prod((count, max(bits, 8) // 8)) << 1 | writes
+
+
+def _prelude(sites: int) -> str:
+    parts = [_GLOBALS, _ACCESS]
+    for i, name in enumerate(INDICES):
+        parts.append(
+            f"define internal i32 @{name}() alwaysinline {{\n"
+            f"  %i = load i32, ptr getelementptr (i32, ptr @gpu.index, i64 {i})\n  ret i32 %i\n}}"
+        )
+    parts += [_fragment(0, "a", 4, 15, 4, sites), _fragment(1, "b", 2, 7, 3, sites + 1)]
+    parts += [_multiply(number, name) for number, name in enumerate(OPERATIONS) if number >= 2]
+    return "\n".join(parts)
+
+
+_GLOBALS = f"""
+@gpu.index = global [6 x i32] zeroinitializer
+@gpu.who = global i64 0
+@gpu.records = global ptr null
+@gpu.count = global i64 0
+@gpu.limit = global i64 0
+@gpu.range = global [4 x i64] zeroinitializer
+@gpu.calls = global [3 x ptr] zeroinitializer
+@gpu.spare = global [64 x i8] zeroinitializer, align 64
+define internal void @gpu.barrier() noinline {{
+  %f = load ptr, ptr getelementptr (ptr, ptr @gpu.calls, i64 {BARRIER})
+  call void %f()
+  ret void
+}}
+define internal void @gpu.together(i64 %operation, ptr %in, ptr %out) noinline {{
+  %f = load ptr, ptr getelementptr (ptr, ptr @gpu.calls, i64 {COLLECTIVE})
+  call void %f(i64 %operation, ptr %in, ptr %out)
+  ret void
+}}"""
+
+# A pointer into memory that is known, or else to spare bytes: the kernel goes on, and the record tells.
+_ACCESS = f"""
+define internal ptr @gpu.access(ptr %p, i64 %what) noinline {{
+  %frame = alloca i8
+  %a = ptrtoint ptr %p to i64
+  %here = ptrtoint ptr %frame to i64
+  %apart = sub i64 %a, %here
+  %shifted = add i64 %apart, {STACK_REACH // 2}
+  %own = icmp ult i64 %shifted, {STACK_REACH}
+  br i1 %own, label %stack, label %record
+stack:
+  ret ptr %p
+record:
+  %n = load i64, ptr @gpu.count
+  %records = load ptr, ptr @gpu.records
+  %first = mul i64 %n, {RECORD}
+  %slot0 = getelementptr i64, ptr %records, i64 %first
+  %slot1 = getelementptr i64, ptr %slot0, i64 1
+  %slot2 = getelementptr i64, ptr %slot0, i64 2
+  %who = load i64, ptr @gpu.who
+  store i64 %a, ptr %slot0
+  store i64 %what, ptr %slot1
+  store i64 %who, ptr %slot2
+  %next = add i64 %n, 1
+  store i64 %next, ptr @gpu.count
+  %limit = load i64, ptr @gpu.limit
+  %full = icmp uge i64 %next, %limit
+  br i1 %full, label %drain, label %check
+drain:
+  %f = load ptr, ptr getelementptr (ptr, ptr @gpu.calls, i64 {FULL})
+  call void %f()
+  br label %check
+check:
+  %low = load i64, ptr @gpu.range
+  %size = load i64, ptr getelementptr (i64, ptr @gpu.range, i64 1)
+  %low2 = load i64, ptr getelementptr (i64, ptr @gpu.range, i64 2)
+  %size2 = load i64, ptr getelementptr (i64, ptr @gpu.range, i64 3)
+  %in = sub i64 %a, %low
+  %in2 = sub i64 %a, %low2
+  %ok = icmp ult i64 %in, %size
+  %ok2 = icmp ult i64 %in2, %size2
+  %known = or i1 %ok, %ok2
+  %safe = select i1 %known, ptr %p, ptr @gpu.spare
+  ret ptr %safe
+}}"""
+
+
+def _fragment(operation: int, name: str, registers: int, row: int, half: int, site: int) -> str:
+    kind = "{" + ", ".join(["i32"] * registers) + "}"
+    return f"""
+define internal {kind} @gpu.fragment.{name}(ptr %begin, i64 %stride) noinline {{
+  %in = alloca i64
+  %out = alloca {kind}
+  %lane = call i32 @gpu.thread.x()
+  %narrow = and i32 %lane, {row}
+  %row = zext i32 %narrow to i64
+  %shifted = lshr i32 %lane, {half}
+  %half = and i32 %shifted, 1
+  %wide = zext i32 %half to i64
+  %down = mul i64 %row, %stride
+  %right = mul i64 %wide, 16
+  %offset = add i64 %down, %right
+  %p = getelementptr i8, ptr %begin, i64 %offset
+  %q = call ptr @gpu.access(ptr %p, i64 {site << 16 | 16 << 1})
+  %a = ptrtoint ptr %q to i64
+  store i64 %a, ptr %in
+  call void @gpu.together(i64 {operation}, ptr %in, ptr %out)
+  %words = load {kind}, ptr %out
+  ret {kind} %words
+}}"""
+
+
+def _multiply(operation: int, name: str) -> str:
+    element = "i32" if name.endswith("s8") else "float"
+    kind = "{" + ", ".join([element] * 4) + "}"
+    words = ", ".join([*(f"i32 %w{i}" for i in range(6)), *(f"{element} %c{i}" for i in range(4))])
+    lines = []
+    for i in range(10):
+        value = f"i32 %w{i}" if i < 6 else f"{element} %c{i - 6}"
+        lines += [f"  %s{i} = getelementptr i32, ptr %in, i64 {i}", f"  store {value}, ptr %s{i}"]
+    return "\n".join(
+        [
+            f"define internal {kind} @{name}({words}) noinline {{",
+            "  %in = alloca [10 x i32]",
+            f"  %out = alloca {kind}",
+            *lines,
+            f"  call void @gpu.together(i64 {operation}, ptr %in, ptr %out)",
+            f"  %new = load {kind}, ptr %out",
+            f"  ret {kind} %new\n}}",
+        ]
+    )
