@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from burnish.dump import through
 from burnish.loops.dead import drop_dead_stores
@@ -12,6 +13,8 @@ from burnish.lower.guards import hoist_guards
 from burnish.lower.partition import partition_loops
 from burnish.lower.registers import lanes_apart, vectors_innermost
 from burnish.lower.shared import share_guards
+from burnish.lower.virtual_threads import lower_virtual_threads
+from burnish.machines.machine import Machine
 
 
 def simplify_program(program: Program) -> Program:
@@ -34,3 +37,11 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
 def lower(program: Program) -> Program:
     """The program code generation takes."""
     return through(program, PASSES)
+
+
+def own_passes(machine: Machine) -> tuple[Callable[[Program], Program], ...]:
+    """The passes in front of a machine's own code generator: those that it brings, and of virtual threads."""
+    if machine.decoupled is None:
+        return (simplify_program, *machine.passes)
+    threads = partial(lower_virtual_threads, machine=machine.decoupled)
+    return (simplify_program, *machine.passes, threads, simplify_program)

@@ -17,11 +17,12 @@ from burnish.graph.fuse import Group, fuse
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
 from burnish.graph.join import find_pieces, find_views
-from burnish.graph.layout import choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
+from burnish.graph.layout import blocked, choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
+from burnish.kernels.templates import templates
 from burnish.loops.evaluate import evaluate
 from burnish.loops.layout import Layout
 from burnish.loops.tensor import Tensor
@@ -77,15 +78,36 @@ class KernelPlan:
 
 def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> KernelPlan:
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
-    graph = multiply_bytes(reference, target)
-    graph = pair_steps(separate_inputs(choose_algorithms(graph, target, exact, decide), target.lanes))
-    graph = divide_joins(graph, target.lanes)
-    graph, groups = separate_outputs(graph, fuse(graph, target.lanes), target.lanes)
-    layouts = choose_layouts(graph, groups, target.lanes)
+    lanes, blocks, driver = target.lanes, target.machine.blocked, target.driver
+    graph = multiply_bytes(reference, driver, lambda node: is_offloaded(reference, node, target))
+    graph = choose_algorithms(graph, driver, exact, decide)
+    graph = divide_joins(pair_steps(separate_inputs(graph, lanes, blocks)), lanes)
+    graph, groups = separate_outputs(graph, fuse(graph, lanes), lanes, blocks)
+    layouts = choose_layouts(graph, groups, lanes, blocks)
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces).items()}
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
+
+
+def is_offloaded(graph: Graph, node: Node, target: Target) -> bool:
+    """Whether one of the accelerator's own templates takes a node by itself, its images in blocks."""
+    if not target.machine.offloads:
+        return False
+    sizes = {name: graph.types[name] for name in (*node.inputs, *node.outputs)}
+    known = {name: graph.constants[name] for name in node.inputs if name in graph.constants}
+    free = tuple(dict.fromkeys(name for name in node.inputs if name not in known))
+    alone = Graph(free, node.outputs, (node,), sizes, known)
+    inputs = tuple(dict.fromkeys(node.inputs))
+    group = Group((node,), inputs, node.outputs, node)
+    inner, own, names = isolate(alone, group)
+    made = tensors(inner, own)
+    layouts = {
+        t.name: blocked(target.lanes) for part in made for t in part if len(t.shape) == 4 and names[t.name] not in known
+    }
+    constants = frozenset(t.name for t in made[0] if names[t.name] in known)
+    task = Task("kernel", tuple(made[0]), tuple(made[1]), "", layouts, constants)
+    return any(template.match(task, target) is not None for template in templates(target))
 
 
 def _lines(layouts: Mapping[str, Layout]) -> list[str]:
