@@ -47,7 +47,7 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
 
     - A complex node takes in the element-wise chain behind it, and then views up to the last that moves elements
       (unless it computes pixels: a view would undo blocks of channels); in front, views that move or select elements
-      and only feed it. The latter holds for opaque nodes too.
+      and only feed it. The latter holds for opaque nodes too. Casts to wider numbers that only feed the chain join it.
     - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed it.
     - An operator without a definition stays alone.
     - Injective nodes merge into chains, with element-wise nodes that only feed them. A reshape stays alone: it moves
@@ -139,6 +139,8 @@ class _Fusion:
                 members |= self._prologue(position, members)
             elif facts.kind == "injective":
                 members |= self._elementwise_before(members)
+        if facts.kind == "complex":
+            members |= self._widened_before(position, members)
         if facts.kind in ("complex", "opaque"):
             members |= self._views_before(position, members)
         self.owner.update(dict.fromkeys(members, position))
@@ -229,6 +231,20 @@ class _Fusion:
             ranks = {self._rank(p) for p in (anchor, *chain[:moving])}
             if not self.facts[anchor].pixels or len(ranks) == 1:
                 taken.update(chain[:moving])
+        return taken
+
+    def _widened_before(self, anchor: int, members: set[int]) -> set[int]:
+        """Element-wise nodes that only feed the chain behind the node and read fewer bytes than they write: a kernel
+        that reads the narrow numbers needs no others in memory.
+        """
+        taken: set[int] = set()
+        for name in (name for p in members if p != anchor for name in self.graph.nodes[p].inputs):
+            p = self._sole_producer(name, members | taken)
+            if p is None or not self.facts[p].elementwise or len(self.graph.nodes[p].inputs) != 1:
+                continue
+            narrow, wide = self.graph.types[self.graph.nodes[p].inputs[0]], self.graph.types[name]
+            if narrow.nbytes < wide.nbytes and narrow.shape == wide.shape and self._is_small({*members, *taken, p}):
+                taken.add(p)
         return taken
 
     def _is_moved(self, position: int) -> bool:

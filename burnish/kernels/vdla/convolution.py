@@ -49,7 +49,7 @@ def form(task: Task, target: Target) -> Form | None:
     windows = [(step.get(o, 0), step.get(k, 0)) for step, o, k in zip(steps, (oh, ow), (kh, kw), strict=True)]
     if any(len(step) > 2 or (step and min(w) < 0) for step, w in zip(steps, windows, strict=True)):
         return None
-    channels, images = beside(task, sums, data, weight)
+    channels, images = beside(task, sums, data)
     strides, dilations = ((max(w[i], 1) for w in windows) for i in (0, 1))
     work = Work(
         sums.shape[0], outputs // b, depth // b, *sums.shape[2:], kernel=tuple(kernel), strides=tuple(strides),

@@ -47,12 +47,14 @@ def _count(e: Expr, known: set[str]) -> int:
     return int(own and e.dtype == "int32") + sum(_count(child, known) for child in e.children)
 
 
-def beside(task: Task, sums: Tensor, data: Load, weight: Load) -> tuple[list[Tensor], list[Tensor]]:
+def beside(task: Task, sums: Tensor, data: Load) -> tuple[list[Tensor], list[Tensor]]:
     """Inputs that element-wise stages read: of one number a channel, and as many as the output has.
 
     The shape of a channel's operand is [C], [C, 1, 1], [1, C, 1, 1], …; one number is an operand of neither kind.
     """
-    others = [t for t in task.inputs if t.name not in (data.buffer.name, weight.buffer.name)]
+    behind = [stage for stage in task.stages() if stage.name not in (sums.name, data.buffer.name)]
+    read = {t.name for stage in behind for t in stage.inputs}
+    others = [t for t in task.inputs if t.name in read]
     channels = [t for t in others if t.buffer.size == sums.shape[1] != sums.buffer.size]
     images = [t for t in others if t.shape == sums.shape and t not in channels]
     return channels, images

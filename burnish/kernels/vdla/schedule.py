@@ -93,13 +93,17 @@ def schedule_tiles(s: Schedule, roles: Roles, dims: Dimensions, tile: Tile, bloc
         if thread:
             s.compute_at(roles.beside[name], thread[0])
         entry_lanes(s, roles.beside[name], (position,), block)
-    _sum_tile(s, roles, dims, tile, block, rule)
+    nests = _sum_tile(s, roles, dims, tile, block)
     if thread:
         s.vthread(thread[0])
+    for loop in nests:
+        s.tensorize(loop, rule)
 
 
-def _sum_tile(s: Schedule, roles: Roles, dims: Dimensions, tile: Tile, block: int, rule: TensorRule) -> None:
-    """The sums of a tile, and what is loaded for a step over the depth."""
+def _sum_tile(s: Schedule, roles: Roles, dims: Dimensions, tile: Tile, block: int) -> tuple[str, str]:
+    """The sums of a tile, and what is loaded for a step over the depth; the loops of the core's instructions: over the
+    accumulators that are set to zero, and those that are added to.
+    """
     first = s.init_loops(roles.sums)
     blocks, zeros = s.split(first[dims.channel], block)
     s.reorder(*(x for i, x in enumerate(first) if i < dims.channel), blocks, *first[dims.channel + 1 :], zeros)
@@ -117,8 +121,7 @@ def _sum_tile(s: Schedule, roles: Roles, dims: Dimensions, tile: Tile, block: in
         entry_lanes(s, buffer, positions, block)
     for buffer, tag in dims.layouts.items():
         s.transform_layout(buffer, tag)
-    s.tensorize(zeros, rule)
-    s.tensorize(lane, rule)
+    return zeros, lane
 
 
 def entry_lanes(s: Schedule, buffer: str, positions: Sequence[int], block: int) -> None:

@@ -40,7 +40,7 @@ class State(NamedTuple):
     fault: np.ndarray
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def reads(s: State, memory: int, entry: int, unit: int, number: int) -> int:
     """Notes that an instruction reads an entry; a fault if it may not."""
     if entry < 0 or entry >= s.entries[memory]:
@@ -57,7 +57,7 @@ def reads(s: State, memory: int, entry: int, unit: int, number: int) -> int:
     return OK
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def writes(s: State, memory: int, entry: int, unit: int, number: int) -> int:
     """Notes that an instruction writes an entry; a fault if it may not."""
     if entry < 0 or entry >= s.entries[memory]:
