@@ -73,6 +73,19 @@ def fall_apart(graph: Graph, group: Group) -> list[Group]:
     return [fusion.group([p], fusion.anchors[p]) for p in positions]
 
 
+def divided(graph: Graph, group: Group, count: int) -> tuple[Group, Group] | None:
+    """The first ``count`` nodes of a group, among them its anchor, and the others, as two; None where these are not
+    injective, or the first have several results.
+    """
+    fusion = _Fusion(graph, lanes=1)
+    positions = sorted(fusion.position[node.outputs[0]] for node in group.nodes)
+    first, rest = positions[:count], positions[count:]
+    if any(fusion.facts[p].kind != "injective" for p in rest):
+        return None
+    own, others = fusion.group(first, group.anchor), fusion.group(rest, None)
+    return (own, others) if len(own.outputs) == len(others.outputs) == 1 else None
+
+
 def renamed_inputs(group: Group, names: Mapping[str, str]) -> Group:
     """The group reading other values in the place of some of its inputs: old name -> new name."""
     changed = {node: replace(node, inputs=tuple(names.get(n, n) for n in node.inputs)) for node in group.nodes}

@@ -42,13 +42,17 @@ def choose_layouts(
         for name in (*group.inputs, *group.outputs):
             score[name] = score.get(name, 0.0) + worth
     chosen = {
-        name for name, worth in score.items() if worth > 0 and name not in fixed and _blockable(graph, name, lanes, dtypes)
+        name
+        for name, worth in score.items()
+        if worth > 0 and name not in fixed and _blockable(graph, name, lanes, dtypes)
     }
     for _ in range(2):  # element-wise groups follow their neighbours
         for group in groups:
             if _contracts_images(graph, group):
                 continue
-            values = [n for n in (*group.inputs, *group.outputs) if n not in fixed and _blockable(graph, n, lanes, dtypes)]
+            values = [
+                n for n in (*group.inputs, *group.outputs) if n not in fixed and _blockable(graph, n, lanes, dtypes)
+            ]
             if all(score.get(n, 0.0) == 0.0 or n in chosen for n in values) and any(n in chosen for n in values):
                 chosen.update(values)
     return {name: blocked(lanes) for name in chosen}

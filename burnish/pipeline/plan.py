@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.byte_products import multiply_bytes
 from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
-from burnish.graph.fuse import Group, fuse
+from burnish.graph.fuse import Group, divided, fuse
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
 from burnish.graph.join import find_pieces, find_views
@@ -82,7 +82,7 @@ def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide =
     graph = multiply_bytes(reference, driver, lambda node: is_offloaded(reference, node, target))
     graph = choose_algorithms(graph, driver, exact, decide)
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, blocks)), lanes)
-    graph, groups = separate_outputs(graph, fuse(graph, lanes), lanes, blocks)
+    graph, groups = separate_outputs(graph, offload(graph, fuse(graph, lanes), target), lanes, blocks)
     layouts = choose_layouts(graph, groups, lanes, blocks)
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces).items()}
@@ -91,23 +91,37 @@ def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide =
 
 
 def is_offloaded(graph: Graph, node: Node, target: Target) -> bool:
-    """Whether one of the accelerator's own templates takes a node by itself, its images in blocks."""
-    if not target.machine.offloads:
-        return False
-    sizes = {name: graph.types[name] for name in (*node.inputs, *node.outputs)}
-    known = {name: graph.constants[name] for name in node.inputs if name in graph.constants}
-    free = tuple(dict.fromkeys(name for name in node.inputs if name not in known))
-    alone = Graph(free, node.outputs, (node,), sizes, known)
-    inputs = tuple(dict.fromkeys(node.inputs))
-    group = Group((node,), inputs, node.outputs, node)
-    inner, own, names = isolate(alone, group)
-    made = tensors(inner, own)
-    layouts = {
-        t.name: blocked(target.lanes) for part in made for t in part if len(t.shape) == 4 and names[t.name] not in known
-    }
-    constants = frozenset(t.name for t in made[0] if names[t.name] in known)
-    task = Task("kernel", tuple(made[0]), tuple(made[1]), "", layouts, constants)
+    """Whether one of an accelerator's own templates takes a node by itself, its images in blocks."""
+    return target.machine.offloads and takes(
+        graph, Group((node,), (*dict.fromkeys(node.inputs),), node.outputs, node), target
+    )
+
+
+def takes(graph: Graph, group: Group, target: Target) -> bool:
+    """Whether one of the target's own templates matches a group, its images in blocks."""
+    alone, own, names = isolate(graph, group)
+    inputs, outputs = tensors(alone, own)
+    known = frozenset(t.name for t in inputs if names[t.name] in graph.constants)
+    images = [t for t in (*inputs, *outputs) if len(t.shape) == 4 and t.name not in known]
+    layouts = {t.name: blocked(target.lanes) for t in images}
+    task = Task("kernel", tuple(inputs), tuple(outputs), "", layouts, known)
     return any(template.match(task, target) is not None for template in templates(target))
+
+
+def offload(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
+    """Groups of which an accelerator's templates take a beginning alone, as that and the rest."""
+    result = []
+    for group in groups:
+        result.append(group)
+        anchor = group.anchor
+        if not target.machine.offloads or anchor is None or not is_offloaded(graph, anchor, target):
+            continue
+        for count in range(len(group.nodes), group.nodes.index(anchor), -1):
+            parts = (group,) if count == len(group.nodes) else divided(graph, group, count)
+            if parts is not None and takes(graph, parts[0], target):
+                result[-1:] = parts
+                break
+    return result
 
 
 def _lines(layouts: Mapping[str, Layout]) -> list[str]:

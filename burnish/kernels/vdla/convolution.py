@@ -50,7 +50,7 @@ def form(task: Task, target: Target) -> Form | None:
     if any(len(step) > 2 or (step and min(w) < 0) for step, w in zip(steps, windows, strict=True)):
         return None
     channels, images = beside(task, sums, data)
-    strides, dilations = ((max(w[i], 1) for w in windows) for i in (0, 1))
+    strides, dilations = [max(w[0], 1) for w in windows], [max(w[1], 1) for w in windows]
     work = Work(
         sums.shape[0], outputs // b, depth // b, *sums.shape[2:], kernel=tuple(kernel), strides=tuple(strides),
         dilations=tuple(dilations), vectors=operations(task, config), beside=len(images),

@@ -28,9 +28,7 @@ class Roles:
     beside: Mapping[str, str]
 
     @staticmethod
-    def of(
-        s: Schedule, task: Task, sums: Tensor, data: Load, weight: Load, beside: Iterable[Tensor]
-    ) -> Roles:
+    def of(s: Schedule, task: Task, sums: Tensor, data: Load, weight: Load, beside: Iterable[Tensor]) -> Roles:
         """Inlines element-wise stages, and copies everything to the memory where the core finds it."""
         out, image = single_output(task), data.buffer.name
         s.inline_all(keep=(out, sums.name, image))

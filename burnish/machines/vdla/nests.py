@@ -180,7 +180,9 @@ def _chain(value: Expr, place: Load, config: Config) -> list[tuple[dict[str, int
         found, b = next((known for known in config.alu if known.op == "+"), None), Const(-int(b.value), b.dtype)
     if found is None or value.dtype != "int32":
         known = ", ".join(each.op for each in config.alu)
-        raise ScheduleError(f"the ALU has no operation '{op}' of {value.dtype}, as in '{value}'; it has {known} of int32")
+        raise ScheduleError(
+            f"the ALU has no operation '{op}' of {value.dtype}, as in '{value}'; it has {known} of int32"
+        )
     if commutes and not _holds(a, place):
         a, b = b, a
     if not _holds(a, place):

@@ -26,7 +26,9 @@ def unit_of(s: Stmt) -> str:
     if isinstance(s, Store):
         found = {INP: "load", WGT: "load", ACC: "compute", GLOBAL.name: "store"}.get(s.buffer.scope)
         if found is None:
-            raise ScheduleError(f"buffer '{s.buffer.name}' is in scope '{s.buffer.scope}'; allowed: {', '.join(ON_CHIP)}")
+            raise ScheduleError(
+                f"buffer '{s.buffer.name}' is in scope '{s.buffer.scope}'; allowed: {', '.join(ON_CHIP)}"
+            )
         return found
     if isinstance(s, Intrinsic):
         return "compute"

@@ -131,7 +131,9 @@ def _memory(chip: Load, dram: Load, name: str) -> str:
     scope, dtype = chip.buffer.scope, dram.buffer.dtype
     found = {(ACC, "int32"): "acc", (ACC, "int8"): "acc8"}.get((scope, dtype), scope if dtype == "int8" else None)
     if found is None or scope not in ON_CHIP:
-        raise ScheduleError(f"{name} of scope '{scope}' is copied from or to {dtype}; allowed: int8, of 'acc' also int32")
+        raise ScheduleError(
+            f"{name} of scope '{scope}' is copied from or to {dtype}; allowed: int8, of 'acc' also int32"
+        )
     return found
 
 

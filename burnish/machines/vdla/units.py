@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from burnish.jit import njit
+from burnish.machines.vdla.vectors import LANES, multiply16
 
 OK, DEADLOCK, UNWRITTEN, OUT_OF_RANGE, OUT_OF_DRAM, READ_RACE, WRITE_RACE = range(7)
 UOP, WGT, INP, ACC, ACC8 = range(5)  # codes of memories
@@ -20,7 +21,8 @@ KIND, UNIT, POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT, FIRST = range(7)
 
 
 class State(NamedTuple):
-    """Memories, DRAM and the bookkeeping of who touched what. Shapes by entry: uop [3], wgt [B, B], inp, acc [B].
+    """Memories, DRAM and the bookkeeping of who touched what. By entry: uop [3], inp, acc [B], wgt
+    [B, B], transposed.
 
     ``writer`` [memory, entry, 2]: unit (-1: none) and number of its instruction; ``reader`` [memory, entry, unit];
     ``known`` [unit, unit]: the last instruction of another unit that is known to have ended. ``entries`` by memory.
@@ -85,7 +87,7 @@ def fill(s: State, memory: int, entry: int, at: int) -> None:
     elif memory == WGT:
         for i in range(block):
             for k in range(block):
-                s.wgt[entry, i, k] = np.int8(s.dram[at + i * block + k]) if at >= 0 else np.int8(0)
+                s.wgt[entry, k, i] = np.int8(s.dram[at + i * block + k]) if at >= 0 else np.int8(0)
     elif memory == ACC8:
         for i in range(block):
             s.acc[entry, i] = np.int32(np.int8(s.dram[at + i])) if at >= 0 else np.int32(0)
@@ -149,23 +151,13 @@ def store(s: State, row: np.ndarray, number: int, entry_bytes: np.ndarray) -> in
 
 
 @njit(cache=True)
-def multiply16(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> None:
-    """``acc[i] += sum over k of w[i, k] * x[k]`` of 16 x 16, whose loops are of known lengths."""
-    for i in range(16):
-        total = np.int32(0)
-        for k in range(16):
-            total += np.int32(w[i, k]) * np.int32(x[k])
-        acc[i] += total
-
-
-@njit(cache=True)
-def multiply(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> None:
-    """As :func:`multiply16`, of any size."""
-    for i in range(w.shape[0]):
-        total = np.int32(0)
-        for k in range(w.shape[1]):
-            total += np.int32(w[i, k]) * np.int32(x[k])
-        acc[i] += total
+def multiply(acc: np.ndarray, wgt: np.ndarray, inp: np.ndarray, d: int, w: int, x: int) -> None:
+    """``acc[d, i] += sum over k of wgt[w, k, i] * inp[x, k]``."""
+    for i in range(inp.shape[1]):
+        total = np.int64(acc[d, i])
+        for k in range(inp.shape[1]):
+            total += np.int64(wgt[w, k, i]) * np.int64(inp[x, k])
+        acc[d, i] = np.int32(total)
 
 
 @njit(cache=True)
@@ -174,35 +166,65 @@ def gemm(s: State, row: np.ndarray, number: int) -> int:
 
     Micro-operations are taken one after the other, each for all positions: sums of integers have no order.
     """
-    reset, begin, end, outer, inner, dst_o, dst_i, src_o, src_i, wgt_o, wgt_i = row[FIRST : FIRST + 11]
-    unit, block = row[UNIT], s.inp.shape[1]
+    reset, begin, end, outer, inner = row[FIRST], row[FIRST + 1], row[FIRST + 2], row[FIRST + 3], row[FIRST + 4]
+    steps = row[FIRST + 5 : FIRST + 11]
+    acc, wgt, inp, uop = s.acc, s.wgt, s.inp, s.uop
     for u in range(begin, end):
-        fault = reads(s, UOP, u, unit, number)
+        fault = reads(s, UOP, u, row[UNIT], number)
+        if not fault:
+            fault = positions(s, ACC, uop[u, 0], outer, inner, steps[0], steps[1], row[UNIT], number, not reset, True)
+        if not fault and not reset:
+            fault = positions(s, INP, uop[u, 1], outer, inner, steps[2], steps[3], row[UNIT], number, True, False)
+        if not fault and not reset:
+            fault = positions(s, WGT, uop[u, 2], outer, inner, steps[4], steps[5], row[UNIT], number, True, False)
         if fault:
             return fault
         for y in range(outer):
             for x in range(inner):
-                dst = s.uop[u, 0] + y * dst_o + x * dst_i
+                dst = uop[u, 0] + y * steps[0] + x * steps[1]
                 if reset:
-                    fault = writes(s, ACC, dst, unit, number)
-                    if fault:
-                        return fault
-                    s.acc[dst] = 0
+                    acc[dst] = 0
                     continue
-                src, wgt = s.uop[u, 1] + y * src_o + x * src_i, s.uop[u, 2] + y * wgt_o + x * wgt_i
-                fault = reads(s, INP, src, unit, number)
-                if not fault:
-                    fault = reads(s, WGT, wgt, unit, number)
-                if not fault:
-                    fault = reads(s, ACC, dst, unit, number)
-                if not fault:
-                    fault = writes(s, ACC, dst, unit, number)
-                if fault:
-                    return fault
-                if block == 16:
-                    multiply16(s.acc[dst], s.wgt[wgt], s.inp[src])
+                src, w = uop[u, 1] + y * steps[2] + x * steps[3], uop[u, 2] + y * steps[4] + x * steps[5]
+                if inp.shape[1] == LANES:
+                    multiply16(acc, wgt, inp, dst, w, src)
                 else:
-                    multiply(s.acc[dst], s.wgt[wgt], s.inp[src])
+                    multiply(acc, wgt, inp, dst, w, src)
+    return OK
+
+
+@njit(cache=True)
+def positions(
+    s: State, memory: int, first: int, outer: int, inner: int, step_outer: int, step_inner: int, unit: int, number: int,
+    read: bool, write: bool,
+) -> int:  # fmt: skip
+    """Notes that an instruction reads, writes, or both, all entries of two loops; a fault if it may not."""
+    if step_outer == 0:
+        outer = min(outer, 1)
+    if step_inner == 0:
+        inner = min(inner, 1)
+    writer, reader, known, entries = s.writer[memory], s.reader[memory], s.known[unit], s.entries[memory]
+    for y in range(outer):
+        for x in range(inner):
+            entry = first + y * step_outer + x * step_inner
+            fault = OK
+            if entry < 0 or entry >= entries:
+                fault = OUT_OF_RANGE
+            else:
+                by, when = writer[entry, 0], writer[entry, 1]
+                late = by >= 0 and by != unit and known[by] < when
+                if read:
+                    fault = UNWRITTEN if by < 0 else READ_RACE if late else OK
+                    reader[entry, unit] = number
+                if write:
+                    for other in range(3):
+                        late |= other != unit and known[other] < reader[entry, other]
+                    if late and not fault:
+                        fault = WRITE_RACE
+                    writer[entry, 0], writer[entry, 1] = unit, number
+            if fault:
+                s.fault[0], s.fault[1] = memory, entry
+                return fault
     return OK
 
 
@@ -231,24 +253,22 @@ def combine(op: int, a: int, b: int) -> int:
 @njit(cache=True)
 def alu(s: State, row: np.ndarray, number: int) -> int:
     """``dst = dst op src``, or a number in place of ``src``, on vectors of accumulators."""
-    op, immediate, value, begin, end, outer, inner, dst_o, dst_i, src_o, src_i = row[FIRST : FIRST + 11]
-    unit = row[UNIT]
+    op, immediate, value, begin, end = row[FIRST], row[FIRST + 1], row[FIRST + 2], row[FIRST + 3], row[FIRST + 4]
+    outer, inner, steps = row[FIRST + 5], row[FIRST + 6], row[FIRST + 7 : FIRST + 11]
+    acc, uop = s.acc, s.uop
     for u in range(begin, end):
-        fault = reads(s, UOP, u, unit, number)
+        fault = reads(s, UOP, u, row[UNIT], number)
+        if not fault and not immediate:
+            fault = positions(s, ACC, uop[u, 1], outer, inner, steps[2], steps[3], row[UNIT], number, True, False)
+        if not fault:
+            fault = positions(s, ACC, uop[u, 0], outer, inner, steps[0], steps[1], row[UNIT], number, True, True)
         if fault:
             return fault
         for y in range(outer):
             for x in range(inner):
-                dst = s.uop[u, 0] + y * dst_o + x * dst_i
-                src = s.uop[u, 1] + y * src_o + x * src_i
-                fault = reads(s, ACC, dst, unit, number)
-                if not fault and not immediate:
-                    fault = reads(s, ACC, src, unit, number)
-                if not fault:
-                    fault = writes(s, ACC, dst, unit, number)
-                if fault:
-                    return fault
-                for i in range(s.acc.shape[1]):
-                    other = value if immediate else np.int64(s.acc[src, i])
-                    s.acc[dst, i] = np.int32(combine(op, np.int64(s.acc[dst, i]), other))
+                dst = uop[u, 0] + y * steps[0] + x * steps[1]
+                src = uop[u, 1] + y * steps[2] + x * steps[3]
+                for i in range(acc.shape[1]):
+                    other = value if immediate else np.int64(acc[src, i])
+                    acc[dst, i] = np.int32(combine(op, np.int64(acc[dst, i]), other))
     return OK
