@@ -85,7 +85,7 @@ class _Cache(NullCache):
 
 @cache
 def _files(function: Callable[..., Any]) -> frozenset[str]:
-    """The files of a function and of all that are compiled into it: functions and intrinsics of numba in its globals."""
+    """The files of a function and of all that may be compiled into it: functions and intrinsics that it sees."""
     pending, known = [function], dict[int, str]()
     while pending:
         found = pending.pop()

@@ -23,7 +23,7 @@ from burnish.kernels.task import Choice, Task
 from burnish.kernels.template import Match
 from burnish.kernels.templates import first_match, matches, tunable_matches
 from burnish.loops.program import Program
-from burnish.lower.pipeline import lower, own_passes, simplify_program
+from burnish.lower.pipeline import lower, own_passes
 from burnish.schedule.schedule import Call, Schedule, replay
 from burnish.target import Target
 

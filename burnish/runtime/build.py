@@ -37,8 +37,8 @@ def build(
     driven_by: str = "",
 ) -> Executable:
     """The executable of ``objects`` (kernel symbol -> ELF object); the other arguments are those of ``Executable``.
-    ``states``: the initial value of each, by name. ``own_form``: objects are what a device runs, but for those that are ELF: of the CPU ``driven_by``, a
-    fingerprint as ``target``, which drives the device.
+    ``states``: the initial value of each, by name. ``own_form``: objects are what a device runs, but for those that
+    are ELF: of the CPU ``driven_by``, a fingerprint as ``target``, which drives the device.
 
     Raises LinkError, TargetError for a machine without a driver, and VerificationError.
     """

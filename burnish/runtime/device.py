@@ -16,8 +16,8 @@ from burnish.ops.operator import Operator
 from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
 from burnish.runtime.buffers import address_of, round_up
 from burnish.runtime.collectives import Collectives
-from burnish.runtime.executable import Call, Copy, Executable, Host, Slot
 from burnish.runtime.elf import is_elf
+from burnish.runtime.executable import Call, Copy, Executable, Host, Slot
 from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import Pool
@@ -71,8 +71,8 @@ class Alone:
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """The code of an executable for a device, and the device. ``image``: kernels of the CPU that drives it, which run on
-    its ``workers``.
+    """The code of an executable for a device, and the device. ``image``: kernels of the CPU that drives it, which run
+    on its ``workers``.
     """
 
     device: Device

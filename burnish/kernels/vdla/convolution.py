@@ -50,11 +50,11 @@ def form(task: Task, target: Target) -> Form | None:
     if any(len(step) > 2 or (step and min(w) < 0) for step, w in zip(steps, windows, strict=True)):
         return None
     channels, images = beside(task, sums, data)
-    strides, dilations = [max(w[0], 1) for w in windows], [max(w[1], 1) for w in windows]
+    (stride_y, dilation_y), (stride_x, dilation_x) = ((max(w[0], 1), max(w[1], 1)) for w in windows)
     work = Work(
-        sums.shape[0], outputs // b, depth // b, *sums.shape[2:], kernel=tuple(kernel), strides=tuple(strides),
-        dilations=tuple(dilations), vectors=operations(task, config), beside=len(images),
-    )  # type: ignore[arg-type]  # fmt: skip
+        sums.shape[0], outputs // b, depth // b, sums.shape[2], sums.shape[3], (kernel[0], kernel[1]),
+        (stride_y, stride_x), (dilation_y, dilation_x), operations(task, config), len(images),
+    )  # fmt: skip
     moving = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t not in channels]
     blocked = all(is_blocked(task.layout(t.name), 1, b) for t in moving if t.name not in task.constants)
     return Form(sums, data, weight, tuple(channels), tuple(images), work) if blocked else None

@@ -115,8 +115,8 @@ def _sum_tile(s: Schedule, roles: Roles, dims: Dimensions, tile: Tile, block: in
     s.reorder(*batch, step, blocks, deep, *taps, *positions, lane, element)
     s.compute_at(roles.weight, step)
     s.compute_at(roles.data, step)
-    for buffer, positions in zip((roles.data, roles.weight), dims.entries, strict=True):
-        entry_lanes(s, buffer, positions, block)
+    for buffer, split in zip((roles.data, roles.weight), dims.entries, strict=True):
+        entry_lanes(s, buffer, split, block)
     for buffer, tag in dims.layouts.items():
         s.transform_layout(buffer, tag)
     return zeros, lane

@@ -67,8 +67,8 @@ class Tile:
     @staticmethod
     def of(choice: Choice) -> Tile:
         """The tile that a choice of knobs is."""
-        sizes = (int(choice[name]) for name in ("channels", "rows", "columns", "depth", "threads"))
-        return Tile(*sizes, axis=str(choice["axis"]))  # type: ignore[misc]
+        channels, rows, columns = (int(choice[name]) for name in AXES)
+        return Tile(channels, rows, columns, int(choice["depth"]), int(choice["threads"]), str(choice["axis"]))
 
     @property
     def choice(self) -> dict[str, int | str]:

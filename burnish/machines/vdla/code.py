@@ -63,7 +63,7 @@ def from_bytes(config: Config, data: bytes) -> Kernel:
     if len(data) != end + 4 * uops:
         raise TargetError(f"found {len(data)} bytes of code, its header says {end + 4 * uops}")
     return Kernel(
-        tuple(struct.unpack_from("<QQ", data, 16 + 16 * i) for i in range(count)),  # type: ignore[misc]
+        tuple(struct.unpack_from("<QQ", data, 16 + 16 * i) for i in range(count)),
         tuple(decode(config, data[at : at + BYTES]) for at in range(text, end, BYTES)),
         struct.unpack_from(f"<{uops}I", data, end),
     )

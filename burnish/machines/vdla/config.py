@@ -26,7 +26,7 @@ ALU = (MIN, MAX, ADD, SHR)
 
 @dataclass(frozen=True)
 class Memory:
-    """An on-chip memory: ``entry`` bytes are what an instruction's address counts; ``entries`` is how many there are."""
+    """An on-chip memory: addresses of instructions count entries of ``entry`` bytes, of which there are ``entries``."""
 
     name: str
     code: int

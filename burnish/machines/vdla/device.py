@@ -135,12 +135,13 @@ def _explain(config: Config, kernel: Kernel, fault: int, at: int, where: np.ndar
     """A fault in words."""
     each = kernel.instructions[at]
     memory = [*config.memories][int(where[0])]
+    last = config.memories[memory].entries - 1
     said = f"instruction {at} of the {unit_of(each)} unit ({each})"
     place = f"entry {int(where[1])} of memory '{memory}'"
     return {
         units.DEADLOCK: f"deadlock: {said} waits for a token, or for room for one, that never comes",
         units.UNWRITTEN: f"read before write: {said} reads {place}, which nothing has written",
-        units.OUT_OF_RANGE: f"out of range: {said} accesses {place}, allowed: 0 to {config.memories[memory].entries - 1}",
+        units.OUT_OF_RANGE: f"out of range: {said} accesses {place}, allowed: 0 to {last}",
         units.OUT_OF_DRAM: f"out of range: {said} accesses DRAM at byte {int(where[1])}, outside of the parameters",
         units.READ_RACE: f"race: {said} reads {place}, for whose writing by another unit it has not waited",
         units.WRITE_RACE: f"race: {said} writes {place}, for whose use by another unit it has not waited",

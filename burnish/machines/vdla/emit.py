@@ -21,8 +21,8 @@ from burnish.machines.vdla.transfers import Transfer, transfer_of
 
 
 def emit(program: Program, config: Config) -> Kernel:
-    """The kernel of a program. Every buffer has a place of its own. Raises ScheduleError, by name, for what does not fit
-    and for what there is no instruction for.
+    """The kernel of a program. Every buffer has a place of its own. Raises ScheduleError, by name, for what does not
+    fit, and for what there is no instruction for.
     """
     emitter = _Emitter(config, program)
     emitter.statement(program.body, {})

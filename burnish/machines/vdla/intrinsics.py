@@ -1,6 +1,6 @@
 """Tensor intrinsics of the accelerator's core: their behaviour, and the rule by which a stage becomes instructions.
 
-Source: thesis-chen section 4.3.3: a declaration gives what an instruction computes, and how to compute, reset and update.
+Source: thesis-chen section 4.3.3: a declaration gives the behaviour, and how to compute, to reset and to update.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nests of products and of element-wise operations as instructions of the core: two hardware loops around micro-code."""
+"""Nests of products and of element-wise operations as instructions: two hardware loops around micro-operations."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def simulate(
                     q = _queue(unit, flag == 0, True)
                     ready &= given[q] - taken[q] < depth
             if not ready:
-                waiting = i
+                waiting = i if waiting < 0 else min(waiting, i)
             elif chosen < 0 or start < begin:
                 chosen, begin = unit, start
         if chosen < 0:

@@ -106,9 +106,9 @@ def transfer_of(stmt: Stmt, config: Config, ranges: Mapping[str, int]) -> Transf
     guards = tuple(x.cond for x in around if isinstance(x, If))
     far = Address({var: step * item for var, step in far.steps.items() if var not in lanes}, far.base * item)
     ordered = sorted(entries, key=lambda x: -x.sram)
+    merged = tuple(_merged(ordered, used))
     return Transfer(
-        kind, memory, chip.buffer.name, dram.buffer.name, size.entry, scaled, far, tuple(_merged(ordered, used)), inside,
-        guards,
+        kind, memory, chip.buffer.name, dram.buffer.name, size.entry, scaled, far, merged, inside, guards
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ _BYTE, _WORD = ir.IntType(8), ir.IntType(32)
 
 @intrinsic
 def multiply16(typing: Any, acc: Any, wgt: Any, inp: Any, d: Any, w: Any, x: Any) -> Any:
-    """``acc[d, i] += sum over k of wgt[w, k, i] * inp[x, k]`` of contiguous int32 [_, 16], int8 [_, 16, 16] and [_, 16]."""
+    """``acc[d, i] += sum over k of wgt[w, k, i] * inp[x, k]``, of int32 [_, 16], int8 [_, 16, 16] and [_, 16]."""
     del typing
     return types.void(acc, wgt, inp, d, w, x), _generate
 
