@@ -62,7 +62,7 @@ def test_configurations_that_cannot_be_are_refused() -> None:
         Config(alu=(ADD, AluOp("again", ADD.code, "+")))
     with pytest.raises(TargetError, match="needs 34 bits, allowed: 32"):
         uop_bits(Config(inp_bytes=1 << 17, wgt_bytes=1 << 16, acc_bytes=1 << 19))
-    with pytest.raises(TargetError, match="'gemm' needs .* bits, allowed: 128"):
+    with pytest.raises(TargetError, match=r"'gemm' needs .* bits, allowed: 128"):
         formats(Config(inp_bytes=1 << 20, acc_bytes=1 << 24, uop_bytes=1 << 20))
 
 

@@ -119,17 +119,17 @@ def test_overwriting_what_is_still_read_is_found_whatever_the_times() -> None:
     for latency in (1, 1000):
         config = Config(dram_latency=latency)
         late = [*instructions, load("inp", 0, 0)]
-        with pytest.raises(VerificationError, match="race: instruction .* of memory 'inp'"):
+        with pytest.raises(VerificationError, match=r"race: instruction .* of memory 'inp'"):
             run(late, uops, *arrays, config=config)
 
 
 def test_reads_of_nothing_and_accesses_out_of_range_are_found() -> None:
     instructions, uops, *arrays = multiply()
-    with pytest.raises(VerificationError, match="read before write: instruction 3 .* reads entry 0 of memory 'acc'"):
+    with pytest.raises(VerificationError, match=r"read before write: instruction 3 .* reads entry 0 of memory 'acc'"):
         run([*instructions[:3], core("gemm", pop_prev=1)], uops, *arrays)
-    with pytest.raises(VerificationError, match="out of range: .* entry 2048 of memory 'acc', allowed: 0 to 2047"):
+    with pytest.raises(VerificationError, match=r"out of range: .* entry 2048 of memory 'acc', allowed: 0 to 2047"):
         run([load("uop", 0, 12288), core("gemm", reset=1, inner=1025, dst_inner=2)], uops, *arrays)
-    with pytest.raises(VerificationError, match="out of range: .* DRAM at byte"):
+    with pytest.raises(VerificationError, match=r"out of range: .* DRAM at byte"):
         run([load("inp", 0, 1 << 20)], uops, *arrays)
     with pytest.raises(VerificationError, match="ALU operation 9 is unknown; known: 0"):
         run([core("alu", op=9)], uops, *arrays)
