@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
 from burnish.kernels.templates import templates
 from burnish.loops.evaluate import evaluate
+from burnish.loops.expr import DTYPES
 from burnish.loops.layout import Layout
 from burnish.loops.tensor import Tensor
 from burnish.memory.pieces import Place
@@ -79,7 +80,8 @@ class KernelPlan:
 def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> KernelPlan:
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
     lanes, blocks, driver = target.lanes, target.machine.blocked, target.driver
-    graph = multiply_bytes(reference, driver, lambda node: is_offloaded(reference, node, target))
+    own = offloaded(reference, target)
+    graph = multiply_bytes(reference, driver, lambda node: node.outputs in own)
     graph = choose_algorithms(graph, driver, exact, decide)
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, blocks)), lanes)
     graph, groups = separate_outputs(graph, offload(graph, fuse(graph, lanes), target), lanes, blocks)
@@ -90,20 +92,23 @@ def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide =
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
 
 
-def is_offloaded(graph: Graph, node: Node, target: Target) -> bool:
-    """Whether one of an accelerator's own templates takes a node by itself, its images in blocks."""
-    return target.machine.offloads and takes(
-        graph, Group((node,), (*dict.fromkeys(node.inputs),), node.outputs, node), target
-    )
+def offloaded(reference: Graph, target: Target) -> frozenset[tuple[str, ...]]:
+    """The results of nodes that are anchors of what an accelerator's own templates take."""
+    if not target.machine.offloads:
+        return frozenset()
+    groups = offload(reference, fuse(reference, target.lanes), target)
+    return frozenset(g.anchor.outputs for g in groups if g.anchor is not None and takes(reference, g, target))
 
 
-def takes(graph: Graph, group: Group, target: Target) -> bool:
-    """Whether one of the target's own templates matches a group, its images in blocks."""
+def takes(graph: Graph, group: Group, target: Target, dtypes: Collection[str] | None = None) -> bool:
+    """Whether one of the target's own templates matches a group whose images of ``dtypes`` are in blocks; by default
+    those that the machine has in blocks.
+    """
     alone, own, names = isolate(graph, group)
     inputs, outputs = tensors(alone, own)
     known = frozenset(t.name for t in inputs if names[t.name] in graph.constants)
     images = [t for t in (*inputs, *outputs) if len(t.shape) == 4 and t.name not in known]
-    layouts = {t.name: blocked(target.lanes) for t in images}
+    layouts = {t.name: blocked(target.lanes) for t in images if t.dtype in (dtypes or target.machine.blocked)}
     task = Task("kernel", tuple(inputs), tuple(outputs), "", layouts, known)
     return any(template.match(task, target) is not None for template in templates(target))
 
@@ -114,7 +119,10 @@ def offload(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group
     for group in groups:
         result.append(group)
         anchor = group.anchor
-        if not target.machine.offloads or anchor is None or not is_offloaded(graph, anchor, target):
+        if not target.machine.offloads or anchor is None:
+            continue
+        alone = Group((anchor,), (*dict.fromkeys(anchor.inputs),), anchor.outputs, anchor)
+        if not takes(graph, alone, target, DTYPES):
             continue
         for count in range(len(group.nodes), group.nodes.index(anchor), -1):
             parts = (group,) if count == len(group.nodes) else divided(graph, group, count)

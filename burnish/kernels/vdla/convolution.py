@@ -33,8 +33,9 @@ class Form:
 
 def form(task: Task, target: Target) -> Form | None:
     """A dense convolution [N, O, OH, OW] of whole blocks of channels; None of other tasks."""
-    config, found = target.machine.config, int8_sum(task)
-    if not isinstance(config, Config) or found is None or len(found[0].shape) != 4:
+    config = target.machine.config
+    found = int8_sum(task, config) if isinstance(config, Config) else None
+    if found is None or len(found[0].shape) != 4:
         return None
     sums, data, weight = found
     if not isinstance(sums.body, Reduce) or len(sums.body.axes) != 3 or len(weight.buffer.shape) != 4:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from burnish.kernels.match import only_reduction
 from burnish.kernels.task import Task
-from burnish.loops.expr import Binary, Call, Cast, Expr, Load, Reduce, factors_of
+from burnish.loops.expr import Binary, Call, Cast, Const, Expr, Load, Reduce, factors_of
 from burnish.loops.tensor import Tensor
 from burnish.machines.vdla.config import Config
 
 
-def int8_sum(task: Task) -> tuple[Tensor, Load, Load] | None:
+def int8_sum(task: Task, config: Config) -> tuple[Tensor, Load, Load] | None:
     """The only reduction of a task, a sum in int32 of products of int8: the stage, and the loads of its data and of its
     constant weight. None where the task has another form, or computes more than the ALU of integers can.
     """
@@ -21,8 +21,26 @@ def int8_sum(task: Task) -> tuple[Tensor, Load, Load] | None:
     data = [f for f in factors if f is not None and f.buffer.name not in task.constants]
     if len(weights) != 1 or len(data) != 1 or task.outputs[0].shape != sums.shape:
         return None
+    behind = [t.body for t in task.stages() if t is not sums and t.name != data[0].buffer.name and t.body is not None]
     whole = all(t.dtype in ("int8", "int32") for t in (*task.inputs, *task.stages()))
+    whole = whole and all(_computes(e, {op.op for op in config.alu}) for e in behind)
     return (sums, data[0], weights[0]) if whole else None
+
+
+def _computes(e: Expr, known: set[str]) -> bool:
+    """Whether an ALU of these operations computes an expression of integers."""
+    match e:
+        case Load() | Const():
+            return True
+        case Cast(_, value):
+            return _computes(value, known)
+        case Binary(op, _, b):
+            found = op in known or (op == "-" and "+" in known and isinstance(b, Const))
+        case Call(fn, args):
+            found = fn in known and len(args) == 2
+        case _:
+            return False
+    return found and all(_computes(child, known) for child in e.children)
 
 
 def _int8(factor: Expr) -> Load | None:

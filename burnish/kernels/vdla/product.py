@@ -32,8 +32,9 @@ class Form:
 
 def form(task: Task, target: Target) -> Form | None:
     """A product [M, N] with a constant [K, N], N and K whole blocks, all row-major; None of other tasks."""
-    config, found = target.machine.config, int8_sum(task)
-    if not isinstance(config, Config) or found is None or len(found[0].shape) != 2 or task.layouts:
+    config = target.machine.config
+    found = int8_sum(task, config) if isinstance(config, Config) else None
+    if found is None or len(found[0].shape) != 2 or task.layouts:
         return None
     sums, data, weight = found
     if not isinstance(sums.body, Reduce) or len(sums.body.axes) != 1:

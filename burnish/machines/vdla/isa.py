@@ -68,7 +68,7 @@ def formats(config: Config) -> Mapping[str, tuple[Field, ...]]:
         "load": (*head, *moved),
         "store": (*head, *moved),
         "gemm": (*head, Field("reset", 1), *loops, *steps),
-        "alu": (*head, Field("op", 4), Field("immediate", 1), Field("value", 16, True), *loops, *steps[:4]),
+        "alu": (*head, Field("op", 4), Field("immediate", 1), Field("value", 20, True), *loops, *steps[:4]),
         "sync": (*head, Field("unit", 2)),
     }
     for kind, fields in found.items():
