@@ -130,13 +130,8 @@ def interleave(bodies: Sequence[Stmt], unit_of: UnitOf) -> Stmt:
 
     Raises ScheduleError for threads of different form.
     """
-    own = []
-    plain = []
-    for body in bodies:
-        while isinstance(body, Alloc):
-            own.append(body.buffer)
-            body = body.body
-        plain.append(body)
+    own = [alloc.buffer for body in bodies for alloc in allocations(body)]
+    plain = [without_allocations(body) for body in bodies]
     result = _weave(plain, lambda s: unit_within(s, unit_of))
     for buffer in reversed(own):
         result = Alloc(buffer, result)

@@ -99,6 +99,10 @@ def nests_of(stmt: Stmt, config: Config, ranges: Mapping[str, int]) -> list[Nest
     else:
         fields = [("alu", *each) for each in _chain(inner.value, place, config)]
     others = [x for x in loops if x.var != lane]
+    moves = address_of(place, within)
+    repeats = next((x.var for x in others if x.extent > 1 and not moves.step(x.var)), None)
+    if repeats is not None and len(fields) > 1:
+        raise ScheduleError(f"loop '{repeats}' repeats '{inner}', which is {len(fields)} instructions; allowed: one")
     made = []
     for kind, own, source in fields:
         if source is not None and _lane(source, loops, config, within) != lane:
