@@ -136,8 +136,10 @@ def target(name: str | Target = "cpu", rates: str | Rates | None = None) -> Targ
     if not isinstance(name, str):
         raise TargetError(f"target: found {name!r}; allowed: a name: {_names()}")
     base, *changes = name.split(",")
-    if name in ACCELERATORS:
-        return accelerator(ACCELERATORS[name])
+    if base in ACCELERATORS:
+        if changes:
+            raise TargetError(f"target {name!r}: found features to leave out; allowed for an accelerator: {base}")
+        return accelerator(ACCELERATORS[base])
     if base != "cpu" and base not in MODELS:
         raise TargetError(f"target {base!r} is unknown; known: {_names()}")
     machine = host() if base == "cpu" else _known(base)

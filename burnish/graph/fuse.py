@@ -253,9 +253,10 @@ class _Fusion:
         taken: set[int] = set()
         for name in (name for p in members if p != anchor for name in self.graph.nodes[p].inputs):
             p = self._sole_producer(name, members | taken)
-            if p is None or not self.facts[p].elementwise or len(self.graph.nodes[p].inputs) != 1:
+            source = self.graph.nodes[p].inputs if p is not None else ()
+            if p is None or len(source) != 1 or source[0] in self.graph.constants or not self.facts[p].elementwise:
                 continue
-            narrow, wide = self.graph.types[self.graph.nodes[p].inputs[0]], self.graph.types[name]
+            narrow, wide = self.graph.types[source[0]], self.graph.types[name]
             if narrow.nbytes < wide.nbytes and narrow.shape == wide.shape and self._is_small({*members, *taken, p}):
                 taken.add(p)
         return taken
