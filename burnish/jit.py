@@ -79,7 +79,24 @@ class _Cache(NullCache):
         inner = dumps(tuple(cell.cell_contents for cell in self._function.__closure__ or ()))
         parts = (burnish.__version__, numba.__version__, repr(codegen.magic_tuple()), repr(sig))
         where = f"{self._function.__qualname__} {code.co_firstlineno}"
-        return cache_key("numba", *parts, where, _source(inspect.getfile(self._function)), code.co_code, inner)
+        sources = [_source(path) for path in sorted(_files(self._function))]
+        return cache_key("numba", *parts, where, *sources, code.co_code, inner)
+
+
+@cache
+def _files(function: Callable[..., Any]) -> frozenset[str]:
+    """The files of a function and of all that may be compiled into it: functions and intrinsics that it sees."""
+    pending, known = [function], dict[int, str]()
+    while pending:
+        found = pending.pop()
+        if id(found) in known:
+            continue
+        known[id(found)] = inspect.getfile(found)
+        for value in list(found.__globals__.values()):
+            called = getattr(value, "py_func", None) or getattr(value, "_defn", None)
+            if inspect.isfunction(called):
+                pending.append(called)
+    return frozenset(known.values())
 
 
 @cache

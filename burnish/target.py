@@ -10,7 +10,7 @@ from functools import cache
 
 from burnish.errors import TargetError
 from burnish.machines.intrinsics import TensorIntrinsic
-from burnish.machines.known import FEATURES, MODELS, machine_for
+from burnish.machines.known import ACCELERATORS, FEATURES, MODELS, machine_for
 from burnish.machines.machine import Core, Machine, Rates
 from burnish.machines.measure import measured_rates
 from burnish.machines.probe import host_caches, host_cores, host_cpu, host_features, host_triple
@@ -50,7 +50,15 @@ class Target:
     def key(self) -> str:
         """Names everything of the machine that decides which code is made for it."""
         own = f"{self.triple} {self.cpu} {self.feature_string} {self.cores}"
-        return " ".join([own, *([self.machine.version] if self.machine.version else [])])
+        driver = [self.driver.key] if self.machine.offloads else []
+        return " ".join([own, *([self.machine.version] if self.machine.version else []), *driver])
+
+    @property
+    def driver(self) -> Target:
+        """What runs kernels that its machine has no templates for: this machine's CPU beside an accelerator, else
+        itself.
+        """
+        return host() if self.machine.offloads else self
 
     @property
     def is_host(self) -> bool:
@@ -126,10 +134,14 @@ def target(name: str | Target = "cpu", rates: str | Rates | None = None) -> Targ
     if isinstance(name, Target):
         return replace(name, rates=rates) if isinstance(rates, Rates) else name
     if not isinstance(name, str):
-        raise TargetError(f"target: found {name!r}; allowed: a name: cpu, {', '.join(MODELS)}")
+        raise TargetError(f"target: found {name!r}; allowed: a name: {_names()}")
     base, *changes = name.split(",")
+    if base in ACCELERATORS:
+        if changes:
+            raise TargetError(f"target {name!r}: found features to leave out; allowed for an accelerator: {base}")
+        return accelerator(ACCELERATORS[base])
     if base != "cpu" and base not in MODELS:
-        raise TargetError(f"target {base!r} is unknown; known: cpu, {', '.join(MODELS)}")
+        raise TargetError(f"target {base!r} is unknown; known: {_names()}")
     machine = host() if base == "cpu" else _known(base)
     found = replace(_without(machine, changes), name=name) if changes else machine
     wanted = rates if rates is not None else os.environ.get(RATES_VARIABLE, "declared")
@@ -145,6 +157,18 @@ def target(name: str | Target = "cpu", rates: str | Rates | None = None) -> Targ
         raise TargetError(f"target {name!r}: rates are measured on this machine, for the target 'cpu' alone")
     own = found.triple, found.cpu, found.feature_string
     return replace(found, rates=measured_rates(*own, found.vector_bytes, found.l2_bytes, found.unit))
+
+
+def _names() -> str:
+    return ", ".join(["cpu", *MODELS, *ACCELERATORS])
+
+
+def accelerator(machine: Machine) -> Target:
+    """The target of a machine that is no CPU, from its first model."""
+    model, (width, registers) = machine.models[0], machine.vectors(())
+    sizes = model.l1_bytes, model.l2_bytes, model.l3_bytes
+    triple = f"{machine.architectures[0]}-none"
+    return Target(model.name, triple, model.cpu, frozenset(), width, registers, *sizes, model.cores, machine)
 
 
 def _known(name: str) -> Target:

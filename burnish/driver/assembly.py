@@ -96,6 +96,7 @@ def assemble(made: Compilation) -> Executable:
         source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
         steps.append(Copy(source, replace(state_slots[name], nbytes=nbytes), f"state {name}"))
     domains = input_domains(made.reference) if graph.inputs == made.reference.inputs else {}
+    driver = fingerprint(made.target.driver.triple, made.target.driver.cpu, made.target.driver.features)
     return link_executable(
         inputs=[stored(graph, n, made.layouts) for n in inputs],
         outputs=[stored(graph, n, made.layouts) for n in outputs],
@@ -111,12 +112,14 @@ def assemble(made: Compilation) -> Executable:
             "kernels": describe(stages, made.layouts),
             "domains": plain_domains(domains),
             **({STRUCTURES: structures} if structures else {}),
+            **({"driven_by": driver} if made.target.machine.offloads else {}),
             "live": [] if symbolic else list(live_bytes(intervals, memory.in_place)),
         },
         buffers=intervals if symbolic else (),
         in_place=pairs if symbolic else (),
         states={name: state.initial for name, state in graph.states.items()},
         own_form=device_maker(made.target.machine) is not None,
+        driven_by=driver if made.target.machine.offloads else "",
     )
 
 

@@ -27,7 +27,7 @@ from burnish.parallel.plans import Splits
 from burnish.runtime import module as modules
 from burnish.runtime.module import Module
 from burnish.target import target as find_target
-from burnish.train.checkpoint import Checkpoint, Folder, ReadFolder
+from burnish.train.checkpoint import Folder, ReadFolder
 from burnish.train.data import Source, bound, read_npz, source
 from burnish.train.evaluation import evaluation_graph, metrics_named, trained
 from burnish.train.loop import Limits, Trainer

@@ -6,7 +6,7 @@ float32 products over parts of the depth, or single taps of a window, whose sums
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,16 @@ MIDDLE = 128  # by how much bytes of the other sign are moved
 MOST_TAPS = 49  # elements of a window: of each becomes a convolution of its own, whose sums no transform rounds
 
 
-def multiply_bytes(graph: Graph, target: Target) -> Graph:
-    """``graph`` with products of 8-bit integers as ``target`` computes them best; others stay as they are."""
-    if not any(_is_byte_product(graph, node) for node in graph.nodes):
+def multiply_bytes(graph: Graph, target: Target, keep: Callable[[Node], bool] = lambda node: False) -> Graph:
+    """``graph`` with products of 8-bit integers as ``target`` computes them best; others stay as they are, and those
+    of ``graph`` that something else computes: ``keep``.
+    """
+    products = [node for node in graph.nodes if _is_byte_product(graph, node)]
+    kept = {node.outputs for node in products if keep(node)}
+    if len(kept) == len(products):
         return graph
-    words = target.has(target.machine.dialect.dots_bytes)
-    return rewrite(graph, _by_words if words else _by_floats)
+    rule = _by_words if target.has(target.machine.dialect.dots_bytes) else _by_floats
+    return rewrite(graph, lambda new, node: None if node.outputs in kept else rule(new, node))
 
 
 def _is_byte_product(graph: Graph | Rewrite, node: Node) -> bool:

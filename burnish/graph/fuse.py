@@ -47,7 +47,7 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
 
     - A complex node takes in the element-wise chain behind it, and then views up to the last that moves elements
       (unless it computes pixels: a view would undo blocks of channels); in front, views that move or select elements
-      and only feed it. The latter holds for opaque nodes too.
+      and only feed it. The latter holds for opaque nodes too. Casts to wider numbers that only feed the chain join it.
     - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed it.
     - An operator without a definition stays alone.
     - Injective nodes merge into chains, with element-wise nodes that only feed them. A reshape stays alone: it moves
@@ -71,6 +71,19 @@ def fall_apart(graph: Graph, group: Group) -> list[Group]:
     positions = sorted(fusion.position[node.outputs[0]] for node in group.nodes)
     fusion.anchors = {p: None if fusion.facts[p].kind == "injective" else graph.nodes[p] for p in positions}
     return [fusion.group([p], fusion.anchors[p]) for p in positions]
+
+
+def divided(graph: Graph, group: Group, count: int) -> tuple[Group, Group] | None:
+    """The first ``count`` nodes of a group, among them its anchor, and the others, as two; None where these are not
+    injective, or the first have several results.
+    """
+    fusion = _Fusion(graph, lanes=1)
+    positions = sorted(fusion.position[node.outputs[0]] for node in group.nodes)
+    first, rest = positions[:count], positions[count:]
+    if any(fusion.facts[p].kind != "injective" for p in rest):
+        return None
+    own, others = fusion.group(first, group.anchor), fusion.group(rest, None)
+    return (own, others) if len(own.outputs) == len(others.outputs) == 1 else None
 
 
 def renamed_inputs(group: Group, names: Mapping[str, str]) -> Group:
@@ -139,6 +152,8 @@ class _Fusion:
                 members |= self._prologue(position, members)
             elif facts.kind == "injective":
                 members |= self._elementwise_before(members)
+        if facts.kind == "complex":
+            members |= self._widened_before(position, members)
         if facts.kind in ("complex", "opaque"):
             members |= self._views_before(position, members)
         self.owner.update(dict.fromkeys(members, position))
@@ -229,6 +244,21 @@ class _Fusion:
             ranks = {self._rank(p) for p in (anchor, *chain[:moving])}
             if not self.facts[anchor].pixels or len(ranks) == 1:
                 taken.update(chain[:moving])
+        return taken
+
+    def _widened_before(self, anchor: int, members: set[int]) -> set[int]:
+        """Element-wise nodes that only feed the chain behind the node and read fewer bytes than they write: a kernel
+        that reads the narrow numbers needs no others in memory.
+        """
+        taken: set[int] = set()
+        for name in (name for p in members if p != anchor for name in self.graph.nodes[p].inputs):
+            p = self._sole_producer(name, members | taken)
+            source = self.graph.nodes[p].inputs if p is not None else ()
+            if p is None or len(source) != 1 or source[0] in self.graph.constants or not self.facts[p].elementwise:
+                continue
+            narrow, wide = self.graph.types[source[0]], self.graph.types[name]
+            if narrow.nbytes < wide.nbytes and narrow.shape == wide.shape and self._is_small({*members, *taken, p}):
+                taken.add(p)
         return taken
 
     def _is_moved(self, position: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from burnish.graph.algorithms import TRANSFORMS
@@ -13,6 +13,7 @@ from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted
 from burnish.ops import OPERATORS, is_opaque
 
+BLOCKED = ("float32",)  # dtypes of images in blocks that CPUs compute with
 CONVOLUTION = 4.0  # affinity from which on images are worth a conversion of their own
 
 
@@ -21,8 +22,10 @@ def blocked(lanes: int) -> Layout:
     return layout(f"ABCD{lanes}b")
 
 
-def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[str, Layout]:
-    """The layout of every activation that is not row-major.
+def choose_layouts(
+    graph: Graph, groups: Sequence[Group], lanes: int, dtypes: Collection[str] = BLOCKED
+) -> dict[str, Layout]:
+    """The layout of every activation that is not row-major; only those of ``dtypes`` may be.
 
     A value is blocked when the groups that write and read it gain more than they lose (the affinities of their
     operators: a convolution that reads plain channels cannot vectorize its stores), and it fills more than half a
@@ -41,13 +44,17 @@ def choose_layouts(graph: Graph, groups: Sequence[Group], lanes: int) -> dict[st
         for name in (*group.inputs, *group.outputs):
             score[name] = score.get(name, 0.0) + worth
     chosen = {
-        name for name, worth in score.items() if worth > 0 and name not in fixed and _blockable(graph, name, lanes)
+        name
+        for name, worth in score.items()
+        if worth > 0 and name not in fixed and _blockable(graph, name, lanes, dtypes)
     }
     for _ in range(2):  # element-wise groups follow their neighbours
         for group in groups:
             if _contracts_images(graph, group):
                 continue
-            values = [n for n in (*group.inputs, *group.outputs) if n not in fixed and _blockable(graph, n, lanes)]
+            values = [
+                n for n in (*group.inputs, *group.outputs) if n not in fixed and _blockable(graph, n, lanes, dtypes)
+            ]
             if all(score.get(n, 0.0) == 0.0 or n in chosen for n in values) and any(n in chosen for n in values):
                 chosen.update(values)
     return {name: blocked(lanes) for name in chosen}
@@ -59,16 +66,16 @@ def _contracts_images(graph: Graph, group: Group) -> bool:
     return facts is not None and facts.kind == "complex" and not facts.pixels
 
 
-def _blockable(graph: Graph, name: str, lanes: int) -> bool:
+def _blockable(graph: Graph, name: str, lanes: int, dtypes: Collection[str]) -> bool:
     shape = graph.types[name].shape
-    return len(shape) == 4 and 2 * hinted(shape[1]) > lanes and graph.types[name].dtype == "float32"
+    return len(shape) == 4 and 2 * hinted(shape[1]) > lanes and graph.types[name].dtype in dtypes
 
 
 def _affinity(node: Node) -> float:
     return OPERATORS[node.op].traits.layout_affinity
 
 
-def separate_inputs(graph: Graph, lanes: int) -> Graph:
+def separate_inputs(graph: Graph, lanes: int, dtypes: Collection[str] = BLOCKED) -> Graph:
     """Gives a graph input that convolutions read a copy of its own, which may be stored in blocks."""
     if lanes == 1:
         return graph
@@ -79,7 +86,7 @@ def separate_inputs(graph: Graph, lanes: int) -> Graph:
     for name in graph.inputs:
         images = [node for node in readers[name] if node.inputs[0] == name]
         wanted = any(_affinity(node) >= CONVOLUTION and not _takes_rows(graph, node, lanes) for node in images)
-        if wanted and _blockable(graph, name, lanes) and graph.types[name].shape[1] % lanes == 0:
+        if wanted and _blockable(graph, name, lanes, dtypes) and graph.types[name].shape[1] % lanes == 0:
             renamed[name] = f"{name}.blocked"
             types[renamed[name]] = types[name]
             copies.append(Node("identity", (name,), (renamed[name],)))
@@ -117,8 +124,11 @@ def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
     """Whether a convolution reads and writes row-major images about as fast as blocks, so that no copy would pay.
 
     A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache. One
-    on matrix tiles copies its input in any case, and transposes likewise.
+    on matrix tiles copies its input in any case, and transposes likewise. One of bytes that has stayed one is for an
+    accelerator, which reads whole blocks.
     """
+    if graph.types[node.inputs[0]].dtype == "int8":
+        return False
     channels, when = graph.types[node.inputs[0]].shape[1], OPERATORS[node.op].traits.row_major
     if when == "dense":
         return channels == graph.types[node.inputs[1]].shape[1] or _stands_alone(graph, node)
@@ -143,7 +153,9 @@ def _stands_alone(graph: Graph, node: Node) -> bool:
     return True
 
 
-def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple[Graph, list[Group]]:
+def separate_outputs(
+    graph: Graph, groups: Sequence[Group], lanes: int, dtypes: Collection[str] = BLOCKED
+) -> tuple[Graph, list[Group]]:
     """Gives graph outputs that are better written, or read again, in blocks a copy of their own; the rest stay as are.
 
     Who reads such an output reads the blocks::
@@ -156,7 +168,7 @@ def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple
     wanted = []
     for group in groups:
         result, anchor = group.outputs[0], group.anchor
-        if len(group.outputs) != 1 or result not in graph.outputs or not _blockable(graph, result, lanes):
+        if len(group.outputs) != 1 or result not in graph.outputs or not _blockable(graph, result, lanes, dtypes):
             continue
         gains = anchor is not None and _affinity(anchor) >= CONVOLUTION and not _takes_rows(graph, anchor, lanes)
         if gains or result in read:
@@ -164,7 +176,7 @@ def separate_outputs(graph: Graph, groups: Sequence[Group], lanes: int) -> tuple
     if not wanted:
         return graph, list(groups)
     tried, divided = _with_copies(graph, groups, wanted)
-    blocks = choose_layouts(tried, divided, lanes)
+    blocks = choose_layouts(tried, divided, lanes, dtypes)
     better = [name for name in wanted if _copy_of(name) in blocks]
     return (tried, divided) if better == wanted else _with_copies(graph, groups, better)
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from burnish.errors import ScheduleError
-from burnish.kernels import cpu, gpu
+from burnish.kernels import cpu, gpu, vdla
 from burnish.kernels.task import Task
 from burnish.kernels.template import Match, Template
 from burnish.target import Target
 
-BY_KIND: Mapping[str, tuple[Template[Any], ...]] = {"cpu": cpu.TEMPLATES, "gpu": gpu.TEMPLATES}
+BY_KIND: Mapping[str, tuple[Template[Any], ...]] = {
+    "cpu": cpu.TEMPLATES, "gpu": gpu.TEMPLATES, "vdla": vdla.TEMPLATES,
+}  # fmt: skip
 
 
 def templates(target: Target) -> tuple[Template[Any], ...]:
@@ -26,10 +28,16 @@ def templates(target: Target) -> tuple[Template[Any], ...]:
 
 
 def tunable_matches(task: Task, target: Target) -> list[Match]:
-    """Every template that matches ``task``, best first. Raises ScheduleError where none does."""
-    found = [match for template in templates(target) if (match := template.match(task, target)) is not None]
+    """Every template that matches ``task``, best first; those of what drives a target behind its own.
+
+    Raises ScheduleError where none does.
+    """
+    driver = target.driver
+    ways = [(template, target) for template in templates(target)]
+    ways += [(template, driver) for template in templates(driver)] if driver is not target else []
+    found = [match for template, there in ways if (match := template.match(task, there)) is not None]
     if not found:
-        names = ", ".join(template.name for template in templates(target))
+        names = ", ".join(template.name for template, _ in ways)
         raise ScheduleError(f"task '{task.name}': no template of target '{target.name}' matches; there are {names}")
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from burnish.dump import through
 from burnish.loops.dead import drop_dead_stores
@@ -14,6 +15,8 @@ from burnish.lower.partition import partition_loops
 from burnish.lower.registers import lanes_apart, vectors_innermost
 from burnish.lower.shared import share_guards
 from burnish.lower.threads import Launch
+from burnish.lower.virtual_threads import lower_virtual_threads
+from burnish.machines.machine import Machine
 
 
 def simplify_program(program: Program) -> Program:
@@ -57,3 +60,11 @@ def lower_thread(program: Program, launch: Launch) -> Launch:
 def lower(program: Program) -> Program:
     """The program code generation takes."""
     return through(program, PASSES)
+
+
+def own_passes(machine: Machine) -> tuple[Callable[[Program], Program], ...]:
+    """The passes in front of a machine's own code generator: those that it brings, and of virtual threads."""
+    if machine.decoupled is None:
+        return (simplify_program, *machine.passes)
+    threads = partial(lower_virtual_threads, machine=machine.decoupled)
+    return (simplify_program, *machine.passes, threads, simplify_program)

@@ -39,6 +39,25 @@ class TensorIntrinsic:
         return self.program.params
 
 
+@dataclass(frozen=True, slots=True)
+class TensorRule:
+    """How a stage that reduces becomes instructions: by one that ``update``s a tile of it with a part of the reduction,
+    one that ``reset``s the tile to the identity, and one that does both, ``compute``s it from a whole reduction.
+
+    Their operands have the same names. ``Schedule.tensorize`` takes the first of compute, update and reset that the
+    nest of a loop means; ``compute`` is declared as two nests, those of ``reset`` and ``update``.
+    """
+
+    update: TensorIntrinsic
+    reset: TensorIntrinsic | None = None
+    compute: TensorIntrinsic | None = None
+
+    @property
+    def members(self) -> tuple[TensorIntrinsic, ...]:
+        """The instructions that there are."""
+        return tuple(t for t in (self.compute, self.update, self.reset) if t is not None)
+
+
 def declare(
     name: str,
     operands: tuple[Buffer, ...],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from burnish.machines.decoupled import Decoupled
 from burnish.machines.dialect import Dialect
 from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.machines.scopes import Scope
@@ -78,6 +79,11 @@ class Machine:
     outside of the package brings its schedule ``templates`` (:class:`burnish.kernels.template.Template`), best first;
     its ``version`` is part of the keys of cached kernels.
 
+    ``decoupled``: the units of a machine that run at the same time, and wait for each other by tokens; programs for
+    its ``compile`` have gone through its ``passes``, and through the lowering of virtual threads, which inserts tokens.
+    ``blocked``: dtypes of images that kernels read and write in blocks of channels. ``offloads``: it is driven by a
+    CPU, which runs what none of its own templates takes. ``config``: what its templates know of it beyond this.
+
     ``import_path``, as ``module:name``, is where worker processes import it; without one it is sent to them by its
     parts, whose functions must be those of modules.
     """
@@ -100,6 +106,11 @@ class Machine:
     device: Callable[[], Any] | None = None
     templates: tuple[Any, ...] = ()
     version: str = ""
+    passes: tuple[Callable[[Any], Any], ...] = ()
+    decoupled: Decoupled | None = None
+    blocked: tuple[str, ...] = ("float32",)
+    offloads: bool = False
+    config: Any = None
     import_path: str = ""
     system_of_triple: str = "unknown-linux-gnu"
 

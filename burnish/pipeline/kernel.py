@@ -18,12 +18,13 @@ from burnish.codegen.grid import compile_grid
 from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
+from burnish.dump import through
 from burnish.errors import ScheduleError
 from burnish.kernels.task import Choice, Task
 from burnish.kernels.template import Match
 from burnish.kernels.templates import first_match, matches, tunable_matches
 from burnish.loops.program import Program
-from burnish.lower.pipeline import lower, simplify_program
+from burnish.lower.pipeline import lower, own_passes
 from burnish.schedule.schedule import Call, Schedule, replay
 from burnish.target import Target
 
@@ -223,7 +224,8 @@ def compile_program(
     """Lowers and compiles a scheduled program, by LLVM or by the machine's own code generator."""
     refuse_unlowered(program, target)
     if target.machine.compile is not None:
-        own, scratch = target.machine.compile(simplify_program(program), target)
+        program = through(program, own_passes(target.machine))
+        own, scratch = target.machine.compile(program, target)
         return Kernel(program.name, own, scratch, packed, template, choice)
     if target.machine.dialect.grid is not None:
         return Kernel(program.name, compile_grid(program, target).packed(), 0, packed, template, choice)

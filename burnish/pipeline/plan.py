@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,16 +14,18 @@ from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.byte_products import multiply_bytes
 from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
-from burnish.graph.fuse import Group, fuse
+from burnish.graph.fuse import Group, divided, fuse
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
 from burnish.graph.join import find_pieces, find_views
-from burnish.graph.layout import choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
+from burnish.graph.layout import blocked, choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
+from burnish.kernels.templates import templates
 from burnish.loops.evaluate import evaluate
+from burnish.loops.expr import DTYPES
 from burnish.loops.layout import Layout
 from burnish.loops.tensor import Tensor
 from burnish.memory.pieces import Place
@@ -78,15 +80,58 @@ class KernelPlan:
 
 def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> KernelPlan:
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
-    graph = multiply_bytes(reference, target)
-    graph = pair_steps(separate_inputs(choose_algorithms(graph, target, exact, decide), target.lanes))
-    graph = block_aggregations(divide_joins(graph, target.lanes), target)
-    graph, groups = separate_outputs(graph, fuse(graph, target.lanes), target.lanes)
-    layouts = choose_layouts(graph, groups, target.lanes)
+    lanes, blocks, driver = target.lanes, target.machine.blocked, target.driver
+    own = offloaded(reference, target)
+    graph = multiply_bytes(reference, driver, lambda node: node.outputs in own)
+    graph = choose_algorithms(graph, driver, exact, decide)
+    graph = divide_joins(pair_steps(separate_inputs(graph, lanes, blocks)), lanes)
+    graph = block_aggregations(graph, driver)
+    graph, groups = separate_outputs(graph, offload(graph, fuse(graph, lanes), target), lanes, blocks)
+    layouts = choose_layouts(graph, groups, lanes, blocks)
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces).items()}
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
+
+
+def offloaded(reference: Graph, target: Target) -> frozenset[tuple[str, ...]]:
+    """The results of nodes that are anchors of what an accelerator's own templates take."""
+    if not target.machine.offloads:
+        return frozenset()
+    groups = offload(reference, fuse(reference, target.lanes), target)
+    return frozenset(g.anchor.outputs for g in groups if g.anchor is not None and takes(reference, g, target))
+
+
+def takes(graph: Graph, group: Group, target: Target, dtypes: Collection[str] | None = None) -> bool:
+    """Whether one of the target's own templates matches a group whose images of ``dtypes`` are in blocks; by default
+    those that the machine has in blocks.
+    """
+    alone, own, names = isolate(graph, group)
+    inputs, outputs = tensors(alone, own)
+    known = frozenset(t.name for t in inputs if names[t.name] in graph.constants)
+    images = [t for t in (*inputs, *outputs) if len(t.shape) == 4 and t.name not in known]
+    layouts = {t.name: blocked(target.lanes) for t in images if t.dtype in (dtypes or target.machine.blocked)}
+    task = Task("kernel", tuple(inputs), tuple(outputs), "", layouts, known)
+    return any(template.match(task, target) is not None for template in templates(target))
+
+
+def offload(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
+    """Groups of which an accelerator's templates take a beginning alone, as that and the rest."""
+    result = []
+    for group in groups:
+        result.append(group)
+        anchor = group.anchor
+        if not target.machine.offloads or anchor is None:
+            continue
+        alone = Group((anchor,), (*dict.fromkeys(anchor.inputs),), anchor.outputs, anchor)
+        if not takes(graph, alone, target, DTYPES):
+            continue
+        for count in range(len(group.nodes), group.nodes.index(anchor), -1):
+            parts = (group,) if count == len(group.nodes) else divided(graph, group, count)
+            if parts is not None and takes(graph, parts[0], target):
+                result[-1:] = parts
+                break
+    return result
 
 
 def _lines(layouts: Mapping[str, Layout]) -> list[str]:

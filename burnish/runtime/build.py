@@ -10,6 +10,7 @@ import numpy as np
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.buffers import packed_states
 from burnish.runtime.device import archive
+from burnish.runtime.elf import is_elf
 from burnish.runtime.entry import driver_image
 from burnish.runtime.executable import Executable, Step, TensorSpec
 from burnish.runtime.host import machine_of
@@ -33,15 +34,18 @@ def build(
     in_place: Sequence[tuple[str, str]] = (),
     states: Mapping[str, np.ndarray] | None = None,
     own_form: bool = False,
+    driven_by: str = "",
 ) -> Executable:
     """The executable of ``objects`` (kernel symbol -> ELF object); the other arguments are those of ``Executable``.
-    ``states``: the initial value of each, by name. ``own_form``: objects are no ELF, but what a device runs.
+    ``states``: the initial value of each, by name. ``own_form``: objects are what a device runs, but for those that
+    are ELF: of the CPU ``driven_by``, a fingerprint as ``target``, which drives the device.
 
     Raises LinkError, TargetError for a machine without a driver, and VerificationError.
     """
     if own_form:
         code = archive(machine_of(target), objects)
-        driver = Image(code.machine, b"", {})
+        driven = any(is_elf(own) for own in objects.values())
+        driver = driver_image(driven_by.partition("/")[0]) if driven else Image(code.machine, b"", {})
     else:
         driver = driver_image(target.partition("/")[0])
         code = link(objects) if objects else Image(driver.machine, b"", {})

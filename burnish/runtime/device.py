@@ -13,10 +13,14 @@ import numpy as np
 from burnish.comm.protocol import Comm
 from burnish.errors import TargetError
 from burnish.ops.operator import Operator
-from burnish.runtime.buffers import address_of
+from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
+from burnish.runtime.buffers import address_of, round_up
 from burnish.runtime.collectives import Collectives
+from burnish.runtime.elf import is_elf
 from burnish.runtime.executable import Call, Copy, Executable, Host, Pointer, Slot
-from burnish.runtime.image import Image
+from burnish.runtime.image import Image, LoadedImage
+from burnish.runtime.link import link
+from burnish.runtime.pool import Pool
 from burnish.runtime.runner import call_extern, find_extern, stamp
 from burnish.runtime.sized import Sized
 from burnish.runtime.steps import Repeat, array_at
@@ -63,6 +67,14 @@ def unpacked(image: Image) -> dict[str, bytes]:
     return {name: image.data[begin:end] for (name, begin), end in zip(begins, ends, strict=True)}
 
 
+def divided(image: Image) -> tuple[dict[str, bytes], Image | None]:
+    """The kernels of an :func:`archive` that a device runs, and those of its driver linked; None where it has none."""
+    kernels = unpacked(image)
+    objects = {name: code for name, code in kernels.items() if is_elf(code)}
+    own = {name: code for name, code in kernels.items() if name not in objects}
+    return own, link(objects) if objects else None
+
+
 class Alone:
     """The thread that calls, in the place of a :class:`~burnish.runtime.pool.Pool`."""
 
@@ -75,11 +87,14 @@ class Alone:
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """The code of an executable for a device, and the device."""
+    """The code of an executable for a device, and the device. ``image``: kernels of the CPU that drives it, which run
+    on its ``workers``.
+    """
 
     device: Device
     kernels: Mapping[str, bytes]
-    workers: Alone = field(default_factory=Alone)
+    workers: Alone | Pool = field(default_factory=Alone)
+    image: LoadedImage | None = None
 
     def runner(
         self,
@@ -117,7 +132,11 @@ class DeviceRunner:
         self._collectives = Collectives(executable.steps, comm)
         self._bases = {"param": address_of(params), "state": address_of(state)}
         self.io = [0]  # where the arena is
-        self.runtime = SimpleNamespace(scratch_stride=0, scratch=None)
+        self.runtime: Any = SimpleNamespace(scratch_stride=0, scratch=None)
+        workers = code.workers
+        if isinstance(workers, Pool):
+            stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
+            self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
         self.places, self.extents = np.zeros((0, 2), np.int64), list[tuple[int, int]]()
 
     def place(self, offsets: np.ndarray) -> None:
@@ -141,7 +160,9 @@ class DeviceRunner:
                 self._step(number, call, addresses)
             return
         places = [self._address(slot, addresses) for slot in step.slots]
-        if isinstance(step, Call):
+        if isinstance(step, Call) and step.kernel not in self._code.kernels:
+            self._native(step.kernel, places)
+        elif isinstance(step, Call):
             memory = [_bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True)]
             self._code.device.run(self._code.kernels[step.kernel], memory)
         elif isinstance(step, Copy):
@@ -152,6 +173,13 @@ class DeviceRunner:
             call_extern(step, self._operators[number], arrays)
         else:
             self._collectives.step(number, self.executable.steps, places, {})
+
+    def _native(self, kernel: str, places: Sequence[int]) -> None:
+        """Calls a kernel of the CPU."""
+        assert self._code.image is not None
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self._code.image.address(kernel))
+        arguments = (ctypes.c_void_p * len(places))(*places)
+        call(ctypes.addressof(arguments), ctypes.addressof(self.runtime))
 
     def _address(self, slot: Slot, addresses: Sequence[int]) -> int:
         """Where an argument lies in a call with inputs and outputs at ``addresses``."""

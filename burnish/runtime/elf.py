@@ -69,6 +69,11 @@ class ObjectFile:
     relocations: tuple[Relocation, ...]
 
 
+def is_elf(data: bytes) -> bool:
+    """Whether bytes are an ELF file."""
+    return data[:4] == b"\x7fELF"
+
+
 def parse(name: str, data: bytes) -> ObjectFile:
     """The parts of the object ``data``; ``name`` is for messages. Raises LinkError."""
     if len(data) < 64 or data[:7] != b"\x7fELF\x02\x01\x01":

@@ -20,7 +20,7 @@ from burnish.ops.operator import Operator
 from burnish.runtime import artifact
 from burnish.runtime.abi import SCRATCH_STRIDE
 from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, numpy_dtype, round_up
-from burnish.runtime.device import Device, DeviceCode, unpacked
+from burnish.runtime.device import Device, DeviceCode, divided
 from burnish.runtime.devices import device_of
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
@@ -75,7 +75,7 @@ class Module:
         self._externs, self._comm = dict(externs or {}), comm
         device = device if device is not None else device_of(executable.target)
         if device is not None:
-            code: CpuCode | DeviceCode = DeviceCode(device, unpacked(executable.code))
+            code: CpuCode | DeviceCode = _device_code(executable, device, threads)
         else:
             check_host(executable.target)
             workers = pool(executable.driver, _asked_threads(executable) if threads is None else threads)
@@ -409,6 +409,16 @@ def load(
     cannot be read or is no regular file.
     """
     return Module(artifact.read(path, sha256, key), threads, externs=externs, comm=comm, device=device)
+
+
+def _device_code(executable: Executable, device: Device, threads: int | None) -> DeviceCode:
+    """The kernels of a device, and those that run beside it on this machine. Raises ArtifactError as ``Module``."""
+    kernels, native = divided(executable.code)
+    if native is None:
+        return DeviceCode(device, kernels)
+    check_host(str(executable.info.get("driven_by", "")))
+    workers = pool(executable.driver, _asked_threads(executable) if threads is None else threads)
+    return DeviceCode(device, kernels, workers, LoadedImage(native))
 
 
 def _asked_threads(executable: Executable) -> int | None:

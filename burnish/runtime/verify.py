@@ -110,7 +110,8 @@ def _verify_images(executable: Executable) -> None:
     machine = machine_of(executable.target.partition("-")[0])
     for what, image in (("driver", executable.driver), ("code", executable.code)):
         found = f"the {what} is for {image.machine!r}, the target is {executable.target!r}"
-        _require(image.machine == machine, found)
+        drives = image is executable.driver and machine not in _ENTRY_ALIGNMENT  # a device, beside which kernels run
+        _require(image.machine == machine or (drives and image.machine in _ENTRY_ALIGNMENT), found)
         size = len(image.data)
         for name, offset in image.symbols.items():
             inside = isinstance(name, str) and _is_size(offset) and offset < max(size, 1)
@@ -118,7 +119,7 @@ def _verify_images(executable: Executable) -> None:
         for offset, target in image.absolute:
             inside = _is_size(offset) and _is_size(target) and offset + 8 <= size and target <= size
             _require(inside, f"the {what} has an address of {target!r} at {offset!r}, allowed: inside its {size} bytes")
-    if machine not in _ENTRY_ALIGNMENT:  # a device runs the code
+    if executable.driver.machine not in _ENTRY_ALIGNMENT:  # a device runs all the code
         _require(
             not executable.driver.data and not executable.driver.symbols, f"a driver for {machine!r}, allowed: none"
         )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from burnish.errors import ScheduleError
 from burnish.loops.layout import Layout
 from burnish.loops.program import For, Program, Stmt, Store
-from burnish.machines.intrinsics import TensorIntrinsic
+from burnish.machines.intrinsics import TensorIntrinsic, TensorRule
 from burnish.machines.known import INTRINSICS
 from burnish.machines.scopes import Scope
 from burnish.schedule import balance, expand, loops, memory, padding, partition, prefetch, reduce, stages
@@ -274,9 +274,22 @@ class Schedule:
         """Turns a stage's sums of products with literals into one expression for every row of literals."""
         self._apply("expand", stage)
 
-    def tensorize(self, loop: str, intrinsic: TensorIntrinsic | str) -> None:
-        """Replaces the nest of ``loop``, which must compute what the intrinsic means, by the intrinsic."""
-        self._apply("tensorize", loop, intrinsic)
+    def tensorize(self, loop: str, intrinsic: TensorIntrinsic | TensorRule | str) -> None:
+        """Replaces the nest of ``loop``, which must compute what the intrinsic means, by the intrinsic.
+
+        Of a rule by the first of its members that the nest means.
+        """
+        if not isinstance(intrinsic, TensorRule):
+            self._apply("tensorize", loop, intrinsic)
+            return
+        reasons = []
+        for member in intrinsic.members:
+            try:
+                self._apply("tensorize", loop, member)
+                return
+            except ScheduleError as error:
+                reasons.append(str(error))
+        raise ScheduleError("; ".join(reasons))
 
     def prefetch(
         self,

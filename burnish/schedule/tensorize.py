@@ -5,16 +5,17 @@ from __future__ import annotations
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Var
 from burnish.loops.linear import to_linear
-from burnish.loops.program import For, If, Intrinsic, Program, Stmt, Store
+from burnish.loops.program import For, If, Intrinsic, Program, Seq, Stmt, Store, seq
 from burnish.loops.simplify import Ranges, simplify
 from burnish.loops.traverse import children, free_vars, substitute
 from burnish.machines.intrinsics import TensorIntrinsic
-from burnish.schedule.nest import find_loop, replace_site
+from burnish.schedule.nest import find_loop, replace_at, replace_site
 
 
 def tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic) -> Program:
     """Replaces the nest of ``loop``, which must compute what ``intrinsic`` declares, by the intrinsic.
 
+    One that is declared as several nests, such as a reset and an update, replaces as many, the last that of ``loop``.
     Loops must agree in number, order and extent, operands in dtype and strides::
 
         for y.init.i in 16:
@@ -29,7 +30,18 @@ def tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic) -> Progra
     """
     site = find_loop(program, loop, "tensorize")
     matcher = _Matcher(loop, intrinsic, site.ranges)
-    return replace_site(program, site, matcher.match(site.loop))
+    declared = intrinsic.program.body
+    if not isinstance(declared, Seq):
+        matcher.nest(declared, site.loop)
+        return replace_site(program, site, matcher.call())
+    parent, count = site.path[-1] if site.path else None, len(declared.stmts)
+    at = next((i for i, s in enumerate(parent.parts) if s is site.loop), 0) if parent else 0
+    if not isinstance(parent, Seq) or at + 1 < count:
+        raise matcher.fail(f"before it stand not the other {count - 1} of the declared nests")
+    first = at + 1 - count
+    for nest, actual in zip(declared.stmts, parent.stmts[first : at + 1], strict=True):
+        matcher.nest(nest, actual)
+    return replace_at(program, parent, seq(*parent.stmts[:first], matcher.call(), *parent.stmts[at + 1 :]))
 
 
 class _Matcher:
@@ -40,13 +52,13 @@ class _Matcher:
         self.found: dict[str, Load] = {}
         self.renamed: dict[str, Expr] = {}
         self.attrs: dict[str, int | str] = {}
+        self.moving: set[str] = set()  # loops of the nests
 
     def fail(self, reason: str) -> ScheduleError:
         return ScheduleError(f"tensorize: the nest of loop '{self.loop}' is not '{self.intrinsic.name}': {reason}")
 
-    def match(self, nest: Stmt) -> Intrinsic:
-        """The intrinsic call that replaces ``nest``; ScheduleError where they differ."""
-        declared, actual = self.intrinsic.program.body, nest
+    def nest(self, declared: Stmt, actual: Stmt) -> None:
+        """Notes which access stands for which operand in a nest; ScheduleError where it differs from the declared."""
         ranges = dict(self.ranges)
         while isinstance(declared, For):
             if not isinstance(actual, For):
@@ -54,6 +66,7 @@ class _Matcher:
             if actual.extent != declared.extent:
                 raise self.fail(f"loop '{actual.var}' has {actual.extent} iterations, declared are {declared.extent}")
             ranges[actual.var] = actual.extent
+            self.moving.add(actual.var)
             self.renamed[declared.var] = Var(actual.var)
             declared, actual = declared.body, actual.body
         if not isinstance(actual, Store) or not isinstance(declared, Store):
@@ -61,14 +74,13 @@ class _Matcher:
             raise self.fail(f"inside its loops stands {found}, not one store")
         if actual.reduce != declared.reduce:
             raise self.fail(f"its store combines by {actual.reduce}, declared is {declared.reduce}")
-        self.ranges = ranges
+        self.ranges = ranges  # with those of nests before: their names differ
         self._access(Load(actual.buffer, actual.indices), Load(declared.buffer, declared.indices))
         self._expr(actual.value, declared.value)
-        zeros: dict[str, Expr] = {str(v): Const(0, INDEX) for v in self.renamed.values()}
-        operands = tuple(
-            Load(a.buffer, tuple(simplify(substitute(i, zeros), ranges) for i in a.indices))
-            for a in (self.found[b.name] for b in self.intrinsic.operands)
-        )
+
+    def call(self) -> Intrinsic:
+        """The intrinsic call that replaces what was matched."""
+        operands = tuple(self._begin(self.found[b.name]) for b in self.intrinsic.operands)
         return Intrinsic(self.intrinsic.name, operands, tuple(self.attrs.items()))
 
     def _expr(self, actual: Expr, declared: Expr) -> None:
@@ -118,7 +130,14 @@ class _Matcher:
                 self.attrs[f"{tile.name}_stride"] = wanted[row] = strides[row]
         if strides is None or strides != wanted:
             raise self.fail(f"'{actual}' does not step through memory like operand '{tile.name}' {list(tile.shape)}")
-        self.found[tile.name] = actual
+        before = self.found.setdefault(tile.name, actual)
+        if self._begin(before) != self._begin(actual):
+            raise self.fail(f"operand '{tile.name}' is both '{before}' and '{actual}'")
+
+    def _begin(self, access: Load) -> Load:
+        """Where the tile of an access begins."""
+        zeros: dict[str, Expr] = {str(v): Const(0, INDEX) for v in self.moving}
+        return Load(access.buffer, tuple(simplify(substitute(i, zeros), self.ranges) for i in access.indices))
 
 
 def _strides(access: Load, moving: set[str], ranges: Ranges) -> dict[str, int] | None:

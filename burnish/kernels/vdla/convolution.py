@@ -1,0 +1,87 @@
+"""Convolutions of int8 on a decoupled accelerator: tiles in accumulators, summed over blocks of channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish.kernels.cpu.common import apply_layouts, is_blocked
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
+from burnish.kernels.vdla.form import beside, int8_sum, operations
+from burnish.kernels.vdla.schedule import Dimensions, Roles, schedule_tiles
+from burnish.kernels.vdla.tiling import Work, checked_tile, space_of
+from burnish.loops.expr import Load, Reduce
+from burnish.loops.linear import to_linear
+from burnish.loops.tensor import Tensor
+from burnish.machines.vdla.config import Config
+from burnish.machines.vdla.intrinsics import core
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+@dataclass(frozen=True)
+class Form:
+    """A convolution: its sums, the loads that it multiplies, what stands beside, and its sizes."""
+
+    sums: Tensor
+    data: Load
+    weight: Load
+    channels: tuple[Tensor, ...]
+    images: tuple[Tensor, ...]
+    work: Work
+
+
+def form(task: Task, target: Target) -> Form | None:
+    """A dense convolution [N, O, OH, OW] of whole blocks of channels; None of other tasks."""
+    config = target.machine.config
+    found = int8_sum(task, config) if isinstance(config, Config) else None
+    if found is None or len(found[0].shape) != 4:
+        return None
+    sums, data, weight = found
+    if not isinstance(sums.body, Reduce) or len(sums.body.axes) != 3 or len(weight.buffer.shape) != 4:
+        return None
+    n, oc, oh, ow = sums.axes
+    ic, kh, kw = (axis.var for axis in sums.body.axes)
+    b, (outputs, depth, *kernel) = config.block, weight.buffer.shape
+    moves = weight.indices == (oc, ic, kh, kw) and data.indices[:2] == (n, ic) and data.buffer.shape[1] == depth
+    if not moves or outputs % b or depth % b:
+        return None
+    steps = [to_linear(index)[0] for index in data.indices[2:]]
+    windows = [(step.get(o, 0), step.get(k, 0)) for step, o, k in zip(steps, (oh, ow), (kh, kw), strict=True)]
+    if any(len(step) > 2 or (step and min(w) < 0) for step, w in zip(steps, windows, strict=True)):
+        return None
+    channels, images = beside(task, sums, data)
+    (stride_y, dilation_y), (stride_x, dilation_x) = ((max(w[0], 1), max(w[1], 1)) for w in windows)
+    work = Work(
+        sums.shape[0], outputs // b, depth // b, sums.shape[2], sums.shape[3], (kernel[0], kernel[1]),
+        (stride_y, stride_x), (dilation_y, dilation_x), operations(task, config), len(images),
+    )  # fmt: skip
+    moving = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t not in channels]
+    blocked = all(is_blocked(task.layout(t.name), 1, b) for t in moving if t.name not in task.constants)
+    return Form(sums, data, weight, tuple(channels), tuple(images), work) if blocked else None
+
+
+def space(task: Task, target: Target, found: Form) -> Space:
+    """Tiles and virtual threads."""
+    return space_of(found.work, target.machine.config)
+
+
+def apply(task: Task, target: Target, found: Form, choice: Choice) -> Schedule:
+    """The schedule of a choice. Raises ScheduleError for tiles that do not fit."""
+    config: Config = target.machine.config
+    tile = checked_tile(found.work, choice, config)
+    b = config.block
+    s = Schedule(task.program(), target.machine.intrinsics, target.machine.scopes)
+    roles = Roles.of(s, task, found.sums, found.data, found.weight, (*found.channels, *found.images))
+    weights = f"ABCD{b}a{b}b"
+    apply_layouts(s, task, {found.weight.buffer.name: weights})
+    narrow = {t.name: max(range(len(t.shape)), key=lambda d, t=t: t.shape[d]) for t in found.channels}  # type: ignore[misc]
+    blocks = [roles.data, roles.sums, *(roles.beside[t.name] for t in found.images)]
+    layouts = {roles.weight: weights, **dict.fromkeys(blocks, f"ABCD{b}b")}
+    positions = {2: "rows", 3: "columns"}
+    dims = Dimensions(1, positions, [t.name for t in found.images], narrow, layouts, ((1,), (0, 1)))
+    schedule_tiles(s, roles, dims, tile, b, core(config))
+    return s
+
+
+CONVOLUTION: Template[Form] = Template("vdla_convolution", form, space, apply)

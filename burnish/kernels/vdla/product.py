@@ -1,0 +1,75 @@
+"""Matrix products of int8 on a decoupled accelerator: rows are positions, columns are channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish.kernels.cpu.common import apply_layouts
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
+from burnish.kernels.vdla.form import int8_sum, operations
+from burnish.kernels.vdla.schedule import Dimensions, Roles, schedule_tiles
+from burnish.kernels.vdla.tiling import Work, checked_tile, space_of
+from burnish.loops.expr import Load, Reduce
+from burnish.loops.tensor import Tensor
+from burnish.machines.vdla.config import Config
+from burnish.machines.vdla.intrinsics import core
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+
+@dataclass(frozen=True)
+class Form:
+    """A product: its sums, the loads that it multiplies, what stands beside, and its sizes."""
+
+    sums: Tensor
+    data: Load
+    weight: Load
+    columns: tuple[Tensor, ...]
+    images: tuple[Tensor, ...]
+    work: Work
+
+
+def form(task: Task, target: Target) -> Form | None:
+    """A product [M, N] with a constant [K, N], N and K whole blocks, all row-major; None of other tasks."""
+    config = target.machine.config
+    found = int8_sum(task, config) if isinstance(config, Config) else None
+    if found is None or len(found[0].shape) != 2 or task.layouts:
+        return None
+    sums, data, weight = found
+    if not isinstance(sums.body, Reduce) or len(sums.body.axes) != 1:
+        return None
+    (m, n), k, b = sums.axes, sums.body.axes[0].var, config.block
+    depth, outputs = weight.buffer.shape[0], sums.shape[1]
+    if data.indices != (m, k) or weight.indices != (k, n) or depth % b or outputs % b:
+        return None
+    others = [t for t in task.inputs if t.name not in (data.buffer.name, weight.buffer.name)]
+    columns = [t for t in others if t.shape in ((outputs,), (1, outputs)) and t.shape != sums.shape]
+    images = [t for t in others if t.shape == sums.shape]
+    work = Work(
+        1, outputs // b, depth // b, sums.shape[0], 1, vectors=operations(task, config), beside=len(images)
+    )  # fmt: skip
+    return Form(sums, data, weight, tuple(columns), tuple(images), work)
+
+
+def space(task: Task, target: Target, found: Form) -> Space:
+    """Tiles and virtual threads."""
+    return space_of(found.work, target.machine.config)
+
+
+def apply(task: Task, target: Target, found: Form, choice: Choice) -> Schedule:
+    """The schedule of a choice. Raises ScheduleError for tiles that do not fit."""
+    config: Config = target.machine.config
+    tile = checked_tile(found.work, choice, config)
+    b = config.block
+    s = Schedule(task.program(), target.machine.intrinsics, target.machine.scopes)
+    roles = Roles.of(s, task, found.sums, found.data, found.weight, (*found.columns, *found.images))
+    weights = f"BA{b}b{b}a"
+    apply_layouts(s, task, {found.weight.buffer.name: weights})
+    narrow = {t.name: len(t.shape) - 1 for t in found.columns}
+    dims = Dimensions(1, {0: "rows"}, [t.name for t in found.images], narrow, {roles.weight: weights}, ((1,), (0, 1)))
+    schedule_tiles(s, roles, dims, tile, b, core(config))
+    return s
+
+
+PRODUCT: Template[Form] = Template("vdla_product", form, space, apply)
