@@ -45,7 +45,7 @@ def _is_map(task: Task) -> bool:
 
 def _apply(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
     s = Schedule(task.program())
-    kept = _inline_cheap(s, task, target)
+    kept = inline_cheap(s, task, target)
     caches = {t.name: s.cache_write(t.name, "local") for t in task.outputs if isinstance(t.body, Reduce)}
     apply_layouts(s, task, {})
     for out in task.outputs:
@@ -55,7 +55,7 @@ def _apply(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
     return s
 
 
-def _inline_cheap(s: Schedule, task: Task, target: Target) -> list[Tensor]:
+def inline_cheap(s: Schedule, task: Task, target: Target) -> list[Tensor]:
     """Inlines the stages that cost little to repeat; returns those that stay, producers first, reducing outputs too."""
     stages = task.stages()
     kept = []
@@ -101,7 +101,7 @@ def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], 
         for stage in reversed(stages):
             s.compute_at(stage, outer[-1])
     for stage in stages:
-        _vectorize_stage(s, stage, lanes)
+        vectorize_stage(s, stage, lanes)
     if vector is not None and strides(s, out, vector).store == 1:
         s.vectorize(vector)
     _parallelize(s, outer)
@@ -134,7 +134,7 @@ def _cut(s: Schedule, loop: str, width: int) -> tuple[str, str]:
     return s.split(loop, min(width, s.extent(loop)))
 
 
-def _vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
+def vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
     """One vector loop for the nest of a stage that is computed inside the rows."""
     _put_lanes_last(s, stage, lanes)
     own = [v for v in s.loops(stage) if s.extent(v) > 1]

@@ -190,7 +190,7 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     apply_layouts(s, task, constants)
 
     if choice["depth"]:
-        part, tile = _apply_passes(s, p, target, choice, out.name, acc)
+        part, tile = _apply_passes(s, task, p, target, choice, acc)
         if packed:
             s.prefetch(right, s.loops(f"{acc}.rf")[0], part, 1, tile)
         return s
@@ -211,6 +211,7 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
         chunk, rows[-1] = s.split(rows[-1], int(_chunk(p, target, int(choice["tile"]))))
         chunks.append(chunk)
     s.reorder(*single, *batch, *chunks, *over, *rows, *inner, block, lane)
+    _follow(s, task, (rows or over)[-1], lanes)
     s.compute_at(acc, (rows or over)[-1])
     s.set_scope(acc, "register")
     mark(s, "unroll", *inner, block)
@@ -228,7 +229,17 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     return s
 
 
-def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, str]:
+def _follow(s: Schedule, task: Task, at: str, lanes: int) -> None:
+    """The outputs behind the first, of each part of it while that is in the first cache."""
+    for t in task.outputs[1:]:
+        s.reverse_compute_at(t.name, at)
+        *rows, column = s.loops(t.name)
+        block, lane = s.split(column, lanes)
+        mark(s, "unroll", *rows, block)
+        s.vectorize(lane)
+
+
+def _apply_passes(s: Schedule, task: Task, p: Product, target: Target, choice: Choice, acc: str) -> tuple[str, str]:
     """The sums of a panel in scratch, to which each pass adds the products of ``depth`` steps.
 
     What a pass reads of the panel stays in the second cache from one tile of rows to the next. Returns the loops over
@@ -237,11 +248,13 @@ def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: 
     lanes = target.lanes
     s.set_scope(acc, "global")
     partial = s.rfactor(acc, s.split(s.loops(acc)[-1], int(choice["depth"]))[0])
-    own = s.loops(out)
+    own = s.loops(task.outputs[0].name)
     panel, column = s.split(own[p.columns[-1]], int(choice["vectors"]) * lanes)
     block, lane = s.split(column, lanes)
     over = [*(own[d] for d in p.columns[:-1]), panel]
-    s.reorder(*over, *(v for d, v in enumerate(own) if d not in p.columns), block, lane)
+    rows = [v for d, v in enumerate(own) if d not in p.columns]
+    s.reorder(*over, *rows, block, lane)
+    _follow(s, task, [*over, *rows][-1], lanes)
     s.vectorize(lane)
     s.compute_at(acc, panel)
     *spatial, row, column, part = s.loops(acc)
