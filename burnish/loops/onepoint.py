@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.loops.expr import INDEX, Binary, Expr, Reduce, Select, Var, identity
+from burnish.loops.expr import INDEX, Binary, Expr, Reduce, Select, Var, is_neutral
 from burnish.loops.linear import from_linear, to_linear
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import conjuncts
@@ -29,7 +29,7 @@ def demanded(conditions: Sequence[Expr], name: str) -> tuple[Expr, tuple[Expr, .
 
 def padding(value: Expr, reduce: str) -> tuple[Expr, list[Expr]]:
     """What a reduction combines, and the conditions without which that is its identity, and changes nothing."""
-    if isinstance(value, Select) and value.b == identity(reduce, value.dtype):
+    if isinstance(value, Select) and is_neutral(value.b, reduce):
         return value.a, conjuncts(value.cond)
     return value, []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from burnish.loops.expr import FLOATS, Expr, Var, all_of, select
+from burnish.loops.expr import FLOATS, Expr, Literal, Var, all_of, select
 from burnish.loops.expr import equal as equal_expr
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
@@ -193,7 +193,7 @@ def _phases_apart(name: str, x: Tensor, kernel: Tensor, bias: Tensor | None, siz
         column = qw + (rw + pads[1] % strides[1]) // strides[1] + tw.var
         tap: Expr = kernel[oc, rh, rw, ic.var, th.var, tw.var]
         inside = window.inside(0, rh, th.var) + window.inside(1, rw, tw.var)
-        tap = select(all_of(*inside), tap, 0.0) if inside else tap  # elsewhere there is nothing to multiply
+        tap = select(all_of(*inside), tap, Literal(0.0, tap.dtype)) if inside else tap  # elsewhere there is no term
         return sum_over(image[n, channel, row, column] * tap, (ic, th, tw))
 
     phases = compute((x.shape[0], outputs, *strides, *count), element, f"{name}.phases")

@@ -20,7 +20,7 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
-FEWER = 3  # times as many steps of the depth as rows: the least that pays
+FEWER = 10  # times as many steps of the depth as rows: the least that pays
 DEEP = 8  # vectors of the depth, or more
 MOST_ROWS, MOST_COLUMNS = 8, 6  # of a register tile
 ADD_UP = 5.0  # cycles to add up the elements of a vector
