@@ -2,7 +2,8 @@
 
 Vectors run along the depth, where both factors lie in memory, so that nothing is packed: a register tile of rows of the
 one times rows of the other, each sum a vector that is added up at the end. That pays where the rows of ``x`` are few
-beside the depth, and stay in the second cache; of more, the packing of ``w`` is soon paid for. Sums of a panel of columns are kept in scratch, from
+beside the depth, and stay in the second cache; of more, the packing of ``w`` is soon paid for, as it is where several
+kernels read it. Sums of a panel of columns are kept in scratch, from
 which the output is written with its epilogue, in vectors.
 """
 
@@ -52,7 +53,7 @@ def _form(task: Task, target: Target) -> Inner | None:
     out, rows = task.outputs[0].shape, prod(p.anchor.shape[:-1])
     whole = out[p.columns[0]] == p.anchor.shape[-1] and len(out) == len(p.anchor.shape) and p.columns[0] == len(out) - 1
     few = p.depth >= max(FEWER * rows, DEEP * target.lanes) and 4 * rows * p.depth <= target.l2_bytes // 2
-    if not (deep and whole and few) or right.name in task.constants or right.name not in task.packed:
+    if not (deep and whole and few) or right.name in task.constants or right.name not in task.packed - task.shared:
         return None
     return Inner(p, rows) if max(_columns(p.anchor.shape[-1])) > 2 else None
 
