@@ -31,7 +31,7 @@ from burnish.runtime.module import Module
 from burnish.runtime.pool import available_cores
 from burnish.target import Target
 from burnish.target import target as find_target
-from burnish.train.step import Train, training_graph
+from burnish.train.step import Train, noted_labels, training_graph
 
 if TYPE_CHECKING:
     from burnish.driver.tuned import Tuned
@@ -135,9 +135,11 @@ def compile(
             raise refusal("weights", weights, f"{' or '.join(map(repr, HALVES))}, or None")
         if train is not None:
             _check_train(train, weights)
+        labels: list[list[int | None]] = []
         try:
             found = import_model(model, shapes, fix, training=train is not None)
             if train is not None:
+                labels = noted_labels(found.graph, train)
                 found = replace(found, graph=training_graph(found.graph, train, found.weights))
         except (UnsupportedOperator, OpenDimensions) as error:
             if (
@@ -184,6 +186,8 @@ def compile(
             ).module  # fmt: skip
         else:
             made = plain()
+        if labels:
+            made.note(labels=labels)
         if stored is not None:
             counts = {"weights": stored.weights, "elements": stored.elements}
             made.note(stored={"dtype": weights, **counts, "error": stored.error})

@@ -184,15 +184,17 @@ def states_by_copy(made: Compilation, home: Mapping[str, Place]) -> list[str]:
     for name, state in graph.states.items():
         value = graph.outputs[state.output]
         apart_or_inside = value in apart or home[value] != Place(value)
-        in_place = _updates_in_place(made, home, name, makers[value], readers.get(name, ()))
+        in_place = _updates_in_place(made, home, name, value, makers[value], readers.get(name, ()))
         if graph.types[value].nbytes and (apart_or_inside or not in_place):
             copied.append(value)
     return copied
 
 
-def _updates_in_place(made: Compilation, home: Mapping[str, Place], old: str, at: int, readers: Sequence[int]) -> bool:
-    """Whether step ``at``, which computes a state's new value, may write it over the old one, of which it has to know
-    the ``readers``.
+def _updates_in_place(
+    made: Compilation, home: Mapping[str, Place], old: str, new: str, at: int, readers: Sequence[int]
+) -> bool:
+    """Whether step ``at``, which makes a state's ``new`` value, may write it over the ``old`` one, of which it has to
+    know the ``readers``.
     """
     last = max(readers, default=-1)
     if last < at:
@@ -200,7 +202,7 @@ def _updates_in_place(made: Compilation, home: Mapping[str, Place], old: str, at
     step = made.steps[at]
     group = step if isinstance(step, Group) else step.group
     direct = [n for n in group.inputs if home.get(n, Place(n)).buffer == old]
-    return last == at and isinstance(step, Stage) and {*direct} <= {*overwritable(made.graph, group)} & {old}
+    return last == at and isinstance(step, Stage) and {*direct} <= {*overwritable(made.graph, group, new)} & {old}
 
 
 def _uses(made: Compilation, home: Mapping[str, Place]) -> tuple[dict[str, int], dict[str, list[int]]]:
@@ -228,7 +230,7 @@ def replaceable_inputs(made: Compilation) -> list[tuple[int, int]]:
         if new in computed and new not in apart and home[new] == Place(new) and graph.outputs.count(new) == 1:
             alike = [(i, old) for i, old in enumerate(graph.inputs) if graph.types[old] == graph.types[new]]
             pairs += [
-                (i, o) for i, old in alike if _updates_in_place(made, home, old, makers[new], readers.get(old, ()))
+                (i, o) for i, old in alike if _updates_in_place(made, home, old, new, makers[new], readers.get(old, ()))
             ]
     return pairs
 

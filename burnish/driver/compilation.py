@@ -119,7 +119,8 @@ def build_group(
         return [group]
     if has_rounds(group.nodes[0]):
         body = optimize(round_graph(made.graph, group.nodes[0]), made.exact)
-        inner = build_kernels(plan_kernels(body, target, made.exact, choices.decide), target, store, choices)
+        planned = replace(plan_kernels(body, target, made.exact, choices.decide), repeated=True)
+        inner = build_kernels(planned, target, store, choices)
         constants.update(inner.constants)
         return [repeat_stage(group, inner, lambda task, recipe: kernels.build(task, target, store, recipe))]
     if is_opaque(group.nodes[0].op):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish import ops
@@ -49,18 +50,33 @@ def tensors(graph: Graph, group: Group) -> tuple[list[Tensor], list[Tensor]]:
     return inputs, [values[name] for name in group.outputs]
 
 
-def overwritable(graph: Graph, group: Group) -> tuple[str, ...]:
-    """Inputs whose memory the group's result may take, if nothing else needs them and both have the same layout.
+def overwritable(graph: Graph, group: Group, result: str = "") -> tuple[str, ...]:
+    """Inputs whose memory a group's ``result`` may take, if nothing else needs them and both have the same layout.
 
     That is: of the result's type, and read at the result's own index only, so a kernel that stores an element after
-    its last read of it may store in place. Empty for a group of several results.
+    its last read of it may store in place. Of a group with several results, which are computed in their order, part by
+    part, by none that comes later; empty where one operator has them all. By default the first result.
     """
     inputs, outputs = tensors(graph, group)
-    if len(outputs) != 1:
+    if len(outputs) != 1 and any(len(node.outputs) != 1 for node in group.nodes):
         return ()
-    own, result = elementwise_inputs(outputs), graph.types[group.outputs[0]]
+    place = group.outputs.index(result) if result else 0
+    own, kind = elementwise_inputs(outputs), graph.types[group.outputs[place]]
+    later = {name for t in outputs[place + 1 :] for name in _reads(t, outputs)}
     pairs = zip(group.inputs, inputs, strict=True)
-    return tuple(name for name, t in pairs if t.name in own and graph.types[name] == result)
+    return tuple(name for name, t in pairs if t.name in own and graph.types[name] == kind and t.name not in later)
+
+
+def _reads(output: Tensor, outputs: Sequence[Tensor]) -> set[str]:
+    """The placeholders that are read to compute an output from others."""
+    found, waiting = set[str](), list(output.inputs)
+    while waiting:
+        t = waiting.pop()
+        if t.body is None:
+            found.add(t.name)
+        elif t not in outputs:
+            waiting += t.inputs
+    return found
 
 
 class _Names:

@@ -46,8 +46,9 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
     """The graph's nodes in groups, each node in one, in topological order. Images come in blocks of ``lanes`` channels.
 
     - A complex node takes in the element-wise chain behind it, and then views up to the last that moves elements
-      (unless it computes pixels: a view would undo blocks of channels); in front, views that move or select elements
-      and only feed it. The latter holds for opaque nodes too. Casts to wider numbers that only feed the chain join it.
+      (unless it computes pixels: a view would undo blocks of channels), and element-wise nodes that only feed those; in
+      front, views that move or select elements and only feed it. The latter holds for opaque nodes too. Casts to wider
+      numbers that only feed the chain join it.
     - A reduction takes in the element-wise chain behind it, and injective nodes in front that only feed it.
     - An operator without a definition stays alone.
     - Injective nodes merge into chains, with element-wise nodes that only feed them. A reshape stays alone: it moves
@@ -55,7 +56,7 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
       lies.
 
     A group has one result: where an intermediate is needed elsewhere, the group ends. Hence no two groups can wait for
-    each other.
+    each other. A complex node's may have a second one, see :meth:`_Fusion._second_result`.
     """
     fusion = _Fusion(graph, lanes)
     for kind in ("extern", "complex", "reduction", "opaque", "injective"):
@@ -148,6 +149,8 @@ class _Fusion:
             members, tail = self._epilogue(members, node.outputs[0], chain)
             if facts.kind == "complex" and not facts.pixels:
                 members |= self._views_behind(tail, members)
+                members = self._second_result(members, tail)
+                members |= self._elementwise_beside(position, members, self.graph.types[tail].shape)
             elif facts.kind == "reduction":
                 members |= self._prologue(position, members)
             elif facts.kind == "injective":
@@ -182,6 +185,28 @@ class _Fusion:
             if len(live) == 1 and self._is_worth_code(taken, current):
                 best, (end,) = set(current), live
         return best, end
+
+    def _second_result(self, members: set[int], tail: str) -> set[int]:
+        """The members and the element-wise readers of their result, a matrix that is an output of the graph as well.
+
+        That is a velocity, from which a weight's next value is made: all that reads it is taken in, and has one result
+        itself. So nothing outside waits for the first result, and no two groups can wait for each other.
+        """
+        if tail not in self.graph.outputs or len(self.graph.types[tail].shape) != 2:
+            return members
+        current, live = set(members), {tail}
+        while live == {tail} or not live & set(self.graph.outputs) - {tail}:
+            candidates = sorted({p for name in live for p in self.readers[name]} - current)
+            inside = {name for p in current for name in self.graph.nodes[p].outputs}
+            if not candidates or candidates[0] in self.owner or not self._is_epilogue(candidates[0], inside):
+                return members
+            current.add(candidates[0])
+            if not self._is_small(current):
+                return members
+            results = {name for p in current for name in self.graph.nodes[p].outputs}
+            live = {name for name in results if self._needed(name, current)}
+        closed = all(p in current for p in self.readers[tail])
+        return current if closed and len(live) == 2 else members
 
     def _is_worth_code(self, last: int, members: set[int]) -> bool:
         """Whether a group that ends here should be a kernel. Not one that begins or ends with an alias, which needs
@@ -292,6 +317,20 @@ class _Fusion:
             if p is not None and self.facts[p].elementwise and self._is_small({*members, *taken, p}):
                 taken.add(p)
                 pending.extend(self.graph.nodes[p].inputs)
+        return taken
+
+    def _elementwise_beside(self, anchor: int, members: set[int], shape: tuple[int, ...]) -> set[int]:
+        """Element-wise nodes, of the result's shape, that only feed what comes behind the anchor."""
+        taken: set[int] = set()
+        pending = [name for p in members - {anchor} for name in self.graph.nodes[p].inputs]
+        while pending:
+            p = self._sole_producer(pending.pop(), members | taken)
+            if p is None or not self.facts[p].elementwise or p in self.alone:
+                continue
+            node = self.graph.nodes[p]
+            if self.graph.types[node.outputs[0]].shape == shape and self._is_small({*members, *taken, p}):
+                taken.add(p)
+                pending.extend(node.inputs)
         return taken
 
     def _sole_producer(self, name: str, members: set[int]) -> int | None:

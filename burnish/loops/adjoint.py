@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from burnish.loops.bounds import prove
 from burnish.loops.derivative import partials, times
 from burnish.loops.expr import FLOATS, Axis, Buffer, Expr, Load, Reduce, Var, all_of, cast, equal, select, wrap
+from burnish.loops.onepoint import demanded
 from burnish.loops.preimage import preimage
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor, stages
@@ -152,12 +154,19 @@ class _Reverse:
         shape = load.buffer.shape
         axes = _positions(shape)
         found = preimage([transform(i, self.moved) for i in load.indices], extents, axes, shape)
-        ranges = {**{x.name: n for x, n in zip(axes, shape, strict=True)}, **found.free}
-        value = found.at(term)
-        if found.conditions:
-            value = select(all_of(*found.conditions), value, 0.0)
+        value, conditions, left = found.at(term), found.conditions, dict(found.free)
+        ranges = {**{x.name: n for x, n in zip(axes, shape, strict=True)}, **left}
+        for name, extent in found.free.items():
+            point = demanded(conditions, name)
+            if point is not None:  # one term of the sum is left
+                inside = [c for c in (point[0] >= 0, point[0] < extent) if not prove(c, ranges)]
+                conditions = (*inside, *(substitute(c, {name: point[0]}) for c in point[1]))
+                value = substitute(value, {name: point[0]})
+                del left[name]
+        if conditions:
+            value = select(all_of(*conditions), value, 0.0)
         value = simplify(value, ranges)
-        free = tuple(Axis(Var(v), n) for v, n in found.free.items())
+        free = tuple(Axis(Var(v), n) for v, n in left.items())
         body = Reduce("sum", value, free) if free else value
         inputs = {sources[name].name: sources[name] for name in sorted(value.buffers)}
         stage = Tensor(self.buffer(shape, value.dtype), axes, body, tuple(inputs.values()))

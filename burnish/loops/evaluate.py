@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
@@ -12,11 +12,27 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from burnish.errors import InputError, VerificationError
-from burnish.loops.expr import FLOATS, Binary, Buffer, Call, Cast, Const, Expr, Load, Not, Reduce, Select, Var, identity
+from burnish.loops.expr import (
+    FLOATS,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Reduce,
+    Select,
+    Var,
+    all_of,
+    identity,
+)
 from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.numeric import FUNCTIONS, OPERATORS, REDUCERS, convert, numpy_dtype
+from burnish.loops.onepoint import demanded, padding, scattered_axes
 from burnish.loops.tensor import Tensor, stages
-from burnish.loops.traverse import free_vars
+from burnish.loops.traverse import free_vars, substitute
 
 BLOCK = 1 << 23  # elements of the largest array made at once: 64 MB in float64
 
@@ -99,6 +115,10 @@ def _stage(t: Tensor, body: Expr, values: Mapping[str, np.ndarray], override: st
         _reduce_rows(t, body, out, values, override)
         return out
     reduced = {a.var.name: a.extent for a in body.axes}
+    chosen = scattered_axes(t)
+    if chosen and out.size * prod(reduced.values()) > BLOCK:
+        _scatter(t, body, chosen, _Block({}, values, override), out)
+        return out
     factors = _factors(body)
     footprints: list[AbstractSet[str]] = [{*spatial, *reduced}]
     if factors:
@@ -159,6 +179,26 @@ def _positions(
     counts = end - begin
     row = np.repeat(np.arange(len(counts)), counts)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+
+
+def _scatter(t: Tensor, body: Reduce, chosen: Sequence[int], block: _Block, out: np.ndarray) -> None:
+    """Combines terms into ``out`` at the positions along the axes ``chosen`` that data demand: one visit a term."""
+    value, conditions = padding(body.body, body.kind)
+    places: dict[str, Expr] = {v.name: v for v in t.axes}
+    for d in chosen:
+        found = demanded(conditions, t.axes[d].name)
+        assert found is not None
+        conditions, values = list(found[1]), {t.axes[d].name: found[0]}
+        conditions = [found[0] >= 0, found[0] < t.shape[d], *(substitute(c, values) for c in conditions)]
+        places = {name: substitute(e, values) for name, e in places.items()}
+        value = substitute(value, values)
+    extents = {v.name: n for d, (v, n) in enumerate(zip(t.axes, t.shape, strict=True)) if d not in chosen}
+    extents |= {a.var.name: a.extent for a in body.axes}
+    for ranges in _blocks(extents, [set(extents)]):
+        box = replace(block, ranges=ranges)
+        live = np.broadcast_to(_eval(all_of(*conditions), box, None), box.shape)
+        index = tuple(np.broadcast_to(_eval(e, box, live), box.shape)[live] for e in places.values())
+        REDUCERS[body.kind].at(out, index, np.broadcast_to(_eval(value, box, live), box.shape)[live])
 
 
 def _blocks(extents: Mapping[str, int], footprints: Sequence[AbstractSet[str]]) -> Iterator[dict[str, tuple[int, int]]]:

@@ -475,6 +475,13 @@ def factors_of(e: Expr) -> tuple[Expr, Expr] | None:
     return (e.args[0], e.args[1]) if isinstance(e, Call) and e.fn == BYTE_DOT else None
 
 
+def is_neutral(e: Expr, kind: str) -> bool:
+    """Whether an expression is the neutral element of a reduction, which may be a :class:`Literal`."""
+    return isinstance(e, Const) and (
+        e == identity(kind, e.dtype) or (isinstance(e, Literal) and kind == "sum" and not e.value)
+    )
+
+
 def identity(kind: str, dtype: str) -> Const:
     """The neutral element of a reduction."""
     if kind in ("sum", "prod"):

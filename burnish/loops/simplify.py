@@ -24,7 +24,7 @@ from burnish.loops.expr import (
     wrap,
 )
 from burnish.loops.linear import Linear, divided, from_linear, multiply, to_linear
-from burnish.loops.program import NOTHING, For, If, Stmt, map_exprs, rebuild_stmt, substitute_stmt
+from burnish.loops.program import NOTHING, For, If, Stmt, Store, map_exprs, rebuild_stmt, substitute_stmt
 from burnish.loops.sizes import Size, is_size
 from burnish.loops.traverse import rebuild
 
@@ -334,7 +334,9 @@ def _select(cond: Expr, a: Expr, b: Expr, ranges: Ranges) -> Expr:
 
 
 def simplify_stmt(s: Stmt, ranges: Ranges = _NO_RANGES) -> Stmt:
-    """Simplifies every expression, drops dead conditions and empty loops, and unwraps serial loops of one iteration."""
+    """Simplifies every expression, drops dead conditions, empty loops and sums of no terms, and unwraps serial loops of
+    one iteration.
+    """
     match s:
         case For(var, extent, kind, body):
             if extent == 0:
@@ -352,4 +354,6 @@ def simplify_stmt(s: Stmt, ranges: Ranges = _NO_RANGES) -> Stmt:
             return NOTHING if inner == NOTHING else If(cond, inner)
     if s.parts:
         return rebuild_stmt(s, lambda x: simplify_stmt(x, ranges))
-    return map_exprs(s, lambda e: simplify(e, ranges))
+    simple = map_exprs(s, lambda e: simplify(e, ranges))
+    nothing = isinstance(simple, Store) and simple.reduce == "sum" and isinstance(simple.value, Literal)
+    return NOTHING if nothing and not simple.value.value else simple  # type: ignore[attr-defined]

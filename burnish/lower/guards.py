@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from burnish.loops.expr import BYTE_DOT, Binary, Call, Const, Expr, Select, all_of, identity
+from burnish.loops.expr import BYTE_DOT, Binary, Call, Const, Expr, Select, all_of, is_neutral
 from burnish.loops.program import HINTS, For, If, Intrinsic, Program, Seq, Stmt, Store, rebuild_stmt, seq
 from burnish.loops.traverse import conjuncts, free_vars
 
@@ -94,7 +94,7 @@ def _strip(value: Expr, reduce: str, liftable: Callable[[Expr], bool], lifted: l
         return Binary("*", _strip(value.a, reduce, liftable, lifted), _strip(value.b, reduce, liftable, lifted))
     if reduce == "sum" and isinstance(value, Call) and value.fn == BYTE_DOT:
         return Call(BYTE_DOT, tuple(_strip(factor, reduce, liftable, lifted) for factor in value.args))
-    if isinstance(value, Select) and value.b == identity(reduce, value.dtype):
+    if isinstance(value, Select) and is_neutral(value.b, reduce):
         conds = conjuncts(value.cond)
         lifted += [c for c in conds if liftable(c) and c not in lifted]
         keep = [c for c in conds if not liftable(c)]

@@ -11,6 +11,7 @@ from math import prod
 
 from burnish.loops.expr import ARITHMETIC, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Var, factors_of
 from burnish.loops.loaded import is_loaded
+from burnish.loops.onepoint import padding, scattered_axes
 from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import free_vars, loads, substitute, transform
@@ -28,12 +29,13 @@ class Access:
 
 def fusion_class(outputs: Sequence[Tensor]) -> str:
     """``injective`` without reductions; ``complex`` if a sum of products of two tensors is all it reduces (maps by
-    literal matrices aside); else ``reduction``; ``opaque`` for several outputs that share one.
+    literal matrices aside); else ``reduction``; ``opaque`` for several outputs that share one, and for sums whose
+    terms go to positions that data choose.
     """
     reductions = [t for t in stages(outputs) if isinstance(t.body, Reduce)]
     if not reductions:
         return "injective"
-    if len(outputs) > 1:
+    if len(outputs) > 1 or any(scattered_axes(t) for t in reductions):
         return "opaque"
     products = [is_contraction(t) for t in reductions if not is_literal_map(t)]
     return "complex" if products == [True] else "reduction"
@@ -50,7 +52,8 @@ def is_literal_map(t: Tensor) -> bool:
 def is_contraction(t: Tensor) -> bool:
     """Whether ``t`` is a sum of products of two different loads, each indexed by a reduction axis.
 
-    Stricter than what templates take for an anchor: operands may not be computed within the sum.
+    Stricter than what templates take for an anchor: operands may not be computed within the sum, but for zeros by a
+    condition.
     """
     if not isinstance(t.body, Reduce) or t.body.kind != "sum" or any(is_loaded(a.extent) for a in t.body.axes):
         return False
@@ -58,7 +61,7 @@ def is_contraction(t: Tensor) -> bool:
     if product is None:
         return False
     reduced = {a.var.name for a in t.body.axes}
-    factors = [_uncast(factor) for factor in product]
+    factors = [_uncast(padding(factor, "sum")[0]) for factor in product]
     return factors[0] != factors[1] and all(isinstance(f, Load) and free_vars(f) & reduced for f in factors)
 
 

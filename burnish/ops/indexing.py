@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from burnish.loops.expr import INDEX, Expr, cast, equal, maximum, minimum, select
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
+    DERIVED,
     Application,
-    Composed,
     Shape,
     differentiated,
     normal_axis,
@@ -41,25 +39,15 @@ def _require_elements(data: Tensor, dims: Sequence[int], shape: Shape) -> None:
     require(0 in shape or all(data.shape[d] for d in dims), "input 'data'", found, "an extent of 1 or more to index")
 
 
-def _slices(a: Application) -> list[str | None]:
-    """A gather along the first dimension, of slices at index tuples of one."""
-    (data, _), (at, _) = a.types
-    dim, rank = normal_axis(a.attrs["axis"], len(data)), len(at)
-    front = a.add("transpose", a.inputs[0], perm=(dim, *range(dim), *range(dim + 1, len(data)))) if dim else a.inputs[0]
-    found = a.add("gather_nd", front, a.add("reshape", a.inputs[1], shape=(*at, 1)))
-    back = (*range(rank, rank + dim), *range(rank), *range(rank + dim, rank + len(data) - 1))
-    return [a.add("transpose", found, perm=back) if dim and rank else found]
-
-
 def _gather_elements_gradient(a: Application) -> list[str | None]:
-    """The adjoint added up at the positions that were read; of one position a row, the adjoint there and else 0."""
+    """Of one position a row, the adjoint there and else 0; of several, from the definition: their sums there."""
     seed = a.seeds[0]
     assert seed is not None
     (data, dtype), (at, _) = a.types
     axis = normal_axis(a.attrs["axis"], len(data))
     if at == (*data[:axis], 1, *data[axis + 1 :]) and 0 < data[axis] < 1 << 31:
         return [_at_one_position(a, seed, data, dtype, axis), None]
-    return [a.add("scatter_elements", a.zeros(0), a.inputs[1], seed, axis=axis, reduction="add"), None]
+    return [DERIVED, None]
 
 
 def _at_one_position(a: Application, seed: str, data: Shape, dtype: str, axis: int) -> str:
@@ -81,18 +69,6 @@ def _at_one_position(a: Application, seed: str, data: Shape, dtype: str, axis: i
     return a.add("where", a.add("equal", row, place), seed, a.emit.constant(0.0, dtype=dtype))
 
 
-def _gather_nd_gradient(a: Application) -> list[str | None]:
-    seed = a.seeds[0]
-    assert seed is not None
-    at, (shape, dtype), lead = a.inputs[1], a.types[1], a.attrs["batch_dims"]
-    if lead:  # the batch's own position stands in front of every index tuple
-        own = np.indices(shape[:lead]).reshape(lead, *shape[:lead], *[1] * (len(shape) - 1 - lead))
-        own = np.broadcast_to(np.moveaxis(own, 0, -1), (*shape[:-1], lead))
-        at = a.add("concat", a.emit.constant(own, dtype=dtype), at, axis=len(shape) - 1)
-    return [a.add("scatter_nd", a.zeros(0), at, seed, reduction="add"), None]
-
-
-@differentiated(Composed(_slices))
 @operator
 def gather(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """Slices of ``data`` along ``axis`` at ``indices`` (negative: from the end), whose dimensions replace that axis.
@@ -134,7 +110,6 @@ def gather_elements(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) 
     return compute(indices.shape, element, name)
 
 
-@differentiated(_gather_nd_gradient)
 @operator
 def gather_nd(name: str, data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Slices of ``data`` at the index tuples along the last dimension of ``indices``; ``batch_dims`` leading dimensions

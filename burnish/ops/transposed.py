@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from burnish.loops.expr import FLOATS, Expr, Var, all_of, select
+from burnish.loops.expr import FLOATS, Expr, Literal, Var, all_of, select
 from burnish.loops.expr import equal as equal_expr
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
@@ -27,13 +27,27 @@ FEW = 16  # output channels below which phases are computed as channels, to fill
 
 @dataclass(frozen=True)
 class _Window:
-    """Attributes of a transposed convolution; ``taps``: kernel rows and columns that one phase sees."""
+    """Attributes of a transposed convolution; ``taps``: the most kernel rows and columns that one phase sees."""
 
     strides: Ints
     pads: Ints
     dilations: Ints
     taps: Ints
     groups: int
+    kernel: Ints
+
+    def position(self, d: int, phase: Expr, tap: Expr) -> Expr:
+        """The row, or column, of the dilated kernel that is a tap of a phase; taps are in the order of the inputs."""
+        stride = self.strides[d]
+        return (phase + self.pads[d]) % stride + (self.taps[d] - 1 - tap) * stride
+
+    def inside(self, d: int, phase: Expr, tap: Expr) -> list[Expr]:
+        """The conditions on which a phase has a tap, where not all have: each has its own share of the kernel."""
+        position, dilation = self.position(d, phase, tap), self.dilations[d]
+        found = [equal_expr(position % dilation, 0)] if dilation > 1 else []
+        return found + (
+            [position // dilation < self.kernel[d]] if self.taps[d] * self.strides[d] != self.kernel[d] else []
+        )
 
 
 def _gradient(a: Application) -> list[str | None]:
@@ -133,7 +147,8 @@ def is_single_pixel(shape: Ints, dilations: Ints, output_padding: Ints) -> bool:
 
 def _window_of(shape: Ints, strides: Ints, pads: Ints, dilations: Ints, groups: int) -> _Window:
     dilated = [dilations[d] * (shape[2 + d] - 1) + 1 for d in (0, 1)]
-    return _Window(strides, pads, dilations, (-(-dilated[0] // strides[0]), -(-dilated[1] // strides[1])), groups)
+    taps = (-(-dilated[0] // strides[0]), -(-dilated[1] // strides[1]))
+    return _Window(strides, pads, dilations, taps, groups, shape[2:])
 
 
 def _has_few(shape: Ints, window: _Window) -> bool:
@@ -176,7 +191,9 @@ def _phases_apart(name: str, x: Tensor, kernel: Tensor, bias: Tensor | None, siz
         channel = oc // per_group * depth + ic.var if groups > 1 else ic.var
         row = qh + (rh + pads[0] % strides[0]) // strides[0] + th.var
         column = qw + (rw + pads[1] % strides[1]) // strides[1] + tw.var
-        tap = kernel[oc, rh, rw, ic.var, th.var, tw.var]
+        tap: Expr = kernel[oc, rh, rw, ic.var, th.var, tw.var]
+        inside = window.inside(0, rh, th.var) + window.inside(1, rw, tw.var)
+        tap = select(all_of(*inside), tap, Literal(0.0, tap.dtype)) if inside else tap  # elsewhere there is no term
         return sum_over(image[n, channel, row, column] * tap, (ic, th, tw))
 
     phases = compute((x.shape[0], outputs, *strides, *count), element, f"{name}.phases")
@@ -268,24 +285,16 @@ def _transposed_size(
 
 def _phase_kernel(name: str, weight: Tensor, window: _Window) -> Tensor:
     """The taps of every phase, [O, SH, SW, C / groups, TH, TW], in the order of the inputs; beyond the kernel zero."""
-    channels, per_group, kernel_h, kernel_w = weight.shape
-    strides, pads, dilations, taps = window.strides, window.pads, window.dilations, window.taps
-    depth = channels // window.groups
+    channels, per_group = weight.shape[:2]
+    dilations, depth = window.dilations, channels // window.groups
 
     def element(oc: Var, rh: Var, rw: Var, ic: Var, th: Var, tw: Var) -> Expr:
-        row = (rh + pads[0]) % strides[0] + (taps[0] - 1 - th) * strides[0]
-        column = (rw + pads[1]) % strides[1] + (taps[1] - 1 - tw) * strides[1]
-        inside = []
-        for position, kernel, stride, tap, dilation in (
-            (row, kernel_h, strides[0], taps[0], dilations[0]),
-            (column, kernel_w, strides[1], taps[1], dilations[1]),
-        ):
-            inside += [equal_expr(position % dilation, 0)] if dilation > 1 else []
-            inside += [position // dilation < kernel] if tap * stride != kernel else []
+        row, column = window.position(0, rh, th), window.position(1, rw, tw)
+        inside = window.inside(0, rh, th) + window.inside(1, rw, tw)
         source = weight[oc // per_group * depth + ic, oc % per_group, row // dilations[0], column // dilations[1]]
         return select(all_of(*inside), source, 0.0) if inside else source
 
-    return compute((window.groups * per_group, *strides, depth, *taps), element, name)
+    return compute((window.groups * per_group, *window.strides, depth, *window.taps), element, name)
 
 
 OPERATORS = (conv2d_transpose, transposed_weight)

@@ -89,7 +89,7 @@ def task_key(task: Task, target: Target) -> str:
     outputs = " ".join(t.name for t in task.outputs)
     dims = [f"{d} {d.low} {d.high} {d.hint}" for d in task.dims]
     known = " ".join(sorted(task.constants))
-    packed = [" ".join(sorted(task.packed))] if task.packed else []
+    packed = [" ".join(sorted(names)) for names in (task.packed, task.shared) if names]
     turn = ["odd round"] if task.odd_round else []
     return cache_key(code_version(), target.key, task.label, definition, outputs, layouts, known, *packed, *dims, *turn)
 

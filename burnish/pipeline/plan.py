@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
 from burnish.graph.fuse import Group, divided, fuse
 from burnish.graph.fusion_properties import facts_of
-from burnish.graph.graph import Graph, Node
+from burnish.graph.graph import Attribute, Graph, Node
 from burnish.graph.join import find_pieces, find_views
 from burnish.graph.layout import blocked, choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
 from burnish.graph.outline import isolate
@@ -47,6 +48,7 @@ class Choices:
     name: str = ""
 
 
+SEVERAL = 2  # nodes: more of them are steps of a recurrence
 DEFAULTS = Choices(fastest, lambda task, target: None)
 
 
@@ -56,7 +58,8 @@ class KernelPlan:
 
     ``reference`` is what must be computed: the optimized graph before algorithms are chosen; ``graph`` is what is
     computed. ``layouts`` holds the values that are not row-major, ``pieces`` where the inputs of joins without copies
-    lie in their outputs, ``views`` where slices without copies lie in what they are cut from.
+    lie in their outputs, ``views`` where slices without copies lie in what they are cut from. ``repeated``: it is the
+    body of rounds, in which what is packed stays as it is.
     ``exact``: algorithms that change rounding were not considered.
     """
 
@@ -67,10 +70,25 @@ class KernelPlan:
     pieces: Mapping[str, Place]
     views: Mapping[str, Place]
     exact: bool = False
+    repeated: bool = False
 
     @cached_property
     def _containers(self) -> frozenset[str]:
         return frozenset(place.buffer for place in self.pieces.values())
+
+    @cached_property
+    def _readers(self) -> Counter[tuple[str, tuple[tuple[str, Attribute], ...], str]]:
+        """How many nodes of an operator, with these attributes, have a tensor as their second operand."""
+        return Counter(
+            (node.op, tuple(sorted(node.attrs.items())), node.inputs[1])
+            for node in self.graph.nodes if len(node.inputs) > 1
+        )  # fmt: skip
+
+    def is_shared(self, node: Node | None, weight: str) -> bool:
+        """Whether several nodes like this one have the same weight, or one in rounds."""
+        return node is not None and (
+            self.repeated or self._readers[node.op, tuple(sorted(node.attrs.items())), weight] > SEVERAL
+        )
 
     def computes(self, group: Group) -> bool:
         """Whether a group needs code: its output is neither its input's memory nor a join of pieces in their place."""
@@ -169,7 +187,8 @@ def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) 
     known = frozenset(t.name for t in inputs if values[t.name] in constants)
     label = own.anchor.op if own.anchor else ""
     packed = frozenset(t.name for t in inputs if t.name not in own_layouts and _is_packed(alone, own, t)) - known
-    return Task("kernel", tuple(inputs), tuple(outputs), label, own_layouts, known, packed), values
+    shared = frozenset(name for name in packed if own.anchor and made.is_shared(group.anchor, values[name]))
+    return Task("kernel", tuple(inputs), tuple(outputs), label, own_layouts, known, packed, shared=shared), values
 
 
 def _is_packed(graph: Graph, group: Group, t: Tensor) -> bool:

@@ -26,6 +26,7 @@ from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.host import check_host
 from burnish.runtime.image import LoadedImage
+from burnish.runtime.labels import check_labels, known_labels
 from burnish.runtime.pool import available_cores, pool
 from burnish.runtime.runner import CpuCode
 from burnish.runtime.sized import KEPT, ArenaPlanner, Sized, bind, hints, sized
@@ -87,6 +88,7 @@ class Module:
     ) -> None:
         self.executable = executable
         self._structures = Structures(executable)
+        self._labels = known_labels(executable.info, len(self.inputs))
         self._inputs = [(s.shape, numpy_dtype(s.dtype)) for s in self.inputs]
         self._pool, self._code, self._params = code.workers, code, params
         self._state_bytes = allocate(state.nbytes)
@@ -176,6 +178,7 @@ class Module:
     def note(self, **facts: Any) -> None:
         """Adds facts to what the artifact keeps as ``info``: anything that JSON can hold."""
         self.executable = replace(self.executable, info={**self.executable.info, **facts})
+        self._labels = known_labels(self.executable.info, len(self.executable.inputs))
 
     @property
     def assumed(self) -> dict[str, str]:
@@ -340,6 +343,8 @@ class Module:
             if not (value.flags.c_contiguous and value.flags.aligned):
                 value = np.array(value, order="C")
             arrays.append(value)
+        if self._labels:
+            check_labels(self._labels, [spec.name for spec in self.inputs], arrays)
         now = known or self._sized(arrays)
         return self._structures.complete(values, arrays), now
 

@@ -12,7 +12,7 @@ from burnish.loops.program import For, Program, Stmt, Store
 from burnish.machines.intrinsics import TensorIntrinsic, TensorRule
 from burnish.machines.known import INTRINSICS
 from burnish.machines.scopes import Scope
-from burnish.schedule import balance, expand, loops, memory, padding, partition, prefetch, reduce, stages
+from burnish.schedule import balance, expand, loops, memory, padding, partition, prefetch, reduce, scatter, stages
 from burnish.schedule.nest import find_loop, stage_names, stage_nests
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.tensorize import tensorize
@@ -40,6 +40,7 @@ PRIMITIVES: Mapping[str, Callable[..., Program]] = {
     "hoist_alloc": memory.hoist_alloc, "pad": padding.pad, "fill": padding.fill,
     "partition": partition.partition, "peel": partition.peel,
     "distribute": partition.distribute, "rfactor": reduce.rfactor, "expand": expand.expand,
+    "scatter": scatter.scatter,
     "tensorize": _tensorize,
     "prefetch": prefetch.prefetch, "balance": balance.balance,
 }  # fmt: skip
@@ -273,6 +274,10 @@ class Schedule:
     def expand(self, stage: str) -> None:
         """Turns a stage's sums of products with literals into one expression for every row of literals."""
         self._apply("expand", stage)
+
+    def scatter(self, loop: str) -> None:
+        """Runs of a loop around a reduction only the iteration that a condition demands: ``y[index[k]] += x[k]``."""
+        self._apply("scatter", loop)
 
     def tensorize(self, loop: str, intrinsic: TensorIntrinsic | TensorRule | str) -> None:
         """Replaces the nest of ``loop``, which must compute what the intrinsic means, by the intrinsic.

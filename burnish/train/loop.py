@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from burnish.arguments import check_count, check_flag, check_number
-from burnish.errors import CheckpointError, DataError, DivergenceError, ParameterError
+from burnish.errors import CheckpointError, DataError, DivergenceError, InputError, ParameterError
 from burnish.runtime.module import Module
 from burnish.runtime.steps import TensorSpec
 from burnish.train.checkpoint import Checkpoint, Folder
@@ -160,7 +160,8 @@ class Trainer:
     def run(self) -> Report:
         """Trains. Ctrl-C ends it after the call under way, with a checkpoint; a second one at once.
 
-        Raises DivergenceError at a loss that is not finite, DataError for batches that do not fit.
+        Raises DivergenceError at a loss that is not finite, DataError for batches that do not fit, and for labels that
+        are no class.
         """
         began = time.monotonic()
         place = self._place
@@ -212,7 +213,10 @@ class Trainer:
         arrays = bound(batch, self.step.inputs)
         if arrays is None:
             return False
-        loss = float(self.step(*arrays))
+        try:
+            loss = float(self.step(*arrays))
+        except InputError as error:
+            raise self._refused(error) from error
         self._check(loss)
         place.call += 1
         place.losses.append(loss)
@@ -221,6 +225,19 @@ class Trainer:
         )
         return True
 
+    def _refused(self, error: InputError) -> DataError:
+        """The error of a batch that the step refuses; what was trained before it is kept."""
+        place = self._place
+        where = f"batch {place.batch} of epoch {place.epoch + 1}"
+        return DataError(f"data: {where}: {error}{self._rescue()}")
+
+    def _rescue(self) -> str:
+        """Saves what was trained before the batch at hand, with which training would go on; words that say where."""
+        self._place.batch -= 1
+        if self._folder is not None and self._place.call:
+            self._save()
+        return f"; the last checkpoint is '{self._written}'" if self._written is not None else ""
+
     def _check(self, loss: float) -> None:
         """Raises DivergenceError for a loss that is not finite, unless a smaller loss scale may help."""
         if math.isfinite(loss):
@@ -228,10 +245,7 @@ class Trainer:
         state, call = self.step.state, self._place.call + 1
         if SCALE in state and float(state[SCALE]) > 1.0:
             return
-        self._place.batch -= 1  # what is saved goes on with this batch
-        if self._folder is not None and self._place.call:
-            self._save()
-        saved = f"; the last checkpoint is '{self._written}'" if self._written is not None else ""
+        saved = self._rescue()
         raise DivergenceError(
             call, f"step {call}: found a loss of {loss}; allowed: finite numbers. Parameters are as before this step, "
             f"after {int(state[STEP])} updates{saved}; try a smaller rate, or clip_norm",
@@ -304,7 +318,10 @@ class Trainer:
             arrays = bound(batch, module.inputs)
             if arrays is None:
                 continue
-            value, output = module(*arrays)
+            try:
+                value, output = module(*arrays)
+            except InputError as error:
+                raise DataError(f"valid: batch {count + 1}: {error}") from error
             loss, count, rows = loss + float(value), count + 1, rows + len(arrays[0])
             for name, metric in self._metrics.items():
                 sums[name] += metric(output, arrays[-1])

@@ -14,7 +14,11 @@ from burnish.loops.expr import FLOATS
 
 
 class Loss(Protocol):
-    """A loss: what labels it takes for outputs of some types, and the graph from both to the scalar."""
+    """A loss: what labels it takes for outputs of some types, and the graph from both to the scalar.
+
+    One whose labels are classes may say in a method ``classes``, of the outputs too, how many there are, and which
+    number beyond them is left out: a step refuses other labels.
+    """
 
     def labels(self, outputs: Sequence[TensorType]) -> Mapping[str, TensorType]:
         """Names and types of the labels, in the order of a call. Raises ModelError for outputs it does not take."""
@@ -28,8 +32,9 @@ class CrossEntropy:
     """The mean of ``-log softmax(logits)[label]`` over all labels that are not negative, nor ``ignore``.
 
     ``axis``: that of the classes in the output; labels, int64, have the other dimensions: [N] for [N, classes], [steps,
-    batch] for [steps, batch, words], with axis 1 [N, H, W] for [N, classes, H, W]. A label beyond the last class makes
-    the loss NaN, and moves no weight to NaN; so does a batch in which all are left out, whose gradients are NaN too.
+    batch] for [steps, batch, words], with axis 1 [N, H, W] for [N, classes, H, W]. A compiled step refuses a label
+    beyond the last class; in the graph alone one makes the loss NaN, and moves no weight to NaN. A batch in which all
+    are left out makes the loss NaN, and its gradients.
     ``label_smoothing`` of the weight of each label goes to all classes alike (Szegedy et al. 2016).
     """
 
@@ -43,6 +48,11 @@ class CrossEntropy:
         for name, value in (("axis", self.axis), ("ignore", 0 if self.ignore is None else self.ignore)):
             if not isinstance(value, int) or isinstance(value, bool):
                 raise refusal(f"CrossEntropy: {name}", value, "an integer")
+
+    def classes(self, outputs: Sequence[TensorType]) -> Mapping[str, tuple[int, int | None]]:
+        """How many classes there are, and the label that is left out."""
+        (t,) = outputs
+        return {"label": (t.shape[self.axis], self.ignore)}
 
     def labels(self, outputs: Sequence[TensorType]) -> Mapping[str, TensorType]:
         """Integers of the output's shape without the classes."""
@@ -186,6 +196,18 @@ class Sum:
         given = [t for loss, output in self._pairs(outputs) for t in loss.labels([output]).values()]
         return {f"label.{i}" if i else "label": t for i, t in enumerate(given)}
 
+    def classes(self, outputs: Sequence[TensorType]) -> Mapping[str, tuple[int, int | None]]:
+        """Those of the losses that have some."""
+        found: dict[str, tuple[int, int | None]] = {}
+        count = 0
+        for loss, output in self._pairs(outputs):
+            names, own = [*loss.labels([output])], _classes(loss, [output])
+            found |= {
+                f"label.{count + names.index(n)}" if count + names.index(n) else "label": c for n, c in own.items()
+            }
+            count += len(names)
+        return found
+
     def build(self, b: GraphBuilder, outputs: Sequence[str], labels: Sequence[str]) -> str:
         """The sum."""
         total, rest = "", list(labels)
@@ -253,6 +275,19 @@ def check_loss(argument: str, loss: Any) -> None:
 def resolved(loss: str | Loss | Graph) -> Loss:
     """The loss of a name, or of a graph."""
     return LOSSES[loss] if isinstance(loss, str) else _OfGraph(loss) if isinstance(loss, Graph) else loss
+
+
+def label_classes(loss: str | Loss | Graph, outputs: Sequence[TensorType]) -> Mapping[int, tuple[int, int | None]]:
+    """For each label that is one of some classes, by its number: how many there are, and a label that is left out."""
+    own = resolved(loss)
+    names = [*own.labels(outputs)]
+    return {names.index(name): found for name, found in _classes(own, outputs).items()}
+
+
+def _classes(loss: Loss, outputs: Sequence[TensorType]) -> Mapping[str, tuple[int, int | None]]:
+    """What a loss says of the classes of its labels; nothing unless it has a method for it."""
+    told = getattr(loss, "classes", None)
+    return told(outputs) if callable(told) else {}
 
 
 def add_loss(b: GraphBuilder, loss: str | Loss | Graph, outputs: Sequence[str]) -> str:

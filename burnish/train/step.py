@@ -13,7 +13,7 @@ from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
 from burnish.memory.sizes import check_budget
-from burnish.train.losses import Loss, add_loss, check_loss, resolved
+from burnish.train.losses import Loss, add_loss, check_loss, label_classes, resolved
 from burnish.train.optimizers import SGD, Optimizer
 from burnish.train.precision import MixedPrecision, in_half, mixed_precision
 from burnish.train.schedules import Schedule, check_schedule
@@ -112,6 +112,15 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
         else:
             b.add_many(node.op, *node.inputs, names=node.outputs, node=node.name, **node.attrs)
     return _with_update(b, graph.outputs, parameters, train)
+
+
+def noted_labels(graph: Graph, train: Train) -> list[list[int | None]]:
+    """What a step's module notes of labels that are classes, see :class:`burnish.runtime.labels.Labels`.
+
+    Inputs are those of :func:`training_graph` of ``graph``, or of its evaluation.
+    """
+    found = label_classes(train.loss, [graph.types[name] for name in graph.outputs])
+    return [[len(graph.inputs) + number, classes, ignore] for number, (classes, ignore) in sorted(found.items())]
 
 
 def parameters_of(graph: Graph, train: Train, weights: Collection[str] | None = None) -> tuple[str, ...]:

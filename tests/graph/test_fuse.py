@@ -136,7 +136,7 @@ def test_a_result_needed_twice_ends_its_group() -> None:
 
 def test_a_graph_output_ends_its_group() -> None:
     g = GraphBuilder()
-    y = g.add("matmul", g.input("x", (2, 3)), g.constant(array(3, 4)))
+    y = g.add("matmul", g.input("x", (1, 2, 3)), g.constant(array(3, 4)))
     z = g.add("relu", y)
     assert text(fused(g.build(y, z))) == ["[matmul]", "relu"]
 
@@ -240,6 +240,25 @@ def test_inputs_that_a_result_may_overwrite() -> None:
     groups = fused(graph)
     assert text(groups) == ["[conv2d] add add mul", "[softmax]", "transpose exp sub"]
     assert [overwritable(graph, group) for group in groups] == [("r",), (), ("x",)]
+
+
+def momentum(read_again: bool = False) -> Graph:
+    """The update of a weight by its gradient, a product: the new velocity is a result too."""
+    g = GraphBuilder()
+    x, dy, v, w = (g.input(name, shape) for name, shape in zip("xyvw", ((6, 4), (6, 5), (4, 5), (4, 5)), strict=True))
+    new = g.add("add", g.add("mul", v, g.constant(0.9)), g.add("matmul", x, dy, transpose_a=True), name="new")
+    moved = g.add("sub", w, g.add("mul", new, g.input("rate", ())), name="moved")
+    return g.build(new, moved, *([g.add("relu", new)] if read_again else []))
+
+
+def test_a_product_takes_in_the_update_of_a_weight() -> None:
+    graph = momentum()
+    (group,) = fused(graph)
+    assert group.outputs == ("new", "moved") and set(group.inputs) == {"x", "y", "v", "w", "rate"}
+    assert overwritable(graph, group) == overwritable(graph, group, "new") == ("v",)
+    assert set(overwritable(graph, group, "moved")) == {"v", "w"}
+    groups = fused(momentum(read_again=True))
+    assert [group.outputs[0] for group in groups] == ["new", "moved", "relu"]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -87,6 +87,18 @@ def test_deep_panels_are_summed_in_passes(check):
     check(MATMUL, "matmul", [weighted(36, inner, weight=(inner, 40))], ["w"])
 
 
+@pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize("shape", [(9, 24, 40), (30, 17, 33), (64, 96, 80)])
+@pytest.mark.parametrize("choice", [{}, {"outer": "all"}, {"tile": 5, "vectors": 2}, {"outer": "columns", "depth": 3}])
+def test_a_second_result_follows_the_first(choice, shape, edge, check):
+    depth, rows, columns = shape
+    x, dy = placeholder((depth, rows), name="x"), placeholder((depth, columns), name="dy")
+    v, w, rate = (placeholder(s, name=n) for s, n in (((rows, columns), "v"), ((rows, columns), "w"), ((1,), "rate")))
+    new = apply("add", scaled(v, 0.9, "slow"), apply("matmul", x, dy, name="g", transpose_a=True), name="new")
+    moved = apply("sub", w, apply("mul", new, rate, name="step"), name="moved")
+    check(MATMUL, "matmul", [new, moved], choice=choice if depth % choice.get("depth", 1) == 0 else {}, edge=edge)
+
+
 def test_rows_in_parallel(check):
     y = weighted(64, 100, weight=(100, 16))
     assert check(MATMUL, "matmul", [y], ["w"])["outer"] == "all"

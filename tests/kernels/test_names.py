@@ -28,7 +28,10 @@ TWICE = (2, 2)
 
 @dataclass(frozen=True)
 class Case:
-    """An operator of the registry, its operands (``w`` is constant) and attributes, and the layouts of some tensors."""
+    """An operator of the registry, its operands and attributes, and the layouts of some tensors.
+
+    Of the operands ``w`` is constant, and ``p`` packed at each call.
+    """
 
     op: str
     shapes: Mapping[str, tuple[int, ...]]
@@ -43,6 +46,10 @@ PARTS = {"w": "bfloat16"}
 BY_WEIGHT = {
     "operator": "conv2d", "attributes": (("pads", (1, 1, 1, 1)),), "wrt": 1, "seeded": (0,), "reads": (0, 3),
     "types": (((2, 16, 9, 11), "float32"), ((32, 16, 3, 3), "float32")),
+}  # fmt: skip
+BY_TABLE = {
+    "operator": "gather", "attributes": (), "wrt": 0, "seeded": (0,), "reads": (1, 3),
+    "types": (((50, 64), "float32"), ((40,), "int64")),
 }  # fmt: skip
 CASES = {  # by the template's name
     "depthwise_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 1, 3, 3)}, {"groups": 32}, IMAGES),
@@ -70,6 +77,7 @@ CASES = {  # by the template's name
         {"rows": 7, "pads": (1, 1, 1, 1), "outputs": 64}, {}, PARTS,
     ),
     "split_matmul": Case("split_matmul", {"x": (128, 96), "w": (2, 96, 192)}, {"columns": 192}, {}, PARTS),
+    "inner_products": Case("matmul", {"x": (8, 256), "p": (40, 256)}, {"transpose_b": True}),
     "matmul": Case("matmul", {"x": (64, 64), "w": (64, 64)}),
     "recurrent": Case("lstm_cell", {"x": (1, 256), "h": (1, 64), "c": (1, 64), "w": (4, 64, 64)}),
     "transpose": Case("transpose", {"x": (64, 48)}),
@@ -77,6 +85,8 @@ CASES = {  # by the template's name
         "concat", {"x": (1, 24, 8, 8), "v": (1, 40, 8, 8)}, {"axis": 1}, {**IMAGES, "v": BLOCKED}
     ),
     "pack": Case("identity", {"x": (64, 64, 3, 3)}, {}, {OUTPUT: "ABCD16b16a"}),
+    "scatter": Case("adjoint", {"index": (40,), "dy": (40, 64)}, BY_TABLE, {}, {"index": "int64"}),
+    "column_sums": Case("reduce_sum", {"x": (128, 64)}, {"axes": (0,)}),
     "generic": Case("softmax", {"x": (8, 100)}, {"axis": 1}),
     "tiled": Case("matmul", {"x": (128, 96), "w": (96, 144)}),
 }  # fmt: skip
@@ -92,7 +102,7 @@ def task_of(case: Case, label: str, stage: str) -> Task:
     inputs, outputs, _ = split_constants(tensors, list(outputs), {"w"} & {*case.shapes})
     own = {stage if name == OUTPUT else name: layout(tag) for name, tag in case.layouts.items()}
     constants = frozenset(t.name for t in inputs if t.name not in case.shapes or t.name == "w")
-    return Task("kernel", tuple(inputs), tuple(outputs), label, own, constants)
+    return Task("kernel", tuple(inputs), tuple(outputs), label, own, constants, frozenset({"p"} & {*case.shapes}))
 
 
 def matched(name: str, label: str, stage: str) -> Match:

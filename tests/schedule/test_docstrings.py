@@ -14,7 +14,7 @@ from burnish.loops.program import Program
 from burnish.loops.verify import verify
 from burnish.machines.intrinsics import reference
 from burnish.machines.x86.dot import DOT_U8S8_I32
-from burnish.schedule import expand, loops, memory, padding, partition, prefetch, reduce, stages, tensorize
+from burnish.schedule import expand, loops, memory, padding, partition, prefetch, reduce, scatter, stages, tensorize
 
 
 def double(n: int) -> Program:
@@ -70,6 +70,12 @@ def butterfly() -> Program:
     return t.create_program("butterfly", [x], [s])
 
 
+def histogram() -> Program:
+    x, index, k = t.placeholder((5,), name="x"), t.placeholder((5,), "int64", "index"), t.reduce_axis(5, "k")
+    y = t.compute((8,), lambda i: t.sum(select(equal(index[k.var], i), x[k.var], 0.0), k), "y")
+    return t.create_program("histogram", [x, index], [y])
+
+
 def int8_dot() -> Program:
     x, w = t.placeholder((4,), "uint8", "x"), t.placeholder((16, 4), "int8", "w")
     k = t.reduce_axis(4, "k")
@@ -109,6 +115,7 @@ EXAMPLES: list[tuple[Primitive, Program, tuple[object, ...]]] = [
     (partition.distribute, stages.reverse_compute_at(two_steps(), "y", "p.i"), ("p.i",)),
     (reduce.rfactor, row_sum(), ("s", "s.k.i")),
     (expand.expand, butterfly(), ("s",)),
+    (scatter.scatter, histogram(), ("y.i",)),
     (tensorize.tensorize, int8_dot(), ("y.i", DOT_U8S8_I32)),
 ]
 

@@ -39,6 +39,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: schedule().expand("c"), "expand: stage 'c' sums products with b[c.k, c.j], which is no literal"),
     (lambda: schedule().expand("d"), "expand: stage 'd' has 0 reducing stores"),
     (lambda: schedule(("split", ["c.i", 3])).expand("c"), "expand: stage 'c' has conditions, parts, or other stages"),
+    (lambda: schedule().scatter("c.i"), "scatter: loop 'c.i': no condition on what 'c' combines demands its value"),
+    (lambda: schedule().scatter("d.i"), "scatter: loop 'd.i' is not around one reduction alone"),
     (lambda: schedule().parallel("c.k"), "parallel: loop 'c.k' carries a dependence: buffer 'c' is combined into by"),
     (lambda: schedule().bind("c.k", "threadIdx.x"), "bind: loop 'c.k' carries a dependence"),
     (lambda: schedule().bind("c.i", "thread"), "bind: loop 'c.i': unknown thread 'thread'"),

@@ -131,7 +131,7 @@ def draw_call(draw: Callable[[st.SearchStrategy], object], program: Program) -> 
         st.tuples(st.just("cache_write"), st.tuples(buffer, st.just("local"))),
         st.tuples(st.just("cache_read"), st.tuples(buffer, st.just("local"), stage)),
         st.tuples(st.sampled_from(["pad", "fill", "partition"]), st.tuples(loop, number)),
-        st.tuples(st.just("reverse"), st.tuples(loop)),
+        st.tuples(st.sampled_from(["reverse", "scatter"]), st.tuples(loop)),
         st.tuples(st.just("prefetch"), st.tuples(buffer, loop, loop, number)),
         st.tuples(st.just("peel"), st.tuples(loop, st.integers(0, 2), st.integers(0, 2))),
         st.tuples(st.just("hoist_alloc"), st.tuples(buffer, loop)),

@@ -175,6 +175,20 @@ def test_a_loss_that_is_not_finite_names_the_step_and_loses_nothing(tmp_path: Pa
         fit(data=bad, epochs=1, shuffle=False, checkpoint=tmp_path, resume=True)
 
 
+def test_a_label_that_is_no_class_names_the_batch_and_loses_nothing(tmp_path: Path) -> None:
+    bad = {"x": DATA["x"], "label": DATA["label"].copy()}
+    bad["label"][20] = 9
+    words = (
+        r"data: batch 2 of epoch 1: input 'label': found label 9 at \[4\], 1 such in all; allowed: the 5 classes 0 to 4"
+    )
+    with pytest.raises(DataError, match=rf"{words}.*the last checkpoint is '.*step-0000000001"):
+        fit(data=bad, epochs=1, shuffle=False, checkpoint=tmp_path)
+    with pytest.raises(DataError, match=words):  # the same batch again
+        fit(data=bad, epochs=1, shuffle=False, checkpoint=tmp_path, resume=True)
+    with pytest.raises(DataError, match=r"valid: batch 2: input 'label': found label 9 at \[4\]"):
+        fit(epochs=1, valid=bad)
+
+
 def test_ctrl_c_ends_after_the_call_with_a_checkpoint(tmp_path: Path) -> None:
     def interrupt(now: Progress) -> None:
         if now.call == 4:

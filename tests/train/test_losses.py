@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.errors import ModelError, ParameterError
+from burnish.errors import InputError, ModelError, ParameterError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder
@@ -73,13 +75,34 @@ def linear(*outputs: int) -> Graph:
     return b.build(*(b.add("matmul", x, w, name=f"y{i}") for i, w in enumerate(weights)))
 
 
-def test_a_label_beyond_the_last_class_makes_the_loss_nan_and_no_weight() -> None:
+def test_a_label_beyond_the_last_class_is_refused_and_moves_nothing(tmp_path: Path) -> None:
     step = bn.compile(linear(5), train=bn.Train(optimizer=bn.SGD(0.1)), threads=1)
-    x = RNG.normal(size=(4, 3)).astype("f4")
-    assert np.isnan(step(x, np.array([1, 7, 2, 0])))
-    assert np.isfinite(step.state["w5"]).all()
-    assert np.isfinite(step(x, np.array([1, -1, 2, 0])))
+    x, before = RNG.normal(size=(4, 3)).astype("f4"), {name: step.state[name].copy() for name in step.state}
+    step.save(tmp_path / "step.bn")
+    for module in (step, copy(step), bn.load(tmp_path / "step.bn")):
+        with pytest.raises(
+            InputError, match=r"input 'label': found label 7 at \[1\], 2 such in all; allowed: the 5 classes 0 to 4"
+        ):
+            module(x, np.array([1, 7, 2, 5]))
+        assert all(np.array_equal(module.state[name], value) for name, value in before.items())
+    assert np.isfinite(step(x, np.array([1, -1, 2, 4])))
     assert np.isnan(step(x, np.full(4, -1)))  # of no label at all there is no mean
+
+
+def test_labels_of_several_losses_and_an_ignored_one() -> None:
+    loss = Sum(("squared", CrossEntropy(ignore=255), CrossEntropy(axis=1)))
+    step = bn.compile(linear(6, 5, 3), train=bn.Train(loss, bn.SGD(0.1)), threads=1)
+    x, numbers, classes = RNG.normal(size=(4, 3)).astype("f4"), np.zeros((4, 6), "f4"), np.array([0, 1, 2, 0])
+    assert np.isfinite(step(x, numbers, np.array([255, 1, -1, 4]), classes))
+    with pytest.raises(InputError, match=r"'label.1': found label 254 at \[0\].*and 255, which is left out too"):
+        step(x, numbers, np.array([254, 255, 0, 0]), classes)
+    with pytest.raises(InputError, match=r"'label.2': found label 3 at \[3\]"):
+        step(x, numbers, classes, np.array([0, 1, 2, 3]))
+
+
+def test_in_the_graph_alone_such_a_label_makes_the_loss_nan_and_no_gradient() -> None:
+    value, gradient = value_and_gradient(CrossEntropy(), RNG.normal(size=(4, 5)), np.array([1, 7, 2, 0]))
+    assert np.isnan(value) and np.isfinite(gradient[[0, 2, 3]]).all()
 
 
 def test_several_outputs_have_a_loss_each() -> None:

@@ -3,9 +3,11 @@
 from typing import Any
 
 from burnish.kernels.cpu.aggregate import AGGREGATE, AGGREGATE_BLOCKS
+from burnish.kernels.cpu.column_sums import COLUMN_SUMS
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
 from burnish.kernels.cpu.generic import GENERIC
+from burnish.kernels.cpu.inner import INNER
 from burnish.kernels.cpu.join import JOIN
 from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.cpu.pack import PACK
@@ -13,6 +15,7 @@ from burnish.kernels.cpu.pointwise import POINTWISE_CONV
 from burnish.kernels.cpu.polyphase import POLYPHASE_CONV
 from burnish.kernels.cpu.pool import LRN, POOL
 from burnish.kernels.cpu.recurrent import RECURRENT
+from burnish.kernels.cpu.scatter import SCATTER
 from burnish.kernels.cpu.split import SPLIT_CONV, SPLIT_MATMUL
 from burnish.kernels.cpu.tiled_nests import TILED
 from burnish.kernels.cpu.transpose import TRANSPOSE
@@ -39,6 +42,7 @@ TEMPLATES: tuple[Template[Any], ...] = (
     POLYPHASE_CONV,
     SPLIT_CONV,
     SPLIT_MATMUL,
+    INNER,
     MATMUL,
     RECURRENT,
     AGGREGATE_BLOCKS,
@@ -46,6 +50,8 @@ TEMPLATES: tuple[Template[Any], ...] = (
     TRANSPOSE,
     JOIN,
     PACK,
+    SCATTER,
+    COLUMN_SUMS,
     GENERIC,
     TILED,
 )

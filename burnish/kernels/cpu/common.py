@@ -25,13 +25,14 @@ def single_output(task: Task) -> str:
 def inline_around(s: Schedule, task: Task, keep: Sequence[str]) -> str:
     """Inlines every element-wise stage but the output into its readers; returns the accumulator stage of the anchor.
 
-    What remains: the stages in ``keep``, the anchor, and the output nest that holds the whole epilogue.
+    What remains: the stages in ``keep``, the anchor, and the nest of the first output, that holds the whole epilogue,
+    with those of others.
     """
-    out, anchor = single_output(task), task.anchor()
+    out, anchor = task.outputs[0].name, task.anchor()
     if anchor is None:
         raise ScheduleError(f"task '{task.name}' has no contraction")
     for stage in task.stages():
-        if stage.name not in (out, anchor.name, *keep) and not isinstance(stage.body, Reduce):
+        if stage not in task.outputs and stage.name not in (anchor.name, *keep) and not isinstance(stage.body, Reduce):
             s.compute_inline(stage.name)
     return anchor.name if anchor.name != out else s.cache_write(out, "register")
 

@@ -102,7 +102,7 @@ def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], 
         for stage in reversed(stages):
             s.compute_at(stage, outer[-1])
     for stage in stages:
-        _vectorize_stage(s, stage, lanes)
+        vectorize_stage(s, stage, lanes)
     if vector is not None and strides(s, out, vector).store == 1:
         s.vectorize(vector)
     _parallelize(s, outer)
@@ -135,7 +135,7 @@ def _cut(s: Schedule, loop: str, width: int) -> tuple[str, str]:
     return s.split(loop, min(width, s.extent(loop)))
 
 
-def _vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
+def vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
     """One vector loop for the nest of a stage that is computed inside the rows."""
     _put_lanes_last(s, stage, lanes)
     own = [v for v in s.loops(stage) if s.extent(v) > 1]

@@ -21,13 +21,14 @@ from burnish.kernels.cpu.strides import strides
 from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
-from burnish.loops.expr import Var
+from burnish.loops.expr import Axis, Reduce, Var
 from burnish.loops.layout import layout
 from burnish.loops.traverse import free_vars
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
+MANY_ROWS = 128  # that share a right factor: reading it from panels gains more than packing it costs
 MOST_VECTORS = 8
 PAGE, WAYS = 1 << 12, 8  # bytes between addresses in one set of the first cache, and the lines of a set
 
@@ -63,11 +64,20 @@ def _space(task: Task, target: Target, p: Product) -> Space:
 
 
 def _has_long_rows(p: Product, shape: tuple[int, ...], vectors: int, target: Target) -> bool:
-    """Whether the left factor is too long to be read again for every panel, and the right one is not."""
-    if len(p.rows) != 1 or p.batch:
+    """Whether the left factor is too long to be read again for every panel, and the right one is not.
+
+    Not one whose rows are no runs of memory: a chunk of them has parts of too many pages.
+    """
+    if len(p.rows) != 1 or p.batch or p.left.indices[-1] not in {axis.var for axis in _summed(p)}:
         return False
     left, right = (4 * p.depth * shape[d] for d in (p.rows[-1], p.columns[-1]))
     return left > 8 * target.l2_bytes and left > 4 * right and shape[p.columns[-1]] > 2 * vectors * target.lanes
+
+
+def _summed(p: Product) -> tuple[Axis, ...]:
+    """The axes that a product sums over."""
+    assert isinstance(p.anchor.body, Reduce)
+    return p.anchor.body.axes
 
 
 def _chunk(p: Product, target: Target, tile: int | np.ndarray) -> Any:
@@ -82,9 +92,13 @@ def _in_place(task: Task, p: Product, lanes: int) -> bool:
 
 
 def _has_panels(task: Task, p: Product, lanes: int) -> bool:
-    """Whether the right factor comes in panels: a constant, or one that is packed at each call and were copied else."""
+    """Whether the right factor comes in panels: a constant, or one that is packed at each call and were copied else.
+
+    Many rows pay for packing one that could be read in place, a short run of each of its rows at a time.
+    """
     right = p.right.buffer.name
-    return right in task.constants or (right in task.packed and not _in_place(task, p, lanes))
+    many = p.anchor.buffer.size >= MANY_ROWS * p.anchor.shape[-1]
+    return right in task.constants or (right in task.packed and (many or not _in_place(task, p, lanes)))
 
 
 def _is_copied(task: Task, p: Product, lanes: int) -> bool:
@@ -190,7 +204,7 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     apply_layouts(s, task, constants)
 
     if choice["depth"]:
-        part, tile = _apply_passes(s, p, target, choice, out.name, acc)
+        part, tile = _apply_passes(s, task, p, target, choice, acc)
         if packed:
             s.prefetch(right, s.loops(f"{acc}.rf")[0], part, 1, tile)
         return s
@@ -211,6 +225,7 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
         chunk, rows[-1] = s.split(rows[-1], int(_chunk(p, target, int(choice["tile"]))))
         chunks.append(chunk)
     s.reorder(*single, *batch, *chunks, *over, *rows, *inner, block, lane)
+    _follow(s, task, (rows or over)[-1], lanes)
     s.compute_at(acc, (rows or over)[-1])
     s.set_scope(acc, "register")
     mark(s, "unroll", *inner, block)
@@ -228,7 +243,17 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     return s
 
 
-def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: str, acc: str) -> tuple[str, str]:
+def _follow(s: Schedule, task: Task, at: str, lanes: int) -> None:
+    """The outputs behind the first, of each part of it while that is in the first cache."""
+    for t in task.outputs[1:]:
+        s.reverse_compute_at(t.name, at)
+        *rows, column = s.loops(t.name)
+        block, lane = s.split(column, lanes)
+        mark(s, "unroll", *rows, block)
+        s.vectorize(lane)
+
+
+def _apply_passes(s: Schedule, task: Task, p: Product, target: Target, choice: Choice, acc: str) -> tuple[str, str]:
     """The sums of a panel in scratch, to which each pass adds the products of ``depth`` steps.
 
     What a pass reads of the panel stays in the second cache from one tile of rows to the next. Returns the loops over
@@ -237,11 +262,13 @@ def _apply_passes(s: Schedule, p: Product, target: Target, choice: Choice, out: 
     lanes = target.lanes
     s.set_scope(acc, "global")
     partial = s.rfactor(acc, s.split(s.loops(acc)[-1], int(choice["depth"]))[0])
-    own = s.loops(out)
+    own = s.loops(task.outputs[0].name)
     panel, column = s.split(own[p.columns[-1]], int(choice["vectors"]) * lanes)
     block, lane = s.split(column, lanes)
     over = [*(own[d] for d in p.columns[:-1]), panel]
-    s.reorder(*over, *(v for d, v in enumerate(own) if d not in p.columns), block, lane)
+    rows = [v for d, v in enumerate(own) if d not in p.columns]
+    s.reorder(*over, *rows, block, lane)
+    _follow(s, task, [*over, *rows][-1], lanes)
     s.vectorize(lane)
     s.compute_at(acc, panel)
     *spatial, row, column, part = s.loops(acc)

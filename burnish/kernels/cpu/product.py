@@ -35,9 +35,16 @@ class Product:
 
 
 def product(task: Task) -> Product | None:
-    """The task's only contraction as a :class:`Product`; None where it has another form."""
+    """The task's only contraction as a :class:`Product`; None where it has another form.
+
+    Outputs behind the first are made of that and of inputs, of all at their own index.
+    """
     anchor = task.anchor()
-    if anchor is None or len(task.outputs) != 1 or sum(isinstance(t.body, Reduce) for t in task.stages()) != 1:
+    if (
+        anchor is None
+        or not all(_follows(t, task.outputs[0]) for t in task.outputs[1:])
+        or sum(isinstance(t.body, Reduce) for t in task.stages()) != 1
+    ):
         return None
     factors = _factors(anchor)
     maps = index_maps(task, anchor)
@@ -60,6 +67,15 @@ def product(task: Task) -> Product | None:
     if ordered is None:
         return None
     return Product(anchor, left, right, depth, columns, ordered, tuple(batch), tuple(maps))
+
+
+def _follows(t: Tensor, first: Tensor) -> bool:
+    """Whether an output is computed from the first one and from inputs, in no other order."""
+    if t.shape != first.shape or t.body is None or isinstance(t.body, Reduce):
+        return False
+    seen = [i for i in t.inputs if i.body is not None and i is not first]
+    own = all(x.indices == t.axes for x in loads(t.body) if len(x.indices) == len(t.axes))
+    return own and all(_follows(i, first) for i in seen)
 
 
 def _factors(anchor: Tensor) -> tuple[Load, Load, int] | None:

@@ -20,6 +20,7 @@ from burnish.target import Target
 
 MOST_VECTORS = 4
 CACHED = 1.0  # of the second-level caches: weights up to here stay in them from step to step
+WEIGHT_CYCLES = 1.5  # of reading a vector of weights from the second cache
 FEW_WEIGHTS = 1 << 16  # weights below which waking the threads costs more than it saves
 
 
@@ -54,21 +55,32 @@ def _gates(task: Task, target: Target) -> Gates | None:
 
 def _space(task: Task, target: Target, found: Gates) -> Space:
     gates, batch, hidden = found.anchor.shape
-    vectors = _vectors(gates, hidden, target)
-    rows = max(r for r in range(1, batch + 1) if r == 1 or gates * vectors * (r + 1) + 1 <= target.vector_registers)
     knobs = {"vectors": tuple(range(1, MOST_VECTORS + 1)), "rows": tuple(range(1, batch + 1))}
-    return Space(knobs, {"vectors": vectors, "rows": next(r for r in range(rows, 0, -1) if batch % r == 0)})
+    vectors, rows = _tile(gates, batch, hidden, target)
+    return Space(knobs, {"vectors": vectors, "rows": rows})
 
 
-def _vectors(gates: int, hidden: int, target: Target) -> int:
-    """Vectors of hidden units in a block: least weight read by the busiest core, then the most independent sums."""
+def _tile(gates: int, batch: int, hidden: int, target: Target) -> tuple[int, int]:
+    """Vectors of hidden units in a block, and batch rows together: fewest cycles of the busiest core.
 
-    def busiest(vectors: int) -> int:
+    A step of the depth costs its multiply-adds, and no less than their latency, nor than reading the weights of the
+    block, which come out of the second cache, again for every tile of rows. Among equals, the most independent sums.
+    """
+    best: tuple[float, int, int] | None = None
+    for vectors in range(1, MOST_VECTORS + 1):
         blocks = -(-hidden // (vectors * target.lanes))
-        return -(-blocks // target.cores) * vectors
-
-    fitting = [v for v in range(1, MOST_VECTORS + 1) if gates * v * 2 + 1 <= target.vector_registers]
-    return min(fitting, key=lambda v: (busiest(v), -v))
+        loads = gates * vectors
+        for rows in range(1, batch + 1):
+            if rows > 1 and loads * (rows + 1) + 1 > target.vector_registers:
+                break
+            full, rest = divmod(batch, rows)
+            tiles = [rows] * full + [rest] * (rest > 0)
+            cycles = sum(max(loads * r / 2, WEIGHT_CYCLES * loads, 4.0) for r in tiles) * (1.02 if rest else 1.0)
+            cost = -(-blocks // target.cores) * cycles
+            if 2 * loads + 1 <= target.vector_registers and (best is None or (cost, -vectors) < best[:2]):
+                best = (cost, -vectors, rows)
+    assert best is not None
+    return -best[1], best[2]
 
 
 def _apply(task: Task, target: Target, found: Gates, choice: Choice) -> Schedule:
@@ -110,10 +122,10 @@ def _parallel(s: Schedule, task: Task, block: str, batch: int, weight_bytes: int
     """
     blocks = s.extent(block)
     forwards = (_first_row(task) // batch + task.odd_round) % 2 == 0
-    if blocks % target.cores or weight_bytes <= CACHED * target.cores * target.l2_bytes or forwards:
+    if blocks < 2 * target.cores or weight_bytes <= CACHED * target.cores * target.l2_bytes or forwards:
         s.parallel(block)
         return
-    core, block = s.split(block, blocks // target.cores)
+    core, block = s.split(block, -(-blocks // target.cores))
     s.reverse(block)
     s.parallel(core)
 

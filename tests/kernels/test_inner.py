@@ -1,0 +1,79 @@
+"""Products with rows of a variable matrix, vectors along the depth, against the definition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import burnish as bn
+from burnish.graph.graph import GraphBuilder
+from burnish.kernels.cpu.inner import INNER
+from burnish.kernels.task import Task
+from burnish.loops.tensor import Tensor, placeholder
+from burnish.ops import OPERATORS
+from burnish.pipeline.plan import make_task, plan_kernels
+from burnish.target import host
+
+
+def graph_of(x: tuple[int, ...], columns: int, epilogue: str = "gelu") -> Any:
+    """``x`` times the transposed rows of a variable weight, plus a bias, and what follows."""
+    b = GraphBuilder()
+    y = b.add("matmul", b.input("x", x), b.input("w", (columns, x[-1])), transpose_b=True)
+    return b.build(b.add(epilogue, b.add("add", y, b.input("bias", (columns,)))))
+
+
+def task_of(x: tuple[int, ...], columns: int) -> Task:
+    made = plan_kernels(graph_of(x, columns), host(), False)
+    return make_task(made, made.groups[-1], {})[0]
+
+
+SHAPES: list[tuple[tuple[int, ...], int]] = [
+    ((20, 260), 130),
+    ((7, 150), 35),
+    ((1, 200), 24),
+    ((40, 137), 66),
+    ((2, 5, 160), 30),
+    ((3, 129), 9),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("x", "columns"), SHAPES)
+def test_products_agree_with_numpy(x: tuple[int, ...], columns: int, threads: int) -> None:
+    module = bn.compile(graph_of(x, columns, "relu"), threads=threads)
+    assert [k["template"] for k in module.executable.info["kernels"]] == ["inner_products"]
+    rng = np.random.default_rng(0)
+    a, w, bias = (rng.standard_normal(s).astype("f4") for s in (x, (columns, x[-1]), (columns,)))
+    wanted = np.maximum(a.astype("f8") @ w.T.astype("f8") + bias, 0)
+    np.testing.assert_allclose(module(a, w, bias), wanted, rtol=0, atol=2e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("choice", [{"rows": 1}, {"rows": 3, "columns": 2}, {"columns": 1}, {"rows": 8, "columns": 3}])
+def test_all_choices_compute_the_same(choice: dict[str, int], native: Any) -> None:
+    task = task_of((11, 150), 36)
+    match = INNER.match(task, host())
+    assert match is not None
+    program = match.apply({**match.space.default, **choice}).program
+    rng = np.random.default_rng(1)
+    given = {t.name: rng.standard_normal(t.shape).astype("f4") for t in task.inputs}
+    (found,) = native(program, given, threads=3, edge="end").values()
+    (right,) = native(match.apply(match.space.default).program, given, threads=1, edge="start").values()
+    np.testing.assert_allclose(found, right, rtol=0, atol=1e-5 * np.abs(right).max())
+
+
+def test_what_is_matched() -> None:
+    assert INNER.match(task_of((20, 260), 130), host()) is not None
+    assert INNER.match(task_of((200, 260), 130), host()) is None  # the packed weight is read often enough
+    assert INNER.match(task_of((20, 260), 131), host()) is None  # no tile divides the columns
+    task = task_of((20, 260), 130)
+    assert INNER.match(replace(task, constants=task.packed, packed=frozenset()), host()) is None
+    (y,) = OPERATORS["matmul"].define("y", [placeholder((20, 260), name="x"), placeholder((260, 130), name="w")], {})
+    assert INNER.match(plain(y), host()) is None
+
+
+def plain(y: Tensor) -> Task:
+    """A task of one product, whose second factor is packed at each call."""
+    return Task("k", tuple(sorted(y.inputs, key=lambda t: t.name)), (y,), "", {}, frozenset(), frozenset({"w"}))
