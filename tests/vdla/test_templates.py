@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.errors import ScheduleError
+from burnish.errors import ScheduleError, TargetError
 from burnish.graph import GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.kernels.vdla.tiling import Tile, Work, best_tile, candidates, checked_tile, cycles
@@ -143,3 +143,11 @@ def test_the_model_prefers_two_threads_where_transfers_matter() -> None:
     best, serial = best_tile(work, config), best_tile(work, config, (1,))
     assert best is not None and serial is not None and best.threads == 2
     assert cycles(work, best, config) < 0.7 * cycles(work, serial, config)
+
+
+def test_the_target_has_a_name_and_no_features() -> None:
+    there = target("vdla")
+    assert (there.kind, there.lanes, there.machine.config) == ("vdla", 16, Config())
+    assert there.driver is target("cpu").driver and target("cpu").driver == target("cpu")
+    with pytest.raises(TargetError, match="found features to leave out; allowed for an accelerator: vdla"):
+        target("vdla,-amx")

@@ -18,6 +18,7 @@ from burnish.machines.vdla.units import (
     OK,
     POP_PREV,
     PUSH_PREV,
+    UNIT,
     State,
     alu,
     gemm,
@@ -49,6 +50,43 @@ def _transfer(row: np.ndarray, start: int, bus: int, clocks: np.ndarray, entry_b
 
 
 @njit(cache=True)
+def _ready(row: np.ndarray, start: int, given: np.ndarray, taken: np.ndarray, times: np.ndarray, depth: int) -> int:
+    """The cycle at which an instruction may begin whose unit is free at ``start``; -1 while tokens, or room for those
+    that it gives, are missing.
+    """
+    unit = row[UNIT]
+    for flag in range(2):
+        if row[POP_PREV + flag]:
+            q = _queue(unit, flag == 0, False)
+            if taken[q] == given[q]:
+                return -1
+            start = max(start, times[q, taken[q]])
+        if row[PUSH_PREV + flag]:
+            q = _queue(unit, flag == 0, True)
+            if given[q] - taken[q] >= depth:
+                return -1
+    return start
+
+
+@njit(cache=True)
+def _execute(
+    s: State, row: np.ndarray, number: int, begin: int, bus: int, clocks: np.ndarray, entry_bytes: np.ndarray,
+    counts: np.ndarray,
+) -> tuple[int, int]:  # fmt: skip
+    """(fault, the cycle at which it ends) of an instruction that begins now; notes what it does in ``counts``."""
+    if row[KIND] <= 1:
+        end, moved = _transfer(row, begin, bus, clocks, entry_bytes)
+        counts[BYTES] += moved
+        return (load(s, row, number, entry_bytes) if row[KIND] == 0 else store(s, row, number, entry_bytes)), end
+    if row[KIND] > 3:
+        return OK, begin + 1
+    first = FIRST + 1 if row[KIND] == 2 else FIRST + 3
+    work = (row[first + 1] - row[first]) * row[first + 2] * row[first + 3]
+    counts[PRODUCTS if row[KIND] == 2 and not row[FIRST] else VECTORS] += work
+    return (gemm(s, row, number) if row[KIND] == 2 else alu(s, row, number)), begin + clocks[PIPELINE] + work
+
+
+@njit(cache=True)
 def simulate(
     s: State, table: np.ndarray, order: np.ndarray, length: np.ndarray, clocks: np.ndarray, entry_bytes: np.ndarray,
     counts: np.ndarray, spans: np.ndarray,
@@ -58,66 +96,40 @@ def simulate(
     ``table``: a row each. ``order`` [unit, position]: the instructions of each unit, ``length`` of them. ``counts``
     receives what was done, ``spans`` [instruction, 2] when each began and ended.
     """
-    depth, total = clocks[DEPTH], table.shape[0]
-    given = np.zeros(4, np.int64)
-    taken = np.zeros(4, np.int64)
-    times = np.zeros((4, total + 1), np.int64)
-    carried = np.zeros((4, total + 1, 3), np.int64)
+    total = table.shape[0]
+    given, taken = np.zeros(4, np.int64), np.zeros(4, np.int64)
+    times, carried = np.zeros((4, total + 1), np.int64), np.zeros((4, total + 1, 3), np.int64)
     free, at, bus = np.zeros(3, np.int64), np.zeros(3, np.int64), np.int64(0)
     while True:
         chosen, begin, waiting = -1, np.int64(0), -1
         for unit in range(3):
-            if at[unit] == length[unit]:
-                continue
-            i = order[unit, at[unit]]
-            row, start, ready = table[i], free[unit], True
-            for flag in range(2):
-                if row[POP_PREV + flag]:
-                    q = _queue(unit, flag == 0, False)
-                    ready &= taken[q] < given[q]
-                    if taken[q] < given[q]:
-                        start = max(start, times[q, taken[q]])
-                if row[PUSH_PREV + flag]:
-                    q = _queue(unit, flag == 0, True)
-                    ready &= given[q] - taken[q] < depth
-            if not ready:
-                waiting = i if waiting < 0 else min(waiting, i)
-            elif chosen < 0 or start < begin:
-                chosen, begin = unit, start
+            if at[unit] < length[unit]:
+                i = order[unit, at[unit]]
+                start = _ready(table[i], free[unit], given, taken, times, clocks[DEPTH])
+                if start < 0:
+                    waiting = i if waiting < 0 else min(waiting, i)
+                elif chosen < 0 or start < begin:
+                    chosen, begin = unit, start
         if chosen < 0:
             return (OK, 0) if waiting < 0 else (DEADLOCK, waiting)
-        i = order[chosen, at[chosen]]
-        row, number = table[i], at[chosen] + 1
+        i, number = order[chosen, at[chosen]], at[chosen] + 1
+        row = table[i]
         for flag in range(2):
             if row[POP_PREV + flag]:
                 q = _queue(chosen, flag == 0, False)
                 for unit in range(3):
                     s.known[chosen, unit] = max(s.known[chosen, unit], carried[q, taken[q], unit])
                 taken[q] += 1
-        end, fault = begin + 1, OK
-        if row[KIND] <= 1:
-            end, moved = _transfer(row, begin, bus, clocks, entry_bytes)
-            counts[BYTES] += moved
-            bus = end
-            fault = load(s, row, number, entry_bytes) if row[KIND] == 0 else store(s, row, number, entry_bytes)
-        elif row[KIND] <= 3:
-            first = FIRST + 1 if row[KIND] == 2 else FIRST + 3
-            work = (row[first + 1] - row[first]) * row[first + 2] * row[first + 3]
-            end = begin + clocks[PIPELINE] + work
-            if row[KIND] == 3:
-                counts[VECTORS] += work
-                fault = alu(s, row, number)
-            else:
-                counts[VECTORS if row[FIRST] else PRODUCTS] += work
-                fault = gemm(s, row, number)
+        fault, end = _execute(s, row, number, begin, bus, clocks, entry_bytes, counts)
         if fault:
             return fault, i
+        if row[KIND] <= 1:
+            bus = end
         for flag in range(2):
             if row[PUSH_PREV + flag]:
                 q = _queue(chosen, flag == 0, True)
                 times[q, given[q]] = end
-                for unit in range(3):
-                    carried[q, given[q], unit] = s.known[chosen, unit]
+                carried[q, given[q]] = s.known[chosen]
                 carried[q, given[q], chosen] = number
                 given[q] += 1
         spans[i, 0], spans[i, 1] = begin, end
