@@ -100,7 +100,7 @@ def recurrent(n: Net) -> str:
     h, c = n.weight(1, hidden), n.weight(1, hidden)
     for step in range(2):
         own = add("slice", gates, starts=(step, 0, 0), extents=(1, 1, 4 * hidden))
-        h, c = n.g.add_many("lstm_cell", add("reshape", own, shape=(1, 4 * hidden)), h, c, weight, outputs=2)
+        h, c = n.g.add_many("lstm_cell", add("reshape", own, shape=(1, 4 * hidden)), h, c, weight)
     return add("tanh", add("add", h, c))
 
 
