@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish.errors import MissingDependencyError
 from burnish.graph import Graph, GraphBuilder
-from burnish.runtime.gpu.emulator import emulated
+from burnish.runtime.gpu.emulator import Emulator, emulated
 from burnish.target import target
 
 
@@ -133,7 +135,25 @@ def compare(name: str, folder: Path | None = None) -> float:
     return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+SLOW = ("residual", "attention", "inverted", "fire", "gpt")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NETWORKS])
 def test_networks_are_right_on_coroutines(name: str, tmp_path: Path) -> None:
     pytest.importorskip("greenlet")
     assert compare(name, tmp_path) < 1e-4
+
+
+def test_a_module_without_a_gpu_is_saved_and_says_what_is_missing(tmp_path: Path) -> None:
+    n = Net()
+    graph = n.g.build(n.g.add("relu", n.g.input("x", (4, 4))))
+    bn.compile(graph, target="cuda:sm_90a", cache_dir=tmp_path).save(tmp_path / "relu.bn")
+    loaded = bn.load(tmp_path / "relu.bn")
+    assert loaded.executable.target == "nvptx64-nvidia-cuda/sm_90a/"
+    if importlib.util.find_spec("cuda") is None:
+        with pytest.raises(MissingDependencyError, match=r"cuda is not installed.*burnish\[cuda\]"):
+            loaded(np.zeros((4, 4), "float32"))
+    x = np.linspace(-1, 1, 16, dtype="float32").reshape(4, 4)
+    if importlib.util.find_spec("greenlet") is not None:
+        on_coroutines = bn.load(tmp_path / "relu.bn", device=Emulator())
+        np.testing.assert_array_equal(on_coroutines(x), np.maximum(x, 0))
