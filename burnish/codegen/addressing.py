@@ -55,7 +55,12 @@ class Memory:
 
 
 class Addressing(Builder):
-    """A function under construction: open scopes, variables, buffers."""
+    """A function under construction: open scopes, variables, buffers.
+
+    ``launders``: whether pointers that move with a loop are hidden from LLVM, which then does not know their memory.
+    """
+
+    launders = True
 
     def __init__(self, resolver: Resolver, declarations: dict[str, str]) -> None:
         super().__init__()
@@ -266,7 +271,7 @@ class Addressing(Builder):
             for atom, c in group:
                 offset = self.hoist(depth, f"mul nsw i64 {self.index(atom)}, {c * size}")
                 pointer = self.hoist(depth, f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        if not depth:
+        if not depth or not self.launders:
             return pointer
         self.declare(_LAUNDER, "ptr", ["ptr"])
         return self.hoist(depth, f"call ptr @{_LAUNDER}(ptr {pointer})")

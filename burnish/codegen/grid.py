@@ -23,6 +23,7 @@ from burnish.lower.threads import Grids, Launch, launches
 from burnish.target import Target
 
 ALIGNMENT = 256  # of buffers in the workspace
+GLOBAL_SPACE = 1  # LLVM's number of the address space
 
 
 def compile_grid(program: Program, target: Target, assembled: bool = True) -> GridCode:
@@ -88,15 +89,18 @@ def emit_grid(
         name = program.name if len(found.launches) == 1 else f"{program.name}_{number}"
         names.append(name)
         stmt = bound(launch)
+        addresses = [*(f"p{i}" for i in range(len(program.params))), "workspace"]
         refuse_unlowered(Program(program.name, program.params, stmt), target)
         function = FunctionEmitter(module, Resolver())
         for i, buffer in enumerate(program.params):
-            function.memory[buffer.name] = Memory(buffer, f"%p{i}")
+            place = function.hoist(0, f"addrspacecast ptr addrspace({GLOBAL_SPACE}) %p{i} to ptr")
+            function.memory[buffer.name] = Memory(buffer, place)
+        workspace = function.hoist(0, f"addrspacecast ptr addrspace({GLOBAL_SPACE}) %workspace to ptr")
         for buffer in found.workspace:
-            place = function.hoist(0, f"getelementptr i8, ptr %workspace, i64 {offsets[buffer.name]}")
+            place = function.hoist(0, f"getelementptr i8, ptr {workspace}, i64 {offsets[buffer.name]}")
             function.memory[buffer.name] = Memory(buffer, place)
         function.statement(stmt)
-        parameters = ", ".join([*(f"ptr %p{i}" for i in range(len(program.params))), "ptr %workspace"])
+        parameters = ", ".join([f"ptr addrspace({GLOBAL_SPACE}) %{name}" for name in addresses])
         block = ",".join(map(str, launch.block))
         convention = target.machine.dialect.kernel
         signature = f'define {convention} void @{name}({parameters}) "nvvm.maxntid"="{block}"'

@@ -7,6 +7,7 @@ driver.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from burnish.codegen.gridcode import Resources
 from burnish.errors import TargetError
 
+_log = logging.getLogger("burnish")
 SECONDS = 120.0  # of one kernel: ptxas takes milliseconds, of a kernel that it cannot cope with minutes
 
 
@@ -31,7 +33,8 @@ def find_ptxas() -> str | None:
 
 
 def assemble(ptx: str, cpu: str) -> tuple[bytes, dict[str, Resources]]:
-    """Machine code (cubin) and the resources of each function, by name; nothing where ptxas is not installed.
+    """Machine code (cubin) and the resources of each function, by name; nothing where ptxas is not installed, or does
+    not come to an end.
 
     Raises TargetError, with what ptxas says, for code that it refuses.
     """
@@ -42,7 +45,11 @@ def assemble(ptx: str, cpu: str) -> tuple[bytes, dict[str, Resources]]:
         source, result = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx, encoding="utf-8")
         command = [program, "-v", f"-arch={cpu}", str(source), "-o", str(result)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            _log.warning("ptxas did not assemble a kernel for %s in %d seconds: the driver will", cpu, SECONDS)
+            return b"", {}
         if done.returncode:
             raise TargetError(f"ptxas refuses a kernel for {cpu}: {done.stderr.strip()[:2000]}")
         return result.read_bytes(), resources(done.stderr)

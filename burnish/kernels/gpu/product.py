@@ -61,7 +61,8 @@ def _space(task: Task, target: Target, form: Product) -> Space:
 def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Schedule:
     """``blocks(batch, m, n) -> threads(y, x) -> depth in blocks -> [fetch] -> depth -> own m -> own n``."""
     del target
-    t = Tiles(task, form, int(choice["tile_m"]), int(choice["tile_n"]), int(choice["depth"]))
+    pad = PAD if choice["fetch"] == "shared" else 0
+    t = Tiles(task, form, int(choice["tile_m"]), int(choice["tile_n"]), int(choice["depth"]), pad)
     s = Schedule(t.program())
     out, acc = form.output.name, t.acc.name
     b, mo, no, my, nx, mt, nt = (f"{out}.{name}" for name in ("b", "mo", "no", "my", "nx", "mt", "nt"))
@@ -92,15 +93,15 @@ class Tiles:
     [b, mo, no, my, nx, mt, nt], and the output. Neighbouring threads have neighbouring columns.
     """
 
-    def __init__(self, task: Task, form: Product, tile_m: int, tile_n: int, depth: int) -> None:
+    def __init__(self, task: Task, form: Product, tile_m: int, tile_n: int, depth: int, pad: int) -> None:
         self.task, self.form, self.tile_m, self.tile_n = task, form, tile_m, tile_n
         self.own_m, self.own_n = tile_m // SIDE, tile_n // SIDE
         self.depth: Depth = form.depth(depth)
         name, self.batch = form.anchor.name, form.batch.extent
         self.mo, self.no = -(-form.rows.extent // tile_m), -(-form.columns.extent // tile_n)
         block, ko = self.depth.block, self.depth.blocks
-        self.left = Buffer(f"{name}.left", (self.batch, self.mo, ko, block, tile_m + PAD), narrow(form.left).dtype)
-        self.right = Buffer(f"{name}.right", (self.batch, self.no, ko, block, tile_n + PAD), narrow(form.right).dtype)
+        self.left = Buffer(f"{name}.left", (self.batch, self.mo, ko, block, tile_m + pad), narrow(form.left).dtype)
+        self.right = Buffer(f"{name}.right", (self.batch, self.no, ko, block, tile_n + pad), narrow(form.right).dtype)
         shape = (self.batch, self.mo, self.no, SIDE, SIDE, self.own_m, self.own_n)
         self.acc = Buffer(f"{name}.acc", shape, form.anchor.dtype)
 

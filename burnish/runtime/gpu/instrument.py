@@ -45,6 +45,7 @@ def instrumented(ir: str) -> Instrumented:
             continue
         lines.extend(_recorded(line, sites))
     text = "\n".join(lines).replace("ptx_kernel ", "")
+    text = re.sub(r"ptr addrspace\(1\) (%\w+[,)])", r"ptr \1", text)
     shared = {name: int(size) for name, size in _SHARED.findall(text)}
     text = _SHARED.sub(lambda m: f"@{m[1]} = global [{m[2]} x i8] zeroinitializer", text)
     text = re.sub(r"addrspacecast ptr addrspace\(\d+\) (\S+) to ptr", r"getelementptr i8, ptr \1, i64 0", text)

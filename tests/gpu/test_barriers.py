@@ -1,0 +1,152 @@
+"""Barriers: each is needed, none is missing, none stands where threads part; what the runner finds if one is gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from burnish.codegen.grid import _places, bound, compile_grid, emit_grid, lowered
+from burnish.codegen.gridcode import GridCode, LaunchCode
+from burnish.errors import ScheduleError, VerificationError
+from burnish.loops.expr import Buffer, Const, Load, Var, equal
+from burnish.loops.program import Alloc, For, If, Program, Store, seq
+from burnish.loops.tensor import compute, create_program, placeholder
+from burnish.lower.barriers import WAIT, check_barriers, count_barriers, insert_barriers, without_barrier
+from burnish.lower.threads import Grids, Launch, launches
+from burnish.runtime.gpu.emulator import Emulator
+from burnish.schedule.schedule import Schedule
+from tests.gpu.cases import SM80, Case
+
+KNOWN = SM80.machine.named_intrinsics
+PRODUCT = Case("matmul", [(16, 32), (32, 16)], {}, template="shared_product")
+HALVES = Case("matmul", [(32, 64), (64, 32)], {}, ("float16", "float16"))
+SOFTMAX = Case("softmax", [(1, 80)], {})
+NORMALIZED = Case("layer_norm", [(1, 96), (96,), (96,)], {})
+CASES = {"product": PRODUCT, "tensor cores": HALVES, "softmax": SOFTMAX, "layer_norm": NORMALIZED}
+
+
+def coded(program: Program, grids: Grids) -> GridCode:
+    """A kernel of launches as they are, for the runner alone."""
+    offsets, size = _places(grids.workspace)
+    text, names = emit_grid(program, SM80, grids, offsets)
+    found = tuple(LaunchCode(n, one.grid, one.block) for n, one in zip(names, grids.launches, strict=True))
+    written = tuple(i for i, p in enumerate(program.params) if p.name in program.body.writes)
+    return GridCode(found, tuple(p.nbytes for p in program.params), written, size, "sm_80", "", text)
+
+
+def run(program: Program, grids: Grids) -> None:
+    """Executes launches on zeros, which the checks do not depend on."""
+    memory = [np.zeros(p.nbytes, np.uint8) for p in program.params]
+    Emulator().run(coded(program, grids).packed(), memory)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_barrier_is_needed(name: str) -> None:
+    """Without any one of them, two threads touch the same place, one writing."""
+    pytest.importorskip("greenlet")
+    program, _ = CASES[name].program()
+    grids = lowered(program, SM80)
+    (launch,) = grids.launches
+    number = count_barriers(launch.body)
+    assert number >= 1
+    run(program, grids)
+    for gone in range(number):
+        less = replace(launch, body=without_barrier(launch.body, gone))
+        with pytest.raises(VerificationError, match="touch one place without a barrier between"):
+            run(program, replace(grids, launches=(less,)))
+        with pytest.raises(ScheduleError, match="a barrier is missing"):
+            check_barriers(less, KNOWN)
+
+
+def test_no_barrier_where_threads_read_what_they_wrote() -> None:
+    x = placeholder((64,), name="x")
+    p = compute((64,), lambda i: x[i] * 2.0, "p")
+    s = Schedule(create_program("kernel", [x], [compute((64,), lambda i: p[i] + 1.0, "y")]))
+    s.set_scope("p", "shared")
+    s.bind("p.i", "threadIdx.x")
+    s.bind("y.i", "threadIdx.x")
+    (launch,) = lowered(s.program, SM80).launches
+    assert count_barriers(launch.body) == 0
+
+
+def test_a_barrier_where_threads_read_what_others_wrote() -> None:
+    x = placeholder((64,), name="x")
+    p = compute((64,), lambda i: x[i] * 2.0, "p")
+    s = Schedule(create_program("kernel", [x], [compute((64,), lambda i: p[63 - i] + 1.0, "y")]))
+    s.set_scope("p", "shared")
+    s.bind("p.i", "threadIdx.x")
+    s.bind("y.i", "threadIdx.x")
+    (launch,) = lowered(s.program, SM80).launches
+    assert count_barriers(launch.body) == 1
+
+
+def divergent(planted: bool) -> Launch:
+    """A copy through shared memory that only the first half of the threads makes."""
+    p, x, y = Buffer("p", (64,), scope="shared"), Buffer("x", (64,)), Buffer("y", (64,))
+    i = Var("threadIdx.x")
+    copy = Store(p, (i,), Load(x, (i,)))
+    read = Store(y, (i,), Load(p, (Const(63) - i,)))
+    body = seq(copy, WAIT, read) if planted else seq(copy, read)
+    return Launch((1, 1, 1), (64, 1, 1), Alloc(p, If(i < 32, body)))
+
+
+def test_barriers_that_not_all_threads_reach_are_refused() -> None:
+    with pytest.raises(ScheduleError, match="would have to wait for each other under"):
+        insert_barriers(divergent(planted=False), KNOWN)
+    with pytest.raises(ScheduleError, match=r"a barrier stands under .* which not all threads of a block decide alike"):
+        check_barriers(divergent(planted=True), KNOWN)
+
+
+def test_the_runner_finds_threads_that_never_come() -> None:
+    pytest.importorskip("greenlet")
+    launch = divergent(planted=True)
+    program = Program("kernel", (Buffer("x", (64,)), Buffer("y", (64,))), bound(launch))
+    with pytest.raises(VerificationError, match="32 of 64 threads ended, and never come to the barrier"):
+        run(program, Grids((), (launch,)))
+
+
+def test_the_runner_finds_a_place_outside_of_a_buffer() -> None:
+    pytest.importorskip("greenlet")
+    x, y = Buffer("x", (32,)), Buffer("y", (32,))
+    i = Var("threadIdx.x")
+    outside = Program("kernel", (Buffer("x", (33,)), y), Store(y, (i,), Load(Buffer("x", (33,)), (i + 1,))))
+    code = coded(outside, Grids((), (Launch((1, 1, 1), (32, 1, 1), outside.body),)))
+    short = replace(code, nbytes=(x.nbytes, y.nbytes))
+    memory = [np.zeros(128, np.uint8), np.zeros(128, np.uint8)]
+    with pytest.raises(
+        VerificationError, match=r"thread 31 touches 0 bytes behind parameter 0, outside of all buffers"
+    ):
+        Emulator().run(short.packed(), memory)
+
+
+def test_blocks_that_depend_on_each_other_are_found() -> None:
+    pytest.importorskip("greenlet")
+    y = Buffer("y", (8,))
+    body = Store(y, (Const(0),), Const(1.0, "float32"))
+    program = Program("kernel", (y,), If(equal(Var("threadIdx.x"), 0), body))
+    with pytest.raises(VerificationError, match="two blocks touch one place of parameter 0"):
+        run(program, Grids((), (Launch((4, 1, 1), (32, 1, 1), program.body),)))
+
+
+def test_a_shared_buffer_that_would_differ_between_threads_is_refused() -> None:
+    x, y, p = Buffer("x", (32,)), Buffer("y", (32,)), Buffer("p", (4,), scope="shared")
+    t, k = Var("t"), Var("k")
+    own = For("k", 4, "serial", Store(p, (k,), Load(x, (t,))))
+    nest = For("t", 32, "threadIdx.x", Alloc(p, seq(own, Store(y, (t,), Load(p, (Const(0),))))))
+    with pytest.raises(ScheduleError, match="'p' is shared by the block, but what it holds depends on loop 't'"):
+        launches(Program("kernel", (x, y), nest), SM80.machine)
+
+
+def test_too_many_threads_and_too_much_shared_memory_are_refused() -> None:
+    x = placeholder((2048,), name="x")
+    s = Schedule(create_program("kernel", [x], [compute((2048,), lambda i: x[i] * 3.0, "y")]))
+    s.bind("y.i", "threadIdx.x")
+    with pytest.raises(ScheduleError, match="a block of 2048 threads; allowed: at most 1024"):
+        compile_grid(s.program, SM80)
+    big = placeholder((1 << 14,), name="x")
+    s = Schedule(create_program("kernel", [big], [compute((1 << 14,), lambda i: big[i] * 3.0, "y")]))
+    s.cache_read("x", "shared", "y")
+    with pytest.raises(ScheduleError, match=r"scope 'shared' of target 'cuda:sm_80' .* holds 49152 bytes, 65536"):
+        compile_grid(s.program, SM80)
