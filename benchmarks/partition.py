@@ -4,7 +4,7 @@
 
 Workers are measured one after another on one thread, in CPU seconds: two layers, each a product (602 → 64, 64 → 48) of
 the own rows and the sum over in-neighbours; for "ppi gin" the sum first, of 700 features. All partitions of one number
-of workers are measured in turns; times are medians of the turns. "rmat" is an R-MAT graph of Reddit's density, "mixed" 
+of workers are measured in turns; times are medians of the turns. "rmat" is an R-MAT graph of Reddit's density, "mixed"
 a block model of classes from sparse to 300 times denser ones, "ppi" 24 graphs of which 4 are unseen: a model that has
 learned on the others partitions them. --scale: of Reddit's size. --keep: where generated graphs are kept. Fails where a
 bar of ``BARS`` is missed.
