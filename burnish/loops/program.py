@@ -29,6 +29,7 @@ from burnish.loops.traverse import substitute, transform
 BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BINDINGS = (*BLOCKS, *THREADS)
+MOST_BLOCKS = {"blockIdx.x": (1 << 31) - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}
 BARRIER = "barrier"  # the intrinsic at which all threads of a block wait for each other; it has no operands
 KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", *BINDINGS)
 HINTS = ("prefetch",)  # intrinsics that change nothing: no memory is read or written

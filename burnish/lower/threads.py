@@ -17,6 +17,7 @@ from burnish.loops.expr import SHARED, Buffer, Const, Var, all_of, equal
 from burnish.loops.program import (
     BINDINGS,
     BLOCKS,
+    MOST_BLOCKS,
     NOTHING,
     THREADS,
     Alloc,
@@ -35,7 +36,6 @@ from burnish.loops.program import (
 from burnish.machines.machine import Machine
 
 GLOBAL = "global"
-MOST_BLOCKS = {"blockIdx.x": (1 << 31) - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}
 
 
 @dataclass(frozen=True)

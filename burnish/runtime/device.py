@@ -201,8 +201,15 @@ def unrolled(step: Repeat) -> list[Call]:
 
 
 def _in_round(step: Repeat, call: Call, t: int) -> Call:
-    own = (_pointed(step, step.pointers[s.index], t) if s.memory == "repeat" else s for s in call.args)
-    return replace(call, args=tuple(own))
+    return replace(call, args=tuple(_placed(step, slot, t) for slot in call.args))
+
+
+def _placed(step: Repeat, slot: Slot, t: int) -> Slot:
+    """Where an argument is in round ``t``: itself, or as far behind what its pointer points to as it says."""
+    if slot.memory != "repeat":
+        return slot
+    place = _pointed(step, step.pointers[slot.index], t)
+    return replace(place, offset=place.offset + slot.offset, nbytes=slot.nbytes or place.nbytes)
 
 
 def _pointed(step: Repeat, pointer: Pointer, t: int) -> Slot:

@@ -196,8 +196,9 @@ def _verify_repeat(executable: Executable, number: int, step: Repeat) -> None:
     found = f"step {number} repeats {step.count!r} times"
     _require(known and bool(step.calls), f"{found}, allowed: calls, and sizes of the inputs' dimensions")
     _require(least(step.count) >= 1, f"{found}, allowed: 1 or more")
-    _require("burnish_repeat" in executable.driver.symbols, f"{found}, which the driver cannot")
-    _verify_entry(executable.driver, "burnish_repeat")
+    if executable.driver.machine in _ENTRY_ALIGNMENT:
+        _require("burnish_repeat" in executable.driver.symbols, f"{found}, which the driver cannot")
+        _verify_entry(executable.driver, "burnish_repeat")
     for pointer in step.pointers:
         _require(type(pointer.nbytes) is int and pointer.nbytes >= 0, f"{found}: a pointer to {pointer.nbytes!r} bytes")
         _require(type(pointer.backwards) is bool, f"{found}: a pointer backwards {pointer.backwards!r}")

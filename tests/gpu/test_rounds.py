@@ -15,7 +15,7 @@ from burnish.target import target
 
 
 def running(steps: int, reverse: bool) -> Graph:
-    """Sums and the product of the rows of x [T, 4] so far: sums of every round, the last product, each row scaled."""
+    """Of the rows of x [T, 4], scaled: the sums up to every round, the product of all, and each."""
     b = GraphBuilder()
     x, factor = b.input("x", (steps, 4)), b.input("factor", (4,))
     zero, one = b.constant(np.zeros(4, np.float32)), b.constant(np.ones(4, np.float32))

@@ -216,7 +216,7 @@ def parts(task: Task, kept: Sequence[Tensor]) -> Iterator[Task]:
     for t in kept:
         own = cut(t, True)
         inputs = tuple(dict.fromkeys(_placeholders(own)))
-        yield Task(f"{task.name}_{t.name}", inputs, (own,), task.label, {}, task.constants)
+        yield Task(f"{task.name}_{t.name}", inputs, (own,), "", {}, task.constants)
 
 
 def _placeholders(t: Tensor) -> Iterator[Tensor]:

@@ -15,9 +15,8 @@ from burnish.kernels.gpu.nests import bind_blocks, bind_threads, fuse_all, nest,
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, cast, identity
-from burnish.loops.program import Alloc, Program, Stmt, seq
+from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
 from burnish.loops.traverse import substitute, transform
-from burnish.lower.threads import MOST_BLOCKS
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 

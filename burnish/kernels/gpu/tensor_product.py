@@ -12,9 +12,8 @@ from burnish.kernels.gpu.product import FEWEST, output_store
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, Buffer, Expr, Load, cast, identity
-from burnish.loops.program import Alloc, Program, Stmt, seq
+from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
 from burnish.loops.traverse import substitute
-from burnish.lower.threads import MOST_BLOCKS
 from burnish.machines.nvptx.mma import COLUMNS, CORES, DOT, FRAGMENT, ROWS, STORE, WARP, ZERO, depth_of
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
