@@ -19,10 +19,10 @@ import numpy as np
 
 from burnish.comm.protocol import OPERATIONS, Comm
 from burnish.errors import InputError, ParameterError
-from burnish.gnn.program import Part, Program
+from burnish.gnn.program import Gathering, Part, Program
 from burnish.gnn.regions import Region, peak_bytes, resident_bytes, trim
 from burnish.gnn.rows import Rows
-from burnish.gnn.share import Edges, Share
+from burnish.gnn.share import Share
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
 from burnish.memory.sizes import text_of
@@ -128,12 +128,17 @@ class BlockedStep:
         self._partial: dict[int, list[list[np.ndarray] | None]] = {}
         self._regions = {name: self._region(name) for name in self._lasting}
         self._streams: dict[str, np.ndarray] = {}
-        trim()
-        self.capacity = self._capacity() if self.capacity is None else self.capacity
-        self.plan = PLANNERS[self.planner](self.problem, self.capacity)
-        self._store: Store | None = None
+        self._prepared: dict[str, np.ndarray | None] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="burnish-gnn-", dir=self.folder)
-        self._store = Store(Path(self._folder.name) / "tensors", self._types, self._elsewhere())
+        self._store: Store | None = Store(Path(self._folder.name) / "tensors", self._types, self._elsewhere())
+        try:
+            self._prepare()
+            trim()
+            self.capacity = self._capacity() if self.capacity is None else self.capacity
+            self.plan = PLANNERS[self.planner](self.problem, self.capacity)
+        except BaseException:
+            self.close()
+            raise
         info = {"live": self._live(), "plan": str(self.plan)}
         self.executable = Facts(tuple(TensorSpec(n, a.shape, str(a.dtype)) for n, a in self.state.arrays.items()), info)
 
@@ -202,6 +207,10 @@ class BlockedStep:
         types, found = self.program.graph.types, dict[str, TensorType]()
         for name in dict.fromkeys(n for step in self.program.steps for n in (*step.reads, *step.writes)):
             tensor, _, place = name.partition(":")
+            if tensor not in self.program.axes.rows:
+                spec = next(s for g in self._gatherings(int(place)) for s in g.module.inputs if s.name == tensor)
+                found[name] = TensorType(spec.shape, spec.dtype)
+                continue
             t = types[tensor]
             if place.startswith("far"):
                 gather = self.program.gathers[int(place.partition(":")[2])]
@@ -209,10 +218,7 @@ class BlockedStep:
                 found[name] = TensorType((rows, *t.shape[1:]), t.dtype)
                 continue
             begin, end = self.share.blocks[int(place)]
-            if tensor in self.program.axes.edges:
-                found[name] = TensorType((self._edges_of(tensor).room,), t.dtype)
-            else:
-                found[name] = TensorType((end - begin, *t.shape[1:]), t.dtype)
+            found[name] = TensorType((end - begin, *t.shape[1:]), t.dtype)
         return found
 
     def _elsewhere(self) -> dict[str, Callable[[np.ndarray], object]]:
@@ -226,15 +232,27 @@ class BlockedStep:
                 begin, end = self.share.blocks[int(place)]
                 assert self.share.features is not None
                 found[name] = partial(_read_rows, self.share.features, begin, end)
-            elif tensor in self.program.axes.edges:
-                edges = self._edges_of(tensor)
-                assert edges.read is not None
-                found[name] = partial(edges.read, int(place))
         return found
 
-    def _edges_of(self, sources: str) -> Edges:
-        """The edges whose sources have this name."""
-        return next(self.share.edges[g.offsets] for g in self.program.gathers.values() if g.sources == sources)
+    def _gatherings(self, block: int) -> list[Gathering]:
+        return [by_block[block] for by_block in self.program.gatherings.values()]
+
+    def _prepare(self) -> None:
+        """Edges as gatherings read them: in memory where their sources are, else in the file."""
+        assert self._store is not None
+        for i, by_block in self.program.gatherings.items():
+            gather = self.program.gathers[i]
+            edges = self.share.edges[gather.offsets]
+            for k, gathering in enumerate(by_block):
+                if all(f"{n}:{k}" in self._prepared for n in gathering.edges):
+                    continue
+                given = {gather.offsets: edges.offsets[k]}
+                if gather.sources is not None:
+                    given[gather.sources] = edges.of(k)
+                for name, array in gathering.prepared(given).items():
+                    self._prepared[f"{name}:{k}"] = None if edges.sources is None else array
+                    if edges.sources is None:
+                        self._store.write(f"{name}:{k}", array)
 
     # --- a call ---
 
@@ -344,8 +362,9 @@ class BlockedStep:
                 given.append(self._own(name, begin, end))
             elif name == gather.offsets:
                 given.append(edges.offsets[block])
-            elif name == gather.sources:
-                given.append(self._streams[f"{name}:{block}"] if edges.sources is None else edges.sources[block])
+            elif f"{name}:{block}" in self._prepared:
+                held = self._prepared[f"{name}:{block}"]
+                given.append(self._streams[f"{name}:{block}"] if held is None else held)
             else:
                 given.append(self._given(name, begin))
         module.run_into(given, outputs)

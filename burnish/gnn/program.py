@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from burnish import ops
 from burnish.driver.api import compile
@@ -13,10 +15,12 @@ from burnish.errors import UnsupportedOperator, VerificationError
 from burnish.gnn.locality import Axes, axes_of, reads_of
 from burnish.gnn.segments import Segment, cut, segment_graph
 from burnish.gnn.share import Share
+from burnish.graph.aggregation import block_aggregations
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.tensor import placeholder, stages
 from burnish.memory.lifetimes import Step
 from burnish.runtime.module import Module
+from burnish.target import target
 
 Make = Callable[[int], Graph]  # the graph for so many vertices
 EXTRA = 16  # vertices by which a second graph is larger, to see where vertices are
@@ -43,6 +47,7 @@ class Program:
     axes: Axes
     segments: tuple[Segment, ...]
     modules: tuple[tuple[Module, ...], ...]
+    gatherings: Mapping[int, tuple[Gathering, ...]]
     gathers: Mapping[int, Gather]
     parts: tuple[Part, ...]
     steps: tuple[Step, ...]
@@ -64,6 +69,26 @@ class Gather:
     sources: str | None
 
 
+@dataclass(frozen=True, eq=False)
+class Gathering:
+    """A gathering of one block: ``module`` reads, beside rows and offsets, the tensors of edges ``edges``, which are
+    the sources themselves, or what ``prepare``, operators on structures, make of offsets and sources.
+    """
+
+    module: Module
+    prepare: tuple[Node, ...]
+    edges: tuple[str, ...]
+
+    def prepared(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The tensors of edges from offsets and sources by name."""
+        found = dict(given)
+        for node in self.prepare:
+            operator = ops.operator_named(node.op)
+            assert operator.extern is not None, "an operator on structures has an implementation"
+            found[node.outputs[0]] = operator.extern(*(found[n] for n in node.inputs), **operator.complete(node.attrs))
+        return {name: found[name] for name in self.edges}
+
+
 def build(
     make: Make, share: Share, first: str, labels: Sequence[str], threads: int | None = None,
     cache_dir: str | Path | None = None,
@@ -82,17 +107,19 @@ def build(
         for i, segment in enumerate(segments) if segment.kind == "gather"
     }  # fmt: skip
     options: dict[str, Any] = {"threads": threads, "cache_dir": cache_dir, "rewrite": False}
-    modules = []
+    modules: list[tuple[Module, ...]] = []
+    gatherings: dict[int, tuple[Gathering, ...]] = {}
     for i, segment in enumerate(segments):
         if segment.kind == "gather":
-            modules.append(_gathering(gathers[i], segment, graphs, axes, share, options))
+            gatherings[i] = _gathering(gathers[i], segment, graphs, axes, share, options)
+            modules.append(tuple(g.module for g in gatherings[i]))
         elif segment.kind == "plain":
             modules.append((compile(segment_graph(segment, whole, constants), **options),))
         else:
             made = {n: compile(segment_graph(segment, g, constants), **options) for n, g in graphs.items()}
             modules.append(tuple(made[end - begin] for begin, end in share.blocks))
-    parts, steps = _steps(segments, gathers, axes, share, {*share.tensors, *labels})
-    return Program(whole, axes, segments, tuple(modules), gathers, parts, steps)
+    parts, steps = _steps(segments, gathers, gatherings, axes, share, {*share.tensors, *labels})
+    return Program(whole, axes, segments, tuple(modules), gatherings, gathers, parts, steps)
 
 
 def gather_of(graph: Graph, axes: Axes, node: Node) -> Gather:
@@ -119,14 +146,23 @@ def gather_of(graph: Graph, axes: Axes, node: Node) -> Gather:
 
 def _gathering(
     gather: Gather, segment: Segment, graphs: Mapping[int, Graph], axes: Axes, share: Share, options: Mapping[str, Any]
-) -> tuple[Module, ...]:
-    """The modules of a gathering, by block: one for each number of rows, with room for the most edges of a block."""
+) -> tuple[Gathering, ...]:
+    """The gatherings by block: one for each number of rows, with room for the most edges of a block.
+
+    Where blocks of sources are faster, edges are re-ordered once, and not at the calls of a module.
+    """
     edges = share.edges[gather.offsets]
-    sizes = dict.fromkeys(end - begin for begin, end in share.blocks)
-    made = {
-        rows: compile(_gather_graph(gather, segment, graphs[rows], axes, rows, edges.columns, edges.room), **options)
-        for rows in sizes
-    }
+    made: dict[int, Gathering] = {}
+    for rows in dict.fromkeys(end - begin for begin, end in share.blocks):
+        graph = _gather_graph(gather, segment, graphs[rows], axes, rows, edges.columns, edges.room)
+        graph = block_aggregations(graph, target("cpu"))
+        prepare = tuple(n for n in graph.nodes if ops.operator_named(n.op).traits.structure)
+        rest = [n for n in graph.nodes if n not in prepare]
+        outer = {*graph.inputs, *(name for n in prepare for name in n.outputs)}
+        read = tuple(n for n in dict.fromkeys(n for node in rest for n in node.inputs) if n in outer)
+        module = compile(replace(graph, inputs=read).with_nodes(rest), **options)
+        kept = {*segment.gathered, *segment.reads, *segment.given, gather.offsets}
+        made[rows] = Gathering(module, prepare, tuple(n for n in read if n not in kept))
     return tuple(made[end - begin] for begin, end in share.blocks)
 
 
@@ -155,7 +191,12 @@ def _gather_graph(
 
 
 def _steps(
-    segments: Sequence[Segment], gathers: Mapping[int, Gather], axes: Axes, share: Share, resident: Collection[str]
+    segments: Sequence[Segment],
+    gathers: Mapping[int, Gather],
+    gatherings: Mapping[int, Sequence[Gathering]],
+    axes: Axes,
+    share: Share,
+    resident: Collection[str],
 ) -> tuple[tuple[Part, ...], tuple[Step, ...]]:
     """The steps in order, with what each reads and writes; not what is ``resident`` anyway."""
     numbers = range(len(share.blocks))
@@ -187,8 +228,8 @@ def _steps(
             add(Part("exchange", i, 0, name), [f"{name}:{k}" for k in numbers], [f"{name}:far:{i}"])
             whole.append(f"{name}:far:{i}")
         for k in numbers:
-            here = gather.sources is None or share.edges[gather.offsets].sources is not None
-            edges = [] if here else [f"{gather.sources}:{k}"]
+            here = share.edges[gather.offsets].sources is not None
+            edges = [] if here else [f"{name}:{k}" for name in gatherings[i][k].edges]
             add(Part("gather", i, k), [*whole, *(f"{n}:{k}" for n in own), *edges],
                 [f"{n}:{k}" for n in segment.writes])  # fmt: skip
     return tuple(parts), tuple(steps)

@@ -33,6 +33,15 @@ class Edges:
         """Edges by block."""
         return tuple(int(offsets[-1]) for offsets in self.offsets)
 
+    def of(self, block: int) -> np.ndarray:
+        """The sources of a block, with its room; read anew if they are not in memory."""
+        if self.sources is not None:
+            return self.sources[block]
+        assert self.read is not None, "edges are in memory, or are read"
+        out = np.empty(self.room, np.int32)
+        self.read(block, out)
+        return out
+
     @property
     def room(self) -> int:
         """The most edges of a block."""
