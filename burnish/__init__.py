@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from burnish import gnn
     from burnish.array import nd, sym
     from burnish.driver.api import compile
     from burnish.driver.fit import fit
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "CosineDecay", "CrossEntropy", "Graph", "Huber", "LinearDecay", "MixedPrecision", "Module",
-    "Objective", "StepDecay", "Train", "Tune", "WarmUp", "compile", "fit", "gradients", "load", "nd", "sym",
+    "Objective", "StepDecay", "Train", "Tune", "WarmUp", "compile", "fit", "gnn", "gradients", "load", "nd", "sym",
 ]  # fmt: skip
 
 _HOME = {
@@ -49,9 +50,13 @@ _HOME = {
     "sym": "burnish.array",
 }
 
+_PACKAGES = ("gnn",)
+
 
 def __getattr__(name: str) -> Any:
     """Imports the module that defines a public name when the name is first read (PEP 562)."""
+    if name in _PACKAGES:
+        return importlib.import_module(f"burnish.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'burnish' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

@@ -26,7 +26,7 @@ from burnish.gnn.picture import partition_facts, partition_picture
 from burnish.gnn.sampling import Sampling
 from burnish.gnn.store import SUFFIX, GraphFile, save
 from burnish.gnn.train import Trained, fit
-from burnish.gnn.union import union
+from burnish.gnn.disjoint import union
 from burnish.gnn.workers import fit_workers
 from burnish.train.optimizers import Optimizer
 from burnish.train.picture import page

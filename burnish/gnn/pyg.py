@@ -104,7 +104,7 @@ def _gin(conv: Any, name: str) -> tuple[Layer, Weights]:
         "first": _array(first.weight).T, "first_bias": _array(first.bias), "second": _array(second.weight).T,
         "second_bias": np.zeros(second.out_features) if second.bias is None else _array(second.bias),
     }  # fmt: skip
-    eps = float(conv.eps)
+    eps = float(conv.eps.detach())
     if trained:
         weights["eps"] = np.full((1, 1), eps)
     hidden, width = weights["second"].shape

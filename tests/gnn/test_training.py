@@ -15,7 +15,7 @@ from burnish.gnn.losses import KnownLogistic, micro_f1
 from burnish.gnn.models import Network, network
 from burnish.gnn.sampling import Sampled, Sampling
 from burnish.gnn.train import fit
-from burnish.gnn.union import union
+from burnish.gnn.disjoint import union
 
 from .references import Reference, small, torch
 
