@@ -31,7 +31,7 @@ Call = Callable[[], Any]
 
 
 def contenders(
-    network: Any, inputs: Mapping[str, np.ndarray], threads: int, folder: Path
+    network: Any, inputs: Mapping[str, np.ndarray], threads: int, folder: Path, opset: int
 ) -> dict[str, Callable[[], Call]]:
     """What makes each contender's call, from the network on."""
     torch = require("torch", extra="torch")
@@ -55,7 +55,7 @@ def contenders(
 
     def onnxruntime() -> Call:
         path = folder / "model.onnx"
-        peers.export_onnx(network, inputs, path)
+        peers.export_onnx(network, inputs, path, opset, dynamo=opset > 17)
         run = peers.onnxruntime(path, threads)
         return lambda: run(inputs)
 
@@ -65,18 +65,22 @@ def contenders(
     return {**made, "onnxruntime": onnxruntime}
 
 
-def measure(name: str, threads: int, seconds: float) -> tuple[harness.Row, dict[str, float]]:
-    """One network: the row of steady times, and the seconds to each contender's first answer."""
+def measure(
+    name: str, network: Any, inputs: Mapping[str, np.ndarray], threads: int, seconds: float, opset: int = 17
+) -> tuple[harness.Row, dict[str, float]]:
+    """One network: the row of steady times, and the seconds to each contender's first answer.
+
+    An `opset` above 17 has onnxruntime's file written by the exporter that stands on torch.export.
+    """
     torch = require("torch", extra="torch")
     torch.set_num_threads(threads)
     torch._dynamo.reset()
-    network, inputs = models.network(name)
     first: dict[str, float] = {}
     calls: dict[str, Call] = {}
     answers: dict[str, list[np.ndarray]] = {}
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-        for contender, make in contenders(network, inputs, threads, Path(folder)).items():
+        for contender, make in contenders(network, inputs, threads, Path(folder), opset).items():
             at = time.perf_counter()
             calls[contender] = make()
             found = calls[contender]()
@@ -93,7 +97,7 @@ def main() -> int:
     arguments = parser.parse_args()
     names = harness.chosen(arguments, parser, NAMES)
     measured = [
-        measure(name, arguments.threads, arguments.seconds)
+        measure(name, *models.network(name), arguments.threads, arguments.seconds)
         for name in track(names, "networks", disable=arguments.json, transient=True)
     ]
     extra: dict[str, object] = {"first_seconds": {row.name: first for row, first in measured}}

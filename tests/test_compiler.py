@@ -245,6 +245,28 @@ def allowed(graph: Graph, tolerance: float) -> float:
     return 2e-3 if any(graph.types[n].dtype == "float16" for n in graph.outputs) else tolerance
 
 
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_sum_of_padded_elements_at_positions_in_memory(before: int) -> None:
+    b = GraphBuilder()
+    picked = b.add("gather", b.input("x", (15,)), b.constant(np.array([-8, 14])), axis=0)
+    padded = b.add("pad", picked, pads=(before, 4), value=0.0)
+    graph = b.build(b.add("reduce_sum", padded, axes=(0,), keepdims=True))
+    x = np.random.default_rng(0).standard_normal(15).astype("float32")
+    np.testing.assert_allclose(bn.compile(graph, threads=1)(x), [x[7] + x[14]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("pixels", [(1, 1), (1, 3), (3, 1)])
+def test_a_transposed_convolution_whose_weights_are_an_input(pixels: tuple[int, int]) -> None:
+    b = GraphBuilder()
+    x, w = b.input("x", (1, 3, *pixels)), b.input("w", (3, 4, 3, 2))
+    graph = b.build(b.add("conv2d_transpose", x, w, strides=(1, 3)))
+    random = np.random.default_rng(0)
+    feeds = {name: random.standard_normal(graph.types[name].shape).astype("float32") for name in graph.inputs}
+    (wanted,) = evaluate(graph, feeds).values()
+    found = bn.compile(graph, threads=1)(**feeds)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
 @pytest.mark.parametrize("exact", [False, True], ids=["fast", "exact"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_answers_are_right_and_the_same_for_any_number_of_threads(name: str, exact: bool) -> None:

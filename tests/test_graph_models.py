@@ -15,9 +15,13 @@ from burnish.graph.aggregation import block_rows
 from burnish.graph.evaluate import evaluate
 from burnish.graph.gradient import gradients
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.kernels.templates import tunable_matches
+from burnish.loops.evaluate import evaluate as evaluated
+from burnish.measure.samples import module_inputs
 from burnish.ops import OPERATORS
 from burnish.runtime.prepared import Prepared
 from burnish.target import host
+from burnish.tune.evaluate.reference import examples
 
 VERTICES, EDGES, WIDTH = 300, 40_000, 48
 SMALL_CACHE = replace(host(), l2_bytes=1 << 13, l3_bytes=1 << 14)
@@ -197,3 +201,20 @@ def test_edge_lists_and_weights_in_compiled_models() -> None:
 
 def test_structural_operators_are_opaque() -> None:
     assert all(op.extern is not None for op in OPERATORS.values() if op.traits.structure)
+
+
+def test_random_inputs_are_structures() -> None:
+    module = make_module(compile_kernels(convolution(), SMALL_CACHE))
+    given = module_inputs(module, 5)
+    assert given["o"][0] == 0 and given["o"][-1] == EDGES and (np.diff(given["o"]) >= 0).all()
+    close(module(**given), evaluate(convolution(), given)["relu"])
+
+
+def test_tuners_try_kernels_on_structures() -> None:
+    for target in (host(), SMALL_CACHE):
+        made = compile_kernels(convolution(), target)
+        task = made.stages[-1].task
+        arrays, (expected,) = examples(task)
+        (again,) = evaluated(task.outputs, arrays, "float64")
+        np.testing.assert_array_equal(again, expected)
+        assert tunable_matches(task, target)[0].name.startswith("aggregate")

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from burnish.loops.expr import FLOATS, ITEM_BYTES, identity
 
 LLVM_TYPE = {  # a bfloat16 is carried as its bits: few targets have arithmetic for it, and LLVM would call libraries
@@ -93,6 +95,7 @@ class Builder:
     """Appends instructions to ``lines``; ``declare`` collects the intrinsics used."""
 
     native_bfloat16 = False  # the target converts float32 to bfloat16 itself
+    saturating_casts = True  # the target's own conversions of vectors to integers saturate
     byte_dots: Mapping[int, str] = {}  # by lanes: intrinsics that add dot products of four bytes
     masks = False  # the target loads and stores some lanes of a vector as fast as all
 
@@ -316,9 +319,7 @@ class Builder:
         elif source_float:
             if a.dtype == "bfloat16":
                 return self.cast(self.cast(a, "float32"), dtype)
-            sign = "u" if dtype.startswith("u") else "s"
-            name = f"llvm.fpto{sign}i.sat.{mangle(dtype, a.lanes)}.{mangle(a.dtype, a.lanes)}"
-            return self.intrinsic(name, dtype, a.lanes, (a,))
+            return self._to_integer(a, dtype)
         elif dtype == "bfloat16":
             return self.cast(self.cast(a, "float32"), dtype)
         elif target_float:
@@ -329,6 +330,31 @@ class Builder:
                 return Value(a.text, dtype, a.lanes)
             word = "trunc" if narrow < ITEM_BYTES[a.dtype] else "zext" if unsigned else "sext"
         return self.result(f"{word} {a.type} {a.text} to {to}", dtype, a.lanes)
+
+    def _to_integer(self, a: Value, dtype: str) -> Value:
+        """Float to integer towards zero: the nearest integer of ``dtype`` where it has none, 0 for NaN."""
+        sign = "u" if dtype.startswith("u") else "s"
+        if a.lanes == 1 or self.saturating_casts:
+            name = f"llvm.fpto{sign}i.sat.{mangle(dtype, a.lanes)}.{mangle(a.dtype, a.lanes)}"
+            return self.intrinsic(name, dtype, a.lanes, (a,))
+        if a.dtype == "float16":
+            a = self.cast(a, "float32")
+        float_type = np.dtype(a.dtype).type
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        exact = int(float_type(high)) == high
+        most = float_type(high) if exact else np.nextafter(float_type(high), float_type(0))
+        kept = self.select(self.compare(">", a, self.const(low, a.dtype)), a, self.const(low, a.dtype))
+        limit = self.const(float(most), a.dtype)
+        kept = self.select(self.compare("<", kept, limit), kept, limit)
+        wide = dtype if ITEM_BYTES[dtype] >= 4 else "int32"
+        word = "fptoui" if wide.startswith("u") else "fptosi"
+        found = self.result(f"{word} {kept.type} {kept.text} to {vector_type(wide, a.lanes)}", wide, a.lanes)
+        if not exact:
+            over = self.compare(">=", a, self.const(float(high) + 1.0, a.dtype))
+            found = self.select(over, self.const(high, wide), found)
+        if low:
+            found = self.select(self.compare("!=", a, a), self.const(0, wide), found)
+        return self.cast(found, dtype)
 
     def _narrow(self, a: Value) -> Value:
         """float64 to float32 rounding to odd, so that one more rounding gives the nearest 2-byte float."""

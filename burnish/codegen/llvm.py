@@ -93,6 +93,7 @@ class FunctionEmitter(Values):
         self.module = module
         self.target, dialect = module.target, module.target.machine.dialect
         self.native_bfloat16 = self.target.has(dialect.rounds_bfloat16)
+        self.saturating_casts = dialect.saturates
         self.byte_dots = dict(dialect.byte_dots) if self.target.has(dialect.dots_bytes) else {}
         self.masks = self.target.has(dialect.masks)
         self.rt = rt

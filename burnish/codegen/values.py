@@ -153,7 +153,7 @@ class Values(Padding):
         if test.const is not None:
             return self.value(a if test.const else b)
         zero = isinstance(b, Const) and b.value == 0 and copysign(1, b.value) > 0 and test.lanes == 1
-        if isinstance(a, Load) and zero and self.memory[a.buffer.name].slots is None and not self._safe(a):
+        if isinstance(a, Load) and zero and self.memory[a.buffer.name].slots is None and not self.resolver.safe(a):
             self.guards.append(test)
             read = self.read(a)  # guarded, it reads zero where the condition fails; one made before may not be
             self.guards.pop()

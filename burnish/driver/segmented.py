@@ -17,25 +17,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from burnish.driver.assembly import make_module
 from burnish.driver.compilation import compile_kernels
-from burnish.errors import ArtifactError, InputError, ModelError, UnsupportedOperator
+from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
+from burnish.errors import ArtifactError, InputError, ModelError
 from burnish.frontend.onnx.context import RuntimeValue
-from burnish.frontend.onnx.dtypes import dtype_name
 from burnish.frontend.onnx.eager import EagerNode
 from burnish.frontend.onnx.nodes import attributes
 from burnish.frontend.onnx.segments import Program, Segment, read_program
-from burnish.frontend.onnx.texts import texts_of
 from burnish.frontend.onnx.validity import label_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, type_of
 from burnish.loops.numeric import numpy_dtype
 from burnish.runtime.artifact import checked_key
 from burnish.runtime.container import Container, write_container
-from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.module import Module, ProfileRow
 from burnish.target import Target
 from burnish.target import target as find_target
@@ -44,54 +41,7 @@ KIND = "segments"  # of file
 KEPT = 32  # compiled variants of a segment
 FEW_ELEMENTS = 1 << 14  # of all values of a graph: one that is met once is interpreted sooner than compiled
 
-TEXT = "text"
-
 Run = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
-
-
-@dataclass(frozen=True)
-class OpenSpec:
-    """An input or output: ``shape`` has a name, or "?", where an extent is open, and is None where the rank is.
-
-    ``kind``: "tensor", "sequence" (a list of arrays), "optional" (None, or what it may hold) or "maps" (of outputs: a
-    list of dictionaries of label and number); ``dtype`` is that of the arrays, "text" of those of strings.
-    """
-
-    name: str
-    shape: tuple[int | str, ...] | None
-    dtype: str
-    kind: str = "tensor"
-
-    def __str__(self) -> str:
-        extents = "…" if self.shape is None else ", ".join(map(str, self.shape))
-        text = f"{self.dtype}[{extents}]" if self.kind != "maps" else self.dtype
-        return f"{self.name}: {text if self.kind == 'tensor' else f'{self.kind} of {text}'}"
-
-
-def open_spec(value: onnx.ValueInfoProto) -> OpenSpec:
-    """What a model says of an input or output. Raises UnsupportedOperator for maps that are in no sequence."""
-    kind, declared = "tensor", value.type
-    while not declared.HasField("tensor_type"):
-        inner = declared.WhichOneof("value")
-        if inner is None:
-            return OpenSpec(value.name, None, "?", kind)  # of outputs, whose types need not be declared
-        if inner == "map_type" and kind == "sequence":
-            element = declared.map_type.value_type.tensor_type.elem_type
-            return OpenSpec(value.name, None, dtype_name(element, f"value '{value.name}'"), "maps")
-        if inner not in ("sequence_type", "optional_type"):
-            allowed = "tensors, sequences, optionals"
-            raise UnsupportedOperator(f"value '{value.name}': found type {inner}; allowed: {allowed}")
-        kind = "optional" if inner == "optional_type" else kind if kind == "optional" else "sequence"
-        declared = getattr(declared, inner).elem_type
-    texts = declared.tensor_type.elem_type == onnx.TensorProto.STRING
-    dtype = TEXT if texts else dtype_name(declared.tensor_type.elem_type, f"value '{value.name}'")
-    if not declared.tensor_type.HasField("shape"):
-        return OpenSpec(value.name, None, dtype, kind)
-    shape = tuple(
-        int(d.dim_value) if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or "?"
-        for d in declared.tensor_type.shape.dim
-    )
-    return OpenSpec(value.name, shape, dtype, kind)
 
 
 @dataclass
@@ -117,11 +67,11 @@ class SegmentedModule:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._program, self._compiler, self._options = program, compiler, dict(options or {})
-        self._limits = dict(limits or {})
         self._variants: dict[tuple[int, tuple[int, ...]], _Variants] = {}
         self._lock = threading.RLock()
         self._rows: list[tuple[str, str, float]] | None = None
-        self.inputs = tuple(map(open_spec, program.inputs))
+        self._signature = OpenInputs(tuple(map(open_spec, program.inputs)), dict(limits or {}))
+        self.inputs = self._signature.specs
         self.outputs = tuple(map(open_spec, program.graph.output))
         self.compilations = 0
         self._facts: dict[str, Any] = {}
@@ -157,7 +107,7 @@ class SegmentedModule:
 
         Raises InputError for what is missing, unknown, or of another dtype or shape than the model declares.
         """
-        values = self._bind(args, kwargs)
+        values = self._signature.bind(args, kwargs)
         with self._lock:
             results = self._run(self._program, values, {})
         return results[0] if len(results) == 1 else tuple(results)
@@ -166,7 +116,7 @@ class SegmentedModule:
         """Time of every segment and of every node that runs between them, summed over its calls: medians of
         ``repeat`` runs, after one that is not counted.
         """
-        values = self._bind(args, kwargs)
+        values = self._signature.bind(args, kwargs)
         rounds: list[dict[tuple[str, str], float]] = []
         with self._lock:
             for _ in range(repeat + 1):
@@ -203,7 +153,7 @@ class SegmentedModule:
         """
         given: dict[str, np.ndarray] = {}
         for spec in self.inputs:
-            shape = self._limits.get(spec.name, spec.shape)
+            shape = self._signature.limits.get(spec.name, spec.shape)
             closed = shape is not None and all(isinstance(d, int) for d in shape)
             if spec.kind == "tensor" and spec.dtype != TEXT and closed:
                 given[spec.name] = np.broadcast_to(np.zeros((), numpy_dtype(spec.dtype)), tuple(shape or ()))
@@ -314,75 +264,6 @@ class SegmentedModule:
         finally:
             self._rows = None
 
-    # --- arguments ---
-
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Values by name, as arrays. Raises InputError."""
-        specs = {spec.name: spec for spec in self.inputs}
-        if len(args) > len(specs):
-            listed = "; ".join(map(str, self.inputs)) or "none"
-            raise InputError(f"{len(args)} inputs given, the model has {len(specs)}: {listed}")
-        values = dict(zip(specs, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in specs or name in values:
-                what = "is given twice, by position and by name" if name in values else "is unknown"
-                raise InputError(f"input '{name}' {what}; the model's inputs: {', '.join(map(str, self.inputs))}")
-            values[name] = value
-        missing = [str(s) for s in self.inputs if s.name not in values and s.kind != "optional"]
-        if missing:
-            raise InputError(f"input {'; '.join(missing)} is missing")
-        found = {name: self._accept(spec, values.get(name)) for name, spec in specs.items()}
-        self._check_sizes(found)
-        return found
-
-    def _accept(self, spec: OpenSpec, value: Any) -> Any:
-        """The value as the model takes it. Raises InputError."""
-        if spec.kind == "optional" and value is None:
-            return None
-        if spec.kind != "tensor" and isinstance(value, (list, tuple)):
-            return [self._accept(OpenSpec(spec.name, spec.shape, spec.dtype), each) for each in value]
-        if spec.dtype == TEXT and spec.kind != "sequence":
-            value = _texts(value)
-        elif not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
-            value = from_dlpack(value)
-        if not isinstance(value, (np.ndarray, np.generic)) or spec.kind == "sequence":
-            raise InputError(f"input '{spec.name}' is a {type(value).__name__}, allowed: {spec}")
-        array = np.ascontiguousarray(value).reshape(np.shape(value))
-        fits = spec.shape is None or (
-            len(spec.shape) == array.ndim
-            and all(isinstance(own, str) or own == n for own, n in zip(spec.shape, map(int, array.shape), strict=True))
-        )
-        own = np.dtype(object) if spec.dtype == TEXT else numpy_dtype(spec.dtype)
-        if array.dtype != own or not fits:
-            raise InputError(f"input '{spec.name}' is {array.dtype}{list(array.shape)}, allowed: {spec}")
-        return array
-
-    def _check_sizes(self, values: Mapping[str, Any]) -> None:
-        """Raises InputError where inputs differ in an extent of one name, or are outside what was promised."""
-        sizes: dict[str, tuple[int, str]] = {}
-        for spec in self.inputs:
-            value = values[spec.name]
-            shape = self._limits.get(spec.name, spec.shape)
-            if not isinstance(value, np.ndarray) or shape is None:
-                continue
-            pairs: list[tuple[Any, int]] = list(zip(shape, value.shape, strict=True))
-            for own, n in pairs:
-                if isinstance(own, int) and own != n:
-                    raise InputError(f"input '{spec.name}' is {list(value.shape)}, allowed: {list(shape)}")
-                if not isinstance(own, str) or own == "?":
-                    continue
-                first, where = sizes.setdefault(own, (n, spec.name))
-                if first != n:
-                    raise InputError(f"dimension '{own}': found {n} of input '{spec.name}', {first} of '{where}'")
-                low, high = self._bounds(own)
-                if not low <= n <= high:
-                    raise InputError(f"dimension '{own}': found {n} of input '{spec.name}'; allowed: {low} to {high}")
-
-    def _bounds(self, name: str) -> tuple[int, int]:
-        """The least and the greatest value of a dimension."""
-        bounds: Any = self._limits.get(name, (0, 1 << 62))
-        return (bounds, bounds) if isinstance(bounds, int) else (bounds[0], bounds[1])
-
 
 @dataclass(frozen=True)
 class _Compiled:
@@ -405,13 +286,6 @@ class _Interpreted:
     def __call__(self, given: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
         found = evaluate(self.graph, {name: given[name] for name in self.graph.inputs})
         return [found[name] for name in self.graph.outputs]
-
-
-def _texts(value: Any) -> Any:
-    """A tensor of texts, of what may be one: an array or nested lists of strings; anything else as it is."""
-    array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
-    items: list[Any] = array.reshape(-1).tolist() if array.dtype.kind in "OU" else [None]
-    return texts_of(items, array.shape) if all(isinstance(item, str) for item in items) else value
 
 
 def _value(program: Program, env: Mapping[str, Any], name: str) -> Any:

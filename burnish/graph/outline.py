@@ -8,14 +8,18 @@ from dataclasses import replace
 from burnish.errors import ModelError
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node, TensorType, infer_types
+from burnish.loops.layout import Layout
 from burnish.ops import OPERATORS
 
 
-def isolate(graph: Graph, group: Group) -> tuple[Graph, Group, dict[str, str]]:
+def isolate(
+    graph: Graph, group: Group, layouts: Mapping[str, Layout] | None = None
+) -> tuple[Graph, Group, dict[str, str]]:
     """The group as a graph of its own, its inputs called ``p0, p1, ...`` and its results ``t0, t1, ...``.
 
     Also returns the original name of each. Of the constants only those of one element keep their values, because only
-    they become part of the code. A pointwise convolution's pixels are collapsed into one dimension.
+    they become part of the code. A pointwise convolution's pixels are collapsed into one dimension. ``layouts``: of
+    values that are not row-major.
     """
     original: dict[str, str] = {}
     fresh: dict[str, str] = {}
@@ -34,7 +38,8 @@ def isolate(graph: Graph, group: Group) -> tuple[Graph, Group, dict[str, str]]:
     anchor = next((renamed[node] for node in group.nodes if node is group.anchor), None)
     alone = Graph(inputs, outputs, nodes, types, constants)
     own = replace(group, nodes=nodes, inputs=inputs, outputs=outputs, anchor=anchor)
-    return _collapse(alone, own), own, original
+    arranged = {fresh[name]: layout for name, layout in (layouts or {}).items() if name in fresh}
+    return _collapse(alone, own, arranged), own, original
 
 
 def _rename(node: Node, fresh: dict[str, str]) -> Node:
@@ -54,7 +59,13 @@ def _is_pointwise(graph: Graph, anchor: Node | None) -> bool:
 _POINTWISE = {"strides": (1, 1), "pads": (0, 0, 0, 0), "groups": 1}
 
 
-def _collapse(graph: Graph, group: Group) -> Graph:
+def _keeps_rows(layout: Layout) -> bool:
+    """Whether height and width are whole, one behind the other, so that a row follows the one before."""
+    pixels = [i for i, part in enumerate(layout.parts) if part.dim in (2, 3)]
+    return len(pixels) == 2 and pixels[1] == pixels[0] + 1 and [layout.parts[i].dim for i in pixels] == [2, 3]
+
+
+def _collapse(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> Graph:
     """[N, C, H, W] as [N, C, 1, H * W] throughout, where every node but a 1x1 convolution is element-wise.
 
     The bytes are the same in any layout of N and C, and a row of all pixels cuts into better register tiles.
@@ -72,6 +83,8 @@ def _collapse(graph: Graph, group: Group) -> Graph:
         if name in fixed or t.shape[-2:] == (1, 1) or t.size == 1:
             continue
         if len(t.shape) != 4 or t.shape[2:] != (height, width):
+            return graph
+        if name in layouts and not _keeps_rows(layouts[name]):
             return graph
         types[name] = TensorType((*t.shape[:2], 1, height * width), t.dtype)
     if any(OPERATORS[node.op].traits.moves_pixels for node in group.nodes):

@@ -27,6 +27,7 @@ from burnish.loops.expr import (
 )
 from burnish.loops.sizes import greatest, hinted
 from burnish.loops.tensor import Tensor, stages
+from burnish.loops.traverse import loads
 
 Domains = dict[str, Interval]  # buffer -> inclusive bounds; of other buffers any value will do
 ROUNDED = ("floor", "ceil", "round", "trunc", "abs")  # functions that leave a value about where it is
@@ -55,6 +56,16 @@ def domains(
         if not _deeper(body, DEEPEST):
             found = _together([found, _Walk(extents, known or {}).domains(body, want)])
     return found
+
+
+def row_offsets(outputs: Sequence[Tensor]) -> dict[str, int]:
+    """The placeholders below ``outputs`` that bound rows of reductions, and the most that their numbers may be."""
+    found: dict[str, int] = {}
+    for t in stages(outputs):
+        axes = t.body.axes if isinstance(t.body, Reduce) else ()
+        for axis in axes:
+            found.update({x.buffer.name: greatest(axis.extent) for end in axis.ends for x in loads(end)})
+    return {t.name: found[t.name] for t in stages(outputs) if t.body is None and t.name in found}
 
 
 def meet(a: Interval, b: Interval) -> Interval:

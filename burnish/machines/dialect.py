@@ -14,8 +14,9 @@ class Dialect:
 
     What is not listed is refused. A parallel loop inside of another runs serially, on the thread that it is on.
     ``hints``: intrinsics that change nothing. ``kernel``: LLVM's calling convention of the kernel itself, and
-    ``attributes`` of every function. ``rounds_bfloat16``: the
-    feature by which float32 is rounded to bfloat16; ``masks``: the one by which some lanes of a vector are loaded and
+    ``attributes`` of every function. ``saturates``:
+    vectors of floats become integers by one instruction that saturates. ``rounds_bfloat16``: the feature by which
+    float32 is rounded to bfloat16; ``masks``: the one by which some lanes of a vector are loaded and
     stored as fast as all. ``dots_bytes``: that with which ``byte_dots`` are there: by number of int32 lanes, the LLVM
     intrinsic that adds to each the dot product of four unsigned bytes and four signed ones.
     """
@@ -24,6 +25,7 @@ class Dialect:
     hints: Mapping[str, IntrinsicCode] = field(default_factory=dict)
     kernel: str = ""
     attributes: str = 'nounwind "no-builtins" "prefer-vector-width"="512"'
+    saturates: bool = True
     rounds_bfloat16: str | None = None
     dots_bytes: str | None = None
     byte_dots: tuple[tuple[int, str], ...] = ()

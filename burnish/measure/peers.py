@@ -114,8 +114,13 @@ def torch_eager(module: Any, threads: int) -> Run:
     return run
 
 
-def export_onnx(module: Any, inputs: Mapping[str, np.ndarray], path: Path, opset: int = 17) -> None:
-    """Writes a torch.nn.Module as an ONNX file whose inputs carry the given names, in the order of its arguments."""
+def export_onnx(
+    module: Any, inputs: Mapping[str, np.ndarray], path: Path, opset: int = 17, dynamo: bool = False
+) -> None:
+    """Writes a torch.nn.Module as an ONNX file whose inputs carry the given names, in the order of its arguments.
+
+    `dynamo` takes the exporter by torch.export, which needs the package onnxscript and opset 18 or newer.
+    """
     torch = require("torch", extra="torch")
     with warnings.catch_warnings():
         # The exporter without torch.export is deprecated, but is the one that needs no further package.
@@ -126,7 +131,8 @@ def export_onnx(module: Any, inputs: Mapping[str, np.ndarray], path: Path, opset
             path,
             input_names=list(inputs),
             opset_version=opset,
-            dynamo=False,
+            dynamo=dynamo,
+            verbose=False,
         )
 
 

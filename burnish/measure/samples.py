@@ -35,8 +35,12 @@ def random_inputs(
 
 
 def module_inputs(module: Module, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random inputs for a compiled module, which knows its inputs' domains."""
-    return random_inputs(module.inputs, seed, known_domains(module.executable.info))
+    """Random inputs for a compiled module, which knows its inputs' domains, and which of them are offsets of rows."""
+    found = random_inputs(module.inputs, seed, known_domains(module.executable.info))
+    random = np.random.default_rng(seed)
+    for name, limit in module.row_offsets.items():
+        found[name] = draw_offsets(found[name].shape, str(found[name].dtype), limit, random)
+    return found
 
 
 def draw(shape: Sequence[int], dtype: str, domain: Interval, random: np.random.Generator) -> np.ndarray:
@@ -67,6 +71,13 @@ def draw(shape: Sequence[int], dtype: str, domain: Interval, random: np.random.G
     first = min(max(math.ceil(low), least), most)
     last = max(first, min(math.floor(high), most))
     return np.asarray(random.integers(first, last, shape, dtype=found, endpoint=True))
+
+
+def draw_offsets(shape: Sequence[int], dtype: str, limit: int, random: np.random.Generator) -> np.ndarray:
+    """Random offsets of rows: from 0 to ``limit``, in order."""
+    values = np.sort(random.integers(0, limit, math.prod(shape), endpoint=True))
+    values[:1], values[-1:] = 0, limit
+    return values.reshape(shape).astype(numpy_dtype(dtype))
 
 
 def plain_domains(domains: Mapping[str, Interval]) -> dict[str, list[float | None]]:

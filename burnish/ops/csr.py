@@ -5,9 +5,12 @@ They run once for every call of a model that has them in it: give a model the st
 
 from __future__ import annotations
 
+import importlib
+from functools import cache
+from typing import Any
+
 import numpy as np
 
-from burnish.jit import njit
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.operator import (
     Application,
@@ -22,15 +25,10 @@ from burnish.ops.operator import (
 INDEX_DTYPES = ("int64", "int32")
 
 
-@njit(cache=True)
-def _order(rows: np.ndarray, begin: np.ndarray) -> np.ndarray:  # pragma: no cover - compiled
-    """Positions of ``rows`` [E] in order of their values, equal ones as they are; row r's begin at ``begin[r]``."""
-    place = begin.copy()
-    order = np.empty(rows.shape[0], np.int32)
-    for e in range(rows.shape[0]):
-        order[place[rows[e]]] = e
-        place[rows[e]] += 1
-    return order
+@cache
+def _loops() -> Any:
+    """Loaded where edges are first sorted: a model that is loaded to be run needs no compiler of loops."""
+    return importlib.import_module("burnish.ops.csr_loops")
 
 
 def _checked(rows: np.ndarray, extent: int) -> np.ndarray:
@@ -62,7 +60,7 @@ def csr_offsets(name: str, rows: Tensor, *, extent: int) -> Tensor:
 
 
 def _csr_order(rows: np.ndarray, extent: int) -> np.ndarray:
-    return np.asarray(_order(_checked(rows, extent), _csr_offsets(rows, extent)))
+    return np.asarray(_loops().order(_checked(rows, extent), _csr_offsets(rows, extent)))
 
 
 @differentiated("none")
@@ -105,38 +103,9 @@ def csr_transposed(name: str, offsets: Tensor, sources: Tensor, *, extent: int) 
     return placeholder(sources.shape, "int32", name)
 
 
-@njit(cache=True)
-def _count_blocks(
-    offsets: np.ndarray, sources: np.ndarray, rows: int, pointers: np.ndarray
-) -> None:  # pragma: no cover
-    """Where the edges of every block and vertex begin, in order of blocks and then of vertices."""
-    blocks, count = pointers.shape[0], pointers.shape[1] - 1
-    for v in range(count):
-        for e in range(offsets[v], offsets[v + 1]):
-            pointers[sources[e] // rows, v + 1] += 1
-    total = 0
-    for b in range(blocks):
-        pointers[b, 0] = total
-        for v in range(count):
-            total += pointers[b, v + 1]
-            pointers[b, v + 1] = total
-
-
-@njit(cache=True)
-def _fill_blocks(  # pragma: no cover - compiled
-    offsets: np.ndarray, sources: np.ndarray, rows: int, pointers: np.ndarray, places: np.ndarray
-) -> None:
-    """The place in its block of each edge's source, in the order of ``pointers``, which are advanced."""
-    for v in range(offsets.shape[0] - 1):
-        for e in range(offsets[v], offsets[v + 1]):
-            b = sources[e] // rows
-            places[pointers[b, v]] = sources[e] - b * rows
-            pointers[b, v] += 1
-
-
 def _csr_block_pointers(offsets: np.ndarray, sources: np.ndarray, extent: int, rows: int) -> np.ndarray:
     pointers = np.zeros((max(1, -(-extent // rows)), len(offsets)), np.int32)
-    _count_blocks(_checked_offsets(offsets, len(sources)), _checked(sources, extent), rows, pointers)
+    _loops().count_blocks(_checked_offsets(offsets, len(sources)), _checked(sources, extent), rows, pointers)
     return pointers
 
 
@@ -159,7 +128,7 @@ def _csr_block_places(
 ) -> np.ndarray:
     places = np.empty(len(sources), np.uint16)
     own = pointers[:, :-1].copy()
-    _fill_blocks(_checked_offsets(offsets, len(sources)), _checked(sources, extent), rows, own, places)
+    _loops().fill_blocks(_checked_offsets(offsets, len(sources)), _checked(sources, extent), rows, own, places)
     return places
 
 

@@ -109,7 +109,7 @@ def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) 
 
     Values derived from constants alone are computed now and added to ``constants``.
     """
-    alone, own, names = isolate(made.graph, group)
+    alone, own, names = isolate(made.graph, group, made.layouts)
     inputs, outputs = tensors(alone, own)
     fixed = {t.name for t in inputs if names[t.name] in constants}
     inputs, outputs, derived = split_constants(inputs, outputs, fixed)

@@ -128,6 +128,11 @@ class Module:
         return self.executable.inputs[: self._structures.count]
 
     @property
+    def row_offsets(self) -> dict[str, int]:
+        """The inputs that say where the rows of a graph's structure begin, and the most that they may be."""
+        return self._structures.offsets
+
+    @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Names, shapes and dtypes of the outputs, in order."""
         return self.executable.outputs

@@ -76,6 +76,11 @@ class Structures:
         self._numbers = tuple(sorted(used))
         self._known: dict[tuple[int, ...], tuple[list[weakref.ref[Any]], list[np.ndarray]]] = {}
 
+    @property
+    def offsets(self) -> dict[str, int]:
+        """The inputs that are checked as offsets of rows, and the most that they may be."""
+        return {self._names[i]: check.limit for i, check in self._checks if check.kind == "offsets"}
+
     def complete(self, given: Sequence[Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
         """A call's ``arrays``, made of what was ``given``, and what is derived of them. Raises InputError."""
         if not self._numbers:

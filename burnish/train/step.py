@@ -30,7 +30,9 @@ class Train:
     ``parameters``: the constants that are trained; by default the parameters of a network of PyTorch that require a
     gradient, of an ONNX model its initializers, of a graph all constants, of floating-point numbers with more than one
     element, but for running statistics. Batch normalization computes with the statistics of the batch, and moves the
-    running ones by ``batch_norm_momentum`` of the way. ``seed`` is the first of the seeds of dropout, one a step.
+    running ones by ``batch_norm_momentum`` of the way; with ``batch_statistics=False``, as is usual where a trained
+    network is only tuned, it computes with the running ones and leaves them. ``seed`` is the first of the seeds of
+    dropout, one a step.
     ``memory_budget``: the most memory that the values of a step may take, in bytes or as in "2GB": what does not fit is
     computed again in the backward pass. It is the module's arena; parameters and other states come on top. In its
     place, a strategy ("drop-cheap", "sublinear", "least"), or how often each of some nodes, by name, is mirrored.
@@ -46,6 +48,7 @@ class Train:
     optimizer: Optimizer = field(default_factory=SGD)
     parameters: tuple[str, ...] | None = None
     batch_norm_momentum: float = 0.1
+    batch_statistics: bool = True
     seed: int = 0
     memory_budget: str | int | Mapping[str, int] | None = None
     schedule: Schedule | None = None
@@ -61,6 +64,7 @@ class Train:
         if not callable(getattr(self.optimizer, "update", None)):
             raise refusal("Train: optimizer", self.optimizer, "an optimizer, such as burnish.SGD(0.1)")
         check_number("Train: batch_norm_momentum", self.batch_norm_momentum, 0, 1)
+        check_flag("Train: batch_statistics", self.batch_statistics)
         check_count("Train: seed", self.seed, 0)
         if self.memory_budget is not None:
             check_budget("Train: memory_budget", self.memory_budget)
@@ -89,17 +93,18 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
     graph = graph if precision is None else in_half(graph, precision.dtype)
     running = _running_statistics(graph)
     parameters = _parameters(graph, train, running, weights)
+    moving = running if train.batch_statistics else set[str]()
     b = Rewrite(graph)  # which gives no name that a later node of the model has
     for name in graph.inputs:
         b.input(name, graph.types[name].shape, graph.types[name].dtype)
     for name, value in graph.constants.items():
-        if name in parameters or name in running:
+        if name in parameters or name in moving:
             b.state(name, value)
         else:
             b.constant(value, name)
     dropped = 0
     for node in graph.nodes:
-        if node.op == "batch_norm" and set(node.inputs[3:]) <= running:
+        if node.op == "batch_norm" and set(node.inputs[3:]) <= moving:
             _normalize(b, node, train.batch_norm_momentum)
         elif node.op == "dropout":
             _drop(b, node, dropped, train.seed)
@@ -118,7 +123,7 @@ def trained_constants(graph: Graph, train: Train) -> set[str]:
     """The constants that training changes: parameters and running statistics. Raises ModelError."""
     _check(graph)
     running = _running_statistics(graph)
-    return running | {*_parameters(graph, train, running, None)}
+    return (running if train.batch_statistics else set()) | {*_parameters(graph, train, running, None)}
 
 
 def _with_update(b: GraphBuilder, outputs: Sequence[str], parameters: Collection[str], train: Train) -> Graph:

@@ -145,7 +145,7 @@ def test_float_cast_rounds_to_nearest_even(source: str, target: str, lanes: int,
     with np.errstate(all="ignore"):
         x = float_samples().astype(numpy_type(source))
         want = x.astype(numpy_type(target))
-    got = element_wise(lambda b, v: b.cast(v, target), (source,), target, lanes)(x)
+    got = element_wise(lambda b, v: b.cast(v, target), (source,), target, 8)(x)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
         sure = ~np.isnan(x.astype(np.float64))
@@ -168,6 +168,22 @@ def test_float_to_integer_truncates_and_saturates(source: str, element_wise: Cal
     assert got.tolist() == [-1, 0, 0, 1, 100, 127, -128, 127, -128, 0]
     got = element_wise(lambda b, v: b.cast(v, "uint8"), (source,), "uint8", 4)(x)
     assert got.tolist() == [0, 0, 0, 1, 100, 255, 0, 255, 0, 0]
+
+
+@pytest.mark.parametrize("saturates", [True, False])
+@pytest.mark.parametrize("target", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("source", ["float16", "float32", "float64"])
+def test_float_to_integer_at_the_limits(
+    source: str, target: str, saturates: bool, element_wise: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Builder, "saturating_casts", saturates)
+    info = np.iinfo(target)
+    ends = [float(v) + d for v in (info.min, info.max, 0) for d in (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)]
+    with np.errstate(over="ignore"):
+        x = np.array([*ends, 1e30, -1e30, INF, -INF, NAN, NAN, *range(5)], source)
+    found = element_wise(lambda b, v: b.cast(v, target), (source,), target, 8)(x)
+    bounded = [min(max(v, -1e25), 1e25) if v == v else 0 for v in x.astype(float).tolist()]
+    assert found.tolist() == [min(max(int(v), info.min), info.max) for v in bounded]
 
 
 @pytest.mark.parametrize("source", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])

@@ -7,6 +7,7 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import Group, fuse
 from burnish.graph.outline import isolate
 from burnish.graph.verify import verify
+from burnish.loops.layout import layout
 
 RANDOM = np.random.default_rng(0)
 
@@ -98,3 +99,11 @@ def test_pixels_keep_their_rows_where_an_operator_knows_its_shape() -> None:
     alone = isolate(graph, group)[0]
     verify(alone)
     assert alone.types[alone.outputs[0]].shape == (2, 8, 6, 5)
+
+
+def test_a_copy_keeps_rows_apart_that_its_layout_pads() -> None:
+    g = GraphBuilder()
+    graph = g.build(g.add("identity", g.input("x", (1, 2, 3, 5)), name="y"))
+    group = Group(graph.nodes, graph.inputs, graph.outputs)
+    shapes = {tag: isolate(graph, group, {"y": layout(tag)})[0].types["t0"].shape for tag in ("ABCD4b", "ABDC16d")}
+    assert shapes == {"ABCD4b": (1, 2, 1, 15), "ABDC16d": (1, 2, 3, 5)}

@@ -92,6 +92,27 @@ def test_a_network_of_torch_with_batch_normalization() -> None:
     assert not [name for name in step.state if name.startswith("b_1") and name.count(".")]  # buffers have no slots
 
 
+def test_batch_normalization_by_running_statistics() -> None:
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    torch.manual_seed(1)
+    network = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 5)).eval()
+    with torch.no_grad():
+        network[1].running_mean.normal_()
+        network[1].running_var.uniform_(0.5, 2)
+    x, y = torch.randn(4, 3, 8, 8), torch.randint(0, 5, (4,))
+    step = bn.compile(network, x, train=bn.Train(optimizer=bn.SGD(0.05), batch_statistics=False), threads=1)
+    assert not [name for name in step.state if "running" in name]
+    peer = torch.optim.SGD(network.parameters(), 0.05)
+    for _ in range(4):
+        peer.zero_grad()
+        wanted = nn.functional.cross_entropy(network(x), y)
+        wanted.backward()
+        peer.step()
+        assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-4
+    np.testing.assert_allclose(step.state["p_1_weight"], network[1].weight.detach().numpy(), atol=1e-5)
+
+
 def test_labels_that_are_left_out_or_no_class() -> None:
     torch = pytest.importorskip("torch")
     step = bn.compile(perceptron(), train=bn.Train(optimizer=bn.SGD(0.0)), threads=1)

@@ -49,6 +49,8 @@ def put_together(case: Case) -> onnx.ModelProto | None:
         values = walk(loose, case.feeds)
     except (NotComputable, KeyError):
         return None
+    if not values.keys() >= set(case.outputs):
+        return None
     outputs = {name: values[name] for name in case.outputs}
     model = make_model(case.nodes, case.feeds, case.constants, outputs, case.opset)
     return model if is_valid(model) else None

@@ -34,6 +34,7 @@ X86 = Machine(
     dialect=Dialect(
         CPU_LOOPS,
         CPU_HINTS,
+        saturates=False,
         rounds_bfloat16="avx512bf16",
         dots_bytes="avx512vnni",
         byte_dots=((LANES, BYTE_DOT),),

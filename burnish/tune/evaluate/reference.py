@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from burnish.kernels.task import Task
-from burnish.loops.domain import Domains, domains
+from burnish.loops.domain import Domains, domains, row_offsets
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import FLOATS, ITEM_BYTES, Cast
 from burnish.loops.layout import Layout
 from burnish.loops.traverse import walk
 from burnish.measure.accuracy import tolerance as allowed
-from burnish.measure.samples import ANY, draw
+from burnish.measure.samples import ANY, draw, draw_offsets
 
 Examples = tuple[dict[str, np.ndarray], list[np.ndarray]]  # inputs by name, and the outputs that belong to them
 
@@ -35,7 +35,13 @@ def examples(task: Task, seed: int = 0) -> Examples:
 
 
 def _draw(task: Task, known: Domains, random: np.random.Generator) -> dict[str, np.ndarray]:
-    return {t.name: draw(t.shape, t.dtype, known.get(t.name, ANY), random) for t in task.inputs}
+    limits = row_offsets(task.outputs)
+    return {
+        t.name: draw_offsets(t.shape, t.dtype, limits[t.name], random)
+        if t.name in limits
+        else draw(t.shape, t.dtype, known.get(t.name, ANY), random)
+        for t in task.inputs
+    }
 
 
 def reference(task: Task, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
