@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from burnish.gnn.partition import Partitioner, equal_edges, equal_vertices
     from burnish.gnn.pyg import from_pyg
     from burnish.gnn.sampling import Sampling
-    from burnish.gnn.store import load, save
+    from burnish.gnn.store import GraphFile, load, save
     from burnish.gnn.train import Trained, fit, score
     from burnish.gnn.workers import fit_workers
 
@@ -26,6 +26,7 @@ _HOME = {
     "GCN": "layers",
     "GIN": "layers",
     "Graph": "graph",
+    "GraphFile": "store",
     "Network": "models",
     "Partitioner": "partition",
     "SAGE": "layers",
@@ -51,8 +52,8 @@ _HOME = {
 }
 
 __all__ = [
-    "CSR", "GAT", "GCN", "GIN", "SAGE", "CommNet", "Graph", "Network", "Partitioner", "Sampling", "Trained",
-    "block_model", "dataset", "equal_edges", "equal_vertices", "fit", "fit_workers", "from_pyg", "initial_weights",
+    "CSR", "GAT", "GCN", "GIN", "SAGE", "CommNet", "Graph", "GraphFile", "Network", "Partitioner", "Sampling",
+    "Trained", "block_model", "dataset", "equal_edges", "equal_vertices", "fit", "fit_workers", "from_pyg", "initial_weights",
     "load", "logits_of", "network", "ppi_graphs", "read", "rmat", "save", "score", "union",
 ]  # fmt: skip
 

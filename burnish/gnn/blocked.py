@@ -38,9 +38,12 @@ from burnish.memory.swap import (
 )
 from burnish.runtime.steps import TensorSpec
 
-MARGIN = 6 << 20  # bytes of a budget left to what cannot be counted before: stacks, small arrays, the allocator
+SECONDS = 5.0  # of the integer program of a plan
+MARGIN = 24 << 20  # bytes of a budget left to what cannot be counted before: stacks, small arrays, the allocator
 PLANNERS: Mapping[str, Callable[[SwapProblem, int], SwapPlan]] = {
-    "best": lambda problem, capacity: fixed(problem, capacity, 20.0),
+    "best": lambda problem, capacity: min(
+        fixed(problem, capacity, SECONDS), least_recently_used(problem, capacity, drop_dead=True), key=lambda p: p.moved
+    ),
     "streaming": streaming,
     "lru": least_recently_used,
     "lru drop dead": lambda problem, capacity: least_recently_used(problem, capacity, drop_dead=True),
@@ -136,6 +139,7 @@ class BlockedStep:
             trim()
             self.capacity = self._capacity() if self.capacity is None else self.capacity
             self.plan = PLANNERS[self.planner](self.problem, self.capacity)
+            trim()
         except BaseException:
             self.close()
             raise
@@ -160,7 +164,16 @@ class BlockedStep:
         return self._overhead() + self.problem.least_capacity
 
     def _overhead(self) -> int:
-        return resident_bytes() + self.program.workspace + MARGIN
+        return resident_bytes() + self.program.workspace + self._partial_bytes() + MARGIN
+
+    def _partial_bytes(self) -> int:
+        """Bytes of sums over single blocks, of which a segment's are there at once."""
+        found = [
+            sum(spec.nbytes for module in modules for spec in module.outputs[len(segment.writes) :])
+            for segment, modules in zip(self.program.segments, self.program.modules, strict=True)
+            if segment.sums
+        ]
+        return max(found, default=0)
 
     def _capacity(self) -> int:
         if self.budget is None:
@@ -297,7 +310,7 @@ class BlockedStep:
             begin, end = self.share.blocks[int(place)]
             return array[begin:end]
         t = self._types[name]
-        self._streams[name] = np.empty(t.shape, numpy_dtype(t.dtype))
+        self._streams[name] = Region(t.shape, t.dtype).array  # which the allocator would keep when it is freed
         return self._streams[name]
 
     def leave(self, name: str) -> None:

@@ -1,0 +1,46 @@
+"""Train a graph network within 2 GB: features and edges come from a file in blocks, the rest moves where it must.
+
+`python examples/gnn_budget.py [--size reddit/10|reddit] [--budget 2GB] [--epochs N]`. The graph is made by another
+process, whose memory does not count.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import burnish as bn
+from burnish.gnn.regions import peak_bytes
+from burnish.memory.sizes import parse_budget
+from burnish.train.report import Progress
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", default="pubmed")
+    parser.add_argument("--budget", default="2GB")
+    parser.add_argument("--epochs", type=int, default=3)
+    arguments = parser.parse_args()
+
+    def show(now: Progress) -> None:
+        print(f"epoch {now.epoch + 1}: loss {now.loss:.4f}, peak {peak_bytes() / 1e6:.0f} MB", flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.bngraph"
+        make = [sys.executable, "-m", "burnish.cli", "gnn", "convert", f"dataset:{arguments.size}", "-o", str(path)]
+        subprocess.run(make, check=True)
+        file = bn.gnn.GraphFile.open(path)
+        network = bn.gnn.network("gcn", file.sections["features"].shape[1], file.classes, hidden=128)
+        trained = bn.gnn.fit(
+            network, path, epochs=arguments.epochs, memory_budget=arguments.budget, evaluate_every=arguments.epochs,
+            progress=show,
+        )  # fmt: skip
+        print(trained.plan)
+        budget = parse_budget("--budget", arguments.budget)
+        assert peak_bytes() <= budget, f"found a peak of {peak_bytes()} bytes; allowed: {budget}"
+        assert trained.report.losses[-1] < trained.report.losses[0]
+
+
+if __name__ == "__main__":
+    main()
