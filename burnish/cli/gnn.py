@@ -103,7 +103,7 @@ def train(
             cache_dir,
             force,
             as_json,
-        )  # fmt: skip
+        )
     )
 
 

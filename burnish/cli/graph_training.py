@@ -14,6 +14,7 @@ import burnish as bn
 from burnish.cli.output import check_input, check_output, is_json, print_json
 from burnish.errors import DataError, ModelError, ParameterError
 from burnish.files import write_atomic
+from burnish.gnn.disjoint import union
 from burnish.gnn.feeds import labels_of, mask_of
 from burnish.gnn.formats import read
 from burnish.gnn.generators import dataset, ppi_graphs
@@ -26,7 +27,6 @@ from burnish.gnn.picture import partition_facts, partition_picture
 from burnish.gnn.sampling import Sampling
 from burnish.gnn.store import SUFFIX, GraphFile, save
 from burnish.gnn.train import Trained, fit
-from burnish.gnn.disjoint import union
 from burnish.gnn.workers import fit_workers
 from burnish.train.optimizers import Optimizer
 from burnish.train.picture import page

@@ -159,5 +159,5 @@ def _compare(model: Any, network: Network, graph: Graph) -> None:
     if not error <= TOLERANCE:
         raise ModelError(
             f"model: its output differs from that of the converted network by {error:.1e} of its largest value; "
-            f"allowed: {TOLERANCE:.0e}. What it does between its convolutions is not {network} with an activation between"
+            f"allowed: {TOLERANCE:.0e}. Between its convolutions it does more than {network}"
         )

@@ -99,6 +99,7 @@ def fit(
     threads: int | None = None,
     cache_dir: str | Path | None = None,
     folder: str | Path | None = None,
+    watch: Callable[[Any], object] | None = None,
 ) -> Trained:
     """Trains ``network`` on a graph with features, labels and a mask of vertices to ``train`` on.
 
@@ -112,15 +113,15 @@ def fit(
     budget does not hold moves to a file in ``folder`` and back as ``planner`` says, one of "best", "streaming", "lru"
     and "lru drop dead". Losses are those without a budget, but for rounding.
 
-    ``checkpoint``, ``save_every`` epochs, ``keep``, ``resume`` and ``progress`` are those of :func:`burnish.fit`.
-    Raises ParameterError, among others for a budget that is too small, with the least one; DataError, CheckpointError
-    and OSError.
+    ``watch`` is given the compiled step before it runs. ``checkpoint``, ``save_every`` epochs, ``keep``, ``resume`` and
+    ``progress`` are those of :func:`burnish.fit`. Raises ParameterError, among others for a budget that is too small,
+    with the least one; DataError, CheckpointError and OSError.
     """
     _check(epochs, sampling, memory_budget, planner, progress)
     limits = Limits(None, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
     with ExitStack() as stack:
         bar = stack.enter_context(shown(progress is True))
-        watch = Best(progress if callable(progress) else bar)
+        best = Best(progress if callable(progress) else bar)
         if memory_budget is not None:
             budget = parse_budget("memory_budget", memory_budget)
             made = _within(network, graph, train, budget, planner, block, folder, threads, cache_dir, stack)
@@ -128,11 +129,13 @@ def fit(
             made = _in_memory(network, _loaded(graph), train, sampling, threads, cache_dir)
         trainer = Trainer(
             made.step, made.source, limits, evaluation=made.evaluation, valid=made.valid,
-            metrics=scores(made.multilabel), checkpoint=checkpoint, progress=watch, facts={"network": str(network)},
+            metrics=scores(made.multilabel), checkpoint=checkpoint, progress=best, facts={"network": str(network)},
         )  # fmt: skip
-        watch.states = trainer.step.state
+        best.states = trainer.step.state
+        if watch is not None:
+            watch(trainer.step)
         report = trainer.run()
-        return finished(network, report, trainer.step, watch.best)
+        return finished(network, report, trainer.step, best.best)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Training of graph networks: loss curves of PyTorch from the same weights, a task that is learned, samples, resuming."""
+"""Training of graph networks: losses of PyTorch from the same weights, a task that is learned, samples, resuming."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 import burnish as bn
 from burnish.errors import CheckpointError, DataError, ParameterError
+from burnish.gnn.disjoint import union
 from burnish.gnn.generators import block_model
 from burnish.gnn.graph import Graph
 from burnish.gnn.losses import KnownLogistic, micro_f1
 from burnish.gnn.models import Network, network
 from burnish.gnn.sampling import Sampled, Sampling
 from burnish.gnn.train import fit
-from burnish.gnn.disjoint import union
 
 from .references import Reference, small, torch
 
