@@ -23,6 +23,7 @@ from burnish.target import Target
 MOST_VECTORS = 20  # accumulators of a panel: the registers, less those for a row's addresses and a factor
 PARTS = 4  # of each core: parts of equal work, so that a core that the system takes away holds up few
 SMALL = 1 << 14  # elements read below which waking the threads costs more than it saves
+BLOCK_BYTES = 3 << 19  # of a panel of a block of sources; see graph/aggregation.py
 AHEAD = 8  # edges: how far ahead rows are asked for; memory's latency, at a row in some ten nanoseconds
 
 
@@ -163,16 +164,17 @@ def _by_block(task: Task, target: Target) -> Rows | None:
 
 
 def _space_by_block(task: Task, target: Target, rows: Rows) -> Space:
-    """``vectors`` of features in a panel: as many as let a block's rows stay in half of the second-level cache."""
+    """``vectors`` of features in a panel: as many as let a block's rows stay in about the second-level cache."""
     del task
     body = rows.stage.body
     assert isinstance(body, Reduce)
     source = next(t for t in rows.stage.inputs if t.name == rows.gathered)
     block = -(-source.shape[0] // max(1, body.axes[0].extent))
-    fitting = [n for n in (4, 2, 1) if block * n * target.lanes * 4 <= target.l2_bytes // 2 + 4096] or [1]
+    most = min(BLOCK_BYTES, target.l2_bytes * 3 // 2)
+    fitting = [n for n in (4, 2, 1) if block * n * target.lanes * 4 <= most] or [1]
     whole = _vectors(rows.stage.shape[1], target.lanes)
     default = next((n for n in fitting if n <= whole), 1)
-    return Space({"vectors": (1, 2, 4), "parts": (1, 2, 4)}, {"vectors": default, "parts": 1})
+    return Space({"vectors": (1, 2, 4), "parts": (1, 2, 4, 8, 16)}, {"vectors": default, "parts": 1})
 
 
 def _apply_by_block(task: Task, target: Target, rows: Rows, choice: Choice) -> Schedule:
