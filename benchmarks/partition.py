@@ -3,10 +3,11 @@
 `python -m benchmarks.partition [rmat|mixed|ppi …] [--scale S] [--parts 4,8 …] [--rounds N] [--keep FOLDER] [--json F]`
 
 Workers are measured one after another on one thread, in CPU seconds: two layers, each a product (602 → 64, 64 → 48) of
-the own rows and the sum over in-neighbours; for "gin" the sum first, of 700 features. All partitions of one number of workers are measured in turns; times are
-medians of the turns. "rmat" is an R-MAT graph of Reddit's density, "mixed" a block model of classes from sparse to 300
-times denser ones, "ppi" 24 graphs of which 4 are unseen: a model that has learned on the others partitions them.
---scale: of Reddit's size. --keep: where generated graphs are kept. Fails where a bar of ``BARS`` is missed.
+the own rows and the sum over in-neighbours; for "ppi gin" the sum first, of 700 features. All partitions of one number
+of workers are measured in turns; times are medians of the turns. "rmat" is an R-MAT graph of Reddit's density, "mixed" 
+a block model of classes from sparse to 300 times denser ones, "ppi" 24 graphs of which 4 are unseen: a model that has
+learned on the others partitions them. --scale: of Reddit's size. --keep: where generated graphs are kept. Fails where a
+bar of ``BARS`` is missed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
 import sys
 import time
@@ -27,6 +27,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import burnish as bn
 from burnish.gnn.clusters import clusters
 from burnish.gnn.csr import CSR
 from burnish.gnn.generators import PPI_UNSEEN, SIZES, block_model, ppi_graphs, rmat
@@ -35,10 +36,11 @@ from burnish.gnn.halo import halo_sizes
 from burnish.gnn.partition import Cuts, Graphs, Measured, Partitioner, equal_edges, equal_vertices, learn
 from burnish.gnn.reorder import grouped
 from burnish.gnn.store import load, save
-from burnish.jit import njit
+from burnish.graph.graph import GraphBuilder
+from burnish.loops.sizes import dim
 
-GCN = ((602, 64), (64, 48))  # input and output features of the layers, which multiply first, then aggregate
-GIN = ((700, 64), (64, 121))  # and of those which aggregate first, at PPI's width
+GCN = ((602, 64), (64, 48))  # input and output features of the layers
+PPI = ((700, 64), (64, 121))  # the same, at the widths of PPI
 NAMES = ("rmat", "mixed", "ppi")
 MEASURED, SIMULATED = (4, 8), (12, 16, 20)
 BARS = {"vertices": 1.5, "edges": {"rmat": 1.0, "mixed": 1.2}, "balance": 0.9, "error": 0.05, "unseen": 1.15}
@@ -46,55 +48,58 @@ Row = dict[str, Any]
 Layers = tuple[tuple[int, int], ...]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=True)
-def aggregate(offsets, sources, x, begin, end, out):  # type: ignore[no-untyped-def]
-    """Sums over the in-neighbours of begin … end - 1; out (end - begin, features)."""
-    for v in range(begin, end):
-        row = out[v - begin]
-        row[:] = 0
-        for e in range(offsets[v], offsets[v + 1]):
-            near = x[sources[e]]
-            for f in range(row.shape[0]):
-                row[f] += near[f]
+def compiled_product(width: int, features: int) -> Any:
+    """Rows (any, width) times weights, on one thread."""
+    net = GraphBuilder()
+    x = net.input("x", (dim("rows", 1, 1 << 24), width))
+    w = net.constant(np.random.default_rng(0).standard_normal((width, features), dtype=np.float32), "w")
+    return bn.compile(net.build(net.add("matmul", x, w)), threads=1, rewrite=False)
+
+
+def compiled_sum(columns: int, width: int) -> Any:
+    """Sums over in-neighbours of any rows of a graph of ``columns`` vertices, on one thread."""
+    net = GraphBuilder()
+    x = net.input("x", (columns, width))
+    offsets = net.input("offsets", (dim("ends", 2, 1 << 24),), "int64")
+    sources = net.input("sources", (dim("edges", 1, 1 << 30),), "int32")
+    return bn.compile(net.build(net.add("aggregate", x, offsets, sources)), threads=1, rewrite=False)
 
 
 class Work:
-    """The layers of a graph on ranges of its vertices, timed. Layers aggregate the wider or the narrower features."""
+    """The layers of a graph on ranges of its vertices, compiled, timed. Layers multiply or aggregate first."""
 
     def __init__(self, csr: CSR, layers: Layers = GCN, aggregate_first: bool = False) -> None:
         self.csr, self.layers, self.first = csr, layers, aggregate_first
+        self.products = [compiled_product(*layer) for layer in layers]
+        self.sums = [compiled_sum(csr.rows, width) for width in self.widths]
         self.inputs = [np.ones((csr.rows, width), np.float32) for width, _ in layers]
-        self.outputs = [np.ones((csr.rows, width), np.float32) for _, width in layers]
-        self.weights = [np.ones(shape, np.float32) for shape in layers]
-        self.out = [np.empty((csr.rows, width), np.float32) for width in self.widths]
-        self.measure(np.array([0, csr.rows]))
+        self.read = [np.ones((csr.rows, width), np.float32) for width in self.widths]
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Features that the layers aggregate."""
         return tuple(layer[0 if self.first else 1] for layer in self.layers)
 
-    def range(self, layer: int, begin: int, end: int) -> float:
-        """CPU seconds of a layer on the vertices begin … end - 1."""
+    def range(self, layer: int, rows: CSR, begin: int, end: int) -> float:
+        """CPU seconds of a layer on the vertices begin … end - 1, whose in-edges are ``rows``."""
         started = time.thread_time()
-        out, result = self.out[layer][: end - begin], self.outputs[layer][begin:end]
         if self.first:
-            aggregate(self.csr.offsets, self.csr.sources, self.inputs[layer], begin, end, out)
-            np.matmul(out, self.weights[layer], out=result)
+            near = self.sums[layer](self.read[layer], rows.offsets, rows.sources)
+            self.products[layer](near)
         else:
-            np.matmul(self.inputs[layer][begin:end], self.weights[layer], out=result)
-            aggregate(self.csr.offsets, self.csr.sources, self.outputs[layer], begin, end, out)
-        return max(time.thread_time() - started, 1e-9)
+            self.products[layer](self.inputs[layer][begin:end])
+            self.sums[layer](self.read[layer], rows.offsets, rows.sources)
+        return time.thread_time() - started
 
-    def measure(self, cuts: Cuts, repeats: int = 2) -> np.ndarray:
-        """Seconds (layers, ranges), the least of the repeats."""
-        ranges = list(itertools.pairwise(cuts.tolist()))
-        return np.array(
-            [
-                [min(self.range(layer, *ends) for _ in range(repeats)) for ends in ranges]
-                for layer in range(len(self.layers))
-            ]
-        )
+    def measure(self, cuts: Cuts, repeats: int = 3) -> np.ndarray:
+        """Seconds (layers, ranges): the least of the repeats, so that of none that first sees a range's edges."""
+        found = np.full((len(self.layers), len(cuts) - 1), 1e-9)
+        for place, (begin, end) in enumerate(itertools.pairwise(cuts.tolist())):
+            rows = self.csr.slice(begin, end)
+            if rows.edges:
+                for layer in range(len(self.layers)):
+                    found[layer, place] = min(self.range(layer, rows, begin, end) for _ in range(repeats))
+        return found
 
 
 def in_turns(contenders: dict[str, Callable[[], np.ndarray]], rounds: int) -> dict[str, np.ndarray]:
@@ -163,7 +168,7 @@ def errors(work: Work, partitioner: Partitioner, features: Graphs, seed: int, tr
 
 def unseen(kind: str, parts: int, rounds: int) -> Row:
     """Inference on graphs that were not learned from: the slowest workers' seconds, summed over these graphs."""
-    layers, first = (GIN, True) if kind == "gin" else (((700, 64), (64, 121)), False)
+    layers, first = (PPI, True) if kind == "gin" else (PPI, False)
     graphs = [graph.csr for graph in ppi_graphs()]
     partitioner: Partitioner | None = None
     for csr in graphs[:-PPI_UNSEEN]:
@@ -172,7 +177,7 @@ def unseen(kind: str, parts: int, rounds: int) -> Row:
         features = partitioner.features(csr)
         for count in (parts, 2 * parts):
             for cuts in (equal_vertices(csr.rows, count), equal_edges(csr, count)):
-                partitioner = partitioner.learned(features, Measured(cuts, work.measure(cuts, 3)))
+                partitioner = partitioner.learned(features, Measured(cuts, work.measure(cuts, 5)))
     assert partitioner is not None
     total: dict[str, float] = dict.fromkeys(("vertices", "edges", "model"), 0.0)
     means = 0.0
@@ -250,7 +255,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":  # read when NumPy is imported: CPU seconds are of one thread
-        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.partition", *sys.argv[1:]],
-                  os.environ | {"OPENBLAS_NUM_THREADS": "1"})  # fmt: skip
     sys.exit(main())
