@@ -2,8 +2,8 @@
 
 `python -m benchmarks.gnn [epochs|memory|sampling|depth|workers …] [--scale 0.1] [--json]`. Graphs are generated, of
 Reddit's size times `--scale`. The peer is a plain implementation on `torch.sparse` CSR with int64 numbers, with
-products first as ours. Not timed here: PyG's edge form, which is slower, and DGL, whose newest CPU wheel does not import
-(libgraphbolt ends at torch 2.2.1; it runs only with an empty module in place of `dgl.graphbolt`).
+products first as ours. Not timed here: PyG's edge form, which is slower, and DGL, whose newest CPU wheel does not
+import (libgraphbolt ends at torch 2.2.1; it runs only with an empty module in place of `dgl.graphbolt`).
 Times are CPU seconds of both sides in turn, medians; memory is the resident peak of a process of its own.
 """
 

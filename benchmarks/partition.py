@@ -4,7 +4,7 @@
 
 Workers are measured one after another on one thread, in CPU seconds: two layers, each a product (602 → 64, 64 → 48) of
 the own rows and the sum over in-neighbours; for "ppi gin" the sum first, of 700 features. All partitions of one number
-of workers are measured in turns; times are medians of the turns. "rmat" is an R-MAT graph of Reddit's density, "mixed" 
+of workers are measured in turns; times are medians of the turns. "rmat" is an R-MAT graph of Reddit's density, "mixed"
 a block model of classes from sparse to 300 times denser ones, "ppi" 24 graphs of which 4 are unseen: a model that has
 learned on the others partitions them. --scale: of Reddit's size. --keep: where generated graphs are kept. Fails where a
 bar of ``BARS`` is missed.
@@ -43,7 +43,14 @@ GCN = ((602, 64), (64, 48))  # input and output features of the layers
 PPI = ((700, 64), (64, 121))  # the same, at the widths of PPI
 NAMES = ("rmat", "mixed", "ppi")
 MEASURED, SIMULATED = (4, 8), (12, 16, 20)
-BARS = {"vertices": 1.5, "edges": {"rmat": 1.0, "mixed": 1.2}, "balance": 0.9, "error": 0.05, "unseen": 1.15}
+BARS = {
+    "vertices": 1.5,
+    "edges": {"rmat": 1.0, "mixed": 1.2},
+    "balance": 0.9,
+    "error": 0.05,
+    "unseen": 1.15,
+    "reached": 0.95,
+}
 Row = dict[str, Any]
 Layers = tuple[tuple[int, int], ...]
 
@@ -199,14 +206,16 @@ def missed(rows: list[Row]) -> list[str]:
     for row in rows:
         name = f"{row['graph']}, {row['parts']} workers"
         if row["graph"].startswith("ppi"):
-            wanted = [("over vertices", row["over"]["vertices"], BARS["unseen"])]
+            # Perfect balance may be worth less than the bar: then nearly all of that.
+            possible = row["over"]["vertices"] / row["balance"]
+            wanted = [("over vertices", row["over"]["vertices"], min(BARS["unseen"], BARS["reached"] * possible))]
         else:
             wanted = [("over edges", row["over"]["edges"], BARS["edges"][row["graph"]])]  # type: ignore[index]
             wanted += [("over vertices", row["over"]["vertices"], BARS["vertices"])]
             wanted += [("mean over slowest", row["balance"], BARS["balance"])] if row["parts"] in MEASURED else []
             if row["error"] > BARS["error"]:  # type: ignore[operator]
                 out.append(f"{name}: median error {row['error']:.3f}, allowed {BARS['error']}")
-        out += [f"{name}: {what} {found:.2f}, allowed {bar}" for what, found, bar in wanted if found < bar]
+        out += [f"{name}: {what} {found:.2f}, allowed {bar:.3g}" for what, found, bar in wanted if found < bar]
     return out
 
 

@@ -10,7 +10,7 @@ from burnish.errors import ModelError, UnsupportedOperator
 from burnish.gnn.pyg import from_pyg
 from burnish.gnn.train import fit
 
-from .references import small, torch
+from tests.gnn.references import small, torch
 
 pyg = pytest.importorskip("torch_geometric.nn")
 
