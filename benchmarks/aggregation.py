@@ -164,7 +164,7 @@ def _read(x: NDArray[np.float32], times: int) -> float:
         for i in range(len(x)):
             part += x[i]
         total += part
-    return total
+    return float(total)
 
 
 def cache_rate(threads: int) -> float:

@@ -91,13 +91,13 @@ def _gather_ahead(program: Program, site: LoopSite, buffer: str, distance: int, 
         *lead, last = access.indices
         if access.writes or not any(loop in i.variables and i.buffers for i in lead):
             continue
-        columns = span_of(last, [*site.ranges], ranges)
+        columns = span_of(last, [*ranges], access.ranges)
         if columns is None or any(not (i.variables <= {loop, *site.ranges}) for i in lead):
             continue
         per_line = LINE // ITEM_BYTES[access.buffer.dtype]
         for line in range(min(-(-columns.extent // per_line), ROW_LINES)):
             at = minimum(columns.low + line * per_line, access.buffer.shape[-1] - 1)
-            index = tuple(substitute(i, later) for i in (*lead, at))
+            index = tuple(simplify(substitute(i, later), access.ranges) for i in (*lead, at))
             hints[Intrinsic("prefetch", (Load(access.buffer, index),), (("locality", locality),))] = None
     if not hints:
         return program

@@ -27,7 +27,6 @@ from burnish.graph.graph import Graph as Operators
 from burnish.memory.swap import exact, replay
 from burnish.runtime.steps import TensorSpec
 from burnish.train.step import training_graph
-
 from tests.gnn.references import small
 
 BLOCK, CLASSES = 32, 4

@@ -144,12 +144,12 @@ def _apply_by_vertex(task: Task, target: Target, rows: Rows, choice: Choice) -> 
     _vectorize(s, features, lanes)
     _, *own, edge = s.loops(acc)
     s.reorder(edge, *own)
-    if choice["ahead"] and lanes * rows.stage.shape[-1] > 0:
-        s.prefetch(rows.gathered, edge, edge, int(choice["ahead"]), None, 3)
     _vectorize(s, own, lanes)
     _vectorize(s, s.init_loops(acc)[1:], lanes)
     if _work(rows) >= SMALL and rows.offsets is not None and target.cores > 1:
         s.balance(v, int(choice["parts"]) * target.cores, rows.offsets)
+    if choice["ahead"]:
+        s.prefetch(rows.gathered, edge, edge, int(choice["ahead"]), None, 3)
     return s
 
 
