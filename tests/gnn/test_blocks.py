@@ -27,8 +27,7 @@ from burnish.graph.graph import Graph as Operators
 from burnish.memory.swap import exact, replay
 from burnish.runtime.steps import TensorSpec
 from burnish.train.step import training_graph
-
-from .references import small
+from tests.gnn.references import small
 
 BLOCK, CLASSES = 32, 4
 
@@ -153,7 +152,7 @@ def test_a_step_that_runs_again_sums_once() -> None:
             again for action in step.plan.actions
             for again in (action, *((action,) if action in blocks and action.step in summing else ()))
         ]  # fmt: skip
-        step.plan = replay(step.problem, step.capacity, actions)
+        step.plan = replay(step.problem, step.plan.capacity, actions)
         assert step.plan.runs > len(step.problem.steps)
         np.testing.assert_allclose([float(step(case.labels)) for _ in range(2)], case.losses(2), rtol=2e-5)
 

@@ -9,8 +9,7 @@ import burnish as bn
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.gnn.pyg import from_pyg
 from burnish.gnn.train import fit
-
-from .references import small, torch
+from tests.gnn.references import small, torch
 
 pyg = pytest.importorskip("torch_geometric.nn")
 

@@ -16,8 +16,7 @@ from burnish.gnn.losses import KnownLogistic, micro_f1
 from burnish.gnn.models import Network, network
 from burnish.gnn.sampling import Sampled, Sampling
 from burnish.gnn.train import fit
-
-from .references import Reference, small, torch
+from tests.gnn.references import Reference, small, torch
 
 MODELS = ("gcn", "sage", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gin", "gat")))
 

@@ -22,9 +22,8 @@ from burnish.gnn.store import save
 from burnish.gnn.train import fit
 from burnish.gnn.workers import Job, fit_workers, train_share
 from burnish.train.loop import Limits
-
-from .references import small
-from .test_blocks import Interpreted
+from tests.gnn.references import small
+from tests.gnn.test_blocks import Interpreted
 
 TIMEOUT = 120.0
 
