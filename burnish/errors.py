@@ -74,7 +74,7 @@ class WorkerError(BurnishError):
 
 
 class PlanError(BurnishError):
-    """A machine or a parallel strategy that cannot be read, makes no sense, or was made for another model or machine."""
+    """A machine or a parallel strategy that cannot be read, makes no sense, or is for another model or machine."""
 
 
 class EngineError(BurnishError):
