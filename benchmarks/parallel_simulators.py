@@ -59,7 +59,8 @@ def near_optimum(sim: Simulator, seconds: float) -> np.ndarray:
     made = [baseline(problem.model, problem.machine) for baseline in (data_parallel, expert)]
     choice = min((space.choice(strategy) for strategy in made), key=sim.full)
     blocks = problem.model.blocks()
-    begin, seed, moves, count = time.process_time(), 0, blocks, 64
+    begin, seed, count = time.process_time(), 0, 64
+    moves: list[list[int]] | None = blocks
     while time.process_time() - begin < seconds:
         before = time.process_time()
         choice = sim.walk(choice, count, TEMPERATURE / len(choice), seed, moves).best

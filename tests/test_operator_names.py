@@ -10,7 +10,7 @@ import burnish
 from burnish.ops import OPERATORS
 
 HOUSE = Path(burnish.__file__).parent
-ROOMS = ("graph", "kernels", "lower", "memory", "pipeline", "runtime", "array", "driver", "measure", "tune")
+ROOMS = ("graph", "kernels", "lower", "memory", "pipeline", "runtime", "array", "driver", "measure", "tune", "parallel")
 # Rules about named operators: they replace, make, or estimate nodes of these.
 RULES = {
     f"graph/{name}.py"

@@ -6,14 +6,14 @@ backward. Resources are the P devices, then the links. Times are whole nanosecon
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.jit import njit
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 
 SOURCE, TARGET, CLASS, DRIVE, MOVED = 0, 1, 2, 7, 12  # columns of edges: operations, and five each by axis
@@ -373,7 +373,8 @@ def loads(
         )
     for g in range(sync.shape[0]):
         summed += synchronization(t, g, choice, sync[g], holders)
-        load += sync[g, : load.size]
+        for r in range(load.size):
+            load[r] += sync[g, r]
     return moved, summed
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,9 +136,10 @@ def work(op: Operation, degrees: Sequence[Sequence[int]], gradient: bool = True)
         rest = rest + (total - points) * fraction
     nbytes = {name: ITEM_BYTES[op.types[name].dtype] for name in regions}
     made = {name for node in op.nodes for name in node.outputs}
-    read = sum((touched(r) * nbytes[n] for n, r in regions.items() if n not in made), np.zeros(columns))
-    held = sum((volume(regions[n]) * nbytes[n] for n in op.parameters if n in regions), np.zeros(columns))
-    written = sum((volume(regions[n]) * nbytes[n] for n in op.outputs), np.zeros(columns))
+    none = np.zeros(columns)
+    read: Any = sum((touched(r) * nbytes[n] for n, r in regions.items() if n not in made), none)
+    held: Any = sum((volume(regions[n]) * nbytes[n] for n in op.parameters if n in regions), none)
+    written: Any = sum((volume(regions[n]) * nbytes[n] for n in op.outputs), none)
     return Work(sizes, tuple(products), rest, read, written, held, gradient)
 
 

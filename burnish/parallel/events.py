@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from burnish.jit import njit
 from burnish.parallel.core import (
     AFTER,
@@ -23,6 +20,7 @@ from burnish.parallel.core import (
     SPLIT,
     TARGET,
     WEIGHT,
+    Array,
     Tables,
     count,
     partners,
@@ -30,7 +28,6 @@ from burnish.parallel.core import (
     volume,
 )
 
-Array = NDArray[np.generic]
 EXCEEDED, OVERFLOW = -1, -2  # results in place of a time: over the limit; the heap is too small
 FORWARD, BACKWARD, ACTIVATION, GRADIENT, SYNCHRONIZATION = range(5)
 KIND, THING, PART = 50, 24, 12  # bits of a key: kind, operation or edge or group, part, other part (or link)

@@ -147,14 +147,16 @@ def spread(
     everything = tuple(d for node in nodes for d in node)
     links = []
     for number, node in enumerate(nodes):
-        pairs = [tuple(node[i : i + 2]) for i in range(0, len(node), 2)]
-        groups = {"device": [(d,) for d in node], "pair": pairs, "node": [tuple(node)]}[each]
+        pairs: list[tuple[int, ...]] = [tuple(node[i : i + 2]) for i in range(0, len(node), 2)]
+        groups: list[tuple[int, ...]] = [tuple(node)] if each == "node" else pairs
+        if each == "device":
+            groups = [(d,) for d in node]
         for group in groups:
             near = next(pair for pair in pairs if group[0] in pair)
             far = {"pair": near, "node": tuple(node), "machine": everything}[reach]
             label = f"{name} {number}" if each == "node" else f"{name} {'-'.join(map(str, group))}"
-            ends = (group, far) if side == "send" else (far, group)
-            links.append(Link(label, latency, bandwidth, *ends, side))
+            sources, targets = (group, far) if side == "send" else (far, group)
+            links.append(Link(label, latency, bandwidth, sources, targets, side))
     return links
 
 

@@ -218,13 +218,13 @@ def _ordered(graph: Graph, group: Sequence[int]) -> list[list[Node]]:
     done: set[int] = set()
     pending = sorted(members, key=lambda number: first[number])
     while pending:
-        number = next((n for n in pending if waits[n] <= done), None)
-        if number is None:
+        free = next((n for n in pending if waits[n] <= done), None)
+        if free is None:
             names = ", ".join(members[n][0].outputs[0] for n in pending[:4])
             raise PlanError(f"groups that wait for each other: those of {names}; allowed: groups without circles")
-        pending.remove(number)
-        ordered.append(number)
-        done.add(number)
+        pending.remove(free)
+        ordered.append(free)
+        done.add(free)
     return [members[number] for number in ordered]
 
 

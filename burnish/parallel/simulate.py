@@ -211,7 +211,7 @@ class Simulator:
     def _propose(self, new: Choice, ops: NDArray[np.int64], limit: int) -> int:
         if self._ck is None:  # a larger heap has taken their place
             assert self._current is not None
-            self._retried(lambda: self._restart(self._current))  # type: ignore[arg-type]
+            self._retried(lambda: self._restart(self._current))
         self._load2[:], self._sync2[:] = self._load, self._sync
         return int(
             walk.propose(

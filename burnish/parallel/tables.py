@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.loops.expr import FLOATS, ITEM_BYTES
-from burnish.parallel.boxes import Ints, hull
+from burnish.parallel.boxes import Ints, Region, hull, touched, volume
 from burnish.parallel.operations import MAX_AXES, Model, Operation
 from burnish.parallel.strategy import part
 
@@ -232,7 +232,7 @@ def _split_dims(op: Operation) -> list[tuple[dict[int, int], float]]:
         if name not in regions:
             found.append((axes, 0.0))
             continue
-        held = sum(box.volume for box in regions[name])
+        held = volume(regions[name])
         for m in range(len(op.axes)):
             if held[1 + m] == held[0]:
                 continue
@@ -241,10 +241,10 @@ def _split_dims(op: Operation) -> list[tuple[dict[int, int], float]]:
                 if length[1 + m] != length[0] and d not in axes:
                     axes[d] = m
                     break
-        found.append((axes, float(sum(box.touched for box in regions[name])[0])))
+        found.append((axes, float(touched(regions[name])[0])))
     return found
 
 
-def box_rank(region: Sequence[object]) -> int:
+def box_rank(region: Region) -> int:
     """Dimensions of a region's boxes."""
-    return int(region[0].low.shape[0])  # type: ignore[attr-defined]
+    return int(region[0].low.shape[0])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import PlanError
-from burnish.parallel.core import Geometry, Tables
+from burnish.parallel.core import Array, Geometry, Tables
 from burnish.parallel.costs import Costs, work
 from burnish.parallel.machine import Device
 from burnish.parallel.operations import MAX_AXES
@@ -61,6 +61,7 @@ class Problem:
         ends = np.array([[e.producer, e.consumer] for e in edges], np.int32).reshape(-1, 2)
         shared = edge_tables(self.model, self.space.levels)
         splits, time, kind = self._splits(costs)
+        configurations, places = self._configurations()
         geometry = Geometry(np.hstack([ends, shared.axes]), splits, shared.part, shared.reach)
         member = self.weights.members[:, 0]
         group = np.repeat(np.arange(len(self.weights.nbytes)), np.diff(self.weights.pointer))
@@ -79,10 +80,12 @@ class Problem:
             geometry,
             time,
             kind,
-            *self._configurations(),
+            configurations,
+            places,
             shared.nbytes,
             shared.covered,
-            *lists,
+            lists[0],
+            lists[1],
             self.weights.pointer,
             self.weights.members,
             self.weights.sparse if self.sparse else self.weights.nbytes,
@@ -124,7 +127,7 @@ class Problem:
         whole = np.maximum(1, np.rint(seconds_of * NANO)).astype(np.int64)
         return np.hstack([table, levels]), whole, kind
 
-    def _configurations(self) -> tuple[NDArray[np.generic], ...]:
+    def _configurations(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Split, place and number of parts of every configuration; the places."""
         numbers: dict[tuple[int, ...], int] = {}
         place, parts = [], []
@@ -167,7 +170,7 @@ def _lists(pairs: Sequence[Sequence[tuple[int, int]]], count: int) -> tuple[NDAr
     return pointers, np.array(numbers, np.int32)
 
 
-def _links(problem: Problem) -> tuple[object, ...]:
+def _links(problem: Problem) -> tuple[Array, Array, Array, Array, bool, float, float]:
     """Routes and times of every pair of devices, of every link; nodes; how weights are synchronized."""
     machine = problem.machine
     size = machine.size
@@ -186,4 +189,4 @@ def _links(problem: Problem) -> tuple[object, ...]:
     same = (node[:, None] == node[None, :]) & ~np.eye(size, dtype=bool)
     far = node[:, None] != node[None, :]
     slowest = [float(wire[where, 1].max()) if where.any() else 0.0 for where in (same, far)]
-    return route, wire, link, node, problem.synchronization == "overlapped", *slowest
+    return route, wire, link, node, problem.synchronization == "overlapped", slowest[0], slowest[1]

@@ -8,7 +8,6 @@ Source: thesis-jia section 3.5; algorithms 1 and 2 (delta simulation), here by r
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from burnish.jit import njit
 from burnish.parallel.core import (
@@ -20,6 +19,7 @@ from burnish.parallel.core import (
     SOURCE,
     TARGET,
     WEIGHT,
+    Array,
     Tables,
     add_compute,
     add_edge,
@@ -42,7 +42,6 @@ from burnish.parallel.events import (
     split_of,
 )
 
-Array = NDArray[np.generic]
 UNLIMITED = 1 << 62
 ACCEPTED, TRIED, SKIPPED, EVENTS = range(4)  # counters of a walk
 
