@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from burnish.driver.api import compile
     from burnish.driver.fit import fit
     from burnish.driver.loading import load
+    from burnish.driver.planned import Plan, plan
     from burnish.graph.gradient import gradients
     from burnish.graph.graph import Graph
     from burnish.rewrite.search.objective import Objective
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "CosineDecay", "CrossEntropy", "Graph", "Huber", "LinearDecay", "MixedPrecision", "Module",
-    "Objective", "StepDecay", "Train", "Tune", "WarmUp", "compile", "fit", "gradients", "load", "nd", "sym",
+    "Objective", "Plan", "StepDecay", "Train", "Tune", "WarmUp", "compile", "fit", "gradients", "load", "nd", "plan",
+    "sym",
 ]  # fmt: skip
 
 _HOME = {
     "compile": "burnish.driver.api",
     "fit": "burnish.driver.fit",
     "load": "burnish.driver.loading",
+    "Plan": "burnish.driver.planned",
+    "plan": "burnish.driver.planned",
     "Module": "burnish.runtime.module",
     "Graph": "burnish.graph.graph",
     "SGD": "burnish.train.optimizers",

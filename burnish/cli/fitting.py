@@ -13,7 +13,9 @@ import burnish as bn
 from burnish.cli.output import check_input, check_output, is_artifact, is_json, print_json
 from burnish.cli.sizes import parse_fixed, parse_shapes
 from burnish.driver.fit import Fitted, import_batch, prepare
+from burnish.driver.fit_ranks import RanksFitted, faster_plan, fit_ranks
 from burnish.driver.importing import import_model
+from burnish.driver.planned import data_parallel_splits, read_plan
 from burnish.errors import DataError, ParameterError
 from burnish.files import write_atomic
 from burnish.frontend.onnx import to_onnx
@@ -63,6 +65,18 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """The devices that train: how many of what kind, by which plan (None: data parallelism), and whether that is timed
+    against data parallelism first.
+    """
+
+    plan: Path | None = None
+    count: int = 1
+    kind: str = "process"
+    compare: bool = True
+
+
+@dataclass(frozen=True)
 class Task:
     """What the command was asked for."""
 
@@ -89,6 +103,7 @@ class Task:
     arguments: Mapping[str, Any]  # of burnish.compile
     shapes: tuple[str, ...]
     fixed: tuple[str, ...]
+    ranks: Ranks = Ranks()
 
 
 def train(task: Task) -> None:
@@ -109,15 +124,48 @@ def train(task: Task) -> None:
     valid = None if task.valid is None else read_npz(task.valid)
     recipe = task.recipe.made(_updates(task, graph, data, epochs))
     recipe = replace(recipe, parameters=parameters_of(graph, recipe, found.weights))
-    with shown(not task.as_json) as progress:
-        fitted = prepare(
-            graph, data, recipe, limits, valid=valid, metrics=task.metrics, shuffle=task.shuffle, seed=task.seed,
-            checkpoint=task.checkpoint, progress=progress, **task.arguments,
-        ).run()  # fmt: skip
+    fitted: Fitted | RanksFitted
+    if task.ranks.count > 1:
+        fitted = _by_ranks(task, graph, data, valid, recipe, limits)
+    else:
+        fitted = _alone(task, graph, data, valid, recipe, limits)
     _write(fitted, task)
     _tell(fitted, task)
     if fitted.report.stop_reason == "interrupted":
         raise typer.Exit(130)  # as shells report what Ctrl-C ended
+
+
+def _alone(task: Task, graph: bn.Graph, data: Any, valid: Any, recipe: bn.Train, limits: Limits) -> Fitted:
+    with shown(not task.as_json) as progress:
+        return prepare(
+            graph, data, recipe, limits, valid=valid, metrics=task.metrics, shuffle=task.shuffle, seed=task.seed,
+            checkpoint=task.checkpoint, progress=progress, **task.arguments,
+        ).run()  # fmt: skip
+
+
+def _by_ranks(task: Task, graph: bn.Graph, data: Any, valid: Any, recipe: bn.Train, limits: Limits) -> RanksFitted:
+    """Trains on several devices by the plan, or by data parallelism where that is faster, and says which."""
+    ranks, arguments = task.ranks, task.arguments
+    threads = arguments["threads"] or 1
+    chosen = data_parallel_splits(graph, ranks.count, recipe.parameters)
+    if ranks.plan is not None:
+        planned = read_plan(ranks.plan.read_text(encoding="utf-8"), graph, ranks.count, recipe.parameters)
+        candidates = {"plan": planned, "data parallelism": chosen}
+        used, times = "plan", {}
+        if ranks.compare and planned != chosen:
+            used, times = faster_plan(
+                graph, data, recipe, candidates, ranks.count, kind=ranks.kind, threads=threads,
+                exact=arguments["exact"], cache_dir=arguments["cache_dir"],
+            )  # fmt: skip
+        chosen = candidates[used]
+        if times and not task.as_json:
+            told = ", ".join(f"{name} {1e3 * seconds:.2f} ms a step" for name, seconds in times.items())
+            print(f"{told}: trained by {used}")
+    return fit_ranks(
+        graph, data, recipe, limits, chosen, ranks.count, kind=ranks.kind, valid=valid, metrics=task.metrics,
+        shuffle=task.shuffle, seed=task.seed, threads=threads, checkpoint=task.checkpoint, exact=arguments["exact"],
+        cache_dir=arguments["cache_dir"],
+    )  # fmt: skip
 
 
 def _check(task: Task) -> None:
@@ -133,6 +181,10 @@ def _check(task: Task) -> None:
         check_output(task.report, "--report", inputs=inputs, is_ours=_is_report, force=task.force)
     if task.resume and task.checkpoint is None:
         raise ParameterError("--resume: found without a folder; allowed: with --checkpoint")
+    if task.ranks.plan is not None:
+        check_input(task.ranks.plan, "--plan")
+        if task.ranks.count == 1:
+            raise ParameterError("--plan: found with --ranks 1; allowed: with as many as the plan has devices")
     if task.patience is not None and task.valid is None:
         raise ParameterError("--patience: found without data to evaluate with; allowed: with --valid")
 
@@ -163,7 +215,7 @@ def _is_onnx(path: Path) -> bool:
         return False
 
 
-def _write(fitted: Fitted, task: Task) -> None:
+def _write(fitted: Fitted | RanksFitted, task: Task) -> None:
     if task.output.suffix == ".bn":
         fitted.compile(**task.arguments).save(task.output)
     else:
@@ -175,7 +227,7 @@ def _write(fitted: Fitted, task: Task) -> None:
         write_atomic(task.report, [text.encode()])
 
 
-def _tell(fitted: Fitted, task: Task) -> None:
+def _tell(fitted: Fitted | RanksFitted, task: Task) -> None:
     report = fitted.report
     if task.as_json:
         print_json({"output": str(task.output), **report.as_json()})

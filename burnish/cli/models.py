@@ -207,6 +207,31 @@ def inspect(
 def plan(
     model: OnnxModel,
     memory: Annotated[bool, typer.Option("--memory", help="The memory of a training step.")] = False,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MACHINE",
+            help="A strategy for devices: p100:4x4, k80:16x4, host:2, … or a file cluster.toml.",
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Of search for a strategy.")] = 10.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 0,
+    synchronization: Annotated[
+        str, typer.Option(help="Sums of gradients: overlapped, or after the step and linear in replicas.")
+    ] = "overlapped",
+    sparse: Annotated[bool, typer.Option("--sparse", help="Gradients of picked rows are summed as rows.")] = False,
+    byte_penalty: Annotated[
+        float, typer.Option(min=0, help="Nanoseconds that a transferred byte counts in the search.")
+    ] = 0.0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file for the strategy, which `burnish train` reads.")
+    ] = None,
+    timeline: Annotated[Path | None, typer.Option(help="A file for a picture of the predicted step (.svg).")] = None,
+    annotations: Annotated[
+        Path | None,
+        typer.Option(help="A file for placements of PyTorch's DTensor (.json), where these can say it."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an output file of another kind.")] = False,
     budget: Annotated[
         list[str] | None, typer.Option(metavar="BYTES", help="A budget, such as 2GB or 512MiB. Repeatable.")
     ] = None,
@@ -221,10 +246,18 @@ def plan(
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> None:
-    """Show what memory a training step needs by each strategy and within budgets, the time that costs, and when."""
+    """Plan a training step: its memory by each strategy and within budgets, or its parallel execution on devices."""
     from burnish.cli import compiling, planning
 
-    if not memory:
-        raise ParameterError("plan: found neither; allowed: --memory")
+    if memory == (devices is not None):
+        raise ParameterError(f"plan: found {'both' if memory else 'neither'}; allowed: --memory or --devices MACHINE")
     options = compiling.Options(target, None, exact, cache_dir, as_json, None, shape or (), False, dim or (), fix or ())
-    planning.plan(model, budget or (), loss, momentum, solve, options)
+    if devices is None:
+        planning.plan(model, budget or (), loss, momentum, solve, options)
+        return
+    from burnish.cli import strategies
+
+    wanted = strategies.Wanted(
+        model, devices, seconds, seed, synchronization, sparse, byte_penalty, output, timeline, annotations, force
+    )
+    strategies.plan(wanted, options)

@@ -60,6 +60,16 @@ def train_command(
     memory_budget: Annotated[
         str | None, typer.Option(help="Most memory that a step may take, such as 2GB.", show_default=False)
     ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="A strategy of `burnish plan --devices`, by which --ranks devices train.")
+    ] = None,
+    ranks: Annotated[int, typer.Option(min=1, help="Processes that train, each a device of the plan.")] = 1,
+    ranks_on: Annotated[
+        str, typer.Option(help="What ranks are: process or thread here, torch (gloo), or ray (a cluster's actors).")
+    ] = "process",
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="Whether some steps by data parallelism are timed as well.")
+    ] = True,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -91,5 +101,6 @@ def train_command(
         model, data, valid, output or model.with_suffix(".trained.onnx"), report, recipe, epochs, steps, batch, seed,
         shuffle, tuple(metric or ()), evaluate_every, patience, checkpoint, save_every, keep, resume, force, as_json,
         {"threads": threads, "exact": exact, "cache_dir": cache_dir}, tuple(shape or ()), tuple(fix or ()),
+        fitting.Ranks(plan, ranks, ranks_on, compare),
     )  # fmt: skip
     fitting.train(task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,17 +16,19 @@ from burnish.comm.local import TIMEOUT, launch
 from burnish.comm.protocol import Comm
 from burnish.comm.ray import launch_ray
 from burnish.comm.torch import launch_torch
+from burnish.driver.api import compile
 from burnish.driver.assembly import make_module
 from burnish.driver.compilation import compile_kernels
 from burnish.driver.ranks import compile_ranks
+from burnish.errors import DataError
 from burnish.graph.graph import Graph
 from burnish.parallel.execute import RankStep
-from burnish.parallel.placement import Split
+from burnish.parallel.plans import Splits
 from burnish.runtime import module as modules
 from burnish.runtime.module import Module
 from burnish.target import target as find_target
 from burnish.train.checkpoint import Checkpoint, Folder
-from burnish.train.data import Source, read_npz, source
+from burnish.train.data import Source, bound, read_npz, source
 from burnish.train.evaluation import evaluation_graph, metrics_named, trained
 from burnish.train.loop import Limits, Trainer
 from burnish.train.report import Evaluation, Progress, Report
@@ -66,13 +69,17 @@ class RanksFitted:
     graph: Graph
     memory: tuple[Mapping[str, int], ...]  # bytes by use, a device
 
+    def compile(self, **arguments: Any) -> Module:
+        """The trained model in its form of inference; ``arguments`` are those of :func:`burnish.compile`."""
+        return compile(self.graph, **arguments)
+
 
 def fit_ranks(
     graph: Graph,
     data: Any,
     train: Train,
     limits: Limits,
-    splits: Mapping[str, Split],
+    plan: Splits,
     ranks: int,
     *,
     kind: str = "process",
@@ -90,8 +97,8 @@ def fit_ranks(
 ) -> RanksFitted:
     """Trains a graph as :func:`burnish.fit` does, on ``ranks`` devices of this machine or cluster.
 
-    ``splits``: how tensors of the graph are split over the devices (``parallel.plans.splits_of`` of a strategy); what
-    they do not name follows. ``kind``: "process" or "thread" on this machine, "torch" (gloo), or "ray" (actors on a
+    ``plan``: how tensors of the graph are split over the devices (``parallel.plans.splits_of`` of a strategy); what
+    it does not name follows. ``kind``: "process" or "thread" on this machine, "torch" (gloo), or "ray" (actors on a
     cluster). ``data`` and ``valid``: arrays, or the path of an .npz file that all devices reach. ``threads``: of each
     device. Losses and weights are those of one device, up to the order of sums. A device that dies ends the training
     of all with WorkerError, which names it; ``limits.resume`` goes on from the last checkpoint.
@@ -103,7 +110,7 @@ def fit_ranks(
     machine = find_target(target)
     guarded = replace(train, guard=True)
     whole = training_graph(graph, guarded)
-    made = compile_ranks(whole, splits, ranks, machine, exact=exact, cache_dir=cache_dir)
+    made = compile_ranks(whole, plan, ranks, machine, exact=exact, cache_dir=cache_dir)
     facts = {"train": str(train), "parameters": sorted(trained_constants(graph, train))}
     with tempfile.TemporaryDirectory() as folder:
         evaluation = None
@@ -185,3 +192,54 @@ class ReadFolder(Folder):
 
     def keep_best(self, checkpoint: Checkpoint) -> None:
         """Nothing, likewise."""
+
+
+def faster_plan(
+    graph: Graph,
+    data: Any,
+    train: Train,
+    plans: Mapping[str, Splits],
+    ranks: int,
+    *,
+    kind: str = "process",
+    threads: int = 1,
+    steps: int = 12,
+    timeout: float = TIMEOUT,
+    target: str = "cpu",
+    exact: bool = False,
+    cache_dir: str | Path | None = None,
+) -> tuple[str, dict[str, float]]:
+    """The plan whose step is fastest where it will run, and the seconds of a step of each: medians of steps in turn.
+
+    Nothing of what is trained meanwhile is kept.
+    """
+    machine = find_target(target)
+    whole = training_graph(graph, replace(train, guard=True))
+    with tempfile.TemporaryDirectory() as folder:
+        paths: list[list[str]] = [[] for _ in range(ranks)]
+        for number, chosen in enumerate(plans.values()):
+            for rank, executable in enumerate(compile_ranks(whole, chosen, ranks, machine, exact=exact, cache_dir=cache_dir)):  # fmt: skip
+                paths[rank].append(f"{folder}/{number}-{rank}.bn")
+                modules.artifact.save(executable, paths[rank][-1])
+        orders = [(own, _plain(data), threads, steps) for own in paths]
+        found = LAUNCHERS[kind](time_rank, orders, timeout)
+    times = dict(zip(plans, found[0], strict=True))
+    return min(times, key=lambda name: times[name]), times
+
+
+def time_rank(comm: Comm, paths: Sequence[str], data: Any, threads: int, steps: int) -> list[float]:
+    """Median seconds of a step of each artifact, with the first batch, in turn; those of the slowest device."""
+    made = [RankStep(modules.load(path, threads, comm=comm), comm) for path in paths]
+    batches = source(_given(data), made[0].inputs, shuffle=False).epoch(0)
+    arrays = bound(next(iter(batches)), made[0].inputs)
+    if arrays is None:
+        raise DataError("data: found no whole batch; allowed: one or more")
+    times = np.zeros((steps, len(made)))
+    for round_ in range(-1, steps):
+        for number, step in enumerate(made):
+            comm.barrier()
+            begin = time.perf_counter()
+            step(*arrays)
+            times[max(round_, 0), number] = time.perf_counter() - begin
+    slowest = comm.all_reduce(times, "max")
+    return [float(seconds) for seconds in np.median(slowest, axis=0)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from burnish.driver.assembly import assemble, live_values
@@ -11,7 +10,7 @@ from burnish.driver.stages import Compilation
 from burnish.graph.graph import Graph
 from burnish.memory.pieces import Place
 from burnish.parallel.messages import Points, with_messages
-from burnish.parallel.placement import Split
+from burnish.parallel.plans import Splits
 from burnish.parallel.program import BUCKET, facts_of, programs
 from burnish.runtime.executable import Executable
 from burnish.target import Target
@@ -19,7 +18,7 @@ from burnish.target import Target
 
 def compile_ranks(
     graph: Graph,
-    splits: Mapping[str, Split],
+    plan: Splits,
     devices: int,
     target: Target,
     *,
@@ -33,7 +32,7 @@ def compile_ranks(
     ``bucket``: bytes of gradients on a device after which their sums are sent. Raises PlanError for splits that do not
     fit, UnsupportedOperator, and TargetError.
     """
-    found = programs(graph, splits, devices, bucket)
+    found = programs(graph, plan.splits, devices, bucket, plan.inner)
     made = []
     for program in found:
         compiled = compile_kernels(program.graph, target, exact, cache_dir, progress)

@@ -9,7 +9,7 @@ alone by moving elements, are computed by each device for itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -38,15 +38,17 @@ class Assignment:
     devices: int
 
 
-def assign(graph: Graph, splits: Mapping[str, Split], devices: int) -> Assignment:
+def assign(graph: Graph, splits: Mapping[str, Split], devices: int, inner: Collection[str] = frozenset()) -> Assignment:
     """The tasks of all values of ``graph`` on ``devices``; ``splits`` are those of some, by tensor.
+
+    ``inner``: values that devices compute for themselves, as far as they need them.
 
     Graph outputs are collected on device 0, those of one element on all. Raises PlanError for splits of tensors
     that are not there, or do not fit.
     """
     values = Values(graph)
     _check(values, splits, devices)
-    own = _computed_where_needed(values, splits)
+    own = _computed_where_needed(values, splits) | _parted(values, {*inner} - {*splits})
     placements: dict[str, Placement] = {}
     for value in values:
         if value.name not in own:
@@ -100,6 +102,11 @@ def _computed_where_needed(values: Values, splits: Mapping[str, Split]) -> set[s
 def _collected(graph: Graph, name: str, devices: int) -> range:
     """The devices that get a result of the model."""
     return range(devices if graph.types[name].size == 1 else 1)
+
+
+def _parted(values: Values, names: Collection[str]) -> set[str]:
+    """Those of some names that are values which can be computed in parts."""
+    return {name for name in names if name in values.made and values.has_definition(values.made[name].node)}
 
 
 def _demands(

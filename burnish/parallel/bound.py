@@ -2,8 +2,8 @@
 
 Variables say what share of each operation takes which degrees. No strategy is faster than all work spread evenly over
 the devices, than any path of forward tasks and back, than what follows the last gradient of a group of weights, or than
-the bytes of weight gradients that must cross between nodes. Transfers of activations and queues are left out, so the gap
-to a strategy is no measure of what is left to find. The bound is one of this space and these costs alone.
+the bytes of weight gradients that must cross between nodes. Transfers of activations and queues are left out, so the
+gap to a strategy is no measure of what is left to find. The bound is one of this space and these costs alone.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _paths(problem: Problem, splits: _Splits, program: _Program, shares: list[li
 
 
 def _always_covered(problem: Problem, e: int, side: int) -> bool:
-    """Whether, for all degrees, each part of an edge's producer (side 0) or consumer (1) shares elements with another."""
+    """Whether, for all degrees, each part of an edge's producer (side 0) or consumer (1) shares elements with one."""
     t, space = problem.tables, problem.space
     ends = int(t.source[e]), int(t.target[e])
     found = [np.unique(t.split[space.first[i] : space.first[i] + space.count[i]]) for i in ends]

@@ -119,9 +119,7 @@ class _Search:
 
 
 def _least(simulator: Simulator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The least work of all operations from each on, and the least time between the end of an operation's forward tasks
-    and the begin of its backward ones.
-    """
+    """The least work of operations from each on; the least time between forward and backward tasks of each."""
     t, space = simulator.t, simulator.problem.space
     count = len(space.first)
     used = np.unique(t.kind)
@@ -154,7 +152,8 @@ def _always(simulator: Simulator, e: int) -> bool:
 def descend(
     t: Tables, first: Array, numbers: Array, choice: Array, best: Array, counters: Array, work: Array, rest: Array,
     load: Array, after: Array, end: Array, up: Array, head: Array, late: Array, alone: Array, sync: Array, tail: Array,
-    leaf: Array, holders: Array, s: events.State, none: events.Checkpoints, trace: events.Trace, found: Array, size: Array,
+    leaf: Array, holders: Array, s: events.State, none: events.Checkpoints, trace: events.Trace, found: Array,
+    size: Array,
     w: Array, limit: int,
 ) -> int:  # fmt: skip
     """Looks at ``limit`` partial strategies more; DONE when there are none, AGAIN else, or OVERFLOW of the heap.
@@ -287,7 +286,8 @@ def may_be_better(
             return False
         head[i + 1, x] = min(head[i + 1, x], ready)
         late[i + 1, x] = min(late[i + 1, x], back)
-    for x in range(devices):  # what a device does fits between its first task and what follows its last one
-        if own[x] > 0 and head[i + 1, x] + own[x] + late[i + 1, x] >= bound:
-            return False
-    return True
+    worst = 0  # what a device does fits between its first task and what follows its last one
+    for x in range(devices):
+        if own[x] > 0:
+            worst = max(worst, head[i + 1, x] + own[x] + late[i + 1, x])
+    return worst < bound

@@ -6,7 +6,7 @@ any other: compiled, fused, its memory planned; what it receives are inputs, wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,15 +40,23 @@ class Program:
     outputs: Mapping[str, str]
 
 
-def programs(graph: Graph, splits: Mapping[str, Split], devices: int, bucket: int = BUCKET) -> tuple[Program, ...]:
+def programs(
+    graph: Graph,
+    splits: Mapping[str, Split],
+    devices: int,
+    bucket: int = BUCKET,
+    inner: Collection[str] = frozenset(),
+) -> tuple[Program, ...]:
     """The programs of all devices for a graph, of inference or of a training step, and the splits of some tensors.
+
+    ``inner``: tensors that each device computes as far as it needs them (``plans.splits_of`` gives both).
 
     Raises PlanError for splits that do not fit the graph or the devices, and for a graph with open dimensions.
     """
     if graph.dims:
         dims = ", ".join(d.name for d in graph.dims)
         raise PlanError(f"programs: found open dimensions {dims}; allowed: a graph with fixed shapes")
-    assigned = assign(decompose(graph), splits, devices)
+    assigned = assign(decompose(graph), splits, devices, inner)
     found = _Programs(assigned, bucket).run()
     check_order(found)
     return found

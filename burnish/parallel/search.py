@@ -49,12 +49,18 @@ class Objective:
         return not self.memory or simulator.fits(choice, self.slots)
 
 
+FASTEST = Objective()
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The best strategy found, its nanoseconds, and those of every start by name (inf: it does not fit)."""
+    """The best strategy found, and its nanoseconds. Of every start by name, ``times``: its nanoseconds, ``starts``: its
+    cost, inf where it does not fit the devices' memory.
+    """
 
     choice: Choice
     ns: int
+    times: Mapping[str, int]
     starts: Mapping[str, float]
     report: Report[Choice]
 
@@ -65,7 +71,7 @@ def search(
     budget: Budget,
     *,
     seed: int = 0,
-    objective: Objective = Objective(),
+    objective: Objective = FASTEST,
     blocks: bool = True,
     progress: Callable[[Event], None] | None = None,
 ) -> Found:
@@ -76,9 +82,10 @@ def search(
     none that does is met.
     """
     walker = _Walker(simulator, objective, Tally(budget, progress), seed)
-    costs = {}
+    costs, times = {}, {}
     for name, choice in starts.items():
-        costs[name] = walker.consider(np.ascontiguousarray(choice, np.int32))
+        times[name] = simulator.full(choice)
+        costs[name] = walker.consider(np.ascontiguousarray(choice, np.int32), times[name])
     if blocks:
         order = sorted(starts, key=lambda name: costs[name])
         for name in order[:3]:
@@ -89,16 +96,17 @@ def search(
     if report.best is None:
         need = min(float(simulator.memory(c, objective.slots).max()) for c in starts.values())
         raise PlanError(
-            f"no strategy was found that fits; the least that a start needs of one device is {need:.0f} bytes; allowed: "
-            "devices of more memory, a smaller batch, or recomputation"
+            f"no strategy was found that fits; the least that a start needs of one device is {need:.0f} bytes; "
+            "allowed: devices of more memory, a smaller batch, or recomputation"
         )
     best = report.best
-    return Found(best, simulator.full(best), costs, report)
+    return Found(best, simulator.full(best), times, costs, report)
 
 
 def blocks_of(simulator: Simulator) -> list[list[int]]:
-    """Operations that are planned as one: those that read the same parameters and are split alike, all steps of a layer;
-    of those without parameters, the ones of equal definition.
+    """Operations that are planned as one: all steps of a layer, which read the same parameters and are split alike.
+
+    Of those without parameters, the ones of equal definition.
     """
     space, model = simulator.problem.space, simulator.problem.model
     found: dict[tuple[object, ...], list[int]] = {}

@@ -1,0 +1,177 @@
+"""Planning of training on many devices: a strategy with its simulated step, memory, bound, and comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from burnish.arguments import check_number
+from burnish.driver.importing import import_model
+from burnish.graph.graph import Graph
+from burnish.parallel.baselines import data_parallel, expert, model_parallel
+from burnish.parallel.bound import Bound, lower_bound
+from burnish.parallel.costs import Costs, Roofline
+from burnish.parallel.machine import Machine
+from burnish.parallel.operations import Model, operations
+from burnish.parallel.plans import Splits, splits_of
+from burnish.parallel.presets import machine as find_machine
+from burnish.parallel.search import Found, Objective, search
+from burnish.parallel.simulate import Simulator
+from burnish.parallel.space import Space
+from burnish.parallel.strategy import Strategy, parse_strategy
+from burnish.parallel.taskgraph import Problem
+from burnish.parallel.timeline import Timeline
+from burnish.search.budget import Budget, Event
+
+BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
+    "data parallel": data_parallel, "expert": expert, "model parallel": model_parallel,
+}  # fmt: skip
+
+
+ROOFLINE, FASTEST = Roofline(), Objective()
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A strategy for a model on a machine, and what is predicted of it.
+
+    ``milliseconds``: of a simulated step; ``baselines``: those of other strategies by name, inf where one does not fit
+    the devices' memory. ``bound``: what no strategy of the space falls below; None where it was not asked for.
+    """
+
+    model: Model
+    machine: Machine
+    strategy: Strategy
+    simulator: Simulator
+    choice: np.ndarray
+    baselines: Mapping[str, float]
+    bound: Bound | None
+    stop_reason: str
+    seconds: float
+    trials: int
+
+    @cached_property
+    def milliseconds(self) -> float:
+        """Of a simulated step."""
+        return self.simulator.full(self.choice) / 1e6
+
+    @property
+    def gap(self) -> float | None:
+        """(found − bound) / found."""
+        return None if self.bound is None else self.bound.gap(self.milliseconds * 1e6)
+
+    @property
+    def is_data_parallel(self) -> bool:
+        """Whether the strategy is plain data parallelism: nothing better was found."""
+        return self.strategy == data_parallel(self.model, self.machine)
+
+    @property
+    def memory(self) -> np.ndarray:
+        """Bytes that each device needs, with an optimizer of two slots a parameter."""
+        return self.simulator.memory(self.choice)
+
+    @property
+    def timeline(self) -> Timeline:
+        """Tasks and transfers of the simulated step."""
+        return self.simulator.timeline(self.choice)
+
+    @property
+    def splits(self) -> Splits:
+        """What programs of devices are made from."""
+        return splits_of(self.model, self.strategy)
+
+    def text(self) -> str:
+        """The strategy as text, which :func:`read_plan` and ``burnish train --plan`` read."""
+        return self.strategy.text(self.model, self.machine)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the text. Raises OSError."""
+        Path(path).write_text(self.text(), encoding="utf-8")
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan and what is predicted of it, as JSON."""
+        moved, summed = self.simulator.bytes(self.choice)
+        return {
+            "machine": self.machine.name, "devices": self.machine.size, "operations": len(self.model.operations),
+            "milliseconds": self.milliseconds, "data_parallel": self.is_data_parallel,
+            "baselines": {name: None if np.isinf(ms) else ms for name, ms in self.baselines.items()},
+            "bound": None if self.bound is None else self.bound.ns / 1e6, "gap": self.gap,
+            "memory": [float(n) for n in self.memory], "limits": [float(d.memory) for d in self.machine.devices],
+            "bytes": {"activations": moved, "gradients": summed},
+            "search": {"seconds": self.seconds, "trials": self.trials, "stop_reason": self.stop_reason},
+            "strategy": self.text(),
+        }  # fmt: skip
+
+
+def plan(
+    model: Any,
+    devices: str | Path | Machine = "host:2",
+    *,
+    seconds: float = 10.0,
+    seed: int = 0,
+    groups: Sequence[Sequence[str]] = (),
+    parameters: Sequence[str] | None = None,
+    costs: Costs = ROOFLINE,
+    synchronization: str = "overlapped",
+    sparse: bool = False,
+    objective: Objective = FASTEST,
+    bound: bool = True,
+    strided: bool = True,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    progress: Callable[[Event], None] | None = None,
+) -> Plan:
+    """The fastest strategy found for a training step of ``model`` on ``devices``, which need not be there.
+
+    ``model``: an ONNX file, a :class:`Graph`, or what :func:`burnish.compile` imports. ``devices``: a preset such as
+    "p100:4x4" or "host:2", a file cluster.toml, or a :class:`Machine`. ``groups``: names of nodes that form one
+    operation each. ``synchronization``: "overlapped" ring all-reduces, or "after" the step and linear in replicas.
+    ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search.
+
+    The plan is never predicted slower than data parallelism, if that fits the devices' memory: it is a start of the
+    search. Raises PlanError, for one where nothing fits.
+    """
+    check_number("plan: seconds", seconds, 0, open_below=True)
+    graph = model if isinstance(model, Graph) else import_model(model, shapes, None, training=True).graph
+    machine = devices if isinstance(devices, Machine) else find_machine(str(devices))
+    found = operations(graph, parameters, groups)
+    starts = {name: make(found, machine) for name, make in BASELINES.items()}
+    space = Space(found, machine, strided=strided, also=[*starts.values()])
+    problem = Problem(space, costs, synchronization, sparse)
+    simulator = Simulator(problem)
+    choices = {name: space.choice(strategy) for name, strategy in starts.items()}
+    result = search(
+        simulator, {**choices, "random": space.random(seed)}, Budget(seconds=seconds), seed=seed, objective=objective,
+        progress=progress,
+    )  # fmt: skip
+    return _planned(simulator, result, lower_bound(problem) if bound else None, [*starts])
+
+
+def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Sequence[str]) -> Plan:
+    problem = simulator.problem
+    times = {
+        name: found.starts[name] / 1e6 if np.isinf(found.starts[name]) else found.times[name] / 1e6 for name in names
+    }
+    return Plan(
+        problem.model, problem.machine, problem.space.strategy(found.choice), simulator, found.choice, times, bound,
+        found.report.stop_reason, found.report.seconds, found.report.trials,
+    )  # fmt: skip
+
+
+def data_parallel_splits(graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> Splits:
+    """The splits of data parallelism over so many devices of this machine."""
+    model = operations(graph, parameters)
+    return splits_of(model, data_parallel(model, find_machine(f"host:{ranks}")))
+
+
+def read_plan(text: str, graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> Splits:
+    """The splits of a strategy's text for a graph, on so many devices of this machine.
+
+    Raises PlanError naming the line, for a strategy of another model or of another number of devices.
+    """
+    model = operations(graph, parameters)
+    return splits_of(model, parse_strategy(text, model, find_machine(f"host:{ranks}")))

@@ -1,0 +1,65 @@
+"""Strategies as splits of tensors: what programs are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from burnish.loops.expr import Reduce
+from burnish.parallel.boxes import definition
+from burnish.parallel.operations import Model, Operation
+from burnish.parallel.placement import Split
+from burnish.parallel.strategy import Configuration, Strategy
+
+
+@dataclass(frozen=True)
+class Splits:
+    """``splits`` of tensors by name; ``inner``: tensors that each task computes for itself, as far as it needs them."""
+
+    splits: Mapping[str, Split]
+    inner: frozenset[str] = frozenset()
+
+
+def splits_of(model: Model, strategy: Strategy) -> Splits:
+    """The splits of a strategy: of every operation's results, and of what it computes on the way.
+
+    What has the shape of the result is split like it, element by element; of the rest each task computes its own.
+    """
+    splits: dict[str, Split] = {}
+    inner: set[str] = set()
+    for op in model.operations:
+        chosen = strategy.configurations[op.name]
+        result = op.types[op.outputs[0]].shape
+        for node in op.nodes:
+            for name in node.outputs:
+                if name in op.outputs or op.types[name].shape == result:
+                    splits[name] = _split(op, chosen, name, name == op.outputs[0])
+                else:
+                    inner.add(name)
+    return Splits(splits, frozenset(inner))
+
+
+def _split(op: Operation, chosen: Configuration, name: str, last: bool) -> Split:
+    """The split of one tensor of an operation; of its last one also the terms of its sum."""
+    degrees = [1] * len(op.types[name].shape)
+    terms: tuple[int, ...] = ()
+    parts = 1
+    for axis, degree in zip(op.axes, chosen.degrees, strict=True):
+        if axis.dim >= 0:
+            degrees[axis.dim] = degree
+        elif degree > 1 and last:
+            terms, parts = _terms(op, axis.name, degree), degree
+    devices = chosen.devices
+    cut = next((d for a, d in zip(op.axes, chosen.degrees, strict=True) if a.dim < 0), 1)
+    if parts == 1 and cut > 1:  # the summed axis is the last: the first term's devices
+        devices = devices[::cut]
+    return Split(tuple(degrees), devices, terms)
+
+
+def _terms(op: Operation, name: str, degree: int) -> tuple[int, ...]:
+    """Parts of each axis of the sum that an operation's last node is."""
+    last = op.nodes[-1]
+    known = definition(last, [op.types[n] for n in last.inputs])
+    body = known.outputs[0].body
+    assert isinstance(body, Reduce)
+    return tuple(degree if name == f"{known.outputs[0].name}.{a.var.name}" else 1 for a in body.axes)
