@@ -151,7 +151,7 @@ def _by_ranks(task: Task, graph: bn.Graph, data: Any, valid: Any, recipe: bn.Tra
     if ranks.plan is not None:
         planned = read_plan(ranks.plan.read_text(encoding="utf-8"), graph, ranks.count, recipe.parameters)
         candidates = {"plan": planned, "data parallelism": chosen}
-        used, times = "plan", {}
+        used, times = "plan", dict[str, float]()
         if ranks.compare and planned != chosen:
             used, times = faster_plan(
                 graph, data, recipe, candidates, ranks.count, kind=ranks.kind, threads=threads,

@@ -218,7 +218,8 @@ def faster_plan(
     with tempfile.TemporaryDirectory() as folder:
         paths: list[list[str]] = [[] for _ in range(ranks)]
         for number, chosen in enumerate(plans.values()):
-            for rank, executable in enumerate(compile_ranks(whole, chosen, ranks, machine, exact=exact, cache_dir=cache_dir)):  # fmt: skip
+            made = compile_ranks(whole, chosen, ranks, machine, exact=exact, cache_dir=cache_dir)
+            for rank, executable in enumerate(made):
                 paths[rank].append(f"{folder}/{number}-{rank}.bn")
                 modules.artifact.save(executable, paths[rank][-1])
         orders = [(own, _plain(data), threads, steps) for own in paths]

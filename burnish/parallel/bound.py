@@ -226,7 +226,7 @@ class _Sums:
 
 def _links_between_nodes(problem: Problem) -> list[int]:
     t = problem.tables
-    found = set()
+    found: set[int] = set()
     size = problem.machine.size
     for x in range(size):
         for y in range(size):

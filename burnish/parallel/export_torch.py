@@ -68,10 +68,12 @@ def torch_annotations(model: Model, machine: Machine, strategy: Strategy) -> Ann
     for op in model.operations:
         chosen = strategy.configurations[op.name]
         axes = _axes_of_mesh(chosen, machine.size)
-        why = "the number of devices is no power of two" if machine.size != 1 << bits else ""
-        why = why or (axes if isinstance(axes, str) else "") or _halo(op, chosen)
-        if why:
-            refused[op.name] = why
+        if machine.size != 1 << bits:
+            axes = "the number of devices is no power of two"
+        if isinstance(axes, list):
+            axes = _halo(op, chosen) or axes
+        if isinstance(axes, str):
+            refused[op.name] = axes
             continue
         results[op.name] = tuple(_word(op, axis) for axis in axes)
         for name in op.parameters:
@@ -126,9 +128,12 @@ def _parameter(op: Operation, name: str, axes: list[int]) -> tuple[str, ...]:
         spans[m][1][1 + m] = axis.extent // 2
     region = op.regions(spans)[name]
     words = []
-    for axis in axes:
-        lengths = [sum(box.high[d] - box.low[d] for box in region) for d in range(region[0].low.shape[0])]
-        cut = [d for d, length in enumerate(lengths) if length[1 + axis] < length[0]]
+    for number in axes:
+        lengths = [
+            sum((box.high[d] - box.low[d] for box in region), np.zeros(1 + len(op.axes), np.int64))
+            for d in range(region[0].low.shape[0])
+        ]
+        cut = [d for d, length in enumerate(lengths) if length[1 + number] < length[0]]
         words.append(f"Shard({cut[0]})" if cut else REPLICATE)
     return tuple(words)
 
