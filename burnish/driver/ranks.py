@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from burnish.driver.assembly import assemble, live_values
 from burnish.driver.compilation import Progress, compile_kernels
 from burnish.driver.stages import Compilation
+from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.memory.pieces import Place
-from burnish.parallel.messages import Points, with_messages
+from burnish.parallel.messages import Points, check_messages, with_messages
 from burnish.parallel.plans import Splits
-from burnish.parallel.program import BUCKET, facts_of, programs
+from burnish.parallel.program import BUCKET, Program, facts_of, programs
 from burnish.runtime.executable import Executable
 from burnish.target import Target
 
@@ -35,10 +37,34 @@ def compile_ranks(
     found = programs(graph, plan.splits, devices, bucket, plan.inner)
     made = []
     for program in found:
-        compiled = compile_kernels(program.graph, target, exact, cache_dir, progress)
+        compiled = in_order(compile_kernels(program.graph, target, exact, cache_dir, progress), program)
         facts = facts_of(graph, found, program.rank)
         made.append(with_messages(assemble(compiled), program, message_points(compiled), facts))
+    check_messages(made)
     return made
+
+
+def in_order(made: Compilation, program: Program) -> Compilation:
+    """The compilation with its steps in the order of the program's nodes, which passes over the graph may have changed:
+    in it no device waits for a message before it has sent what others need to send that.
+    """
+    place = {name: number for number, node in enumerate(program.graph.nodes) for name in node.outputs}
+    for message in program.receipts:
+        reads = [n for n, node in enumerate(program.graph.nodes) if message.tensor in node.inputs]
+        place[message.tensor] = min(reads, default=len(place))
+    groups = [step if isinstance(step, Group) else step.group for step in made.steps]
+    producer = {name: number for number, group in enumerate(groups) for name in group.outputs}
+    keys: list[int] = []
+    for group in groups:
+        known = [place[name] for name in group.outputs if name in place]
+        before = [keys[producer[n]] if n in producer else place.get(n, 0) for n in group.inputs]
+        keys.append(max(known) if known else max(before, default=0))
+    for number in reversed(range(len(groups))):  # what a step reads comes before it
+        for name in groups[number].inputs:
+            if name in producer:
+                keys[producer[name]] = min(keys[producer[name]], keys[number])
+    order = sorted(range(len(groups)), key=lambda number: (keys[number], number))
+    return replace(made, steps=tuple(made.steps[number] for number in order))
 
 
 def message_points(made: Compilation) -> Points:

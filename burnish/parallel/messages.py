@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from burnish.errors import PlanError
 from burnish.parallel.program import Program
 from burnish.runtime.executable import Collective, Executable, Slot, Step, Wait
 
@@ -65,3 +66,29 @@ def _append(steps: list[Step], more: Sequence[Collective]) -> list[int]:
     first = len(steps)
     steps.extend(more)
     return [*range(first, len(steps))]
+
+
+def check_messages(executables: Sequence[Executable]) -> None:
+    """Raises PlanError if devices that run these steps would wait for each other."""
+    at = [0] * len(executables)
+    sent: set[int] = set()
+    moving = True
+    while moving:
+        moving = False
+        for rank, executable in enumerate(executables):
+            while at[rank] < len(executable.steps) and not _waits(executable, at[rank], sent):
+                step = executable.steps[at[rank]]
+                if isinstance(step, Collective) and step.operation == "send":
+                    sent.add(step.tag)
+                at[rank] += 1
+                moving = True
+    stuck = [rank for rank, executable in enumerate(executables) if at[rank] < len(executable.steps)]
+    if stuck:
+        raise PlanError(f"programs: the steps of devices {stuck} wait for each other")
+
+
+def _waits(executable: Executable, number: int, sent: set[int]) -> bool:
+    """Whether a step waits for a message that has not been sent."""
+    step = executable.steps[number]
+    begun = executable.steps[step.step] if isinstance(step, Wait) else None
+    return isinstance(begun, Collective) and begun.operation == "recv" and begun.tag not in sent

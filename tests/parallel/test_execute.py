@@ -1,0 +1,208 @@
+"""Compiled programs of devices: threads, processes, gloo; training with checkpoints; a device that dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from burnish.comm import Comm, launch
+from burnish.driver import fit_ranks as ranks_module
+from burnish.driver.fit import fit
+from burnish.driver.fit_ranks import RankTask, faster_plan, fit_ranks, train_rank
+from burnish.driver.ranks import compile_ranks
+from burnish.errors import ArtifactError, InputError, ParameterError, WorkerError
+from burnish.parallel.execute import RankStep
+from burnish.parallel.placement import Split
+from burnish.parallel.plans import Splits
+from burnish.runtime import module as modules
+from burnish.runtime.executable import Collective, Executable, Wait
+from burnish.runtime.module import Module
+from burnish.target import target
+from burnish.train.loop import Limits
+from burnish.train.optimizers import SGD
+from burnish.train.step import Train
+from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of, trained_alone
+
+NEAR = 1e-6
+MIXED = Splits({"h0": Split((2, 1), (0, 1)), "y": Split((1, 2), (1, 0))})
+
+
+def compiled(name: str, ranks: int, seed: int) -> tuple[Any, list[Executable]]:
+    """A training step and its programs by random splits of the model's tensors."""
+    model = NETWORKS[name]()
+    step = step_of(model)
+    splits = random_splits(step, [node.outputs[0] for node in model.nodes], ranks, seed)
+    return step, compile_ranks(step, Splits(splits), ranks, target("cpu"))
+
+
+def run_steps(comm: Comm, executable: Executable, batch: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
+    """The states after so many steps."""
+    step = RankStep(Module(executable, 1, comm=comm), comm)
+    for _ in range(steps):
+        step(*[batch[spec.name] for spec in step.inputs])
+    return {name: step.state[name] for name in step.state}
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("mlp", 4), ("cnn", 2), ("attention", 2), ("lstm", 2)])
+def test_compiled_programs_train_to_the_weights_of_one_process(name: str, ranks: int) -> None:
+    step, made = compiled(name, ranks, seed=11)
+    batch = batch_of(step)
+    wanted = trained_alone(step, batch, 3)
+    for states in launch(run_steps, [(executable, batch, 3) for executable in made], timeout=60):
+        for state, value in wanted.items():
+            error = np.abs(states[state].astype(np.float64) - value).max() / max(np.abs(value).max(), 1e-30)
+            assert error <= NEAR, state
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_many_compiled_programs(name: str) -> None:
+    for seed in range(10):
+        step, made = compiled(name, 2 + 2 * (seed % 2), seed)
+        batch = batch_of(step)
+        wanted = trained_alone(step, batch, 3)
+        (states, *_) = launch(run_steps, [(executable, batch, 3) for executable in made], timeout=60)
+        for state, value in wanted.items():
+            assert np.abs(states[state] - value).max() <= NEAR * max(np.abs(value).max(), 1e-30), (seed, state)
+
+
+def test_receipts_are_posted_first_and_waited_for_where_they_are_read() -> None:
+    step = step_of(NETWORKS["mlp"]())
+    whole = Splits({"h0": Split((2, 1), (0, 1)), "h": Split((2, 1), (0, 1)), "y": Split((2, 1), (0, 1))})
+    for executable in compile_ranks(step, whole, 2, target("cpu")):
+        kinds = [type(s).__name__ if not isinstance(s, Collective) else s.operation for s in executable.steps]
+        received = kinds.count("recv")
+        assert received and kinds[:received] == ["recv"] * received
+        assert "Call" in kinds[received : kinds.index("Wait")], "nothing is computed while messages are under way"
+        assert isinstance(executable.steps[-1], Wait)
+
+
+def test_a_program_is_saved_and_loaded(tmp_path: Path) -> None:
+    step, made = compiled("mlp", 2, seed=11)
+    for rank, executable in enumerate(made):
+        modules.artifact.save(executable, tmp_path / f"{rank}.bn")
+    batch = batch_of(step)
+
+    def run(comm: Comm) -> dict[str, np.ndarray]:
+        loaded = RankStep(modules.load(tmp_path / f"{comm.rank}.bn", 1, comm=comm), comm)
+        loaded(*[batch[spec.name] for spec in loaded.inputs])
+        with pytest.raises(InputError, match="the model has 2"):
+            loaded(batch["x"])
+        return {name: loaded.state[name] for name in loaded.state}
+
+    wanted = trained_alone(step, batch, 1)
+    for states in launch(run, [(), ()], timeout=60):
+        assert all(np.allclose(states[name], value, rtol=1e-5, atol=1e-6) for name, value in wanted.items())
+
+
+def test_a_program_of_another_device_is_refused() -> None:
+    _, made = compiled("mlp", 2, seed=11)
+
+    def load(comm: Comm) -> None:
+        RankStep(Module(made[1 - comm.rank], 1, comm=comm), comm)
+
+    with pytest.raises(ArtifactError, match=r"of 2; allowed: that of device \d of 2"):
+        launch(load, [(), ()], timeout=60)
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def rows(count: int = 64) -> dict[str, np.ndarray]:
+    drawn = np.random.default_rng(5)
+    return {"x": drawn.normal(size=(count, 6)).astype(np.float32), "label": drawn.integers(0, 4, count)}
+
+
+def test_training_by_a_plan_is_training_alone() -> None:
+    model, data = NETWORKS["mlp"](), rows()
+    alone = fit(model, data, TRAIN, epochs=2, valid=data, metrics=["accuracy"])
+    found = fit_ranks(
+        model, data, TRAIN, Limits(epochs=2), MIXED, 2, kind="thread", valid=data, metrics=["accuracy"]
+    )  # fmt: skip
+    np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-6)
+    assert found.report.evaluations[-1].metrics == alone.report.evaluations[-1].metrics
+    for name in ("w1", "w2", "b1"):
+        np.testing.assert_allclose(found.states[name], alone.step.state[name], rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(found.graph.constants[name], found.states[name])
+    assert all("messages" in memory for memory in found.memory)
+
+
+def test_clipping_and_accumulation_by_a_plan() -> None:
+    train = Train(optimizer=SGD(0.1), clip_norm=0.5, accumulate=2)
+    model, data = NETWORKS["mlp"](), rows()
+    alone = fit(model, data, train, steps=6)
+    found = fit_ranks(model, data, train, Limits(steps=6), MIXED, 2, kind="thread")
+    np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
+
+
+DEAD_AT = 7
+
+
+def dies(comm: Comm, task: RankTask) -> dict[str, Any]:
+    """As ``train_rank``, but device 1 is killed in the middle of a step: the other waits for its message."""
+    calls = [0]
+    original = RankStep.__call__
+
+    def call(self: RankStep, *arrays: np.ndarray) -> Any:
+        calls[0] += 1
+        if calls[0] == DEAD_AT and comm.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, *arrays)
+
+    RankStep.__call__ = call  # type: ignore[method-assign]
+    return train_rank(comm, task)
+
+
+def test_a_killed_device_is_named_and_training_goes_on_from_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, data = NETWORKS["mlp"](), rows()
+    limits = Limits(steps=12, save_every=3)
+    whole = fit_ranks(model, data, TRAIN, limits, MIXED, 2, kind="thread")
+    with monkeypatch.context() as patch:
+        patch.setattr(ranks_module, "train_rank", dies)
+        with pytest.raises(WorkerError, match=r"worker 1 .*(died|killed|signal|ended)") as raised:
+            fit_ranks(model, data, TRAIN, limits, MIXED, 2, kind="process", checkpoint=tmp_path, timeout=60)
+    assert raised.value.rank == 1
+    assert [path.name for path in sorted(tmp_path.iterdir())][-1] == "step-0000000006.safetensors"
+    resumed = fit_ranks(
+        model, data, TRAIN, replace(limits, resume=True), MIXED, 2, kind="thread", checkpoint=tmp_path
+    )  # fmt: skip
+    assert resumed.report.resumed == 6
+    for name, value in whole.states.items():
+        assert np.array_equal(resumed.states[name], value), name
+    np.testing.assert_array_equal(resumed.report.losses, whole.report.losses)
+
+
+@pytest.mark.slow
+def test_training_on_gloo() -> None:
+    pytest.importorskip("torch")
+    model, data = NETWORKS["mlp"](), rows()
+    here = fit_ranks(model, data, TRAIN, Limits(steps=4), MIXED, 2, kind="thread")
+    found = fit_ranks(model, data, TRAIN, Limits(steps=4), MIXED, 2, kind="torch")
+    for name, value in here.states.items():
+        assert np.array_equal(found.states[name], value), name
+
+
+def test_the_faster_of_two_plans_is_measured() -> None:
+    plans = {"one": MIXED, "other": Splits({"y": Split((2, 1), (0, 1))})}
+    name, times = faster_plan(NETWORKS["mlp"](), rows(), TRAIN, plans, 2, kind="thread", steps=3)
+    assert times.keys() == plans.keys()
+    assert name == min(times, key=lambda n: times[n])
+    assert all(seconds > 0 for seconds in times.values())
+
+
+def test_unknown_kinds_and_budgets_are_refused() -> None:
+    model, data = NETWORKS["mlp"](), rows()
+    with pytest.raises(ParameterError, match="allowed: process, thread, torch, ray"):
+        fit_ranks(model, data, TRAIN, Limits(steps=1), MIXED, 2, kind="mpi")
+    with pytest.raises(ParameterError, match="memory_budget"):
+        fit_ranks(model, data, Train(memory_budget="1GB"), Limits(steps=1), MIXED, 2, kind="thread")
+    with pytest.raises(ParameterError, match="allowed: arrays by name or in order"):
+        fit_ranks(model, iter([]), TRAIN, Limits(steps=1), MIXED, 2, kind="thread")
