@@ -12,7 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.jit import njit
-from burnish.parallel.core import Tables, count, partners, transfer, volume
+from burnish.parallel.core import (
+    AFTER,
+    BEFORE,
+    IN,
+    OUT,
+    PARTS,
+    PLACE,
+    SOURCE,
+    SPLIT,
+    TARGET,
+    WEIGHT,
+    Tables,
+    count,
+    partners,
+    transfer,
+    volume,
+)
 
 Array = NDArray[np.generic]
 EXCEEDED, OVERFLOW = -1, -2  # results in place of a time: over the limit; the heap is too small
@@ -109,14 +125,21 @@ def pop(s: State) -> tuple[int, int]:
 
 
 @njit(cache=True)
+def split_of(t: Tables, choice: Array, i: int) -> int:
+    """The split of an operation's configuration."""
+    return t.configurations[choice[i], SPLIT]
+
+
+@njit(cache=True)
 def inputs_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
     """What the forward task of part k of operation i waits for."""
     n = 0
-    for q in range(t.in_pointer[i], t.in_pointer[i + 1]):
-        e = t.in_edge[q]
-        n += count(t, e, False, choice[t.source[e]], choice[i], k, w)
-    for q in range(t.before_pointer[i], t.before_pointer[i + 1]):
-        n += t.parts[choice[t.before[q]]]
+    own = split_of(t, choice, i)
+    for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
+        e = t.lists[q]
+        n += count(t.geometry, e, False, split_of(t, choice, t.geometry.edges[e, SOURCE]), own, k, w)
+    for q in range(t.pointer[BEFORE, i], t.pointer[BEFORE, i + 1]):
+        n += t.configurations[choice[t.lists[q]], PARTS]
     return n
 
 
@@ -124,9 +147,10 @@ def inputs_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
 def gradients_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
     """What the backward task of part k of operation i waits for: gradients, or its own forward task."""
     n = 0
-    for q in range(t.out_pointer[i], t.out_pointer[i + 1]):
-        e = t.out_edge[q]
-        n += count(t, e, True, choice[i], choice[t.target[e]], k, w)
+    own = split_of(t, choice, i)
+    for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
+        e = t.lists[q]
+        n += count(t.geometry, e, True, own, split_of(t, choice, t.geometry.edges[e, TARGET]), k, w)
     return max(n, 1)
 
 
@@ -143,13 +167,13 @@ def begin(t: Tables, choice: Array, s: State, load: Array, w: Array) -> bool:
     s.scalars[:] = 0
     for i in range(choice.size):
         c = choice[i]
-        for k in range(t.parts[c]):
+        for k in range(t.configurations[c, PARTS]):
             s.waiting[2 * i * devices + k] = inputs_of(t, choice, i, k, w)
             s.waiting[(2 * i + 1) * devices + k] = gradients_of(t, choice, i, k, w)
             if s.waiting[2 * i * devices + k] == 0 and not push(s, 0, (i << THING) | (k << PART)):
                 return False
-        for q in range(t.weight_pointer[i], t.weight_pointer[i + 1]):
-            s.group_waiting[t.weight[q]] += t.parts[c]
+        for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
+            s.group_waiting[t.lists[q]] += t.configurations[c, PARTS]
     return True
 
 
@@ -213,9 +237,9 @@ def run(
         k = (key >> PART) & ((1 << PART) - 1)
         if what <= BACKWARD:
             c = choice[i]
-            d = t.split[c]
-            r = t.places[t.place[c], k]
-            time = t.forward[d, t.kind[r]] if what == FORWARD else t.backward[d, t.kind[r]]
+            d = t.configurations[c, SPLIT]
+            r = t.places[t.configurations[c, PLACE], k]
+            time = t.time[d, what, t.kind[r]]
             end = max(ready, s.free[r]) + time
             s.free[r] = end
             s.left[r] -= time
@@ -256,23 +280,26 @@ def finish(
     """Hands the result of a task on to those that wait for it; False if the heap is too small."""
     devices = t.kind.size
     ahead = what == FORWARD
+    own = split_of(t, choice, i)
     if ahead:
         if s.first[i] < 0:
             s.first[i] = s.scalars[1]
-        first, last = t.out_pointer[i], t.out_pointer[i + 1]
+        first, last = t.pointer[OUT, i], t.pointer[OUT, i + 1]
         if first == last and not arrive(s, (2 * i + 1) * devices + k, end, (1 << KIND) | (i << THING) | (k << PART)):
             return False
     else:
-        first, last = t.in_pointer[i], t.in_pointer[i + 1]
+        first, last = t.pointer[IN, i], t.pointer[IN, i + 1]
         if not summed(t, choice, s, sync, i, end):
             return False
     for q in range(first, last):
-        e = t.out_edge[q] if ahead else t.in_edge[q]
-        j = t.target[e] if ahead else t.source[e]
-        a, b = (choice[i], choice[j]) if ahead else (choice[j], choice[i])
-        for n in range(partners(t, e, ahead, a, b, k, found, size, w)):
+        e = t.lists[q]
+        j = t.geometry.edges[e, TARGET] if ahead else t.geometry.edges[e, SOURCE]
+        other = split_of(t, choice, j)
+        a, b = (own, other) if ahead else (other, own)
+        at = t.configurations[choice[j], PLACE]
+        for n in range(partners(t.geometry, e, ahead, a, b, k, found, size, w)):
             p = found[n]
-            if t.places[t.place[choice[j]], p] == device:
+            if t.places[at, p] == device:
                 ok = arrive(s, (2 * j + what) * devices + p, end, (what << KIND) | (j << THING) | (p << PART))
             else:
                 ok = push(s, end, ((ACTIVATION + what) << KIND) | (e << THING) | (k << PART) | p)
@@ -285,8 +312,8 @@ def finish(
 def summed(t: Tables, choice: Array, s: State, sync: Array, i: int, end: int) -> bool:
     """After a backward task: synchronization of weights whose gradients are complete, and the next micro-batches."""
     devices = t.kind.size
-    for q in range(t.weight_pointer[i], t.weight_pointer[i + 1]):
-        g = t.weight[q]
+    for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
+        g = t.lists[q]
         s.group_waiting[g] -= 1
         s.group_ready[g] = max(s.group_ready[g], end)
         if s.group_waiting[g] == 0:
@@ -295,9 +322,9 @@ def summed(t: Tables, choice: Array, s: State, sync: Array, i: int, end: int) ->
                     s, s.group_ready[g], (SYNCHRONIZATION << KIND) | (g << THING) | (r - devices)
                 ):
                     return False
-    for q in range(t.after_pointer[i], t.after_pointer[i + 1]):
-        j = t.after[q]
-        for p in range(t.parts[choice[j]]):
+    for q in range(t.pointer[AFTER, i], t.pointer[AFTER, i + 1]):
+        j = t.lists[q]
+        for p in range(t.configurations[choice[j], PARTS]):
             if not arrive(s, 2 * j * devices + p, end, (j << THING) | (p << PART)):
                 return False
     return True
@@ -310,22 +337,27 @@ def send(
     """A transfer on its route: its end (0: the heap is too small, EXCEEDED: over the limit), link and time."""
     devices = t.kind.size
     ahead = what == ACTIVATION
-    i, j = (t.source[e], t.target[e]) if ahead else (t.target[e], t.source[e])
-    x = t.places[t.place[choice[i]], k]
+    i, j = (
+        (t.geometry.edges[e, SOURCE], t.geometry.edges[e, TARGET])
+        if ahead
+        else (t.geometry.edges[e, TARGET], t.geometry.edges[e, SOURCE])
+    )
+    x = t.places[t.configurations[choice[i], PLACE], k]
     c = choice[j]
-    y = t.places[t.place[c], p]
-    elements = volume(t, e, choice[i], c, k, p) if ahead else volume(t, e, c, choice[i], p, k)
+    y = t.places[t.configurations[c, PLACE], p]
+    d = t.configurations[c, SPLIT]
+    own = split_of(t, choice, i)
+    elements = volume(t.geometry, e, own, d, k, p) if ahead else volume(t.geometry, e, d, own, p, k)
     time = transfer(t, x, y, elements * t.nbytes[e, what - ACTIVATION])
     start = ready
     for side in range(2):
-        if t.link[x, y, side] >= 0:
-            start = max(start, s.free[t.link[x, y, side]])
+        if t.route[x, y, side] >= 0:
+            start = max(start, s.free[t.route[x, y, side]])
     end = start + time
-    d = t.split[c]
-    step = t.forward[d, t.kind[y]] if ahead else t.backward[d, t.kind[y]]
+    step = t.time[d, what - ACTIVATION, t.kind[y]]
     over = end + step + tail[j, what - ACTIVATION] > limit
     for side in range(2):
-        link = t.link[x, y, side]
+        link = t.route[x, y, side]
         if link >= 0:
             s.free[link] = end
             s.left[link] -= time
@@ -333,5 +365,5 @@ def send(
     if over:
         return EXCEEDED, 0, 0
     key = ((what - ACTIVATION) << KIND) | (j << THING) | (p << PART)
-    r = t.link[x, y, 0] if t.link[x, y, 0] >= 0 else t.link[x, y, 1]
+    r = t.route[x, y, 0] if t.route[x, y, 0] >= 0 else t.route[x, y, 1]
     return (end if arrive(s, (2 * j + what - ACTIVATION) * devices + p, end, key) else 0), r, time

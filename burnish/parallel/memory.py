@@ -31,7 +31,7 @@ def _parameters(
     problem: Problem, choice: NDArray[np.int32], held: NDArray[np.float64], bucket: NDArray[np.float64], states: int
 ) -> None:
     t = problem.tables
-    pieces = np.zeros((4096, problem.machine.size), np.bool_)
+    pieces = np.zeros((problem.most_pieces, problem.machine.size), np.bool_)
     for g, nbytes in enumerate(problem.weights.nbytes):
         count = core.weight_pieces(t, g, choice, pieces)
         held_pieces = pieces[:count].astype(np.float64)
@@ -48,11 +48,12 @@ def _activations(
     t = problem.tables
     for i in range(choice.size):
         c = choice[i]
-        devices = t.places[t.place[c], : t.parts[c]]
-        own = problem.output_bytes[t.split[c]]
+        split, place, parts = t.configurations[c]
+        devices = t.places[place, :parts]
+        own = problem.output_bytes[split]
         np.add.at(held, devices, own)
         np.maximum.at(largest, devices, own)
     found, size = np.zeros((2, t.places.shape[1]), np.int64)
     w = np.zeros(40, np.int64)
-    for e in range(t.source.size):
-        core.add_received(t, e, choice[t.source[e]], choice[t.target[e]], held, found, size, w)
+    for e, (source, target) in enumerate(t.geometry.edges[:, :2]):
+        core.add_received(t, e, choice[source], choice[target], held, found, size, w)

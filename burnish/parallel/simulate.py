@@ -21,7 +21,6 @@ from burnish.parallel.timeline import Timeline, timeline_of
 Choice = NDArray[np.int32]
 CHECKPOINTS = 48  # of a step; each a copy of what all tasks wait for
 FIRST_HEAP = 1 << 12
-MAX_PIECES = 4096  # of one group of weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,7 @@ class Simulator:
         integers, states = np.int64, 2 * self._count * devices
         self._found, self._size = np.zeros((2, max(self.t.places.shape[1], 1)), integers)
         self._w = np.zeros(40, integers)
-        self._holders = np.zeros((MAX_PIECES, devices), np.bool_)
+        self._holders = np.zeros((problem.most_pieces, devices), np.bool_)
         self._touched, self._inside = np.zeros(max(self._groups, 1), np.bool_), np.zeros(self._count, np.bool_)
         self._shape = (checkpoints, states, resources)
         self._none = self._checkpoints(0, 1)

@@ -21,20 +21,19 @@ from burnish.parallel.strategy import part
 
 @dataclass(frozen=True, eq=False)
 class EdgeTables:
-    """``cls``, ``drive`` [edges, producer axes], ``moved`` [edges, consumer axes], ``nbytes`` [edges, 2]: bytes an
-    element of the split part forward and backward. By class, level of degree, part: ``own``, ``need`` [.., 2];
-    ``ahead`` [class, producer's level, consumer's level, part, 2]: the range of consumer parts, ``back`` the reverse;
-    ``covered`` [class, level, level, 2]: whether every part has one.
+    """What the ends of edges share. ``axes`` [edges, 15]: for each of the producer's axes the class of the dimension
+    (-1: not split by it) and the consumer's axis that moves it (-1: none), for each of the consumer's the producer's
+    that it moves. ``nbytes`` [edges, 2]: bytes an element of the split part forward and backward.
+
+    By class, level of degree and part: ``part`` [.., 0] what a producer's part holds, [.., 1] what a consumer's needs;
+    ``reach`` [class, 0 or 1, producer's level, consumer's level, part, 2]: the range of the consumer's parts that share
+    elements with a producer's, and of the producer's with a consumer's; ``covered``: whether every part has one.
     """
 
-    cls: NDArray[np.int32]
-    drive: NDArray[np.int32]
-    moved: NDArray[np.int32]
+    axes: NDArray[np.int32]
     nbytes: NDArray[np.float64]
-    own: NDArray[np.int32]
-    need: NDArray[np.int32]
-    ahead: NDArray[np.int16]
-    back: NDArray[np.int16]
+    part: NDArray[np.int32]
+    reach: NDArray[np.int16]
     covered: NDArray[np.bool_]
 
 
@@ -105,7 +104,7 @@ def edge_tables(model: Model, levels: Sequence[int]) -> EdgeTables:
                 moved[e, m] = axis
         size = ITEM_BYTES[kind.dtype] * elements
         nbytes[e] = size, size if kind.dtype in FLOATS else 0.0
-    return EdgeTables(cls, drive, moved, nbytes, *_classes(list(classes), levels))
+    return EdgeTables(np.hstack([cls, drive, moved]), nbytes, *_classes(list(classes), levels))
 
 
 def _drivers(consumer: Operation, low: Ints, high: Ints) -> dict[int, int]:
@@ -125,12 +124,11 @@ def _drivers(consumer: Operation, low: Ints, high: Ints) -> dict[int, int]:
 
 def _classes(
     keys: Sequence[tuple[int, int, bytes, bytes]], levels: Sequence[int]
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16], NDArray[np.int16], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.int32], NDArray[np.int16], NDArray[np.bool_]]:
     count, rows, most = max(len(keys), 1), len(levels), max(levels)
-    own = np.zeros((count, rows, most, 2), np.int32)
-    need = np.zeros_like(own)
-    ahead = np.zeros((count, rows, rows, most, 2), np.int16)
-    back = np.zeros_like(ahead)
+    parts_of = np.zeros((count, 2, rows, most, 2), np.int32)
+    reach = np.zeros((count, 2, rows, rows, most, 2), np.int16)
+    own, need, ahead, back = parts_of[:, 0], parts_of[:, 1], reach[:, 0], reach[:, 1]
     covered = np.zeros((count, rows, rows, 2), np.bool_)
     for c, (extent, parts, low, high) in enumerate(keys):
         need[c, :, :, 0] = np.frombuffer(low, np.int64).reshape(rows, most)
@@ -142,7 +140,7 @@ def _classes(
             for b, db in enumerate(levels):
                 if da <= extent and db <= parts:
                     _ranges(own[c, a, :da], need[c, b, :db], ahead[c, a, b], back[c, a, b], covered[c, a, b])
-    return own, need, ahead, back, covered
+    return parts_of, reach, covered
 
 
 def _ranges(
@@ -182,16 +180,15 @@ def _between(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
 @dataclass(frozen=True, eq=False)
 class WeightTables:
     """Groups of parameters that are read by the same operations and split alike: ``nbytes`` of each, of which
-    ``sparse`` those of rows that a step touches; ``pointer`` into ``member``: operations, and ``axes`` [members, 2]:
-    which of their axes split it, -1 for none.
+    ``sparse`` those of rows that a step touches; ``pointer`` into ``members`` [members, 3]: operations, and which of
+    their axes split it, -1 for none.
     """
 
     names: tuple[tuple[str, ...], ...]
     nbytes: NDArray[np.float64]
     sparse: NDArray[np.float64]
     pointer: NDArray[np.int32]
-    member: NDArray[np.int32]
-    axes: NDArray[np.int32]
+    members: NDArray[np.int32]
 
 
 def weight_tables(model: Model) -> WeightTables:
@@ -210,18 +207,16 @@ def weight_tables(model: Model) -> WeightTables:
             (own.get(dims[0], -1) if dims else -1, own.get(dims[1], -1) if len(dims) > 1 else -1) for own, _ in driven
         )
         size = float(model.graph.types[name].nbytes)
-        rows = min(size, sum(reached for _, reached in driven) * ITEM_BYTES[model.graph.types[name].dtype])
-        found.setdefault((readers, axes), []).append((name, size, rows))
+        reached = min(size, sum(count for _, count in driven) * ITEM_BYTES[model.graph.types[name].dtype])
+        found.setdefault((readers, axes), []).append((name, size, reached))
     pointer = np.cumsum([0, *(len(readers) for readers, _ in found)]).astype(np.int32)
-    member = np.array([i for readers, _ in found for i in readers], np.int32)
-    table = np.array([a for _, axes in found for a in axes], np.int32).reshape(-1, 2)
+    rows = [(i, *own) for readers, axes in found for i, own in zip(readers, axes, strict=True)]
     return WeightTables(
         tuple(tuple(name for name, _, _ in group) for group in found.values()),
         np.array([sum(size for _, size, _ in group) for group in found.values()]),
-        np.array([sum(rows for _, _, rows in group) for group in found.values()]),
+        np.array([sum(reached for _, _, reached in group) for group in found.values()]),
         pointer,
-        member,
-        table,
+        np.array(rows, np.int32).reshape(-1, 3),
     )
 
 

@@ -7,12 +7,13 @@ communication task on the links between them; sums of weight gradients are commu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import PlanError
-from burnish.parallel.core import Tables
+from burnish.parallel.core import Geometry, Tables
 from burnish.parallel.costs import Costs, work
 from burnish.parallel.machine import Device
 from burnish.parallel.operations import MAX_AXES
@@ -57,41 +58,39 @@ class Problem:
     def _tables(self, costs: Costs, order: Sequence[tuple[int, int]]) -> Tables:
         edges = self.model.edges
         count = len(self.model.operations)
-        source = np.array([e.producer for e in edges], np.int32)
-        target = np.array([e.consumer for e in edges], np.int32)
+        ends = np.array([[e.producer, e.consumer] for e in edges], np.int32).reshape(-1, 2)
         shared = edge_tables(self.model, self.space.levels)
-        member = self.weights.member
-        group = np.repeat(np.arange(len(self.weights.nbytes)), np.diff(self.weights.pointer)).astype(np.int32)
-        by_operation = _grouped(member, count)
+        splits, time, kind = self._splits(costs)
+        geometry = Geometry(np.hstack([ends, shared.axes]), splits, shared.part, shared.reach)
+        member = self.weights.members[:, 0]
+        group = np.repeat(np.arange(len(self.weights.nbytes)), np.diff(self.weights.pointer))
+        numbered = list(enumerate(ends.tolist()))
+        lists = _lists(
+            [
+                [(a, e) for e, (a, _) in numbered],
+                [(b, e) for e, (_, b) in numbered],
+                [(b, a) for a, b in order],
+                list(order),
+                list(zip(member.tolist(), group.tolist(), strict=True)),
+            ],
+            count,
+        )
         return Tables(
-            *self._splits(costs),
+            geometry,
+            time,
+            kind,
             *self._configurations(),
-            source,
-            target,
-            shared.cls,
-            shared.drive,
-            shared.moved,
             shared.nbytes,
-            shared.own,
-            shared.need,
-            shared.ahead,
-            shared.back,
             shared.covered,
-            *_grouped(source, count),
-            *_grouped(target, count),
-            *_pairs([(b, a) for a, b in order], count),
-            *_pairs(order, count),
-            by_operation[0],
-            group[by_operation[1]],
+            *lists,
             self.weights.pointer,
-            member,
-            self.weights.axes,
+            self.weights.members,
             self.weights.sparse if self.sparse else self.weights.nbytes,
             *_links(self),
         )
 
-    def _splits(self, costs: Costs) -> tuple[NDArray[np.generic], ...]:
-        """Distinct degrees of each class, and what tasks of them cost on each kind of device."""
+    def _splits(self, costs: Costs) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
+        """Distinct degrees of each class with their levels, what tasks of them cost, and the kinds of devices."""
         kinds = {
             (d.kind, d.flops, d.bandwidth, d.launch, d.units): d for d in reversed(self.machine.devices)
         }  # fmt: skip
@@ -120,11 +119,13 @@ class Problem:
             degrees += [(*d, *([1] * (MAX_AXES - len(d)))) for d in distinct]
         self.output_bytes, self.weight_bytes = np.concatenate(written), np.concatenate(held)
         table = np.array(degrees, np.int32)
-        whole = [np.maximum(1, np.rint(np.concatenate(t) * NANO)).astype(np.int64) for t in times]
-        return table, np.vectorize(level.__getitem__, otypes=[np.int32])(table), *whole, kind
+        levels = np.vectorize(level.__getitem__, otypes=[np.int32])(table)
+        seconds_of = np.stack([np.concatenate(t) for t in times], axis=1)
+        whole = np.maximum(1, np.rint(seconds_of * NANO)).astype(np.int64)
+        return np.hstack([table, levels]), whole, kind
 
     def _configurations(self) -> tuple[NDArray[np.generic], ...]:
-        """Split, place and number of parts of every configuration; places."""
+        """Split, place and number of parts of every configuration; the places."""
         numbers: dict[tuple[int, ...], int] = {}
         place, parts = [], []
         for n in range(self.space.size):
@@ -134,7 +135,13 @@ class Problem:
         table = np.zeros((len(numbers), max(max(parts), self.machine.size)), np.int32)
         for devices, n in numbers.items():
             table[n, : len(devices)] = devices
-        return np.array(self.split_of, np.int32), np.array(place, np.int32), np.array(parts, np.int32), table
+        return np.stack([np.array(self.split_of), np.array(place), np.array(parts)], axis=1).astype(np.int32), table
+
+    @property
+    def most_pieces(self) -> int:
+        """The most pieces that configurations cut one group of weights into."""
+        each = lcm(*self.space.levels)
+        return each * each if (self.weights.members[:, 2] >= 0).any() else each
 
     @property
     def log10_size(self) -> float:
@@ -147,35 +154,36 @@ class Problem:
         return self.machine.size + len(self.machine.links)
 
 
-def _grouped(numbers: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Positions by the number that stands there: pointers, and the positions in order."""
-    pointer = np.zeros(count + 1, np.int32)
-    np.add.at(pointer, numbers + 1, 1)
-    return np.cumsum(pointer).astype(np.int32), np.argsort(numbers, kind="stable").astype(np.int32)
-
-
-def _pairs(pairs: Sequence[tuple[int, int]], count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Second members of pairs by the first."""
-    pointer, order = _grouped(np.array([a for a, _ in pairs], np.int32), count)
-    return pointer, np.array([b for _, b in pairs], np.int32)[order]
+def _lists(pairs: Sequence[Sequence[tuple[int, int]]], count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Lists of numbers by operation: for each list of (operation, number) a row of pointers, and all numbers."""
+    pointers = np.zeros((len(pairs), count + 1), np.int32)
+    numbers: list[int] = []
+    for row, kind in zip(pointers, pairs, strict=True):
+        found: list[list[int]] = [[] for _ in range(count)]
+        for operation, number in kind:
+            found[operation].append(number)
+        row[:] = len(numbers) + np.cumsum([0, *map(len, found)])
+        numbers += [number for those in found for number in those]
+    return pointers, np.array(numbers, np.int32)
 
 
 def _links(problem: Problem) -> tuple[object, ...]:
-    """Resources, latency and rate of every pair of devices; of every link; nodes; the mode of synchronization."""
+    """Routes and times of every pair of devices, of every link; nodes; how weights are synchronized."""
     machine = problem.machine
     size = machine.size
-    link = np.full((size, size, 2), -1, np.int32)
-    latency, rate = np.zeros((size, size)), np.zeros((size, size))
+    route = np.full((size, size, 2), -1, np.int32)
+    wire = np.zeros((size, size, 2))
     for x in range(size):
         for y in range(size):
             for side, number in enumerate(machine.routes[x][y]):
-                link[x, y, side] = size + number
+                route[x, y, side] = size + number
             if x != y:
-                latency[x, y], rate[x, y] = machine.latency(x, y) * NANO, NANO / machine.bandwidth(x, y)
-    own = np.concatenate([np.zeros(size), [one.latency * NANO for one in machine.links]])
-    rates = np.concatenate([np.zeros(size), [NANO / (one.bandwidth * machine.all_reduce) for one in machine.links]])
+                wire[x, y] = machine.latency(x, y) * NANO, NANO / machine.bandwidth(x, y)
+    link = np.zeros((size + len(machine.links), 2))
+    for number, one in enumerate(machine.links, size):
+        link[number] = one.latency * NANO, NANO / (one.bandwidth * machine.all_reduce)
     node = np.array([d.node for d in machine.devices], np.int32)
     same = (node[:, None] == node[None, :]) & ~np.eye(size, dtype=bool)
     far = node[:, None] != node[None, :]
-    slowest = [float(rate[where].max()) if where.any() else 0.0 for where in (same, far)]
-    return link, latency, rate, own, rates, node, problem.synchronization == "overlapped", *slowest
+    slowest = [float(wire[where, 1].max()) if where.any() else 0.0 for where in (same, far)]
+    return route, wire, link, node, problem.synchronization == "overlapped", *slowest

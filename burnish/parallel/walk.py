@@ -11,7 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.jit import njit
-from burnish.parallel.core import Tables, add_compute, add_edge, count, loads, synchronization, tails
+from burnish.parallel.core import (
+    AFTER,
+    BEFORE,
+    IN,
+    OUT,
+    PARTS,
+    SOURCE,
+    TARGET,
+    WEIGHT,
+    Tables,
+    add_compute,
+    add_edge,
+    count,
+    loads,
+    synchronization,
+    tails,
+)
 from burnish.parallel.events import (
     EXCEEDED,
     OVERFLOW,
@@ -23,6 +39,7 @@ from burnish.parallel.events import (
     inputs_of,
     load_checkpoint,
     run,
+    split_of,
 )
 
 Array = NDArray[np.generic]
@@ -52,19 +69,19 @@ def change_loads(
     for i in ops:
         add_compute(t, old[i], -1, load)
         add_compute(t, new[i], 1, load)
-        for q in range(t.in_pointer[i], t.in_pointer[i + 1]):
-            e = t.in_edge[q]
-            p = t.source[e]
+        for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
+            e = t.lists[q]
+            p = t.geometry.edges[e, SOURCE]
             add_edge(t, e, old[p], old[i], -1, load, found, size, w)
             add_edge(t, e, new[p], new[i], 1, load, found, size, w)
-        for q in range(t.out_pointer[i], t.out_pointer[i + 1]):
-            e = t.out_edge[q]
-            j = t.target[e]
+        for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
+            e = t.lists[q]
+            j = t.geometry.edges[e, TARGET]
             if not inside[j]:
                 add_edge(t, e, old[i], old[j], -1, load, found, size, w)
                 add_edge(t, e, new[i], new[j], 1, load, found, size, w)
-        for q in range(t.weight_pointer[i], t.weight_pointer[i + 1]):
-            g = t.weight[q]
+        for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
+            g = t.lists[q]
             if not touched[g]:
                 touched[g] = True
                 for r in range(load.size):
@@ -73,8 +90,8 @@ def change_loads(
                 for r in range(load.size):
                     load[r] += sync[g, r]
     for i in ops:
-        for q in range(t.weight_pointer[i], t.weight_pointer[i + 1]):
-            touched[t.weight[q]] = False
+        for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
+            touched[t.lists[q]] = False
 
 
 @njit(cache=True)
@@ -91,28 +108,32 @@ def resume(
     for r in range(load.size):
         s.left[r] += load[r] - before[r]
     for i in ops:
-        for k in range(t.parts[new[i]]):
+        for k in range(t.configurations[new[i], PARTS]):
             s.waiting[2 * i * devices + k] = inputs_of(t, new, i, k, w)
             s.waiting[(2 * i + 1) * devices + k] = gradients_of(t, new, i, k, w)
             s.ready[2 * i * devices + k] = 0
             s.ready[(2 * i + 1) * devices + k] = 0
-        for q in range(t.weight_pointer[i], t.weight_pointer[i + 1]):
-            s.group_waiting[t.weight[q]] += t.parts[new[i]] - t.parts[old[i]]
-        for q in range(t.after_pointer[i], t.after_pointer[i + 1]):
-            j = t.after[q]
-            for k in range(0 if inside[j] else t.parts[new[j]]):
-                s.waiting[2 * j * devices + k] += t.parts[new[i]] - t.parts[old[i]]
-        for q in range(t.out_pointer[i], t.out_pointer[i + 1]):
-            e = t.out_edge[q]
-            j = t.target[e]
-            for k in range(0 if inside[j] else t.parts[new[j]]):
-                more = count(t, e, False, new[i], new[j], k, w) - count(t, e, False, old[i], old[j], k, w)
+        for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
+            s.group_waiting[t.lists[q]] += t.configurations[new[i], PARTS] - t.configurations[old[i], PARTS]
+        for q in range(t.pointer[AFTER, i], t.pointer[AFTER, i + 1]):
+            j = t.lists[q]
+            for k in range(0 if inside[j] else t.configurations[new[j], PARTS]):
+                s.waiting[2 * j * devices + k] += t.configurations[new[i], PARTS] - t.configurations[old[i], PARTS]
+        for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
+            e = t.lists[q]
+            j = t.geometry.edges[e, TARGET]
+            for k in range(0 if inside[j] else t.configurations[new[j], PARTS]):
+                more = count(t.geometry, e, False, split_of(t, new, i), split_of(t, new, j), k, w) - count(
+                    t.geometry, e, False, split_of(t, old, i), split_of(t, old, j), k, w
+                )
                 s.waiting[2 * j * devices + k] += more
-        for q in range(t.in_pointer[i], t.in_pointer[i + 1]):
-            e = t.in_edge[q]
-            j = t.source[e]
-            for k in range(0 if inside[j] else t.parts[new[j]]):
-                more = count(t, e, True, new[j], new[i], k, w) - count(t, e, True, old[j], old[i], k, w)
+        for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
+            e = t.lists[q]
+            j = t.geometry.edges[e, SOURCE]
+            for k in range(0 if inside[j] else t.configurations[new[j], PARTS]):
+                more = count(t.geometry, e, True, split_of(t, new, j), split_of(t, new, i), k, w) - count(
+                    t.geometry, e, True, split_of(t, old, j), split_of(t, old, i), k, w
+                )
                 s.waiting[(2 * j + 1) * devices + k] += more
 
 
@@ -121,12 +142,12 @@ def resume_point(t: Tables, ops: Array, inside: Array, first: Array, every: int,
     """The last checkpoint before anything that these operations change; 0 if there is none but the start."""
     least = UNLIMITED
     for i in ops:
-        if t.in_pointer[i] == t.in_pointer[i + 1] and t.before_pointer[i] == t.before_pointer[i + 1]:
+        if t.pointer[IN, i] == t.pointer[IN, i + 1] and t.pointer[BEFORE, i] == t.pointer[BEFORE, i + 1]:
             return 0
-        for q in range(t.in_pointer[i], t.in_pointer[i + 1]):
-            least = min(least, first[t.source[t.in_edge[q]]])
-        for q in range(t.before_pointer[i], t.before_pointer[i + 1]):
-            least = min(least, first[t.before[q]])
+        for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
+            least = min(least, first[t.geometry.edges[t.lists[q], SOURCE]])
+        for q in range(t.pointer[BEFORE, i], t.pointer[BEFORE, i + 1]):
+            least = min(least, first[t.lists[q]])
     z = min(ck.scalars.shape[0] - 1, least // every)
     while z > 0 and ck.scalars[z, 0] < 0:
         z -= 1
@@ -249,5 +270,5 @@ def metropolis(
 def restore(t: Tables, ops: Array, sync: Array, sync2: Array) -> None:
     """Makes the synchronization of the operations' weights that of the current strategy again."""
     for i in ops:
-        for q in range(t.weight_pointer[i], t.weight_pointer[i + 1]):
-            sync2[t.weight[q]] = sync[t.weight[q]]
+        for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
+            sync2[t.lists[q]] = sync[t.lists[q]]
