@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from burnish.optional import require
 from burnish.parallel import core
+from burnish.parallel.operations import MAX_AXES
 from burnish.parallel.taskgraph import Problem
 
 Floats = NDArray[np.float64]
@@ -68,13 +69,13 @@ class _Splits:
             first = int(space.first[i])
             if first not in known:
                 own = np.arange(first, first + int(space.count[i]))
-                numbers, at = np.unique(t.split[own], return_index=True)
-                known[first] = numbers.astype(np.int64), t.parts[own[at]].astype(np.float64)
+                numbers, at = np.unique(t.configurations[own, core.SPLIT], return_index=True)
+                known[first] = numbers.astype(np.int64), t.configurations[own[at], core.PARTS].astype(np.float64)
             self.numbers.append(known[first][0])
             self.parts.append(known[first][1])
         used = np.unique(t.kind)
-        self.forward = t.forward[:, used].min(axis=1).astype(np.float64)
-        self.backward = t.backward[:, used].min(axis=1).astype(np.float64)
+        self.forward = t.time[:, 0][:, used].min(axis=1).astype(np.float64)
+        self.backward = t.time[:, 1][:, used].min(axis=1).astype(np.float64)
 
     def work(self, i: int) -> Floats:
         """Nanoseconds of all parts of an operation, by its degrees."""
@@ -150,8 +151,8 @@ def _paths(problem: Problem, splits: _Splits, program: _Program, shares: list[li
     t = problem.tables
     count = len(shares)
     forward, backward = program.variables(count), program.variables(count)
-    ahead = [e for e in range(t.source.size) if _always_covered(problem, e, 0)]
-    back = [e for e in range(t.source.size) if _always_covered(problem, e, 1)]
+    ahead = [e for e in range(t.geometry.edges.shape[0]) if _always_covered(problem, e, 0)]
+    back = [e for e in range(t.geometry.edges.shape[0]) if _always_covered(problem, e, 1)]
     for i in range(count):
         own = splits.numbers[i]
         program.after(forward[i], None, shares[i], splits.forward[own])
@@ -159,10 +160,10 @@ def _paths(problem: Problem, splits: _Splits, program: _Program, shares: list[li
         program.after(backward[i], forward[i], shares[i], splits.backward[own])
         program.row({makespan: 1.0, backward[i]: -1.0}, 0.0)
     for e in ahead:
-        i, j = int(t.source[e]), int(t.target[e])
+        i, j = int(t.geometry.edges[e, core.SOURCE]), int(t.geometry.edges[e, core.TARGET])
         program.after(forward[j], forward[i], shares[j], splits.forward[splits.numbers[j]])
     for e in back:
-        i, j = int(t.source[e]), int(t.target[e])
+        i, j = int(t.geometry.edges[e, core.SOURCE]), int(t.geometry.edges[e, core.TARGET])
         program.after(backward[i], backward[j], shares[i], splits.backward[splits.numbers[i]])
     return backward
 
@@ -170,15 +171,15 @@ def _paths(problem: Problem, splits: _Splits, program: _Program, shares: list[li
 def _always_covered(problem: Problem, e: int, side: int) -> bool:
     """Whether, for all degrees, each part of an edge's producer (side 0) or consumer (1) shares elements with one."""
     t, space = problem.tables, problem.space
-    ends = int(t.source[e]), int(t.target[e])
-    found = [np.unique(t.split[space.first[i] : space.first[i] + space.count[i]]) for i in ends]
-    for x in range(t.cls.shape[1]):
-        c = int(t.cls[e, x])
+    ends = int(t.geometry.edges[e, core.SOURCE]), int(t.geometry.edges[e, core.TARGET])
+    found = [np.unique(t.configurations[space.first[i] : space.first[i] + space.count[i], core.SPLIT]) for i in ends]
+    for x in range(MAX_AXES):
+        c = int(t.geometry.edges[e, core.CLASS + x])
         if c < 0:
             continue
-        m = int(t.drive[e, x])
-        levels = np.unique(t.levels[found[0], x])
-        others = np.unique(t.levels[found[1], m]) if m >= 0 else np.array([0])
+        m = int(t.geometry.edges[e, core.DRIVE + x])
+        levels = np.unique(t.geometry.splits[found[0], core.LEVEL + x])
+        others = np.unique(t.geometry.splits[found[1], core.LEVEL + m]) if m >= 0 else np.array([0])
         if not t.covered[c][np.ix_(levels, others)][..., side].all():
             return False
     return True
@@ -197,7 +198,7 @@ def _synchronization(
     load: dict[int, float] = {makespan: float(len(between))}
     after: dict[int, float] = {step: 1.0, makespan: -1.0}
     for g in range(len(problem.weights.nbytes)):
-        members = t.member[t.member_pointer[g] : t.member_pointer[g + 1]]
+        members = t.members[t.member_pointer[g] : t.member_pointer[g + 1], 0]
         alone = len(members) == 1
         leader = int(members[0])
         costs = _alone(problem, splits, g, leader, between) if alone else _shared(problem, splits, g)
@@ -231,7 +232,7 @@ def _links_between_nodes(problem: Problem) -> list[int]:
     for x in range(size):
         for y in range(size):
             if t.node[x] != t.node[y]:
-                found.update(int(r) for r in t.link[x, y] if r >= 0)
+                found.update(int(r) for r in t.route[x, y] if r >= 0)
     return sorted(found)
 
 
@@ -243,11 +244,11 @@ def _alone(problem: Problem, splits: _Splits, g: int, i: int, between: list[int]
     place = {int(n): k for k, n in enumerate(own)}
     link, far, after = np.full((3, len(own)), np.inf)
     row = np.zeros(problem.resources + 1, np.int64)
-    holders = np.zeros((4096, problem.machine.size), np.bool_)
+    holders = np.zeros((problem.most_pieces, problem.machine.size), np.bool_)
     for c in range(int(space.first[i]), int(space.first[i]) + int(space.count[i])):
         choice[i] = c
         core.synchronization(t, g, choice, row, holders)
-        k = place[int(t.split[c])]
+        k = place[int(t.configurations[c, core.SPLIT])]
         link[k] = min(link[k], float(row[:-1].max()))
         far[k] = min(far[k], float(row[between].sum()) if between else 0.0)
         after[k] = min(after[k], float(row[-1]))
@@ -265,12 +266,12 @@ def _shared(problem: Problem, splits: _Splits, g: int) -> dict[int, _Sums]:
     found = {}
     begin = int(t.member_pointer[g])
     for q in range(begin, int(t.member_pointer[g + 1])):
-        i = int(t.member[q])
+        i = int(t.members[q, 0])
         own = splits.numbers[i]
         pieces = np.ones(len(own))
-        for axis in t.member_axes[q]:
+        for axis in t.members[q, 1:]:
             if axis >= 0:
-                pieces = pieces * t.degrees[own, int(axis)]
+                pieces = pieces * t.geometry.splits[own, int(axis)]
         replicas = np.maximum(splits.parts[i] / pieces, 1.0)
         moved = 2.0 * (replicas - 1.0) / replicas * nbytes / pieces
         link = moved / rates if t.overlapped else np.zeros(len(own))
@@ -284,8 +285,8 @@ def _fastest_rates(problem: Problem) -> float:
     t = problem.tables
     best = 0.0
     for x in range(problem.machine.size):
-        links = {int(t.link[x, y, 0]) for y in range(problem.machine.size) if y != x} - {-1}
-        best = max(best, sum(1.0 / float(t.link_rate[r]) for r in links if t.link_rate[r] > 0))
+        links = {int(t.route[x, y, 0]) for y in range(problem.machine.size) if y != x} - {-1}
+        best = max(best, sum(1.0 / float(t.link[r, 1]) for r in links if t.link[r, 1] > 0))
     return best or np.inf
 
 

@@ -17,6 +17,14 @@ from numpy.typing import NDArray
 from burnish.jit import njit
 from burnish.parallel import events, walk
 from burnish.parallel.core import (
+    IN,
+    OUT,
+    PARTS,
+    PLACE,
+    SOURCE,
+    SPLIT,
+    TARGET,
+    WEIGHT,
     Tables,
     add_compute,
     add_edge,
@@ -86,7 +94,7 @@ class _Search:
         self.head, self.late = np.full((2, count + 1, devices), _FAR)
         groups = len(problem.weights.nbytes)
         self.sync = np.zeros((groups, resources + 1), integers)
-        self.holders = np.zeros((4096, devices), np.bool_)
+        self.holders = np.zeros((problem.most_pieces, devices), np.bool_)
         self.alone = self._sums_alone()
         self.tail = np.zeros((count, 2), integers)
         self.leaf = np.zeros(resources, integers)
@@ -96,7 +104,7 @@ class _Search:
         t = self.t
         found = np.zeros((self.sync.shape[0], int(self.numbers.max()), self.sync.shape[1]), np.int64)
         for g in range(self.sync.shape[0]):
-            members = t.member[t.member_pointer[g] : t.member_pointer[g + 1]]
+            members = t.members[t.member_pointer[g] : t.member_pointer[g + 1], 0]
             if len(members) == 1:
                 choice = self.choice.copy()
                 for n in range(int(self.numbers[members[0]])):
@@ -123,18 +131,18 @@ def _least(simulator: Simulator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     t, space = simulator.t, simulator.problem.space
     count = len(space.first)
     used = np.unique(t.kind)
-    forward, backward = t.forward[:, used].min(axis=1), t.backward[:, used].min(axis=1)
+    forward, backward = t.time[:, 0][:, used].min(axis=1), t.time[:, 1][:, used].min(axis=1)
     work, rest = np.zeros(count + 1, np.int64), np.zeros(count, np.int64)
     ahead, back = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for i in reversed(range(count)):
         own = np.arange(space.first[i], space.first[i] + space.count[i])
-        splits = t.split[own]
-        work[i] = work[i + 1] + int(((forward[splits] + backward[splits]) * t.parts[own]).min())
+        splits = t.configurations[own, SPLIT]
+        work[i] = work[i + 1] + int(((forward[splits] + backward[splits]) * t.configurations[own, PARTS]).min())
         ahead[i], back[i] = int(forward[splits].min()), int(backward[splits].min())
     for i in reversed(range(count)):
-        for q in range(t.out_pointer[i], t.out_pointer[i + 1]):
-            e = int(t.out_edge[q])
-            j = int(t.target[e])
+        for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
+            e = int(t.lists[q])
+            j = int(t.geometry.edges[e, TARGET])
             if _always(simulator, e):
                 rest[i] = max(rest[i], ahead[j] + rest[j] + back[j])
     return work, rest
@@ -143,8 +151,8 @@ def _least(simulator: Simulator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _always(simulator: Simulator, e: int) -> bool:
     """Whether every part of an edge's producer has a reader, whatever the degrees."""
     t, space = simulator.t, simulator.problem.space
-    ends = (int(t.source[e]), int(t.target[e]))
-    splits = [np.unique(t.split[space.first[i] : space.first[i] + space.count[i]]) for i in ends]
+    ends = (int(t.geometry.edges[e, SOURCE]), int(t.geometry.edges[e, TARGET]))
+    splits = [np.unique(t.configurations[space.first[i] : space.first[i] + space.count[i], SPLIT]) for i in ends]
     return all(bool(is_covered(t, e, int(a), int(b), 0)) for a in splits[0] for b in splits[1])
 
 
@@ -233,15 +241,15 @@ def may_be_better(
     own[:] = load[i]
     after[i + 1] = after[i]
     add_compute(t, c, 1, own)
-    for q in range(t.in_pointer[i], t.in_pointer[i + 1]):
-        e = t.in_edge[q]
-        add_edge(t, e, choice[t.source[e]], c, 1, own, found, size, w)
+    for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
+        e = t.lists[q]
+        add_edge(t, e, choice[t.geometry.edges[e, SOURCE]], c, 1, own, found, size, w)
     behind = 0
-    for q in range(t.weight_pointer[i], t.weight_pointer[i + 1]):
-        g = t.weight[q]
-        last = t.member[t.member_pointer[g]]
+    for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
+        g = t.lists[q]
+        last = t.members[t.member_pointer[g], 0]
         for m in range(t.member_pointer[g], t.member_pointer[g + 1]):
-            last = max(last, t.member[m])
+            last = max(last, t.members[m, 0])
         if last != i:
             continue  # what its sums take is known once all that read the weights are decided
         if t.member_pointer[g + 1] - t.member_pointer[g] == 1:
@@ -261,18 +269,18 @@ def may_be_better(
             total += own[r]
     if (total + work[i + 1]) // devices >= bound:
         return False
-    d = t.split[c]
+    d = t.configurations[c, SPLIT]
     head[i + 1] = head[i]
     late[i + 1] = late[i]
-    for k in range(t.parts[c]):
-        x = t.places[t.place[c], k]
+    for k in range(t.configurations[c, PARTS]):
+        x = t.places[t.configurations[c, PLACE], k]
         ready = 0
         back = behind
-        for q in range(t.in_pointer[i], t.in_pointer[i + 1]):
-            e = t.in_edge[q]
-            p = t.source[e]
-            for n in range(partners(t, e, False, choice[p], c, k, found, size, w)):
-                y = t.places[t.place[choice[p]], found[n]]
+        for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
+            e = t.lists[q]
+            p = t.geometry.edges[e, SOURCE]
+            for n in range(partners(t.geometry, e, False, t.configurations[choice[p], SPLIT], d, k, found, size, w)):
+                y = t.places[t.configurations[choice[p], PLACE], found[n]]
                 there = 0
                 again = 0
                 if x != y:
@@ -280,8 +288,8 @@ def may_be_better(
                     again = transfer(t, x, y, size[n] * t.nbytes[e, 1])
                 ready = max(ready, end[p, found[n]] + there)
                 back = max(back, up[p, found[n]] + again)
-        end[i, k] = ready + t.forward[d, t.kind[x]]
-        up[i, k] = back + t.backward[d, t.kind[x]]
+        end[i, k] = ready + t.time[d, 0, t.kind[x]]
+        up[i, k] = back + t.time[d, 1, t.kind[x]]
         if end[i, k] + rest[i] + up[i, k] >= bound:
             return False
         head[i + 1, x] = min(head[i + 1, x], ready)
