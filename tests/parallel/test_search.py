@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from burnish.cli.__main__ import app
+from burnish.cli import app
 from burnish.driver.planned import Plan, plan, read_plan
 from burnish.errors import ParameterError, PlanError
 from burnish.frontend.onnx import to_onnx
