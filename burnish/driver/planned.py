@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from burnish.graph.graph import Graph
 from burnish.parallel.baselines import data_parallel, expert, model_parallel
 from burnish.parallel.bound import Bound, lower_bound
 from burnish.parallel.costs import Costs, Roofline
+from burnish.parallel.exact import optimum
 from burnish.parallel.machine import Machine
 from burnish.parallel.operations import Model, operations
 from burnish.parallel.plans import Splits, splits_of
@@ -34,6 +35,7 @@ BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
 
 
 ROOFLINE, FASTEST = Roofline(), Objective()
+SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched whole, by branch and bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +132,7 @@ def plan(
     ``model``: an ONNX file, a :class:`Graph`, or what :func:`burnish.compile` imports. ``devices``: a preset such as
     "p100:4x4" or "host:2", a file cluster.toml, or a :class:`Machine`. ``groups``: names of nodes that form one
     operation each. ``synchronization``: "overlapped" ring all-reduces, or "after" the step and linear in replicas.
+    Small spaces are searched whole after that, by branch and bound, for as many seconds again.
     ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search.
 
     The plan is never predicted slower than data parallelism, if that fits the devices' memory: it is a start of the
@@ -148,6 +151,10 @@ def plan(
         simulator, {**choices, "random": space.random(seed)}, Budget(seconds=seconds), seed=seed, objective=objective,
         progress=progress,
     )  # fmt: skip
+    if problem.log10_size <= SMALL and not objective.per_byte:
+        best = optimum(simulator, result.choice, seconds)
+        if best.ns < result.ns and objective.excess(simulator, best.choice) <= 1:
+            result = replace(result, choice=best.choice, ns=best.ns)
     return _planned(simulator, result, lower_bound(problem) if bound else None, [*starts])
 
 

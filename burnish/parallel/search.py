@@ -21,6 +21,7 @@ from burnish.parallel.simulate import Simulator
 from burnish.search.budget import Budget, Event, Report, Tally
 
 Choice = NDArray[np.int32]
+_BEYOND = 1e18  # costs from here on are those of strategies that do not fit
 _ROUND = 256  # proposals of a walk between two looks at the clock, at first
 _HOT, _COLD = 0.02, 0.002  # temperatures, relative to the time of a step, divided by the number of moves
 
@@ -44,9 +45,12 @@ class Objective:
         """The cost of a strategy that takes so long."""
         return float(ns) if not self.per_byte else ns + self.per_byte * sum(simulator.bytes(choice))
 
-    def allows(self, simulator: Simulator, choice: Choice) -> bool:
-        """Whether the strategy fits."""
-        return not self.memory or simulator.fits(choice, self.slots)
+    def excess(self, simulator: Simulator, choice: Choice) -> float:
+        """The memory that a strategy needs over what there is, of the fullest device; 0 where that does not count."""
+        if not self.memory:
+            return 0.0
+        held = np.array([device.memory for device in simulator.problem.machine.devices], np.float64)
+        return float((simulator.memory(choice, self.slots) / np.maximum(held, 1.0)).max())
 
 
 FASTEST = Objective()
@@ -93,14 +97,15 @@ def search(
     walker.walk(walker.tally.best if walker.tally.best is not None else next(iter(starts.values())))
     walker.tally.stop("exhausted")
     report = walker.tally.report()
-    if report.best is None:
+    if report.best is None or report.cost >= _BEYOND:
         need = min(float(simulator.memory(c, objective.slots).max()) for c in starts.values())
         raise PlanError(
             f"no strategy was found that fits; the least that a start needs of one device is {need:.0f} bytes; "
             "allowed: devices of more memory, a smaller batch, or recomputation"
         )
     best = report.best
-    return Found(best, simulator.full(best), times, costs, report)
+    starting = {name: math.inf if cost >= _BEYOND else cost for name, cost in costs.items()}
+    return Found(best, simulator.full(best), times, starting, report)
 
 
 def blocks_of(simulator: Simulator) -> list[list[int]]:
@@ -127,10 +132,10 @@ class _Walker:
         self.blocks = blocks_of(simulator)
 
     def consider(self, choice: Choice, ns: int | None = None) -> float:
-        """Records a strategy; its cost, inf where it does not fit."""
+        """Records a strategy; its cost, from ``_BEYOND`` on where it does not fit: more, the further from that."""
         ns = self.simulator.full(choice) if ns is None else ns
-        fits = self.objective.allows(self.simulator, choice)
-        cost = self.objective.cost(self.simulator, choice, ns) if fits else math.inf
+        excess = self.objective.excess(self.simulator, choice)
+        cost = self.objective.cost(self.simulator, choice, ns) if excess <= 1 else _BEYOND * excess
         self.tally.record(choice.copy(), cost)
         return cost
 
@@ -155,7 +160,7 @@ class _Walker:
             new[block] = self.first[block] + number
             if (new == choice).all():
                 continue
-            limit = None if math.isinf(now) else math.ceil(now) - 1
+            limit = None if now >= _BEYOND else math.ceil(now) - 1
             ns = self.simulator.full(new, limit)
             if ns < 0:
                 continue
