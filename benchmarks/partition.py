@@ -18,7 +18,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ class Work:
         return found
 
 
-def in_turns(contenders: dict[str, Callable[[], np.ndarray]], rounds: int) -> dict[str, np.ndarray]:
+def in_turns(contenders: Mapping[str, Callable[[], np.ndarray]], rounds: int) -> dict[str, np.ndarray]:
     """Median seconds (layers, ranges) of every contender, measured one after another, ``rounds`` times."""
     found: dict[str, list[np.ndarray]] = {name: [] for name in contenders}
     for _ in range(rounds):
@@ -213,7 +213,7 @@ def missed(rows: list[Row]) -> list[str]:
             wanted = [("over edges", row["over"]["edges"], BARS["edges"][row["graph"]])]  # type: ignore[index]
             wanted += [("over vertices", row["over"]["vertices"], BARS["vertices"])]
             wanted += [("mean over slowest", row["balance"], BARS["balance"])] if row["parts"] in MEASURED else []
-            if row["error"] > BARS["error"]:  # type: ignore[operator]
+            if row["error"] > BARS["error"]:
                 out.append(f"{name}: median error {row['error']:.3f}, allowed {BARS['error']}")
         out += [f"{name}: {what} {found:.2f}, allowed {bar:.3g}" for what, found, bar in wanted if found < bar]
     return out
