@@ -131,7 +131,7 @@ def killed() -> list[Row]:
     limits = Limits(steps=12, save_every=3)
     whole = fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, kind="thread")
     with tempfile.TemporaryDirectory() as folder:
-        killing.ranks_module.train_rank = killing.dies  # type: ignore[assignment]
+        killing.ranks_module.train_rank = killing.dies
         begun = time.monotonic()
         named = None
         try:
@@ -169,7 +169,8 @@ def real(count: int) -> list[Row]:
         rows.append({
             "network": name, "strategies": count, "within_15": int((np.abs(ratio - 1) <= 0.15).sum()),
             "within_15_scaled": int((np.abs(ratio / np.median(ratio) - 1) <= 0.15).sum()),
-            "spearman": float(np.corrcoef(*ranks)[0, 1]), "place_of_best": int(ranks[1][predicted.argmin()]) + 1,
+            "spearman": float(np.asarray(np.corrcoef(np.stack(ranks)))[0, 1]),
+            "place_of_best": int(ranks[1][predicted.argmin()]) + 1,
             "predicted_ms": predicted.tolist(), "measured_ms": measured.tolist(),
         })  # fmt: skip
         show(rows[-1])

@@ -76,14 +76,6 @@ class Values(Mapping[str, np.ndarray]):
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a training loop asks of a compiled step: its states, and what was noted of it."""
-
-    states: tuple[TensorSpec, ...]
-    info: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Moved:
     """What the latest call has moved between memory and file, bytes, and the most bytes of tensors at once."""
 
@@ -143,8 +135,8 @@ class BlockedStep:
         except BaseException:
             self.close()
             raise
-        info = {"live": self._live(), "plan": str(self.plan)}
-        self.executable = Facts(tuple(TensorSpec(n, a.shape, str(a.dtype)) for n, a in self.state.arrays.items()), info)
+        self.info = {"live": self._live(), "plan": str(self.plan)}
+        self.states = tuple(TensorSpec(n, a.shape, str(a.dtype)) for n, a in self.state.arrays.items())
 
     # --- memory ---
 

@@ -26,7 +26,7 @@ from burnish.gnn.sampling import Sampled, Sampling
 from burnish.memory.sizes import parse_budget
 from burnish.train.data import Source
 from burnish.train.evaluation import evaluation_graph
-from burnish.train.loop import Limits, Trainer
+from burnish.train.loop import Limits, States, Trainer
 from burnish.train.losses import CrossEntropy
 from burnish.train.optimizers import Adam
 from burnish.train.progress import shown
@@ -153,7 +153,7 @@ class Best:
     """Keeps the weights of the evaluation with the least loss, and calls another function."""
 
     def __init__(self, then: Callable[[Progress], object] | None) -> None:
-        self.states: Mapping[str, np.ndarray] = {}
+        self.states: States = {}
         self.best: dict[str, np.ndarray] = {}
         self._loss, self._then = np.inf, then
 
@@ -169,7 +169,7 @@ def finished(network: Network, report: Report, step: Any, best: Mapping[str, np.
     """The result of training, from a step's states."""
     states = {name: step.state[name] for name in network.weights}
     chosen = replace(network, weights={n: best[n] for n in network.weights}) if best else None
-    plan = step.executable.info.get("plan", "")
+    plan = step.info.get("plan", "")
     return Trained(replace(network, weights=states), report, chosen, plan)
 
 
