@@ -191,6 +191,10 @@ def _difference(found: Sequence[Any], wanted: Sequence[Any], rtol: float, atol: 
         got, want = np.asarray(got), np.asarray(want)
         if (got.dtype, got.shape) != (want.dtype, want.shape):
             return f"output {position}: found {got.dtype} {got.shape}; allowed: {want.dtype} {want.shape}"
+        if want.dtype.kind == "O":  # texts
+            if not np.array_equal(got, want):
+                return f"output {position}: found {got.tolist()}; allowed: {want.tolist()}"
+            continue
         bound = max(rtol, HALF_RTOL.get(want.dtype.name, 0.0))
         if want.dtype.kind in "fV" or want.dtype.name == "bfloat16":
             got, want = got.astype(np.float64), want.astype(np.float64)
