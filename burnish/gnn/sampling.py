@@ -14,6 +14,7 @@ import numpy as np
 
 from burnish.arguments import check_count, refusal
 from burnish.gnn.csr import CSR
+from burnish.gnn.edges import transpose
 from burnish.gnn.feeds import LABEL, UNKNOWN, labels_of, scale_of
 from burnish.gnn.graph import Graph, TakenRows
 from burnish.gnn.models import FEATURES, SCALE, Extents, Network, structure_names
@@ -123,7 +124,8 @@ class Sampled:
             csr = CSR(*_looped(offsets, sources), self._vertices) if name == "loops" else None
             ends, starts = (offsets, sources) if csr is None else (csr.offsets, csr.sources)
             back_offsets, back = np.zeros(self._vertices + 1, np.int64), np.empty(len(starts), np.int32)
-            _transpose(ends, starts, back_offsets, back)
+            none = np.empty(0, np.float32)
+            transpose(ends, starts, none, back_offsets, back, none)
             found |= zip(structure_names(name), (ends, starts, back_offsets, back), strict=True)
         return found
 
@@ -170,19 +172,6 @@ def _insert_loops(offsets, sources, out):  # type: ignore[no-untyped-def]
             at += 1
         if not done:
             out[at] = v
-
-
-@kernel
-def _transpose(offsets, sources, out_offsets, out):  # type: ignore[no-untyped-def]
-    for e in range(sources.shape[0]):
-        out_offsets[sources[e] + 1] += 1
-    for i in range(out_offsets.shape[0] - 1):
-        out_offsets[i + 1] += out_offsets[i]
-    place = out_offsets[:-1].copy()
-    for v in range(offsets.shape[0] - 1):
-        for e in range(offsets[v], offsets[v + 1]):
-            out[place[sources[e]]] = v
-            place[sources[e]] += 1
 
 
 @kernel
