@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from burnish.kernels.cpu.common import apply_layouts, is_blocked
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
-from burnish.kernels.vdla.form import beside, int8_sum, operations
+from burnish.kernels.vdla.form import Form, beside, int8_sum, operations
 from burnish.kernels.vdla.schedule import Dimensions, Roles, schedule_tiles
 from burnish.kernels.vdla.tiling import Work, checked_tile, space_of
-from burnish.loops.expr import Load, Reduce
+from burnish.loops.expr import Reduce
 from burnish.loops.linear import to_linear
-from burnish.loops.tensor import Tensor
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.intrinsics import core
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
-
-
-@dataclass(frozen=True)
-class Form:
-    """A convolution: its sums, the loads that it multiplies, what stands beside, and its sizes."""
-
-    sums: Tensor
-    data: Load
-    weight: Load
-    channels: tuple[Tensor, ...]
-    images: tuple[Tensor, ...]
-    work: Work
 
 
 def form(task: Task, target: Target) -> Form | None:

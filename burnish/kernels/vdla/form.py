@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from burnish.kernels.match import only_reduction
 from burnish.kernels.task import Task
+from burnish.kernels.vdla.tiling import Work
 from burnish.loops.expr import Binary, Call, Cast, Const, Expr, Load, Reduce, factors_of
 from burnish.loops.tensor import Tensor
 from burnish.machines.vdla.config import Config
+
+
+@dataclass(frozen=True)
+class Form:
+    """A convolution or product: its sums, the loads that it multiplies, what stands beside (one element a channel, or
+    one an output), and its sizes.
+    """
+
+    sums: Tensor
+    data: Load
+    weight: Load
+    channels: tuple[Tensor, ...]
+    images: tuple[Tensor, ...]
+    work: Work
 
 
 def int8_sum(task: Task, config: Config) -> tuple[Tensor, Load, Load] | None:

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from burnish.kernels.cpu.common import apply_layouts
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
-from burnish.kernels.vdla.form import int8_sum, operations
+from burnish.kernels.vdla.form import Form, int8_sum, operations
 from burnish.kernels.vdla.schedule import Dimensions, Roles, schedule_tiles
 from burnish.kernels.vdla.tiling import Work, checked_tile, space_of
-from burnish.loops.expr import Load, Reduce
-from burnish.loops.tensor import Tensor
+from burnish.loops.expr import Reduce
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.intrinsics import core
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
-
-
-@dataclass(frozen=True)
-class Form:
-    """A product: its sums, the loads that it multiplies, what stands beside, and its sizes."""
-
-    sums: Tensor
-    data: Load
-    weight: Load
-    columns: tuple[Tensor, ...]
-    images: tuple[Tensor, ...]
-    work: Work
 
 
 def form(task: Task, target: Target) -> Form | None:
@@ -63,10 +48,10 @@ def apply(task: Task, target: Target, found: Form, choice: Choice) -> Schedule:
     tile = checked_tile(found.work, choice, config)
     b = config.block
     s = Schedule(task.program(), target.machine.intrinsics, target.machine.scopes)
-    roles = Roles.of(s, task, found.sums, found.data, found.weight, (*found.columns, *found.images))
+    roles = Roles.of(s, task, found.sums, found.data, found.weight, (*found.channels, *found.images))
     weights = f"BA{b}b{b}a"
     apply_layouts(s, task, {found.weight.buffer.name: weights})
-    narrow = {t.name: len(t.shape) - 1 for t in found.columns}
+    narrow = {t.name: len(t.shape) - 1 for t in found.channels}
     dims = Dimensions(1, {0: "rows"}, [t.name for t in found.images], narrow, {roles.weight: weights}, ((1,), (0, 1)))
     schedule_tiles(s, roles, dims, tile, b, core(config))
     return s
