@@ -26,7 +26,8 @@ from burnish.graph.passes import optimize
 from burnish.graph.weights import HALVES, store_weights
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.rewrite.search.objective import Objective
-from burnish.runtime.devices import device_maker
+from burnish.runtime.devices import device_for
+from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.runtime.pool import available_cores
 from burnish.target import Target
@@ -179,7 +180,7 @@ def compile(
                 return compile_segments(
                     model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
                 )  # type: ignore[return-value]
-        elif rewrite and not found.graph.states and stored is None and device_maker(machine.machine) is None:
+        elif rewrite and not found.graph.states and stored is None and _device(machine) is None:
             made = rewrite_model(
                 found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
                 progress=progress, choices=choices, objective=_objective(rewrite),
@@ -223,7 +224,7 @@ def tuned(
             number = isinstance(tune, (int, float)) and not isinstance(tune, bool)
             raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
         machine = find_target(target)
-        if device_maker(machine.machine) is not None:
+        if _device(machine) is not None:
             raise refusal("tune", tune, f"None for target '{machine.name}', whose device this machine does not time")
         if is_boosted(model):
             _check_unused("boosted trees", tune=tune)
@@ -273,6 +274,11 @@ def _check_rewrite(rewrite: Any) -> None:
             check_flag("rewrite", rewrite)
         except ParameterError:
             raise refusal("rewrite", rewrite, "True, False or a burnish.Objective") from None
+
+
+def _device(machine: Target) -> Any | None:
+    """What runs a target's code in this CPU's place, if anything does."""
+    return device_for(machine.machine, fingerprint(machine.triple, machine.cpu, machine.features))
 
 
 def _check_train(train: Any, weights: Any) -> None:

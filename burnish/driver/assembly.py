@@ -40,7 +40,7 @@ from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
 from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
 from burnish.runtime.build import build as link_executable
-from burnish.runtime.devices import device_maker
+from burnish.runtime.devices import device_for, device_maker
 from burnish.runtime.executable import Copy, Executable, Slot, Step
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
@@ -49,9 +49,12 @@ from burnish.runtime.structures import Check
 
 
 def make_module(made: Compilation, threads: int | None = None) -> Module:
-    """The module of a compilation, on the target's device where its machine has one. Errors as of ``Module``."""
-    device = device_maker(made.target.machine)
-    return Module(assemble(made), threads, device=None if device is None else device())
+    """The module of a compilation, on the target's device where its machine has one. Errors as of ``Module``.
+
+    One for a CPU that this machine is not can be saved; calling it raises ArtifactError.
+    """
+    executable = assemble(made)
+    return Module(executable, threads, device=device_for(made.target.machine, executable.target))
 
 
 def assemble(made: Compilation) -> Executable:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from burnish.comm.protocol import Comm
-from burnish.errors import TargetError
+from burnish.errors import ArtifactError, TargetError
 from burnish.ops.operator import Operator
 from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
 from burnish.runtime.buffers import address_of, round_up
@@ -49,6 +49,29 @@ class OwnRunner(Protocol):
         comm: Comm | None,
     ) -> Any:
         """As :meth:`DeviceCode.runner`."""
+
+
+@runtime_checkable
+class OwnKernels(Protocol):
+    """A device that runs the code of CPUs, which is one image and no :func:`archive`."""
+
+    def kernels(self, image: Image) -> Mapping[str, bytes]:
+        """What ``run`` takes for each kernel."""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """In the place of a CPU that this machine is not: a module for it can be saved, and not called."""
+
+    reason: str
+
+    def kernels(self, image: Image) -> Mapping[str, bytes]:
+        """As of :class:`OwnKernels`."""
+        return dict.fromkeys(image.symbols, b"")
+
+    def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
+        """Raises ArtifactError."""
+        raise ArtifactError(f"{self.reason}, or save it and load it there")
 
 
 def archive(machine: str, kernels: Mapping[str, bytes]) -> Image:

@@ -20,7 +20,7 @@ from burnish.ops.operator import Operator
 from burnish.runtime import artifact
 from burnish.runtime.abi import SCRATCH_STRIDE
 from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, numpy_dtype, round_up
-from burnish.runtime.device import Device, DeviceCode, divided
+from burnish.runtime.device import Device, DeviceCode, OwnKernels, divided
 from burnish.runtime.devices import device_of
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
@@ -418,6 +418,8 @@ def load(
 
 def _device_code(executable: Executable, device: Device, threads: int | None) -> DeviceCode:
     """The kernels of a device, and those that run beside it on this machine. Raises ArtifactError as ``Module``."""
+    if isinstance(device, OwnKernels):
+        return DeviceCode(device, device.kernels(executable.code))
     kernels, native = divided(executable.code)
     if native is None:
         return DeviceCode(device, kernels)
