@@ -6,6 +6,7 @@ the second-level cache, it gathers from there; every block then costs a pass ove
 
 from __future__ import annotations
 
+from burnish.graph.costs import cache_seconds, memory_seconds
 from burnish.graph.graph import Graph, Node, TensorType
 from burnish.ops import infer
 from burnish.target import Target
@@ -67,7 +68,7 @@ def block_rows(graph: Graph, node: Node, target: Target) -> int:
     blocks, panels = -(-count // rows), -(-width // LANES)
     gathered = edges * max(width, 16) * 4
     resident = count * width * 4 <= target.l3_bytes
-    slow = target.cache_bandwidth if resident else target.memory_bandwidth
+    slow = cache_seconds(gathered, target) if resident else memory_seconds(gathered, target)
     visits = VISIT_SECONDS * vertices * blocks * panels / target.cores
-    streamed = 2 * vertices * width * 4 * blocks / target.memory_bandwidth
-    return rows if gathered / (CACHE_RATE * target.cache_bandwidth) + visits + streamed < gathered / slow else 0
+    streamed = memory_seconds(2 * vertices * width * 4 * blocks, target)
+    return rows if cache_seconds(gathered, target) / CACHE_RATE + visits + streamed < slow else 0

@@ -60,9 +60,12 @@ class _Loops:
     def follow(self, call: Call) -> None:
         """Does to the parts what a call does to the loops."""
         match call:
-            case "split", [loop, factor, *names] if loop in self.parts:
-                outer, inner = names[0] if names and names[0] else split_names(loop)
-                self.parts[outer], self.parts[inner] = _cut(self.parts.pop(loop), factor)
+            case "split", [loop, factor, *rest] if loop in self.parts:
+                names, parts = (*rest, None, None)[:2]
+                outer, inner = names or split_names(loop)
+                own = self.parts.pop(loop)
+                length = -(-prod(part.extent for part in own) // parts) if factor is None else factor
+                self.parts[outer], self.parts[inner] = _cut(own, length)
             case "fuse", [outer, inner, *names] if outer in self.parts and inner in self.parts:
                 name = names[0] if names else fused_name(outer, inner)
                 self.parts[name] = [*self.parts.pop(outer), *self.parts.pop(inner)]

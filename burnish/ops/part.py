@@ -118,7 +118,7 @@ def part_of(find: Find) -> Operator:
         return _restricted(tensor, box, reduced, boxes, by, name)
 
     made = differentiated(Refused("a part of an operator, which is made after differentiation"))
-    return made(named_operator("part", part))
+    return made(named_operator("output_part", part))
 
 
 # --- what a part reads ------------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ class _Programs:
             return b.add(node.op, *given, name=b.fresh(value.name), node=node.name, **node.attrs)
         attributes = self.assigned.values.attributes(node)
         return b.add(
-            "part", *given, name=b.fresh(value.name), node=node.name, operator=node.op, attributes=attributes,
+            "output_part", *given, name=b.fresh(value.name), node=node.name, operator=node.op, attributes=attributes,
             types=types, output=value.number, box=task.box, reduced=task.reduced,
         )  # fmt: skip
 

@@ -14,7 +14,9 @@ from burnish.target import target
 
 PLAIN, TILES = target("x86-64-v4"), target("sapphirerapids")
 RATES = {"cache_bandwidth", "memory_bandwidth", "matrix_flops"}
-OWNERS = {"target.py", "graph/costs.py"}  # beside the packages of machines, which say them
+OWNERS = {  # beside the packages of machines, which say them; presets say what devices of plans have
+    "target.py", "graph/costs.py", "parallel/presets.py",
+}  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
 
 

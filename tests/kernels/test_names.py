@@ -80,6 +80,13 @@ CASES = {  # by the template's name
     "inner_products": Case("matmul", {"x": (8, 256), "p": (40, 256)}, {"transpose_b": True}),
     "matmul": Case("matmul", {"x": (64, 64), "w": (64, 64)}),
     "recurrent": Case("lstm_cell", {"x": (1, 256), "h": (1, 64), "c": (1, 64), "w": (4, 64, 64)}),
+    "aggregate_blocks": Case(
+        "aggregate_blocks", {"x": (50, 64), "o": (71,), "b": (1, 71), "q": (210,)}, {"rows": 64}, {},
+        {"o": "int64", "b": "int32", "q": "uint16"},
+    ),
+    "aggregate": Case(
+        "aggregate", {"x": (50, 64), "o": (71,), "s": (210,)}, {}, {}, {"o": "int64", "s": "int32"}
+    ),
     "transpose": Case("transpose", {"x": (64, 48)}),
     "join": Case(
         "concat", {"x": (1, 24, 8, 8), "v": (1, 40, 8, 8)}, {"axis": 1}, {**IMAGES, "v": BLOCKED}

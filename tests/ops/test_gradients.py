@@ -337,7 +337,7 @@ SPARSE = set(
 )
 REFUSED = {
     "bitcast": "bits", "tree_ensemble": "burnish.boost", "coupled_probabilities": "an iteration that ends",
-    "part": "after differentiation",
+    "output_part": "after differentiation",
 }  # fmt: skip
 
 
@@ -388,7 +388,8 @@ def has_rule(op: Operator) -> bool:
 
 def test_few_operators_have_a_rule_of_their_own() -> None:
     """One rule may serve several; the gradients of all others follow from definitions, or from compositions."""
-    assert len({op.gradient for op in OPERATORS.values() if callable(op.gradient)}) <= 12
+    rules = {op.gradient for name, op in OPERATORS.items() if callable(op.gradient) and name not in SPARSE}
+    assert len(rules) <= 12
 
 
 RULED = [c for c in CASES if has_rule(OPERATORS[c.op]) and OPERATORS[c.op].extern is None]

@@ -28,7 +28,7 @@ def part(
     reads = part_reads(operator_named, op, attributes, types, output, box, reduced)
     given = [cut(a, b) for a, b in zip(arrays, reads.boxes, strict=True) if b is not None]
     own = {"operator": op, "attributes": attributes, "types": types, "output": output, "box": box, "reduced": reduced}
-    (found,) = evaluate_node(Node("part", tuple("abcd"[: len(given)]), ("y",), own), given)
+    (found,) = evaluate_node(Node("output_part", tuple("abcd"[: len(given)]), ("y",), own), given)
     if reads.plain:
         (plain,) = evaluate_node(Node(op, tuple("abcd"[: len(given)]), ("y",), attrs), given)
         assert np.array_equal(plain, found)
