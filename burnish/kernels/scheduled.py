@@ -63,9 +63,9 @@ class _Loops:
             case "split", [loop, factor, *rest] if loop in self.parts:
                 names, parts = (*rest, None, None)[:2]
                 outer, inner = names or split_names(loop)
-                own = self.parts.pop(loop)
-                length = -(-prod(part.extent for part in own) // parts) if factor is None else factor
-                self.parts[outer], self.parts[inner] = _cut(own, length)
+                cut = self.parts.pop(loop)
+                length = -(-prod(part.extent for part in cut) // parts) if factor is None else factor
+                self.parts[outer], self.parts[inner] = _cut(cut, length)
             case "fuse", [outer, inner, *names] if outer in self.parts and inner in self.parts:
                 name = names[0] if names else fused_name(outer, inner)
                 self.parts[name] = [*self.parts.pop(outer), *self.parts.pop(inner)]
