@@ -10,8 +10,8 @@ from pathlib import Path
 import burnish
 
 HOUSE = Path(burnish.__file__).parent
-# Whose subject is a binary format or the operating system's word for a processor.
-FORMATS = {"runtime/elf.py", "runtime/host.py", "runtime/relocate.py", "runtime/verify.py"}
+# Whose subject is a binary format, the operating system's word for a processor, or one that is emulated.
+FORMATS = {"runtime/elf.py", "runtime/emulator.py", "runtime/host.py", "runtime/relocate.py", "runtime/verify.py"}
 NAME = re.compile(
     r"[\w.+-]*(x86|amd64|i686|arm64|aarch64|riscv|amx|avx|vnni|neon|znver|sapphire|cortex|neoverse)[\w.+-]*"
 )
