@@ -157,7 +157,7 @@ def _installed(package: str) -> Any:
 
 @njit(cache=True, fastmath=True)
 def _read(x: NDArray[np.float32], times: int) -> float:
-    """Reads an array so many times."""
+    """Sums an array ``times`` times: a stream of reads."""
     total = np.float32(0)
     for t in range(times):
         part = np.float32(t)

@@ -199,8 +199,8 @@ def wide_cnn() -> Graph:
 
 def show(row: Mapping[str, Any]) -> None:
     """One row as a line."""
-    told = {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items() if not isinstance(v, list)}
-    print("  ".join(f"{key} {value}" for key, value in told.items()), flush=True)
+    texts = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items() if not isinstance(v, list)}
+    print("  ".join(f"{key} {text}" for key, text in texts.items()), flush=True)
 
 
 def main() -> None:

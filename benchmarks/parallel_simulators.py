@@ -46,7 +46,7 @@ Row = dict[str, Any]
 
 
 def simulator(name: str, devices: int, synchronization: str = "overlapped") -> Simulator:
-    """The simulator of a network on the machine of so many devices."""
+    """The simulator of a network on a preset machine of ``devices`` devices."""
     model, cluster = NETWORKS[name](devices), machine(MACHINES[devices])
     baselines = [baseline(model, cluster) for baseline in (data_parallel, expert)]
     return Simulator(Problem(Space(model, cluster, also=baselines), Roofline(), synchronization))
@@ -129,7 +129,7 @@ def measure(name: str, devices: int, seconds: float, proposals: int, equal: int)
 
 
 def failed(rows: Sequence[Row]) -> list[str]:
-    """What is wrong or below its bar."""
+    """A sentence for each row whose results are unequal or whose ratio is below its bar."""
     found = []
     for row in rows:
         where = f"{row['network']} on {row['devices']}"

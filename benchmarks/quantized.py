@@ -97,7 +97,7 @@ def least_shift(total: np.ndarray) -> int:
 
 
 def requantized(layer: Layer, total: np.ndarray, shift: int, beside: np.ndarray | None) -> np.ndarray:
-    """What a layer makes of its sums."""
+    """Requantization of a layer's int32 sums to int8: shift, residual, limits."""
     value = total >> shift
     if beside is not None:
         value = value + beside
@@ -152,7 +152,7 @@ def add_sums(g: GraphBuilder, layer: Layer, x: str, weights: Weights) -> str:
 
 
 def add_result(g: GraphBuilder, layer: Layer, total: str, beside: str | None = None) -> str:
-    """What a layer makes of its sums; its name."""
+    """Adds the requantization of a layer's int32 sums; the name of its result."""
     y = total if beside is None else g.add("add", total, g.add("cast", beside, to="int32"))
     return g.add("cast", g.add("clip", y, min=0 if layer.relu else -128, max=127), to="int8")
 

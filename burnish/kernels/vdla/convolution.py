@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from burnish.kernels.cpu.common import apply_layouts, is_blocked
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, Task
 from burnish.kernels.template import Template
-from burnish.kernels.vdla.form import Form, beside, int8_sum, operations
+from burnish.kernels.vdla.form import Form, beside, int8_sum, operations, space
 from burnish.kernels.vdla.schedule import Dimensions, Roles, schedule_tiles
-from burnish.kernels.vdla.tiling import Work, checked_tile, space_of
+from burnish.kernels.vdla.tiling import Work, checked_tile
 from burnish.loops.expr import Reduce
 from burnish.loops.linear import to_linear
 from burnish.machines.vdla.config import Config
@@ -44,11 +44,6 @@ def form(task: Task, target: Target) -> Form | None:
     moving = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t not in channels]
     blocked = all(is_blocked(task.layout(t.name), 1, b) for t in moving if t.name not in task.constants)
     return Form(sums, data, weight, tuple(channels), tuple(images), work) if blocked else None
-
-
-def space(task: Task, target: Target, found: Form) -> Space:
-    """Tiles and virtual threads."""
-    return space_of(found.work, target.machine.config)
 
 
 def apply(task: Task, target: Target, found: Form, choice: Choice) -> Schedule:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish.kernels.match import only_reduction
-from burnish.kernels.task import Task
-from burnish.kernels.vdla.tiling import Work
+from burnish.kernels.task import Space, Task
+from burnish.kernels.vdla.tiling import Work, space_of
 from burnish.loops.expr import Binary, Call, Cast, Const, Expr, Load, Reduce, factors_of
 from burnish.loops.tensor import Tensor
 from burnish.machines.vdla.config import Config
+from burnish.target import Target
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Form:
     channels: tuple[Tensor, ...]
     images: tuple[Tensor, ...]
     work: Work
+
+
+def space(task: Task, target: Target, found: Form) -> Space:
+    """Tiles and virtual threads."""
+    return space_of(found.work, target.machine.config)
 
 
 def int8_sum(task: Task, config: Config) -> tuple[Tensor, Load, Load] | None:

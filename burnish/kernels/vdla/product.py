@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from burnish.kernels.cpu.common import apply_layouts
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, Task
 from burnish.kernels.template import Template
-from burnish.kernels.vdla.form import Form, int8_sum, operations
+from burnish.kernels.vdla.form import Form, int8_sum, operations, space
 from burnish.kernels.vdla.schedule import Dimensions, Roles, schedule_tiles
-from burnish.kernels.vdla.tiling import Work, checked_tile, space_of
+from burnish.kernels.vdla.tiling import Work, checked_tile
 from burnish.loops.expr import Reduce
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.intrinsics import core
@@ -35,11 +35,6 @@ def form(task: Task, target: Target) -> Form | None:
         1, outputs // b, depth // b, sums.shape[0], 1, vectors=operations(task, config), beside=len(images)
     )  # fmt: skip
     return Form(sums, data, weight, tuple(columns), tuple(images), work)
-
-
-def space(task: Task, target: Target, found: Form) -> Space:
-    """Tiles and virtual threads."""
-    return space_of(found.work, target.machine.config)
 
 
 def apply(task: Task, target: Target, found: Form, choice: Choice) -> Schedule:
