@@ -9,7 +9,9 @@ from burnish.codegen.addressing import Memory
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.shuffles import Shuffles, leading, whole
+from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, ITEM_BYTES, Load
+from burnish.machines.scopes import PIECE_BYTES
 
 # Of one masked store where the target has no masks. LLVM would split a wider one, and if half of it is off for certain,
 # it then takes the mask of that half, wherever else it is used, for one that is on: a load reads outside its buffer.
@@ -28,6 +30,14 @@ def _loaded(address: Address) -> bool:
 def _mask(guards: Sequence[Value]) -> Value | None:
     """The lane mask among guards."""
     return next((g for g in guards if g.lanes > 1), None)
+
+
+def _check_piece(memory: Memory, lanes: int) -> None:
+    """ScheduleError for a vector in a swizzled buffer that may not be in one place."""
+    if memory.swizzled and lanes * ITEM_BYTES[memory.buffer.dtype] > PIECE_BYTES:
+        raise ScheduleError(
+            f"buffer '{memory.buffer}': found a vector of {lanes} elements; allowed in a swizzled buffer: {PIECE_BYTES} bytes"
+        )
 
 
 class Access(Shuffles):
@@ -98,6 +108,7 @@ class Access(Shuffles):
         return [self.result(f"getelementptr i8, ptr {base}, i64 {offset}", INDEX).text for offset in each]
 
     def _read_vector(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
+        _check_piece(memory, self.lanes)
         dtype, lanes = memory.buffer.dtype, self.lanes
         stored = "uint8" if dtype == "bool" else dtype
         mask = _mask(guards)
@@ -201,6 +212,7 @@ class Access(Shuffles):
         return last
 
     def _write_vector(self, memory: Memory, address: Address, v: Value, mask: Value | None) -> None:
+        _check_piece(memory, v.lanes)
         pointer = self.pointer(memory, address.terms, address.const)
         align = ITEM_BYTES[memory.buffer.dtype]
         if mask is None and self.masks and v.lanes & (v.lanes - 1):

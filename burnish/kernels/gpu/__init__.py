@@ -7,6 +7,9 @@ from burnish.kernels.gpu.launches import LAUNCHES
 from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.rows import ROWS
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, TF32_PRODUCT
+from burnish.kernels.gpu.warpgroup_product import WARPGROUP_PRODUCT
 from burnish.kernels.template import Template
 
-TEMPLATES: tuple[Template[Any], ...] = (TENSOR_PRODUCT, PRODUCT, TF32_PRODUCT, ROWS, ELEMENTS, LAUNCHES)
+TEMPLATES: tuple[Template[Any], ...] = (
+    WARPGROUP_PRODUCT, TENSOR_PRODUCT, PRODUCT, TF32_PRODUCT, ROWS, ELEMENTS, LAUNCHES,
+)  # fmt: skip

@@ -154,7 +154,12 @@ class _Loaded:
     def _functions(self, code: GridCode) -> list[tuple[LaunchCode, Any]]:
         image = code.cubin or code.ptx.encode() + b"\0"
         module = self.ask("cuModuleLoadData", image)
-        return [(launch, self.ask("cuModuleGetFunction", module, launch.name.encode())) for launch in code.launches]
+        found = [(launch, self.ask("cuModuleGetFunction", module, launch.name.encode())) for launch in code.launches]
+        attribute = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        for launch, function in found:
+            if launch.dynamic:
+                self.ask("cuFuncSetAttribute", function, attribute, launch.dynamic)
+        return found
 
     def allocate(self, nbytes: int) -> int:
         """The address of new memory of the GPU."""
@@ -204,7 +209,7 @@ class _Loaded:
         self.kept += [values, pointers]
         for launch, function in self.functions[call.kernel]:
             extents: Sequence[int] = (*launch.grid, *launch.block)
-            self.ask("cuLaunchKernel", function, *extents, 0, self.stream, ctypes.addressof(pointers), 0)
+            self.ask("cuLaunchKernel", function, *extents, launch.dynamic, self.stream, ctypes.addressof(pointers), 0)
 
     def address(self, slot: Slot) -> int:
         """Where an argument lies in the GPU's memory."""
