@@ -121,12 +121,14 @@ class Access(Shuffles):
 
     def _read_scalar(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
         pointer = self.pointer(memory, address.terms, address.const)
-        return self._read_at(pointer, memory.buffer.dtype, [self._any(g) for g in guards])
+        align = memory.alignment(address.terms, address.const) if memory.aligned and not guards else 0
+        return self._read_at(pointer, memory.buffer.dtype, [self._any(g) for g in guards], align)
 
-    def _read_at(self, pointer: str, dtype: str, guards: Sequence[Value]) -> Value:
-        """The scalar at ``pointer`` if every guard holds, else zero."""
+    def _read_at(self, pointer: str, dtype: str, guards: Sequence[Value], align: int = 0) -> Value:
+        """The scalar at ``pointer`` if every guard holds, else zero; ``align``: the multiple of bytes at which it is."""
         stored = "uint8" if dtype == "bool" else dtype
-        v = self.result(f"load {vector_type(stored, 1)}, ptr {self.guarded(pointer, guards)}", stored)
+        known = f", align {align}" if align else ""
+        v = self.result(f"load {vector_type(stored, 1)}, ptr {self.guarded(pointer, guards)}{known}", stored)
         return self.cast(v, "bool") if dtype == "bool" else v
 
     def active(self) -> tuple[Value, ...]:

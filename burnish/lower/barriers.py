@@ -21,6 +21,7 @@ from burnish.loops.program import (
     BLOCKS,
     NOTHING,
     THREADS,
+    WAIT_COPIES,
     Alloc,
     For,
     If,
@@ -40,6 +41,7 @@ from burnish.machines.intrinsics import TensorIntrinsic, stride_name
 from burnish.schedule.dependence import undetermined
 
 WAIT = Intrinsic(BARRIER, ())
+ARRIVING = "arriving"  # among the ranges of what a thread's copies have written
 Ranges = dict[str, int]
 
 
@@ -184,6 +186,9 @@ class _Barriers:
         """What ``s`` touches of the buffers that matter."""
         if s == WAIT:
             return Flow((), (), True)
+        if isinstance(s, Intrinsic) and s.name == WAIT_COPIES:
+            found = tuple(a for operand in s.operands for a in accesses(*_arriving(operand, ranges)))
+            return Flow(found, found)
         if self.names.isdisjoint(s.reads | s.writes):
             return Flow((), (), self._always_waits(s))
         match s:
@@ -235,7 +240,7 @@ class _Barriers:
         ``common``: the loops around both, in the same iteration.
         """
         return any(
-            a.buffer.name == b.buffer.name and (a.writes or b.writes) and not self._apart(a, b, common)
+            a.buffer.name == b.buffer.name and _one_writes(a, b) and not self._apart(a, b, common)
             for a in _distinct(before)
             for b in _distinct(after)
         )
@@ -266,7 +271,7 @@ def _other_copies(a: Access, b: Access, common: Ranges) -> bool:
     """
     for i, j, extent in zip(a.indices, b.indices, a.buffer.shape, strict=True):
         x, y = _around(simplify(i, a.ranges), extent), _around(simplify(j, b.ranges), extent)
-        if (x is not i or y is not j) and (x.variables | y.variables) <= {*common}:
+        if (x.variables | y.variables) <= {*common}:
             terms, apart = to_linear(simplify(x - y, common))
             if not terms and apart % extent:
                 return True
@@ -278,6 +283,20 @@ def _around(index: Expr, extent: int) -> Expr:
     if isinstance(index, Binary) and index.op == "%" and index.b == Const(extent, index.dtype):
         return index.a
     return index
+
+
+def _one_writes(a: Access, b: Access) -> bool:
+    """Whether one of two accesses writes. What arrives was written by the thread itself before."""
+    both = a.writes and b.writes
+    return (a.writes or b.writes) and not (both and any(ARRIVING in x.ranges for x in (a, b)))
+
+
+def _arriving(operand: Load, ranges: Ranges) -> tuple[Stmt, Ranges]:
+    """The elements that copies of a thread may have written when it has waited: any of one copy of a buffer."""
+    names = [ARRIVING, *(f"{ARRIVING} {d}" for d in range(2, len(operand.indices)))]
+    index = (operand.indices[0], *map(Var, names))
+    store = Store(operand.buffer, index, Const(0, operand.buffer.dtype))
+    return store, {**ranges, **dict(zip(names, operand.buffer.shape[1:], strict=True))}
 
 
 def _distinct(found: Sequence[Access]) -> list[Access]:

@@ -10,7 +10,7 @@ matrix instructions".
 from __future__ import annotations
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Buffer, Expr, Var
+from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Var
 from burnish.loops.program import (
     COMMIT_COPIES,
     COMMIT_PRODUCTS,
@@ -42,7 +42,7 @@ def pipeline(program: Program, loop: str, stages: int, behind: int | None = None
           for p.i in 4:                        for p.i.fill in 4:
             p[p.i] = a[k, p.i]                   p[k.fill, p.i.fill] = a[k.fill, p.i.fill]
           for y.i in 4:                        commit_copies()
-            y[y.i] += p[y.i]                 wait_copies(but=1)
+            y[y.i] += p[y.i]                 wait_copies(p[0, 0], but=1)
                                              for k in 8:
                                                if (k + 2) < 8:
                                                  for p.i in 4:
@@ -50,7 +50,7 @@ def pipeline(program: Program, loop: str, stages: int, behind: int | None = None
                                                commit_copies()
                                                for y.i in 4:
                                                  y[y.i] += p[k % 3, y.i]
-                                               wait_copies(but=1)
+                                               wait_copies(p[(k + 1) % 3, 0], but=1)
 
     ``behind``: None where products are done when the next statement begins; else the products of so many iterations
     may go on while later ones are fetched, whose copies are not filled meanwhile.
@@ -76,25 +76,26 @@ def pipeline(program: Program, loop: str, stages: int, behind: int | None = None
     if ahead > extent:
         first = If(fill < extent, first)
     later = If(now + ahead < extent, at(seq(*fetches), now + ahead, (now + ahead) % stages))
-    commit, wait = Intrinsic(COMMIT_COPIES, ()), _wait(ahead - 1, behind)
+
+    def arrived(step: Expr) -> Stmt:
+        """Waits for a step; the operands say which copies of the buffers hold it, for who places barriers."""
+        operands = tuple(Load(_copies(b, stages), (step, *[Const(0, INDEX)] * len(b.shape))) for b in filled)
+        publish = () if behind is None else (("publish", 1),)
+        return Intrinsic(WAIT_COPIES, operands, (("but", ahead - 1), *publish))
+
+    commit = Intrinsic(COMMIT_COPIES, ())
     work = at(rest, now, now % stages)
     if behind is not None:
         work = seq(Intrinsic(START_PRODUCTS, ()), work, Intrinsic(COMMIT_PRODUCTS, ()), _products_but(behind))
     new = seq(
         For(f"{loop}.fill", ahead, "serial", seq(first, commit)),
-        wait,
-        For(loop, extent, "serial", seq(later, commit, work, wait)),
+        arrived(Const(0, INDEX)),
+        For(loop, extent, "serial", seq(later, commit, work, arrived((now + 1) % stages))),
         *([_products_but(0)] if behind else []),
     )
     for buffer in reversed(buffers):
         new = Alloc(_copies(buffer, stages) if buffer in filled else buffer, new)
     return replace_site(program, site, new)
-
-
-def _wait(groups: int, behind: int | None) -> Stmt:
-    """What waits for copies, for all accesses of the tensor cores too where these are asynchronous."""
-    publish = () if behind is None else (("publish", 1),)
-    return Intrinsic(WAIT_COPIES, (), (("but", groups), *publish))
 
 
 def _products_but(groups: int) -> Stmt:
