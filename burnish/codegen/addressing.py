@@ -190,8 +190,14 @@ class Addressing(Builder):
         """Floor division or remainder; unsigned when both are known not to be negative."""
         if bounds(e.b, self.resolver.ranges)[0] <= 0:
             return self._hoisted(lambda: self.floor_divide(e.op, Value(a, INDEX), Value(b, INDEX)), depth)
-        if bounds(e.a, self.resolver.ranges)[0] >= 0:
-            return self.hoist(depth, f"{'udiv' if e.op == '//' else 'urem'} i64 {a}, {b}")
+        low, high = bounds(e.a, self.resolver.ranges)
+        if low >= 0:
+            word = "udiv" if e.op == "//" else "urem"
+            if self.launders or high >= 1 << 31 or bounds(e.b, self.resolver.ranges)[1] >= 1 << 31:
+                return self.hoist(depth, f"{word} i64 {a}, {b}")
+            narrow = [x if x.isdecimal() else self.hoist(depth, f"trunc i64 {x} to i32") for x in (a, b)]
+            whole = self.hoist(depth, f"{word} i32 {', '.join(narrow)}")  # a GPU has no instruction for 64 bits
+            return self.hoist(depth, f"zext i32 {whole} to i64")
         r = self.hoist(depth, f"srem i64 {a}, {b}")
         negative = self.hoist(depth, f"icmp slt i64 {r}, 0")
         if e.op == "//":

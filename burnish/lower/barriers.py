@@ -20,8 +20,10 @@ from burnish.loops.program import (
     BARRIER,
     BLOCKS,
     NOTHING,
+    START_PRODUCTS,
     THREADS,
     WAIT_COPIES,
+    WAIT_PRODUCTS,
     Alloc,
     For,
     If,
@@ -186,8 +188,9 @@ class _Barriers:
         """What ``s`` touches of the buffers that matter."""
         if s == WAIT:
             return Flow((), (), True)
-        if isinstance(s, Intrinsic) and s.name == WAIT_COPIES:
-            found = tuple(a for operand in s.operands for a in accesses(*_arriving(operand, ranges)))
+        if isinstance(s, Intrinsic) and s.name in (WAIT_COPIES, START_PRODUCTS, WAIT_PRODUCTS):
+            writes = s.name == WAIT_COPIES
+            found = tuple(a for operand in s.operands for a in accesses(*_ended(operand, ranges, writes)))
             return Flow(found, found)
         if self.names.isdisjoint(s.reads | s.writes):
             return Flow((), (), self._always_waits(s))
@@ -286,17 +289,23 @@ def _around(index: Expr, extent: int) -> Expr:
 
 
 def _one_writes(a: Access, b: Access) -> bool:
-    """Whether one of two accesses writes. What arrives was written by the thread itself before."""
-    both = a.writes and b.writes
-    return (a.writes or b.writes) and not (both and any(ARRIVING in x.ranges for x in (a, b)))
+    """Whether one of two accesses writes. What arrives concerns who reads it later; what touches the place before must
+    be over when the copy begins.
+    """
+    if ARRIVING in a.ranges or ARRIVING in b.ranges:
+        return a.writes and not b.writes
+    return a.writes or b.writes
 
 
-def _arriving(operand: Load, ranges: Ranges) -> tuple[Stmt, Ranges]:
-    """The elements that copies of a thread may have written when it has waited: any of one copy of a buffer."""
-    names = [ARRIVING, *(f"{ARRIVING} {d}" for d in range(2, len(operand.indices)))]
+def _ended(operand: Load, ranges: Ranges, writes: bool) -> tuple[Stmt, Ranges]:
+    """What a thread's copies may have written, or its products read, when it has waited: any element of one of the
+    copies of a buffer.
+    """
+    word = ARRIVING if writes else "ended"
+    names = [word, *(f"{word} {d}" for d in range(2, len(operand.indices)))]
     index = (operand.indices[0], *map(Var, names))
-    store = Store(operand.buffer, index, Const(0, operand.buffer.dtype))
-    return store, {**ranges, **dict(zip(names, operand.buffer.shape[1:], strict=True))}
+    touched = Store(operand.buffer, index, Const(0, operand.buffer.dtype)) if writes else _read(Load(operand.buffer, index))
+    return touched, {**ranges, **dict(zip(names, operand.buffer.shape[1:], strict=True))}
 
 
 def _distinct(found: Sequence[Access]) -> list[Access]:

@@ -14,6 +14,7 @@ from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Var
 from burnish.loops.program import (
     COMMIT_COPIES,
     COMMIT_PRODUCTS,
+    NOTHING,
     START_PRODUCTS,
     WAIT_COPIES,
     WAIT_PRODUCTS,
@@ -52,14 +53,23 @@ def pipeline(program: Program, loop: str, stages: int, behind: int | None = None
                                                  y[y.i] += p[k % 3, y.i]
                                                wait_copies(p[(k + 1) % 3, 0], but=1)
 
-    ``behind``: None where products are done when the next statement begins; else the products of so many iterations
-    may go on while later ones are fetched, whose copies are not filled meanwhile.
+    ``behind``: None where products are done when the next statement begins; else those of so many iterations may go on.
+    Then an iteration computes first, and fetches into the copies whose products have ended::
+
+        for k in 8:
+          wait_copies(p[k % 4, 0], but=2)
+          …                                   (computes with p[k % 4])
+          wait_products(p[(k + 3) % 4, 0], but=1)
+          if (k + 3) < 8:
+            …                                 (fetches p[(k + 3) % 4])
+          commit_copies()
+        wait_products(but=0)
     """
     site = find_loop(program, loop, "pipeline")
-    extent, ahead = site.loop.extent, stages - 1 - (behind or 0)
+    extent, ahead = site.loop.extent, stages - max(1, behind or 0)
     if site.loop.kind != "serial" or is_size(extent) or not isinstance(extent, int):
         raise ScheduleError(f"pipeline: loop '{loop}' is {site.loop.kind}, of {extent} iterations; allowed: a number")
-    if ahead < 1 or (behind or 0) < 0:
+    if ahead < 1 or (behind is not None and behind < 1):
         raise ScheduleError(f"pipeline: loop '{loop}': {stages} stages, {behind} behind; allowed: one ahead or more")
     buffers, fetches, rest = _parts(loop, site.loop.body)
     filled = [b for b in buffers if any(b.name in s.writes for s in fetches)]
@@ -75,31 +85,27 @@ def pipeline(program: Program, loop: str, stages: int, behind: int | None = None
     first = rename_loops(at(seq(*fetches), fill, fill), lambda name: f"{name}.fill")
     if ahead > extent:
         first = If(fill < extent, first)
-    later = If(now + ahead < extent, at(seq(*fetches), now + ahead, (now + ahead) % stages))
+    later: Stmt = NOTHING if ahead >= extent else If(now + ahead < extent, at(seq(*fetches), now + ahead, (now + ahead) % stages))
 
-    def arrived(step: Expr) -> Stmt:
-        """Waits for a step; the operands say which copies of the buffers hold it, for who places barriers."""
-        operands = tuple(Load(_copies(b, stages), (step, *[Const(0, INDEX)] * len(b.shape))) for b in filled)
-        publish = () if behind is None else (("publish", 1),)
-        return Intrinsic(WAIT_COPIES, operands, (("but", ahead - 1), *publish))
+    def waits(name: str, step: Expr, but: int = 0, publish: bool = False) -> Stmt:
+        """Waits for a step; the operands say which copies of the buffers are its own, for who places barriers."""
+        operands = tuple(Load(_copies(b, stages), (step % stages, *[Const(0, INDEX)] * len(b.shape))) for b in filled)
+        return Intrinsic(name, operands, (("but", but), *((("publish", 1),) if publish else ())))
 
     commit = Intrinsic(COMMIT_COPIES, ())
     work = at(rest, now, now % stages)
-    if behind is not None:
-        work = seq(Intrinsic(START_PRODUCTS, ()), work, Intrinsic(COMMIT_PRODUCTS, ()), _products_but(behind))
-    new = seq(
-        For(f"{loop}.fill", ahead, "serial", seq(first, commit)),
-        arrived(Const(0, INDEX)),
-        For(loop, extent, "serial", seq(later, commit, work, arrived((now + 1) % stages))),
-        *([_products_but(0)] if behind else []),
-    )
+    filling = For(f"{loop}.fill", ahead, "serial", seq(first, commit))
+    if behind is None:
+        body = seq(later, commit, work, waits(WAIT_COPIES, now + 1, ahead - 1))
+        new = seq(filling, waits(WAIT_COPIES, Const(0, INDEX), ahead - 1), For(loop, extent, "serial", body))
+    else:
+        ended = waits(WAIT_PRODUCTS, now + ahead, behind)
+        work = seq(waits(START_PRODUCTS, now), work, Intrinsic(COMMIT_PRODUCTS, ()), ended)
+        body = seq(waits(WAIT_COPIES, now, ahead - 1, publish=True), work, later, commit)
+        new = seq(filling, For(loop, extent, "serial", body), Intrinsic(WAIT_PRODUCTS, (), (("but", 0),)))
     for buffer in reversed(buffers):
         new = Alloc(_copies(buffer, stages) if buffer in filled else buffer, new)
     return replace_site(program, site, new)
-
-
-def _products_but(groups: int) -> Stmt:
-    return Intrinsic(WAIT_PRODUCTS, (), (("but", groups),))
 
 
 def _copies(buffer: Buffer, stages: int) -> Buffer:

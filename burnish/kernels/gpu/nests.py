@@ -64,7 +64,7 @@ def bind_blocks(s: Schedule, loops: Sequence[str]) -> None:
         s.bind(loop, binding)
 
 
-MOST_ROWS = 16  # of tiles that blocks near each other compute, so that they read the same rows and columns
+MOST_ROWS = 32  # of tiles that blocks near each other compute, so that they read the same rows and columns
 
 
 def block_order(s: Schedule, batch: str, rows: str, columns: str) -> tuple[str, str, str]:
@@ -73,7 +73,7 @@ def block_order(s: Schedule, batch: str, rows: str, columns: str) -> tuple[str, 
     Blocks that run at a time then read few rows and columns, which are in the cache of all multiprocessors.
     """
     count = s.extent(rows)
-    group = max(n for n in range(1, min(count, MOST_ROWS) + 1) if count % n == 0)
+    group = max(n for n in range(1, min(-(-count // 2), MOST_ROWS) + 1) if count % n == 0)
     if group == 1 or s.extent(columns) == 1:
         return batch, rows, columns
     outer, inner = s.split(rows, group)

@@ -22,14 +22,15 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 SIDE = 16  # threads of a block in each direction
-TILES = (16, 32, 64, 128)
+TILES = (16, 32, 64, 128, 256)
 DEPTHS = (8, 16, 32)
+MOST_SUMS = 256 * 128  # of a block by default: 128 of each thread
 STAGES = (1, 2, 3, 4)  # tiles of each factor in shared memory; 1: none ahead
 VECTOR = 4  # neighbouring rows and columns of a thread, read at once
 PAD = 4  # elements between rows in shared memory beyond their own, so that columns are in different banks
 FEWEST = 8  # rows and columns below which tiles are mostly empty
 # Of the multiply-adds of a tile, the share of time they take beside loads from shared memory: by its side.
-EFFICIENCY = {16: 0.25, 32: 0.5, 64: 0.8, 128: 1.0}
+EFFICIENCY = {16: 0.25, 32: 0.5, 64: 0.8, 128: 1.0, 256: 1.0}
 
 
 def _form(task: Task, target: Target) -> Product | None:
@@ -54,7 +55,7 @@ def _space(task: Task, target: Target, form: Product) -> Space:
         blocks = batch * -(-rows // m) * -(-columns // n)
         return -(-blocks // target.cores) * m * n / min(EFFICIENCY[m], EFFICIENCY[n])
 
-    tiles = [(m, n) for m in TILES for n in TILES]
+    tiles = [(m, n) for m in TILES for n in TILES if m * n <= MOST_SUMS]
     m, n = min(tiles, key=lambda tile: (seconds(tile), -tile[0] * tile[1]))
     inner = 8 if depth < 16 or m * n > 64 * 64 else 16
     default = {"tile_m": m, "tile_n": n, "depth": inner, "stages": 3, "fetch": "shared"}

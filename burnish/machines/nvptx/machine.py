@@ -55,6 +55,7 @@ NVPTX = Machine(
         {**HINTS, **COPY_HINTS, **PRODUCT_HINTS},
         attributes="nounwind",
         kernel="ptx_kernel",
+        rounds_bfloat16=PTX_VERSION,
         grid=Grid("\n".join([THREAD_PRELUDE, COPY_PRELUDE, MMA_PRELUDE, WGMMA_PRELUDE]), THREADS_OF_BLOCK),
     ),
     scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, FRAGMENT),

@@ -26,6 +26,7 @@ STACK_REACH = 1 << 21  # bytes around a frame of the recording function that are
 _BITS = {"double": 64, "float": 32, "half": 16, "bfloat": 16, "ptr": 64}
 _LOAD = re.compile(r"^(\s*)(%[\w.]+) = load (volatile )?([^,]+), ptr ([%@][\w.]+)(, align \d+)?$")
 _STORE = re.compile(r"^(\s*)store (volatile )?(.+), ptr ([%@][\w.]+)(, align \d+)?$")
+_ROUNDED = re.compile(r"fptrunc (?:<(\d+) x float>|float) (\S+) to (?:<\d+ x bfloat>|bfloat)")
 _TYPE = re.compile(r"^(<(\d+) x (\w+)>|\w+)")
 _SHARED = re.compile(r"^@([\w.]+) = internal addrspace\(\d+\) global \[(\d+) x i8\] poison", re.MULTILINE)
 
@@ -56,6 +57,8 @@ def instrumented(ir: str) -> Instrumented:
             continue
         lines.extend(_recorded(line, sites))
     text = "\n".join(lines).replace("ptx_kernel ", "")
+    rounded = sorted({int(m[1] or 1) for m in _ROUNDED.finditer(text)})
+    text = _ROUNDED.sub(_rounding_call, text)
     text = re.sub(r"ptr addrspace\(1\) (%\w+[,)])", r"ptr \1", text)
     shared = {name: int(size) for name, size in _SHARED.findall(text)}
     text = _SHARED.sub(lambda m: f"@{m[1]} = global [{m[2]} x i8] zeroinitializer", text)
@@ -66,9 +69,43 @@ def instrumented(ir: str) -> Instrumented:
     operations = (*MATRICES, *MULTIPLY, *grouped)
     first = len(sites)
     sites += ["a matrix of a tensor core", "a copy that begins", "a copy that ends", "what a copy reads", READ, WRITTEN]
-    own = [_together(len(MATRICES) + len(MULTIPLY) + i, m) for i, m in enumerate(grouped.values())]
+    own = [_rounding(lanes) for lanes in rounded]
+    own += [_together(len(MATRICES) + len(MULTIPLY) + i, m) for i, m in enumerate(grouped.values())]
     own += [_queued(i, name) for i, name in enumerate(queued)]
     return Instrumented("\n".join([text, _prelude(first), *own]), shared, tuple(sites), operations, queued)
+
+
+def _typed(element: str, lanes: int) -> str:
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def _rounding_call(m: re.Match[str]) -> str:
+    lanes = int(m[1] or 1)
+    return f"call {_typed('bfloat', lanes)} @gpu.round.{lanes}({_typed('float', lanes)} {m[2]})"
+
+
+def _rounding(lanes: int) -> str:
+    """float32 to bfloat16, to nearest even: not every CPU has an instruction for that."""
+    a, i, h, b = (_typed(element, lanes) for element in ("float", "i32", "i16", "bfloat"))
+
+    def number(value: int) -> str:
+        return str(value) if lanes == 1 else f"splat (i32 {value})"
+
+    return f"""
+define internal {b} @gpu.round.{lanes}({a} %a) alwaysinline {{
+  %bits = bitcast {a} %a to {i}
+  %high = lshr {i} %bits, {number(16)}
+  %odd = and {i} %high, {number(1)}
+  %half = add {i} %odd, {number(0x7FFF)}
+  %sum = add {i} %bits, %half
+  %near = lshr {i} %sum, {number(16)}
+  %nan = fcmp uno {a} %a, %a
+  %quiet = or {i} %high, {number(0x40)}
+  %chosen = select {_typed("i1", lanes)} %nan, {i} %quiet, {i} %near
+  %narrow = trunc {i} %chosen to {h}
+  %new = bitcast {h} %narrow to {b}
+  ret {b} %new
+}}"""
 
 
 def _recorded(line: str, sites: list[str]) -> list[str]:
