@@ -36,7 +36,8 @@ def _check_piece(memory: Memory, lanes: int) -> None:
     """ScheduleError for a vector in a swizzled buffer that may not be in one place."""
     if memory.swizzled and lanes * ITEM_BYTES[memory.buffer.dtype] > PIECE_BYTES:
         raise ScheduleError(
-            f"buffer '{memory.buffer}': found a vector of {lanes} elements; allowed in a swizzled buffer: {PIECE_BYTES} bytes"
+            f"buffer '{memory.buffer}': found a vector of {lanes} elements; allowed in a swizzled buffer: "
+            f"{PIECE_BYTES} bytes"
         )
 
 
@@ -125,7 +126,7 @@ class Access(Shuffles):
         return self._read_at(pointer, memory.buffer.dtype, [self._any(g) for g in guards], align)
 
     def _read_at(self, pointer: str, dtype: str, guards: Sequence[Value], align: int = 0) -> Value:
-        """The scalar at ``pointer`` if every guard holds, else zero; ``align``: the multiple of bytes at which it is."""
+        """The scalar at ``pointer`` if every guard holds, else zero. ``align``: the multiple of bytes where it is."""
         stored = "uint8" if dtype == "bool" else dtype
         known = f", align {align}" if align else ""
         v = self.result(f"load {vector_type(stored, 1)}, ptr {self.guarded(pointer, guards)}{known}", stored)

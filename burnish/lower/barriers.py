@@ -304,7 +304,9 @@ def _ended(operand: Load, ranges: Ranges, writes: bool) -> tuple[Stmt, Ranges]:
     word = ARRIVING if writes else "ended"
     names = [word, *(f"{word} {d}" for d in range(2, len(operand.indices)))]
     index = (operand.indices[0], *map(Var, names))
-    touched = Store(operand.buffer, index, Const(0, operand.buffer.dtype)) if writes else _read(Load(operand.buffer, index))
+    touched = (
+        Store(operand.buffer, index, Const(0, operand.buffer.dtype)) if writes else _read(Load(operand.buffer, index))
+    )
     return touched, {**ranges, **dict(zip(names, operand.buffer.shape[1:], strict=True))}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from burnish.machines.emitter import Placement
 
@@ -31,9 +32,11 @@ SWIZZLED_BYTES = 1024  # a swizzle stays within so many bytes: eight rows of 128
 PIECE_BYTES = 16  # that stay together
 
 
-def swizzle(offset: int) -> int:
-    """Where byte ``offset`` of a swizzled buffer is: in row r of 128 bytes piece p of 16 is at p xor (r mod 8), so that
-    eight pieces below each other are in different banks. Source: PTX ISA, "Swizzling modes" (128 bytes).
+def swizzle(offset: Any) -> Any:
+    """Where byte ``offset`` of a swizzled buffer is, or each of an array of them.
+
+    In row r of 128 bytes piece p of 16 is at p xor (r mod 8), so that eight pieces below each other are in different
+    banks. Source: PTX ISA, "Swizzling modes" (128 bytes).
     """
     return offset ^ (offset >> 3 & 0x70)
 

@@ -240,15 +240,18 @@ def vectorize(program: Program, loop: str) -> Program:
 
 
 def copy_async(program: Program, loop: str) -> Program:
-    """Makes ``loop`` one copy of at most 16 bytes that goes on while others do, where the machine has such copies::
+    """Makes ``loop`` one copy of at most 16 bytes that goes on while others do, where the machine has such copies.
 
-    for a.s.i in 4:
-      a.s[a.s.i] = a[a.s.i]
+    Its elements may be read after a ``wait_copies`` (see ``pipeline``). A loop that computes, as this one does, or
+    copies what does not lie together is unrolled::
 
-    for async a.s.i in 4:
-      a.s[a.s.i] = a[a.s.i]
+    for c.i in 4:
+      for c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
 
-    Its elements may be read after a ``wait_copies`` (see ``pipeline``); elsewhere it is an unrolled loop.
+    for c.i in 4:
+      for async c.j in 8:
+        c[c.i, c.j] = (a[c.i, c.j] * 2.0)
     """
     return _independent(program, loop, "async", "copy_async", reassociate=False)
 

@@ -9,6 +9,8 @@ matrix instructions".
 
 from __future__ import annotations
 
+from functools import partial
+
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Var
 from burnish.loops.program import (
@@ -36,39 +38,42 @@ from burnish.schedule.nest import find_loop, rename_loops, replace_site
 def pipeline(program: Program, loop: str, stages: int, behind: int | None = None) -> Program:
     """Fetches what an iteration of ``loop`` computes with ahead of it; ``stages`` copies of its buffers are filled.
 
-    The body of the loop allocates buffers, fills some of them by the statements it begins with, and computes::
+    The body of the loop allocates buffers, fills some of them by the statements it begins with, and computes. Operands
+    of what waits say which copies it is about. ``behind``: None where products are done when the next statement begins;
+    else those of so many iterations may go on. Then an iteration waits for its copies, computes, waits for the products
+    of ``behind`` iterations ago, and fetches into the copies that these have read::
 
-        for k in 8:                          alloc p[3, 4]
-          alloc p[4]                         for k.fill in 2:
-          for p.i in 4:                        for p.i.fill in 4:
-            p[p.i] = a[k, p.i]                   p[k.fill, p.i.fill] = a[k.fill, p.i.fill]
-          for y.i in 4:                        commit_copies()
-            y[y.i] += p[y.i]                 wait_copies(p[0, 0], but=1)
-                                             for k in 8:
-                                               if (k + 2) < 8:
-                                                 for p.i in 4:
-                                                   p[(k + 2) % 3, p.i] = a[k + 2, p.i]
-                                               commit_copies()
-                                               for y.i in 4:
-                                                 y[y.i] += p[k % 3, y.i]
-                                               wait_copies(p[(k + 1) % 3, 0], but=1)
+    for y.i in 8:
+      alloc p: float32[1, 4]
+      for p.i in 1:
+        for p.j in 4:
+          p[p.i, p.j] = (x[(y.i + p.i), p.j] * 2.0)
+      for y.j in 4:
+        y[y.i, y.j] = (p[0, y.j] + 1.0)
 
-    ``behind``: None where products are done when the next statement begins; else those of so many iterations may go on.
-    Then an iteration computes first, and fetches into the copies whose products have ended::
-
-        for k in 8:
-          wait_copies(p[k % 4, 0], but=2)
-          …                                   (computes with p[k % 4])
-          wait_products(p[(k + 3) % 4, 0], but=1)
-          if (k + 3) < 8:
-            …                                 (fetches p[(k + 3) % 4])
-          commit_copies()
-        wait_products(but=0)
+    alloc p: float32[3, 1, 4]
+    for y.i.fill in 2:
+      for p.i.fill in 1:
+        for p.j.fill in 4:
+          p[y.i.fill, p.i.fill, p.j.fill] = (x[(y.i.fill + p.i.fill), p.j.fill] * 2.0)
+      commit_copies()
+    wait_copies(p[0, 0, 0], but=1)
+    for y.i in 8:
+      if ((y.i + 2) < 8):
+        for p.i in 1:
+          for p.j in 4:
+            p[((y.i + 2) % 3), p.i, p.j] = (x[((y.i + 2) + p.i), p.j] * 2.0)
+      commit_copies()
+      for y.j in 4:
+        y[y.i, y.j] = (p[(y.i % 3), 0, y.j] + 1.0)
+      wait_copies(p[((y.i + 1) % 3), 0, 0], but=1)
     """
     site = find_loop(program, loop, "pipeline")
     extent, ahead = site.loop.extent, stages - max(1, behind or 0)
     if site.loop.kind != "serial" or is_size(extent) or not isinstance(extent, int):
-        raise ScheduleError(f"pipeline: loop '{loop}' is {site.loop.kind}, of {extent} iterations; allowed: a number")
+        raise ScheduleError(
+            f"pipeline: loop '{loop}' is {site.loop.kind}, of {extent} iterations; allowed: serial, a number"
+        )
     if ahead < 1 or (behind is not None and behind < 1):
         raise ScheduleError(f"pipeline: loop '{loop}': {stages} stages, {behind} behind; allowed: one ahead or more")
     buffers, fetches, rest = _parts(loop, site.loop.body)
@@ -78,14 +83,16 @@ def pipeline(program: Program, loop: str, stages: int, behind: int | None = None
         s = substitute_stmt(s, {loop: step})
         for buffer in filled:
             wide = _copies(buffer, stages)
-            s = map_access(s, buffer.name, lambda _, indices, wide=wide: (wide, (slot, *indices)))
+            s = map_access(s, buffer.name, partial(_in_slot, wide, slot))
         return s
 
     now, fill = Var(loop), Var(f"{loop}.fill")
     first = rename_loops(at(seq(*fetches), fill, fill), lambda name: f"{name}.fill")
     if ahead > extent:
         first = If(fill < extent, first)
-    later: Stmt = NOTHING if ahead >= extent else If(now + ahead < extent, at(seq(*fetches), now + ahead, (now + ahead) % stages))
+    later: Stmt = (
+        NOTHING if ahead >= extent else If(now + ahead < extent, at(seq(*fetches), now + ahead, (now + ahead) % stages))
+    )
 
     def waits(name: str, step: Expr, but: int = 0, publish: bool = False) -> Stmt:
         """Waits for a step; the operands say which copies of the buffers are its own, for who places barriers."""
@@ -106,6 +113,10 @@ def pipeline(program: Program, loop: str, stages: int, behind: int | None = None
     for buffer in reversed(buffers):
         new = Alloc(_copies(buffer, stages) if buffer in filled else buffer, new)
     return replace_site(program, site, new)
+
+
+def _in_slot(wide: Buffer, slot: Expr, _: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+    return wide, (slot, *indices)
 
 
 def _copies(buffer: Buffer, stages: int) -> Buffer:
@@ -130,5 +141,7 @@ def _parts(loop: str, body: Stmt) -> tuple[list[Buffer], list[Stmt], Stmt]:
         )
     used = sorted(filled & rest.writes) + sorted(rest.writes & {n for s in fetches for n in s.reads})
     if used:
-        raise ScheduleError(f"pipeline: loop '{loop}' computes '{used[0]}', which an iteration ahead would have to know")
+        raise ScheduleError(
+            f"pipeline: loop '{loop}' computes '{used[0]}', which an iteration ahead would have to know"
+        )
     return buffers, fetches, rest

@@ -12,7 +12,19 @@ from burnish.loops.program import For, Program, Stmt, Store
 from burnish.machines.intrinsics import TensorIntrinsic, TensorRule
 from burnish.machines.known import INTRINSICS
 from burnish.machines.scopes import Scope
-from burnish.schedule import balance, expand, loops, memory, padding, partition, pipeline, prefetch, reduce, scatter, stages
+from burnish.schedule import (
+    balance,
+    expand,
+    loops,
+    memory,
+    padding,
+    partition,
+    pipeline,
+    prefetch,
+    reduce,
+    scatter,
+    stages,
+)
 from burnish.schedule.nest import find_loop, stage_names, stage_nests
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.tensorize import tensorize
@@ -33,7 +45,8 @@ def _tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic | str) ->
 PRIMITIVES: Mapping[str, Callable[..., Program]] = {
     "split": loops.split, "tile": loops.tile, "fuse": loops.fuse, "reorder": loops.reorder, "reverse": loops.reverse,
     "unroll": loops.unroll, "vectorize": loops.vectorize, "parallel": loops.parallel, "bind": loops.bind,
-    "vthread": loops.vthread, "copy_async": loops.copy_async, "pipeline": pipeline.pipeline, "serial": loops.serial, "compute_at": stages.compute_at,
+    "vthread": loops.vthread, "copy_async": loops.copy_async, "pipeline": pipeline.pipeline, "serial": loops.serial,
+    "compute_at": stages.compute_at,
     "compute_inline": stages.compute_inline, "inline_all": stages.inline_all,
     "reverse_compute_at": stages.reverse_compute_at, "cache_read": memory.cache_read,
     "cache_write": memory.cache_write, "set_scope": memory.set_scope, "transform_layout": memory.transform_layout,

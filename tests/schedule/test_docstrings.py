@@ -14,7 +14,19 @@ from burnish.loops.program import Program
 from burnish.loops.verify import verify
 from burnish.machines.intrinsics import reference
 from burnish.machines.x86.dot import DOT_U8S8_I32
-from burnish.schedule import expand, loops, memory, padding, partition, prefetch, reduce, scatter, stages, tensorize
+from burnish.schedule import (
+    expand,
+    loops,
+    memory,
+    padding,
+    partition,
+    pipeline,
+    prefetch,
+    reduce,
+    scatter,
+    stages,
+    tensorize,
+)
 
 
 def double(n: int) -> Program:
@@ -99,6 +111,8 @@ EXAMPLES: list[tuple[Primitive, Program, tuple[object, ...]]] = [
     (loops.parallel, double2(4, 8), ("c.i",)),
     (loops.bind, double2(4, 8), ("c.i", "blockIdx.x")),
     (loops.vthread, double2(4, 8), ("c.i",)),
+    (loops.copy_async, double2(4, 8), ("c.j",)),
+    (pipeline.pipeline, stages.compute_at(two_steps(), "p", "y.i"), ("y.i", 3)),
     (stages.compute_at, window(), ("p", "y.i")),
     (stages.compute_inline, window(), ("p",)),
     (stages.reverse_compute_at, two_steps(), ("y", "p.i")),

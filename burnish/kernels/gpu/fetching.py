@@ -67,7 +67,7 @@ class Tile:
         return vector_of(narrow(self.factor), self.group if self.columns else self.depth)
 
     def at(self, b: Expr, o: Expr, ko: Expr, panel: Expr, i: Expr, ki: Expr) -> Load:
-        """The element of row or column ``i`` of a panel, at ``ki`` in a block of the depth; rows by depth have one panel."""
+        """The element of row or column ``i`` of a panel, at ``ki`` in a block of the depth; rows are one panel."""
         inside = (panel, ki, i) if self.columns else (panel * self.row + i, ki)
         return Load(self.buffer, (b, o, ko, *inside))
 

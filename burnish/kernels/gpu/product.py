@@ -22,15 +22,15 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 SIDE = 16  # threads of a block in each direction
-TILES = (16, 32, 64, 128, 256)
+TILES = (16, 32, 64, 128)
 DEPTHS = (8, 16, 32)
-MOST_SUMS = 256 * 128  # of a block by default: 128 of each thread
 STAGES = (1, 2, 3, 4)  # tiles of each factor in shared memory; 1: none ahead
 VECTOR = 4  # neighbouring rows and columns of a thread, read at once
+MOST_UNROLLED = 256  # multiply-adds of a thread that are written out
 PAD = 4  # elements between rows in shared memory beyond their own, so that columns are in different banks
 FEWEST = 8  # rows and columns below which tiles are mostly empty
 # Of the multiply-adds of a tile, the share of time they take beside loads from shared memory: by its side.
-EFFICIENCY = {16: 0.25, 32: 0.5, 64: 0.8, 128: 1.0, 256: 1.0}
+EFFICIENCY = {16: 0.25, 32: 0.5, 64: 0.8, 128: 1.0}
 
 
 def _form(task: Task, target: Target) -> Product | None:
@@ -55,10 +55,9 @@ def _space(task: Task, target: Target, form: Product) -> Space:
         blocks = batch * -(-rows // m) * -(-columns // n)
         return -(-blocks // target.cores) * m * n / min(EFFICIENCY[m], EFFICIENCY[n])
 
-    tiles = [(m, n) for m in TILES for n in TILES if m * n <= MOST_SUMS]
+    tiles = [(m, n) for m in TILES for n in TILES]
     m, n = min(tiles, key=lambda tile: (seconds(tile), -tile[0] * tile[1]))
-    inner = 8 if depth < 16 or m * n > 64 * 64 else 16
-    default = {"tile_m": m, "tile_n": n, "depth": inner, "stages": 3, "fetch": "shared"}
+    default = {"tile_m": m, "tile_n": n, "depth": 8 if depth < 16 else 16, "stages": 2, "fetch": "shared"}
     choices = {"tile_m": TILES, "tile_n": TILES, "depth": DEPTHS, "stages": STAGES, "fetch": ("shared", "global")}
     return Space(choices, default)
 
@@ -82,7 +81,10 @@ def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Sche
     whole = form.columns.extent % t.tile_n == 0 and t.vector_n > 1
     for stage in (out, acc, f"{acc}.init"):
         (s.vectorize if whole else s.unroll)(f"{stage}.nv")
-    if t.own_m * t.own_n * t.depth.block <= 512:
+    inner = min(MOST_UNROLLED // (t.own_m * t.own_n), t.depth.block)
+    if t.depth.block > inner > 1:
+        s.unroll(s.split(f"{acc}.ki", inner)[1])
+    elif inner == t.depth.block:
         s.unroll(f"{acc}.ki")
     if choice["fetch"] == "global":
         for stage in (t.left.name, t.right.name):
@@ -104,8 +106,8 @@ class Tiles:
     """The program of a product in the coordinates of its tiles, before it is scheduled.
 
     Stages: ``left`` [b, mo, ko, ki, mi] and ``right`` [b, no, ko, ki, ni], padded with zeros to whole tiles, ``acc``
-    [b, mo, no, my, nx, mg, mv, ng, nv], and the output. Thread (y, x) has groups of four rows from 4 y on, and of four
-    columns from 4 x on, so that neighbouring threads have neighbouring groups.
+    [b, mo, no, my, nx, mg, mv, ng, nv], and the output. A thread has groups of four rows and columns, 64 apart, and its
+    neighbours have neighbouring groups.
     """
 
     def __init__(self, task: Task, form: Product, tile_m: int, tile_n: int, depth: int, pad: int) -> None:
@@ -160,10 +162,11 @@ class Tiles:
         return vector_of(narrow(factor), group) if along else 1
 
     def _place(self, stage: str) -> tuple[Expr, Expr]:
-        """Row and column in the tile of the loops of a stage."""
+        """Row and column in the tile of the loops of a stage. A warp is 4 x 8 threads, so that few places are read."""
         my, nx, mg, mv, ng, nv = (var(stage, n) for n in ("my", "nx", "mg", "mv", "ng", "nv"))
-        row = (mg * SIDE + my) * self.vector_m + mv
-        return row, (ng * SIDE + nx) * self.vector_n + nv
+        y, x = my // 4 * 4 + my % 2 * 2 + nx // 8, my // 2 % 2 * 8 + nx % 8
+        row = (mg * SIDE + y) * self.vector_m + mv
+        return row, (ng * SIDE + x) * self.vector_n + nv
 
     def _sums(self) -> tuple[Stmt, Stmt]:
         stage, dtype = self.acc.name, self.acc.dtype

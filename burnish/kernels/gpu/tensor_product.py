@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from burnish.kernels.gpu.fetching import Tile, by_columns, factor_tiles
+from burnish.kernels.gpu.fetching import by_columns, factor_tiles
 from burnish.kernels.gpu.forms import Depth, Product, narrow, product
 from burnish.kernels.gpu.nests import bind_blocks, block_order, nest, stored, var
 from burnish.kernels.gpu.product import FEWEST, output_store

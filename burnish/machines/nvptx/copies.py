@@ -35,11 +35,12 @@ def _copied(f: Emitter, loop: For) -> bool:
         return False
     r.fixed[loop.var] = 0
     try:
-        value, cond = r.chosen(s.value), None
+        value: Expr = r.chosen(s.value)
+        cond: Expr | None = None
         if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
-            value, cond = value.a, r.expr(value.cond) if _alike(f, value.cond, loop) else None
-            if cond is None:
+            if not _alike(f, value.cond, loop):
                 return False
+            value, cond = value.a, r.expr(value.cond)
         nbytes = loop.extent * ITEM_BYTES[s.buffer.dtype]
         if not isinstance(value, Load) or value.dtype != s.buffer.dtype or nbytes not in COPY_BYTES:
             return False
@@ -104,7 +105,7 @@ def _commit(f: Emitter, s: Intrinsic) -> None:
 
 
 def _wait(f: Emitter, s: Intrinsic) -> None:
-    """All groups of this thread but the latest have arrived; ``publish``: also for what tensor cores read themselves."""
+    """All groups of this thread but the latest have arrived; ``publish``: for the tensor cores' own reads too."""
     attrs = dict(s.attrs)
     for name in (f"gpu.copies.wait.{attrs['but']}", *(["gpu.copies.publish"] if "publish" in attrs else [])):
         f.declare(name, "void", [])

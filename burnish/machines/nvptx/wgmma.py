@@ -1,4 +1,4 @@
-"""Tensor cores of Hopper: ``wgmma.mma_async`` by four warps on tiles of 64 x N, both operands in swizzled shared memory.
+"""Tensor cores of Hopper: ``wgmma.mma_async`` by four warps on tiles of 64 x N, operands in swizzled shared memory.
 
 As in ``mma.py`` an intrinsic is declared as one thread sees it: thread 4 g + t of warp w holds the sums [p, j, h, e] of
 row 16 w + g + 8 h and column 64 p + 8 j + 2 t + e. The left operand is stored by rows of 64 halves along the depth, the
@@ -146,7 +146,8 @@ def _instruction(dtype: str, wide: int, columns: bool) -> str:
         f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {what} {{{names}}}, ${2 * count}, ${2 * count + 1}, "
         f"p, 1, 1, 0, {int(columns)}; }}"
     )
-    return f"""define internal {kind} @{function_name(dtype, wide, columns)}(ptr %a, ptr %b, {given}) alwaysinline convergent {{
+    head = f"define internal {kind} @{function_name(dtype, wide, columns)}(ptr %a, ptr %b, {given})"
+    return f"""{head} alwaysinline convergent {{
 {_descriptor("a", False)}
 {_descriptor("b", columns)}
   %new = call {kind} asm sideeffect "{text}", "{constraints},l,l"({given}, i64 %ad, i64 %bd) convergent

@@ -3,7 +3,7 @@
 Until then sums are no numbers, so that one that is read before it is waited for shows: they are NaN, whose low bits say
 which product they wait for.
 
-Source: PTX ISA, "Asynchronous warpgroup level matrix instructions": thread 4 g + t of warp w holds of each eight columns
+Source: PTX ISA, "Asynchronous warpgroup level matrix instructions": thread 4 g + t of warp w holds of eight columns
 elements 2 t and 2 t + 1 of rows 16 w + g and 16 w + g + 8.
 """
 
@@ -124,7 +124,8 @@ class GroupOfWarps:
 def _pieces(begin: int, offsets: np.ndarray) -> np.ndarray:
     """Addresses of pieces at offsets from where a tile begins, exchanged as swizzled buffers are."""
     base = begin - begin % SWIZZLED_BYTES
-    return base + swizzle(offsets + begin % SWIZZLED_BYTES)  # type: ignore[call-overload, no-any-return]
+    placed: np.ndarray = base + swizzle(offsets + begin % SWIZZLED_BYTES)
+    return placed
 
 
 def _read(places: np.ndarray) -> np.ndarray:
