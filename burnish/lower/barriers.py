@@ -34,6 +34,7 @@ from burnish.loops.program import (
     allocations,
     rebuild_stmt,
     seq,
+    walk_stmt,
 )
 from burnish.loops.regions import Access, accesses
 from burnish.loops.simplify import bounds, simplify
@@ -71,8 +72,16 @@ def insert_barriers(launch: Launch, intrinsics: Mapping[str, TensorIntrinsic]) -
 
 
 def check_barriers(launch: Launch, intrinsics: Mapping[str, TensorIntrinsic]) -> None:
-    """Raises ScheduleError if a barrier is missing, or is under a condition that threads do not share."""
+    """Raises ScheduleError if a barrier is missing, or is under a condition that threads do not share, and for copies
+    that nothing waits for.
+    """
     _check_uniform(launch.body, None)
+    every = [*walk_stmt(launch.body)]
+    copies = next((s for s in every if isinstance(s, For) and s.kind == "async"), None)
+    if copies is not None and not any(isinstance(s, Intrinsic) and s.name == WAIT_COPIES for s in every):
+        raise ScheduleError(
+            f"loop '{copies.var}' is an asynchronous copy that nothing waits for; allowed: in a pipeline"
+        )
     barriers = _Barriers(launch, intrinsics)
     wanted = barriers.of(launch.body, {}, None)
     if count_barriers(wanted) != count_barriers(launch.body):

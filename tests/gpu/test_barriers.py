@@ -18,6 +18,7 @@ from burnish.lower.barriers import WAIT, check_barriers, count_barriers, insert_
 from burnish.lower.threads import Grids, Launch, launches
 from burnish.runtime.gpu.emulator import Emulator
 from burnish.schedule.schedule import Schedule
+from burnish.target import Target
 from tests.gpu.cases import SM80, Case
 
 KNOWN = SM80.machine.named_intrinsics
@@ -28,10 +29,10 @@ NORMALIZED = Case("layer_norm", [(1, 96), (96,), (96,)], {})
 CASES = {"product": PRODUCT, "tensor cores": HALVES, "softmax": SOFTMAX, "layer_norm": NORMALIZED}
 
 
-def coded(program: Program, grids: Grids) -> GridCode:
+def coded(program: Program, grids: Grids, machine: Target = SM80) -> GridCode:
     """A kernel of launches as they are, for the runner alone."""
     offsets, size = _places(grids.workspace)
-    text, names = emit_grid(program, SM80, grids, offsets)
+    text, names = emit_grid(program, machine, grids, offsets)
     found = tuple(LaunchCode(n, one.grid, one.block) for n, one in zip(names, grids.launches, strict=True))
     written = tuple(i for i, p in enumerate(program.params) if p.name in program.body.writes)
     return GridCode(found, tuple(p.nbytes for p in program.params), written, size, "sm_80", "", text)

@@ -90,14 +90,15 @@ def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Sche
         for stage in (t.left.name, t.right.name):
             s.compute_inline(stage)
         return s
+    ahead = int(choice["stages"]) > 1
     for stage in (t.left.name, t.right.name):
         s.set_scope(stage, "shared")
         s.compute_at(stage, f"{acc}.ko")
         *_, slow, fast = s.loops(stage)
         fast, v = s.split(fast, t.vector(stage))
         bind_threads(s, fuse_all(s, (slow, fast)), (SIDE, SIDE, 1), unrolled=8)
-        s.copy_async(v)
-    if int(choice["stages"]) > 1:
+        (s.copy_async if ahead else s.unroll)(v)
+    if ahead:
         s.pipeline(f"{acc}.ko", int(choice["stages"]))
     return s
 

@@ -42,6 +42,8 @@ def _copied(f: Emitter, loop: For) -> bool:
                 return False
             value, cond = value.a, r.expr(value.cond)
         nbytes = loop.extent * ITEM_BYTES[s.buffer.dtype]
+        if isinstance(value, Const) and value.value == 0 and nbytes in COPY_BYTES:
+            return _zeroed(f, Load(s.buffer, s.indices), loop, nbytes)
         if not isinstance(value, Load) or value.dtype != s.buffer.dtype or nbytes not in COPY_BYTES:
             return False
         source, target = f.memory[value.buffer.name], f.memory[s.buffer.name]
@@ -61,6 +63,16 @@ def _copied(f: Emitter, loop: For) -> bool:
         return True
     finally:
         r.fixed.pop(loop.var, None)
+
+
+def _zeroed(f: Emitter, access: Load, loop: For, nbytes: int) -> bool:
+    """Stores zeros by one instruction, where the places lie together."""
+    memory, address = f.memory[access.buffer.name], f.resolver.address(access)
+    if memory.alignment(address.terms, address.const) % nbytes or not _adjacent(f, access, loop):
+        return False
+    begin = f.pointer(memory, address.terms, address.const)
+    f.emit(f"store <{nbytes // 4} x i32> zeroinitializer, ptr {begin}, align {nbytes}")
+    return True
 
 
 def _adjacent(f: Emitter, access: Load, loop: For) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.codegen.grid import PARAMETER_ALIGNMENT
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.comm.protocol import Comm
 from burnish.errors import BurnishError, TargetError
@@ -136,6 +137,7 @@ class _Loaded:
         self.inputs = [self.allocate(spec.nbytes) for spec in executable.inputs]
         self.outputs = [self.allocate(spec.nbytes) for spec in executable.outputs]
         self.workspace = self.allocate(max((c.workspace for c in self.codes.values()), default=0))
+        self.spare = self._spare()
         self.upload(self.params, address_of(params), params.nbytes)
         self.graph: Any = None
         self.kept: list[Any] = []  # arguments of launches that have not ended
@@ -204,6 +206,29 @@ class _Loaded:
 
     def _call(self, call: Call) -> None:
         places = [*(self.address(slot) for slot in call.args), self.workspace]
+        code, moved = self.codes[call.kernel], []
+        for i, nbytes in enumerate(code.nbytes):
+            if places[i] % PARAMETER_ALIGNMENT:  # a part of another value: kernels read whole vectors
+                moved.append((i, places[i], nbytes))
+                places[i] = self.spare[i]
+                self.ask("cuMemcpyDtoDAsync", places[i], moved[-1][1], nbytes, self.stream)
+        self._launch(call, places)
+        for i, place, nbytes in moved:
+            if i in code.written:
+                self.ask("cuMemcpyDtoDAsync", place, places[i], nbytes, self.stream)
+
+    def _spare(self) -> dict[int, int]:
+        """Aligned memory for arguments, by number, that are not where a kernel can read them."""
+        steps = self.executable.steps
+        calls = [c for s in steps for c in (unrolled(s) if isinstance(s, Repeat) else [s]) if isinstance(c, Call)]
+        sizes: dict[int, int] = {}
+        for call in calls:
+            for i, (slot, nbytes) in enumerate(zip(call.args, self.codes[call.kernel].nbytes, strict=False)):
+                if self.address(slot) % PARAMETER_ALIGNMENT:
+                    sizes[i] = max(sizes.get(i, 0), nbytes)
+        return {i: self.allocate(nbytes) for i, nbytes in sizes.items()}
+
+    def _launch(self, call: Call, places: list[int]) -> None:
         values = (ctypes.c_uint64 * len(places))(*places)
         pointers = (ctypes.c_void_p * len(places))(*(ctypes.addressof(values) + 8 * i for i in range(len(places))))
         self.kept += [values, pointers]

@@ -30,7 +30,6 @@ from burnish.target import Target, host
 
 GAP = 4096  # bytes between buffers that belong to none: an access of these is reported
 RECORDS = 1 << 18  # that are kept before they are copied
-MOST_BYTES = 1 << 10  # that an operation gives back to a thread
 NOBODY, SEVERAL = -1, -2  # in the place of a block's number
 FILL = 0xFF  # every byte of memory that nobody has written: NaN, or -1
 
@@ -160,7 +159,8 @@ class _LaunchRun:
                 name = self.built.operations[operation]
                 data = ctypes.string_at(given, grouped_bytes(name) if is_grouped(name) else input_bytes(name))
                 back: bytes = hub.switch(_Yield(name, data, self.epoch))
-                ctypes.memmove(result, back, len(back))
+                if not self.ending:
+                    ctypes.memmove(result, back, len(back))
 
         def full() -> None:
             self._drain()
@@ -275,7 +275,7 @@ class _LaunchRun:
             self.ending = True
             for lane in lanes:  # native frames cannot be unwound
                 while lane:
-                    lane.switch(bytes(MOST_BYTES))
+                    lane.switch(b"")
             raise
 
     def _rounds(self, threads: list[Extents], lanes: list[Any]) -> int:
