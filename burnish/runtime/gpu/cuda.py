@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,6 +94,16 @@ class CudaRunner:
         for at, place, spec in zip(addresses[inputs:], loaded.outputs, self.executable.outputs, strict=False):
             loaded.download(at, place, spec.nbytes)
         loaded.download(address_of(self._state), loaded.state, self._state.nbytes)
+
+    def replays(self, calls: int) -> list[float]:
+        """Seconds of each of ``calls`` replays by the GPU's own clock, on what its inputs hold since the last call.
+
+        Nothing is copied from or to this machine's memory. Raises TargetError before the first call, and where
+        operators in Python stand between the launches.
+        """
+        if self._loaded is None or self._operators:
+            raise TargetError("replays: found no launches that were captured; allowed: after a call, without Python")
+        return self._loaded.timed(calls)
 
     def _by_steps(self, loaded: _Loaded, profile: int | None) -> None:
         for number, step in enumerate(self.executable.steps):
@@ -185,6 +196,19 @@ class _Loaded:
             self.graph = self.ask("cuGraphInstantiate", captured, 0)
             self.kept.clear()  # the graph has copies
         self.ask("cuGraphLaunch", self.graph, self.stream)
+
+    def timed(self, calls: int) -> list[float]:
+        """Seconds of each of ``calls`` replays, between two events on the stream."""
+        events = [self.ask("cuEventCreate", 0) for _ in range(calls + 1)]
+        self.ask("cuEventRecord", events[0], self.stream)
+        for event in events[1:]:
+            self.replay()
+            self.ask("cuEventRecord", event, self.stream)
+        self.wait()
+        found = [1e-3 * self.ask("cuEventElapsedTime", a, b) for a, b in pairwise(events)]
+        for event in events:
+            self.ask("cuEventDestroy", event)
+        return found
 
     def step(self, step: Any) -> None:
         """Asks for one step."""
