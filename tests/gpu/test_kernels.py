@@ -19,6 +19,11 @@ CASES = {
     "matmul": (Case("matmul", [(20, 24), (24, 17)], {}), "shared_product"),
     "batched": (Case("matmul", [(2, 16, 16), (2, 16, 16)], {}), "shared_product"),
     "tiles": (Case("matmul", [(32, 16), (16, 64)], {}, choice={"tile_m": 32, "tile_n": 64}), "shared_product"),
+    "vector": (Case("matmul", [(1, 150), (150, 19)], {}), "vector_product"),
+    "few": (Case("matmul", [(3, 64), (64, 40)], {}, choice={"threads": 128, "width": 16}), "vector_product"),
+    "by_vector": (Case("matmul", [(37, 96), (96, 1)], {}), "vector_product"),
+    "by_few": (Case("matmul", [(2, 20, 70), (2, 70, 2)], {}), "vector_product"),
+    "half_vector": (Case("matmul", [(1, 128), (128, 33)], {}, ("float16", "float16")), "vector_product"),
     "convolution": (Case("conv2d", [(1, 8, 5, 5), (8, 8, 3, 3)], WINDOW), "shared_product"),
     "depthwise": (Case("conv2d", [(1, 8, 5, 5), (8, 1, 3, 3)], {**WINDOW, "groups": 8}), "elements"),
     "winograd": (Case("winograd_conv2d", [(1, 8, 4, 4), (4, 4, 8, 8)], {"m": 2}), "launches"),
@@ -31,7 +36,7 @@ CASES = {
     "bytes": (Case("matmul", [(33, 40), (40, 35)], {}, ("int8", "int8")), "tensor_product"),
     "tf32": (Case("matmul", [(32, 16), (16, 32)], {}, template="tf32_product"), "tf32_product"),
 }
-ROUNDED = {"halves": 2e-3, "bfloats": 1e-2, "tf32": 4e-3}
+ROUNDED = {"halves": 2e-3, "half_vector": 2e-3, "bfloats": 1e-2, "tf32": 4e-3}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -55,7 +60,7 @@ def test_neighbouring_threads_read_neighbours() -> None:
     assert counts.global_loads == 1024 and counts.load_requests == 32 and counts.load_sectors == 128
 
 
-@pytest.mark.parametrize("name", ["matmul", "winograd", "softmax", "halves", "bytes"])
+@pytest.mark.parametrize("name", ["matmul", "vector", "by_vector", "winograd", "softmax", "halves", "bytes"])
 @pytest.mark.parametrize("machine", ["cuda:sm_80", "cuda:sm_90a"])
 def test_ptxas_takes_kernels_and_spills_nothing(name: str, machine: str) -> None:
     if find_ptxas() is None:
