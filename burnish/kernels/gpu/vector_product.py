@@ -81,7 +81,7 @@ def _space(task: Task, target: Target, form: _Form) -> Space:
 
 
 def _schedule(task: Task, target: Target, form: _Form, choice: Choice) -> Schedule:
-    """``blocks(batch, long side) -> threads -> depth -> own depth -> short side``, then the sum of the threads' sums."""
+    """``blocks(batch, long side) -> threads -> depth -> own depth -> short side``, then all sums."""
     del target
     width, threads = int(choice["width"]), int(choice["threads"])
     t = _Parts(task, form, width, max(threads // width, 1), int(choice["own"]))
