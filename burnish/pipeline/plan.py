@@ -106,8 +106,10 @@ def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide =
     graph = block_aggregations(graph, driver)
     graph, groups = separate_outputs(graph, offload(graph, fuse(graph, lanes), target), lanes, blocks)
     layouts = choose_layouts(graph, groups, lanes, blocks)
-    pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
-    views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces).items()}
+    grid = target.machine.dialect.grid
+    aligned = max(grid.aligned, 1) if grid else 1
+    pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts, aligned).items()}
+    views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces, aligned).items()}
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
 

@@ -6,7 +6,8 @@ from burnish.kernels.gpu.elements import ELEMENTS
 from burnish.kernels.gpu.launches import LAUNCHES
 from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.rows import ROWS
+from burnish.kernels.gpu.shared_rows import SHARED_ROWS
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, TF32_PRODUCT
 from burnish.kernels.template import Template
 
-TEMPLATES: tuple[Template[Any], ...] = (TENSOR_PRODUCT, PRODUCT, TF32_PRODUCT, ROWS, ELEMENTS, LAUNCHES)
+TEMPLATES: tuple[Template[Any], ...] = (TENSOR_PRODUCT, PRODUCT, TF32_PRODUCT, ROWS, SHARED_ROWS, ELEMENTS, LAUNCHES)

@@ -15,9 +15,10 @@ import numpy as np
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.comm.protocol import Comm
 from burnish.errors import BurnishError, TargetError
+from burnish.machines.nvptx.machine import VECTOR_BYTES
 from burnish.ops.operator import Operator
 from burnish.optional import require
-from burnish.runtime.buffers import address_of, numpy_dtype
+from burnish.runtime.buffers import ALIGNMENT, address_of, numpy_dtype, round_up
 from burnish.runtime.device import unrolled
 from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat, Slot
 from burnish.runtime.runner import call_extern, find_extern, stamp
@@ -136,6 +137,7 @@ class _Loaded:
         self.inputs = [self.allocate(spec.nbytes) for spec in executable.inputs]
         self.outputs = [self.allocate(spec.nbytes) for spec in executable.outputs]
         self.workspace = self.allocate(max((c.workspace for c in self.codes.values()), default=0))
+        self.spare = self.allocate(self._spare_bytes())
         self.upload(self.params, address_of(params), params.nbytes)
         self.graph: Any = None
         self.kept: list[Any] = []  # arguments of launches that have not ended
@@ -155,6 +157,23 @@ class _Loaded:
         image = code.cubin or code.ptx.encode() + b"\0"
         module = self.ask("cuModuleLoadData", image)
         return [(launch, self.ask("cuModuleGetFunction", module, launch.name.encode())) for launch in code.launches]
+
+    def _spare_bytes(self) -> int:
+        """For copies of the arguments of one call that are not at multiples of ``VECTOR_BYTES``."""
+        steps = self.executable.steps
+        calls = [call for step in steps for call in (unrolled(step) if isinstance(step, Repeat) else [step])]
+        return max(
+            (
+                sum(
+                    round_up(n, ALIGNMENT)
+                    for n, slot in zip(self.codes[call.kernel].nbytes, call.args, strict=True)
+                    if self.address(slot) % VECTOR_BYTES
+                )
+                for call in calls
+                if isinstance(call, Call)
+            ),
+            default=0,
+        )
 
     def allocate(self, nbytes: int) -> int:
         """The address of new memory of the GPU."""
@@ -198,7 +217,19 @@ class _Loaded:
             self._call(step)
 
     def _call(self, call: Call) -> None:
-        places = [*(self.address(slot) for slot in call.args), self.workspace]
+        """One kernel; an argument that is not where vectors may be is copied there, and back if it is written."""
+        code, places = self.codes[call.kernel], [self.address(slot) for slot in call.args]
+        odd = {i: place for i, place in enumerate(places) if place % VECTOR_BYTES}
+        at = self.spare
+        for i, place in odd.items():
+            places[i] = at
+            at += round_up(code.nbytes[i], ALIGNMENT)
+            self.ask("cuMemcpyDtoDAsync", places[i], place, code.nbytes[i], self.stream)
+        self._launch(call, [*places, self.workspace])
+        for i in set(odd) & set(code.written):
+            self.ask("cuMemcpyDtoDAsync", odd[i], places[i], code.nbytes[i], self.stream)
+
+    def _launch(self, call: Call, places: list[int]) -> None:
         values = (ctypes.c_uint64 * len(places))(*places)
         pointers = (ctypes.c_void_p * len(places))(*(ctypes.addressof(values) + 8 * i for i in range(len(places))))
         self.kept += [values, pointers]
