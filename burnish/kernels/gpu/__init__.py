@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from burnish.kernels.gpu.attention import ATTENTION
 from burnish.kernels.gpu.elements import ELEMENTS
 from burnish.kernels.gpu.launches import LAUNCHES
 from burnish.kernels.gpu.product import PRODUCT
@@ -10,4 +11,13 @@ from burnish.kernels.gpu.shared_rows import SHARED_ROWS
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, TF32_PRODUCT
 from burnish.kernels.template import Template
 
-TEMPLATES: tuple[Template[Any], ...] = (TENSOR_PRODUCT, PRODUCT, TF32_PRODUCT, ROWS, SHARED_ROWS, ELEMENTS, LAUNCHES)
+TEMPLATES: tuple[Template[Any], ...] = (
+    ATTENTION,
+    TENSOR_PRODUCT,
+    PRODUCT,
+    TF32_PRODUCT,
+    ROWS,
+    SHARED_ROWS,
+    ELEMENTS,
+    LAUNCHES,
+)
