@@ -84,6 +84,8 @@ def emit_grid(
         if any(is_size(extent) for extent in buffer.shape):
             raise ScheduleError(f"buffer '{buffer}': found an open dimension; allowed on '{target.name}': numbers")
     module = Module(program.name, target)
+    grid = target.machine.dialect.grid
+    assert grid is not None
     names = []
     for number, launch in enumerate(found.launches):
         name = program.name if len(found.launches) == 1 else f"{program.name}_{number}"
@@ -94,11 +96,11 @@ def emit_grid(
         function = FunctionEmitter(module, Resolver())
         for i, buffer in enumerate(program.params):
             place = function.hoist(0, f"addrspacecast ptr addrspace({GLOBAL_SPACE}) %p{i} to ptr")
-            function.memory[buffer.name] = Memory(buffer, place)
+            function.memory[buffer.name] = Memory(buffer, place, aligned=grid.aligned)
         workspace = function.hoist(0, f"addrspacecast ptr addrspace({GLOBAL_SPACE}) %workspace to ptr")
         for buffer in found.workspace:
             place = function.hoist(0, f"getelementptr i8, ptr {workspace}, i64 {offsets[buffer.name]}")
-            function.memory[buffer.name] = Memory(buffer, place)
+            function.memory[buffer.name] = Memory(buffer, place, aligned=ALIGNMENT)
         function.statement(stmt)
         parameters = ", ".join([f"ptr addrspace({GLOBAL_SPACE}) %{name}" for name in addresses])
         block = ",".join(map(str, launch.block))

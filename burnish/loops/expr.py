@@ -30,6 +30,7 @@ FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
 DTYPES = (*FLOATS, *INTS, "bool")
 SHARED = "shared"  # the scope that all threads of a block see
+PRIVATE = "thread"  # the scope of which each thread of a block holds the part that its index names
 SCOPES = ("global", SHARED, "local", "register")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGICAL = ("and", "or")

@@ -26,10 +26,17 @@ CASES = {
     "half_vector": (Case("matmul", [(1, 128), (128, 33)], {}, ("float16", "float16")), "vector_product"),
     "convolution": (Case("conv2d", [(1, 8, 5, 5), (8, 8, 3, 3)], WINDOW), "shared_product"),
     "depthwise": (Case("conv2d", [(1, 8, 5, 5), (8, 1, 3, 3)], {**WINDOW, "groups": 8}), "elements"),
+    "vectors": (Case("add", [(3, 64), (64,)], {}, choice={"vector": 4, "steps": 2, "threads": 64}), "elements"),
+    "column": (Case("conv2d", [(1, 2, 8, 6), (2, 1, 3, 3)], {**WINDOW, "groups": 2}, choice={"own": 4}), "elements"),
+    "pools": (Case("max_pool2d", [(1, 2, 9, 9)], {"kernel": (3, 3), "strides": (2, 2)}, choice={"own": 2}), "elements"),
+    "joined": (Case("concat", [(2, 3, 8), (2, 5, 8)], {"axis": 1}, choice={"vector": 4}), "elements"),
     "winograd": (Case("winograd_conv2d", [(1, 8, 4, 4), (4, 4, 8, 8)], {"m": 2}), "launches"),
     "pool": (Case("max_pool2d", [(1, 4, 6, 6)], {"kernel": (3, 3), "strides": (2, 2)}), "elements"),
     "softmax": (Case("softmax", [(2, 90)], {}), "rows"),
     "layer_norm": (Case("layer_norm", [(2, 70), (70,), (70,)], {}), "rows"),
+    "warps": (Case("softmax", [(1, 600)], {}, choice={"warps": 4}), "rows"),
+    "rows": (Case("layer_norm", [(5, 64), (64,), (64,)], {}, choice={"warps": 1, "rows": 4}), "rows"),
+    "read again": (Case("log_softmax", [(1, 2600)], {}, choice={"warps": 2}), "rows"),
     "mean": (Case("reduce_mean", [(2, 3, 7, 7)], {"axes": (2, 3)}), "rows"),
     "halves": (Case("matmul", [(40, 50), (50, 36)], {}, ("float16", "float16")), "tensor_product"),
     "bfloats": (Case("matmul", [(32, 32), (32, 32)], {}, ("bfloat16", "bfloat16")), "tensor_product"),
@@ -53,6 +60,16 @@ def test_cooperative_fetching_loads_less() -> None:
     )
     assert alone.global_loads == 16 * shared.global_loads  # 256 threads of two rows and columns each
     assert shared.sectors_per_ideal == 1.0
+
+
+def test_rows_and_windows_are_read_once() -> None:
+    counts = check(Case("softmax", [(4, 128)], {}))
+    assert counts.global_loads == 4 * 128 / 4 and counts.sectors_per_ideal == 1.0  # vectors of four
+    alone, together = (
+        check(Case("max_pool2d", [(1, 1, 16, 32)], {"kernel": (3, 3), "strides": (1, 1)}, choice={"own": n}))
+        for n in (1, 7)
+    )
+    assert alone.global_loads == 14 * 30 * 9 and together.global_loads == 2 * 30 * 9 * 3
 
 
 def test_neighbouring_threads_read_neighbours() -> None:

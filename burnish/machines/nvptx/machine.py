@@ -11,9 +11,11 @@ from burnish.machines.dialect import Dialect, Grid
 from burnish.machines.machine import Core, Machine, Model, Rates
 from burnish.machines.nvptx.mma import FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
 from burnish.machines.nvptx.threads import BOUND_LOOPS, HINTS, LOCAL, SHARED, THREAD_PRELUDE
+from burnish.machines.nvptx.warp import SHUFFLE_PRELUDE, THREAD, WARP_INTRINSICS
 from burnish.machines.scopes import GLOBAL, REGISTER
 
 THREADS_OF_BLOCK = 1024
+VECTOR_BYTES = 16  # that a thread moves at once
 PTX_VERSION = "ptx80"  # of CUDA 12.0: the oldest that knows sm_90a, read by the drivers of all later ones
 
 
@@ -52,9 +54,9 @@ NVPTX = Machine(
         HINTS,
         attributes="nounwind",
         kernel="ptx_kernel",
-        grid=Grid(f"{THREAD_PRELUDE}\n{MMA_PRELUDE}", THREADS_OF_BLOCK),
+        grid=Grid(f"{THREAD_PRELUDE}\n{SHUFFLE_PRELUDE}\n{MMA_PRELUDE}", THREADS_OF_BLOCK, VECTOR_BYTES),
     ),
-    scopes=(GLOBAL, LOCAL, REGISTER, SHARED, FRAGMENT),
-    intrinsics=MMA_INTRINSICS,
+    scopes=(GLOBAL, LOCAL, REGISTER, SHARED, THREAD, FRAGMENT),
+    intrinsics=(*WARP_INTRINSICS, *MMA_INTRINSICS),
     import_path="burnish.machines.nvptx.machine:NVPTX",
 )

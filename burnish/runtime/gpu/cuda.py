@@ -12,8 +12,9 @@ import numpy as np
 from burnish.codegen.gridcode import GridCode
 from burnish.comm.protocol import Comm
 from burnish.errors import TargetError
+from burnish.machines.nvptx.machine import VECTOR_BYTES
 from burnish.ops.operator import Operator
-from burnish.runtime.buffers import address_of, numpy_dtype
+from burnish.runtime.buffers import ALIGNMENT, address_of, numpy_dtype, round_up
 from burnish.runtime.device import unrolled
 from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat, Slot
 from burnish.runtime.gpu.driver import first_gpu
@@ -153,11 +154,11 @@ class _Loaded:
         self.inputs = [gpu.allocate(spec.nbytes) for spec in executable.inputs]
         self.outputs = [gpu.allocate(spec.nbytes) for spec in executable.outputs]
         self.workspace = gpu.allocate(max((c.workspace for c in self.codes.values()), default=0))
+        self.spare = gpu.allocate(self._spare_bytes())
         gpu.upload(self.params, address_of(params), params.nbytes)
         gpu.wait()
-        weakref.finalize(
-            self, gpu.free, self.arena, self.params, self.state, *self.inputs, *self.outputs, self.workspace
-        )
+        memory = (self.arena, self.params, self.state, *self.inputs, *self.outputs, self.workspace, self.spare)
+        weakref.finalize(self, gpu.free, *memory)
         self.graph: Any = None
         self.kept: list[Any] = []  # arguments of launches that have not ended
 
@@ -183,8 +184,34 @@ class _Loaded:
             self._call(step)
 
     def _call(self, call: Call) -> None:
-        places = [*(self.address(slot) for slot in call.args), self.workspace]
-        self.kept.append(self.gpu.launch(self.functions[call.kernel], places))
+        """One kernel; an argument that is not where vectors may be is copied there, and back if it is written."""
+        code, places = self.codes[call.kernel], [self.address(slot) for slot in call.args]
+        odd = {i: place for i, place in enumerate(places) if place % VECTOR_BYTES}
+        at = self.spare
+        for i, place in odd.items():
+            places[i] = at
+            at += round_up(code.nbytes[i], ALIGNMENT)
+            self.gpu.copy(places[i], place, code.nbytes[i])
+        self.kept.append(self.gpu.launch(self.functions[call.kernel], [*places, self.workspace]))
+        for i in set(odd) & set(code.written):
+            self.gpu.copy(odd[i], places[i], code.nbytes[i])
+
+    def _spare_bytes(self) -> int:
+        """For copies of the arguments of one call that are not at multiples of ``VECTOR_BYTES``."""
+        steps = self.executable.steps
+        calls = [call for step in steps for call in (unrolled(step) if isinstance(step, Repeat) else [step])]
+        return max(
+            (
+                sum(
+                    round_up(n, ALIGNMENT)
+                    for n, slot in zip(self.codes[call.kernel].nbytes, call.args, strict=True)
+                    if self.address(slot) % VECTOR_BYTES
+                )
+                for call in calls
+                if isinstance(call, Call)
+            ),
+            default=0,
+        )
 
     def wait(self) -> None:
         """Ends when all that was asked for is done."""

@@ -14,13 +14,15 @@ from math import prod
 from burnish.errors import TargetError
 
 BARRIER, COLLECTIVE, FULL = range(3)  # the runner's functions, in this order
-OPERATIONS = ("gpu.fragment.a", "gpu.fragment.b", "gpu.mma.f16", "gpu.mma.bf16", "gpu.mma.tf32", "gpu.mma.s8")
+MULTIPLIED = ("gpu.mma.f16", "gpu.mma.bf16", "gpu.mma.tf32", "gpu.mma.s8")
+OPERATIONS = ("gpu.fragment.a", "gpu.fragment.b", *MULTIPLIED, "gpu.shuffle")
 INDICES = tuple(f"gpu.{what}.{axis}" for what in ("block", "thread") for axis in "xyz")
 RECORD = 3  # words of 8 bytes: address; site, bytes and whether it writes; thread and number of barriers before
 STACK_REACH = 1 << 21  # bytes around a frame of the recording function that are some thread's own stack
 _BITS = {"double": 64, "float": 32, "half": 16, "bfloat": 16, "ptr": 64}
-_LOAD = re.compile(r"^(\s*)(%[\w.]+) = load (volatile )?([^,]+), ptr ([%@][\w.]+)(, align \d+)?$")
-_STORE = re.compile(r"^(\s*)store (volatile )?(.+), ptr ([%@][\w.]+)(, align \d+)?$")
+_LOAD = re.compile(r"^(\s*)(%[\w.]+) = load (volatile )?([^,]+), ptr ([%@][\w.]+)(?:, align \d+)?$")
+_STORE = re.compile(r"^(\s*)store (volatile )?(.+), ptr ([%@][\w.]+)(?:, align \d+)?$")
+_ALIGN = re.compile(r", align (\d+)$")
 _TYPE = re.compile(r"^(<(\d+) x (\w+)>|\w+)")
 _SHARED = re.compile(r"^@([\w.]+) = internal addrspace\(\d+\) global \[(\d+) x i8\] poison", re.MULTILINE)
 
@@ -32,6 +34,11 @@ class Instrumented:
     text: str
     shared: Mapping[str, int]
     sites: tuple[str, ...]
+
+    @property
+    def aligned(self) -> tuple[int, ...]:
+        """The multiple of bytes at which the access of each site must be."""
+        return tuple(int(found[1]) if (found := _ALIGN.search(site)) else 1 for site in self.sites)
 
 
 def instrumented(ir: str) -> Instrumented:
@@ -57,16 +64,16 @@ def _recorded(line: str, sites: list[str]) -> list[str]:
     """The line, with the pointer of its access handed to the recording function first."""
     found = _LOAD.match(line)
     if found:
-        indent, name, volatile, kind, pointer, align = found.groups()
+        indent, name, volatile, kind, pointer = found.groups()
         what = _what(len(sites), kind, 0)
         sites.append(line.strip())
         return [
             f"{indent}{name}.at = call ptr @gpu.access(ptr {pointer}, i64 {what})",
-            f"{indent}{name} = load {volatile or ''}{kind}, ptr {name}.at{align or ''}",
+            f"{indent}{name} = load {volatile or ''}{kind}, ptr {name}.at, align 1",
         ]
     found = _STORE.match(line)
     if found:
-        indent, volatile, value, pointer, align = found.groups()
+        indent, volatile, value, pointer = found.groups()
         kind = _TYPE.match(value)
         assert kind is not None, line
         name = f"%at.{len(sites)}"
@@ -74,7 +81,7 @@ def _recorded(line: str, sites: list[str]) -> list[str]:
         sites.append(line.strip())
         return [
             f"{indent}{name} = call ptr @gpu.access(ptr {pointer}, i64 {what})",
-            f"{indent}store {volatile or ''}{value}, ptr {name}{align or ''}",
+            f"{indent}store {volatile or ''}{value}, ptr {name}, align 1",
         ]
     return [line]
 
@@ -96,7 +103,8 @@ def _prelude(sites: int) -> str:
             f"  %i = load i32, ptr getelementptr (i32, ptr @gpu.index, i64 {i})\n  ret i32 %i\n}}"
         )
     parts += [_fragment(0, "a", 4, 15, 4, sites), _fragment(1, "b", 2, 7, 3, sites + 1)]
-    parts += [_multiply(number, name) for number, name in enumerate(OPERATIONS) if number >= 2]
+    parts += [_multiply(OPERATIONS.index(name), name) for name in MULTIPLIED]
+    parts.append(_shuffle(OPERATIONS.index("gpu.shuffle")))
     return "\n".join(parts)
 
 
@@ -211,3 +219,17 @@ def _multiply(operation: int, name: str) -> str:
             f"  ret {kind} %new\n}}",
         ]
     )
+
+
+def _shuffle(operation: int) -> str:
+    return f"""
+define internal i32 @gpu.shuffle(i32 %value, i32 %step) noinline {{
+  %in = alloca [2 x i32]
+  %out = alloca i32
+  %second = getelementptr i32, ptr %in, i64 1
+  store i32 %value, ptr %in
+  store i32 %step, ptr %second
+  call void @gpu.together(i64 {operation}, ptr %in, ptr %out)
+  %other = load i32, ptr %out
+  ret i32 %other
+}}"""

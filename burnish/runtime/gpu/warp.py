@@ -1,4 +1,4 @@
-"""What the 32 threads of a warp do together, computed on a CPU: matrices from shared memory, products of tensor cores.
+"""What the 32 threads of a warp do together, computed on a CPU: matrices from shared memory, products, shuffles.
 
 Source: PTX ISA, "ldmatrix" and "Matrix Fragments for mma.m16n8k16 / k8 / k32": thread 4 g + t holds of the left operand
 words t and t + 4 of the 32 bytes of rows g and g + 8, of the right one those of row g, of the sums elements 2 t and
@@ -17,7 +17,8 @@ from burnish.runtime.gpu.instrument import OPERATIONS
 WARP = 32
 _LANES = np.arange(WARP)
 _G, _T = _LANES >> 2, _LANES & 3
-INPUT_BYTES = {0: 8, 1: 8}  # of each thread; others: six words of operands and four elements of sums
+SHUFFLE = OPERATIONS.index("gpu.shuffle")
+INPUT_BYTES = {0: 8, 1: 8, SHUFFLE: 8}  # of each thread; others: six words of operands and four elements of sums
 _MULTIPLY_BYTES = 40
 
 
@@ -31,6 +32,9 @@ def together(operation: int, inputs: Sequence[bytes]) -> list[bytes]:
     name = OPERATIONS[operation]
     if operation < 2:
         return _matrices(inputs, 4 if operation == 0 else 2)
+    if operation == SHUFFLE:
+        value, step = np.frombuffer(b"".join(inputs), np.uint32).reshape(WARP, 2).T
+        return [word.tobytes() for word in value[_LANES ^ step]]
     words = np.frombuffer(b"".join(inputs), np.uint32).reshape(WARP, 10)
     integers = name.endswith("s8")
     sums = words[:, 6:].view(np.int32 if integers else np.float32)
