@@ -103,7 +103,7 @@ def attempt(
         relative = EXACT_TOLERANCE if way.exact else TOLERANCE
         outcome, detail = judge(model, feeds, found, expected, relative)
         if outcome != "right":
-            expected = expect(model, feeds, samples=MANY_SAMPLES)
+            expected = expect(model, feeds, samples=MANY_SAMPLES, relative=relative)
             outcome, detail = judge(model, feeds, found, expected, relative)
         if outcome == "wrong" and any(holds_no_number(array) for array in feeds.values()):
             outcome, detail = _excused(model, feeds, way, found, expected) or (outcome, detail)
