@@ -10,6 +10,7 @@ from burnish.kernels.gpu.rows import ROWS
 from burnish.kernels.gpu.shared_rows import SHARED_ROWS
 from burnish.kernels.gpu.split_product import SPLIT_PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, TF32_PRODUCT
+from burnish.kernels.gpu.transformed_product import TRANSFORMED_PRODUCT
 from burnish.kernels.template import Template
 
 TEMPLATES: tuple[Template[Any], ...] = (
@@ -21,5 +22,6 @@ TEMPLATES: tuple[Template[Any], ...] = (
     ROWS,
     SHARED_ROWS,
     ELEMENTS,
+    TRANSFORMED_PRODUCT,
     LAUNCHES,
 )
