@@ -1,4 +1,4 @@
-"""Features of assembled kernels for a grid of threads: registers, memory, occupancy, and how the grid fills the machine.
+"""Features of assembled kernels for a grid of threads: registers, memory, occupancy, and how the grid fills it.
 
 They are known once a candidate is built, which needs no device; one whose registers are spilled is no candidate.
 """
