@@ -1,8 +1,8 @@
 """What `benchmarks.gpu` compares: products, convolutions, single operators and whole models, here and in PyTorch.
 
 Names of rows: ``product:DTYPE:M:N:K``, ``convolution:C1:BATCH`` (a layer of `benchmarks.layers`, ReLU and bias in it),
-``unfused:C1:BATCH`` (the same with every operator a kernel), ``operator:NAME:AxBxC``, ``model:NAME`` (of
-`benchmarks.models`) and ``decode:LAYERS:WIDTH:PAST`` (one token of the decoder of `examples/generate.py`).
+``unfused:C1:BATCH`` (the same with every operator a kernel), ``operator:NAME:AxBxC``,
+``attention:DTYPE:BATCH:HEADS:QUERIES:KEYS`` (64 wide), ``model:NAME`` (of `benchmarks.models`) and ``decode:LAYERS:WIDTH:PAST`` (one token of the decoder of `examples/generate.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ PRODUCTS = [
     "product:bfloat16:1:4096:11008",
 ]
 CONVOLUTIONS = [f"convolution:{layer.name}:{batch}" for batch in (1, 64) for layer in layers.CONVOLUTIONS]
+ATTENTIONS = [
+    f"attention:{dtype}:{sizes}"
+    for dtype in ("float32", "float16")
+    for sizes in ("1:12:128:128", "8:12:512:512", "1:16:4096:4096", "1:12:1:1024", "16:12:1:4096")
+]
 OPERATORS = [
+    "operator:softmax:1536x128", "operator:softmax:2048x16384", "operator:softmax:64x50257", "operator:mean:64x2048x7x7",
     "operator:softmax:4096x1024", "operator:layer_norm:8192x768", "operator:relu:4096x4096",
     "operator:max_pool2d:64x64x112x112", "operator:depthwise:32x256x28x28",
 ]  # fmt: skip
@@ -36,7 +42,8 @@ MODELS = [
 ]
 UNFUSED = [f"unfused:{name}:1" for name in ("C2", "C6", "C9")]
 SECTIONS = {
-    "products": PRODUCTS, "convolutions": CONVOLUTIONS, "operators": OPERATORS, "models": MODELS, "unfused": UNFUSED,
+    "products": PRODUCTS, "convolutions": CONVOLUTIONS, "operators": OPERATORS,
+    "attention": ATTENTIONS, "models": MODELS, "unfused": UNFUSED,
 }  # fmt: skip
 
 
@@ -113,6 +120,8 @@ def _operator(torch: Any, name: str, shape: str) -> Work:
         y = builder.add("layer_norm", given, *(builder.constant(np.full(extents[-1], v, "f4")) for v in (1, 0)))
     elif name == "max_pool2d":
         y = builder.add("max_pool2d", given, kernel=(3, 3), strides=(2, 2), pads=(1,) * 4)
+    elif name == "mean":
+        y = builder.add("reduce_mean", given, axes=(2, 3))
     elif name == "depthwise":
         weight = torch.randn(extents[1], 1, 3, 3)
         y = builder.add("conv2d", given, builder.constant(weight.numpy()), pads=(1,) * 4, groups=extents[1])
@@ -124,10 +133,31 @@ def _operator(torch: Any, name: str, shape: str) -> Work:
         "layer_norm": lambda t: functions.layer_norm(t, extents[-1:]),
         "max_pool2d": lambda t: functions.max_pool2d(t, 3, 2, 1),
         "depthwise": lambda t: functions.conv2d(t, on_gpu.to(t.dtype), padding=1, groups=extents[1]),
+        "mean": lambda t: t.mean((2, 3), keepdim=True),
         "relu": torch.relu,
     }
     there = x.cuda()
     return Work(builder.build(y), [x], lambda: calls[name](there), lambda: calls[name](there.double()), 1e-5)
+
+
+def _attention(torch: Any, dtype: str, *sizes: str) -> Work:
+    batch, heads, queries, keys = map(int, sizes)
+    shapes = ((batch, heads, queries, 64), *((batch, heads, keys, 64),) * 2)
+    factors = [torch.randn(*shape).to(getattr(torch, dtype)) for shape in shapes]
+    builder = GraphBuilder()
+    q, k, v = (builder.input(f"x{i}", shape, dtype) for i, shape in enumerate(shapes))
+    scale = builder.constant(np.array(0.125, dtype))
+    scores = builder.add("mul", builder.add("matmul", q, k, transpose_b=True), scale)
+    graph = builder.build(builder.add("matmul", builder.add("softmax", scores, axis=-1), v))
+    there, attend = [f.cuda() for f in factors], torch.nn.functional.scaled_dot_product_attention
+
+    def right() -> Any:
+        a, b, c = (t.double() for t in there)
+        return (a @ b.transpose(-1, -2) / 8).softmax(-1) @ c
+
+    tolerance = 1e-5 if dtype == "float32" else 1e-2
+    flops = 4.0 * batch * heads * queries * keys * 64
+    return Work(graph, factors, lambda: attend(*there), right, tolerance, flops)
 
 
 def _model(torch: Any, name: str) -> Work:
@@ -157,6 +187,7 @@ def _decode(torch: Any, deep: str, width: str, past: str) -> Work:
 
 
 _KINDS: Mapping[str, Callable[..., Work]] = {
-    "product": _product, "convolution": _layer, "unfused": _unfused, "operator": _operator, "model": _model,
+    "product": _product, "convolution": _layer, "unfused": _unfused, "operator": _operator,
+    "attention": _attention, "model": _model,
     "decode": _decode,
 }  # fmt: skip

@@ -56,6 +56,8 @@ def test_every_barrier_of_a_block_of_keys_is_needed() -> None:
 def test_keys_and_values_are_loaded_once_for_all_rows_of_a_block() -> None:
     counts = check(attended(8, 32, 8, heads=1, rows_=4, warps=2))
     assert counts.global_loads == (8 * 8 + 2 * 32 * 8) / 4  # vectors of four
+    alone = 2 * 8 * 32 * (8 + 8)  # elements, if every multiply-add loaded both of its factors
+    assert alone >= 8 * counts.global_load_bytes / 4  # thesis-chen figure 4.7
     assert counts.sectors_per_ideal == 1.0
 
 

@@ -8,12 +8,15 @@ from burnish.kernels.gpu.launches import LAUNCHES
 from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.rows import ROWS
 from burnish.kernels.gpu.shared_rows import SHARED_ROWS
+from burnish.kernels.gpu.split_product import SPLIT_PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, TF32_PRODUCT
+from burnish.kernels.gpu.transformed_product import TRANSFORMED_PRODUCT
 from burnish.kernels.gpu.vector_product import VECTOR_PRODUCT
 from burnish.kernels.template import Template
 
 TEMPLATES: tuple[Template[Any], ...] = (
     ATTENTION,
+    SPLIT_PRODUCT,
     TENSOR_PRODUCT,
     PRODUCT,
     VECTOR_PRODUCT,
@@ -21,5 +24,6 @@ TEMPLATES: tuple[Template[Any], ...] = (
     ROWS,
     SHARED_ROWS,
     ELEMENTS,
+    TRANSFORMED_PRODUCT,
     LAUNCHES,
 )

@@ -34,7 +34,9 @@ LOWEST = -3.4028234663852886e38  # below every score but -inf, of which no two m
 MOST_COLUMNS = 256
 FEWEST_KEYS = 4  # blocks of keys that a split should have
 MOST_SUMS = 64  # of one thread
-MOST_SCORES = 16  # rows of a block up to which more warps help
+# A model of a multiprocessor: warps that issue in a cycle, bytes of the second-level cache a cycle, and warps with which
+# it waits little. From data sheets; not measured.
+ISSUED, FETCHED, BUSY = 4, 24, 8
 
 
 def _form(task: Task, target: Target) -> Attention | None:
@@ -71,21 +73,23 @@ def _pitch(depth: int) -> int:
 
 def _space(task: Task, target: Target, form: Attention) -> Space:
     del task
-    batch, rows, keys, _, _ = form.sizes
+    batch, rows, keys, depth, columns = form.sizes
 
-    def seconds(pair: tuple[int, int]) -> tuple[float, int]:
-        """Waves of blocks, each as long as what it computes and what it fetches for that."""
+    def cycles(pair: tuple[int, int]) -> tuple[float, int]:
+        """Of a multiprocessor, for a block of keys of each of its blocks."""
         warps, own = pair
-        blocks = batch * -(-rows // (warps * own))
-        resident = max(1, min(2048 // (warps * WARP), 4 * SHARED_BYTES // shared_bytes(form, warps, own)))
-        work = own * (1 + 1 / own) * max(1.0, resident * warps / 16)
-        return -(-blocks // (target.cores * resident)) * work, -warps * own
+        blocks = -(-batch * -(-rows // (warps * own)) // target.cores)
+        resident = min(blocks, 32, 4 * SHARED_BYTES // shared_bytes(form, warps, own))
+        both, loads = depth + columns, (own + 4) * depth / UNROLL + WARP / UNROLL * (own + columns / WARP * UNROLL)
+        slowest = max(warps * own * both / ISSUED, warps * loads, WARP * both * 4 / FETCHED)
+        return blocks * slowest / min(1.0, max(resident, 1) * warps / BUSY), -warps * own
 
-    warps, own = min(_fitting(form), key=seconds)
+    warps, own = min(_fitting(form), key=cycles)
     if rows == 1:
         warps, own = 1, 1
     blocks, splits = batch * -(-rows // (warps * own)), 1
-    while blocks * splits < 2 * target.cores and keys >= 2 * splits * FEWEST_KEYS * WARP and splits < SPLITS[-1]:
+    enough = target.cores * max(1, BUSY // warps)
+    while 2 * blocks * splits <= enough and keys >= 2 * splits * FEWEST_KEYS * WARP and splits < SPLITS[-1]:
         splits *= 2
     knobs = {"warps": WARPS, "rows": ROWS, "splits": SPLITS}
     return Space(knobs, {"warps": warps, "rows": own, "splits": splits})
@@ -109,6 +113,8 @@ class _Own:
     part: Buffer
     new: Buffer
     grown: Buffer
+    left: Buffer  # of a product, elements of each row that are next
+    right: Buffer
 
 
 class _Kernel:
@@ -153,6 +159,10 @@ class _Kernel:
         """A loop that is written out."""
         return For(self.var(name).name, extent, "unroll", seq(*stmts))
 
+    def vector(self, lane: Var, to: Buffer, index: tuple[Expr, ...], value: Load) -> Stmt:
+        """What is next of a row, moved at once."""
+        return For(lane.name, UNROLL, "vectorize", Store(to, index, value))
+
     @property
     def row(self) -> Expr:
         """The number of a row in its block."""
@@ -171,7 +181,8 @@ class _Kernel:
         own = _Own(
             self.buffer("top", f32[:2]), self.buffer("total", f32), self.buffer("sums", (*f32, self.wide)),
             self.buffer("scores", f32), self.buffer("part", f32), self.buffer("new", f32[:2]),
-            self.buffer("grown", f32[:2]),
+            self.buffer("grown", f32[:2]), self.buffer("left", (*f32, UNROLL)),
+            self.buffer("right", (self.warps, WARP, UNROLL)),
         )  # fmt: skip
         query = self.buffer("query", (self.block_rows, self.pitch), SHARED)
         key = self.buffer("key", (WARP, self.pitch), SHARED)
@@ -281,9 +292,13 @@ class _Kernel:
         index, own_row = (self.w, self.i, self.x), self.row
         outer, inner = self.var("score.outer"), self.var("score.inner")
         c = outer * UNROLL + inner
-        product = Store(own.scores, index, Load(query, (own_row, c)) * Load(key, (self.x, c)), "sum")
-        rows = self.each("i", self.own_rows, product)
-        loops = For(outer.name, self.deep // UNROLL, "serial", For(inner.name, UNROLL, "unroll", rows))
+        next_ = seq(
+            self.each("i", self.own_rows, self.vector(inner, own.left, (*index, inner), Load(query, (own_row, c)))),
+            self.vector(inner, own.right, (self.w, self.x, inner), Load(key, (self.x, c))),
+        )
+        factors = Load(own.left, (*index, inner)) * Load(own.right, (self.w, self.x, inner))
+        rows = self.each("i", self.own_rows, Store(own.scores, index, factors, "sum"))
+        loops = For(outer.name, self.deep // UNROLL, "serial", seq(next_, For(inner.name, UNROLL, "unroll", rows)))
         place, there = self.key_at(self.x)
         score = self.score(Load(own.scores, index), place)
         if self.count % self.block_rows:  # of rows that do not exist nothing may be read: a mask, for one
@@ -327,9 +342,12 @@ class _Kernel:
         outer, inner = self.var("sum.outer"), self.var("sum.inner")
         j = outer * UNROLL + inner
         index = (self.w, self.i, self.x, self.d)
-        product = Load(power, (self.row, j)) * Load(value, (j, self.d * WARP + self.x))
-        rows = self.each("i", self.own_rows, self.each("d", self.wide, Store(own.sums, index, product, "sum")))
-        return self.of_threads(For(outer.name, WARP // UNROLL, "serial", For(inner.name, UNROLL, "unroll", rows)))
+        held = (self.w, self.i, self.x, inner)
+        next_ = self.each("i", self.own_rows, self.vector(inner, own.left, held, Load(power, (self.row, j))))
+        product = Load(own.left, held) * Load(value, (j, self.d * WARP + self.x))
+        rows = self.each("d", self.wide, self.each("i", self.own_rows, Store(own.sums, index, product, "sum")))
+        steps = seq(next_, For(inner.name, UNROLL, "unroll", rows))
+        return self.of_threads(For(outer.name, WARP // UNROLL, "serial", steps))
 
     # --- results ------------------------------------------------------------------------------------------------------
 
